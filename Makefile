@@ -1,22 +1,26 @@
+# make build  forebay and forebayd in target/dist, stripped, with their debug symbols beside them
 # make run    IOR on Trinity at growing node counts: a table, files, a picture, a report;
 #             then a job script on a burst buffer in runs/checkpoint
-# make test   everything that is checked
-# make bench  how fast the simulator is; how fast the buffer is, beside the file system underneath
-#             and beside GlusterFS; how fast staging is, beside what the disk does alone
+# make test   every check
+# make bench  the simulator's speed; the buffer's speed, compared with the underlying file system
+#             and with GlusterFS; the speed of staging, compared with the disk alone
 
-# Where rustup puts cargo, if scripts/setup.sh has just installed it.
+# The directory of cargo, if scripts/setup.sh has just installed it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: run test bench
+.PHONY: build run test bench
 
-run:
+build:
 	scripts/setup.sh build
-	cargo build --release --package forebay
-	cargo run --quiet --release --package forebay -- sim ior --machine trinity-phase2 \
+	cargo build --release --package forebay --package forebayd
+	scripts/strip.sh target/release target/dist forebay forebayd
+
+run: build
+	target/dist/forebay sim ior --machine trinity-phase2 \
 		--nodes 1..8192 --ppn 1 -- -a POSIX -F -w -t 1m -b 64m
 	mkdir -p runs/checkpoint/input && seq 500 > runs/checkpoint/input/numbers.txt
 	cd runs/checkpoint && rm -rf results && \
-		../../target/release/forebay run --pool-size 1GiB ../../examples/checkpoint.sh
+		../../target/dist/forebay run --pool-size 1GiB ../../examples/checkpoint.sh
 
 test:
 	scripts/setup.sh test

@@ -1,18 +1,18 @@
-//! How fast the simulator is: `make bench`, or `cargo bench -p forebay --bench twin`.
+//! Speed of the simulator: `make bench`, or `cargo bench -p forebay --bench twin`.
 //!
-//! Each run is a process of its own, so that memory is counted afresh. Runs on one and on two
-//! threads alternate, and the speed-up is the median of the ratios of such pairs: what disturbs
-//! the machine then disturbs both. `-- --quick` leaves the long run out.
+//! Each run is a process of its own, so that its peak memory is its own. Runs on one and on two
+//! threads alternate, and the speed-up is the median of the ratios of such pairs, so that a
+//! disturbance of the machine affects both. `-- --quick` omits the long run.
 
-use forebay_app::quantity::{bytes, count, seconds, significant};
-use forebay_app::table::{Column, whole};
+use forebay_app::table::{Column, Table};
 use forebay_machine_file::machine::Machine;
+use forebay_units::human::{bytes, count, seconds};
 use serde_json::{Value, json};
 use std::process::{Command, ExitCode};
 
 type Outcome<T> = Result<T, String>;
 
-/// A synthetic case: machine, messages a node, pairs of runs.
+/// The synthetic cases: machine, messages per node, pairs of runs.
 const TRAFFIC: [(&str, u32, usize); 2] = [("theta", 200, 5), ("trinity", 60, 3)];
 
 /// Runs the command and reads the document that it prints.
@@ -27,8 +27,8 @@ fn run(arguments: &[&str]) -> Outcome<Value> {
     serde_json::from_slice(&output.stdout).map_err(|e| format!("no JSON from forebay: {e}"))
 }
 
-fn number(document: &Value, field: &str) -> f64 {
-    document[field].as_f64().unwrap_or(f64::NAN)
+fn field(document: &Value, name: &str) -> f64 {
+    document[name].as_f64().unwrap_or(f64::NAN)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -40,8 +40,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-fn of(runs: &[Value], field: &str) -> f64 {
-    median(runs.iter().map(|r| number(r, field)).collect())
+fn median_of(runs: &[Value], name: &str) -> f64 {
+    median(runs.iter().map(|r| field(r, name)).collect())
 }
 
 fn traffic(machine: &str, messages: u32, pairs: usize) -> Outcome<Vec<Value>> {
@@ -79,24 +79,27 @@ fn traffic(machine: &str, messages: u32, pairs: usize) -> Outcome<Vec<Value>> {
     let speed_up = median(
         one.iter()
             .zip(two)
-            .map(|(a, b)| number(b, rate) / number(a, rate))
+            .map(|(a, b)| field(b, rate) / field(a, rate))
             .collect(),
     );
     Ok([(1, one), (2, two)]
         .map(|(threads, runs)| {
-            let (packets, events) = (of(runs, "packets_delivered"), of(runs, "events"));
-            let wall = of(runs, "wall_seconds");
-            let memory = of(runs, "peak_rss_bytes");
+            let (packets, events) = (
+                median_of(runs, "packets_delivered"),
+                median_of(runs, "events"),
+            );
+            let wall = median_of(runs, "wall_seconds");
+            let memory = median_of(runs, "peak_rss_bytes");
             json!({
                 "case": format!("traffic uniform 4 KiB load 0.3 on {machine}"),
                 "threads": threads,
                 "runs": runs.len(),
                 "packets_delivered": packets,
-                "packets_per_second": of(runs, rate),
+                "packets_per_second": median_of(runs, rate),
                 "events_per_packet": events / packets,
                 "events_per_second": events / wall,
                 "wall_seconds": wall,
-                "startup_seconds": of(runs, "startup_seconds"),
+                "startup_seconds": median_of(runs, "startup_seconds"),
                 "peak_rss_bytes": memory,
                 "entities": entities,
                 "bytes_per_entity": memory / entities as f64,
@@ -132,8 +135,8 @@ fn ior() -> Outcome<Value> {
     ])?;
     let point = &document["points"][0];
     let cost = &point["run"];
-    let (packets, events) = (number(cost, "packets_delivered"), number(cost, "events"));
-    let wall = number(cost, "wall_seconds");
+    let (packets, events) = (field(cost, "packets_delivered"), field(cost, "events"));
+    let wall = field(cost, "wall_seconds");
     Ok(json!({
         "case": "IOR N-N write, 64 MiB in 1 MiB, trinity-phase2, 8192 nodes",
         "threads": cost["threads"],
@@ -156,13 +159,13 @@ fn row(result: &Value) -> Vec<String> {
         result["case"].as_str().unwrap_or_default().to_string(),
         cell("threads", &|v| format!("{v:.0}")),
         cell("packets_per_second", &count),
-        cell("events_per_packet", &significant),
+        cell("events_per_packet", &forebay_units::human::number),
         cell("events_per_second", &count),
-        cell("bytes_per_entity", &significant),
+        cell("bytes_per_entity", &forebay_units::human::number),
         cell("peak_rss_bytes", &|v| bytes(v as u64)),
         cell("startup_seconds", &seconds),
         cell("wall_seconds", &seconds),
-        cell("speed_up", &significant),
+        cell("speed_up", &forebay_units::human::number),
     ]
 }
 
@@ -176,7 +179,7 @@ fn bench(quick: bool) -> Outcome<()> {
         eprintln!("trinity-phase2: IOR on 8,192 nodes");
         results.push(ior()?);
     }
-    let columns = [
+    let mut table = Table::new([
         Column::text("case", 0),
         Column::number("threads", 0),
         Column::number("packets/s", 0),
@@ -187,9 +190,9 @@ fn bench(quick: bool) -> Outcome<()> {
         Column::number("start-up", 0),
         Column::number("wall", 0),
         Column::number("2 threads / 1", 0),
-    ];
-    let rows: Vec<Vec<String>> = results.iter().map(row).collect();
-    println!("{}", whole(&columns, &rows));
+    ]);
+    table.rows.extend(results.iter().map(row));
+    println!("{table}");
     println!(
         "Medians of the runs. An entity is a router or a node; bytes/entity is peak memory over"
     );

@@ -1,27 +1,34 @@
-//! What a command says. Who listens may have gone away (`| head`): that ends neither a job nor a
-//! daemon, as the panics of `println!` and `eprintln!` would.
-
-use std::fmt::Display;
-use std::io::{ErrorKind, Write, stderr, stdout};
+//! Standard output and standard error of the command, which share the screen with progress.
 
 use crate::failure::Failure;
+use crate::progress::suspend;
+use std::fmt::Display;
+use std::io::{self, Write, stderr};
 
-/// Says a line on standard error, if anybody listens.
+/// Prints a line to standard error; failures are ignored.
 pub fn print_stderr(line: impl Display) {
-    let _ = writeln!(stderr(), "{line}");
+    suspend(|| forebay_console::print_stderr(line));
 }
 
-/// Prints to standard output. A reader that has gone away is no error.
+/// Prints to standard output. A closed pipe is not an error.
 ///
 /// # Errors
-/// [`Failure::Failed`] if standard output cannot be written to, such as a file on a full disk.
+/// [`Failure::Failed`] if standard output cannot be written to.
 pub fn print_stdout(text: &str) -> Result<(), Failure> {
-    let mut out = stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-        Err(e) => Err(Failure::Failed(format!(
-            "cannot write to standard output: {e}"
-        ))),
-        Ok(()) => Ok(()),
+    suspend(|| forebay_console::print_stdout(text))
+        .map_err(|error| Failure::Failed(format!("cannot write to standard output: {error}")))
+}
+
+/// Standard error for log lines.
+#[derive(Debug)]
+pub struct LogWriter;
+
+impl Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        suspend(|| stderr().write(line))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        stderr().flush()
     }
 }

@@ -1,13 +1,13 @@
-//! Why a command ended without doing its work, and the exit code that says so.
+//! Errors of commands and their exit codes.
 
 use std::fmt;
 
-/// An error of a command, written for the person who typed it.
+/// An error of a command, with a message for the user.
 #[derive(Debug)]
 pub enum Failure {
-    /// The input was wrong: exit code 2. Says what was wrong and what would be right.
+    /// Invalid input: exit code 2. The message names the expected input.
     Input(String),
-    /// The input was fine, but the work could not be done: exit code 1.
+    /// The command failed: exit code 1.
     Failed(String),
 }
 
@@ -20,7 +20,7 @@ impl Failure {
         }
     }
 
-    /// A failed file operation: what was attempted, on which path, and the system's reason.
+    /// A failed file operation: `cannot DOING PATH: reason`.
     pub fn io(doing: &str, path: &std::path::Path, error: std::io::Error) -> Failure {
         Failure::Failed(format!("cannot {doing} {}: {error}", path.display()))
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C and its kin: whatever is half-written is removed, then the process ends with
+//! Termination signals: unfinished files are removed, then the process exits with
 //! 128 + signal number (130 for Ctrl-C).
 
 use crate::console::print_stderr;
@@ -9,15 +9,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Files and directories that are not finished yet, each with the directory that was made to hold
-/// it, if one was.
+/// Unfinished files and directories, each with its parent directory if that was created for it.
 static UNFINISHED: Mutex<BTreeMap<PathBuf, Option<PathBuf>>> = Mutex::new(BTreeMap::new());
 
 fn unfinished() -> MutexGuard<'static, BTreeMap<PathBuf, Option<PathBuf>>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the thread that waits for signals. Call once, before anything is written.
+/// Starts the thread that waits for signals. Must be called once, before anything is written.
 pub fn watch_signals() -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|e| Failure::Failed(format!("cannot wait for signals: {e}")))?;
@@ -25,7 +24,7 @@ pub fn watch_signals() -> Result<(), Failure> {
         .name("signals".to_string())
         .spawn(move || {
             if let Some(signal) = signals.forever().next() {
-                // Held to the end of the process: nothing can be finished from here on.
+                // The lock is held until the process exits: nothing can be finished from here on.
                 let paths = unfinished();
                 for (path, holder) in paths.iter() {
                     remove(path, holder.as_deref());
@@ -38,9 +37,8 @@ pub fn watch_signals() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes a file or a directory with what is in it. The other thread may be creating a file in
-/// it at the same time, so a directory that is "not empty" is tried again.
-/// The directory that was made to hold it goes as well if nothing else is in it.
+/// Removes a file or a directory tree. The other thread may create a file in it at the same time,
+/// so a directory that is "not empty" is tried again. `holder` is removed as well if it is empty.
 fn remove(path: &Path, holder: Option<&Path>) {
     for _ in 0..20 {
         let done = if path.is_dir() {
@@ -58,14 +56,13 @@ fn remove(path: &Path, holder: Option<&Path>) {
     }
 }
 
-/// Notes `path` as half-written from now on; `holder` is the directory that was made to hold it, if
-/// there was none before.
+/// Registers `path` as unfinished; `holder` is its parent directory, if that was created for it.
 pub fn register_unfinished(path: &Path, holder: Option<&Path>) {
     unfinished().insert(path.to_path_buf(), holder.map(Path::to_path_buf));
 }
 
-/// Runs `finish` (a rename to the final name), which no signal can cut in half; afterwards
-/// `path` no longer counts as half-written if it succeeded.
+/// Runs `finish` (a rename to the final name) without interruption by a signal; if it succeeds,
+/// `path` is no longer unfinished.
 pub fn commit_unfinished<T, E>(path: &Path, finish: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let mut paths = unfinished();
     let result = finish();
@@ -75,7 +72,7 @@ pub fn commit_unfinished<T, E>(path: &Path, finish: impl FnOnce() -> Result<T, E
     result
 }
 
-/// Removes `path` and forgets it.
+/// Removes the unfinished `path`.
 pub fn discard_unfinished(path: &Path) {
     let mut paths = unfinished();
     let holder = paths.remove(path).flatten();

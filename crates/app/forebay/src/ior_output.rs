@@ -1,10 +1,10 @@
-//! IOR's own output of a simulated run.
+//! IOR's output format for a simulated run.
 
 use forebay_machine::results::IorPoint;
 use forebay_workload::ior::report::{Line, PhaseResult, Report, TestReport};
 use forebay_workload::ior::{Access, AccessPattern, Ior};
 
-/// What IOR would have printed for one node count, but for the removal of files, which has no line.
+/// The output of IOR for one node count, without the line for the removal of files.
 pub fn text(
     arguments: &[String],
     machine: &str,

@@ -1,24 +1,24 @@
-//! The `forebay` command: reads what was typed, calls the simulator, shows what it said.
+//! The `forebay` command: simulations with the twin, and jobs on the buffer.
 //!
-//! Tables go to standard output, progress to standard error, everything else into a run
-//! directory. Nothing about the simulated machine is decided here.
+//! Tables are printed to standard output, progress and logs to standard error; a simulation
+//! leaves its other results in a run directory.
 #![warn(missing_docs)]
 
 pub mod cli;
 pub mod console;
+mod csv_text;
 pub mod failure;
 pub mod figures;
 pub mod interrupt;
 pub mod ior_output;
 pub mod links;
-pub mod log;
 pub mod plot;
 pub mod progress;
-pub mod quantity;
 pub mod report;
 pub mod run_directory;
 pub mod series;
 pub mod show;
+pub mod stage_meter;
 pub mod table;
 pub mod top;
 pub mod validate;

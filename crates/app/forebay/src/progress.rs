@@ -1,128 +1,118 @@
-//! Progress on standard error: a bar on a terminal, a line now and then elsewhere, nothing if quiet.
+//! Progress on standard error: redrawn in place on a terminal, an occasional line elsewhere.
 
-use crate::console::print_stderr;
-use crate::quantity;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-/// Where progress goes.
+/// All progress of the process. Everything else that is written to standard error goes through
+/// [`suspend`], so that it does not mix with what is redrawn.
+static DRAWN: LazyLock<MultiProgress> =
+    LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(8)));
+
+/// Interval between plain lines, and time before the first.
+pub const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Steps of a bar.
+const STEPS: u64 = 1000;
+
+/// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Display {
-    /// A bar that is redrawn in place.
-    Bar,
-    /// A plain line every [`LINE_EVERY`].
+    /// A line that is redrawn in place.
+    Redrawn,
+    /// A plain line every [`LINE_INTERVAL`].
     Lines,
-    /// Nothing.
+    /// Not at all.
     Quiet,
 }
 
-/// Time between plain lines.
-pub const LINE_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Steps of the bar.
-const STEPS: u64 = 1000;
-
 impl Display {
-    /// A bar on a terminal, lines elsewhere, nothing if `quiet`.
+    /// Redrawn on a terminal, lines elsewhere, nothing if `quiet`.
     pub fn choose(quiet: bool) -> Display {
         if quiet {
             Display::Quiet
         } else if std::io::stderr().is_terminal() {
-            Display::Bar
+            Display::Redrawn
         } else {
             Display::Lines
         }
     }
 }
 
-/// The progress of one simulation.
+/// Runs `write` while no progress is on the screen.
+pub fn suspend<T>(write: impl FnOnce() -> T) -> T {
+    DRAWN.suspend(write)
+}
+
+/// The progress of one activity; dropping it takes it off the screen.
 #[derive(Debug)]
-pub struct Meter {
-    label: String,
-    bar: Option<ProgressBar>,
+pub struct Progress {
+    drawn: Option<ProgressBar>,
     lines: bool,
-    started: Instant,
     last_line: Mutex<Instant>,
 }
 
-impl Meter {
-    /// Starts a meter for the simulation that `label` names.
-    pub fn start(label: &str, display: Display) -> Meter {
-        let bar = (display == Display::Bar).then(|| {
-            let bar =
-                ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr_with_hz(8));
-            // The template is fixed, so it parses; the plain style would do if it did not.
-            if let Ok(style) =
-                ProgressStyle::with_template("{prefix} {bar:30} {percent:>3}%  {msg}")
-            {
+impl Progress {
+    /// A bar with a share and a text, labelled `label`.
+    pub fn bar(label: &str, display: Display) -> Progress {
+        let progress = Progress::new(display, "{prefix} {bar:30} {percent:>3}%  {msg}");
+        if let Some(drawn) = &progress.drawn {
+            drawn.set_prefix(label.to_owned());
+            drawn.set_message("starting");
+        }
+        progress
+    }
+
+    /// A line of text.
+    pub fn text(display: Display) -> Progress {
+        Progress::new(display, "  {msg}")
+    }
+
+    fn new(display: Display, template: &str) -> Progress {
+        let drawn = (display == Display::Redrawn).then(|| {
+            let bar = DRAWN.add(ProgressBar::new(STEPS));
+            // The templates are constants and valid; the default style would do otherwise.
+            if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style.progress_chars("=> "));
             }
-            bar.set_prefix(label.to_string());
-            bar.set_message("starting");
             bar
         });
-        let now = Instant::now();
-        Meter {
-            label: label.to_string(),
-            bar,
+        Progress {
+            drawn,
             lines: display == Display::Lines,
-            started: now,
-            last_line: Mutex::new(now),
+            last_line: Mutex::new(Instant::now()),
         }
     }
 
-    /// Takes in how far the simulation is: simulated seconds, share done (0 to 1), events so far.
-    pub fn note(&self, simulated_seconds: f64, done: f64, events: u64) {
-        let elapsed = self.started.elapsed();
-        if let Some(bar) = &self.bar {
-            bar.set_message(status(simulated_seconds, done, events, elapsed));
-            bar.set_position((done.clamp(0.0, 1.0) * STEPS as f64) as u64);
+    /// Shows a share from 0 to 1 and the text that `text` makes; where lines are printed, only if
+    /// one is due, and then all lines of the text with `prefix` before each.
+    pub fn update(&self, share: f64, prefix: &str, text: impl FnOnce() -> String) {
+        if let Some(drawn) = &self.drawn {
+            drawn.set_message(text().replace('\n', "; "));
+            drawn.set_position((share.clamp(0.0, 1.0) * STEPS as f64) as u64);
         } else if self.lines {
-            // A thread that finds another one printing has nothing to add.
+            // Another thread that prints already has nothing older to say.
             let Ok(mut last) = self.last_line.try_lock() else {
                 return;
             };
             if last.elapsed() >= LINE_INTERVAL {
                 *last = Instant::now();
-                print_stderr(format_args!(
-                    "{}: {} done, {}",
-                    self.label,
-                    quantity::percent(done.clamp(0.0, 1.0)),
-                    status(simulated_seconds, done, events, elapsed)
-                ));
+                for line in text().lines() {
+                    crate::console::print_stderr(format_args!("{prefix}{line}"));
+                }
             }
         }
     }
+}
 
-    /// Takes the bar off the screen; results may be printed after this.
-    pub fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(drawn) = &self.drawn {
+            drawn.finish_and_clear();
+            DRAWN.remove(drawn);
         }
     }
-}
-
-impl Drop for Meter {
-    fn drop(&mut self) {
-        self.finish();
-    }
-}
-
-/// `simulated 12.5 ms, 3.10 M events/s, 12.0 s left`.
-fn status(simulated_seconds: f64, done: f64, events: u64, elapsed: Duration) -> String {
-    let wall = elapsed.as_secs_f64().max(1e-9);
-    let mut text = format!(
-        "simulated {}, {} events/s",
-        quantity::seconds(simulated_seconds),
-        quantity::count(events as f64 / wall)
-    );
-    if done > 0.005 && done < 1.0 {
-        let left = wall * (1.0 - done) / done;
-        text.push_str(&format!(", {} left", quantity::seconds(left)));
-    }
-    text
 }
 
 #[cfg(test)]
@@ -130,18 +120,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_says_time_rate_and_what_is_left() {
-        let text = status(0.0125, 0.25, 12_400_000, Duration::from_secs(4));
-        assert_eq!(text, "simulated 12.5 ms, 3.10 M events/s, 12.0 s left");
-        assert!(!status(0.0, 0.0, 0, Duration::from_secs(1)).contains("left"));
-    }
-
-    #[test]
-    fn quiet_and_lines_never_draw_a_bar() {
+    fn quiet_and_lines_draw_nothing() {
         for display in [Display::Quiet, Display::Lines] {
-            let meter = Meter::start("x", display);
-            assert!(meter.bar.is_none());
-            meter.note(1.0, 0.5, 10);
+            let progress = Progress::bar("x", display);
+            assert!(progress.drawn.is_none());
+            progress.update(0.5, "", || panic!("no line is due"));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The run directory: everything a run was given and everything it said, all or nothing.
+//! The run directory: the inputs and results of a run, complete or not at all.
 //!
 //! Files are written into a hidden sibling, `.NAME.partial-PID`, which gets its final name only
-//! when complete. An existing directory is never written into.
+//! when complete. An existing directory is never written to.
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A run directory that is being filled. Dropped without [`RunDir::finish`], it vanishes.
+/// A run directory under construction. Dropped without [`RunDir::finish`], it is removed.
 #[derive(Debug)]
 pub struct RunDir {
     place: RunDirPath,
@@ -18,7 +18,7 @@ pub struct RunDir {
     finished: bool,
 }
 
-/// Where a run directory will be.
+/// The path of a run directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunDirPath {
     /// Exactly here; must not exist.
@@ -44,8 +44,8 @@ fn exists_already(path: &Path) -> Failure {
 }
 
 impl RunDir {
-    /// Prepares a run directory: refuses one that exists, and finds out now, not after an hour
-    /// of simulation, whether the place can be written to.
+    /// Prepares a run directory: refuses an existing one, and checks before the simulation
+    /// that it can be written.
     pub fn create(place: RunDirPath) -> Result<RunDir, Failure> {
         let target = place.candidate(1);
         if let RunDirPath::Exactly(path) = &place
@@ -92,7 +92,7 @@ impl RunDir {
         })
     }
 
-    /// Adds a file, in a folder of the run directory or (for an empty one) at its top.
+    /// Adds a file, in a folder of the run directory or, if `folder` is empty, at its top.
     pub fn write(
         &self,
         folder: &str,
@@ -113,7 +113,7 @@ impl RunDir {
         fs::write(&path, content).map_err(|e| Failure::io("write", &path, e))
     }
 
-    /// Gives the directory its final name and returns that.
+    /// Renames the directory to its final path, and returns it.
     pub fn finish(mut self) -> Result<PathBuf, Failure> {
         let mut number = 1;
         loop {
@@ -133,7 +133,7 @@ impl RunDir {
     }
 }
 
-/// Renames without replacing. File systems that cannot promise this get a check first.
+/// Renames without replacing. On file systems without `RENAME_NOREPLACE` it checks first.
 fn rename(from: &Path, to: &Path) -> Result<(), Errno> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => {
@@ -154,8 +154,8 @@ impl Drop for RunDir {
     }
 }
 
-/// Writes one file whole or not at all, replacing an older one. A link stays one; devices, pipes
-/// and sockets are written to as they are.
+/// Writes a file completely or not at all, replacing an older one. A symbolic link is followed;
+/// devices, pipes and sockets are written to directly.
 pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
     let failed = |e| Failure::io("write", path, e);
     let Some(target) = replaceable(path)? else {
@@ -171,7 +171,7 @@ pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure>
     })
 }
 
-/// Finds out whether [`write_file`] could write there, without touching what is there.
+/// Checks that [`write_file`] can write to `path`, without changing an existing file.
 pub fn check_writable(path: &Path) -> Result<(), Failure> {
     let Some(target) = replaceable(path)? else {
         return Ok(());
@@ -183,8 +183,8 @@ pub fn check_writable(path: &Path) -> Result<(), Failure> {
     result
 }
 
-/// What a file written to `path` replaces: `path`, or what it links to; nothing if it is there and
-/// no file.
+/// The file that a file written to `path` replaces: `path` or its link target; `None` for devices,
+/// pipes and sockets.
 fn replaceable(path: &Path) -> Result<Option<PathBuf>, Failure> {
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => Err(Failure::Input(format!(
@@ -199,7 +199,7 @@ fn replaceable(path: &Path) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
-/// The hidden file beside `path` that becomes it.
+/// The hidden file in the same directory that is renamed to `path`.
 fn partial_of(path: &Path) -> Result<PathBuf, Failure> {
     let Some(name) = path.file_name() else {
         return Err(Failure::Input(format!(
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn appears_whole_or_not_at_all() {
+    fn run_directory_appears_complete_or_not_at_all() {
         let tmp = tempfile::tempdir().unwrap();
         let target = tmp.path().join("run");
         let dir = RunDir::create(RunDirPath::Exactly(target.clone())).unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_directory_is_refused_first_and_last() {
+    fn existing_directory_is_refused_at_start_and_at_finish() {
         let tmp = tempfile::tempdir().unwrap();
         let target = tmp.path().join("run");
         let dir = RunDir::create(RunDirPath::Exactly(target.clone())).unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_is_missing_is_named() {
+    fn missing_parent_is_named() {
         let tmp = tempfile::tempdir().unwrap();
         let error = RunDir::create(RunDirPath::Exactly(tmp.path().join("no/run"))).unwrap_err();
         assert_eq!(error.exit_code(), 2);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_replaces_an_older_one_and_leaves_nothing_beside_it() {
+    fn written_file_replaces_an_older_one_without_leftovers() {
         let tmp = tempfile::tempdir().unwrap();
         let path = tmp.path().join("a.json");
         write_file(&path, "1").unwrap();
@@ -284,10 +284,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_written_to_and_a_link_stays_one() {
+    fn pipe_is_written_to_and_symlink_stays_a_symlink() {
         use std::os::unix::fs::{FileTypeExt, symlink};
         let tmp = tempfile::tempdir().unwrap();
-        // As root a device could be replaced; a named pipe stands for one here.
+        // A named pipe, because root could replace a device.
         let pipe = tmp.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());

@@ -1,6 +1,8 @@
-//! Text tables with fixed columns, so that rows can be printed as they come.
+//! Text tables.
 
-/// Which side a column's values lean on.
+use std::fmt;
+
+/// The side of a column to which its cells are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Text.
@@ -9,14 +11,14 @@ pub enum Align {
     Right,
 }
 
-/// One column: heading, least width, alignment.
+/// A column: heading, minimum width, alignment.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     /// Heading.
     pub name: &'static str,
-    /// Least width in characters; the heading may widen it.
+    /// Minimum width in characters; the heading may widen it.
     pub width: usize,
-    /// Alignment of heading and values.
+    /// Alignment of heading and cells.
     pub align: Align,
 }
 
@@ -40,8 +42,50 @@ impl Column {
     }
 }
 
-/// One line of a table; cells wider than their column push the rest to the right. The line
-/// carries no blanks at its end.
+/// A table; its `Display` makes every column as wide as its widest cell.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// The columns.
+    pub columns: Vec<Column>,
+    /// The rows; a row with fewer cells than columns leaves the last ones blank.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new(columns: impl Into<Vec<Column>>) -> Table {
+        Table {
+            columns: columns.into(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Appends a row.
+    pub fn push(&mut self, cells: impl Into<Vec<String>>) {
+        let cells = cells.into();
+        debug_assert!(cells.len() <= self.columns.len());
+        self.rows.push(cells);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fitted = self.columns.clone();
+        for row in &self.rows {
+            for (column, cell) in fitted.iter_mut().zip(row) {
+                column.width = column.width.max(cell.chars().count());
+            }
+        }
+        writeln!(f, "{}", heading(&fitted))?;
+        for row in &self.rows {
+            writeln!(f, "{}", line(&fitted, row))?;
+        }
+        Ok(())
+    }
+}
+
+/// One row of a table that is printed row by row, without trailing blanks. A cell wider than its
+/// column moves the following ones to the right.
 pub fn line(columns: &[Column], cells: &[String]) -> String {
     let mut out = String::new();
     for (i, (column, cell)) in columns.iter().zip(cells).enumerate() {
@@ -58,27 +102,10 @@ pub fn line(columns: &[Column], cells: &[String]) -> String {
     out
 }
 
-/// The heading line.
+/// The heading of a table that is printed row by row.
 pub fn heading(columns: &[Column]) -> String {
-    let names: Vec<String> = columns.iter().map(|c| c.name.to_string()).collect();
+    let names: Vec<String> = columns.iter().map(|c| c.name.to_owned()).collect();
     line(columns, &names)
-}
-
-/// A whole table with columns as wide as their widest cell.
-pub fn whole(columns: &[Column], rows: &[Vec<String>]) -> String {
-    let mut fitted = columns.to_vec();
-    for row in rows {
-        for (column, cell) in fitted.iter_mut().zip(row) {
-            column.width = column.width.max(cell.chars().count());
-        }
-    }
-    let mut out = heading(&fitted);
-    for row in rows {
-        out.push('\n');
-        out.push_str(&line(&fitted, row));
-    }
-    out.push('\n');
-    out
 }
 
 #[cfg(test)]
@@ -86,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_lean_right_and_text_left() {
+    fn numbers_align_right_and_text_left() {
         let columns = [Column::number("nodes", 6), Column::text("limit", 8)];
         assert_eq!(heading(&columns), " nodes  limit");
         assert_eq!(
@@ -96,15 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_table_fits_its_widest_cell() {
-        let columns = [Column::text("id", 0), Column::number("x", 0)];
-        let text = whole(
-            &columns,
-            &[
-                vec!["long-name".into(), "1".into()],
-                vec!["a".into(), "22".into()],
-            ],
+    fn table_fits_its_widest_cells() {
+        let mut table = Table::new([Column::text("id", 0), Column::number("x", 0)]);
+        table.push(["long-name".into(), "1".into()]);
+        table.push(["a".into(), "22".into()]);
+        table.push(["b".into()]);
+        assert_eq!(
+            table.to_string(),
+            "id          x\nlong-name   1\na          22\nb\n"
         );
-        assert_eq!(text, "id          x\nlong-name   1\na          22\n");
     }
 }

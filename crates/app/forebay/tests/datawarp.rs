@@ -7,7 +7,7 @@
 mod forebay;
 mod library;
 
-use forebay::Place;
+use forebay::WorkDir;
 use forebay_net::job_socket::call_service;
 use forebay_protocol::staging::{JobRequest, PathKind, StagingCall, StagingReply};
 use std::fs;
@@ -19,22 +19,22 @@ use std::time::{Duration, Instant};
 
 /// A directory with input, the library as it would be installed, and `dw`, a C program that makes
 /// the call that its arguments name.
-fn workplace() -> Place {
-    let place = Place::new();
-    let path = |name: &str| place.path().join(name);
+fn workplace() -> WorkDir {
+    let dir = WorkDir::new();
+    let path = |name: &str| dir.path().join(name);
     fs::create_dir_all(path("in/tree/deep")).unwrap();
-    place.write("in/a", "a\n");
-    place.write("in/b", "b\n");
-    place.write("in/tree/x", "x\n");
-    place.write("in/tree/deep/y", "y\n");
+    dir.write("in/a", "a\n");
+    dir.write("in/b", "b\n");
+    dir.write("in/tree/x", "x\n");
+    dir.write("in/tree/deep/y", "y\n");
     fs::write(path("in/big"), vec![7; 100 << 20]).unwrap();
-    library::install(place.path());
+    library::install(dir.path());
     library::compile(
-        place.path(),
+        dir.path(),
         &library::root().join("crates/app/forebay/tests/datawarp.c"),
         "dw",
     );
-    place
+    dir
 }
 
 const HEAD: &str = "#!/bin/sh
@@ -44,17 +44,17 @@ PATH=$PWD:$PATH
 ";
 
 /// Runs a job script; what it printed, line by line.
-fn job(place: &Place, text: &str) -> Vec<String> {
-    place.write("job.sh", &format!("{HEAD}{text}"));
-    let said = place.ok("run --pool pool --pool-size 512MiB job.sh");
-    said.out.lines().map(str::to_owned).collect()
+fn job(dir: &WorkDir, text: &str) -> Vec<String> {
+    dir.write("job.sh", &format!("{HEAD}{text}"));
+    let output = dir.expect_success("run --pool pool --pool-size 512MiB job.sh");
+    output.stdout.lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn a_job_stages_in_and_out_while_it_runs() {
-    let place = workplace();
+fn running_job_stages_in_and_out() {
+    let dir = workplace();
     let printed = job(
-        &place,
+        &dir,
         "set -e
 dw in ${B}a $P/in/a
 dw wait ${B}a
@@ -131,36 +131,36 @@ dw query-directory $B
     ];
     assert_eq!(printed, expected);
     // At the job's end: what the files are then.
-    assert_eq!(place.read("r2"), "later\n");
-    assert_eq!(place.read("r6"), "first 6\n");
-    assert_eq!(place.read("tree/more"), "more\n");
-    assert_eq!(place.read("tree/deep/y"), "y\n");
-    assert!(!place.path().join("r3").exists());
-    let status = place.ok("status --pool pool").out;
+    assert_eq!(dir.read("r2"), "later\n");
+    assert_eq!(dir.read("r6"), "first 6\n");
+    assert_eq!(dir.read("tree/more"), "more\n");
+    assert_eq!(dir.read("tree/deep/y"), "y\n");
+    assert!(!dir.path().join("r3").exists());
+    let status = dir.expect_success("status --pool pool").stdout;
     assert!(!status.contains("instance"), "{status}");
 }
 
 #[test]
-fn the_example_stages_its_checkpoints_while_it_computes() {
-    let place = workplace();
+fn example_stages_checkpoints_while_it_computes() {
+    let dir = workplace();
     let examples = library::root().join("examples");
-    library::compile(place.path(), &examples.join("staging.c"), "staging");
+    library::compile(dir.path(), &examples.join("staging.c"), "staging");
     let script = examples.join("staging.sh");
     // Thirty of them would not fit into the instance at the same time.
     let run = format!("run --pool pool --pool-size 64MiB {} 30", script.display());
-    place.ok(&run);
+    dir.expect_success(&run);
     for step in 1..=30 {
-        let state = place.read_bytes(&format!("checkpoint-{step}"));
+        let state = dir.read_bytes(&format!("checkpoint-{step}"));
         assert_eq!(state, vec![b'a' + step % 26; 1 << 20]);
     }
-    assert!(place.read("log").ends_with("step 29\nstep 30\n"));
+    assert!(dir.read("log").ends_with("step 29\nstep 30\n"));
 }
 
 #[test]
-fn what_cannot_be_staged_has_its_number() {
-    let place = workplace();
+fn invalid_calls_return_their_errno() {
+    let dir = workplace();
     let printed = job(
-        &place,
+        &dir,
         "echo x >${B}x
 ln -s $P/in/a ${B}out
 dw in ${B}n $P/in/none
@@ -289,15 +289,15 @@ exit 0
 }
 
 #[test]
-fn only_the_jobs_owner_and_root_are_answered() {
+fn calls_of_other_users_are_denied() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("only root can become another user: not tried");
         return;
     }
-    let place = workplace();
-    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let dir = workplace();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let printed = job(
-        &place,
+        &dir,
         "as() { setpriv --reuid $1 --regid $1 --clear-groups dw concurrency /tmp 1; }
 chmod 755 pool
 as 65534
@@ -313,9 +313,9 @@ exit 0
 }
 
 #[test]
-fn what_was_put_off_is_staged_after_a_kill() {
-    let place = workplace();
-    place.write(
+fn deferred_stages_are_carried_out_by_recover_after_a_kill() {
+    let dir = workplace();
+    dir.write(
         "job.sh",
         &format!(
             "{HEAD}echo result >${{B}}r
@@ -328,24 +328,24 @@ exec sleep 100
 "
         ),
     );
-    let mut run = place
+    let mut run = dir
         .command("run --pool pool --pool-size 512MiB --job-id kept job.sh")
         .spawn()
         .unwrap();
     let begun = Instant::now();
-    while !place.path().join("ready").exists() {
+    while !dir.path().join("ready").exists() {
         assert!(begun.elapsed() < Duration::from_secs(60), "it never came");
         assert!(run.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::sleep(Duration::from_millis(10));
     }
-    strange_bytes(&place.path().join("pool/calls.socket"), "kept");
+    strange_bytes(&dir.path().join("pool/calls.socket"), "kept");
     run.kill().unwrap();
     run.wait().unwrap();
-    assert!(!place.path().join("r").exists());
-    let said = place.ok("recover --pool pool");
-    assert!(said.out.contains("staged out"), "{}", said.out);
-    assert_eq!(place.read("r"), "result\n");
-    assert_eq!(place.read("tree/deep/y"), "y\n");
+    assert!(!dir.path().join("r").exists());
+    let output = dir.expect_success("recover --pool pool");
+    assert!(output.stdout.contains("staged out"), "{}", output.stdout);
+    assert_eq!(dir.read("r"), "result\n");
+    assert_eq!(dir.read("tree/deep/y"), "y\n");
 }
 
 /// What is no call is refused, and the next call is answered as ever.

@@ -22,7 +22,7 @@ fn fields(value: &Value, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_field_is_documented() {
+fn every_field_of_result_documents_is_documented() {
     let mut found = BTreeSet::new();
     let documents = [
         serde_json::to_value(sample::study()),
@@ -46,7 +46,7 @@ fn every_field_is_documented() {
 }
 
 #[test]
-fn documents_are_read_back_as_they_were() {
+fn result_documents_round_trip_through_json() {
     // Not assert_eq: the two would be printed, megabytes of them.
     let study = sample::study();
     let text = serde_json::to_string(&study).expect("JSON");

@@ -1,4 +1,4 @@
-//! What goes wrong in the first hour with the program, and what it says then.
+//! Mistakes that users make in their first hour, and the messages for them.
 #![allow(
     clippy::unwrap_used,
     reason = "a test: what cannot be unwrapped has failed"
@@ -6,75 +6,80 @@
 
 mod forebay;
 
-use forebay::{Place, Said};
+use forebay::{CommandOutput, WorkDir};
 
 #[test]
-fn a_pool_file_that_is_not_there_is_not_made_a_pool() {
-    let place = Place::new();
-    let error = place.refused("status --pool pol.toml");
-    assert!(error.contains("pol.toml: there is no such file"), "{error}");
-    place.refused("create-persistent data --capacity 16MiB --pool pol.toml");
+fn missing_pool_file_is_refused_and_not_created() {
+    let dir = WorkDir::new();
+    let error = dir.expect_invalid_input("status --pool pol.toml");
+    assert!(error.contains("pol.toml: no such file"), "{error}");
+    dir.expect_invalid_input("create-persistent data --capacity 16MiB --pool pol.toml");
 }
 
 #[test]
-fn a_pool_is_not_larger_than_its_file_system() {
-    let place = Place::new();
-    place.write("job.sh", "#!/bin/sh\n");
-    let said = place.run("run --pool pool --pool-size 100PiB job.sh");
-    assert_eq!(said.code, Some(1), "{}", said.err);
+fn pool_larger_than_its_file_system_is_refused() {
+    let dir = WorkDir::new();
+    dir.write("job.sh", "#!/bin/sh\n");
+    let output = dir.run("run --pool pool --pool-size 100PiB job.sh");
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
     assert!(
-        said.err
+        output
+            .stderr
             .contains("100 PiB are more than its file system has, which is "),
         "{}",
-        said.err
+        output.stderr
     );
 }
 
 #[test]
-fn paths_of_stages_may_be_relative_to_where_one_is() {
-    let place = Place::new();
-    place.write("input", "some input\n");
-    place.ok("create-persistent data --capacity 16MiB --pool pool --pool-size 64MiB");
-    let said = place.ok("stage in --pool pool --instance data input kept");
-    assert_eq!(said.out, "staged 1 file, 11 B\n");
-    let said = place.ok("stage out --pool pool --instance data kept output");
-    let told = "staged 1 file, 11 B; copied and synced in ";
-    assert!(said.out.starts_with(told), "{}", said.out);
-    assert!(said.out.contains(", read back 11 B in "), "{}", said.out);
-    assert_eq!(place.read("output"), "some input\n");
-    up_and_down(&place);
-    let said = place.run("stage in --pool pool --instance data absent kept");
-    assert_eq!(said.code, Some(1), "{}", said.err);
-    let reason = format!("{}: does not exist", place.path().join("absent").display());
-    assert!(said.err.contains(&reason), "{}", said.err);
-    // Nothing names a line of a script that there is not.
-    assert!(!said.err.contains("line"), "{}", said.err);
-    let status = place.ok("status --pool pool").out;
+fn relative_stage_paths_start_at_the_working_directory() {
+    let dir = WorkDir::new();
+    dir.write("input", "some input\n");
+    dir.expect_success("create-persistent data --capacity 16MiB --pool pool --pool-size 64MiB");
+    let output = dir.expect_success("stage in --pool pool --instance data input kept");
+    assert_eq!(output.stdout, "staged 1 file, 11 B\n");
+    let output = dir.expect_success("stage out --pool pool --instance data kept output");
+    let expected = "staged 1 file, 11 B; copied and synced in ";
+    assert!(output.stdout.starts_with(expected), "{}", output.stdout);
+    assert!(
+        output.stdout.contains(", read back 11 B in "),
+        "{}",
+        output.stdout
+    );
+    assert_eq!(dir.read("output"), "some input\n");
+    parent_components_are_resolved(&dir);
+    let output = dir.run("stage in --pool pool --instance data absent kept");
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    let reason = format!("{}: does not exist", dir.path().join("absent").display());
+    assert!(output.stderr.contains(&reason), "{}", output.stderr);
+    // The stage has no script, so no message names a line.
+    assert!(!output.stderr.contains("line"), "{}", output.stderr);
+    let status = dir.expect_success("status --pool pool").stdout;
     assert!(
         status.contains(&format!("stage of data failed: {reason}")),
         "{status}"
     );
-    place.ok("destroy-persistent data --pool pool");
+    dir.expect_success("destroy-persistent data --pool pool");
 }
 
-/// Paths with `..` lead where the system says they do, seen from where the user is.
-fn up_and_down(place: &Place) {
-    let deeper = place.path().join("sub/deeper");
+/// Paths with `..` are resolved as the system does, from the working directory.
+fn parent_components_are_resolved(dir: &WorkDir) {
+    let deeper = dir.path().join("sub/deeper");
     std::fs::create_dir_all(&deeper).unwrap();
-    std::os::unix::fs::symlink("sub/deeper", place.path().join("link")).unwrap();
-    place.write("sub/input", "of sub\n");
+    std::os::unix::fs::symlink("sub/deeper", dir.path().join("link")).unwrap();
+    dir.write("sub/input", "of sub\n");
     for (from, input, contents) in [
-        (place.path().join("sub"), "../input", "some input\n"),
+        (dir.path().join("sub"), "../input", "some input\n"),
         (deeper, "../../sub/./../input", "some input\n"),
-        // Not what one gets by leaving out `link/..`.
-        (place.path().to_owned(), "link/../input", "of sub\n"),
+        // `link/..` is the parent of the target of `link`.
+        (dir.path().to_owned(), "link/../input", "of sub\n"),
     ] {
         let run = |line: String| {
-            let output = place.command(&line).current_dir(&from).output().unwrap();
+            let output = dir.command(&line).current_dir(&from).output().unwrap();
             let err = String::from_utf8(output.stderr).unwrap();
             assert!(output.status.success(), "{line}: {err}");
         };
-        let pool = place.path().join("pool").display().to_string();
+        let pool = dir.path().join("pool").display().to_string();
         let stage = |line: &str| format!("stage {line} --pool {pool} --instance data");
         run(stage(&format!("in {input} up")));
         run(stage(&format!("out up {input}.back")));
@@ -83,32 +88,39 @@ fn up_and_down(place: &Place) {
             contents
         );
     }
-    let said = place.run("stage in --pool pool --instance data absent/../input up");
-    assert_eq!(said.code, Some(2), "{}", said.err);
-    assert!(said.err.contains("leads cannot be told"), "{}", said.err);
+    let output = dir.run("stage in --pool pool --instance data absent/../input up");
+    assert_eq!(output.code, Some(2), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("cannot resolve `"),
+        "{}",
+        output.stderr
+    );
 }
 
-/// What is over at once has no progress to tell of.
 #[test]
-fn a_short_stage_is_told_by_the_summary_alone() {
-    let place = Place::new();
-    place.write("input", "some input\n");
-    place.write(
+fn short_stage_prints_no_progress() {
+    let dir = WorkDir::new();
+    dir.write("input", "some input\n");
+    dir.write(
         "job.sh",
         "#!/bin/sh\n\
          #DW jobdw capacity=16MiB type=scratch access_mode=striped\n\
          #DW stage_in type=file source=%d/input destination=$DW_JOB_STRIPED/input\n",
     );
-    let said = place.ok("run --pool pool --pool-size 64MiB job.sh");
-    assert!(said.err.contains("forebay: stage in\n"), "{}", said.err);
-    assert!(!said.err.contains("of 0 files"), "{}", said.err);
+    let output = dir.expect_success("run --pool pool --pool-size 64MiB job.sh");
+    assert!(
+        output.stderr.contains("forebay: stage in\n"),
+        "{}",
+        output.stderr
+    );
+    assert!(!output.stderr.contains("of 0 files"), "{}", output.stderr);
 }
 
 /// `forebay run job.sh 2>&1 | head -1`.
 #[test]
-fn a_job_goes_on_when_nobody_listens_any_more() {
-    let place = Place::new();
-    place.write(
+fn job_survives_closed_output_pipes() {
+    let dir = WorkDir::new();
+    dir.write(
         "job.sh",
         "#!/bin/sh\n\
          #DW jobdw capacity=16MiB type=scratch access_mode=striped\n\
@@ -116,27 +128,31 @@ fn a_job_goes_on_when_nobody_listens_any_more() {
          echo result > $DW_JOB_STRIPED/x\n\
          exit 3\n",
     );
-    let mut child = place.spawn("run --pool pool --pool-size 64MiB job.sh");
+    let mut child = dir.spawn("run --pool pool --pool-size 64MiB job.sh");
     drop((child.stdout.take(), child.stderr.take()));
     assert_eq!(child.wait().unwrap().code(), Some(3));
-    assert_eq!(place.read("x"), "result\n");
-    let mut child = place.spawn("status --pool pool");
+    assert_eq!(dir.read("x"), "result\n");
+    let mut child = dir.spawn("status --pool pool");
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
-fn a_name_that_cannot_be_is_wrong_input() {
-    let place = Place::new();
-    let said = place.run("create-persistent a/b --capacity 16MiB --pool pool --pool-size 64MiB");
-    assert_eq!(said.code, Some(2), "{}", said.err);
-    assert!(said.err.contains("1 to 64 letters"), "{}", said.err);
+fn invalid_instance_name_exits_with_2() {
+    let dir = WorkDir::new();
+    let output = dir.run("create-persistent a/b --capacity 16MiB --pool pool --pool-size 64MiB");
+    assert_eq!(output.code, Some(2), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("1 to 64 letters"),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]
-fn what_will_fail_at_the_end_is_told_at_the_beginning() {
-    let place = Place::new();
-    place.write(
+fn missing_stage_out_destination_is_warned_of_at_the_start() {
+    let dir = WorkDir::new();
+    dir.write(
         "job.sh",
         "#!/bin/sh\n\
          #DW jobdw capacity=16MiB type=scratch access_mode=striped\n\
@@ -144,17 +160,17 @@ fn what_will_fail_at_the_end_is_told_at_the_beginning() {
          echo result > $DW_JOB_STRIPED/x\n\
          test ! \"$1\" || mkdir results\n",
     );
-    let warned = |said: &Said| {
-        let (warning, rest) = said.err.split_once("forebay: set up").unwrap();
-        assert!(!rest.contains("warning"), "{}", said.err);
+    let warned = |output: &CommandOutput| {
+        let (warning, rest) = output.stderr.split_once("forebay: set up").unwrap();
+        assert!(!rest.contains("warning"), "{}", output.stderr);
         warning.contains("line 3: ") && warning.contains("/results does not exist here")
     };
-    let said = place.run("run --pool pool --pool-size 64MiB job.sh");
-    assert_eq!(said.code, Some(1), "{}", said.err);
-    assert!(warned(&said), "{}", said.err);
-    let said = place.ok("run --pool pool job.sh make");
-    assert!(warned(&said), "{}", said.err);
-    let said = place.ok("run --pool pool job.sh");
-    assert_eq!(place.read("results/x"), "result\n");
-    assert!(!said.err.contains("warning"), "{}", said.err);
+    let output = dir.run("run --pool pool --pool-size 64MiB job.sh");
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    assert!(warned(&output), "{}", output.stderr);
+    let output = dir.expect_success("run --pool pool job.sh make");
+    assert!(warned(&output), "{}", output.stderr);
+    let output = dir.expect_success("run --pool pool job.sh");
+    assert_eq!(dir.read("results/x"), "result\n");
+    assert!(!output.stderr.contains("warning"), "{}", output.stderr);
 }

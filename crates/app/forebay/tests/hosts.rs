@@ -1,231 +1,255 @@
-//! A pool over three hosts: controller, storage daemons and agents, and jobs of users on it.
+//! A pool over three hosts: controller, storage daemons and agents, and jobs of several users.
 //!
-//! Needs root, for it makes network name spaces and acts as several users.
-#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
+//! Needs root: it creates network namespaces and acts as several users.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-#[allow(dead_code)] // other tests use more of it
+#[allow(dead_code, reason = "other tests use more of it")]
 mod cluster;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use cluster::site::{OTHER, ROOT, Site, USER, ok, script};
-use cluster::{Cluster, Host, told, wait};
+use cluster::site::{Job, OTHER, ROOT, Site, USER, expect_failure, expect_success, job_script};
+use cluster::{Cluster, Host, text_of, wait_until};
 
-#[test]
-fn hosts_share_an_instance_and_strangers_do_not() {
-    let site = Site::new();
-    let pfs = site.cluster.pfs();
-    fs::create_dir(pfs.join("input")).unwrap();
-    fs::write(pfs.join("input/words"), "from the file system\n").unwrap();
-    fs::create_dir(pfs.join("results")).unwrap();
-    std::os::unix::fs::chown(pfs.join("results"), Some(USER.0), Some(USER.1)).unwrap();
-    let directives = format!(
-        "#DW jobdw capacity=96MiB type=scratch access_mode=striped,private\n\
-         #DW stage_in type=directory source={0}/input destination=$DW_JOB_STRIPED/input\n\
-         #DW stage_out type=directory source=$DW_JOB_STRIPED/out destination={0}/results/out",
-        pfs.display()
-    );
-    let body = "grep -q 'from the file' ${DW_JOB_STRIPED}input/words\n\
-                mkdir ${DW_JOB_STRIPED}out; chmod 755 ${DW_JOB_STRIPED}out\n\
-                echo from n1 > ${DW_JOB_PRIVATE}own";
-    let mut job = site.start(&script(&pfs, &directives, body));
-    job.running(&site);
-    let striped = site.host(0).local.join("jobs/job1/ss");
-    let private = site.host(0).local.join("jobs/job1/private");
-    let (striped, private) = (striped.display(), private.display());
+/// The pool, and a job of `USER` with a striped and a private view on all hosts.
+struct SharedInstance {
+    site: Site,
+    job: Job,
+    /// Path of the views on every host.
+    striped: String,
+    private: String,
+}
 
-    // It lies on all nodes.
-    let status = site.status().unwrap();
-    assert_eq!(status["instances"][0]["nodes"].as_array().unwrap().len(), 3);
-
-    // Whoever reads after a write sees it, on whichever host.
-    for (index, host) in site.cluster.hosts.iter().enumerate() {
-        let script = format!(
-            "dd if=/dev/urandom of={striped}/out/from{index} bs=100k count=20 status=none; \
-             md5sum < {striped}/out/from{index} > {striped}/out/sum{index}"
+impl SharedInstance {
+    fn start() -> SharedInstance {
+        let site = Site::new();
+        let pfs = site.cluster.pfs();
+        fs::create_dir(pfs.join("input")).unwrap();
+        fs::write(pfs.join("input/words"), "from the file system\n").unwrap();
+        site.make_results_directory();
+        let directives = format!(
+            "#DW jobdw capacity=96MiB type=scratch access_mode=striped,private\n\
+             #DW stage_in type=directory source={0}/input destination=$DW_JOB_STRIPED/input\n\
+             #DW stage_out type=directory source=$DW_JOB_STRIPED/out destination={0}/results/out",
+            pfs.display()
         );
-        ok(&host.shell(USER, &script));
-    }
-    for host in &site.cluster.hosts {
-        for index in 0..3 {
-            let script = format!(
-                "[ \"$(md5sum < {striped}/out/from{index})\" = \"$(cat {striped}/out/sum{index})\" ]"
-            );
-            ok(&host.shell(USER, &script));
+        let body = "grep -q 'from the file' ${DW_JOB_STRIPED}input/words\n\
+                    mkdir ${DW_JOB_STRIPED}out; chmod 755 ${DW_JOB_STRIPED}out\n\
+                    echo from n1 > ${DW_JOB_PRIVATE}own";
+        let mut job = site.start_job(&job_script(&pfs, &directives, body));
+        job.wait_until_running(&site);
+        let view = |name: &str| {
+            let path = site.host(0).local.join("jobs/job1").join(name);
+            path.display().to_string()
+        };
+        SharedInstance {
+            striped: view("ss"),
+            private: view("private"),
+            site,
+            job,
         }
     }
-    // A private view is each host's own.
-    ok(&site.host(1).shell(USER, &format!("[ ! -e {private}/own ]")));
-    ok(&site.host(0).shell(USER, &format!("[ -e {private}/own ]")));
 
-    // Nobody becomes someone else by a program in it, or reaches a device.
-    let mounts = ok(&site.host(0).shell(USER, "grep ^forebay- /proc/mounts"));
-    assert!(mounts.contains("nosuid,nodev"), "{mounts}");
-
-    // Another user gets nothing, on any host and by any way.
-    for host in &site.cluster.hosts {
-        let look = host.shell(OTHER, &format!("ls {striped}/"));
-        assert!(!look.status.success());
-        assert!(told(&look).contains("Permission denied"), "{}", told(&look));
+    fn instance_lies_on_all_nodes(&self) {
+        let status = self.site.status().unwrap();
+        let nodes = status["instances"][0]["nodes"].as_array().unwrap();
+        assert_eq!(nodes.len(), 3);
     }
-    // Nor past the daemons, in their directories, nor under the job's own name.
-    let local = site.host(0).local.display();
-    for closed in [
-        "agent/mounts/i*",
-        "flash/node.redb",
-        "flash/journals",
-        "flash/flash/log",
-        "flash/flash/objects",
-        "controller",
-        "controller/secret",
-        "controller/controller.redb",
-    ] {
-        let look = site.host(0).shell(
-            OTHER,
-            &format!("p=$(echo {local}/{closed}); ls $p/ || cat $p"),
+
+    fn write_on_one_host_is_read_on_all(&self) {
+        let striped = &self.striped;
+        for (index, host) in self.site.cluster.hosts.iter().enumerate() {
+            let script = format!(
+                "dd if=/dev/urandom of={striped}/out/from{index} bs=100k count=20 status=none; \
+                 md5sum < {striped}/out/from{index} > {striped}/out/sum{index}"
+            );
+            expect_success(&host.shell(USER, &script));
+        }
+        for host in &self.site.cluster.hosts {
+            for index in 0..3 {
+                let script = format!(
+                    "[ \"$(md5sum < {striped}/out/from{index})\" = \"$(cat {striped}/out/sum{index})\" ]"
+                );
+                expect_success(&host.shell(USER, &script));
+            }
+        }
+    }
+
+    fn private_view_is_separate_on_each_host(&self) {
+        let (site, private) = (&self.site, &self.private);
+        let absent = format!("[ ! -e {private}/own ]");
+        expect_success(&site.host(1).shell(USER, &absent));
+        let present = format!("[ -e {private}/own ]");
+        expect_success(&site.host(0).shell(USER, &present));
+    }
+
+    fn mounts_are_nosuid_and_nodev(&self) {
+        let list = "grep ^forebay- /proc/mounts";
+        let mounts = expect_success(&self.site.host(0).shell(USER, list));
+        assert!(mounts.contains("nosuid,nodev"), "{mounts}");
+    }
+
+    fn other_user_cannot_enter_mounts_or_daemon_directories(&self) {
+        let (site, striped) = (&self.site, &self.striped);
+        for host in &site.cluster.hosts {
+            let listing = host.shell(OTHER, &format!("ls {striped}/"));
+            expect_failure(&listing, "Permission denied");
+        }
+        let local = site.host(0).local.display();
+        for path in [
+            "agent/mounts/i*",
+            "flash/node.redb",
+            "flash/journals",
+            "flash/flash/log",
+            "flash/flash/objects",
+            "controller",
+            "controller/secret",
+            "controller/controller.redb",
+        ] {
+            let script = format!("p=$(echo {local}/{path}); ls $p/ || cat $p");
+            let listing = site.host(0).shell(OTHER, &script);
+            expect_failure(&listing, "Permission denied");
+        }
+    }
+
+    fn other_user_cannot_use_the_job_or_administer_the_pool(&self) {
+        let site = &self.site;
+        let theirs = site.cluster.pfs().join("theirs.sh");
+        let script = "#!/bin/sh\n#DW jobdw capacity=1MiB type=scratch access_mode=striped\n";
+        fs::write(&theirs, script).unwrap();
+        let theirs = theirs.to_str().unwrap();
+        let arguments = ["run", "--pool", site.file(), "--job-id", "job1", theirs];
+        let run = site.host(1).forebay(OTHER, &arguments);
+        expect_failure(&run, "belongs to user 41000");
+        let recover = ["recover", "--job-id", "job1", "--discard"];
+        expect_failure(&site.forebay(1, OTHER, &recover), "belongs to user 41000");
+        let drain = site.forebay(1, OTHER, &["drain", "n1"]);
+        expect_failure(&drain, "only an operator");
+    }
+
+    /// A host whose `munged` has another key is not authenticated.
+    fn host_with_another_munge_key_is_rejected(&self) {
+        let site = &self.site;
+        let auth = format!(
+            "method = \"munge\"\nsocket = \"{}\"",
+            site.foreign_munged.display()
         );
-        let said = told(&look);
-        assert!(
-            !look.status.success() && said.contains("Permission denied"),
-            "{closed}: {said}"
-        );
+        let foreign = site.cluster.write_configuration("foreign.toml", &auth, "");
+        let text = fs::read_to_string(&foreign)
+            .unwrap()
+            .replace("/agent", "/foreign-agent");
+        fs::write(&foreign, text.replace("controller.socket", "no.socket")).unwrap();
+        let foreign = foreign.to_str().unwrap();
+        let status = site.host(2).forebay(ROOT, &["status", "--pool", foreign]);
+        expect_failure(&status, "MUNGE");
+        let mut agent = site.host(2).start_daemon(&["agent", "--config", foreign]);
+        agent.wait_for_output("MUNGE: ");
+        site.controller.wait_for_output("a connection is refused");
+        assert_eq!(agent.exit_code(), None, "the agent keeps trying");
+        let mounts = site.host(2).local.join("foreign-agent/mounts");
+        let empty = format!("[ -z \"$(ls -A {})\" ]", mounts.display());
+        expect_success(&site.host(2).shell(ROOT, &empty));
     }
-    let theirs = pfs.join("theirs.sh");
-    fs::write(
-        &theirs,
-        "#!/bin/sh\n#DW jobdw capacity=1MiB type=scratch access_mode=striped\n",
-    )
-    .unwrap();
-    let theirs = theirs.to_str().unwrap();
-    let arguments = ["run", "--pool", site.file(), "--job-id", "job1", theirs];
-    let run = site.host(1).forebay(OTHER, &arguments);
-    assert!(
-        !run.status.success() && told(&run).contains("belongs to user 41000"),
-        "{}",
-        told(&run)
-    );
-    let take = site.host(1).forebay(
-        OTHER,
-        &[
-            "recover",
-            "--job-id",
-            "job1",
-            "--discard",
-            "--pool",
-            site.file(),
-        ],
-    );
-    assert!(!take.status.success() && told(&take).contains("belongs to user 41000"));
-    let drain = site
-        .host(1)
-        .forebay(OTHER, &["drain", "n1", "--pool", site.file()]);
-    assert!(
-        told(&drain).contains("only an operator"),
-        "{}",
-        told(&drain)
-    );
 
-    // A host whose munged has another key is not believed, whatever it says it is.
-    let auth = format!(
-        "method = \"munge\"\nsocket = \"{}\"",
-        site.foreign.display()
-    );
-    let foreign = site.cluster.configuration("foreign.toml", &auth, "");
-    let text = fs::read_to_string(&foreign)
-        .unwrap()
-        .replace("/agent", "/foreign-agent");
-    fs::write(&foreign, text.replace("controller.socket", "no.socket")).unwrap();
-    let foreign = foreign.to_str().unwrap();
-    let status = site.host(2).forebay(ROOT, &["status", "--pool", foreign]);
-    assert!(!status.status.success(), "{}", told(&status));
-    assert!(told(&status).contains("MUNGE"), "{}", told(&status));
-    let mut agent = site.host(2).serve(&["agent", "--config", foreign]);
-    agent.says("MUNGE: ");
-    site.controller.says("a connection is refused");
-    assert_eq!(agent.ended(), None, "it goes on trying");
-    let mounts = site.host(2).local.join("foreign-agent/mounts");
-    let empty = format!("[ -z \"$(ls -A {})\" ]", mounts.display());
-    ok(&site.host(2).shell(ROOT, &empty));
-    drop(agent);
-
-    // Nor is root of another host, whose munged has the right key, somebody else's storage node
-    // or agent.
-    let pool = fs::read_to_string(site.file()).unwrap();
-    let thief = site.cluster.pfs().with_file_name("thief.toml");
-    let text = pool
-        .replace("10.77.0.2:7511", "10.77.0.3:7599")
-        .replacen("/flash\"", "/thief\"", 2)
-        .replace("/agent", "/thief-agent");
-    fs::write(&thief, text).unwrap();
-    let thief = thief.to_str().unwrap();
-    let serve = |daemon: &str, name: &str| {
-        site.host(2)
-            .serve(&[daemon, "--name", name, "--config", thief])
-    };
-    let (node, agent) = (serve("storage", "n2"), serve("agent", "n1"));
-    node.says("storage node `n2` may connect from 10.77.0.2, but this is 10.77.0.3");
-    agent.says("the agent of `n1` is connected already, from 10.77.0.1");
-    drop((node, agent));
-    let stolen = site.host(2).local.join("thief/pool");
-    ok(&site
-        .host(2)
-        .shell(ROOT, &format!("[ ! -e {} ]", stolen.display())));
-    let nodes = site.status().unwrap()["nodes"].clone();
-    let online = nodes.as_array().unwrap().iter();
-    assert_eq!(online.filter(|node| node["online"] == true).count(), 3);
-
-    // What was there is there as before, on the host in question, too.
-    ok(&site.host(2).shell(USER, &format!("cat {striped}/out/sum0")));
-
-    let said = ok_text(job.end(&site));
-    assert!(said.contains("stage out"), "{said}");
-    for index in 0..3 {
-        let file = pfs.join(format!("results/out/from{index}"));
-        assert_eq!(fs::metadata(&file).unwrap().len(), 2_048_000);
+    /// Root of another host, with the right key, cannot take the name of a storage node or agent.
+    fn root_of_another_host_cannot_impersonate_a_node_or_agent(&self) {
+        let site = &self.site;
+        let pool = fs::read_to_string(site.file()).unwrap();
+        let impostor = site.cluster.pfs().with_file_name("impostor.toml");
+        let text = pool
+            .replace("10.77.0.2:7511", "10.77.0.3:7599")
+            .replacen("/flash\"", "/impostor\"", 2)
+            .replace("/agent", "/impostor-agent");
+        fs::write(&impostor, text).unwrap();
+        let impostor = impostor.to_str().unwrap();
+        let start = |daemon: &str, name: &str| {
+            let arguments = [daemon, "--name", name, "--config", impostor];
+            site.host(2).start_daemon(&arguments)
+        };
+        let (node, agent) = (start("storage", "n2"), start("agent", "n1"));
+        node.wait_for_output("storage node `n2` may connect from 10.77.0.2, but this is 10.77.0.3");
+        agent.wait_for_output("the agent of `n1` is connected already, from 10.77.0.1");
+        drop((node, agent));
+        let stolen = site.host(2).local.join("impostor/pool");
+        let absent = format!("[ ! -e {} ]", stolen.display());
+        expect_success(&site.host(2).shell(ROOT, &absent));
+        let nodes = site.status().unwrap()["nodes"].clone();
+        let online = nodes.as_array().unwrap().iter();
+        assert_eq!(online.filter(|node| node["online"] == true).count(), 3);
+        // The real agent of that host still serves its mounts.
+        let read = format!("cat {}/out/sum0", self.striped);
+        expect_success(&site.host(2).shell(USER, &read));
     }
-    let owner = fs::metadata(pfs.join("results/out/from2")).unwrap();
-    assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), USER.0);
-    wait("nothing is left", || {
-        let status = site.status()?;
-        status["instances"].as_array()?.is_empty().then_some(())
-    });
+
+    fn job_end_stages_out_and_removes_the_instance(self) {
+        let SharedInstance { site, job, .. } = self;
+        let output = job.finish(&site);
+        assert!(!output.contains("error"), "{output}");
+        assert!(output.contains("stage out"), "{output}");
+        let result = |index| site.cluster.pfs().join(format!("results/out/from{index}"));
+        for index in 0..3 {
+            assert_eq!(fs::metadata(result(index)).unwrap().len(), 2_048_000);
+        }
+        assert_eq!(fs::metadata(result(2)).unwrap().uid(), USER.0);
+        wait_until("no instance is left", || {
+            let status = site.status()?;
+            status["instances"].as_array()?.is_empty().then_some(())
+        });
+    }
+}
+
+/// One job on one pool; the scenarios share it because its set-up takes most of the time.
+#[test]
+fn job_on_three_hosts_shares_its_instance_and_keeps_others_out() {
+    let shared = SharedInstance::start();
+    shared.instance_lies_on_all_nodes();
+    shared.write_on_one_host_is_read_on_all();
+    shared.private_view_is_separate_on_each_host();
+    shared.mounts_are_nosuid_and_nodev();
+    shared.other_user_cannot_enter_mounts_or_daemon_directories();
+    shared.other_user_cannot_use_the_job_or_administer_the_pool();
+    shared.host_with_another_munge_key_is_rejected();
+    shared.root_of_another_host_cannot_impersonate_a_node_or_agent();
+    shared.job_end_stages_out_and_removes_the_instance();
 }
 
 #[test]
 #[allow(clippy::zombie_processes, reason = "it is left behind on purpose")]
-fn a_test_that_fails_leaves_nothing_behind() {
-    let (told, left) = std::sync::mpsc::channel();
-    let fails = std::thread::spawn(move || {
+fn cluster_of_failed_test_is_removed() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let failing = std::thread::spawn(move || {
         let cluster = Cluster::new(1);
         let host = &cluster.hosts[0];
-        ok(&host.shell(ROOT, "mount -t tmpfs none $PWD"));
-        let mut forgotten = host.command(USER, "sh");
+        expect_success(&host.shell(ROOT, "mount -t tmpfs none $PWD"));
         let script = "setsid sleep 1000 & echo $!; exec sleep 1000";
-        let mut forgotten = forgotten
+        let mut leaked = host
+            .command(USER, "sh")
             .args(["-c", script])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let mut child = String::new();
-        let said = forgotten.stdout.take().unwrap();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(said), &mut child).unwrap();
-        let daemon = host.serve(&["controller", "--config", "/nonexistent"]);
-        told.send((child.trim().to_owned(), cluster.pfs(), cluster.spaces()))
+        let stdout = leaked.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut child).unwrap();
+        let daemon = host.start_daemon(&["controller", "--config", "/nonexistent"]);
+        sender
+            .send((child.trim().to_owned(), cluster.pfs(), cluster.namespaces()))
             .unwrap();
         std::mem::forget(daemon);
         panic!("on purpose");
     });
-    assert!(fails.join().is_err());
-    let (child, directory, spaces) = left.recv().unwrap();
-    wait("its processes end", || {
+    assert!(failing.join().is_err());
+    let (child, directory, namespaces) = receiver.recv().unwrap();
+    wait_until("its processes end", || {
         let state = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-        let gone = state.is_empty() || state.contains(") Z ");
-        gone.then_some(())
+        (state.is_empty() || state.contains(") Z ")).then_some(())
     });
-    for space in spaces {
-        assert!(!Path::new("/run/netns").join(&space).exists(), "{space}");
+    for namespace in namespaces {
+        let path = Path::new("/run/netns").join(&namespace);
+        assert!(!path.exists(), "{namespace}");
     }
     assert!(!directory.exists());
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
@@ -233,93 +257,51 @@ fn a_test_that_fails_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_example_is_a_good_configuration() {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/pool");
-    let check = |text: &str| {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), text).unwrap();
-        std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
-            .args(["serve", "controller", "--check", "--config"])
-            .arg(file.path())
-            .output()
-            .unwrap()
-    };
-    let text = fs::read_to_string(examples.join("pool.toml")).unwrap();
-    let good = ok(&check(&text));
-    assert!(good.contains("`flash` is configured well"), "{good}");
-    let bad = check(&text.replacen("10.0.0.12:7511", "10.0.0.12", 1));
-    assert_eq!(bad.status.code(), Some(2));
-    let line = text.lines().position(|l| l.contains("10.0.0.12:7511"));
-    let reason = format!(":{}: `10.0.0.12` has no port", line.unwrap() + 1);
-    assert!(told(&bad).contains(&reason), "{}", told(&bad));
-    for daemon in ["controller", "storage", "agent"] {
-        let unit = fs::read_to_string(examples.join(format!("forebay-{daemon}.service"))).unwrap();
-        assert!(unit.contains(&format!(
-            "forebay serve {daemon} --config /etc/forebay/pool.toml"
-        )));
-    }
+fn operator_drains_and_undrains_a_node() {
+    let site = Site::new();
+    let create = ["create-persistent", "kept", "--capacity", "96MiB"];
+    let destroy = ["destroy-persistent", "kept"];
+    expect_success(&site.forebay(0, ROOT, &["drain", "n2"]));
+    expect_success(&site.forebay(1, USER, &create));
+    assert_eq!(site.nodes_of_instance("kept"), 2);
+    let denied = site.forebay(2, OTHER, &destroy);
+    expect_failure(&denied, "belongs to user 41000");
+    expect_success(&site.forebay(2, USER, &destroy));
+    expect_success(&site.forebay(0, ROOT, &["undrain", "n2"]));
+    let mut for_user = create.to_vec();
+    for_user.extend(["--owner", "41000:41000"]);
+    let denied = site.forebay(1, OTHER, &for_user);
+    expect_failure(&denied, "may not ask in the name of");
+    expect_success(&site.forebay(1, ROOT, &for_user));
+    assert_eq!(site.nodes_of_instance("kept"), 3);
+    expect_success(&site.forebay(2, USER, &destroy));
+
+    public_instance_keeps_its_owner(&site);
+    invalid_input_is_refused(&site);
+    daemons_stop_on_sigterm(site);
 }
 
-#[test]
-fn an_operator_drains_a_node_and_stops_daemons() {
-    let mut site = Site::new();
-    let file = site.file().to_owned();
-    let forebay = |host: &Host, user, arguments: &[&str]| {
-        let mut all = arguments.to_vec();
-        all.extend(["--pool", &file]);
-        host.forebay(user, &all)
-    };
-    let nodes_of = |name: &str| {
-        let status = site.status().unwrap();
-        let instances = status["instances"].as_array().unwrap().clone();
-        let found = instances.iter().find(|i| i["label"] == name);
-        let nodes = found.map(|instance| instance["nodes"].as_array().unwrap().len());
-        nodes.unwrap_or(0)
-    };
-    let create = ["create-persistent", "kept", "--capacity", "96MiB"];
-    ok(&forebay(site.host(0), ROOT, &["drain", "n2"]));
-    ok(&forebay(site.host(1), USER, &create));
-    assert_eq!(nodes_of("kept"), 2);
-    let gone = ["destroy-persistent", "kept"];
-    let other = forebay(site.host(2), OTHER, &gone);
-    assert!(
-        told(&other).contains("belongs to user 41000"),
-        "{}",
-        told(&other)
-    );
-    ok(&forebay(site.host(2), USER, &gone));
-    ok(&forebay(site.host(0), ROOT, &["undrain", "n2"]));
-    let mut create = create.to_vec();
-    create.extend(["--owner", "41000:41000"]);
-    let other = forebay(site.host(1), OTHER, &create);
-    assert!(
-        told(&other).contains("may not ask in the name of"),
-        "{}",
-        told(&other)
-    );
-    ok(&forebay(site.host(1), ROOT, &create));
-    assert_eq!(nodes_of("kept"), 3);
-    ok(&forebay(site.host(2), USER, &gone));
-
-    // A public instance stays its owner's, whoever stages into it and mounts it.
-    let public = [
+/// Others may mount a public instance and stage into it, as into `/tmp`.
+fn public_instance_keeps_its_owner(site: &Site) {
+    let create = [
         "create-persistent",
         "open",
         "--capacity",
         "96MiB",
         "--public",
     ];
-    ok(&forebay(site.host(0), USER, &public));
+    expect_success(&site.forebay(0, USER, &create));
     let pfs = site.cluster.pfs();
     fs::write(pfs.join("words"), "from the file system\n").unwrap();
-    let run = |host: &Host, user, directive: &str, body: &str| {
-        let script = pfs.join(format!("{}.sh", host.name));
+    let run = |host: usize, user, directive: &str, body: &str| {
+        let script = pfs.join(format!("host{host}.sh"));
         let text = format!("#!/bin/sh\n#DW persistentdw name=open\n{directive}\n{body}\n");
         fs::write(&script, text).unwrap();
-        host.forebay(user, &["run", "--pool", &file, script.to_str().unwrap()])
+        let arguments = ["run", "--pool", site.file(), script.to_str().unwrap()];
+        site.host(host).forebay(user, &arguments)
     };
     let body = "echo mine > ${DW_PERSISTENT_STRIPED_open}mine";
-    ok(&run(site.host(1), USER, "", body));
+    expect_success(&run(1, USER, "", body));
     let directive = format!(
         "#DW stage_in type=file source={}/words destination=$DW_PERSISTENT_STRIPED_open/words",
         pfs.display()
@@ -328,148 +310,153 @@ fn an_operator_drains_a_node_and_stops_daemons() {
                 chmod 700 . && exit 3\n\
                 rm -f mine && exit 4\n\
                 echo other > other";
-    let said = ok(&run(site.host(2), OTHER, &directive, body));
-    assert!(said.contains(". 41000:41000 1777"), "{said}");
-    assert!(said.contains("words 41001:41001 "), "{said}");
-    ok(&forebay(
-        site.host(2),
-        USER,
-        &["destroy-persistent", "open"],
-    ));
+    let output = expect_success(&run(2, OTHER, &directive, body));
+    assert!(output.contains(". 41000:41000 1777"), "{output}");
+    assert!(output.contains("words 41001:41001 "), "{output}");
+    expect_success(&site.forebay(2, USER, &["destroy-persistent", "open"]));
+}
 
-    // What makes no sense is told with exit status 2.
-    let unnamed = forebay(site.host(0), USER, &["recover"]);
-    assert_eq!(unnamed.status.code(), Some(2), "{}", told(&unnamed));
-    let node = site.host(0).forebay(
-        ROOT,
-        &["serve", "storage", "--name", "n9", "--config", &file],
-    );
-    assert!(
-        told(&node).contains("no storage node `n9`"),
-        "{}",
-        told(&node)
-    );
+fn invalid_input_is_refused(site: &Site) {
+    let recover = site.forebay(0, USER, &["recover"]);
+    assert_eq!(recover.status.code(), Some(2), "{}", text_of(&recover));
+    let arguments = ["storage", "--name", "n9", "--config", site.file()];
+    let mut daemon = site.host(0).start_daemon(&arguments);
+    let code = wait_until("the daemon exits", || daemon.exit_code());
+    assert_ne!(code, 0);
+    daemon.wait_for_output("no storage node `n9`");
+}
 
-    // A second daemon on the same directory is refused, the first one ends when it is told to.
-    let mut second = site.host(1).serve(&["storage", "--config", &file]);
-    let code = wait("the second daemon gives up", || second.ended());
+fn daemons_stop_on_sigterm(mut site: Site) {
+    // A second daemon on the same directory is refused.
+    let arguments = ["storage", "--config", site.file()];
+    let mut second = site.host(1).start_daemon(&arguments);
+    let code = wait_until("the second daemon exits", || second.exit_code());
+    let output = second.output();
     assert!(
-        code == 1 && second.said().contains("another Forebay daemon"),
-        "{}",
-        second.said()
+        code == 1 && output.contains("in use by another storage daemon"),
+        "{output}"
     );
     let daemons = site.agents.iter_mut().chain(&mut site.storage);
     for daemon in daemons.chain([&mut site.controller]) {
-        assert_eq!(daemon.stop(), 0, "{}", daemon.said());
+        assert_eq!(daemon.stop(), 0, "{}", daemon.output());
     }
 }
 
-fn ok_text(text: String) -> String {
-    assert!(!text.contains("error"), "{text}");
-    text
-}
-
 #[test]
-fn killed_daemons_come_back_and_nothing_synced_is_lost() {
+fn killed_daemons_restart_without_loss_of_synced_data() {
     let mut site = Site::new();
     let pfs = site.cluster.pfs();
-    fs::create_dir(pfs.join("results")).unwrap();
-    std::os::unix::fs::chown(pfs.join("results"), Some(USER.0), Some(USER.1)).unwrap();
+    site.make_results_directory();
     let directives = format!(
         "#DW jobdw capacity=96MiB type=scratch access_mode=striped\n\
          #DW stage_out type=directory source=$DW_JOB_STRIPED/out destination={}/results/out",
         pfs.display()
     );
-    let mut job = site.start(&script(&pfs, &directives, "mkdir ${DW_JOB_STRIPED}out"));
-    job.running(&site);
+    let body = "mkdir ${DW_JOB_STRIPED}out";
+    let mut job = site.start_job(&job_script(&pfs, &directives, body));
+    job.wait_until_running(&site);
     let striped = site.host(0).local.join("jobs/job1/ss/out");
+    let striped = striped.display().to_string();
 
-    // Every host writes files, and notes those that are synced beside the buffer.
-    let write = |host: &Host| {
-        let name = &host.name;
-        let sums = pfs.join("results").join(name);
-        let sums = sums.display();
-        let script = format!(
-            "for i in $(seq 40); do head -c 400000 /dev/urandom > {sums}.data; \
-             sum=$(md5sum < {sums}.data); \
-             dd if={sums}.data of={}/{name}-$i bs=100k conv=fsync status=none; \
-             echo \"$i $sum\" >> {sums}; sleep 0.02; done",
-            striped.display(),
-        );
-        let mut command = host.command(USER, "sh");
-        command.args(["-ec", &script]);
-        command.stderr(Stdio::piped()).spawn().unwrap()
-    };
-    let writers: Vec<Child> = site.cluster.hosts.iter().map(write).collect();
-    wait("all hosts write", || {
-        let noted = |host: &Host| fs::read_to_string(pfs.join("results").join(&host.name)).ok();
-        let some = |text: String| text.lines().count() >= 3;
-        site.cluster
-            .hosts
-            .iter()
-            .all(|host| noted(host).is_some_and(some))
-            .then_some(())
-    });
-    site.storage[1].kill();
-    wait("its failure is seen", || {
-        let status = site.status()?;
-        let nodes = status["nodes"].as_array()?;
-        nodes
-            .iter()
-            .any(|n| n["name"] == "n2" && n["online"] == false)
-            .then_some(())
-    });
-    site.storage[1] = site.host(1).serve(&["storage", "--config", site.file()]);
-    for writer in writers {
-        let output = writer.wait_with_output().unwrap();
-        assert!(
-            output.status.success(),
-            "{}\n{}",
-            told(&output),
-            site.said()
-        );
-    }
-    for reader in &site.cluster.hosts {
-        for writer in &site.cluster.hosts {
-            let sums = fs::read_to_string(pfs.join("results").join(&writer.name)).unwrap();
-            assert_eq!(sums.lines().count(), 40);
-            for line in sums.lines().filter(|line| line.contains('7')).take(12) {
-                let (number, sum) = line.split_once(' ').unwrap();
-                let file = format!("{}/{}-{number}", striped.display(), writer.name);
-                let script = format!("[ \"$(md5sum < {file})\" = \"{sum}\" ]");
-                ok(&reader.shell(USER, &script));
-            }
-        }
-    }
+    storage_daemon_is_killed_while_hosts_write(&mut site, &striped);
+    restarted_agent_mounts_again(&mut site, &striped);
 
-    // An agent that comes back mounts again what was mounted.
-    site.agents[2].kill();
-    let look = format!("cat {}/n1-1 > /dev/null", striped.display());
-    assert!(!site.host(2).shell(USER, &look).status.success());
-    site.agents[2] = site.host(2).serve(&["agent", "--config", site.file()]);
-    wait("it is mounted again", || {
-        site.host(2)
-            .shell(USER, &look)
-            .status
-            .success()
-            .then_some(())
-    });
-
-    // The controller goes while the job ends, and comes back.
+    // The controller is killed when the job ends, and restarts.
     site.controller.kill();
     fs::write(pfs.join("go"), "").unwrap();
     std::thread::sleep(std::time::Duration::from_millis(500));
-    assert!(job.child.try_wait().unwrap().is_none(), "{}", job.said());
-    site.controller = site.host(0).serve(&["controller", "--config", site.file()]);
-    job.end(&site);
-    for host in &site.cluster.hosts {
-        for line in fs::read_to_string(pfs.join("results").join(&host.name))
-            .unwrap()
-            .lines()
-        {
-            let (number, sum) = line.split_once(' ').unwrap();
-            let file = format!("{}/results/out/{}-{number}", pfs.display(), host.name);
-            ok(&host.shell(ROOT, &format!("[ \"$(md5sum < {file})\" = \"{sum}\" ]")));
+    assert!(job.child.try_wait().unwrap().is_none(), "{}", job.output());
+    site.controller = site
+        .host(0)
+        .start_daemon(&["controller", "--config", site.file()]);
+    job.finish(&site);
+    let staged = pfs.join("results/out").display().to_string();
+    for writer in &site.cluster.hosts {
+        for (number, sum) in synced_files(&site, writer) {
+            let file = format!("{staged}/{}-{number}", writer.name);
+            expect_checksum(writer, &file, &sum);
         }
     }
+}
+
+/// Number and MD5 sum of the files that a host has written and synced.
+fn synced_files(site: &Site, writer: &Host) -> Vec<(String, String)> {
+    let list = site.cluster.pfs().join("results").join(&writer.name);
+    let text = fs::read_to_string(list).unwrap_or_default();
+    let split = |line: &str| {
+        let (number, sum) = line.split_once(' ').unwrap();
+        (number.to_owned(), sum.to_owned())
+    };
+    text.lines().map(split).collect()
+}
+
+fn expect_checksum(reader: &Host, file: &str, sum: &str) {
+    let script = format!("[ \"$(md5sum < {file})\" = \"{sum}\" ]");
+    expect_success(&reader.shell(USER, &script));
+}
+
+/// Every host writes 40 files, and records each after its `fsync`, outside the buffer.
+fn start_writer(site: &Site, host: &Host, striped: &str) -> Child {
+    let name = &host.name;
+    let list = site.cluster.pfs().join("results").join(name);
+    let list = list.display();
+    let script = format!(
+        "for i in $(seq 40); do head -c 400000 /dev/urandom > {list}.data; \
+         sum=$(md5sum < {list}.data); \
+         dd if={list}.data of={striped}/{name}-$i bs=100k conv=fsync status=none; \
+         echo \"$i $sum\" >> {list}; sleep 0.02; done",
+    );
+    let mut command = host.command(USER, "sh");
+    command.args(["-ec", &script]);
+    command.stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn storage_daemon_is_killed_while_hosts_write(site: &mut Site, striped: &str) {
+    let hosts = site.cluster.hosts.iter();
+    let writers: Vec<Child> = hosts
+        .map(|host| start_writer(site, host, striped))
+        .collect();
+    wait_until("all hosts write", || {
+        let mut hosts = site.cluster.hosts.iter();
+        let all = hosts.all(|host| synced_files(site, host).len() >= 3);
+        all.then_some(())
+    });
+    site.storage[1].kill();
+    wait_until("the node is offline", || {
+        (site.node("n2")?["online"] == false).then_some(())
+    });
+    site.storage[1] = site
+        .host(1)
+        .start_daemon(&["storage", "--config", site.file()]);
+    for writer in writers {
+        let output = writer.wait_with_output().unwrap();
+        let text = text_of(&output);
+        assert!(output.status.success(), "{text}\n{}", site.output());
+    }
+    for writer in &site.cluster.hosts {
+        let files = synced_files(site, writer);
+        assert_eq!(files.len(), 40);
+        let some = files
+            .iter()
+            .filter(|(number, sum)| number.contains('7') || sum.contains('7'));
+        for (number, sum) in some.take(12) {
+            for reader in &site.cluster.hosts {
+                let file = format!("{striped}/{}-{number}", writer.name);
+                expect_checksum(reader, &file, sum);
+            }
+        }
+    }
+}
+
+fn restarted_agent_mounts_again(site: &mut Site, striped: &str) {
+    let read = format!("cat {striped}/n1-1 > /dev/null");
+    site.agents[2].kill();
+    assert!(!site.host(2).shell(USER, &read).status.success());
+    site.agents[2] = site
+        .host(2)
+        .start_daemon(&["agent", "--config", site.file()]);
+    wait_until("the instance is mounted again", || {
+        let output = site.host(2).shell(USER, &read);
+        output.status.success().then_some(())
+    });
 }

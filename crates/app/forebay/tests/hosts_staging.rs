@@ -1,11 +1,8 @@
 //! Staging on a pool over three hosts: by the processes of a running job, and into the copies of a
 //! load-balanced instance.
 //!
-//! Needs root, for it makes network name spaces and acts as several users.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test: what cannot be unwrapped has failed"
-)]
+//! Needs root: it creates network namespaces and acts as several users.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 #[allow(dead_code, reason = "other tests use more of it")]
 mod cluster;
@@ -16,34 +13,34 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cluster::site::{OTHER, Site, USER, ok, script};
-use cluster::{told, wait};
+use cluster::site::{OTHER, Site, USER, expect_failure, expect_success, job_script};
+use cluster::{User, text_of, wait_until};
 
-/// Lets a job write down its variables, so that other hosts can take part in it.
-fn variables(pfs: &Path) -> String {
+/// A script that saves the job's variables, for processes on other hosts.
+fn save_variables(pfs: &Path) -> String {
     format!(
         "env | grep -E '^(DW|FOREBAY_JOB)_' | sed 's/^/export /' >{}/variables",
         pfs.display()
     )
 }
 
-/// What a process of the job says on a host.
-fn on(site: &Site, host: usize, user: (u32, u32), text: &str) -> String {
+/// Runs a script with the job's variables on a host and returns its output.
+fn run_in_job(site: &Site, host: usize, user: User, text: &str) -> String {
     let pfs = site.cluster.pfs();
     let pfs = pfs.display();
     let head = format!(". {pfs}/variables; P={pfs}; B=$DW_JOB_STRIPED; PATH=$P/prefix:$PATH");
     let output = site.host(host).shell(user, &format!("{head}\n{text}"));
-    told(&output)
+    text_of(&output)
 }
 
-fn make(path: &Path, owner: (u32, u32)) {
+fn make_directory(path: &Path, owner: User) {
     fs::create_dir_all(path).unwrap();
     chown(path, Some(owner.0), Some(owner.1)).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]
-fn all_hosts_of_a_job_stage_and_are_told_of_all_stages() {
+fn stages_requested_on_one_host_are_seen_on_all_hosts_of_the_job() {
     let mut site = Site::new();
     let pfs = site.cluster.pfs();
     let prefix = pfs.join("prefix");
@@ -53,18 +50,18 @@ fn all_hosts_of_a_job_stage_and_are_told_of_all_stages() {
         &library::root().join("crates/app/forebay/tests/datawarp.c"),
         "dw",
     );
-    make(&pfs.join("in/tree"), USER);
-    make(&pfs.join("out"), USER);
+    make_directory(&pfs.join("in/tree"), USER);
+    make_directory(&pfs.join("out"), USER);
     fs::write(pfs.join("in/a"), "a\n").unwrap();
     for name in ["x", "y", "z"] {
         fs::write(pfs.join("in/tree").join(name), name.repeat(200_000)).unwrap();
     }
     let directives = "#DW jobdw capacity=96MiB type=scratch access_mode=striped";
-    let mut job = site.start(&script(&pfs, directives, &variables(&pfs)));
-    job.running(&site);
-    let dw = |site: &Site, host, text: &str| on(site, host, USER, text);
+    let mut job = site.start_job(&job_script(&pfs, directives, &save_variables(&pfs)));
+    job.wait_until_running(&site);
+    let dw = |site: &Site, host, text: &str| run_in_job(site, host, USER, text);
 
-    // One host stages in, another waits, a third one sees it.
+    // One host stages in, another waits, the third reads the result.
     assert_eq!(dw(&site, 0, "dw in ${B}a $P/in/a"), "");
     assert_eq!(dw(&site, 1, "dw wait ${B}a"), "");
     let seen = "cmp $P/in/a ${B}a; dw query ${B}a";
@@ -74,10 +71,10 @@ fn all_hosts_of_a_job_stage_and_are_told_of_all_stages() {
     let tree = "dw wait-directory ${B}tree; diff -r $P/in/tree ${B}tree; dw query ${B}tree/x";
     assert_eq!(dw(&site, 0, tree), complete);
 
-    // Out, now and at the job's end; the same path has one stage at a time, whoever asks.
-    let put_off =
+    // Out, now and at the job's end; a path has one stage at a time, also from another host.
+    let defer =
         "echo 1 >${B}r; echo 2 >${B}s; dw out end ${B}r $P/out/r; dw out now ${B}s $P/out/s";
-    assert_eq!(dw(&site, 1, put_off), "");
+    assert_eq!(dw(&site, 1, defer), "");
     assert_eq!(dw(&site, 0, "dw wait ${B}s; cat $P/out/s"), "2\n");
     let busy = "dw out now ${B}r $P/out/other || true";
     assert_eq!(dw(&site, 2, busy), "out: Device or resource busy\n");
@@ -87,7 +84,7 @@ fn all_hosts_of_a_job_stage_and_are_told_of_all_stages() {
     assert_eq!(dw(&site, 0, revoked), "");
     assert_eq!(dw(&site, 2, "dw out revoke ${B}t"), "");
 
-    // What fails has the same number everywhere, and its files are known.
+    // A failure gives the same error number on all hosts, and its files can be listed.
     let failing = "mkdir $P/out/gone; dw out end ${B}s $P/out/gone/s; rmdir $P/out/gone; \
                    dw out activate ${B}s";
     assert_eq!(dw(&site, 1, failing), "");
@@ -99,16 +96,18 @@ fn all_hosts_of_a_job_stage_and_are_told_of_all_stages() {
         "{failed}"
     );
 
-    // A controller that starts again knows all of it.
+    // The controller restarts with all of this.
     site.controller.kill();
-    site.controller = site.host(0).serve(&["controller", "--config", site.file()]);
-    wait("the controller is back", || {
+    site.controller = site
+        .host(0)
+        .start_daemon(&["controller", "--config", site.file()]);
+    wait_until("the controller is back", || {
         (dw(&site, 1, "dw query ${B}r") == deferred).then_some(())
     });
     assert_eq!(dw(&site, 2, "dw wait ${B}s || true"), absent);
     assert_eq!(dw(&site, 0, "dw stop ${B}s"), "");
 
-    // Stripes are those that the files have.
+    // The reported stripes are those of the files.
     let stripes = dw(&site, 1, "for f in x y z; do dw stripes ${B}tree/$f; done");
     for line in stripes.lines() {
         let rest = line.strip_prefix("size 65536 width 3 start ");
@@ -118,11 +117,11 @@ fn all_hosts_of_a_job_stage_and_are_told_of_all_stages() {
     }
     assert_eq!(stripes.lines().count(), 3, "{stripes}");
 
-    // Nobody else's.
-    let denied = on(&site, 1, OTHER, "dw concurrency /tmp 1 || true");
+    // Another user is refused.
+    let denied = run_in_job(&site, 1, OTHER, "dw concurrency /tmp 1 || true");
     assert_eq!(denied, "concurrency: Permission denied\n");
 
-    job.end(&site);
+    job.finish(&site);
     assert_eq!(fs::read_to_string(pfs.join("out/r")).unwrap(), "1\n");
     assert!(!pfs.join("out/t").exists() && !pfs.join("out/other").exists());
     let late = dw(&site, 1, "dw concurrency /tmp 1 || true");
@@ -130,10 +129,10 @@ fn all_hosts_of_a_job_stage_and_are_told_of_all_stages() {
 }
 
 #[test]
-fn each_host_reads_a_copy_of_its_own_and_another_when_that_fails() {
+fn load_balanced_instance_is_read_from_another_copy_when_a_node_fails() {
     let mut site = Site::new();
     let pfs = site.cluster.pfs();
-    make(&pfs.join("input/deep"), USER);
+    make_directory(&pfs.join("input/deep"), USER);
     for index in 0..20 {
         let text = format!("{index}\n").repeat(10_000);
         fs::write(pfs.join(format!("input/deep/f{index}")), text).unwrap();
@@ -143,8 +142,8 @@ fn each_host_reads_a_copy_of_its_own_and_another_when_that_fails() {
          #DW stage_in type=directory source={}/input destination=$DW_JOB_LDBALANCE/input",
         pfs.display()
     );
-    let mut job = site.start(&script(&pfs, &directives, &variables(&pfs)));
-    job.running(&site);
+    let mut job = site.start_job(&job_script(&pfs, &directives, &save_variables(&pfs)));
+    job.wait_until_running(&site);
 
     // Three granules of 16 MiB, so three copies, which cost three times as much.
     let status = site.status().unwrap();
@@ -167,10 +166,10 @@ fn each_host_reads_a_copy_of_its_own_and_another_when_that_fails() {
     assert_eq!(of_each.len(), 3);
     assert!(of_each.iter().all(|files| *files == of_each[0]), "{status}");
 
-    // Everything is on every host, and read-only.
+    // Every host sees all files, read-only.
     for host in 0..3 {
         let reads = "diff -r $P/input ${DW_JOB_LDBALANCE}input";
-        assert_eq!(on(&site, host, USER, reads), "");
+        assert_eq!(run_in_job(&site, host, USER, reads), "");
         for change in [
             "touch ${D}new",
             "rm ${D}f0",
@@ -178,59 +177,66 @@ fn each_host_reads_a_copy_of_its_own_and_another_when_that_fails() {
             "chmod 600 ${D}f2",
         ] {
             let text = format!("D=${{DW_JOB_LDBALANCE}}input/deep/; {change} || true");
-            let said = on(&site, host, USER, &text);
-            assert!(said.contains("Read-only file system"), "{change}: {said}");
+            let output = run_in_job(&site, host, USER, &text);
+            assert!(
+                output.contains("Read-only file system"),
+                "{change}: {output}"
+            );
         }
-        let stranger = on(&site, host, OTHER, "ls $DW_JOB_LDBALANCE || true");
-        assert!(stranger.contains("Permission denied"), "{stranger}");
+        let other = run_in_job(&site, host, OTHER, "ls $DW_JOB_LDBALANCE || true");
+        assert!(other.contains("Permission denied"), "{other}");
     }
 
-    // Each host reads one copy, and each storage node has a session of its own, which filled it.
-    // (Which one a host reads is the controller's choice, and tested there: a storage node that says
-    // nothing for ten seconds, on a busy machine, loses its readers.)
+    // Each host reads one copy, and each storage node has a session of its own, which filled its
+    // copy. The choice of the copies is tested with the controller: here, on a busy machine, a node
+    // that does not report for ten seconds loses its readers.
     let readers = |status: &serde_json::Value| -> Option<Vec<u64>> {
         let hosts = status["activity"].as_array()?.iter();
         let stores = hosts.filter(|host| host["store"].is_object());
         let of = |host: &serde_json::Value| {
-            let usages = host["store"]["present"]["instances"].as_array()?.iter();
+            let usages = host["store"]["gauges"]["instances"].as_array()?.iter();
             usages.map(|usage| usage["sessions"].as_u64()).sum()
         };
         stores.map(of).collect()
     };
     let mut seen = None;
-    let begun = Instant::now();
+    let start = Instant::now();
     while seen
         .as_ref()
         .is_none_or(|seen: &Vec<u64>| seen.iter().sum::<u64>() != 3 + 3)
     {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{seen:?}");
+        assert!(start.elapsed() < Duration::from_secs(20), "{seen:?}");
         seen = site.status().and_then(|status| readers(&status));
     }
 
-    // A daemon dies: its reader goes on with another copy.
+    // A daemon is killed: its reader changes to another copy.
     site.storage[1].kill();
-    let begun = Instant::now();
+    let start = Instant::now();
     let reads =
         "timeout 3 cat ${DW_JOB_LDBALANCE}input/deep/f7 | cmp - $P/input/deep/f7 && echo same";
-    while on(&site, 1, USER, reads) != "same\n" {
-        assert!(begun.elapsed() < Duration::from_secs(40), "{}", site.said());
+    while run_in_job(&site, 1, USER, reads) != "same\n" {
+        assert!(
+            start.elapsed() < Duration::from_secs(40),
+            "{}",
+            site.output()
+        );
     }
     for host in 0..3 {
         let reads = "diff -r $P/input ${DW_JOB_LDBALANCE}input && echo same";
-        assert_eq!(on(&site, host, USER, reads), "same\n");
+        assert_eq!(run_in_job(&site, host, USER, reads), "same\n");
     }
-    job.end(&site);
-    let listed = ok(&site.host(1).shell(USER, "ls jobs agent/mounts"));
+    job.finish(&site);
+    let listed = expect_success(&site.host(1).shell(USER, "ls jobs agent/mounts"));
     assert_eq!(listed, "agent/mounts:\n\njobs:\n");
 }
 
 #[test]
-fn a_job_runs_once_at_a_time_and_stages_only_where_it_may() {
+fn second_run_of_a_running_job_and_stages_outside_allowed_directories_are_refused() {
     let site = Site::new();
     let pfs = site.cluster.pfs();
     let directives = "#DW jobdw capacity=48MiB type=scratch access_mode=striped";
-    let mut job = site.start(&script(&pfs, directives, "true"));
-    job.running(&site);
+    let mut job = site.start_job(&job_script(&pfs, directives, "true"));
+    job.wait_until_running(&site);
     let run = |host: usize, token: &str| {
         let path = pfs.join("job.sh");
         let arguments = ["run", "--pool", site.file(), "--job-id", token];
@@ -238,16 +244,12 @@ fn a_job_runs_once_at_a_time_and_stages_only_where_it_may() {
         command.args(arguments).arg(&path).output().unwrap()
     };
     let second = run(1, "job1");
-    let said = told(&second);
-    assert!(
-        !second.status.success() && said.contains("it runs, or was interrupted"),
-        "{said}"
-    );
-    assert!(said.contains("n1, n2, n3"), "{said}");
-    // The first one has noticed nothing.
-    job.end(&site);
+    expect_failure(&second, "it runs, or was interrupted");
+    expect_failure(&second, "n1, n2, n3");
+    // The first run is not affected.
+    job.finish(&site);
 
-    make(&pfs.join("mine"), USER);
+    make_directory(&pfs.join("mine"), USER);
     fs::write(pfs.join("mine/list"), "/etc/hostname\n").unwrap();
     std::os::unix::fs::symlink("/etc", pfs.join("mine/link")).unwrap();
     for (kind, source) in [("file", "mine/link/hostname"), ("list", "mine/list")] {
@@ -258,9 +260,7 @@ fn a_job_runs_once_at_a_time_and_stages_only_where_it_may() {
         );
         fs::write(pfs.join("job.sh"), stage).unwrap();
         let refused = run(0, "job2");
-        let said = told(&refused);
-        assert!(!refused.status.success(), "{said}");
-        assert!(said.contains("leads out of the directories"), "{said}");
+        expect_failure(&refused, "leads out of the directories");
     }
     assert!(!pfs.join("mine/ran").exists());
 }

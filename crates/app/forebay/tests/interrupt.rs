@@ -2,16 +2,16 @@
 #![allow(clippy::unwrap_used)]
 
 mod forebay;
-use forebay::Place;
+use forebay::WorkDir;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A run that takes minutes, stopped by a signal once it has begun to write.
 fn stopped_by(signal: &str, line: &str) -> (Option<i32>, Vec<String>) {
-    let place = Place::new();
-    let child = place.spawn(line);
+    let dir = WorkDir::new();
+    let child = dir.spawn(line);
     let began = Instant::now();
-    while !place.files().iter().any(|f| f.contains(".partial-")) {
+    while !dir.list_files().iter().any(|f| f.contains(".partial-")) {
         assert!(began.elapsed() < Duration::from_secs(30), "it never began");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -24,20 +24,20 @@ fn stopped_by(signal: &str, line: &str) -> (Option<i32>, Vec<String>) {
     let output = child.wait_with_output().unwrap();
     assert!(began.elapsed() < Duration::from_secs(60));
     assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
-    (output.status.code(), place.files())
+    (output.status.code(), dir.list_files())
 }
 
 const LONG: &str = "sim traffic --machine theta --messages 1000000";
 
 #[test]
-fn ctrl_c_ends_a_run_with_130_and_nothing_written() {
+fn sigint_exits_with_130_and_leaves_no_files() {
     let (code, files) = stopped_by("INT", &format!("{LONG} --out here --json here.json"));
     assert_eq!(code, Some(130));
     assert_eq!(files, Vec::<String>::new());
 }
 
 #[test]
-fn a_default_run_directory_vanishes_as_well() {
+fn sigterm_removes_the_default_run_directory() {
     let (code, files) = stopped_by("TERM", LONG);
     assert_eq!(code, Some(143));
     assert_eq!(files, Vec::<String>::new());

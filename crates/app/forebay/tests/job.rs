@@ -60,7 +60,7 @@ impl Home {
         self.forebay(&["run", "--pool-size", "1GiB", path.to_str().unwrap()])
     }
 
-    /// Waits until a checkpoint is in the job's view, while the job runs.
+    /// Waits until a file exists in the instance of a running job.
     fn wait_for(&self, what: &str) {
         let begun = Instant::now();
         while !self.seen(what) {
@@ -86,8 +86,8 @@ fn example() -> String {
     fs::canonicalize(path).unwrap().to_str().unwrap().to_owned()
 }
 
-/// What the example computes without any buffer.
-fn answer(home: &Home, steps: &str) -> String {
+/// The result of the example without a buffer.
+fn expected_answer(home: &Home, steps: &str) -> String {
     let plain = tempfile::tempdir().unwrap();
     let root = format!("{}/", plain.path().display());
     let copy = Command::new("cp")
@@ -107,7 +107,7 @@ fn answer(home: &Home, steps: &str) -> String {
     fs::read_to_string(plain.path().join("results/answer")).unwrap()
 }
 
-fn told(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),
@@ -115,10 +115,10 @@ fn told(output: &Output) -> String {
     )
 }
 
-/// Nothing of any job is left: no instance, no mount, no view.
+/// Asserts that no instance, mount or journal is left.
 fn assert_clean(home: &Home) {
     let status = home.forebay(&["status"]);
-    let text = told(&status);
+    let text = text_of(&status);
     assert!(
         status.status.success() && !text.contains("instance"),
         "{text}"
@@ -138,14 +138,14 @@ fn assert_clean(home: &Home) {
 }
 
 #[test]
-fn the_example_runs_and_its_results_arrive() {
+fn example_runs_and_stages_out_its_results() {
     let home = Home::new();
     let output = home.forebay(&["run", "--pool-size", "1GiB", &example(), "3"]);
-    let text = told(&output);
+    let text = text_of(&output);
     assert!(output.status.success(), "{text}");
     assert_eq!(
         fs::read_to_string(home.path("results/answer")).unwrap(),
-        answer(&home, "3")
+        expected_answer(&home, "3")
     );
     let checkpoints = fs::read_dir(home.path("results/checkpoints"))
         .unwrap()
@@ -181,23 +181,23 @@ fn the_example_runs_and_its_results_arrive() {
 }
 
 #[test]
-fn a_killed_job_is_recovered_and_goes_on() {
+fn killed_job_is_recovered_and_continues_from_its_checkpoint() {
     let home = Home::new();
     let mut run = home.start(&["run", "--pool-size", "1GiB", &example(), "50", "0.1"]);
     home.wait_for("results/checkpoints/step-0003");
-    run.kill().unwrap(); // SIGKILL: nothing can be tidied up.
+    run.kill().unwrap(); // SIGKILL: no clean-up.
     run.wait().unwrap();
     assert!(!home.path("results").exists());
-    let status = told(&home.forebay(&["status"]));
+    let status = text_of(&home.forebay(&["status"]));
     assert!(
         status.contains("256 MiB") && status.contains("striped"),
         "{status}"
     );
     let recover = home.forebay(&["recover"]);
     assert!(
-        recover.status.success() && told(&recover).contains("staged out"),
+        recover.status.success() && text_of(&recover).contains("staged out"),
         "{}",
-        told(&recover)
+        text_of(&recover)
     );
     let step = fs::read_to_string(home.path("results/checkpoints/step-0003")).unwrap();
     assert!(
@@ -205,9 +205,9 @@ fn a_killed_job_is_recovered_and_goes_on() {
         "a whole checkpoint"
     );
     assert_clean(&home);
-    assert!(told(&home.forebay(&["recover"])).contains("nothing to recover"));
-    // The job goes on after the last checkpoint and comes to the same end.
-    let expected = answer(&home, "8");
+    assert!(text_of(&home.forebay(&["recover"])).contains("nothing to recover"));
+    // The job continues from the last checkpoint and computes the same result.
+    let expected = expected_answer(&home, "8");
     fs::rename(
         home.path("results/checkpoints"),
         home.path("input/checkpoints"),
@@ -223,10 +223,10 @@ fn a_killed_job_is_recovered_and_goes_on() {
         }
     }
     let output = home.forebay(&["run", &example(), "8"]);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", text_of(&output));
     assert!(
-        !told(&output).contains("step 3 of 8"),
-        "it goes on, not from the beginning"
+        !text_of(&output).contains("step 3 of 8"),
+        "it must not start from the beginning"
     );
     assert_eq!(
         fs::read_to_string(home.path("results/answer")).unwrap(),
@@ -235,24 +235,24 @@ fn a_killed_job_is_recovered_and_goes_on() {
 }
 
 #[test]
-fn an_interrupted_job_keeps_its_data() {
+fn interrupted_job_keeps_its_data_for_recover() {
     let home = Home::new();
     let mut run = home.start(&["run", "--pool-size", "1GiB", &example(), "50", "0.1"]);
     home.wait_for("results/checkpoints/step-0002");
     let second = home.forebay(&["run", &example()]);
     assert!(!second.status.success());
     assert!(
-        told(&second).contains(&format!("process {} uses it", run.id())),
+        text_of(&second).contains(&format!("process {} uses it", run.id())),
         "{}",
-        told(&second)
+        text_of(&second)
     );
-    // A pool in use shows its status a fraction of a second late.
+    // The status of a pool in use is published with a delay.
     let begun = Instant::now();
-    while !told(&home.forebay(&["status"])).contains("striped") {
+    while !text_of(&home.forebay(&["status"])).contains("striped") {
         assert!(
             begun.elapsed() < Duration::from_secs(10),
             "{}",
-            told(&home.forebay(&["status"]))
+            text_of(&home.forebay(&["status"]))
         );
     }
     let stopped = Command::new("kill")
@@ -262,13 +262,17 @@ fn an_interrupted_job_keeps_its_data() {
     assert!(stopped.success());
     assert_eq!(run.wait().unwrap().code(), Some(130));
     let recover = home.forebay(&["recover"]);
-    assert!(told(&recover).contains("staged out"), "{}", told(&recover));
+    assert!(
+        text_of(&recover).contains("staged out"),
+        "{}",
+        text_of(&recover)
+    );
     assert!(home.path("results/checkpoints/step-0002").exists());
     assert_clean(&home);
 }
 
 #[test]
-fn a_failed_script_still_stages_out_unless_told_otherwise() {
+fn failed_script_stages_out_keeps_or_discards_as_requested() {
     let home = Home::new();
     let text = "#!/bin/sh
 #DW jobdw capacity=16MiB type=scratch access_mode=striped
@@ -277,7 +281,7 @@ echo it went wrong >${DW_JOB_STRIPED}log
 exit 7
 ";
     let output = home.script("fails.sh", text);
-    assert_eq!(output.status.code(), Some(7), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(7), "{}", text_of(&output));
     assert_eq!(
         fs::read_to_string(home.path("log")).unwrap(),
         "it went wrong\n"
@@ -288,9 +292,9 @@ exit 7
     let output = home.forebay(&["run", "--on-failure", "keep", script]);
     assert_eq!(output.status.code(), Some(7));
     assert!(
-        told(&output).contains("are kept") && !home.path("log").exists(),
+        text_of(&output).contains("are kept") && !home.path("log").exists(),
         "{}",
-        told(&output)
+        text_of(&output)
     );
     home.forebay(&["recover"]);
     assert_eq!(
@@ -304,7 +308,7 @@ exit 7
 }
 
 #[test]
-fn a_full_instance_says_so_as_a_disk_does() {
+fn full_instance_returns_enospc() {
     let home = Home::new();
     let text = "#!/bin/sh
 #DW jobdw capacity=16MiB type=scratch access_mode=striped
@@ -313,11 +317,11 @@ rm ${DW_JOB_STRIPED}big
 echo fits >${DW_JOB_STRIPED}small
 ";
     let output = home.script("full.sh", text);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", text_of(&output));
     assert!(
-        told(&output).contains("No space left on device"),
+        text_of(&output).contains("No space left on device"),
         "{}",
-        told(&output)
+        text_of(&output)
     );
     let output = home.script(
         "large.sh",
@@ -325,20 +329,20 @@ echo fits >${DW_JOB_STRIPED}small
     );
     assert!(!output.status.success());
     assert!(
-        told(&output).contains("65536 granules requested, 64 free"),
+        text_of(&output).contains("65536 granules requested, 64 free"),
         "{}",
-        told(&output)
+        text_of(&output)
     );
     assert_clean(&home);
 }
 
 #[test]
-fn bad_directives_are_told_with_their_place() {
+fn invalid_directives_are_reported_with_line_and_column() {
     let home = Home::new();
     let text = "#!/bin/sh\n#DW jobdw capacity=3.5TB type=scratch access_mode=striped\n#DW swop 3\n";
     let output = home.script("bad.sh", text);
     assert_eq!(output.status.code(), Some(2));
-    let text = told(&output);
+    let text = text_of(&output);
     assert!(
         text.contains("bad.sh: line 2, column 21: `3.5TB` is not a whole number; write `3500GB`"),
         "{text}"
@@ -347,7 +351,7 @@ fn bad_directives_are_told_with_their_place() {
         text.contains("bad.sh: line 3, column 5: unknown directive `swop`; did you mean `swap`?"),
         "{text}"
     );
-    assert!(!home.path(".forebay").exists(), "nothing was begun");
+    assert!(!home.path(".forebay").exists(), "no pool is created");
     let output = home.script(
         "cache.sh",
         "#!/bin/sh\n#DW jobdw capacity=1GiB type=cache pfs=/pfs access_mode=striped\n",
@@ -357,7 +361,7 @@ fn bad_directives_are_told_with_their_place() {
 }
 
 #[test]
-fn results_wait_for_a_destination_that_is_away() {
+fn results_are_kept_until_their_destination_exists() {
     let home = Home::new();
     let text = "#!/bin/sh
 #DW jobdw capacity=16MiB type=scratch access_mode=striped
@@ -366,14 +370,14 @@ echo result >${DW_JOB_STRIPED}r
 ";
     let output = home.script("away.sh", text);
     assert_eq!(output.status.code(), Some(1));
-    let text = told(&output);
+    let text = text_of(&output);
     assert!(
         text.contains("stage_out of line 3:")
             && text.contains("away: the directory does not exist"),
         "{text}"
     );
     assert!(text.contains("are kept in the pool"), "{text}");
-    assert!(told(&home.forebay(&["recover"])).contains("kept: stage_out of line 3"));
+    assert!(text_of(&home.forebay(&["recover"])).contains("kept: stage_out of line 3"));
     fs::create_dir(home.path("away")).unwrap();
     assert!(home.forebay(&["recover"]).status.success());
     assert_eq!(fs::read_to_string(home.path("away/r")).unwrap(), "result\n");
@@ -381,7 +385,7 @@ echo result >${DW_JOB_STRIPED}r
 }
 
 #[test]
-fn persistent_instances_outlive_jobs_and_lists_and_private_views_work() {
+fn persistent_instance_is_filled_by_one_job_and_read_by_another() {
     let home = Home::new();
     let create = "#!/bin/sh\n#DW create_persistent name=dbs capacity=32MiB type=scratch access_mode=striped\n";
     assert!(home.script("create.sh", create).status.success());
@@ -405,8 +409,8 @@ wc -l <${DW_PERSISTENT_STRIPED_dbs}in/a.txt >${DW_PERSISTENT_STRIPED_dbs}count
     fs::write(&path, fill).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     let output = home.forebay(&["run", path.to_str().unwrap(), "an argument"]);
-    assert!(output.status.success(), "{}", told(&output));
-    let status = told(&home.forebay(&["status"]));
+    assert!(output.status.success(), "{}", text_of(&output));
+    let status = text_of(&home.forebay(&["status"]));
     assert!(
         status.contains("dbs") && status.contains("persistent"),
         "{status}"
@@ -417,7 +421,7 @@ wc -l <${DW_PERSISTENT_STRIPED_dbs}in/a.txt >${DW_PERSISTENT_STRIPED_dbs}count
 [ -s ${DW_PERSISTENT_STRIPED_dbs}in/b.txt ]
 ";
     let output = home.script("use.sh", use_it);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", text_of(&output));
     assert_eq!(
         fs::read_to_string(home.path("count")).unwrap().trim(),
         "299"
@@ -431,20 +435,20 @@ wc -l <${DW_PERSISTENT_STRIPED_dbs}in/a.txt >${DW_PERSISTENT_STRIPED_dbs}count
         "count",
         here.to_str().unwrap(),
     ]);
-    assert!(out.status.success(), "{}", told(&out));
+    assert!(out.status.success(), "{}", text_of(&out));
     assert_eq!(fs::read_to_string(&here).unwrap().trim(), "299");
     let destroy = "#!/bin/sh\n#DW destroy_persistent name=dbs\n";
     assert!(home.script("destroy.sh", destroy).status.success());
     assert_clean(&home);
     let output = home.script("use.sh", use_it);
     assert!(
-        told(&output).contains("there is no persistent instance `dbs`"),
+        text_of(&output).contains("there is no persistent instance `dbs`"),
         "{}",
-        told(&output)
+        text_of(&output)
     );
 }
 
-/// A job whose results stay in the pool, for their destination is away.
+/// A job whose results are kept in the pool, because their destination does not exist.
 const AWAY: &str = "#!/bin/sh
 #DW jobdw capacity=16MiB type=scratch access_mode=striped
 #DW stage_in type=file source=%d/input/a.txt destination=$DW_JOB_STRIPED/a.txt
@@ -454,7 +458,7 @@ echo result >${DW_JOB_STRIPED}r
 
 /// The results of job 42 are in the pool, and arrive when they can.
 fn assert_kept(home: &Home) {
-    let status = told(&home.forebay(&["status"]));
+    let status = text_of(&home.forebay(&["status"]));
     assert!(
         status.contains("42") && status.contains("striped"),
         "{status}"
@@ -462,29 +466,29 @@ fn assert_kept(home: &Home) {
     fs::create_dir(home.path("away")).unwrap();
     let recover = home.forebay(&["recover", "--job-id", "42"]);
     assert!(
-        recover.status.success() && told(&recover).contains("staged out"),
+        recover.status.success() && text_of(&recover).contains("staged out"),
         "{}",
-        told(&recover)
+        text_of(&recover)
     );
     assert_eq!(fs::read_to_string(home.path("away/r")).unwrap(), "result\n");
     assert_clean(home);
 }
 
 #[test]
-fn another_script_with_the_id_of_kept_results_leaves_them() {
+fn other_script_with_the_id_of_a_kept_job_leaves_its_results() {
     let home = Home::new();
     fs::write(home.path("away.sh"), AWAY).unwrap();
     let run = ["run", "--pool-size", "1GiB", "--job-id", "42"];
     let output = home.forebay(&[&run[..], &["away.sh"]].concat());
     assert!(
-        told(&output).contains("are kept in the pool"),
+        text_of(&output).contains("are kept in the pool"),
         "{}",
-        told(&output)
+        text_of(&output)
     );
     fs::write(home.path("other.sh"), AWAY.replace("16MiB", "32MiB")).unwrap();
     let output = home.forebay(&[&run[..], &["other.sh"]].concat());
     assert_eq!(output.status.code(), Some(1));
-    let text = told(&output);
+    let text = text_of(&output);
     assert!(
         text.contains("another session `42`") && text.contains("`forebay recover --job-id 42`"),
         "{text}"
@@ -493,40 +497,44 @@ fn another_script_with_the_id_of_kept_results_leaves_them() {
 }
 
 #[test]
-fn the_same_script_with_the_id_of_kept_results_leaves_them_when_it_fails() {
+fn failing_rerun_of_a_kept_job_leaves_its_results() {
     let home = Home::new();
     fs::write(home.path("away.sh"), AWAY).unwrap();
     let run = ["run", "--pool-size", "1GiB", "--job-id", "42", "away.sh"];
     let output = home.forebay(&run);
     assert!(
-        told(&output).contains("are kept in the pool"),
+        text_of(&output).contains("are kept in the pool"),
         "{}",
-        told(&output)
+        text_of(&output)
     );
-    // Something is where the job's view should be: it cannot be mounted.
+    // A directory at the mount point makes the mount fail.
     let view = home.path(".forebay/jobs/42/ss");
     fs::create_dir_all(&view).unwrap();
     let output = home.forebay(&run);
     assert_eq!(output.status.code(), Some(1));
-    let text = told(&output);
+    let text = text_of(&output);
     assert!(
         text.contains("error: mount:") && text.contains("`forebay recover --job-id 42`"),
         "{text}"
     );
     fs::remove_dir_all(home.path(".forebay/jobs/42")).unwrap();
-    // Nor does a script that fails discard what it did not make.
+    // A failing rerun with `discard` keeps the results of the earlier run.
     let spoilt = AWAY.replace("echo result >", "exit 3; echo result >");
     fs::write(home.path("away.sh"), spoilt).unwrap();
     let output = home.forebay(&[&run[..5], &["--on-failure", "discard", "away.sh"]].concat());
-    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
-    assert!(told(&output).contains("are kept"), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", text_of(&output));
+    assert!(
+        text_of(&output).contains("are kept"),
+        "{}",
+        text_of(&output)
+    );
     assert_kept(&home);
 }
 
-/// A process that is killed when a stage-out is done, and before its journal is gone, leaves a
-/// journal that says so. It must not keep a later run's results from being staged out.
+/// A process that is killed after a stage-out and before the removal of its journal leaves a
+/// finished journal, which must not prevent the stage-out of a later run.
 #[test]
-fn the_journal_of_a_finished_stage_out_does_not_count_for_the_next_run() {
+fn journal_of_a_finished_stage_out_is_ignored_by_the_next_run() {
     let home = Home::new();
     let script = |number: u32| {
         let text = format!(
@@ -542,15 +550,19 @@ echo result {number} >${{DW_JOB_STRIPED}}r
         home.forebay(&run)
     };
     let output = script(1);
-    assert!(told(&output).contains("are kept"), "{}", told(&output));
+    assert!(
+        text_of(&output).contains("are kept"),
+        "{}",
+        text_of(&output)
+    );
     let journals: Vec<(PathBuf, Vec<u8>)> = fs::read_dir(home.path(".forebay/journals"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .map(|path| (path.clone(), fs::read(path).unwrap()))
         .collect();
-    assert_eq!(journals.len(), 2, "of both stages, which have failed");
+    assert_eq!(journals.len(), 2, "one journal for each failed stage");
     fs::create_dir(home.path("one")).unwrap();
-    let recover = told(&home.forebay(&["recover"]));
+    let recover = text_of(&home.forebay(&["recover"]));
     assert!(recover.contains("kept: stage_out of line 4"), "{recover}");
     let result = |directory: &str| fs::read_to_string(home.path(directory).join("r"));
     assert_eq!(result("one").unwrap(), "result 1\n");
@@ -562,19 +574,19 @@ echo result {number} >${{DW_JOB_STRIPED}}r
     }
     fs::create_dir(home.path("two")).unwrap();
     let output = script(2);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", text_of(&output));
     assert_eq!(result("two").unwrap(), "result 2\n");
     assert_eq!(result("one").unwrap(), "result 2\n");
     assert_clean(&home);
 }
 
 #[test]
-fn a_job_that_fails_before_it_has_run_leaves_nothing() {
+fn job_that_fails_in_stage_in_leaves_nothing() {
     let home = Home::new();
     let absent = AWAY.replace("input/a.txt", "input/absent");
     let output = home.script("absent.sh", &absent);
     assert_eq!(output.status.code(), Some(1));
-    let text = told(&output);
+    let text = text_of(&output);
     assert!(
         text.contains("error: stage in:") && !text.contains("recover"),
         "{text}"
@@ -583,15 +595,15 @@ fn a_job_that_fails_before_it_has_run_leaves_nothing() {
 }
 
 #[test]
-fn hosts_are_refused_where_there_is_only_this_one() {
+fn hosts_option_is_refused_for_an_embedded_pool() {
     let home = Home::new();
     fs::write(home.path("away.sh"), AWAY).unwrap();
     let output = home.forebay(&["run", "--hosts", "n1,n2", "away.sh"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        told(&output).contains("--hosts names hosts of a pool over several hosts"),
+        text_of(&output).contains("--hosts names hosts of a pool over several hosts"),
         "{}",
-        told(&output)
+        text_of(&output)
     );
-    assert!(!home.path(".forebay").exists(), "nothing was begun");
+    assert!(!home.path(".forebay").exists(), "no pool is created");
 }

@@ -1,4 +1,4 @@
-//! Logs of a job: in a file as text or JSON, on standard error only what is wrong.
+//! Logs of a job: to a file as text or JSON; to standard error only errors.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use serde_json::Value;
@@ -35,17 +35,17 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_file_gets_the_life_of_sessions_instances_and_stages() {
+fn log_file_gets_events_of_sessions_instances_and_stages() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
     let arguments = ["--log", log.to_str().unwrap(), "--log-format", "json"];
     let output = run(directory.path(), None, &arguments);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(text(&output.stdout), "output of the script\n");
-    let told = text(&output.stderr);
+    let stderr = text(&output.stderr);
     assert!(
-        !told.contains("INFO") && !told.contains("WARN") && !told.contains("\"level\""),
-        "{told}"
+        !stderr.contains("INFO") && !stderr.contains("WARN") && !stderr.contains("\"level\""),
+        "{stderr}"
     );
     let lines: Vec<Value> = fs::read_to_string(&log)
         .unwrap()
@@ -57,9 +57,9 @@ fn a_file_gets_the_life_of_sessions_instances_and_stages() {
         found.unwrap_or_else(|| panic!("no `{message}` in {lines:#?}"))
     };
     for message in [
-        "a storage daemon serves",
-        "a session begins",
-        "an instance is made",
+        "storage daemon started",
+        "session began",
+        "instance created",
         "mounted",
         "unmounted",
     ] {
@@ -83,47 +83,50 @@ fn a_file_gets_the_life_of_sessions_instances_and_stages() {
         (&failed["level"], &failed["span"]["way"]),
         (&"WARN".into(), &"out".into())
     );
-    // What no filter asked for is not there.
+    // Levels below the filter are absent.
     assert!(lines.iter().all(|line| line["level"] != "DEBUG"));
-    // Another run is added.
+    // Another run appends.
     let before = lines.len();
     run(directory.path(), None, &arguments);
     assert!(fs::read_to_string(&log).unwrap().lines().count() > before);
 }
 
 #[test]
-fn the_variable_says_what_is_logged() {
+fn log_filter_selects_levels_and_targets() {
     let directory = tempfile::tempdir().unwrap();
     let usual = run(directory.path(), None, &[]);
-    let told = text(&usual.stderr);
-    assert!(!told.contains("WARN") && told.contains("error: "), "{told}");
+    let stderr = text(&usual.stderr);
+    assert!(
+        !stderr.contains("WARN") && stderr.contains("error: "),
+        "{stderr}"
+    );
     let warned = run(directory.path(), Some("warn"), &[]);
-    let told = text(&warned.stderr);
-    let warnings: Vec<_> = told.lines().filter(|l| l.contains(" WARN ")).collect();
-    assert_eq!(warnings.len(), 1, "{told}");
+    let stderr = text(&warned.stderr);
+    let warnings: Vec<_> = stderr.lines().filter(|l| l.contains(" WARN ")).collect();
+    assert_eq!(warnings.len(), 1, "{stderr}");
     assert!(
         warnings[0].contains("stage{") && warnings[0].contains("a stage failed"),
-        "{told}"
+        "{stderr}"
     );
-    assert!(!told.contains(" INFO "), "{told}");
+    assert!(!stderr.contains(" INFO "), "{stderr}");
     let one = run(directory.path(), Some("forebay_daemon=debug,off"), &[]);
-    let told = text(&one.stderr);
+    let stderr = text(&one.stderr);
     assert!(
-        told.contains("DEBUG forebay_daemon::") && !told.contains("forebay_store"),
-        "{told}"
+        stderr.contains("DEBUG forebay_daemon::") && !stderr.contains("forebay_store"),
+        "{stderr}"
     );
     assert_eq!(text(&one.stdout), "output of the script\n");
 }
 
 #[test]
-fn what_cannot_be_logged_is_bad_input() {
+fn invalid_log_arguments_exit_with_2() {
     let directory = tempfile::tempdir().unwrap();
     let output = run(directory.path(), Some("forebay=loudly"), &[]);
     assert_eq!(output.status.code(), Some(2));
-    let told = text(&output.stderr);
+    let stderr = text(&output.stderr);
     assert!(
-        told.contains("FOREBAY_LOG: `forebay=loudly`") && told.contains("write a level"),
-        "{told}"
+        stderr.contains("FOREBAY_LOG: `forebay=loudly`") && stderr.contains("write a level"),
+        "{stderr}"
     );
     let output = run(directory.path(), None, &["--log", "/nowhere/log"]);
     assert_eq!(output.status.code(), Some(2));
@@ -133,5 +136,8 @@ fn what_cannot_be_logged_is_bad_input() {
     );
     let output = run(directory.path(), None, &["--log-format", "xml"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(!directory.path().join("pool").exists(), "nothing was begun");
+    assert!(
+        !directory.path().join("pool").exists(),
+        "no pool is created"
+    );
 }

@@ -1,13 +1,13 @@
-//! `forebay machine`, as it is used.
+//! `forebay machine`.
 #![allow(clippy::unwrap_used)]
 
 mod forebay;
-use forebay::Place;
+use forebay::WorkDir;
 
 #[test]
-fn the_list_has_every_machine_and_each_can_be_shown() {
-    let place = Place::new();
-    let list = place.ok("machine list").out;
+fn every_listed_machine_can_be_shown() {
+    let dir = WorkDir::new();
+    let list = dir.expect_success("machine list").stdout;
     for name in [
         "toy",
         "trinity",
@@ -23,7 +23,7 @@ fn the_list_has_every_machine_and_each_can_be_shown() {
                 .any(|l| l.split_whitespace().next() == Some(name)),
             "{name}\n{list}"
         );
-        let shown = place.ok(&format!("machine show {name}")).out;
+        let shown = dir.expect_success(&format!("machine show {name}")).stdout;
         for word in ["Routers", "Links", "Bisection", "Groups"] {
             assert!(shown.contains(word), "{name} without {word}");
         }
@@ -31,27 +31,31 @@ fn the_list_has_every_machine_and_each_can_be_shown() {
 }
 
 #[test]
-fn show_gives_sources_and_json() {
-    let place = Place::new();
-    let text = place.ok("machine show toy --sources").out;
+fn machine_show_prints_sources_and_json() {
+    let dir = WorkDir::new();
+    let text = dir.expect_success("machine show toy --sources").stdout;
     assert!(text.contains("network.rank1"), "{text}");
-    let json = place.json("machine show trinity --json");
+    let json = dir.json("machine show trinity --json");
     assert_eq!(json["network"]["groups"], 57);
     assert_eq!(json["network"]["rank1"]["rate"], 5_250_000_000_u64);
 }
 
 #[test]
-fn a_machine_file_is_used_by_its_path() {
-    let place = Place::new();
-    place.write("mine.toml", include_str!("../../../../machines/toy.toml"));
-    assert!(place.ok("machine check mine.toml").out.contains("fine"));
-    let run = place.json("sim traffic --machine mine.toml --messages 3 --no-out --json -");
+fn machine_file_is_loaded_by_its_path() {
+    let dir = WorkDir::new();
+    dir.write("mine.toml", include_str!("../../../../machines/toy.toml"));
+    assert!(
+        dir.expect_success("machine check mine.toml")
+            .stdout
+            .contains("valid")
+    );
+    let run = dir.json("sim traffic --machine mine.toml --messages 3 --no-out --json -");
     assert_eq!(run["machine"], "mine");
 }
 
 #[test]
-fn a_wrong_machine_file_is_answered_with_file_line_and_what_would_be_right() {
-    let place = Place::new();
+fn invalid_machine_file_is_reported_with_line_and_correction() {
+    let dir = WorkDir::new();
     let good = include_str!("../../../../machines/toy.toml");
     let line = good.lines().position(|l| l.starts_with("groups")).unwrap() + 1;
     let bad: String = good
@@ -64,15 +68,15 @@ fn a_wrong_machine_file_is_answered_with_file_line_and_what_would_be_right() {
             }
         })
         .collect();
-    place.write("bad.toml", &bad);
+    dir.write("bad.toml", &bad);
     for command in ["machine check bad.toml", "machine show bad.toml"] {
-        let error = place.refused(command);
+        let error = dir.expect_invalid_input(command);
         assert!(error.contains(&format!("bad.toml:{line}:")), "{error}");
         assert!(error.contains("expected"), "{error}");
     }
-    place.refused("sim traffic --machine bad.toml");
-    let error = place.refused("machine show trinty");
+    dir.expect_invalid_input("sim traffic --machine bad.toml");
+    let error = dir.expect_invalid_input("machine show trinty");
     assert!(error.contains("`trinity`"), "{error}");
-    let error = place.refused("machine check none.toml");
+    let error = dir.expect_invalid_input("machine check none.toml");
     assert!(error.contains("none.toml"), "{error}");
 }

@@ -102,7 +102,7 @@ impl Drop for Job {
 }
 
 #[test]
-fn counts_rise_by_what_a_job_does() {
+fn metrics_rise_by_the_work_of_the_job() {
     let mut job = start();
     job.wait_for("ready");
     let before = job.page();
@@ -161,7 +161,7 @@ fn counts_rise_by_what_a_job_does() {
 }
 
 #[test]
-fn an_address_in_use_is_told_before_anything_is_begun() {
+fn metrics_address_in_use_fails_before_the_job_starts() {
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("job.sh");

@@ -99,7 +99,11 @@ fn ior_report_works_in_a_browser() {
     assert_eq!(count(&dom, "<details class=\"point\""), 14);
     assert_eq!(count(&dom, "class=\"heat\""), 28);
     assert!(dom.contains("published 1,200"));
-    assert_eq!(count(&dom, "a node, acknowledged"), 28, "each phase shown");
+    assert_eq!(
+        count(&dom, "per node, acknowledged"),
+        28,
+        "one for each phase"
+    );
     for line in [
         "IOR / nodes",
         "acknowledged",
@@ -140,7 +144,7 @@ document.body.dataset.heat = tip.textContent;
 </script>"##;
 
 #[test]
-fn tables_sort_and_marks_tell_what_they_are() {
+fn tables_sort_and_marks_have_tooltips() {
     let study = sample::study();
     let page = report::ior(&study, &[], &inputs()).replace("</body>", &format!("{READER}</body>"));
     let (dom, console) = browse(&keep("reader.html", page));
@@ -175,7 +179,7 @@ fn traffic_and_interference_reports_work_in_a_browser() {
 
 #[test]
 fn reports_of_real_runs_work_in_a_browser() {
-    let place = tempfile::tempdir().expect("a temporary directory");
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let ior = "-- -a POSIX -F -w -r -t 512k -b 1m";
     for (name, line, word) in [
         (
@@ -191,12 +195,12 @@ fn reports_of_real_runs_work_in_a_browser() {
         (
             "both",
             format!("sim interference --machine toy --nodes 2 --traffic-nodes 8 {ior}"),
-            "IOR beside uniform traffic on toy",
+            "IOR with uniform traffic on toy",
         ),
     ] {
         let (line, options) = line.split_once(" -- ").unwrap_or((&line, ""));
         let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
-            .current_dir(place.path())
+            .current_dir(directory.path())
             .args(line.split(' '))
             .args(["--quiet", "--out", name, "--"])
             .args(options.split_whitespace())
@@ -207,7 +211,7 @@ fn reports_of_real_runs_work_in_a_browser() {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        let (dom, console) = browse(&place.path().join(name).join("report.html"));
+        let (dom, console) = browse(&directory.path().join(name).join("report.html"));
         assert_eq!(console, "", "{name}");
         assert!(dom.contains("data-ready=\"yes\""), "{name}");
         assert!(dom.contains(word), "{name}");
@@ -216,7 +220,7 @@ fn reports_of_real_runs_work_in_a_browser() {
 }
 
 #[test]
-fn a_page_with_a_fault_is_seen() {
+fn script_error_is_reported_by_the_browser() {
     let page = keep("fault.html", "<script>undefinedName();</script>");
     let (_, console) = browse(&page);
     assert!(console.contains("undefinedName"), "{console}");

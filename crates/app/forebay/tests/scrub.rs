@@ -122,7 +122,7 @@ fn rot(home: &Path) {
 }
 
 #[test]
-fn a_flipped_bit_is_found_and_named() {
+fn flipped_bit_is_found_and_located() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     sealed(home);
@@ -133,7 +133,7 @@ fn a_flipped_bit_is_found_and_named() {
 }
 
 #[test]
-fn checksums_hold_when_the_host_is_started_again() {
+fn checksums_survive_a_restart_of_the_host() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     sealed(home);
@@ -149,14 +149,14 @@ fn checksums_hold_when_the_host_is_started_again() {
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("damaged from byte 262144 "), "{text}");
     // Without the record of which checksums last, nothing is known about the data.
-    fs::remove_file(home.join(".forebay/flash/objects/seals")).unwrap();
+    fs::remove_file(home.join(".forebay/flash/objects/checksum-watermarks")).unwrap();
     let (code, text) = scrub_after_start(home, 4);
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(last_row(&text)[1], "0", "{text}");
 }
 
 #[test]
-fn what_is_no_pool_is_refused() {
+fn scrub_of_another_directory_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let said = forebay(home.path(), &["scrub", "nowhere"]);
     assert_eq!(said.status.code(), Some(2), "{said:?}");

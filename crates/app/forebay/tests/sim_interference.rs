@@ -1,13 +1,13 @@
-//! `forebay sim interference`, as it is used.
+//! `forebay sim interference`.
 #![allow(clippy::unwrap_used)]
 
 mod forebay;
-use forebay::Place;
+use forebay::WorkDir;
 
 #[test]
-fn each_job_is_shown_alone_and_together() {
-    let place = Place::new();
-    let run = place.json(
+fn interference_reports_each_job_alone_and_together() {
+    let dir = WorkDir::new();
+    let run = dir.json(
         "sim interference --machine toy --nodes 4 --traffic-nodes 40 --pattern uniform --load 0.6 \
          --message 16KiB --messages 200 --placement contiguous --traffic-placement random-nodes \
          --no-out --json - -- -a POSIX -F -w -t 512k -b 2m",
@@ -28,13 +28,17 @@ fn each_job_is_shown_alone_and_together() {
 }
 
 #[test]
-fn the_run_directory_holds_everything() {
-    let place = Place::new();
-    let said = place.ok(
+fn run_directory_contains_all_files() {
+    let dir = WorkDir::new();
+    let output = dir.expect_success(
         "sim interference --machine toy --nodes 2 --traffic-nodes 8 --messages 20 --out here \
          -- -F -w -t 512k -b 1m",
     );
-    assert!(said.out.contains("together / alone"), "{}", said.out);
+    assert!(
+        output.stdout.contains("together / alone"),
+        "{}",
+        output.stdout
+    );
     for name in [
         "inputs.json",
         "plot.png",
@@ -44,15 +48,15 @@ fn the_run_directory_holds_everything() {
         "table.txt",
     ] {
         assert!(
-            !place.read_bytes(&format!("here/{name}")).is_empty(),
+            !dir.read_bytes(&format!("here/{name}")).is_empty(),
             "{name}"
         );
     }
 }
 
 #[test]
-fn wrong_input_is_refused_and_nothing_is_written() {
-    let place = Place::new();
+fn invalid_input_is_refused_and_writes_nothing() {
+    let dir = WorkDir::new();
     for (options, word) in [
         (
             "--machine toy --nodes 40 --traffic-nodes 40 -- -F",
@@ -78,7 +82,7 @@ fn wrong_input_is_refused_and_nothing_is_written() {
             "2 nodes",
         ),
     ] {
-        let error = place.refused(&format!("sim interference {options}"));
+        let error = dir.expect_invalid_input(&format!("sim interference {options}"));
         assert!(error.contains(word), "{options}: {error}");
     }
 }

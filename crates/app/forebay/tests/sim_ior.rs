@@ -1,8 +1,8 @@
-//! `forebay sim ior`, as it is used.
+//! `forebay sim ior`.
 #![allow(clippy::unwrap_used)]
 
 mod forebay;
-use forebay::Place;
+use forebay::WorkDir;
 use serde_json::Value;
 
 const RESOURCES: [&str; 6] = [
@@ -14,8 +14,8 @@ const RESOURCES: [&str; 6] = [
     "ssd",
 ];
 
-fn study(place: &Place, options: &str, ior: &str) -> Value {
-    place.json(&format!(
+fn study(dir: &WorkDir, options: &str, ior: &str) -> Value {
+    dir.json(&format!(
         "sim ior --machine toy {options} --no-out --quiet --json - -- -a POSIX {ior}"
     ))
 }
@@ -33,8 +33,8 @@ fn without_cost(mut study: Value) -> Value {
 
 #[test]
 fn bytes_rates_and_limits_are_consistent() {
-    let place = Place::new();
-    let study = study(&place, "--nodes 1..8 --ppn 2", "-F -w -r -t 512k -b 2m");
+    let dir = WorkDir::new();
+    let study = study(&dir, "--nodes 1..8 --ppn 2", "-F -w -r -t 512k -b 2m");
     assert_eq!(study["kind"], "sim ior");
     assert_eq!(study["burst_buffers"], 4);
     let points = study["points"].as_array().unwrap();
@@ -70,10 +70,10 @@ fn bytes_rates_and_limits_are_consistent() {
 }
 
 #[test]
-fn more_nodes_and_more_servers_are_faster_until_something_is_full() {
-    let place = Place::new();
+fn bandwidth_grows_with_nodes_and_servers_up_to_a_limit() {
+    let dir = WorkDir::new();
     let rates = |options: &str| -> Vec<f64> {
-        let study = study(&place, options, "-F -w -t 1m -b 8m");
+        let study = study(&dir, options, "-F -w -t 1m -b 8m");
         let points = study["points"].as_array().unwrap();
         points
             .iter()
@@ -88,11 +88,11 @@ fn more_nodes_and_more_servers_are_faster_until_something_is_full() {
 }
 
 #[test]
-fn the_result_depends_on_seed_and_input_and_not_on_threads() {
-    let place = Place::new();
+fn result_depends_on_seed_and_input_but_not_on_threads() {
+    let dir = WorkDir::new();
     let run = |options: &str| {
         let options = format!("--nodes 6 --ppn 2 --placement random-nodes {options}");
-        without_cost(study(&place, &options, "-w -r -t 256k -b 1m -z"))
+        without_cost(study(&dir, &options, "-w -r -t 256k -b 1m -z"))
     };
     let one = run("--threads 1 --seed 5");
     assert_eq!(one, run("--threads 2 --seed 5"));
@@ -101,15 +101,15 @@ fn the_result_depends_on_seed_and_input_and_not_on_threads() {
 }
 
 #[test]
-fn table_iors_own_output_and_the_run_directory() {
-    let place = Place::new();
-    let said = place.ok(
+fn ior_study_writes_table_ior_output_and_run_directory() {
+    let dir = WorkDir::new();
+    let output = dir.expect_success(
         "sim ior --machine toy --nodes 1..4 --ior-output --out here --json all.json -- -F -w -t 1m -b 4m",
     );
     assert!(
-        said.out.starts_with("  nodes  processes  write GB/s"),
+        output.stdout.starts_with("  nodes  processes  write GB/s"),
         "{}",
-        said.out
+        output.stdout
     );
     for word in [
         "IOR-4.1",
@@ -117,7 +117,7 @@ fn table_iors_own_output_and_the_run_directory() {
         "Max Write:",
         "here/report.html",
     ] {
-        assert!(said.out.contains(word), "{word}\n{}", said.out);
+        assert!(output.stdout.contains(word), "{word}\n{}", output.stdout);
     }
     for name in [
         "inputs.json",
@@ -134,31 +134,30 @@ fn table_iors_own_output_and_the_run_directory() {
         "ior-4-nodes.txt",
     ] {
         assert!(
-            !place.read_bytes(&format!("here/{name}")).is_empty(),
+            !dir.read_bytes(&format!("here/{name}")).is_empty(),
             "{name}"
         );
     }
-    assert_eq!(place.read("here/summary.json"), place.read("all.json"));
-    assert_eq!(place.read("here/table.txt").lines().count(), 4);
-    assert!(place.read("here/series.csv").contains("write_GBps"));
+    assert_eq!(dir.read("here/summary.json"), dir.read("all.json"));
+    assert_eq!(dir.read("here/table.txt").lines().count(), 4);
+    assert!(dir.read("here/series.csv").contains("write_GBps"));
     assert!(
-        place
-            .read("here/ior-4-nodes.txt")
+        dir.read("here/ior-4-nodes.txt")
             .contains("nodes               : 4")
     );
 }
 
 #[test]
-fn a_script_of_several_tests_gives_one_study_each() {
-    let place = Place::new();
-    place.write(
+fn ior_script_with_several_tests_gives_one_study_each() {
+    let dir = WorkDir::new();
+    dir.write(
         "tests.ior",
         "IOR START\napi=POSIX\nfilePerProc=1\nwriteFile=1\nblockSize=1m\ntransferSize=256k\nRUN\n\
          transferSize=1m\nRUN\nIOR STOP\n",
     );
     let line = "sim ior --machine toy --nodes 2 --out here --json all.json -- -f tests.ior";
-    place.ok(line);
-    let all: Value = serde_json::from_str(&place.read("all.json")).unwrap();
+    dir.expect_success(line);
+    let all: Value = serde_json::from_str(&dir.read("all.json")).unwrap();
     let operations = |i: usize| {
         all[i]["points"][0]["phases"][0]["operations"]
             .as_u64()
@@ -171,13 +170,13 @@ fn a_script_of_several_tests_gives_one_study_each() {
         "here/test-1/summary.json",
         "here/table.txt",
     ] {
-        place.read(name);
+        dir.read(name);
     }
 }
 
 #[test]
-fn wrong_input_is_refused_and_nothing_is_written() {
-    let place = Place::new();
+fn invalid_input_is_refused_and_writes_nothing() {
+    let dir = WorkDir::new();
     for (options, word) in [
         ("--machine toy --nodes 1..64 -- -F", "56 compute nodes"),
         ("--machine toy --nodes 0 -- -F", "at least one node"),
@@ -185,7 +184,7 @@ fn wrong_input_is_refused_and_nothing_is_written() {
         ("--machine toy --nodes 1 -- --frobnicate", "--frobnicate"),
         ("--machine toy --nodes 1 -- -t 3x", "3x"),
         ("--machine toy --nodes 1 -- -b 1m -t 3k", "-t"),
-        ("--machine toy --nodes 1,2 -- -N 5", "-N asks for 5"),
+        ("--machine toy --nodes 1,2 -- -N 5", "-N requests 5"),
         ("--machine toy --nodes 1 --ppn 0 -- -F", "--ppn"),
         (
             "--machine toy --nodes 1 --burst-buffers 5 -- -F",
@@ -214,19 +213,18 @@ fn wrong_input_is_refused_and_nothing_is_written() {
             "whole number from 0",
         ),
     ] {
-        let error = place.refused(&format!("sim ior {options}"));
+        let error = dir.expect_invalid_input(&format!("sim ior {options}"));
         assert!(error.contains(word), "{options}: {error}");
     }
 }
 
 #[test]
-fn ior_help_is_at_hand() {
-    let place = Place::new();
+fn ior_help_is_printed() {
+    let dir = WorkDir::new();
     assert!(
-        place
-            .ok("sim ior --machine toy --nodes 1 -- -h")
-            .out
+        dir.expect_success("sim ior --machine toy --nodes 1 -- -h")
+            .stdout
             .contains("-F")
     );
-    assert!(place.files().is_empty());
+    assert!(dir.list_files().is_empty());
 }

@@ -1,8 +1,8 @@
-//! `forebay sim traffic`, as it is used.
+//! `forebay sim traffic`.
 #![allow(clippy::unwrap_used)]
 
 mod forebay;
-use forebay::Place;
+use forebay::WorkDir;
 use serde_json::Value;
 
 /// Fields that say how fast the simulator was; all others depend on the input alone.
@@ -22,9 +22,9 @@ fn without_cost(mut document: Value) -> Value {
 }
 
 #[test]
-fn all_that_is_sent_arrives_and_is_reported() {
-    let place = Place::new();
-    let run = place.json(
+fn all_messages_are_delivered_and_counted() {
+    let dir = WorkDir::new();
+    let run = dir.json(
         "sim traffic --machine toy --pattern uniform --message 10000B --load 0.2 --messages 30 \
          --no-out --json -",
     );
@@ -48,14 +48,14 @@ fn all_that_is_sent_arrives_and_is_reported() {
     let latency = &run["latency_ns"];
     let rising = ["min", "p50", "p90", "p99", "p999", "max"].map(|f| latency[f].as_f64().unwrap());
     assert!(rising.is_sorted() && rising[0] > 0.0, "{rising:?}");
-    assert!(place.files().is_empty());
+    assert!(dir.list_files().is_empty());
 }
 
 #[test]
-fn the_result_depends_on_the_seed_and_not_on_the_threads() {
-    let place = Place::new();
+fn result_depends_on_the_seed_but_not_on_threads() {
+    let dir = WorkDir::new();
     let run = |threads: u32, seed: u32| {
-        without_cost(place.json(&format!(
+        without_cost(dir.json(&format!(
             "sim traffic --machine toy --pattern hot-spot:nodes=2,share=0.3 --load 0.4 \
              --messages 50 --threads {threads} --seed {seed} --no-out --json -"
         )))
@@ -67,10 +67,10 @@ fn the_result_depends_on_the_seed_and_not_on_the_threads() {
 }
 
 #[test]
-fn routing_and_packet_size_are_honoured() {
-    let place = Place::new();
+fn routing_and_packet_size_take_effect() {
+    let dir = WorkDir::new();
     let run = |options: &str| {
-        place.json(&format!(
+        dir.json(&format!(
             "sim traffic --machine toy --pattern adversarial --load 0.2 --messages 150 --no-out \
              --json - {options}"
         ))
@@ -101,10 +101,11 @@ fn routing_and_packet_size_are_honoured() {
 }
 
 #[test]
-fn the_run_directory_holds_everything() {
-    let place = Place::new();
-    let said = place
-        .ok("sim traffic --machine toy --messages 10 --seed 3 --links --json t.json --out here");
+fn run_directory_contains_all_files() {
+    let dir = WorkDir::new();
+    let output = dir.expect_success(
+        "sim traffic --machine toy --messages 10 --seed 3 --links --json t.json --out here",
+    );
     for word in [
         "accepted load",
         "rank-1",
@@ -112,7 +113,7 @@ fn the_run_directory_holds_everything() {
         "here/plot.png",
         "t.json",
     ] {
-        assert!(said.out.contains(word), "{word}\n{}", said.out);
+        assert!(output.stdout.contains(word), "{word}\n{}", output.stdout);
     }
     let names = [
         "here",
@@ -128,9 +129,9 @@ fn the_run_directory_holds_everything() {
         "here/table.txt",
         "t.json",
     ];
-    assert_eq!(place.files(), names);
-    assert_eq!(place.read("here/summary.json"), place.read("t.json"));
-    let inputs: Value = serde_json::from_str(&place.read("here/inputs.json")).unwrap();
+    assert_eq!(dir.list_files(), names);
+    assert_eq!(dir.read("here/summary.json"), dir.read("t.json"));
+    let inputs: Value = serde_json::from_str(&dir.read("here/inputs.json")).unwrap();
     assert_eq!(inputs["settings"]["seed"], "3");
     assert!(
         inputs["command"]
@@ -138,47 +139,55 @@ fn the_run_directory_holds_everything() {
             .unwrap()
             .contains(&"--messages".into())
     );
-    assert!(place.read("here/machine.txt").contains("network.rank1"));
+    assert!(dir.read("here/machine.txt").contains("network.rank1"));
     assert_eq!(
-        place.read("here/machine.toml"),
+        dir.read("here/machine.toml"),
         include_str!("../../../../machines/toy.toml")
     );
     // The links' own counts add up to those of their classes.
-    let document: Value = serde_json::from_str(&place.read("t.json")).unwrap();
-    let links = place.read("here/links.csv");
+    let document: Value = serde_json::from_str(&dir.read("t.json")).unwrap();
+    let mut links = csv::Reader::from_path(dir.path().join("here/links.csv")).unwrap();
+    let (class_column, bytes_column) = {
+        let heading = links.headers().unwrap();
+        let column = |name| heading.iter().position(|cell| cell == name).unwrap();
+        (column("class"), column("bytes"))
+    };
+    let links: Vec<csv::StringRecord> = links.records().map(Result::unwrap).collect();
     for class in document["links"].as_array().unwrap() {
-        let name = format!(",{},\"", class["class"].as_str().unwrap());
-        let of_class = links.lines().filter(|line| line.contains(&name));
-        let bytes = of_class.map(|line| {
-            let numbers = line.rsplit('"').next().unwrap();
-            numbers.split(',').nth(1).unwrap().parse::<u64>().unwrap()
-        });
+        let name = class["class"].as_str().unwrap();
+        let of_class = links.iter().filter(|link| &link[class_column] == name);
+        let bytes = of_class.map(|link| link[bytes_column].parse::<u64>().unwrap());
         assert_eq!(bytes.sum::<u64>(), class["bytes"].as_u64().unwrap());
     }
     assert!(
-        place
-            .read("here/series.csv")
+        dir.read("here/series.csv")
             .starts_with("run,nodes,access,iteration,seconds,name,value\n")
     );
-    assert!(said.out.contains(place.read("here/table.txt").trim_end()));
+    assert!(
+        output
+            .stdout
+            .contains(dir.read("here/table.txt").trim_end())
+    );
 }
 
 #[test]
-fn run_directories_are_numbered() {
-    let place = Place::new();
+fn default_run_directories_are_numbered() {
+    let dir = WorkDir::new();
     for number in 1..=3 {
-        let said = place.ok("sim traffic --machine toy --messages 2");
+        let output = dir.expect_success("sim traffic --machine toy --messages 2");
         assert!(
-            said.out.contains(&format!("runs/traffic-toy-{number}/")),
+            output
+                .stdout
+                .contains(&format!("runs/traffic-toy-{number}/")),
             "{}",
-            said.out
+            output.stdout
         );
     }
 }
 
 #[test]
-fn wrong_input_is_refused_and_nothing_is_written() {
-    let place = Place::new();
+fn invalid_input_is_refused_and_writes_nothing() {
+    let dir = WorkDir::new();
     for (options, word) in [
         ("--pattern unifrom", "unknown traffic pattern"),
         ("--pattern hot-spot:nodes=0", "nodes"),
@@ -193,32 +202,32 @@ fn wrong_input_is_refused_and_nothing_is_written() {
         ("--threads 0", "--threads"),
         ("--seed -1", "whole number from 0"),
         ("--load 1e-300", "1e-300"),
-        ("--messages 18446744073709551615", "100000 s are simulated"),
+        ("--messages 18446744073709551615", "the limit is 100000 s"),
         ("--json .", "--json"),
         ("--json no/such/dir.json", "no/such/dir.json"),
         ("--out no/such/dir", "not a directory"),
         ("--frobnicate", "--frobnicate"),
     ] {
-        let error = place.refused(&format!("sim traffic --machine toy {options}"));
+        let error = dir.expect_invalid_input(&format!("sim traffic --machine toy {options}"));
         assert!(error.contains(word), "{options}: {error}");
     }
-    place.refused("sim traffic");
-    place.refused("sim traffic --machine nowhere");
+    dir.expect_invalid_input("sim traffic");
+    dir.expect_invalid_input("sim traffic --machine nowhere");
 }
 
 #[test]
-fn an_existing_run_directory_is_left_alone() {
-    let place = Place::new();
-    place.ok("sim traffic --machine toy --messages 2 --out kept");
-    let before = place.read("kept/summary.json");
-    let error = place.refused("sim traffic --machine toy --messages 9 --out kept");
+fn existing_run_directory_is_refused_and_unchanged() {
+    let dir = WorkDir::new();
+    dir.expect_success("sim traffic --machine toy --messages 2 --out kept");
+    let before = dir.read("kept/summary.json");
+    let error = dir.expect_invalid_input("sim traffic --machine toy --messages 9 --out kept");
     assert!(error.contains("exists already"), "{error}");
-    assert_eq!(place.read("kept/summary.json"), before);
+    assert_eq!(dir.read("kept/summary.json"), before);
 }
 
 #[test]
-fn progress_is_on_standard_error_only_and_can_be_silenced() {
-    let place = Place::new();
-    let said = place.ok("sim traffic --machine toy --messages 10 --quiet --no-out");
-    assert_eq!(said.err, "");
+fn quiet_run_writes_nothing_to_standard_error() {
+    let dir = WorkDir::new();
+    let output = dir.expect_success("sim traffic --machine toy --messages 10 --quiet --no-out");
+    assert_eq!(output.stderr, "");
 }

@@ -1,5 +1,4 @@
-//! Staging as a user meets it: killed in the middle, from a list that is wrong, into an instance
-//! that is too small.
+//! Staging by job scripts: killed processes, invalid lists, full instances, progress.
 #![allow(
     clippy::unwrap_used,
     reason = "a test: what cannot be unwrapped has failed"
@@ -7,7 +6,7 @@
 
 mod forebay;
 
-use forebay::Place;
+use forebay::WorkDir;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -23,7 +22,7 @@ const THERE_AND_BACK: &str = "#!/bin/sh
 test -e ${DW_JOB_STRIPED}data/link
 ";
 
-fn furnish(root: &Path) {
+fn make_input(root: &Path) {
     for directory in 0..20 {
         let path = root.join(format!("d{directory}"));
         fs::create_dir_all(&path).unwrap();
@@ -37,7 +36,7 @@ fn furnish(root: &Path) {
     fs::write(root.join("large"), vec![7; 40 << 20]).unwrap();
 }
 
-fn same(a: &Path, b: &Path) {
+fn assert_same_tree(a: &Path, b: &Path) {
     let diff = Command::new("diff")
         .args(["-r", "--no-dereference"])
         .args([a, b])
@@ -50,7 +49,7 @@ fn same(a: &Path, b: &Path) {
     );
 }
 
-/// Entries below a directory.
+/// Number of entries below a directory.
 fn count(root: &Path) -> usize {
     let Ok(entries) = fs::read_dir(root) else {
         return 0;
@@ -64,13 +63,13 @@ fn count(root: &Path) -> usize {
         .sum()
 }
 
-/// Waits until `begun` and ends the process with SIGKILL, which must be all it takes.
+/// Waits until `begun` and kills the process with SIGKILL.
 fn kill_when(child: &mut Child, begun: impl Fn() -> bool) {
     let began = Instant::now();
     while !begun() {
         let over = child.try_wait().unwrap();
-        assert!(over.is_none(), "it ended by itself: {over:?}");
-        assert!(began.elapsed() < Duration::from_secs(60), "it never began");
+        assert!(over.is_none(), "the process has exited: {over:?}");
+        assert!(began.elapsed() < Duration::from_secs(60), "timeout");
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill().unwrap();
@@ -78,49 +77,49 @@ fn kill_when(child: &mut Child, begun: impl Fn() -> bool) {
     while child.try_wait().unwrap().is_none() {
         assert!(
             killed.elapsed() < Duration::from_secs(5),
-            "a killed process hangs"
+            "the killed process still exists"
         );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn killed_while_it_stages_in_or_out_a_job_loses_nothing() {
-    let place = Place::new();
-    furnish(&place.path().join("in"));
-    place.write("job.sh", THERE_AND_BACK);
+fn job_killed_during_stage_in_or_stage_out_is_recovered_completely() {
+    let dir = WorkDir::new();
+    make_input(&dir.path().join("in"));
+    dir.write("job.sh", THERE_AND_BACK);
     let run = "run --pool pool --pool-size 512MiB job.sh";
-    // In: a part of the files is in the pool.
-    let objects = place.path().join("pool/flash/objects");
-    let mut child = place.command(run).spawn().unwrap();
+    // Killed during stage-in, with some files in the pool.
+    let objects = dir.path().join("pool/flash/objects");
+    let mut child = dir.command(run).spawn().unwrap();
     kill_when(&mut child, || count(&objects) > FILES / 10);
-    assert!(count(&objects) < FILES, "all of it was staged already");
-    let said = place.ok("recover --pool pool");
-    assert!(said.out.contains("had not run"), "{}", said.out);
-    assert!(!place.path().join("out").exists());
-    // Out: a part of the files is there again. Recovery is killed, too.
-    let out = place.path().join("out");
-    let mut child = place.command(run).spawn().unwrap();
+    assert!(count(&objects) < FILES, "everything is staged already");
+    let output = dir.expect_success("recover --pool pool");
+    assert!(output.stdout.contains("had not run"), "{}", output.stdout);
+    assert!(!dir.path().join("out").exists());
+    // Killed during stage-out, with some files copied; recovery is killed as well.
+    let out = dir.path().join("out");
+    let mut child = dir.command(run).spawn().unwrap();
     kill_when(&mut child, || count(&out) > FILES / 10);
     let first = count(&out);
-    assert!(first < FILES, "all of it was staged already");
-    let mut child = place.command("recover --pool pool").spawn().unwrap();
+    assert!(first < FILES, "everything is staged already");
+    let mut child = dir.command("recover --pool pool").spawn().unwrap();
     kill_when(&mut child, || count(&out) > first + FILES / 10);
-    let said = place.ok("recover --pool pool");
-    assert!(said.out.contains("staged out"), "{}", said.out);
-    same(&place.path().join("in"), &out);
+    let output = dir.expect_success("recover --pool pool");
+    assert!(output.stdout.contains("staged out"), "{}", output.stdout);
+    assert_same_tree(&dir.path().join("in"), &out);
     let links = fs::metadata(out.join("h5")).unwrap();
     assert_eq!(std::os::unix::fs::MetadataExt::nlink(&links), 2);
-    let status = place.ok("status --pool pool").out;
+    let status = dir.expect_success("status --pool pool").stdout;
     assert!(!status.contains("instance"), "{status}");
-    assert_eq!(count(&place.path().join("pool/journals")), 0);
+    assert_eq!(count(&dir.path().join("pool/journals")), 0);
 }
 
 #[test]
-fn lists_that_lead_elsewhere_are_refused_and_nothing_is_lost() {
-    let place = Place::new();
-    let here = place.path().display().to_string();
-    place.write("a", "a\n");
+fn list_with_paths_outside_the_instance_is_refused_and_results_are_kept() {
+    let dir = WorkDir::new();
+    let here = dir.path().display().to_string();
+    dir.write("a", "a\n");
     let lists = [
         (
             "$DW_JOB_STRIPED/../../secret\n",
@@ -132,8 +131,8 @@ fn lists_that_lead_elsewhere_are_refused_and_nothing_is_lost() {
         ("$DW_JOB_STRIPED/up\n", "leads out of the instance"),
     ];
     for (list, reason) in lists {
-        place.write("list", list);
-        place.write(
+        dir.write("list", list);
+        dir.write(
             "job.sh",
             "#!/bin/sh
 #DW jobdw capacity=16MiB type=scratch access_mode=striped
@@ -145,16 +144,20 @@ ln -s $PWD/a ${DW_JOB_STRIPED}out
 ln -s ../../../../../../../../$PWD/a ${DW_JOB_STRIPED}up
 ",
         );
-        fs::create_dir_all(place.path().join("results")).unwrap();
-        let said = place.run("run --pool pool --pool-size 64MiB job.sh");
-        assert_eq!(said.code, Some(1), "{}", said.err);
-        assert!(said.err.contains(reason), "{list}: {}", said.err);
-        assert!(said.err.contains("are kept in the pool"), "{}", said.err);
-        assert_eq!(place.read("result"), "result\n", "the other stage went out");
-        assert_eq!(count(&place.path().join("results")), 0);
-        place.ok("recover --pool pool --discard");
+        fs::create_dir_all(dir.path().join("results")).unwrap();
+        let output = dir.run("run --pool pool --pool-size 64MiB job.sh");
+        assert_eq!(output.code, Some(1), "{}", output.stderr);
+        assert!(output.stderr.contains(reason), "{list}: {}", output.stderr);
+        assert!(
+            output.stderr.contains("are kept in the pool"),
+            "{}",
+            output.stderr
+        );
+        assert_eq!(dir.read("result"), "result\n", "the other stage succeeded");
+        assert_eq!(count(&dir.path().join("results")), 0);
+        dir.expect_success("recover --pool pool --discard");
     }
-    // In: paths inside the instance, and ones that are not there.
+    // Stage-in: paths inside the instance, missing and ambiguous ones.
     for (list, reason) in [
         ("$DW_JOB_STRIPED/a\n".to_owned(), "parallel file system"),
         (format!("{here}/a\n{here}/gone\n"), "gone: does not exist"),
@@ -163,8 +166,8 @@ ln -s ../../../../../../../../$PWD/a ${DW_JOB_STRIPED}up
             "two files are called `a`",
         ),
     ] {
-        place.write("list", &list);
-        place.write(
+        dir.write("list", &list);
+        dir.write(
             "in.sh",
             "#!/bin/sh
 #DW jobdw capacity=16MiB type=scratch access_mode=striped
@@ -172,24 +175,24 @@ ln -s ../../../../../../../../$PWD/a ${DW_JOB_STRIPED}up
 touch it-ran
 ",
         );
-        let said = place.run("run --pool pool in.sh");
-        assert_eq!(said.code, Some(1), "{}", said.err);
-        assert!(said.err.contains(reason), "{list}: {}", said.err);
-        assert!(!place.path().join("it-ran").exists());
+        let output = dir.run("run --pool pool in.sh");
+        assert_eq!(output.code, Some(1), "{}", output.stderr);
+        assert!(output.stderr.contains(reason), "{list}: {}", output.stderr);
+        assert!(!dir.path().join("it-ran").exists());
     }
-    assert_eq!(place.read("a"), "a\n");
+    assert_eq!(dir.read("a"), "a\n");
 }
 
-/// Where a list lies on the parallel file system, only the list says from which instance: files of
-/// the same names in another one are not taken for them.
+/// A list on the parallel file system names the instance only in its paths: files of the same
+/// names in another instance must not be staged.
 #[test]
-fn a_list_outside_names_files_of_the_jobs_own_instance() {
-    let place = Place::new();
-    place.write(
+fn list_on_the_pfs_selects_the_instance_by_its_variable() {
+    let dir = WorkDir::new();
+    dir.write(
         "create.sh",
         "#!/bin/sh\n#DW create_persistent name=dbs capacity=16MiB type=scratch access_mode=striped\n",
     );
-    place.ok("run --pool pool --pool-size 64MiB create.sh");
+    dir.expect_success("run --pool pool --pool-size 64MiB create.sh");
     let own = "#DW jobdw capacity=16MiB type=scratch access_mode=striped";
     let script = |own: &str| {
         let text = format!(
@@ -200,39 +203,39 @@ fn a_list_outside_names_files_of_the_jobs_own_instance() {
 for root in $DW_JOB_STRIPED $DW_PERSISTENT_STRIPED_dbs; do echo $root >${{root}}a; done
 "
         );
-        place.write("job.sh", &text);
+        dir.write("job.sh", &text);
     };
-    fs::create_dir(place.path().join("results")).unwrap();
+    fs::create_dir(dir.path().join("results")).unwrap();
     for (own, list, reason) in [
         (own, "$DW_PERSISTENT_STRIPED_dbs/a", "`$DW_JOB_STRIPED`"),
         ("", "$DW_JOB_STRIPED/a", "`$DW_PERSISTENT_STRIPED_dbs`"),
     ] {
         script(own);
-        place.write("list", list);
-        let said = place.run("run --pool pool job.sh");
-        assert_eq!(said.code, Some(1), "{}", said.err);
-        assert!(said.err.contains(reason), "{}", said.err);
-        assert!(!place.path().join("results/a").exists());
-        place.ok("recover --pool pool --discard");
+        dir.write("list", list);
+        let output = dir.run("run --pool pool job.sh");
+        assert_eq!(output.code, Some(1), "{}", output.stderr);
+        assert!(output.stderr.contains(reason), "{}", output.stderr);
+        assert!(!dir.path().join("results/a").exists());
+        dir.expect_success("recover --pool pool --discard");
     }
     for (own, list, from) in [
         (own, "$DW_JOB_STRIPED/a", "/ss/\n"),
         ("", "$DW_PERSISTENT_STRIPED_dbs/a", "/dbs_ss/\n"),
     ] {
         script(own);
-        place.write("list", list);
-        place.ok("run --pool pool job.sh");
-        let result = place.read("results/a");
+        dir.write("list", list);
+        dir.expect_success("run --pool pool job.sh");
+        let result = dir.read("results/a");
         assert!(result.ends_with(from), "{result}");
     }
 }
 
 #[test]
-fn input_that_does_not_fit_is_told_before_the_job_runs() {
-    let place = Place::new();
-    fs::create_dir(place.path().join("in")).unwrap();
-    fs::write(place.path().join("in/big"), vec![1; 40 << 20]).unwrap();
-    place.write(
+fn input_larger_than_the_instance_fails_before_the_job_runs() {
+    let dir = WorkDir::new();
+    fs::create_dir(dir.path().join("in")).unwrap();
+    fs::write(dir.path().join("in/big"), vec![1; 40 << 20]).unwrap();
+    dir.write(
         "job.sh",
         "#!/bin/sh
 #DW jobdw capacity=16MiB type=scratch access_mode=striped
@@ -240,27 +243,28 @@ fn input_that_does_not_fit_is_told_before_the_job_runs() {
 touch it-ran
 ",
     );
-    let said = place.run("run --pool pool --pool-size 64MiB job.sh");
-    assert_eq!(said.code, Some(1), "{}", said.err);
+    let output = dir.run("run --pool pool --pool-size 64MiB job.sh");
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
     assert!(
-        said.err.contains("stage_in of line 3:") && said.err.contains("no space left there"),
+        output.stderr.contains("stage_in of line 3:")
+            && output.stderr.contains("no space left there"),
         "{}",
-        said.err
+        output.stderr
     );
-    assert!(!place.path().join("it-ran").exists());
+    assert!(!dir.path().join("it-ran").exists());
     assert_eq!(
-        fs::metadata(place.path().join("in/big")).unwrap().len(),
+        fs::metadata(dir.path().join("in/big")).unwrap().len(),
         40 << 20
     );
-    let status = place.ok("status --pool pool").out;
+    let status = dir.expect_success("status --pool pool").stdout;
     assert!(!status.contains("instance"), "{status}");
 }
 
 #[test]
-fn a_load_balanced_instance_is_filled_and_then_read_only() {
-    let place = Place::new();
-    furnish(&place.path().join("in"));
-    place.write(
+fn load_balanced_instance_is_filled_and_then_read_only() {
+    let dir = WorkDir::new();
+    make_input(&dir.path().join("in"));
+    dir.write(
         "job.sh",
         "#!/bin/sh
 #DW jobdw capacity=256MiB type=scratch access_mode=ldbalance
@@ -270,36 +274,42 @@ touch ${DW_JOB_LDBALANCE}data/new 2>&1
 echo \"striped: $DW_JOB_STRIPED\"
 ",
     );
-    let said = place.ok("run --pool pool --pool-size 512MiB job.sh").out;
-    assert!(said.starts_with("same\n"), "{said}");
-    assert!(said.contains("Read-only file system"), "{said}");
-    assert!(said.ends_with("striped: \n"), "{said}");
+    let output = dir
+        .expect_success("run --pool pool --pool-size 512MiB job.sh")
+        .stdout;
+    assert!(output.starts_with("same\n"), "{output}");
+    assert!(output.contains("Read-only file system"), "{output}");
+    assert!(output.ends_with("striped: \n"), "{output}");
 }
 
 #[test]
-fn nothing_is_recovered_where_nothing_is() {
-    let place = Place::new();
+fn recover_without_a_pool_fails_and_creates_none() {
+    let dir = WorkDir::new();
     for line in ["recover --pool none", "destroy-persistent p --pool none"] {
-        let said = place.run(line);
-        assert_eq!(said.code, Some(1), "{}", said.err);
-        assert!(said.err.contains("there is none there yet"), "{}", said.err);
+        let output = dir.run(line);
+        assert_eq!(output.code, Some(1), "{}", output.stderr);
+        assert!(
+            output.stderr.contains("there is none there yet"),
+            "{}",
+            output.stderr
+        );
     }
-    assert!(!place.path().join("none").exists());
+    assert!(!dir.path().join("none").exists());
 }
 
-/// On one processor, so that there is something to be seen.
+/// On one processor, so that the stage takes long enough.
 #[test]
-fn what_a_stage_is_doing_is_seen_while_it_does_it() {
+fn stage_shows_its_phase_while_it_runs() {
     const SIZE: u64 = 512 << 20;
-    let place = Place::new();
+    let dir = WorkDir::new();
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = |name: &str| memory.path().join(name).display().to_string();
     fs::write(path("in"), vec![7; SIZE as usize]).unwrap();
     let pool = format!("--pool {}", path("pool"));
-    place.ok(&format!(
+    dir.expect_success(&format!(
         "create-persistent data --capacity 1GiB {pool} --pool-size 2GiB"
     ));
-    place.ok(&format!(
+    dir.expect_success(&format!(
         "stage in {pool} --instance data {} in",
         path("in")
     ));
@@ -324,7 +334,7 @@ fn what_a_stage_is_doing_is_seen_while_it_does_it() {
     assert!(text.contains(" of 512 MiB"), "{text}");
     let end = first("staged 1 file, 512 MiB; copied and synced in ");
     assert!(copying < end, "{text}");
-    // Reading back may be over between two looks.
+    // Reading back may end between two updates.
     if let Some(reading) = text.find("out: reading back ") {
         assert!(copying < reading && reading < end, "{text}");
     }

@@ -66,7 +66,7 @@ fn cells<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn where_there_is_no_pool_it_says_how_to_get_one() {
+fn status_without_a_pool_says_how_to_create_one() {
     let home = Home::new();
     for command in [&["status"][..], &["status", "--json"], &["top", "--once"]] {
         let output = home.forebay(command);
@@ -82,7 +82,7 @@ fn where_there_is_no_pool_it_says_how_to_get_one() {
 }
 
 #[test]
-fn persistent_instances_and_an_empty_pool_are_told() {
+fn status_shows_persistent_instances_and_an_empty_pool() {
     let home = Home::new();
     let create = "#!/bin/sh\n#DW create_persistent name=dbs capacity=32MiB type=scratch access_mode=striped\n";
     assert!(home.script(create).status.success());
@@ -120,7 +120,7 @@ fn persistent_instances_and_an_empty_pool_are_told() {
 }
 
 #[test]
-fn a_running_job_shows_how_full_its_instance_is_and_who_has_the_pool() {
+fn status_of_a_running_job_shows_its_use_and_process() {
     let home = Home::new();
     let script = "#!/bin/sh
 #DW jobdw capacity=32MiB type=scratch access_mode=striped
@@ -161,7 +161,7 @@ while [ ! -e %d/go ]; do sleep 0.02; done
 }
 
 #[test]
-fn a_failed_stage_tells_its_reason_and_what_to_do() {
+fn status_of_a_failed_stage_shows_reason_and_advice() {
     let home = Home::new();
     let script = "#!/bin/sh
 #DW jobdw capacity=16MiB type=scratch access_mode=striped

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A pool with a job that makes and removes directories until it is told to stop.
 struct Busy {
@@ -42,7 +42,7 @@ impl Busy {
             .unwrap();
         let begun = Instant::now();
         while !path("ready").exists() {
-            assert!(begun.elapsed() < PATIENCE);
+            assert!(begun.elapsed() < TIMEOUT);
             std::thread::sleep(Duration::from_millis(20));
         }
         Busy { directory, run }
@@ -82,7 +82,7 @@ fn number(screen: &str, heading: &str, first: &str, column: &str) -> Option<f64>
 }
 
 #[test]
-fn without_a_terminal_it_prints_one_frame() {
+fn top_without_terminal_prints_one_frame() {
     let busy = Busy::start();
     let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
         .args(["top", "--interval", "2", "--pool"])
@@ -167,7 +167,7 @@ impl Screen {
             if wanted(&text) {
                 return text;
             }
-            assert!(begun.elapsed() < PATIENCE, "{text}");
+            assert!(begun.elapsed() < TIMEOUT, "{text}");
             if let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(100)) {
                 self.parser.process(&bytes);
             }
@@ -188,7 +188,7 @@ impl Screen {
             if let Some(status) = self.program.try_wait().unwrap() {
                 return status.code().unwrap();
             }
-            assert!(begun.elapsed() < PATIENCE);
+            assert!(begun.elapsed() < TIMEOUT);
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -213,7 +213,7 @@ fn place(screen: &str, first: &str) -> usize {
 }
 
 #[test]
-fn in_a_terminal_it_is_live_sorts_and_quits() {
+fn top_in_a_terminal_refreshes_sorts_and_quits() {
     let busy = Busy::start();
     let program = env!("CARGO_BIN_EXE_forebay");
     let pool = busy.pool();
@@ -244,7 +244,7 @@ fn in_a_terminal_it_is_live_sorts_and_quits() {
 }
 
 #[test]
-fn it_gives_the_terminal_back_when_it_is_interrupted() {
+fn interrupted_top_restores_the_terminal() {
     let busy = Busy::start();
     let program = env!("CARGO_BIN_EXE_forebay");
     let mut screen = Screen::start(&format!("{program} top --pool {}", busy.pool().display()));
@@ -269,7 +269,7 @@ fn top_runs(word: &str) -> bool {
 }
 
 #[test]
-fn it_ends_when_its_terminal_goes() {
+fn top_exits_when_its_terminal_closes() {
     let busy = Busy::start();
     let program = env!("CARGO_BIN_EXE_forebay");
     let pool = busy.pool();
@@ -281,7 +281,7 @@ fn it_ends_when_its_terminal_goes() {
     drop(screen);
     let begun = Instant::now();
     while top_runs(pool) {
-        assert!(begun.elapsed() < PATIENCE, "top goes on without a terminal");
+        assert!(begun.elapsed() < TIMEOUT, "top goes on without a terminal");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .first()
         .map_or(Ok(16 << 10), |text| text.parse::<u64>())?
         << 20;
-    let start = |directory| Daemon::start(daemon::InvalidOptions::new(directory));
+    let start = |directory| Daemon::start(daemon::StoreOptions::new(directory));
     let daemons: Vec<Daemon> = flash.split(',').map(start).collect::<Result<_, _>>()?;
     let addresses: Vec<_> = daemons.iter().map(Daemon::address).collect();
     let admin = StripedAdmin::connect(addresses.clone(), &ClientOptions::default())?;

@@ -244,7 +244,7 @@ fn main() -> Result<()> {
             Ok(())
         }
         ["daemon", dir, number] => {
-            let mut options = daemon::InvalidOptions::new(dir);
+            let mut options = daemon::StoreOptions::new(dir);
             (options.tcp, options.key) = (Some(port(number.parse()?)), Some(key()?));
             Daemon::start(options)?.wait()?;
             Ok(())

@@ -11,8 +11,8 @@
 use crate::session::{ClientOptions, PendingCall, Session, SessionReply, lock};
 use crate::system::System;
 use crate::truncations::{BootIds, Truncations};
+use forebay_policy::layout::Layout;
 use forebay_protocol::address::Address;
-use forebay_protocol::layout::Layout;
 use forebay_protocol::message::CACHE_LIFETIME_NS;
 use forebay_protocol::message::InodeRequest;
 use forebay_protocol::{Credentials, Errno, HandleId, InstanceId, NodeIndex, Reply, Request};

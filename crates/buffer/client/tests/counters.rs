@@ -43,7 +43,7 @@ fn wait_for(watch: &StatsHandle, what: impl Fn(&StoreReport) -> bool) -> StoreRe
 #[test]
 fn the_log_is_synced_with_a_file_only_where_something_was_logged() {
     let temporary = Temporary::new();
-    let daemon = Daemon::start(daemon::InvalidOptions::new(temporary.dir("flash"))).unwrap();
+    let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 64 << 20);
     let watch = daemon.stats();
     let fs = attach(daemon.address());
@@ -93,7 +93,7 @@ fn the_log_is_synced_with_a_file_only_where_something_was_logged() {
 #[test]
 fn requests_are_counted_by_kind_and_failures_beside_them() {
     let temporary = Temporary::new();
-    let daemon = Daemon::start(daemon::InvalidOptions::new(temporary.dir("flash"))).unwrap();
+    let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 64 << 20);
     let watch = daemon.stats();
     let fs = attach(daemon.address());
@@ -135,7 +135,7 @@ fn requests_are_counted_by_kind_and_failures_beside_them() {
 fn data_over_sockets_is_counted_and_data_by_descriptor_is_not() {
     let temporary = Temporary::new();
     let key = || PoolKey::new(b"of this test only").unwrap();
-    let mut options = daemon::InvalidOptions::new(temporary.dir("flash"));
+    let mut options = daemon::StoreOptions::new(temporary.dir("flash"));
     (options.tcp, options.key) = (Some(([127, 0, 0, 1], 0).into()), Some(key()));
     let daemon = Daemon::start(options).unwrap();
     make_instance(daemon.address(), 64 << 20);
@@ -177,7 +177,7 @@ fn data_over_sockets_is_counted_and_data_by_descriptor_is_not() {
 #[test]
 fn a_daemon_tells_what_it_has() {
     let temporary = Temporary::new();
-    let daemon = Daemon::start(daemon::InvalidOptions::new(temporary.dir("flash"))).unwrap();
+    let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     let watch = daemon.stats();
     let admin = Admin::connect(daemon.address(), ClientOptions::default()).unwrap();
     admin.create_instance(spec(64 << 20)).unwrap();

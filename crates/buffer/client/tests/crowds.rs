@@ -28,7 +28,7 @@ fn key() -> PoolKey {
 /// A daemon with these limits and an instance that is open to everybody of group 2000.
 fn pool(doors: DoorLimits, sessions: usize) -> (Daemon, Temporary) {
     let temporary = Temporary::new();
-    let mut options = daemon::InvalidOptions::new(temporary.dir("flash"));
+    let mut options = daemon::StoreOptions::new(temporary.dir("flash"));
     options.tcp = Some(([127, 0, 0, 1], 0).into());
     options.key = Some(key());
     options.doors = doors;

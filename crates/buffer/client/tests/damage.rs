@@ -36,10 +36,10 @@ impl Flash {
         let temporary = Temporary::new();
         let flash = temporary.dir("flash");
         let key = PoolKey::new(b"a key of some length").unwrap();
-        let daemon = Daemon::start(daemon::InvalidOptions {
+        let daemon = Daemon::start(daemon::StoreOptions {
             tcp: Some("127.0.0.1:0".parse().unwrap()),
             key: Some(key.clone()),
-            ..daemon::InvalidOptions::new(flash.clone())
+            ..daemon::StoreOptions::new(flash.clone())
         })
         .unwrap();
         make_instance(daemon.address(), 1 << 30);

@@ -388,7 +388,7 @@ fn programs_on_a_mount_over_three_nodes_can_empty_the_one_that_is_full() {
 }
 
 fn start(home: &Path) -> Daemon {
-    let mut options = daemon::InvalidOptions::new(home);
+    let mut options = daemon::StoreOptions::new(home);
     options.segment_size = SEGMENT;
     options.sync_interval = Duration::from_millis(50);
     Daemon::start(options).unwrap()
@@ -418,7 +418,7 @@ fn a_daemon_tells_that_its_disk_is_full() {
     // Without anything at all it says what it needs.
     let empty = disk.path.join("another");
     disk.fill();
-    let mut options = daemon::InvalidOptions::new(&empty);
+    let mut options = daemon::StoreOptions::new(&empty);
     options.segment_size = SEGMENT;
     let error = Daemon::start(options).unwrap_err().to_string();
     assert!(

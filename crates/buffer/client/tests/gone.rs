@@ -14,7 +14,7 @@ use support::{INSTANCE, Temporary, attach, make_instance, spec};
 #[test]
 fn everything_fails_and_nothing_hangs() {
     let temporary = Temporary::new();
-    let daemon = Daemon::start(daemon::InvalidOptions::new(temporary.dir("flash"))).unwrap();
+    let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     let admin = Admin::connect(daemon.address(), ClientOptions::default()).unwrap();
     admin.create_instance(spec(1 << 30)).unwrap();
     let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
@@ -23,7 +23,7 @@ fn everything_fails_and_nothing_hangs() {
     assert!(fs.mkdir_all(Path::new("a/b/c"), 0o755).is_err());
     // A daemon that has been started again knows nothing of the session either.
     daemon.stop().unwrap();
-    let daemon = Daemon::start(daemon::InvalidOptions::new(temporary.dir("flash"))).unwrap();
+    let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     for path in ["a/b/c", "a", ""] {
         let made = fs.mkdir_all(Path::new(path), 0o755).map(|_| ());
         assert_eq!(made, Err(Errno::ENOENT), "{path:?}");
@@ -38,7 +38,7 @@ fn everything_fails_and_nothing_hangs() {
 #[test]
 fn a_removed_file_that_is_closed_a_moment_later_leaves_its_space_to_who_waits_for_it() {
     let temporary = Temporary::new();
-    let daemon = Daemon::start(daemon::InvalidOptions::new(temporary.dir("flash"))).unwrap();
+    let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 8 << 20);
     let fs = attach(daemon.address());
     let mode = OpenMode {

@@ -188,7 +188,7 @@ impl Scene {
     fn new(nodes: usize) -> Scene {
         let temporary = Temporary::new();
         let start = |node| {
-            let mut options = daemon::InvalidOptions::new(temporary.dir(&format!("flash{node}")));
+            let mut options = daemon::StoreOptions::new(temporary.dir(&format!("flash{node}")));
             options.tcp = Some(([127, 0, 0, 1], 0).into());
             options.key = Some(key());
             Daemon::start(options).unwrap()

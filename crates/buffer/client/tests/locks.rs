@@ -473,7 +473,7 @@ fn the_library_locks_files_for_mounts_too() {
 fn the_locks_of_a_killed_mount_go_with_its_session() {
     let _alone = alone();
     let temporary = Temporary::new();
-    let mut options = daemon::InvalidOptions::new(temporary.dir("flash"));
+    let mut options = daemon::StoreOptions::new(temporary.dir("flash"));
     options.limits.lease_ns = 1_500_000_000;
     let socket = options.socket.clone();
     let daemon = Daemon::start(options).unwrap();

@@ -86,7 +86,7 @@ fn by(munge: Munge) -> ClientOptions {
 /// A daemon that listens on TCP and knows its peers by `munge`, with an instance of user 1000,
 /// group 2000.
 fn pool(munge: Munge, temporary: &Temporary) -> Daemon {
-    let mut options = daemon::InvalidOptions::new(temporary.dir("flash"));
+    let mut options = daemon::StoreOptions::new(temporary.dir("flash"));
     options.tcp = Some(([127, 0, 0, 1], 0).into());
     options.munge = Some(munge);
     users_pool(options, 0o770)

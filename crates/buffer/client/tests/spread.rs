@@ -479,7 +479,7 @@ fn a_daemon_that_stays_away_is_an_error_and_one_that_returns_is_not() {
 fn an_instance_is_made_and_removed_on_all_daemons_or_on_none() {
     let temporary = Temporary::new();
     let start = |node| {
-        let options = daemon::InvalidOptions::new(temporary.dir(&format!("flash{node}")));
+        let options = daemon::StoreOptions::new(temporary.dir(&format!("flash{node}")));
         Daemon::start(options).unwrap()
     };
     let daemons: Vec<Daemon> = (0..3).map(start).collect();

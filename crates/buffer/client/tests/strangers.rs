@@ -29,7 +29,7 @@ const ONCE: fn() -> ClientOptions = || ClientOptions {
 /// A daemon with an instance of user 1000, group 2000.
 fn pool() -> (Daemon, Temporary) {
     let temporary = Temporary::new();
-    let options = daemon::InvalidOptions::new(temporary.dir("flash"));
+    let options = daemon::StoreOptions::new(temporary.dir("flash"));
     (users_pool(options, 0o750), temporary)
 }
 
@@ -223,10 +223,10 @@ fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
 #[test]
 fn one_directory_is_for_one_daemon() {
     let (daemon, temporary) = pool();
-    let second = Daemon::start(daemon::InvalidOptions::new(temporary.0.join("flash")));
+    let second = Daemon::start(daemon::StoreOptions::new(temporary.0.join("flash")));
     assert!(matches!(second, Err(StartError::DirectoryInUse(_))));
     drop(daemon);
-    Daemon::start(daemon::InvalidOptions::new(temporary.0.join("flash"))).unwrap();
+    Daemon::start(daemon::StoreOptions::new(temporary.0.join("flash"))).unwrap();
 }
 
 /// A group member who may read a file does not get to write to it by opening the same handle again,

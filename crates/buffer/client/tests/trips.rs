@@ -45,7 +45,7 @@ fn denied<T>(result: std::io::Result<T>) -> bool {
 #[test]
 fn a_stat_takes_three_requests_and_a_create_four_beside_another_client() {
     let temporary = Temporary::new();
-    let daemon = Daemon::start(daemon::InvalidOptions::new(temporary.dir("flash"))).unwrap();
+    let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 64 << 20);
     let beside = attach(daemon.address());
     let path = temporary.dir("mnt");
@@ -81,7 +81,7 @@ fn a_stat_takes_three_requests_and_a_create_four_beside_another_client() {
 #[test]
 fn a_file_in_a_directory_of_ones_own_is_made_without_asking_for_it() {
     let temporary = Temporary::new();
-    let daemon = Daemon::start(daemon::InvalidOptions::new(temporary.dir("flash"))).unwrap();
+    let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 64 << 20);
     let path = temporary.dir("mnt");
     let mounted = mount_at(attach(daemon.address()), &path);

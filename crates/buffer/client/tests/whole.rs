@@ -161,7 +161,7 @@ fn it_takes_the_place_of_what_has_the_name() {
 #[test]
 fn everyone_may_do_what_they_might_do_step_by_step() {
     let temporary = Temporary::new();
-    let options = daemon::InvalidOptions::new(temporary.dir("flash"));
+    let options = daemon::StoreOptions::new(temporary.dir("flash"));
     let daemon = users_pool(options, 0o770);
     let once = ClientOptions {
         timeout: std::time::Duration::ZERO,
@@ -272,7 +272,7 @@ fn it_has_checksums_at_once_and_damaged_data_are_not_handed_out() {
 fn it_is_there_after_the_daemon_was_started_again() {
     let temporary = Temporary::new();
     let flash = temporary.dir("flash");
-    let start = || Daemon::start(daemon::InvalidOptions::new(&flash)).unwrap();
+    let start = || Daemon::start(daemon::StoreOptions::new(&flash)).unwrap();
     let daemon = start();
     support::make_instance(daemon.address(), 64 << 20);
     let fs = attach(daemon.address());

@@ -11,7 +11,7 @@ use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use forebay_protocol::InstanceId;
-pub use forebay_protocol::progress::StageProgress;
+pub use forebay_protocol::progress::{PhaseTimes, StageProgress};
 
 use crate::records::record_key;
 

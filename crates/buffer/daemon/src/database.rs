@@ -1,4 +1,4 @@
-//! The embedded database that keeps a state machine's records.
+//! The embedded database of a state machine's records.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -13,7 +13,7 @@ use forebay_control::records::{Change, StoredRecord};
 
 const RECORDS: TableDefinition<(&str, u128), &[u8]> = TableDefinition::new("records");
 
-/// A failure of the database, with the file it is in.
+/// A database error, with the name of its file.
 #[derive(Debug)]
 pub struct DatabaseError {
     file: String,
@@ -28,22 +28,22 @@ impl std::fmt::Display for DatabaseError {
 
 impl std::error::Error for DatabaseError {}
 
-/// A file of records, written in transactions that are on the disk when they return.
+/// A file of records, written in transactions that are durable when they return.
 pub struct Database {
     file: String,
     inner: Redb,
 }
 
 impl Database {
-    /// Opens the database in `file`, creating it if need be. Only one process can have it open.
+    /// Opens the database in `file`, which is created if need be. One process can have it open.
     pub fn open(file: &Path) -> Result<Database, DatabaseError> {
         let name = file.display().to_string();
         let fail = |reason: redb::Error| DatabaseError {
             file: name.clone(),
             reason: reason.to_string(),
         };
-        // Among the records are the secrets by which nodes of an instance trust their clients, so
-        // nobody else may have it open, not even from the moment in which it is made.
+        // The records contain the secrets of instances, so other users must never be able to open
+        // the file, not even while it is created.
         let opened = std::fs::OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -73,7 +73,7 @@ impl Database {
         }
     }
 
-    /// Writes all changes or none; they are durable when this returns.
+    /// Writes all changes or none. They are durable when this returns.
     pub fn commit(&self, changes: &[Change]) -> Result<(), DatabaseError> {
         let mut write = self.inner.begin_write().map_err(|e| self.fail(e))?;
         write.set_durability(Durability::Immediate);
@@ -92,7 +92,7 @@ impl Database {
         write.commit().map_err(|e| self.fail(e))
     }
 
-    /// Every record: table, number, contents.
+    /// All records: table, key, value.
     pub fn load_records(&self) -> Result<Vec<StoredRecord>, DatabaseError> {
         let read = self.inner.begin_read().map_err(|e| self.fail(e))?;
         let records = read.open_table(RECORDS).map_err(|e| self.fail(e))?;
@@ -106,12 +106,12 @@ impl Database {
     }
 }
 
-/// The least space that a database's file has, in bytes.
-const LEAST: u64 = 4 << 20;
+/// Minimum reserved space of a database file, in bytes.
+const MIN_RESERVED_BYTES: u64 = 4 << 20;
 
-/// A file with blocks for more than is in it, so that what there is to write down can be written
-/// down on a full disk, too. The database writes changes beside what they replace, and doubles its
-/// file when it needs more.
+/// A file with blocks reserved beyond its length, so that records can be written on a full disk.
+/// The database writes changes beside the records that they replace, and doubles its file when it
+/// needs more.
 #[derive(Debug)]
 struct Reserved {
     file: File,
@@ -126,12 +126,12 @@ impl Reserved {
         Ok(reserved)
     }
 
-    /// Have blocks for twice this length, or at least for all of it. Without, it goes on like any
-    /// file.
+    /// Reserves blocks for twice this length, or at least for all of it. If neither works, the file
+    /// is used without.
     fn reserve(&self, length: u64) {
-        let have = |bytes| fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes);
-        if have(length.saturating_mul(2).max(LEAST)).is_err() && length > 0 {
-            let _ = have(length);
+        let allocate = |bytes| fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes);
+        if allocate(length.saturating_mul(2).max(MIN_RESERVED_BYTES)).is_err() && length > 0 {
+            let _ = allocate(length);
         }
     }
 }

@@ -1,19 +1,37 @@
-//! Drivers of the burst buffer's control plane.
+//! Drivers of the burst buffer's control plane: they give the state machines of `forebay-control`
+//! sockets, threads, clocks, databases and mounts.
 //!
-//! [`embedded`] drives controller, storage node and compute node in one process over a directory,
-//! with a storage daemon and mounts; [`hosts`] drives each as a daemon on its own host; [`calls`]
-//! answers a running job when it asks to stage.
+//! [`controller`], [`storage`] and [`compute`] each have one driver. [`cluster`] runs one of them
+//! as a daemon, connected over TCP; [`embedded`] runs all three in one process over a directory.
+//! [`ControllerClient`] makes requests, and [`job_api`] serves the processes of running jobs.
 #![warn(missing_docs)]
 
 pub mod activity;
-mod controller_client;
+mod backoff;
+mod client;
+mod clock;
+pub mod cluster;
+mod compute;
+pub mod config;
+mod connection;
+mod controller;
 pub mod database;
+mod directory;
 pub mod embedded;
+mod error;
 mod flash_wear;
-pub mod hosts;
-pub mod job_api;
+mod hosts;
+mod job_api;
+mod link;
+mod messages;
 pub mod mounts;
+mod request_ids;
 pub mod scrub;
+mod service;
+pub mod storage;
 
 pub use activity::Status;
-pub use controller_client::ControllerClient;
+pub use client::ControllerClient;
+pub use cluster::{Daemon, host_name};
+pub use config::{ConfigError, PoolConfig};
+pub use error::DaemonError;

@@ -1,4 +1,4 @@
-//! Data at rest compared with their checksums: all that lies on one storage node.
+//! Scrubbing a storage node: its data at rest are compared with their checksums.
 
 use forebay_client::{Admin, ClientOptions};
 use forebay_protocol::InstanceId;
@@ -8,11 +8,11 @@ use forebay_store::daemon::{self, Daemon};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// Compares the data of every instance on the storage node in `directory`, that of a storage
-/// daemon or of an embedded pool. A daemon that runs there is asked; else one is started for it.
+/// Scrubs all instances on the storage node in `directory`, which is that of a storage daemon or of
+/// an embedded pool. A running daemon does it; if there is none, one is started.
 ///
 /// # Errors
-/// What is wrong with the directory, or why the data cannot be read.
+/// The directory is not that of a storage node, or its data cannot be read.
 pub fn scrub_directory(directory: &Path) -> Result<Vec<(InstanceId, ScrubReport)>, String> {
     let flash = directory.join("flash");
     if !flash.join("objects").is_dir() {
@@ -27,7 +27,7 @@ pub fn scrub_directory(directory: &Path) -> Result<Vec<(InstanceId, ScrubReport)
     if let Some(socket) = sockets.into_iter().find(listens) {
         return ask(Address::Unix(socket));
     }
-    let daemon = Daemon::start(daemon::InvalidOptions::new(flash)).map_err(|e| e.to_string())?;
+    let daemon = Daemon::start(daemon::StoreOptions::new(flash)).map_err(|e| e.to_string())?;
     let found = ask(daemon.address());
     daemon
         .stop()

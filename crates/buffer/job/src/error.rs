@@ -1,4 +1,4 @@
-//! Why a job did not go through, as its user is told.
+//! Errors of running a job, as shown to its user.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use forebay_job_script::ScriptErrors;
 
 use forebay_control::controller::{Cause, Failure};
+use forebay_daemon::DaemonError;
 use forebay_daemon::embedded::PoolError;
-use forebay_daemon::hosts::DaemonError;
 
-/// Why a job did not go through.
+/// The reason for which a job failed, or was not run.
 #[derive(Debug)]
 pub enum RunError {
     /// The script cannot be read.
     Unreadable(PathBuf, std::io::Error),
     /// Its directives are wrong.
     Script(PathBuf, ScriptErrors),
-    /// It asks for something that this buffer does not do.
+    /// It requests something that this buffer does not support.
     Unsupported(PathBuf, String),
-    /// It is asked for in a way that makes no sense here.
+    /// The options contradict each other.
     Usage(String),
     /// The embedded pool cannot be used.
     Pool(PoolError),
@@ -26,18 +26,18 @@ pub enum RunError {
     Metrics(String),
     /// The pool over several hosts cannot be used.
     Shared(DaemonError),
-    /// A step was refused or failed; nothing of this run is left in the pool.
+    /// A step was refused or failed; this run left nothing in the pool.
     Step(&'static str, Failure),
     /// A step failed; the results are kept in the pool under this token.
     ResultsKept(&'static str, Failure, String),
-    /// A step was refused or failed; a job with this token was in the pool before and is left
-    /// there with its data.
+    /// A step was refused or failed; a job with this token was in the pool before and stays there
+    /// with its data.
     ExistingJobKept(&'static str, Failure, String),
-    /// A step failed, and it is not sure that what was set up for this token is gone.
+    /// A step failed, and what was set up for this token may still be in the pool.
     MayRemain(&'static str, Failure, String),
     /// The script could not be started.
     ScriptNotStarted(PathBuf, std::io::Error),
-    /// Someone interrupted it; the token, and whether results are kept under it.
+    /// A signal interrupted it; the token, and whether results are kept under it.
     Interrupted(String, bool),
 }
 
@@ -51,7 +51,13 @@ impl RunError {
             | RunError::Usage(_) => true,
             RunError::Shared(error) => error.is_bad_input(),
             RunError::Step(_, failure) => failure.cause == Cause::Invalid,
-            _ => false,
+            RunError::Pool(_)
+            | RunError::Metrics(_)
+            | RunError::ResultsKept(..)
+            | RunError::ExistingJobKept(..)
+            | RunError::MayRemain(..)
+            | RunError::ScriptNotStarted(..)
+            | RunError::Interrupted(..) => false,
         }
     }
 }
@@ -75,8 +81,8 @@ impl fmt::Display for RunError {
             RunError::Step(step, failure) => write!(f, "{step}: {failure}"),
             RunError::ResultsKept(step, failure, token) => write!(
                 f,
-                "{step}: {failure}\nthe results of job {token} are kept in the pool; when the \
-                 cause is removed, `forebay recover --job-id {token}` stages them out \
+                "{step}: {failure}\nthe results of job {token} are kept in the pool; once the \
+                 cause is fixed, `forebay recover --job-id {token}` stages them out \
                  (with --discard it destroys them)"
             ),
             RunError::ExistingJobKept(step, failure, token) => write!(
@@ -109,5 +115,11 @@ impl std::error::Error for RunError {}
 impl From<PoolError> for RunError {
     fn from(error: PoolError) -> RunError {
         RunError::Pool(error)
+    }
+}
+
+impl From<DaemonError> for RunError {
+    fn from(error: DaemonError) -> RunError {
+        RunError::Shared(error)
     }
 }

@@ -1,17 +1,17 @@
-//! The buffer that a job runs on: an embedded pool, or one over several hosts.
+//! The pool that a job runs on: an embedded one, or one over several hosts.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::RunError;
 use forebay_control::controller::Request;
 use forebay_daemon::ControllerClient;
-use forebay_daemon::activity::Status;
-use forebay_daemon::activity::StatusSource;
-use forebay_daemon::embedded::{self, EmbeddedPool, EmbeddedPoolOptions, HOST_NAME};
-use forebay_daemon::hosts::{DaemonError, RemoteController};
+use forebay_daemon::activity::{Status, StatusSource};
+use forebay_daemon::embedded::{self, EmbeddedPool, EmbeddedPoolOptions};
 
-/// Which pool.
+use crate::error::RunError;
+
+/// The pool to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolSelection {
     /// One in a directory, for this process alone.
@@ -20,69 +20,52 @@ pub enum PoolSelection {
     Shared(PathBuf),
 }
 
-impl From<DaemonError> for RunError {
-    fn from(error: DaemonError) -> RunError {
-        RunError::Shared(error)
-    }
-}
-
-/// A pool in use.
+/// An open pool.
 pub enum PoolHandle {
     /// One in a directory.
     Embedded(EmbeddedPool),
     /// One over several hosts.
-    Shared(RemoteController),
+    Shared(ControllerClient),
 }
 
 impl PoolHandle {
-    /// Opens an embedded pool, or connects to a shared one.
-    pub fn open(which: &PoolSelection) -> Result<PoolHandle, RunError> {
-        Ok(match which {
+    /// Opens an embedded pool, which is created if need be, or connects to a pool's controller.
+    pub fn open(selection: &PoolSelection) -> Result<PoolHandle, RunError> {
+        Ok(match selection {
             PoolSelection::Embedded(options) => PoolHandle::Embedded(EmbeddedPool::open(options)?),
-            PoolSelection::Shared(file) => PoolHandle::Shared(RemoteController::open(file)?),
+            PoolSelection::Shared(file) => PoolHandle::Shared(ControllerClient::open(file)?),
         })
     }
 
-    /// The same for those who have nothing to do in a pool that is not there yet: none is made.
-    pub fn open_existing(which: &PoolSelection) -> Result<PoolHandle, RunError> {
-        if let PoolSelection::Embedded(options) = which {
+    /// Opens a pool that exists.
+    pub fn open_existing(selection: &PoolSelection) -> Result<PoolHandle, RunError> {
+        if let PoolSelection::Embedded(options) = selection {
             embedded::check_exists(options)?;
         }
-        PoolHandle::open(which)
+        PoolHandle::open(selection)
     }
 
-    /// Its controller.
-    pub fn controller(&self) -> &dyn ControllerClient {
+    /// A client of its controller.
+    pub fn controller(&self) -> &ControllerClient {
         match self {
-            PoolHandle::Embedded(pool) => pool.asker(),
-            PoolHandle::Shared(remote) => remote,
+            PoolHandle::Embedded(pool) => pool.client(),
+            PoolHandle::Shared(client) => client,
         }
     }
 
-    /// The host that mounts when no other is named, if there is one.
-    pub fn host(&self) -> Option<&str> {
+    /// A source of the status of this pool, which was opened as `selection`, for another thread.
+    /// An embedded one replies within `timeout` or fails.
+    pub fn status_source(&self, selection: &PoolSelection, timeout: Duration) -> StatusSource {
         match self {
-            PoolHandle::Embedded(_) => Some(HOST_NAME),
-            PoolHandle::Shared(remote) => remote.host(),
-        }
-    }
-
-    /// The status of this pool, which is `which`, again and again, for another thread; an embedded
-    /// one answers within `patience` or not at all.
-    pub fn status_source(&self, which: &PoolSelection, patience: Duration) -> StatusSource {
-        match self {
-            PoolHandle::Embedded(pool) => {
-                let asker = pool.asker().clone();
-                Box::new(move || asker.status_within(patience))
-            }
+            PoolHandle::Embedded(pool) => pool.status_source(timeout),
             PoolHandle::Shared(_) => {
-                let which = which.clone();
-                Box::new(move || pool_status(&which).map_err(|error| error.to_string()))
+                let selection = selection.clone();
+                Arc::new(move || pool_status(&selection).map_err(|error| error.to_string()))
             }
         }
     }
 
-    /// Gives it back: an embedded pool is made durable and unmounted.
+    /// Closes it: an embedded pool is made durable and unmounted.
     pub fn close(self) -> Result<(), RunError> {
         match self {
             PoolHandle::Embedded(pool) => Ok(pool.close()?),
@@ -91,31 +74,30 @@ impl PoolHandle {
     }
 }
 
-/// The status of a pool; of an embedded one whether or not a process uses it.
-pub fn pool_status(which: &PoolSelection) -> Result<Status, RunError> {
-    match which {
+/// The status of a pool; of an embedded one whether or not a process has it open.
+pub fn pool_status(selection: &PoolSelection) -> Result<Status, RunError> {
+    match selection {
         PoolSelection::Embedded(options) => Ok(embedded::status(options)?),
         PoolSelection::Shared(file) => {
-            let remote = RemoteController::open(file)?;
-            remote
-                .status()
-                .map_err(|failure| RunError::Step("status", failure))
+            let client = ControllerClient::open(file)?;
+            let status = client.status();
+            status.map_err(|failure| RunError::Step("status", failure))
         }
     }
 }
 
-/// Asks one thing of a pool and waits until it is done.
+/// Opens a pool, carries out one request, and closes it. `step` names it in errors.
 pub fn request_once(
-    which: &PoolSelection,
+    selection: &PoolSelection,
     step: &'static str,
     request: Request,
 ) -> Result<(), RunError> {
-    let buffer = match request {
-        Request::CreatePersistent { .. } => PoolHandle::open(which)?,
-        _ => PoolHandle::open_existing(which)?,
+    let pool = match request {
+        Request::CreatePersistent { .. } => PoolHandle::open(selection)?,
+        _ => PoolHandle::open_existing(selection)?,
     };
-    let outcome = buffer.controller().request(request);
-    buffer.close()?;
+    let outcome = pool.controller().request(request);
+    pool.close()?;
     outcome
         .map(drop)
         .map_err(|failure| RunError::Step(step, failure))

@@ -1,4 +1,4 @@
-//! The job's processes: a group of their own, which ends with the script.
+//! The job's processes: a process group, which ends with the script.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, IsTerminal};
@@ -11,14 +11,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-use super::wait::Interrupt;
+/// Time between SIGTERM and SIGKILL for the job's processes.
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval at which the processes are polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Time that the job's processes have to end after they were asked to.
-const GRACE: Duration = Duration::from_secs(5);
-/// Time between looks at whether they have.
-const LOOK: Duration = Duration::from_millis(10);
-
-pub(super) struct JobProcess {
+/// A running script.
+pub(crate) struct JobProcess {
     child: Child,
     group: Option<Pid>,
 }
@@ -40,50 +39,50 @@ impl JobProcess {
             // A group in the background may not read the terminal.
             command.stdin(Stdio::null());
         }
-        let end_with_us = || {
-            // When this process is killed, nobody would take the job's data any more.
+        let die_with_parent = || {
+            // If this process is killed, nothing stages out what the script still writes.
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
                 .map_err(io::Error::from)
         };
         // SAFETY: the closure makes one system call, which is allowed between fork and exec, and
         // touches no memory of the parent.
-        unsafe { command.pre_exec(end_with_us) };
+        unsafe { command.pre_exec(die_with_parent) };
         let child = command.spawn()?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         Ok(JobProcess { child, group })
     }
 
-    /// Waits for the script; `None` if the process was interrupted. When it returns, the job has
-    /// no processes left.
-    pub fn wait(&mut self, interrupt: &Interrupt) -> io::Result<Option<i32>> {
+    /// Waits for the script, and returns its exit status, or `None` if it was interrupted. When it
+    /// returns, the job has no processes left.
+    pub fn wait(&mut self, is_interrupted: impl Fn() -> bool) -> io::Result<Option<i32>> {
         let status = loop {
             if let Some(status) = self.child.try_wait()? {
                 break Some(status);
             }
-            if interrupt.is_set() {
+            if is_interrupted() {
                 break None;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         };
-        self.end();
-        Ok(status.map(code))
+        self.end_group();
+        Ok(status.map(exit_code))
     }
 
-    /// Asks what is left of the group to end, then makes it.
-    fn end(&mut self) {
+    /// Terminates what is left of the group, then kills it.
+    fn end_group(&mut self) {
         let Some(group) = self.group else { return };
         if kill_process_group(group, Signal::TERM).is_ok() {
             let asked = Instant::now();
             loop {
-                // Takes the script itself away once it has ended.
+                // Reaps the script itself once it has ended.
                 let _ = self.child.try_wait();
                 if test_kill_process_group(group).is_err() {
                     return;
                 }
-                if asked.elapsed() > GRACE {
+                if asked.elapsed() > TERMINATION_TIMEOUT {
                     break;
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -91,8 +90,8 @@ impl JobProcess {
     }
 }
 
-/// An executable script is started as it is, any other one by the interpreter that it names, or
-/// by the shell.
+/// The command that starts a script: the script itself if it is executable, or else the
+/// interpreter that it names, or the shell.
 fn command(script: &Path) -> io::Result<Command> {
     if std::fs::metadata(script)?.permissions().mode() & 0o111 != 0 {
         return Ok(Command::new(script));
@@ -114,7 +113,8 @@ fn command(script: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
-fn code(status: ExitStatus) -> i32 {
+/// The exit status as a shell reports it.
+fn exit_code(status: ExitStatus) -> i32 {
     status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))

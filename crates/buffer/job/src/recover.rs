@@ -1,24 +1,24 @@
-//! What interrupted jobs left behind, and staging into and out of persistent instances.
+//! Finishing interrupted jobs, and staging into and out of existing instances.
 
-use forebay_job_script::{Direction, Stage};
-
-use super::life::StepError;
-use super::wait::{self, Interrupt, Observer};
-use super::{PoolHandle, PoolSelection, RunError};
 use forebay_control::controller::{Answer, Cause, Failure, Lifetime, Request, StageStatus};
 use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
+use forebay_job_script::{Direction, Stage};
 
-/// What became of an interrupted job.
+use crate::error::RunError;
+use crate::pool::{PoolHandle, PoolSelection};
+use crate::wait::{Interrupt, Observer, StepError, await_step, sum_progress};
+
+/// The result of finishing an interrupted job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// Its results are staged out and it is taken down.
+    /// Its results are staged out and it is torn down.
     StagedOut(StageProgress),
-    /// It had not run, so there was nothing to save.
+    /// Its script had not run, so there were no results.
     NothingToSave,
-    /// Its results were destroyed, as was asked for.
+    /// Its results were destroyed, as requested.
     Discarded,
-    /// It is kept as it was; why.
+    /// It is unchanged, because of this failure.
     Kept(Failure),
 }
 
@@ -27,30 +27,29 @@ pub enum Recovery {
 pub struct Recovered {
     /// The job's id.
     pub token: String,
-    /// What became of it.
+    /// The result.
     pub recovery: Recovery,
 }
 
-/// Finishes what interrupted jobs in a pool left: stages out the results of those that ran (or
-/// destroys them, if `discard`), and takes all of them down. Persistent instances stay. In a pool
-/// that is shared nobody can tell which jobs were interrupted, so one of them has to be named.
+/// Finishes the interrupted jobs in a pool, or only `job`: stages out the results of those whose
+/// script ran (or destroys them, if `discard`), and tears all of them down. Persistent instances
+/// stay. In a pool over several hosts other jobs may be running, so `job` is required.
 pub fn recover(
-    which: &PoolSelection,
+    selection: &PoolSelection,
     job: Option<&str>,
     discard: bool,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Recovered>, RunError> {
     let interrupt = Interrupt::install();
-    let pool = PoolHandle::open_existing(which)?;
+    let pool = PoolHandle::open_existing(selection)?;
     if let (PoolHandle::Shared(_), None) = (&pool, job) {
         let reason = "name the job with --job-id: in a shared pool other jobs may be running";
         return Err(RunError::Usage(reason.to_owned()));
     }
     let mut recovered = Vec::new();
-    let status = pool
-        .controller()
-        .status()
-        .map_err(|failure| RunError::Step("recover", failure))?;
+    let client = pool.controller();
+    let status = client.status();
+    let status = status.map_err(|failure| RunError::Step("recover", failure))?;
     for session in status
         .sessions
         .iter()
@@ -58,14 +57,8 @@ pub fn recover(
         .filter(|s| job.is_none_or(|job| s.token == job))
     {
         let token = session.token.clone();
-        let recovery = match one(
-            pool.controller(),
-            &token,
-            session.written,
-            discard,
-            &interrupt,
-            observer,
-        ) {
+        let written = session.written;
+        let recovery = match recover_job(client, &token, written, discard, &interrupt, observer) {
             Ok(recovery) => recovery,
             Err(StepError::Failed(failure)) => Recovery::Kept(failure),
             Err(StepError::Interrupted) => return Err(RunError::Interrupted(token, true)),
@@ -80,90 +73,78 @@ pub fn recover(
     Ok(recovered)
 }
 
-fn one(
-    pool: &dyn ControllerClient,
+fn recover_job(
+    client: &ControllerClient,
     token: &str,
     written: bool,
     discard: bool,
     interrupt: &Interrupt,
     observer: &mut dyn Observer,
 ) -> Result<Recovery, StepError> {
-    let mut ask = |name: &str, request| {
+    let mut step = |name: &str, request| {
         observer.phase(&format!("job {token}: {name}"));
-        wait::await_step(
-            pool,
-            request,
-            |stage| stage.token == token,
-            interrupt,
-            observer,
-        )
+        let own = |stage: &StageStatus| stage.token == token;
+        await_step(client, request, own, interrupt, observer)
     };
     let owned = || token.to_owned();
-    let mut recovery = if discard {
-        Recovery::Discarded
-    } else {
-        Recovery::NothingToSave
+    let mut recovery = match discard {
+        true => Recovery::Discarded,
+        false => Recovery::NothingToSave,
     };
     if written {
         let unmount = Request::Deactivate {
             token: owned(),
             creator: None,
         };
-        ask("unmount", unmount)?;
+        step("unmount", unmount)?;
         if !discard {
-            ask("stage out", Request::StageOut { token: owned() })?;
-            let status = pool.status().map_err(StepError::Failed)?;
-            recovery = Recovery::StagedOut(wait::sum_progress(&status, token, Direction::Out));
+            step("stage out", Request::StageOut { token: owned() })?;
+            let status = client.status().map_err(StepError::Failed)?;
+            recovery = Recovery::StagedOut(sum_progress(&status, token, Direction::Out));
         }
     }
-    ask(
-        "tear down",
-        Request::Teardown {
-            token: owned(),
-            creator: None,
-            hurry: discard,
-        },
-    )?;
+    let tear_down = Request::Teardown {
+        creator: None,
+        token: owned(),
+        hurry: discard,
+    };
+    step("tear down", tear_down)?;
     Ok(recovery)
 }
 
 /// Stages into or out of a persistent instance, or of a job that is kept, and waits for it.
 pub fn stage_now(
-    which: &PoolSelection,
+    selection: &PoolSelection,
     token: &str,
-    what: Stage,
+    directive: Stage,
     observer: &mut dyn Observer,
 ) -> Result<StageProgress, RunError> {
     let interrupt = Interrupt::install();
-    let pool = PoolHandle::open_existing(which)?;
+    let pool = PoolHandle::open_existing(selection)?;
+    let client = pool.controller();
     let fail = |failure| RunError::Step("stage", failure);
-    let answer = pool
-        .controller()
-        .request(Request::BeginStage {
-            token: token.to_owned(),
-            what,
-        })
-        .map_err(fail)?;
-    let Answer::Stage(stage) = answer else {
+    let token = token.to_owned();
+    let begin = Request::BeginStage {
+        token: token.clone(),
+        what: directive,
+    };
+    let Answer::Stage(stage) = client.request(begin).map_err(fail)? else {
         return Ok(StageProgress::default());
     };
     observer.phase("stage");
     let wait = Request::AwaitStage { stage };
-    let this = |one: &StageStatus| one.id == stage;
-    match wait::await_step(pool.controller(), wait, this, &interrupt, observer) {
+    let own = |other: &StageStatus| other.id == stage;
+    match await_step(client, wait, own, &interrupt, observer) {
         Ok(()) => {}
         Err(StepError::Failed(failure)) => return Err(fail(failure)),
         Err(StepError::Interrupted) => {
-            let _ = pool.controller().request(Request::CancelStage { stage });
-            return Err(RunError::Interrupted(token.to_owned(), true));
+            let _ = client.request(Request::CancelStage { stage });
+            return Err(RunError::Interrupted(token, true));
         }
     }
-    let status = pool.controller().status().map_err(fail)?;
-    let moved = status
-        .stages
-        .iter()
-        .find(|s| s.id == stage)
-        .map(|s| s.progress);
+    let status = client.status().map_err(fail)?;
+    let staged = status.stages.iter().find(|other| own(other));
+    let progress = staged.map(|staged| staged.progress);
     pool.close()?;
-    Ok(moved.unwrap_or_default())
+    Ok(progress.unwrap_or_default())
 }

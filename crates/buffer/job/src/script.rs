@@ -1,4 +1,4 @@
-//! Reading a job script, and what of it this buffer can do.
+//! Reading job scripts, and checking that this buffer supports them.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_job_script::{Direction, InstanceType, JobScript, StagePath, Symbols};
 
-use super::RunError;
+use crate::error::RunError;
 
 /// Largest script that is read, in bytes.
 const MAX_SCRIPT: u64 = 16 << 20;
 
-/// A job id that no other job on this machine has.
-pub(super) fn new_token() -> String {
+/// A job id that is unique on this machine.
+pub(crate) fn new_token() -> String {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -24,15 +24,16 @@ pub(super) fn new_token() -> String {
     )
 }
 
-/// The name in which a run makes its session, which no other run on any machine has: what the
-/// pool says of a job tells by it which run made it.
-pub(super) fn new_creator() -> String {
+/// A unique name under which a run sets up its session: the pool's status tells by it which run
+/// set up a job.
+pub(crate) fn new_creator() -> String {
     use std::hash::{BuildHasher, RandomState};
     let number = RandomState::new().hash_one(new_token());
     format!("forebay run {number:016x}")
 }
 
-pub(super) fn read_script(path: &Path, token: &str) -> Result<JobScript, RunError> {
+/// Reads the directives of a job script for the job `token`.
+pub(crate) fn read_script(path: &Path, token: &str) -> Result<JobScript, RunError> {
     let unreadable = |error| RunError::Unreadable(path.to_owned(), error);
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
@@ -43,7 +44,7 @@ pub(super) fn read_script(path: &Path, token: &str) -> Result<JobScript, RunErro
         let reason = format!("the script is larger than {MAX_SCRIPT} bytes");
         return Err(RunError::Unsupported(path.to_owned(), reason));
     }
-    // What follows the head may be anything; only the head is read here.
+    // Directives are in the head; what follows it may be anything.
     let text = String::from_utf8_lossy(&bytes);
     let script = JobScript::parse(&text, Some(&symbols(path, token)?));
     let script = script.map_err(|errors| RunError::Script(path.to_owned(), errors))?;
@@ -72,12 +73,12 @@ fn symbols(path: &Path, token: &str) -> Result<Symbols, RunError> {
     })
 }
 
-/// What would better be looked after before the job runs.
-pub(super) fn warnings(script: &JobScript) -> impl Iterator<Item = String> {
-    let unread = script.ignored_directives.iter();
-    let unread =
-        unread.map(|line| format!("line {line}: a directive after the first command is not read"));
-    let homeless = script.stages(Direction::Out).filter_map(|stage| {
+/// Warnings about what is likely to go wrong, before the job runs.
+pub(crate) fn warnings(script: &JobScript) -> impl Iterator<Item = String> {
+    let ignored = script.ignored_directives.iter();
+    let ignored =
+        ignored.map(|line| format!("line {line}: a directive after the first command is not read"));
+    let missing_parents = script.stages(Direction::Out).filter_map(|stage| {
         let StagePath::Pfs(destination) = &stage.destination else {
             return None;
         };
@@ -92,14 +93,14 @@ pub(super) fn warnings(script: &JobScript) -> impl Iterator<Item = String> {
             )
         })
     });
-    unread.chain(homeless)
+    ignored.chain(missing_parents)
 }
 
-/// What the script asks for and the buffer cannot give.
+/// The first request of the script that the buffer does not support.
 fn unsupported(script: &JobScript) -> Option<String> {
     if let Some(swap) = script.swap() {
         return Some(format!(
-            "line {}: there is no swap space to be had; remove the line",
+            "line {}: swap space is not supported; remove the line",
             swap.line
         ));
     }
@@ -107,7 +108,7 @@ fn unsupported(script: &JobScript) -> Option<String> {
     let line = job.line;
     if job.kind != InstanceType::Scratch {
         return Some(format!(
-            "line {line}: there is no type=cache; write type=scratch and stage files in and out"
+            "line {line}: type=cache is not supported; write type=scratch and stage files in and out"
         ));
     }
     let all = job

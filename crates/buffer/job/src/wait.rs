@@ -1,43 +1,41 @@
-//! Waiting for steps while showing how they go, and being interrupted.
+//! Waiting for a request while showing its progress, until it is done or the user interrupts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use forebay_job_script::Direction;
-use forebay_policy::pool::NodeId;
-use forebay_store::objects::RemovalProgress;
-
-use super::life::StepError;
 use forebay_control::controller::{Cause, Failure, NodeStatus, Request, StageState, StageStatus};
 use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 use forebay_daemon::activity::Status;
+use forebay_job_script::Direction;
+use forebay_policy::pool::NodeId;
+use forebay_store::objects::RemovalProgress;
 
-/// Whoever waits is told why after this time without anything to see, and again when the reason
-/// changes.
-const SILENCE: Duration = Duration::from_secs(5);
+/// Time without visible progress after which the user is shown the likely reason, and again
+/// whenever the reason changes.
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time between looks at progress.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which progress is polled.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Someone who is told how a job goes.
+/// Receives the progress of a job.
 pub trait Observer {
-    /// A part of its life begins.
+    /// A step of its life begins.
     fn phase(&mut self, name: &str);
-    /// Stages are under way; called some ten times a second.
+    /// The progress of its stages; called some ten times a second.
     fn progress(&mut self, stages: &[StageStatus]);
-    /// A job's data are being destroyed: so many of so many files are gone, on the nodes that have
-    /// counted them; called as often.
+    /// The progress of destroying its data: `removed` of `files` are gone, on the nodes that have
+    /// counted them. Called some ten times a second.
     fn removal(&mut self, removed: u64, files: u64);
-    /// Something worth knowing.
+    /// Information for the user.
     fn note(&mut self, text: &str);
-    /// Something is odd, but no reason to stop.
+    /// A problem that does not stop the job.
     fn warning(&mut self, text: &str);
 }
 
-/// An observer that says nothing.
+/// An observer that ignores everything.
 #[derive(Debug, Default)]
 pub struct SilentObserver;
 
@@ -49,9 +47,15 @@ impl Observer for SilentObserver {
     fn warning(&mut self, _: &str) {}
 }
 
-/// Whether the process was asked to stop.
+/// The reason for which a step did not succeed.
+pub(crate) enum StepError {
+    Failed(Failure),
+    Interrupted,
+}
+
+/// A flag that signals set.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Catches SIGINT, SIGTERM and SIGHUP from now on. A second one ends the process at once.
@@ -72,65 +76,81 @@ impl Interrupt {
     }
 }
 
-/// Asks for a step and waits until it is done, has failed, or the process is interrupted. Meanwhile
-/// the observer is told of those stages that are `of` the step, and of the reason if nothing goes
-/// on for long.
-pub(super) fn await_step(
-    pool: &dyn ControllerClient,
+/// What the user can see of a step's progress.
+#[derive(Default, PartialEq)]
+struct Progressing {
+    stages: Vec<StageStatus>,
+    removal: Option<RemovalProgress>,
+}
+
+impl Progressing {
+    fn new(status: &Status, job: Option<&str>, of_step: impl Fn(&StageStatus) -> bool) -> Self {
+        let running = |stage: &&StageStatus| stage.state == StageState::Running && of_step(stage);
+        let removal = job.and_then(|job| removal_of(status, job));
+        Progressing {
+            stages: status.stages.iter().filter(running).cloned().collect(),
+            removal: removal.filter(|removal| removal.total_objects > 0),
+        }
+    }
+
+    fn show(&self, observer: &mut dyn Observer) {
+        if !self.stages.is_empty() {
+            observer.progress(&self.stages);
+        }
+        if let Some(removal) = self.removal {
+            observer.removal(removal.removed_objects, removal.total_objects);
+        }
+    }
+}
+
+/// Sends a request and waits until it is done or has failed, or the user interrupts. Meanwhile the
+/// observer is shown the stages that belong to the step, and the likely reason if it stalls.
+pub(crate) fn await_step(
+    client: &ControllerClient,
     request: Request,
-    of: impl Fn(&StageStatus) -> bool,
+    of_step: impl Fn(&StageStatus) -> bool,
     interrupt: &Interrupt,
     observer: &mut dyn Observer,
 ) -> Result<(), StepError> {
-    let job = job(&request).map(str::to_owned);
-    let answer = pool.submit(request).map_err(StepError::Failed)?;
-    let (mut heard, mut told, mut seen) = (Instant::now(), None, Default::default());
+    let job = job_of(&request).map(str::to_owned);
+    let outcome = client.submit(request).map_err(StepError::Failed)?;
+    let (mut changed, mut shown_reason) = (Instant::now(), None);
+    let mut last = Progressing::default();
     loop {
-        match answer.recv_timeout(LOOK) {
-            Ok(outcome) => return outcome.map(|_| ()).map_err(StepError::Failed),
+        match outcome.recv_timeout(PROGRESS_INTERVAL) {
+            Ok(outcome) => return outcome.map(drop).map_err(StepError::Failed),
             Err(RecvTimeoutError::Disconnected) => {
-                let reason = "the pool's controller has ended";
+                let reason = "the pool's controller has stopped";
                 return Err(StepError::Failed(Failure::new(Cause::Failed, reason)));
             }
-            Err(RecvTimeoutError::Timeout) if interrupt.is_set() => {
-                return Err(StepError::Interrupted);
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                // Progress is not worth failing for.
-                let status = pool.status();
-                let running: Vec<StageStatus> = status
-                    .iter()
-                    .flat_map(|status| &status.stages)
-                    .filter(|stage| stage.state == StageState::Running && of(stage))
-                    .cloned()
-                    .collect();
-                if !running.is_empty() {
-                    observer.progress(&running);
-                }
-                let removal = status.as_ref().ok().and_then(|status| {
-                    let removal = removal(status, job.as_deref()?)?;
-                    (removal.total_objects > 0).then_some(removal)
-                });
-                if let Some(removal) = removal {
-                    observer.removal(removal.removed_objects, removal.total_objects);
-                }
-                let now = (running, removal);
-                if now != seen {
-                    (heard, told, seen) = (Instant::now(), None, now);
-                } else if heard.elapsed() > SILENCE {
-                    let why = why(status, job.as_deref());
-                    if told.as_ref() != Some(&why) {
-                        observer.note(&format!("{why}; waiting on, an interrupt (Ctrl-C) ends it"));
-                        told = Some(why);
-                    }
-                }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if interrupt.is_set() {
+            return Err(StepError::Interrupted);
+        }
+        // A failed query does not fail the step.
+        let status = client.status();
+        let now = match &status {
+            Ok(status) => Progressing::new(status, job.as_deref(), &of_step),
+            Err(_) => Progressing::default(),
+        };
+        now.show(observer);
+        if now != last {
+            (changed, shown_reason, last) = (Instant::now(), None, now);
+        } else if changed.elapsed() > STALL_TIMEOUT {
+            let reason = stall_reason(status, job.as_deref());
+            if shown_reason.as_ref() != Some(&reason) {
+                observer.note(&format!(
+                    "{reason}; still waiting, interrupt (Ctrl-C) to stop"
+                ));
+                shown_reason = Some(reason);
             }
         }
     }
 }
 
-/// How far the removal of a job's own instance is.
-fn removal(status: &Status, job: &str) -> Option<RemovalProgress> {
+/// The progress of removing a job's own instance.
+fn removal_of(status: &Status, job: &str) -> Option<RemovalProgress> {
     let mut sessions = status.sessions.iter();
     let session = sessions.find(|session| session.ending && session.token == job)?;
     let mut own = status.instances.iter();
@@ -139,7 +159,7 @@ fn removal(status: &Status, job: &str) -> Option<RemovalProgress> {
 }
 
 /// The job whose life a request is about.
-fn job(request: &Request) -> Option<&str> {
+fn job_of(request: &Request) -> Option<&str> {
     match request {
         Request::Setup { token, .. }
         | Request::StageIn { token }
@@ -151,13 +171,13 @@ fn job(request: &Request) -> Option<&str> {
     }
 }
 
-/// What may be the reason that nothing goes on, as the pool's state has it.
-fn why(status: Result<Status, Failure>, job: Option<&str>) -> String {
+/// The likely reason for which a step stalls, from the pool's state.
+fn stall_reason(status: Result<Status, Failure>, job: Option<&str>) -> String {
     let status = match status {
         Ok(status) => status,
         Err(failure) => return failure.to_string(),
     };
-    let away = |node: &&NodeStatus| !node.online && !node.forgotten;
+    let is_offline = |node: &&NodeStatus| !node.online && !node.forgotten;
     let names = |nodes: Vec<&NodeStatus>| {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
         names.join(", ")
@@ -171,30 +191,30 @@ fn why(status: Result<Status, Failure>, job: Option<&str>) -> String {
         .filter(|instance| session.is_some_and(|session| session.id == instance.session))
         .flat_map(|instance| instance.nodes.iter().copied())
         .collect();
-    let holding = status.nodes.iter().filter(|node| own.contains(&node.id));
-    let holding: Vec<&NodeStatus> = holding.filter(away).collect();
-    if let (Some(job), [first, ..]) = (job, holding.as_slice()) {
+    let holders = status.nodes.iter().filter(|node| own.contains(&node.id));
+    let holders: Vec<&NodeStatus> = holders.filter(is_offline).collect();
+    if let (Some(job), [first, ..]) = (job, holders.as_slice()) {
         let name = first.name.clone();
         return format!(
-            "no answer yet: job {job} has data on {}, offline. If a node will never come back, an \
-             operator can say so: `forebay forget {name}`",
-            names(holding)
+            "no reply yet: job {job} has data on {}, offline. If a node will never come back, an \
+             operator can give it up: `forebay forget {name}`",
+            names(holders)
         );
     }
-    let away: Vec<&NodeStatus> = status.nodes.iter().filter(away).collect();
-    match away.is_empty() {
-        true => "no answer yet".to_owned(),
-        false => format!("no answer yet, and {} offline", names(away)),
+    let offline: Vec<&NodeStatus> = status.nodes.iter().filter(is_offline).collect();
+    match offline.is_empty() {
+        true => "no reply yet".to_owned(),
+        false => format!("no reply yet, and {} offline", names(offline)),
     }
 }
 
-/// What a session's stages of one direction have moved.
-pub(super) fn sum_progress(status: &Status, token: &str, direction: Direction) -> StageProgress {
-    let of = |stage: &&StageStatus| stage.token == token && stage.direction == direction;
+/// The sum of what a job's stages of one direction have moved.
+pub(crate) fn sum_progress(status: &Status, token: &str, direction: Direction) -> StageProgress {
+    let own = |stage: &&StageStatus| stage.token == token && stage.direction == direction;
     status
         .stages
         .iter()
-        .filter(of)
+        .filter(own)
         .map(|stage| stage.progress)
         .reduce(|sum, progress| sum.plus(&progress))
         .unwrap_or_default()

@@ -1,23 +1,23 @@
-//! A count.
+//! Monotonic counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A count that only rises. Advancing it is one relaxed atomic addition.
+/// A monotonic counter. An update is one relaxed atomic addition.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Add one.
     pub fn increment(&self) {
         self.add(1);
     }
 
-    /// Some more.
+    /// Add `count`.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// The count now.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

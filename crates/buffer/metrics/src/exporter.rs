@@ -1,4 +1,4 @@
-//! An HTTP responder for one document.
+//! HTTP endpoint for one metrics document.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use std::io::{self, Read, Write};
@@ -9,26 +9,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longest request that is read, in bytes.
-const LONGEST: usize = 8 << 10;
-/// How long one request may take from its first byte to the last of the answer.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Media type of the text format.
-const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+const MAX_REQUEST_BYTES: usize = 8 << 10;
+/// Time for one request, from its first byte to the last byte of the response.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause after a failed `accept`, e.g. without free descriptors, which would spin otherwise.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// Media type of the Prometheus text format.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers `GET /metrics` with a document made anew for each request. One thread, one request at a
-/// time, each at most 8 KiB and 2 s: whoever is slow holds up other readers for that long, and
-/// nothing else. Waiting costs no CPU. Dropping it stops it.
+/// Serves `GET /metrics`, generating the document for each request. One thread handles one request
+/// at a time, each limited to 8 KiB and 2 s, so a slow client delays other scrapes only. An idle
+/// exporter uses no CPU. Dropping it stops the thread.
 #[derive(Debug)]
 pub struct Exporter {
     address: SocketAddr,
-    stop: Arc<(AtomicBool, OwnedFd)>,
+    stop: Arc<StopSignal>,
     thread: Option<JoinHandle<()>>,
 }
 
+#[derive(Debug)]
+struct StopSignal {
+    requested: AtomicBool,
+    event: OwnedFd,
+}
+
+type Document<'a> = &'a dyn Fn() -> Result<String, String>;
+
 impl Exporter {
-    /// Listen at `address` (port 0 takes a free one) and answer with what `document` returns, or
-    /// with status 503 and the reason why there is none.
+    /// Listen at `address` (port 0: any free port). The response is the text that `document`
+    /// returns, or status 503 with its error.
     pub fn start(
         address: SocketAddr,
         document: impl Fn() -> Result<String, String> + Send + 'static,
@@ -36,12 +45,14 @@ impl Exporter {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let stop = Arc::new((AtomicBool::new(false), bell));
-        let told = stop.clone();
+        let stop = Arc::new(StopSignal {
+            requested: AtomicBool::new(false),
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        });
+        let signal = stop.clone();
         let thread = std::thread::Builder::new()
             .name("forebay-metrics".into())
-            .spawn(move || serve(&listener, &told, &document))?;
+            .spawn(move || serve_requests(&listener, &signal, &document))?;
         Ok(Exporter {
             address,
             stop,
@@ -49,7 +60,7 @@ impl Exporter {
         })
     }
 
-    /// Where it listens.
+    /// The listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -57,96 +68,112 @@ impl Exporter {
 
 impl Drop for Exporter {
     fn drop(&mut self) {
-        self.stop.0.store(true, Ordering::Release);
-        // It fails only when the counter is full, and then the thread is awake already.
-        let _ = rustix::io::write(&self.stop.1, &1u64.to_ne_bytes());
+        self.stop.requested.store(true, Ordering::Release);
+        // Fails only if the counter is full, in which case the thread is awake.
+        let _ = rustix::io::write(&self.stop.event, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn serve(listener: &TcpListener, stop: &(AtomicBool, OwnedFd), document: Document<'_>) {
-    while !stop.0.load(Ordering::Acquire) {
-        let mut waited = [
+fn serve_requests(listener: &TcpListener, stop: &StopSignal, document: Document<'_>) {
+    while !stop.requested.load(Ordering::Acquire) {
+        let mut polled = [
             PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(stop.1.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.event.as_fd(), PollFlags::IN),
         ];
-        match poll(&mut waited, None) {
+        match poll(&mut polled, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
-                tracing::error!(%error, "metrics are no longer served");
+                tracing::error!(%error, "poll failed: metrics endpoint stopped");
                 return;
             }
         }
         match listener.accept() {
             Ok((socket, peer)) => {
-                if let Err(error) = answer(&socket, document) {
-                    tracing::debug!(%error, %peer, "a request for metrics was not answered");
+                if let Err(error) = serve_request(&socket, document) {
+                    tracing::debug!(%error, %peer, "metrics request failed");
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                // Out of descriptors: without a pause this would spin until one is free.
-                tracing::warn!(%error, "a request for metrics cannot be accepted");
-                std::thread::sleep(Duration::from_millis(100));
+                tracing::warn!(%error, "cannot accept metrics connection");
+                std::thread::sleep(ACCEPT_BACKOFF);
             }
         }
     }
 }
 
-fn answer(mut socket: &TcpStream, document: Document<'_>) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+struct Response {
+    status: &'static str,
+    media_type: &'static str,
+    body: String,
+    /// False for HEAD: the body is described but not sent.
+    sends_body: bool,
+}
+
+impl Response {
+    fn plain(status: &'static str, body: String) -> Response {
+        Response {
+            status,
+            media_type: METRICS_TYPE,
+            body,
+            sends_body: true,
+        }
+    }
+}
+
+fn serve_request(mut socket: &TcpStream, document: Document<'_>) -> io::Result<()> {
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
     socket.set_nonblocking(false)?;
     let mut request = Vec::new();
-    let (status, kind, body, whole) = loop {
-        match requested(&request) {
-            Ok(None) if request.len() >= LONGEST => {
-                break (
-                    "431 Request Header Fields Too Large",
-                    TEXT,
-                    String::new(),
-                    true,
-                );
+    let response = loop {
+        match parse_request(&request) {
+            Ok(None) if request.len() >= MAX_REQUEST_BYTES => {
+                let status = "431 Request Header Fields Too Large";
+                break Response::plain(status, String::new());
             }
             Ok(None) => {}
-            Ok(Some((method, path))) => break reply(&method, &path, document),
-            Err(reason) => break ("400 Bad Request", TEXT, format!("{reason}\n"), true),
+            Ok(Some((method, path))) => break respond(&method, &path, document),
+            Err(reason) => break Response::plain("400 Bad Request", format!("{reason}\n")),
         }
         let mut chunk = [0; 1024];
-        socket.set_read_timeout(Some(left(deadline)?))?;
+        socket.set_read_timeout(Some(remaining_time(deadline)?))?;
         match socket.read(&mut chunk)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             count => request.extend(chunk.iter().take(count)),
         }
     };
     let mut out = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
+        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        response.status,
+        response.media_type,
+        response.body.len()
     )
     .into_bytes();
-    if whole {
-        out.extend_from_slice(body.as_bytes());
+    if response.sends_body {
+        out.extend_from_slice(response.body.as_bytes());
     }
-    let mut rest = out.as_slice();
-    while !rest.is_empty() {
-        socket.set_write_timeout(Some(left(deadline)?))?;
-        let count = socket.write(rest)?;
-        rest = rest.get(count..).unwrap_or_default();
+    let mut unsent = out.as_slice();
+    while !unsent.is_empty() {
+        socket.set_write_timeout(Some(remaining_time(deadline)?))?;
+        let count = socket.write(unsent)?;
+        unsent = unsent.get(count..).unwrap_or_default();
     }
     socket.shutdown(std::net::Shutdown::Write)
 }
 
-fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() {
+fn remaining_time(deadline: Instant) -> io::Result<Duration> {
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    if remaining.is_zero() {
         return Err(io::ErrorKind::TimedOut.into());
     }
-    Ok(left)
+    Ok(remaining)
 }
 
-/// Method and path, once all of the head is there.
-fn requested(bytes: &[u8]) -> Result<Option<(String, String)>, httparse::Error> {
+/// Method and path; `None` while the header is incomplete.
+fn parse_request(bytes: &[u8]) -> Result<Option<(String, String)>, httparse::Error> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut request = httparse::Request::new(&mut headers);
     if request.parse(bytes)?.is_partial() {
@@ -156,40 +183,31 @@ fn requested(bytes: &[u8]) -> Result<Option<(String, String)>, httparse::Error> 
     Ok(Some((text(request.method), text(request.path))))
 }
 
-type Document<'a> = &'a dyn Fn() -> Result<String, String>;
-type Reply = (&'static str, &'static str, String, bool);
-
-fn reply(method: &str, path: &str, document: Document<'_>) -> Reply {
-    let path = path.split('?').next().unwrap_or_default();
-    let whole = match method {
+fn respond(method: &str, path: &str, document: Document<'_>) -> Response {
+    let sends_body = match method {
         "GET" => true,
         "HEAD" => false,
         _ => {
-            let text = "only GET and HEAD are answered\n".to_owned();
-            return ("405 Method Not Allowed", TEXT, text, true);
+            let text = "method not allowed: use GET or HEAD\n".to_owned();
+            return Response::plain("405 Method Not Allowed", text);
         }
     };
-    match path {
+    let response = match path.split('?').next().unwrap_or_default() {
         "/metrics" => match document() {
-            Ok(text) => ("200 OK", TEXT, text, whole),
-            Err(reason) => (
-                "503 Service Unavailable",
-                TEXT,
-                format!("{reason}\n"),
-                whole,
-            ),
+            Ok(text) => Response::plain("200 OK", text),
+            Err(reason) => Response::plain("503 Service Unavailable", format!("{reason}\n")),
         },
-        "/" => (
-            "200 OK",
-            "text/html; charset=utf-8",
-            "<!doctype html><title>forebay</title><a href=\"/metrics\">metrics</a>\n".to_owned(),
-            whole,
-        ),
-        _ => (
-            "404 Not Found",
-            TEXT,
-            "there is only /metrics\n".to_owned(),
-            whole,
-        ),
+        "/" => Response {
+            media_type: "text/html; charset=utf-8",
+            ..Response::plain(
+                "200 OK",
+                "<!doctype html><title>forebay</title><a href=\"/metrics\">metrics</a>\n".into(),
+            )
+        },
+        _ => Response::plain("404 Not Found", "not found: use /metrics\n".to_owned()),
+    };
+    Response {
+        sends_body,
+        ..response
     }
 }

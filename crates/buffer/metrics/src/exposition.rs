@@ -1,22 +1,23 @@
-//! Prometheus' text format, version 0.0.4:
+//! Prometheus text format, version 0.0.4:
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use crate::LatencySnapshot;
 use std::fmt::Write;
 
-/// What a family of metrics is.
+/// Type of a metric family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only rises, but for restarts; its name ends with `_total`.
+    /// Never decreases while the process runs; its name ends with `_total`.
     Counter,
-    /// Rises and falls.
+    /// Increases and decreases.
     Gauge,
-    /// Counts by buckets.
+    /// Counts per bucket.
     Histogram,
 }
 
-/// A document under construction. The samples of a family follow its [`family`](Exposition::family)
-/// line; names are the caller's constants, label values may be anything.
+/// A document under construction. Samples belong to the family that was
+/// [begun](Exposition::begin_family) last. Metric and label names must be valid; label values are
+/// escaped.
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,
@@ -31,11 +32,8 @@ impl Exposition {
         kind: MetricKind,
         help: &str,
     ) -> &mut Exposition {
-        debug_assert_eq!(
-            name.ends_with("_total"),
-            kind == MetricKind::Counter,
-            "{name}"
-        );
+        let is_counter = kind == MetricKind::Counter;
+        assert_eq!(name.ends_with("_total"), is_counter, "{name}");
         self.name = name;
         let kind = match kind {
             MetricKind::Counter => "counter",
@@ -43,61 +41,63 @@ impl Exposition {
             MetricKind::Histogram => "histogram",
         };
         let help = help.replace('\\', r"\\").replace('\n', r"\n");
-        self.line(format_args!("# HELP {name} {help}"));
-        self.line(format_args!("# TYPE {name} {kind}"));
+        self.write_line(format_args!("# HELP {name} {help}"));
+        self.write_line(format_args!("# TYPE {name} {kind}"));
         self
     }
 
-    fn line(&mut self, text: std::fmt::Arguments<'_>) {
+    fn write_line(&mut self, text: std::fmt::Arguments<'_>) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{text}");
     }
 
-    /// A whole number of the current family.
+    /// Add an integer sample.
     pub fn integer_sample(&mut self, labels: &[(&str, &str)], value: u64) -> &mut Exposition {
-        let (name, labels) = (self.name, braced(labels, None));
-        self.line(format_args!("{name}{labels} {value}"));
+        let (name, labels) = (self.name, format_labels(labels, None));
+        self.write_line(format_args!("{name}{labels} {value}"));
         self
     }
 
-    /// A number of the current family.
+    /// Add a floating-point sample.
     pub fn float_sample(&mut self, labels: &[(&str, &str)], value: f64) -> &mut Exposition {
-        let (name, labels) = (self.name, braced(labels, None));
-        self.line(format_args!("{name}{labels} {value}"));
+        let (name, labels) = (self.name, format_labels(labels, None));
+        self.write_line(format_args!("{name}{labels} {value}"));
         self
     }
 
-    /// A histogram of the current family, in seconds.
+    /// Add the samples of a histogram, in seconds.
     pub fn histogram_samples(
         &mut self,
         labels: &[(&str, &str)],
         latency: &LatencySnapshot,
     ) -> &mut Exposition {
         let name = self.name;
-        for (bound, count) in latency.cumulative_counts() {
-            let labels = braced(labels, Some(&bound.to_string()));
-            self.line(format_args!("{name}_bucket{labels} {count}"));
-        }
         let count = latency.count();
-        let infinite = braced(labels, Some("+Inf"));
-        self.line(format_args!("{name}_bucket{infinite} {count}"));
-        let labels = braced(labels, None);
-        self.line(format_args!(
-            "{name}_sum{labels} {}",
-            latency.total_seconds()
-        ));
-        self.line(format_args!("{name}_count{labels} {count}"));
+        for (bound, cumulative) in latency.cumulative_counts() {
+            debug_assert!(cumulative <= count);
+            let labels = format_labels(labels, Some(&bound.to_string()));
+            self.write_line(format_args!("{name}_bucket{labels} {cumulative}"));
+        }
+        let infinite = format_labels(labels, Some("+Inf"));
+        self.write_line(format_args!("{name}_bucket{infinite} {count}"));
+        let labels = format_labels(labels, None);
+        let sum = latency.total_seconds();
+        self.write_line(format_args!("{name}_sum{labels} {sum}"));
+        self.write_line(format_args!("{name}_count{labels} {count}"));
         self
     }
 
-    /// The document.
+    /// The finished document.
     pub fn into_text(self) -> String {
         self.text
     }
 }
 
-fn braced(labels: &[(&str, &str)], bound: Option<&str>) -> String {
-    let all = labels.iter().copied().chain(bound.map(|b| ("le", b)));
+fn format_labels(labels: &[(&str, &str)], upper_bound: Option<&str>) -> String {
+    let all = labels
+        .iter()
+        .copied()
+        .chain(upper_bound.map(|bound| ("le", bound)));
     let mut text = String::new();
     for (name, value) in all {
         text.push(if text.is_empty() { '{' } else { ',' });
@@ -120,7 +120,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_document_reads_as_prometheus_wants_it() {
+    fn document_follows_prometheus_text_format() {
         let latency = Latency::default();
         latency.record_duration(Duration::from_micros(3));
         latency.record_duration(Duration::from_secs(20));

@@ -1,8 +1,8 @@
-//! What the buffer counts while it works, and how that is shown to Prometheus.
+//! Counters and latency histograms of the buffer, and their export to Prometheus.
 //!
-//! [`Counter`] and [`Latency`] are atomics that hot paths advance without a lock or an allocation;
-//! [`LatencySnapshot`] is what a histogram held at one moment. [`Exposition`] writes Prometheus'
-//! text format, [`Responder`] serves it over HTTP.
+//! [`Counter`] and [`Latency`] are atomics that hot paths update without locks or allocations;
+//! [`LatencySnapshot`] is a histogram's state at one moment. [`Exposition`] writes the Prometheus
+//! text format, and [`Exporter`] serves it over HTTP.
 #![warn(missing_docs)]
 
 mod counter;

@@ -1,5 +1,6 @@
 //! Names of things on the wire: inodes, instances, sessions, handles, times and error numbers.
 
+pub use forebay_policy::layout::NodeIndex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -60,12 +61,11 @@ impl LockOwner {
     }
 }
 
-/// The place of a storage node in an instance's list of nodes.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct NodeIndex(pub u16);
+impl From<Ino> for u64 {
+    fn from(ino: Ino) -> u64 {
+        ino.0
+    }
+}
 
 impl Ino {
     /// The root directory of every instance.

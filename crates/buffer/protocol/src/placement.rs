@@ -1,11 +1,11 @@
 //! Instances that lie on several storage nodes: where, and who may open what there.
 
 use crate::ids::{Errno, Ino, InstanceId, NodeIndex, Timestamp};
-use crate::layout::Layout;
+use forebay_policy::layout::Layout;
 use serde::{Deserialize, Serialize};
 
 /// Most nodes an instance may lie on.
-pub const MAX_NODES: u16 = 1024;
+pub const MAX_NODES: u16 = Layout::MAX_NODES;
 /// How long a [`Permit`] holds, in seconds.
 pub const CAPABILITY_LIFETIME_S: i64 = 3600;
 
@@ -16,7 +16,7 @@ pub struct Placement {
     pub node: NodeIndex,
     /// Number of nodes, at most [`MAX_NODES`].
     pub nodes: u16,
-    /// Length of a stripe in bytes; a multiple of [`BLOCK`](crate::layout::BLOCK).
+    /// Length of a stripe in bytes; a multiple of [`BLOCK_BYTES`](crate::space::BLOCK_BYTES).
     pub stripe_bytes: u64,
     /// Known to the instance's nodes only; the same on all of them, and random.
     pub secret: [u8; 32],
@@ -86,7 +86,7 @@ impl Placement {
         let good = (1..=MAX_NODES).contains(&self.nodes)
             && self.node.0 < self.nodes
             && self.stripe_bytes > 0
-            && self.stripe_bytes.is_multiple_of(crate::layout::BLOCK_BYTES)
+            && self.stripe_bytes.is_multiple_of(crate::space::BLOCK_BYTES)
             && self.stripe_bytes <= 1 << 40
             && (!spread || self.peers.len() == usize::from(self.nodes));
         if good { Ok(()) } else { Err(Errno::EINVAL) }

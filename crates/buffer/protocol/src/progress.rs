@@ -1,113 +1,103 @@
-//! Progress of a stage, as plain data.
+//! Progress of a stage, as the mover counts it, the storage node reports it and the controller
+//! stores it.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Phase of a stage.
+/// The phase of a stage.
 ///
-/// A stage that is read back passes through all phases in this order, and in the end makes durable
-/// what the last phase has changed. Other stages skip to [`Phase::Finishing`] and make everything
-/// durable at the end.
+/// A stage that reads its copies back passes through all phases in this order, and syncs the
+/// changes of the last phase at its end. Any other stage copies, finishes and then syncs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum StagePhase {
     /// Files are found and copied.
     #[default]
     Copying,
-    /// Copies are made durable; the progress of this phase is not known.
+    /// Copies are written to stable storage. This phase has no measurable progress.
     Syncing,
-    /// Copies are read from stable storage and compared with what was read at the source.
+    /// Copies are read from stable storage and compared with the checksums of the source.
     ReadingBack,
-    /// Hard links are created, and directories get their metadata.
+    /// Hard links are created, and directories get their attributes.
     Finishing,
 }
 
-impl Phase {
+impl StagePhase {
     /// All phases, in order.
-    pub const ALL: [Phase; 4] = [
-        Phase::Copying,
-        Phase::Syncing,
-        Phase::ReadingBack,
-        Phase::Finishing,
+    pub const ALL: [StagePhase; 4] = [
+        StagePhase::Copying,
+        StagePhase::Syncing,
+        StagePhase::ReadingBack,
+        StagePhase::Finishing,
     ];
 
     /// The phase in words.
     pub fn words(self) -> &'static str {
         match self {
-            Phase::Copying => "copying",
-            Phase::Syncing => "syncing",
-            Phase::ReadingBack => "reading back",
-            Phase::Finishing => "finishing",
+            StagePhase::Copying => "copying",
+            StagePhase::Syncing => "syncing",
+            StagePhase::ReadingBack => "reading back",
+            StagePhase::Finishing => "finishing",
         }
-    }
-
-    /// The phase with this index in [`Phase::ALL`].
-    pub fn from_index(index: u8) -> Phase {
-        let phase = Phase::ALL.get(usize::from(index));
-        phase.copied().unwrap_or(Phase::Finishing)
     }
 }
 
-/// Files and bytes: done, and in total.
+/// Files and bytes, done and in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageAmount {
-    /// Files that are done.
+    /// Files done.
     pub files: u64,
     /// Files in total.
     pub files_total: u64,
-    /// Bytes that are done.
+    /// Bytes done.
     pub bytes: u64,
     /// Bytes in total.
     pub bytes_total: u64,
 }
 
-impl StageAmount {
-    /// The sum of two amounts.
-    pub fn plus(&self, other: &StageAmount) -> StageAmount {
-        StageAmount {
-            files: self.files.saturating_add(other.files),
-            files_total: self.files_total.saturating_add(other.files_total),
-            bytes: self.bytes.saturating_add(other.bytes),
-            bytes_total: self.bytes_total.saturating_add(other.bytes_total),
-        }
-    }
-}
-
-/// Time that a stage has spent in each phase that is over; in microseconds when serialized.
+/// Time spent in each completed phase; in microseconds when serialized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseTimes {
-    /// Finding and copying files.
-    #[serde(with = "microseconds")]
+    /// Finding and copying.
+    #[serde(with = "micros")]
     pub copying: Duration,
-    /// Making copies durable.
-    #[serde(with = "microseconds")]
+    /// Writing the copies to stable storage.
+    #[serde(with = "micros")]
     pub syncing: Duration,
-    /// Reading copies back and comparing them.
-    #[serde(with = "microseconds")]
+    /// Reading back and comparing.
+    #[serde(with = "micros")]
     pub reading_back: Duration,
-    /// Hard links and directories.
-    #[serde(with = "microseconds")]
+    /// Hard links and directory attributes.
+    #[serde(with = "micros")]
     pub finishing: Duration,
 }
 
 impl PhaseTimes {
-    /// Time in one phase.
-    pub fn of(&self, phase: Phase) -> Duration {
+    /// Time spent in `phase`.
+    pub fn of(&self, phase: StagePhase) -> Duration {
         match phase {
-            Phase::Copying => self.copying,
-            Phase::Syncing => self.syncing,
-            Phase::ReadingBack => self.reading_back,
-            Phase::Finishing => self.finishing,
+            StagePhase::Copying => self.copying,
+            StagePhase::Syncing => self.syncing,
+            StagePhase::ReadingBack => self.reading_back,
+            StagePhase::Finishing => self.finishing,
         }
     }
 
-    /// Time in all phases.
+    /// Time spent in all phases.
     pub fn sum(&self) -> Duration {
-        Phase::ALL.into_iter().map(|phase| self.of(phase)).sum()
+        StagePhase::ALL
+            .into_iter()
+            .map(|phase| self.of(phase))
+            .sum()
     }
 
-    /// The sums of two stages' times.
+    /// Time until all copies were on stable storage.
+    pub fn until_durable(&self) -> Duration {
+        self.copying + self.syncing
+    }
+
+    /// The sum with `other`, phase by phase.
     pub fn plus(&self, other: &PhaseTimes) -> PhaseTimes {
         PhaseTimes {
             copying: self.copying.saturating_add(other.copying),
@@ -116,66 +106,91 @@ impl PhaseTimes {
             finishing: self.finishing.saturating_add(other.finishing),
         }
     }
-
-    /// Time until all copies were durable.
-    pub fn until_durable(&self) -> Duration {
-        self.copying + self.syncing
-    }
 }
 
-mod microseconds {
-    use std::time::Duration;
-
+/// A `Duration` as a whole number of microseconds.
+mod micros {
+    use super::Duration;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        Ok(Duration::from_micros(u64::deserialize(deserializer)?))
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_micros)
     }
 }
 
-/// Progress of a stage.
+/// Progress of a stage. Fields that later versions have added are absent in earlier records and
+/// take their defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageProgress {
-    /// Files and links that are copied, of those found so far, and their bytes.
-    #[serde(flatten)]
-    pub copied: StageAmount,
-    /// Whether everything was found, so that the totals are final.
+    /// Files and links copied.
+    pub files: u64,
+    /// Files and links found so far.
+    pub files_total: u64,
+    /// Bytes copied.
+    pub bytes: u64,
+    /// Bytes found so far.
+    pub bytes_total: u64,
+    /// Whether everything is found, so that the totals are final.
     pub all_found: bool,
-    /// Current phase; of an ended stage, the last one.
-    pub phase: Phase,
-    /// Files that were read back, of those copied so far that are to be read back. Zero if none is.
+    /// The current phase; of an ended stage, the last one.
+    #[serde(default)]
+    pub phase: StagePhase,
+    /// Copies to read back, and those read back so far. All zero if none are to be read back.
+    #[serde(default)]
     pub read_back: StageAmount,
-    /// Time in each phase that is over.
+    /// Time spent in the completed phases.
+    #[serde(default)]
     pub times: PhaseTimes,
 }
 
 impl StageProgress {
-    /// Progress of the current phase.
-    pub fn present(&self) -> StageAmount {
-        match self.phase {
-            Phase::ReadingBack => self.read_back,
-            Phase::Copying | Phase::Syncing | Phase::Finishing => self.copied,
+    /// Copying: done and in total.
+    pub fn copied(&self) -> StageAmount {
+        StageAmount {
+            files: self.files,
+            files_total: self.files_total,
+            bytes: self.bytes,
+            bytes_total: self.bytes_total,
         }
     }
 
-    /// Files and links that are copied, and read back if they are to be.
-    pub fn verified_files(&self) -> u64 {
-        let read_back = &self.read_back;
-        let unread = read_back.files_total.saturating_sub(read_back.files);
-        self.copied.files.saturating_sub(unread)
+    /// The current phase: done and in total.
+    pub fn present(&self) -> StageAmount {
+        match self.phase {
+            StagePhase::ReadingBack => self.read_back,
+            StagePhase::Copying | StagePhase::Syncing | StagePhase::Finishing => self.copied(),
+        }
     }
 
-    /// Progress of two stages together. The phase is the earlier one of the two.
+    /// Files and links that only need finishing: copied, and read back if they are to be.
+    pub fn good_files(&self) -> u64 {
+        let unread = self
+            .read_back
+            .files_total
+            .saturating_sub(self.read_back.files);
+        self.files.saturating_sub(unread)
+    }
+
+    /// The sum of two stages. The phase is the earlier of the two.
     pub fn plus(&self, other: &StageProgress) -> StageProgress {
+        let (one, two) = (&self.read_back, &other.read_back);
         StageProgress {
-            copied: self.copied.plus(&other.copied),
+            files: self.files + other.files,
+            files_total: self.files_total + other.files_total,
+            bytes: self.bytes + other.bytes,
+            bytes_total: self.bytes_total + other.bytes_total,
             all_found: self.all_found && other.all_found,
             phase: self.phase.min(other.phase),
-            read_back: self.read_back.plus(&other.read_back),
+            read_back: StageAmount {
+                files: one.files + two.files,
+                files_total: one.files_total + two.files_total,
+                bytes: one.bytes + two.bytes,
+                bytes_total: one.bytes_total + two.bytes_total,
+            },
             times: self.times.plus(&other.times),
         }
     }
@@ -186,22 +201,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_to_be_read_back_are_not_verified_yet() {
+    fn records_of_earlier_versions_deserialize_with_defaults() {
+        let old = r#"{"files":1,"files_total":2,"bytes":3,"bytes_total":4,"all_found":true}"#;
+        let progress: StageProgress = serde_json::from_str(old).unwrap();
+        assert_eq!((progress.files, progress.bytes_total), (1, 4));
+        assert_eq!(progress.read_back, StageAmount::default());
+        let text = serde_json::to_string(&progress).unwrap();
+        assert!(text.contains(r#""phase":"copying""#), "{text}");
+        assert!(text.contains(r#""copying":0"#), "{text}");
+        assert_eq!(
+            serde_json::from_str::<StageProgress>(&text).unwrap(),
+            progress
+        );
+    }
+
+    #[test]
+    fn files_not_yet_read_back_are_not_good() {
         // Two files and a link are copied; one of the files was read back.
         let mut progress = StageProgress {
-            copied: StageAmount {
-                files: 3,
-                files_total: 4,
-                ..StageAmount::default()
-            },
-            phase: Phase::ReadingBack,
+            files: 3,
+            files_total: 4,
+            phase: StagePhase::ReadingBack,
             ..StageProgress::default()
         };
-        assert_eq!(progress.verified_files(), 3, "nothing is to be read back");
+        assert_eq!(progress.good_files(), 3, "nothing is to be read back");
         (progress.read_back.files, progress.read_back.files_total) = (1, 2);
-        assert_eq!(progress.verified_files(), 2);
+        assert_eq!(progress.good_files(), 2);
         assert_eq!(progress.present().files_total, 2);
-        progress.phase = Phase::Finishing;
+        progress.phase = StagePhase::Finishing;
         assert_eq!(progress.present().files_total, 4);
     }
 }

@@ -1,22 +1,22 @@
-//! What went wrong with which file.
+//! Problems of single files, and why a stage failed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
-/// Problems that are listed one by one; more are counted.
+/// Maximum number of problems that are listed; further ones are only counted.
 pub(crate) const MAX_LISTED_PROBLEMS: usize = 1000;
 
-/// Something that went wrong with one file.
+/// A problem with one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Which file.
+    /// The file.
     pub path: PathBuf,
-    /// What was wrong and, where that is not plain, what would be right.
+    /// What is wrong and, where it is not obvious, what would be right.
     pub reason: String,
-    /// The number of `errno(3)` that comes closest; 0 for a warning.
+    /// The closest number of `errno(3)`; 0 for a warning.
     pub code: i32,
 }
 
@@ -40,20 +40,20 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why a stage did not succeed. The source is untouched, and so is what the target had under
-/// names that were not yet replaced.
+/// Why a stage failed. The source is unchanged, and so are existing target files whose replacement
+/// was not complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StageError {
-    /// It could not begin, or not go on.
+    /// The stage could not start, or not continue.
     Stopped(Problem),
     /// Some files could not be staged; all others were.
     Incomplete {
         /// The problems, at most a thousand of them.
         problems: Vec<Problem>,
-        /// How many there were.
+        /// Number of problems.
         count: u64,
     },
-    /// It was cancelled.
+    /// The stage was cancelled.
     Cancelled,
 }
 
@@ -79,21 +79,21 @@ impl fmt::Display for StageError {
 
 impl std::error::Error for StageError {}
 
-/// How copying one thing failed.
+/// Why copying one file failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// With a problem that concerns this file alone.
+    /// A problem of this file only.
     File(String, Errno),
-    /// With one that makes going on useless (a full target, for instance).
+    /// A problem that affects all files, for instance a full target.
     Fatal(String, Errno),
     /// The stage was cancelled.
     Cancelled,
 }
 
 impl Failure {
-    /// What doing `what` met. A full or failing target stops the whole stage.
-    pub fn target(what: &str, errno: Errno) -> Failure {
-        let reason = format!("{what}: {}", describe(errno));
+    /// The target failed while `action`. A full or unreachable target stops the whole stage.
+    pub fn target(action: &str, errno: Errno) -> Failure {
+        let reason = format!("{action}: {}", describe(errno));
         match errno {
             Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::STALE | Errno::NOTCONN => {
                 Failure::Fatal(reason, errno)
@@ -102,9 +102,9 @@ impl Failure {
         }
     }
 
-    /// What doing `what` with the source met.
-    pub fn source(what: &str, errno: Errno) -> Failure {
-        let reason = format!("{what}: {}", describe(errno));
+    /// The source failed while `action`.
+    pub fn source(action: &str, errno: Errno) -> Failure {
+        let reason = format!("{action}: {}", describe(errno));
         match errno {
             Errno::STALE | Errno::NOTCONN => Failure::Fatal(reason, errno),
             Errno::NOENT => Failure::File("vanished while it was staged".to_owned(), errno),
@@ -113,35 +113,49 @@ impl Failure {
     }
 }
 
+/// A problem outside of single files stops the stage.
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        let errno = Errno::from_raw_os_error(problem.code);
+        let reason = if problem.path.as_os_str().is_empty() {
+            problem.reason
+        } else {
+            problem.to_string()
+        };
+        Failure::Fatal(reason, errno)
+    }
+}
+
 /// An error number in words.
 pub(crate) fn describe(errno: Errno) -> String {
     match errno {
-        Errno::NOSPC => "no space left there; free some or ask for more capacity".to_owned(),
+        Errno::NOSPC => "no space left there; free some or request more capacity".to_owned(),
         other => std::io::Error::from(other).to_string(),
     }
 }
 
-/// Collects problems from all threads.
+/// Problems from all threads of a stage.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     inner: Mutex<(Vec<Problem>, u64)>,
 }
 
 impl Problems {
-    /// Notes a problem and says how many there are now.
+    /// Adds a problem and returns the number of problems so far.
     pub fn add(&self, problem: Problem) -> u64 {
-        let mut inner = self
-            .inner
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         inner.1 += 1;
         if inner.0.len() < MAX_LISTED_PROBLEMS {
             inner.0.push(problem);
         }
+        assert!(
+            inner.0.len() as u64 <= inner.1,
+            "every listed problem is counted"
+        );
         inner.1
     }
 
-    /// Notes something that could not be kept.
+    /// Adds something that could not be preserved.
     pub fn warn(&self, path: &Path, reason: impl Into<String>) {
         self.add(Problem {
             path: path.to_owned(),
@@ -150,21 +164,14 @@ impl Problems {
         });
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.inner
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .1
-            == 0
+        self.inner.lock().1 == 0
     }
 
-    /// The problems in the order of their paths, and how many there were.
+    /// Takes the problems, sorted by path, and their number.
     pub fn take(&self) -> (Vec<Problem>, u64) {
-        let mut inner = self
-            .inner
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         let mut problems = std::mem::take(&mut inner.0);
         problems.sort_by(|a, b| a.path.cmp(&b.path));
         (problems, std::mem::take(&mut inner.1))

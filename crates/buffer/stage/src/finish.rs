@@ -1,138 +1,138 @@
-//! The end of a stage: further names of files, what belongs to directories, stable storage.
+//! The end of a stage: verification, hard links, attributes of directories, stable storage.
 
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use forebay_protocol::progress::StagePhase;
 use rustix::io::Errno;
 
+use crate::context::StageContext;
 use crate::error::{Failure, Problem};
-use crate::metadata::apply;
-use crate::mover::{DirPair, HIDDEN_LINK_NAME, StageContext};
-use crate::progress::Phase;
+use crate::metadata::copy_metadata;
 use crate::request::Verify;
-use crate::verify::verify;
+use crate::tree::{DirPair, HIDDEN_LINK_NAME};
+use crate::verify::verify_copies;
 use crate::walk::{Found, FoundDir, FoundHardLink};
 
-/// Finishes a stage whose files are copied. Problems are noted in the job.
-pub(crate) fn finish(job: &StageContext<'_>, found: &Found) {
-    // Before files get further names: a copy that is damaged is to have none.
-    if job.options.verify == Verify::ReadBack {
-        job.enter(Phase::Syncing);
-        if let Err(problem) = job.sync() {
-            return job.stop(problem);
+/// Finishes a stage whose files are all copied. Problems are recorded in `ctx`.
+pub(crate) fn finish_stage(ctx: &StageContext<'_>, found: &Found) {
+    // Before hard links are created: a damaged copy must have one name only.
+    if ctx.options.verify == Verify::ReadBack {
+        ctx.enter_phase(StagePhase::Syncing);
+        if let Err(problem) = ctx.durability.sync() {
+            return ctx.stop(problem);
         }
-        if job.is_stopped() {
+        if ctx.is_stopped() {
             return;
         }
-        job.enter(Phase::ReadingBack);
-        verify(job);
-        if job.is_stopped() {
+        ctx.enter_phase(StagePhase::ReadingBack);
+        verify_copies(ctx);
+        if ctx.is_stopped() {
             return;
         }
     }
-    job.enter(Phase::Finishing);
-    let mut nearby = (None, None);
-    for name in &found.names {
-        if job.is_stopped() {
+    ctx.enter_phase(StagePhase::Finishing);
+    let mut last_dirs = (None, None);
+    for link in &found.hard_links {
+        if ctx.is_stopped() {
             return;
         }
-        let outcome = further_name(name, &mut nearby);
+        let outcome = create_hard_link(link, &mut last_dirs);
         if outcome.is_ok() {
-            job.totals.hard_links.fetch_add(1, Ordering::Relaxed);
-            job.progress.staged_file();
+            ctx.totals.hard_links.fetch_add(1, Ordering::Relaxed);
+            ctx.progress.add_copied_file();
         }
-        job.note(&name.tree.shown.join(&name.path), outcome);
+        ctx.record_outcome(&link.tree.source_path.join(&link.path), outcome);
     }
-    // Inner directories first: making something in a directory changes its times.
+    // Inner directories first: creating an entry changes the times of its directory.
     for directory in found.directories.iter().rev() {
-        if job.is_stopped() {
+        if ctx.is_stopped() {
             return;
         }
-        job.note(
-            &directory.tree.shown.join(&directory.path),
-            finish_directory(job, directory),
-        );
+        let outcome = finish_dir(ctx, directory);
+        ctx.record_outcome(&directory.tree.source_path.join(&directory.path), outcome);
     }
-    // After reading back there is little left, and it belongs to finishing.
-    if job.options.verify != Verify::ReadBack {
-        job.enter(Phase::Syncing);
+    // After reading back there is little left to sync; that time counts as finishing.
+    if ctx.options.verify != Verify::ReadBack {
+        ctx.enter_phase(StagePhase::Syncing);
     }
-    if let Err(problem) = complete(job) {
-        job.stop(problem);
+    if let Err(problem) = sync_and_complete(ctx) {
+        ctx.stop(problem);
     }
 }
 
-fn parts(path: &Path) -> (Arc<Path>, &OsStr) {
+fn split_path(path: &Path) -> (Arc<Path>, &OsStr) {
     let parent = path.parent().unwrap_or(Path::new(""));
     (Arc::from(parent), path.file_name().unwrap_or_default())
 }
 
-/// Makes a further name. `nearby` are the directories of the last one.
-fn further_name(
-    name: &FoundHardLink,
-    (first_nearby, nearby): &mut (Option<DirPair>, Option<DirPair>),
+/// Creates a hard link. `last_first_dir` and `last_dir` are the directories of the previous one.
+fn create_hard_link(
+    link: &FoundHardLink,
+    (last_first_dir, last_dir): &mut (Option<DirPair>, Option<DirPair>),
 ) -> Result<(), Failure> {
-    let (first_directory, first) = parts(&name.first);
-    let (directory, last) = parts(&name.path);
-    let from = DirPair::at(first_nearby, &name.tree, &first_directory)?;
-    let to = DirPair::at(nearby, &name.tree, &directory)?;
-    let made = |errno| match errno {
+    let (first_dir, first) = split_path(&link.first);
+    let (dir, name) = split_path(&link.path);
+    let from = &DirPair::open_cached(last_first_dir, &link.tree, &first_dir)?.target;
+    let to = &DirPair::open_cached(last_dir, &link.tree, &dir)?.target;
+    let creating = |errno| match errno {
         Errno::NOENT => Failure::File(
-            format!("its other name {} was not staged", name.first.display()),
+            format!("its other name {} was not staged", link.first.display()),
             errno,
         ),
-        errno => Failure::target("making a further name", errno),
+        errno => Failure::target("creating the hard link", errno),
     };
-    match to.target.link(last, &*from.target, first) {
-        // An earlier run may have made it.
+    match to.link(name, &**from, first) {
+        // An earlier run may have created it.
         Err(Errno::EXIST) => {}
-        outcome => return outcome.map_err(made),
+        outcome => return outcome.map_err(creating),
     }
-    let source = from.target.lstat(first).map_err(made)?;
+    let file = from.lstat(first).map_err(creating)?;
     if to
-        .target
-        .lstat(last)
-        .is_ok_and(|there| there.inode == source.inode)
+        .lstat(name)
+        .is_ok_and(|existing| existing.inode == file.inode)
     {
         return Ok(());
     }
     let hidden = OsStr::new(HIDDEN_LINK_NAME);
-    match to.target.link(hidden, &*from.target, first) {
-        // The rest of an interrupted stage.
+    match to.link(hidden, &**from, first) {
+        // An interrupted stage left it.
         Err(Errno::EXIST) => {
-            to.target.unlink(hidden).map_err(made)?;
-            to.target.link(hidden, &*from.target, first).map_err(made)?;
+            to.unlink(hidden).map_err(creating)?;
+            to.link(hidden, &**from, first).map_err(creating)?;
         }
-        outcome => outcome.map_err(made)?,
+        outcome => outcome.map_err(creating)?,
     }
-    to.target.rename(hidden, last).map_err(made)
+    to.rename(hidden, name).map_err(creating)
 }
 
-fn finish_directory(job: &StageContext<'_>, found: &FoundDir) -> Result<(), Failure> {
+fn finish_dir(ctx: &StageContext<'_>, found: &FoundDir) -> Result<(), Failure> {
     let here = DirPair::open(&found.tree, &found.path)?;
     let now = here
         .source
         .stat()
-        .map_err(|e| Failure::source("reading its state", e))?;
-    // The target of a request that existed before keeps what it has.
-    let own = found.tree.made || !found.path.as_os_str().is_empty();
-    if own && let Some(lost) = apply(&*here.source, &found.state, &*here.target)? {
-        job.warnings.warn(&found.tree.shown.join(&found.path), lost);
+        .map_err(|e| Failure::source("reading its attributes", e))?;
+    // A target of the request that existed before keeps its attributes.
+    let created = found.tree.created || !found.path.as_os_str().is_empty();
+    if created && let Some(lost) = copy_metadata(&*here.source, &found.stat, &*here.target)? {
+        let source_path = found.tree.source_path.join(&found.path);
+        ctx.warnings.warn(&source_path, lost);
     }
-    if found.state.has_same_contents(&now) {
+    if found.stat.has_same_contents(&now) {
         return Ok(());
     }
-    let reason = "files were made or removed in it while it was staged; stage it again when nobody writes to it";
+    let reason = "entries were created or removed while it was staged; \
+                  stage it again when no program writes to it";
     Err(Failure::File(reason.to_owned(), Errno::BUSY))
 }
 
-/// Puts everything on stable storage: only after that may anyone remove the source.
-fn complete(job: &StageContext<'_>) -> Result<(), Problem> {
-    job.sync()?;
-    match &job.journal {
-        Some(journal) if job.problems.is_empty() => journal.complete(),
-        _ => Ok(()),
+/// Syncs everything. Only after that may the source be removed.
+fn sync_and_complete(ctx: &StageContext<'_>) -> Result<(), Problem> {
+    ctx.durability.sync()?;
+    if ctx.problems.is_empty() {
+        ctx.durability.complete()?;
     }
+    Ok(())
 }

@@ -1,15 +1,20 @@
-//! A stage's journal: what is copied already, so that an interrupted stage goes on.
+//! The journal of a stage: what is already copied, so that an interrupted stage can continue.
 //!
-//! A text file. The first line names the format and the stage; then one line for each file (`F`),
-//! part of a large file (`S`), point up to which everything is on stable storage (`Y`), directory
-//! that the stage has made as a target (`M`), large file that is begun anew, so that parts noted
-//! before do not count (`D`), point up to which not everything could be put on stable storage (`N`:
-//! what follows the last `Y` may be gone), and the end (`C`). A last line without its end was being
-//! written and does not count.
+//! A text file. The first line names the format and the stage. Each further line is one of:
 //!
-//! Of files and parts only those before the last `Y` count for another run, also if this host has not
-//! been started anew since: a server of the parallel file system may have been, and what it has
-//! forgotten it tells those who had it open then, and nobody later.
+//! - `F`: a file was copied.
+//! - `S`: a part of a large file was copied.
+//! - `Y`: everything recorded so far is on stable storage.
+//! - `N`: a sync failed; entries since the last `Y` are void.
+//! - `M`: the stage created this directory as a target.
+//! - `D`: a large file is started over; earlier entries of its parts are void.
+//! - `C`: the stage is complete.
+//!
+//! A last line without a newline is incomplete and ignored.
+//!
+//! Entries of files and parts count only if a `Y` follows, even if this host has not restarted
+//! since: a PFS server may have restarted and lost unsynced data. It reports that only to clients
+//! that had the file open at the time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,9 +22,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::copy_range::NO_DIGEST;
 use crate::end::FileStat;
 use crate::error::Problem;
 
@@ -28,64 +36,64 @@ const FORMAT: &str = "forebay-stage-3";
 /// A file or a part of one: path, and part number if it is large.
 type Key = (PathBuf, Option<u64>);
 
-/// What identifies the contents that were copied.
+/// Identifies the contents that were copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Copied {
     pub size: u64,
-    /// When the source's contents changed, and when anything about it did, in nanoseconds since 1970:
-    /// who has rewritten it may have set the former back, but not the latter.
-    pub modified: i128,
-    pub changed: i128,
+    /// Modification time of the source, in nanoseconds since 1970. A program that rewrote the file
+    /// may have set this time back.
+    pub modified_ns: i128,
+    /// Status change time of the source, in nanoseconds since 1970. Programs cannot set it.
+    pub changed_ns: i128,
     pub digest: String,
 }
 
 impl Copied {
-    /// What a file with this state and checksum is known by.
-    pub fn of(state: &FileStat, digest: String) -> Copied {
+    /// A copy of a source with these attributes.
+    pub fn of(stat: &FileStat, digest: String) -> Copied {
         Copied {
-            size: state.size,
-            modified: state.modified.nanoseconds_since_1970(),
-            changed: state.changed.nanoseconds_since_1970(),
+            size: stat.size,
+            modified_ns: stat.modified.nanoseconds_since_1970(),
+            changed_ns: stat.changed.nanoseconds_since_1970(),
             digest,
         }
     }
 
-    /// Whether a source with this state is what was copied.
-    pub fn is_of(&self, source: &FileStat) -> bool {
-        self.is_like(source) && self.changed == source.changed.nanoseconds_since_1970()
+    /// Whether a source with these attributes is the one that was copied.
+    pub fn is_source(&self, source: &FileStat) -> bool {
+        self.is_like_copy(source) && self.changed_ns == source.changed.nanoseconds_since_1970()
     }
 
-    /// Whether a copy with this state may be what was made of it.
-    pub fn is_like(&self, copy: &FileStat) -> bool {
-        let modified = copy.modified.nanoseconds_since_1970();
-        (self.size, self.modified) == (copy.size, modified)
+    /// Whether a file with these attributes may be the copy.
+    pub fn is_like_copy(&self, copy: &FileStat) -> bool {
+        let modified_ns = copy.modified.nanoseconds_since_1970();
+        (self.size, self.modified_ns) == (copy.size, modified_ns)
     }
 
-    /// What stands for a directory.
-    fn made() -> Copied {
+    /// The entry of a directory.
+    fn created_dir() -> Copied {
         Copied {
             size: 0,
-            modified: 0,
-            changed: 0,
-            digest: "-".to_owned(),
+            modified_ns: 0,
+            changed_ns: 0,
+            digest: NO_DIGEST.to_owned(),
         }
     }
 }
 
-/// The host of a mover: the disk that journals lie on, and the time. A simulation takes the place
-/// of it.
+/// The host of a mover: the disk with its journals, and the clock. A simulation implements it, too.
 pub trait JournalHost: fmt::Debug + Send + Sync {
-    /// All of a file; `None` if there is none.
+    /// Reads a file; `None` if it does not exist.
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
-    /// Puts a file in the place of what is there, as a whole and durably, to be added to.
+    /// Replaces a file atomically and durably, and opens it for appending.
     fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn AppendFile>>;
-    /// The time on a clock that is never set.
+    /// The time on a monotonic clock.
     fn now(&self) -> Instant;
 }
 
-/// A file that is added to.
+/// A file open for appending.
 pub trait AppendFile: Write + Send {
-    /// Puts what was written on stable storage.
+    /// Writes its contents to stable storage.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -126,111 +134,139 @@ impl AppendFile for File {
     }
 }
 
+/// The end of the journal that this run writes.
+struct Tail {
+    file: BufWriter<Box<dyn AppendFile>>,
+    /// Entries since the last sync mark.
+    unsynced: u64,
+    complete: bool,
+}
+
 pub(crate) struct Journal {
     path: PathBuf,
-    known: BTreeMap<Key, Copied>,
+    /// Entries of earlier runs.
+    recorded: BTreeMap<Key, Copied>,
     complete: bool,
-    goes_on: bool,
-    writer: Mutex<BufWriter<Box<dyn AppendFile>>>,
+    resumed: bool,
+    tail: Mutex<Tail>,
 }
 
 impl Journal {
-    /// Opens the journal of the stage with this name; one of another stage is begun anew.
+    /// Opens the journal of the stage `stage`. The journal of any other stage is overwritten.
     pub fn open(host: &Arc<dyn JournalHost>, path: &Path, stage: &str) -> Result<Journal, Problem> {
-        let problem = |error: std::io::Error| Problem {
+        let problem = |error: io::Error| Problem {
             path: path.to_owned(),
-            reason: format!("the journal cannot be used: {error}"),
+            reason: format!("cannot open the journal: {error}"),
             code: error.raw_os_error().unwrap_or(libc::EIO),
         };
         let header = format!("{FORMAT} {stage}\n");
         let bytes = host.read(path).map_err(problem)?;
-        let goes_on = bytes.is_some();
-        // What is not text is not read as a journal either.
+        let resumed = bytes.is_some();
+        // Bytes that are not text are not a journal.
         let text = String::from_utf8(bytes.unwrap_or_default()).unwrap_or_default();
-        let (known, complete) = read(&text, &header);
-        // Written anew: what counts, without what does not.
-        let mut contents = header;
-        for ((path, part), copied) in &known {
-            contents.push_str(&line(path, *part, copied));
+        let (recorded, complete) = parse_journal(&text, &header);
+        // The journal is rewritten without void entries.
+        let mut contents = header.clone();
+        for ((path, part), copied) in &recorded {
+            contents.push_str(&format_entry(path, *part, copied));
         }
         contents.push_str(if complete { "Y\nC\n" } else { "Y\n" });
-        let pages = host.replace(path, contents.as_bytes()).map_err(problem)?;
+        debug_assert_eq!(parse_journal(&contents, &header).0.len(), recorded.len());
+        let file = host.replace(path, contents.as_bytes()).map_err(problem)?;
         Ok(Journal {
             path: path.to_owned(),
-            known,
+            recorded,
             complete,
-            goes_on,
-            writer: Mutex::new(BufWriter::new(pages)),
+            resumed,
+            tail: Mutex::new(Tail {
+                file: BufWriter::new(file),
+                unsynced: 0,
+                complete,
+            }),
         })
     }
 
-    /// Whether the stage was done.
+    /// Whether the stage was completed by an earlier run.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Whether an earlier run may have left something.
-    pub fn goes_on(&self) -> bool {
-        self.goes_on
+    /// Whether an earlier run may have left files behind.
+    pub fn is_resumed(&self) -> bool {
+        self.resumed
     }
 
-    /// What an earlier run noted.
-    pub fn known(&self, path: &Path, part: Option<u64>) -> Option<&Copied> {
-        self.known.get(&(path.to_owned(), part))
+    /// What an earlier run recorded of a file, or of a part of it.
+    pub fn recorded(&self, path: &Path, part: Option<u64>) -> Option<&Copied> {
+        self.recorded.get(&(path.to_owned(), part))
     }
 
-    /// Notes a copied file or part. It counts for another run from the next [`Journal::synced`] on.
+    /// Records a copied file or part. It counts for a later run from the next
+    /// [`Journal::record_sync`] on.
     pub fn add(&self, path: &Path, part: Option<u64>, copied: &Copied) -> Result<(), Problem> {
-        let outcome = self.writer().write_all(line(path, part, copied).as_bytes());
+        let mut tail = self.lock_tail();
+        tail.unsynced += 1;
+        let outcome = tail
+            .file
+            .write_all(format_entry(path, part, copied).as_bytes());
         outcome.map_err(|error| self.problem(&error))
     }
 
-    /// The stage has made this directory, which is its to finish. Counts at once.
-    pub fn has_made(&self, path: &Path) -> Result<(), Problem> {
-        self.put(&mut self.writer(), &format!("M {}\n", encode(path)))
+    /// Records that the stage created this directory. Counts at once.
+    pub fn record_created_dir(&self, path: &Path) -> Result<(), Problem> {
+        self.append_durably(&mut self.lock_tail(), &format!("M {}\n", encode_path(path)))
     }
 
-    /// A large file is begun anew: what was noted of its parts does not count any more.
-    pub fn begin_anew(&self, path: &Path) -> Result<(), Problem> {
+    /// Voids the recorded parts of a large file that is started over. Counts at once.
+    pub fn void_parts(&self, path: &Path) -> Result<(), Problem> {
         let first = (path.to_owned(), Some(0));
         let last = (path.to_owned(), Some(u64::MAX));
-        if self.known.range(first..=last).next().is_none() {
+        if self.recorded.range(first..=last).next().is_none() {
             return Ok(());
         }
-        self.put(&mut self.writer(), &format!("D {}\n", encode(path)))
+        self.append_durably(&mut self.lock_tail(), &format!("D {}\n", encode_path(path)))
     }
 
-    /// Puts everything noted so far on stable storage with `sync`, and notes that. Nothing is
-    /// noted meanwhile: `sync` might miss it.
-    pub fn synced(&self, sync: impl FnOnce() -> Result<(), Problem>) -> Result<(), Problem> {
-        let mut writer = self.writer();
+    /// Writes everything recorded so far to stable storage by `sync`, and records that. No entry is
+    /// added meanwhile, because `sync` might miss it.
+    pub fn record_sync(&self, sync: impl FnOnce() -> Result<(), Problem>) -> Result<(), Problem> {
+        let mut tail = self.lock_tail();
         if let Err(problem) = sync() {
-            // A file system that has lost something says so once.
-            let _ = self.put(&mut writer, "N\n");
+            // A file system reports lost writes only once.
+            let _ = self.append_durably(&mut tail, "N\n");
             return Err(problem);
         }
-        self.put(&mut writer, "Y\n")
+        self.append_durably(&mut tail, "Y\n")?;
+        tail.unsynced = 0;
+        Ok(())
     }
 
-    /// Notes that the stage is done.
-    pub fn complete(&self) -> Result<(), Problem> {
-        self.put(&mut self.writer(), "C\n")
+    /// Records that the stage is complete.
+    pub fn record_completion(&self) -> Result<(), Problem> {
+        let mut tail = self.lock_tail();
+        assert_eq!(tail.unsynced, 0, "a complete stage is on stable storage");
+        self.append_durably(&mut tail, "C\n")?;
+        tail.complete = true;
+        Ok(())
     }
 
-    fn writer(&self) -> MutexGuard<'_, BufWriter<Box<dyn AppendFile>>> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_tail(&self) -> MutexGuard<'_, Tail> {
+        let tail = self.tail.lock();
+        assert!(!tail.complete, "nothing is recorded after completion");
+        tail
     }
 
-    /// Writes a line, and puts it and all before it on stable storage.
-    fn put(&self, writer: &mut BufWriter<Box<dyn AppendFile>>, line: &str) -> Result<(), Problem> {
-        let written = writer.write_all(line.as_bytes());
-        let written = written.and_then(|()| writer.flush());
-        let durable = written.and_then(|()| writer.get_ref().sync());
+    /// Writes a line, and everything before it, to stable storage.
+    fn append_durably(&self, tail: &mut Tail, line: &str) -> Result<(), Problem> {
+        assert!(line.ends_with('\n'));
+        let written = tail.file.write_all(line.as_bytes());
+        let written = written.and_then(|()| tail.file.flush());
+        let durable = written.and_then(|()| tail.file.get_ref().sync());
         durable.map_err(|error| self.problem(&error))
     }
 
-    fn problem(&self, error: &std::io::Error) -> Problem {
-        let reason = format!("the journal cannot be written: {error}");
+    fn problem(&self, error: &io::Error) -> Problem {
+        let reason = format!("cannot write the journal: {error}");
         Problem {
             path: self.path.clone(),
             reason,
@@ -239,51 +275,58 @@ impl Journal {
     }
 }
 
-fn read(text: &str, header: &str) -> (BTreeMap<Key, Copied>, bool) {
-    let mut known = BTreeMap::new();
-    let mut unsure: Vec<(Key, Copied)> = Vec::new();
+/// The valid entries of a journal with this header, and whether the stage is complete.
+fn parse_journal(text: &str, header: &str) -> (BTreeMap<Key, Copied>, bool) {
+    let mut recorded = BTreeMap::new();
+    let mut unsynced: Vec<(Key, Copied)> = Vec::new();
     let mut complete = false;
     let Some(text) = text.strip_prefix(header) else {
-        return (known, false);
+        return (recorded, false);
     };
     for line in text.split_inclusive('\n') {
         let Some(line) = line.strip_suffix('\n') else {
             break;
         };
         match line {
-            "Y" => known.extend(unsure.drain(..)),
-            "N" => unsure.clear(),
+            "Y" => recorded.extend(unsynced.drain(..)),
+            "N" => unsynced.clear(),
             "C" => complete = true,
-            _ => match (parse(line), named(line, "D "), named(line, "M ")) {
-                (Some(record), ..) => unsure.push(record),
+            _ => match (
+                parse_entry(line),
+                parse_path(line, "D "),
+                parse_path(line, "M "),
+            ) {
+                (Some(entry), ..) => unsynced.push(entry),
                 (None, Some(path), _) => {
                     let stays = |key: &Key| key.0 != path || key.1.is_none();
-                    known.retain(|key, _| stays(key));
-                    unsure.retain(|(key, _)| stays(key));
+                    recorded.retain(|key, _| stays(key));
+                    unsynced.retain(|(key, _)| stays(key));
                 }
-                (None, None, Some(path)) => drop(known.insert((path, None), Copied::made())),
+                (None, None, Some(path)) => {
+                    recorded.insert((path, None), Copied::created_dir());
+                }
                 (None, None, None) => break,
             },
         }
     }
-    (known, complete)
+    (recorded, complete)
 }
 
-fn line(path: &Path, part: Option<u64>, copied: &Copied) -> String {
+fn format_entry(path: &Path, part: Option<u64>, copied: &Copied) -> String {
     let Copied {
         size,
-        modified,
-        changed,
+        modified_ns,
+        changed_ns,
         digest,
     } = copied;
-    let path = encode(path);
+    let path = encode_path(path);
     match part {
-        None => format!("F {size} {modified} {changed} {digest} {path}\n"),
-        Some(part) => format!("S {part} {size} {modified} {changed} {digest} {path}\n"),
+        None => format!("F {size} {modified_ns} {changed_ns} {digest} {path}\n"),
+        Some(part) => format!("S {part} {size} {modified_ns} {changed_ns} {digest} {path}\n"),
     }
 }
 
-fn parse(line: &str) -> Option<(Key, Copied)> {
+fn parse_entry(line: &str) -> Option<(Key, Copied)> {
     let mut words = line.split(' ');
     let part = match words.next()? {
         "F" => None,
@@ -292,21 +335,21 @@ fn parse(line: &str) -> Option<(Key, Copied)> {
     };
     let copied = Copied {
         size: words.next()?.parse().ok()?,
-        modified: words.next()?.parse().ok()?,
-        changed: words.next()?.parse().ok()?,
+        modified_ns: words.next()?.parse().ok()?,
+        changed_ns: words.next()?.parse().ok()?,
         digest: words.next()?.to_owned(),
     };
-    let path = decode(words.next()?)?;
+    let path = decode_path(words.next()?)?;
     words.next().is_none().then_some(((path, part), copied))
 }
 
-/// What a line that begins with `what` is about.
-fn named(line: &str, what: &str) -> Option<PathBuf> {
-    decode(line.strip_prefix(what)?)
+/// The path of a line that starts with `prefix`.
+fn parse_path(line: &str, prefix: &str) -> Option<PathBuf> {
+    decode_path(line.strip_prefix(prefix)?)
 }
 
-/// Printable bytes as they are, all others and `%` as `%` and two hexadecimal digits.
-fn encode(path: &Path) -> String {
+/// Encodes all bytes that are not printable ASCII, and `%`, as `%` and two hexadecimal digits.
+fn encode_path(path: &Path) -> String {
     let mut text = String::new();
     for byte in path.as_os_str().as_bytes() {
         if byte.is_ascii_graphic() && *byte != b'%' {
@@ -315,10 +358,11 @@ fn encode(path: &Path) -> String {
             text.push_str(&format!("%{byte:02x}"));
         }
     }
+    debug_assert!(decode_path(&text).as_deref() == Some(path));
     text
 }
 
-fn decode(text: &str) -> Option<PathBuf> {
+fn decode_path(text: &str) -> Option<PathBuf> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes().iter();
     while let Some(byte) = rest.next() {
@@ -340,74 +384,81 @@ mod tests {
     fn copied(size: u64) -> Copied {
         Copied {
             size,
-            modified: -5,
-            changed: 7,
+            modified_ns: -5,
+            changed_ns: 7,
             digest: "ab".into(),
         }
     }
 
     #[test]
-    fn only_whole_lines_that_were_made_sure_of_count() {
+    fn only_complete_synced_lines_count() {
         let odd = Path::new("a b/%\n\u{e9}");
         let header = format!("{FORMAT} s\n");
         let mut text = header.clone();
-        text.push_str(&line(odd, None, &copied(1)));
+        text.push_str(&format_entry(odd, None, &copied(1)));
         text.push_str("Y\n");
-        text.push_str(&line(Path::new("c"), Some(3), &copied(2)));
+        text.push_str(&format_entry(Path::new("c"), Some(3), &copied(2)));
         text.push_str("M 7/\n");
         text.push_str("F 12 0 0 ab d");
-        let (known, complete) = read(&text, &header);
+        let (recorded, complete) = parse_journal(&text, &header);
         assert!(!complete);
-        assert_eq!(known.len(), 2);
-        assert_eq!(known[&(odd.to_owned(), None)], copied(1));
-        assert!(known.contains_key(&(PathBuf::from("7/"), None)));
-        let (known, _) = read(&text.replace("M 7/", "Y"), &header);
-        assert_eq!(known[&(PathBuf::from("c"), Some(3))], copied(2));
-        assert!(read(&text, &format!("{FORMAT} other\n")).0.is_empty());
-        assert!(read("noise", &header).0.is_empty());
+        assert_eq!(recorded.len(), 2);
+        assert_eq!(recorded[&(odd.to_owned(), None)], copied(1));
+        assert!(recorded.contains_key(&(PathBuf::from("7/"), None)));
+        let (recorded, _) = parse_journal(&text.replace("M 7/", "Y"), &header);
+        assert_eq!(recorded[&(PathBuf::from("c"), Some(3))], copied(2));
+        assert!(
+            parse_journal(&text, &format!("{FORMAT} other\n"))
+                .0
+                .is_empty()
+        );
+        assert!(parse_journal("noise", &header).0.is_empty());
     }
 
     #[test]
-    fn what_nobody_made_sure_of_does_not_count_for_the_next_run_nor_the_one_after() {
+    fn unsynced_entries_are_void_for_all_later_runs() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("journal");
         let host: Arc<dyn JournalHost> = Arc::new(Os);
         let path = Path::new("x");
         let journal = Journal::open(&host, &file, "s").unwrap();
-        journal.has_made(Path::new("0/")).unwrap();
+        journal.record_created_dir(Path::new("0/")).unwrap();
         journal.add(path, Some(0), &copied(1)).unwrap();
-        journal.synced(|| Ok(())).unwrap();
+        journal.record_sync(|| Ok(())).unwrap();
         journal.add(path, Some(1), &copied(1)).unwrap();
         drop(journal);
         for _ in 0..2 {
             let journal = Journal::open(&host, &file, "s").unwrap();
-            let is_known = |part| journal.known(path, Some(part)).is_some();
-            assert!(is_known(0) && !is_known(1) && journal.goes_on());
-            assert!(journal.known(Path::new("0/"), None).is_some());
+            let is_recorded = |part| journal.recorded(path, Some(part)).is_some();
+            assert!(is_recorded(0) && !is_recorded(1) && journal.is_resumed());
+            assert!(journal.recorded(Path::new("0/"), None).is_some());
         }
     }
 
     #[test]
-    fn what_could_not_be_put_on_stable_storage_is_copied_again() {
+    fn failed_sync_voids_the_entries_before_it() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("journal");
         let host: Arc<dyn JournalHost> = Arc::new(Os);
         let journal = Journal::open(&host, &file, "s").unwrap();
         journal.add(Path::new("safe"), None, &copied(1)).unwrap();
-        journal.synced(|| Ok(())).unwrap();
+        journal.record_sync(|| Ok(())).unwrap();
         journal.add(Path::new("gone"), None, &copied(2)).unwrap();
-        let failed = Problem::new("", "it is away", rustix::io::Errno::IO);
-        assert!(journal.synced(|| Err(failed)).is_err());
+        let failed = Problem::new("", "unreachable", rustix::io::Errno::IO);
+        assert!(journal.record_sync(|| Err(failed)).is_err());
         journal.add(Path::new("new"), None, &copied(3)).unwrap();
-        journal.synced(|| Ok(())).unwrap();
+        journal.record_sync(|| Ok(())).unwrap();
         drop(journal);
         let journal = Journal::open(&host, &file, "s").unwrap();
-        let is_known = |name| journal.known(Path::new(name), None).is_some();
-        assert_eq!(["safe", "gone", "new"].map(is_known), [true, false, true]);
+        let is_recorded = |name| journal.recorded(Path::new(name), None).is_some();
+        assert_eq!(
+            ["safe", "gone", "new"].map(is_recorded),
+            [true, false, true]
+        );
     }
 
     #[test]
-    fn parts_of_a_file_that_was_begun_anew_do_not_count() {
+    fn voided_parts_do_not_count() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("journal");
         let host: Arc<dyn JournalHost> = Arc::new(Os);
@@ -416,38 +467,38 @@ mod tests {
         journal.add(path, Some(0), &copied(1)).unwrap();
         journal.add(path, Some(1), &copied(1)).unwrap();
         journal.add(Path::new("xy"), Some(1), &copied(1)).unwrap();
-        journal.synced(|| Ok(())).unwrap();
+        journal.record_sync(|| Ok(())).unwrap();
         drop(journal);
         let journal = Journal::open(&host, &file, "s").unwrap();
-        journal.begin_anew(path).unwrap();
+        journal.void_parts(path).unwrap();
         journal.add(path, Some(0), &copied(1)).unwrap();
-        journal.synced(|| Ok(())).unwrap();
+        journal.record_sync(|| Ok(())).unwrap();
         drop(journal);
         let journal = Journal::open(&host, &file, "s").unwrap();
-        let is_known = |name, part| journal.known(Path::new(name), Some(part)).is_some();
-        assert!(is_known("x", 0) && !is_known("x", 1) && is_known("xy", 1));
+        let is_recorded = |name, part| journal.recorded(Path::new(name), Some(part)).is_some();
+        assert!(is_recorded("x", 0) && !is_recorded("x", 1) && is_recorded("xy", 1));
     }
 
     #[test]
-    fn a_journal_is_read_back() {
+    fn reopened_journal_has_its_entries_and_completion() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("journal");
         let host: Arc<dyn JournalHost> = Arc::new(Os);
         let journal = Journal::open(&host, &file, "s").unwrap();
         journal.add(Path::new("x"), None, &copied(7)).unwrap();
-        journal.synced(|| Ok(())).unwrap();
+        journal.record_sync(|| Ok(())).unwrap();
         assert_eq!(
             Journal::open(&host, &file, "s")
                 .unwrap()
-                .known(Path::new("x"), None),
+                .recorded(Path::new("x"), None),
             Some(&copied(7))
         );
         assert!(!Journal::open(&host, &file, "s").unwrap().is_complete());
-        journal.complete().unwrap();
+        journal.record_completion().unwrap();
         assert!(
             Journal::open(&host, &file, "t")
                 .unwrap()
-                .known(Path::new("x"), None)
+                .recorded(Path::new("x"), None)
                 .is_none()
         );
     }

@@ -1,58 +1,53 @@
-//! What a copy keeps besides the contents.
+//! Copying the metadata of a file or directory.
 
 use rustix::io::Errno;
 
-use crate::end::{FileStat, Metadata, is_kept};
+use crate::end::{FileStat, Metadata, is_xattr_kept};
 use crate::error::{Failure, describe};
 
-/// Gives `target` what `source` has: owner, extended attributes, permissions, times. Returns what
-/// could not be kept.
-pub(crate) fn apply<S: Metadata + ?Sized, T: Metadata + ?Sized>(
+/// Gives `target` the owner, extended attributes, permissions and times of `source`. Returns what
+/// could not be preserved.
+pub(crate) fn copy_metadata<S: Metadata + ?Sized, T: Metadata + ?Sized>(
     source: &S,
-    state: &FileStat,
+    stat: &FileStat,
     target: &T,
 ) -> Result<Option<String>, Failure> {
-    let taken = target.set_metadata(state, &mut || extended(source, target));
-    match taken {
-        Ok(kept) => Ok(kept.err()),
+    match target.set_metadata(stat, &mut || copy_xattrs(source, target)) {
+        Ok(preserved) => Ok(preserved.err()),
         Err(errno) => Err(Failure::target(
-            "setting its owner, permissions and times",
+            "setting owner, permissions and times of its copy",
             errno,
         )),
     }
 }
 
 /// Copies extended attributes of users and access control lists.
-fn extended<S: Metadata + ?Sized, T: Metadata + ?Sized>(
+fn copy_xattrs<S: Metadata + ?Sized, T: Metadata + ?Sized>(
     source: &S,
     target: &T,
 ) -> Result<(), String> {
-    let names = match source.attribute_names() {
+    let names = match source.list_xattr() {
         Ok(names) => names,
-        // The source has none.
+        // The file system of the source has none.
         Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(()),
         Err(errno) => {
             return Err(format!(
-                "its extended attributes cannot be listed: {}",
+                "cannot list its extended attributes: {}",
                 describe(errno)
             ));
         }
     };
-    for name in names {
-        if !is_kept(&name) {
-            continue;
-        }
-        let told = |what: &str, errno| {
-            let shown = String::from_utf8_lossy(&name);
-            format!(
-                "its attribute {shown} cannot be {what}: {}",
-                describe(errno)
-            )
+    for name in names.iter().filter(|name| is_xattr_kept(name)) {
+        let failed = |action: &str, errno| {
+            let name = String::from_utf8_lossy(name);
+            format!("cannot {action} {name}: {}", describe(errno))
         };
-        let value = source.attribute(&name).map_err(|e| told("read", e))?;
+        let value = source
+            .get_xattr(name)
+            .map_err(|e| failed("read its attribute", e))?;
         target
-            .set_attribute(&name, &value)
-            .map_err(|e| told("kept there", e))?;
+            .set_xattr(name, &value)
+            .map_err(|e| failed("preserve its attribute", e))?;
     }
     Ok(())
 }

@@ -1,37 +1,37 @@
-//! How far a stage is.
+//! Counters that the threads of a stage advance.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-pub use forebay_protocol::progress::{Phase, PhaseTimes, StageAmount, StageProgress};
+use forebay_protocol::progress::{PhaseTimes, StageAmount, StagePhase, StageProgress};
 
-/// Counters that a stage's threads advance and anyone may read; also how it is cancelled.
+/// Progress counters of a running stage, readable by any thread, and its cancellation flag.
 #[derive(Debug, Default)]
 pub struct ProgressCounters {
-    copied: Counters,
-    read_back: Counters,
-    walked: AtomicBool,
+    copied: Amounts,
+    read_back: Amounts,
+    all_found: AtomicBool,
     phase: AtomicU8,
-    /// Nanoseconds in each phase.
-    times: [AtomicU64; 4],
+    /// Time in each phase, in nanoseconds.
+    times_ns: [AtomicU64; StagePhase::ALL.len()],
     cancelled: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct Amounts {
     files: AtomicU64,
     files_total: AtomicU64,
     bytes: AtomicU64,
     bytes_total: AtomicU64,
 }
 
-impl Counters {
-    fn expect(&self, files: u64, bytes: u64) {
-        self.files_total.fetch_add(files, Relaxed);
+impl Amounts {
+    fn expect_file(&self, bytes: u64) {
+        self.files_total.fetch_add(1, Relaxed);
         self.bytes_total.fetch_add(bytes, Relaxed);
     }
 
-    fn amount(&self) -> StageAmount {
+    fn load(&self) -> StageAmount {
         StageAmount {
             files: self.files.load(Relaxed),
             files_total: self.files_total.load(Relaxed),
@@ -47,75 +47,83 @@ impl ProgressCounters {
         ProgressCounters::default()
     }
 
-    /// Asks the stage to stop; it returns soon after, but waits for what is being put on stable
-    /// storage.
+    /// Requests cancellation. The stage returns soon after; a sync in progress completes first.
     pub fn cancel(&self) {
         self.cancelled.store(true, Relaxed);
     }
 
-    /// Whether it was asked to stop.
+    /// Whether cancellation was requested.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Relaxed)
     }
 
-    /// The counters now.
+    /// The current values.
     pub fn snapshot(&self) -> StageProgress {
-        let time = |phase: Phase| {
-            let nanos = self.times.get(phase as usize);
+        let time = |phase: StagePhase| {
+            let nanos = self.times_ns.get(phase as usize);
             Duration::from_nanos(nanos.map_or(0, |nanos| nanos.load(Relaxed)))
         };
+        let copied = self.copied.load();
+        let phase = usize::from(self.phase.load(Relaxed));
         StageProgress {
-            copied: self.copied.amount(),
-            all_found: self.walked.load(Relaxed),
-            phase: Phase::from_index(self.phase.load(Relaxed)),
-            read_back: self.read_back.amount(),
+            files: copied.files,
+            files_total: copied.files_total,
+            bytes: copied.bytes,
+            bytes_total: copied.bytes_total,
+            all_found: self.all_found.load(Relaxed),
+            phase: StagePhase::ALL
+                .get(phase)
+                .copied()
+                .unwrap_or(StagePhase::Finishing),
+            read_back: self.read_back.load(),
             times: PhaseTimes {
-                copying: time(Phase::Copying),
-                syncing: time(Phase::Syncing),
-                reading_back: time(Phase::ReadingBack),
-                finishing: time(Phase::Finishing),
+                copying: time(StagePhase::Copying),
+                syncing: time(StagePhase::Syncing),
+                reading_back: time(StagePhase::ReadingBack),
+                finishing: time(StagePhase::Finishing),
             },
         }
     }
 
-    pub(crate) fn found(&self, bytes: u64) {
-        self.copied.expect(1, bytes);
+    /// A file or link of `bytes` bytes was found.
+    pub(crate) fn add_found(&self, bytes: u64) {
+        self.copied.expect_file(bytes);
     }
 
-    pub(crate) fn staged_file(&self) {
+    pub(crate) fn add_copied_file(&self) {
         self.copied.files.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn staged_bytes(&self, bytes: u64) {
+    pub(crate) fn add_copied_bytes(&self, bytes: u64) {
         self.copied.bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub(crate) fn all_found(&self) {
-        self.walked.store(true, Relaxed);
+    pub(crate) fn set_all_found(&self) {
+        self.all_found.store(true, Relaxed);
     }
 
-    /// A file with so many bytes is to be read back.
-    pub(crate) fn to_read_back(&self, bytes: u64) {
-        self.read_back.expect(1, bytes);
+    /// A copy of `bytes` bytes is to be read back.
+    pub(crate) fn expect_read_back(&self, bytes: u64) {
+        self.read_back.expect_file(bytes);
     }
 
-    pub(crate) fn read_back_file(&self) {
-        self.read_back.files.fetch_add(1, Relaxed);
+    pub(crate) fn add_read_back_file(&self) {
+        let before = self.read_back.files.fetch_add(1, Relaxed);
+        debug_assert!(before < self.read_back.files_total.load(Relaxed));
     }
 
-    pub(crate) fn read_back_bytes(&self, bytes: u64) {
+    pub(crate) fn add_read_back_bytes(&self, bytes: u64) {
         self.read_back.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// So long it was in this phase.
-    pub(crate) fn spent(&self, phase: Phase, time: Duration) {
+    pub(crate) fn add_phase_time(&self, phase: StagePhase, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        if let Some(sum) = self.times.get(phase as usize) {
+        if let Some(sum) = self.times_ns.get(phase as usize) {
             sum.fetch_add(nanos, Relaxed);
         }
     }
 
-    pub(crate) fn enter(&self, phase: Phase) {
+    pub(crate) fn enter_phase(&self, phase: StagePhase) {
         self.phase.store(phase as u8, Relaxed);
     }
 }
@@ -125,22 +133,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn phases_are_told_apart_and_timed() {
-        let progress = ProgressCounters::new();
-        assert_eq!(progress.snapshot(), StageProgress::default());
-        progress.found(10);
-        progress.to_read_back(7);
+    fn snapshot_reports_each_phase_and_its_time() {
+        let counters = ProgressCounters::new();
+        assert_eq!(counters.snapshot(), StageProgress::default());
+        counters.add_found(10);
+        counters.expect_read_back(7);
         let second = Duration::from_secs(1);
-        for (index, phase) in Phase::ALL.into_iter().enumerate() {
-            progress.enter(phase);
-            progress.spent(phase, second * (1 + index as u32));
-            let now = progress.snapshot();
+        for (index, phase) in StagePhase::ALL.into_iter().enumerate() {
+            assert_eq!(index, phase as usize);
+            counters.enter_phase(phase);
+            counters.add_phase_time(phase, second * (1 + index as u32));
+            let now = counters.snapshot();
             assert_eq!(now.phase, phase);
-            let total = if phase == Phase::ReadingBack { 7 } else { 10 };
+            let total = if phase == StagePhase::ReadingBack {
+                7
+            } else {
+                10
+            };
             assert_eq!(now.present().bytes_total, total);
         }
-        progress.spent(Phase::Syncing, second);
-        let times = progress.snapshot().times;
+        counters.add_phase_time(StagePhase::Syncing, second);
+        let times = counters.snapshot().times;
         assert_eq!(times.until_durable(), 4 * second);
         assert_eq!(
             (times.reading_back, times.finishing),

@@ -1,69 +1,70 @@
-//! What is to be staged, how, and what came of it.
+//! What a stage copies, its options, and its report.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_protocol::progress::PhaseTimes;
+
 use crate::error::Problem;
 use crate::journal::{JournalHost, Os};
-use crate::path::StageLocation;
-use crate::progress::PhaseTimes;
+use crate::location::StageLocation;
 
-/// What an item is.
+/// The type of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemKind {
     /// A regular file; a symbolic link as source is followed.
     File,
-    /// A directory and all below it.
+    /// A directory and everything below it.
     Directory,
 }
 
-/// Something to copy, and the name that its copy gets.
+/// A file or directory to copy.
 #[derive(Clone, Debug)]
 pub struct StageItem {
     /// File or directory.
     pub kind: ItemKind,
-    /// From where.
+    /// The source.
     pub source: StageLocation,
-    /// To where: the copy's own path. A directory that exists there already is added to.
+    /// The path of the copy itself. Entries are added to an existing directory.
     pub target: StageLocation,
 }
 
-/// Everything one stage copies.
+/// Everything that one stage copies.
 #[derive(Clone, Debug, Default)]
 pub struct StageRequest {
-    /// Each with its own target.
+    /// The items, each with its own target.
     pub items: Vec<StageItem>,
 }
 
-/// How contents are checked.
+/// How contents are verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// Not at all: the kernel may copy or share blocks without showing them.
+    /// Not at all: the kernel may copy or share blocks.
     Off,
-    /// A checksum of what was read is taken while it is copied, and noted in the journal.
+    /// What is read is hashed while it is copied; the digest is recorded in the journal.
     #[default]
     Checksum,
-    /// As `Checksum`; when all copies are on stable storage they are read back from there and
-    /// compared. One that differs is told and gets a hidden name.
+    /// As `Checksum`; when all copies are on stable storage they are read back and compared. A copy
+    /// that differs is reported and renamed.
     ReadBack,
 }
 
-/// How to stage.
+/// Options of a stage.
 #[derive(Clone, Debug)]
 pub struct StageOptions {
-    /// Threads that copy; without any, the calling one copies what it finds.
+    /// Number of copying threads; if 0, the calling thread copies.
     pub workers: usize,
-    /// How contents are checked.
+    /// How contents are verified.
     pub verify: Verify,
-    /// File in which to note what is done, so that an interrupted stage can go on.
+    /// Path of the journal, with which an interrupted stage can continue.
     pub journal: Option<PathBuf>,
-    /// What was copied is put on stable storage at least so often, if there is a journal: what an
-    /// interrupted stage had copied since is copied again.
+    /// Maximum time between two syncs of a journaled stage. An interrupted stage copies again what
+    /// it copied after the last sync.
     pub sync_interval: Duration,
-    /// Large files are copied in parts of so many bytes, by several threads.
+    /// Bytes of a part of a large file. Parts are copied by several threads.
     pub segment_bytes: u64,
-    /// Where the journal lies, and the time.
+    /// The host of the journal, and the clock.
     pub host: Arc<dyn JournalHost>,
 }
 
@@ -81,27 +82,27 @@ impl Default for StageOptions {
     }
 }
 
-/// What was staged.
+/// The result of a stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageReport {
-    /// Regular files, hard links not counted twice.
+    /// Regular files; hard links count once.
     pub files: u64,
     /// Directories.
     pub directories: u64,
     /// Symbolic links.
     pub symbolic_links: u64,
-    /// Further names of files.
+    /// Further hard links of files.
     pub hard_links: u64,
-    /// Bytes in the files, holes included.
+    /// Bytes in the files, including holes.
     pub bytes: u64,
-    /// Files that an earlier, interrupted run had copied already.
+    /// Files that an earlier, interrupted run had copied.
     pub resumed: u64,
-    /// Bytes that were read back and are what was read at the source.
+    /// Bytes that were read back and verified.
     pub read_back: u64,
-    /// How long it took.
+    /// Total time.
     pub time: Duration,
-    /// How long its phases took.
+    /// Time of the phases.
     pub times: PhaseTimes,
-    /// What could not be kept although everything was copied; at most a thousand.
+    /// What could not be preserved although everything was copied; at most a thousand.
     pub warnings: Vec<Problem>,
 }

@@ -1,268 +1,220 @@
-//! Reading back what was copied, once it is on stable storage, and comparing it with the checksums
-//! of what was read at the source.
+//! Reading the copies back from stable storage, and comparing them with the digests of what was read
+//! at the source.
 
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU64;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
-use crate::copy::{CHUNK_BYTES, Pieces, digest};
+use crate::context::{ReadBackItem, StageContext};
+use crate::copy_range::{CHUNK_BYTES, Pieces, digest_of_copy};
 use crate::end::{DirHandle, FileHandle, MAX_SMALL_FILE};
 use crate::error::{Failure, Problem};
-use crate::file::hidden_name;
-use crate::mover::{DirTree, StageContext};
-use crate::path::{StageLocation, descend};
+use crate::location::open_dir_below;
+use crate::tree::{CopyLocation, DirTree, damaged_name};
 
-/// Where a copy is.
-#[derive(Clone)]
-pub(crate) enum CopyLocation {
-    /// In a directory of a tree.
-    Tree {
-        tree: Arc<DirTree>,
-        directory: Arc<Path>,
-        name: OsString,
-    },
-    /// At a place of its own.
-    Single(StageLocation),
-}
+/// Maximum number of threads.
+const MAX_THREADS: usize = 256;
+/// Maximum number of copies that a thread has the kernel prefetch at a time: read one by one, each
+/// small copy would be waited for.
+const MAX_BATCH_COPIES: usize = 32;
+/// Maximum bytes of such a batch, unless it is a single copy.
+const MAX_BATCH_BYTES: u64 = 1 << 20;
 
-impl CopyLocation {
-    /// Its path, for messages.
-    fn shown(&self) -> PathBuf {
-        match self {
-            CopyLocation::Tree {
-                tree,
-                directory,
-                name,
-            } => tree.copies.join(directory).join(name),
-            CopyLocation::Single(place) => place.display(),
-        }
-    }
-}
-
-/// What is known of a copy of which parts are read back.
-#[derive(Debug, Default)]
-pub(crate) struct ReadBackState {
-    /// Whether a part was found to be damaged.
-    pub damaged: AtomicBool,
-    /// Parts that are not known to be good yet.
-    pub left: AtomicUsize,
-}
-
-/// Something that was copied and is to be read back.
-pub(crate) struct ReadBackItem {
-    pub at: CopyLocation,
-    pub pieces: Pieces,
-    pub digest: String,
-    /// Of the whole copy.
-    pub known: Arc<ReadBackState>,
-}
-
-/// All that is to be read back.
-pub(crate) type ReadBackQueue = Mutex<Vec<ReadBackItem>>;
-
-/// Reads back everything that was copied, with twice as many threads as copied it: while some take
-/// checksums, enough others wait for data to keep the storage busy. A copy that differs is told, and
-/// gets a hidden name, so that the next try makes it anew.
-pub(crate) fn verify(job: &StageContext<'_>) {
-    let written = std::mem::take(&mut *job.written.lock().unwrap_or_else(PoisonError::into_inner));
+/// Verifies all copies, with twice as many threads as copied them: while some threads hash, enough
+/// others wait for data to keep the storage busy. A damaged copy is reported and renamed, so that
+/// the next run copies the file again.
+pub(crate) fn verify_copies(ctx: &StageContext<'_>) {
+    let items = std::mem::take(&mut *ctx.read_back.lock());
     let next = Mutex::new(0);
-    if job.options.workers == 0 {
-        return read_back(job, &written, &next);
+    if ctx.options.workers == 0 {
+        return verify_batches(ctx, &items, &next);
     }
     std::thread::scope(|scope| {
-        for _ in 0..job.options.workers.saturating_mul(2).min(256) {
-            scope.spawn(|| read_back(job, &written, &next));
+        for _ in 0..ctx.options.workers.saturating_mul(2).min(MAX_THREADS) {
+            scope.spawn(|| verify_batches(ctx, &items, &next));
         }
     });
+    assert!(ctx.is_stopped() || *next.lock() == items.len());
 }
 
-/// Copies that a thread has the kernel read from their storage at a time, and their bytes: one
-/// after the other, every small one would be waited for.
-const AT_ONCE: (usize, u64) = (32, 1 << 20);
-
-/// The next copies for one thread.
-fn claim<'w>(written: &'w [ReadBackItem], next: &Mutex<usize>) -> &'w [ReadBackItem] {
-    let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
-    let rest = written.get(*next..).unwrap_or_default();
+/// Claims the next batch; empty if everything is claimed.
+fn claim_batch<'i>(items: &'i [ReadBackItem], next: &Mutex<usize>) -> &'i [ReadBackItem] {
+    let mut next = next.lock();
+    let rest = items.get(*next..).unwrap_or_default();
     let mut bytes = 0u64;
-    let fits = |one: &&ReadBackItem| {
-        bytes = bytes.saturating_add(one.pieces.length());
-        bytes <= AT_ONCE.1
+    let fits = |item: &&ReadBackItem| {
+        bytes = bytes.saturating_add(item.pieces.length());
+        bytes <= MAX_BATCH_BYTES
     };
-    let count = rest.iter().take(AT_ONCE.0).take_while(fits).count();
-    let some = rest.get(..count.max(1)).unwrap_or_default();
-    *next += some.len();
-    some
+    let count = rest.iter().take(MAX_BATCH_COPIES).take_while(fits).count();
+    let batch = rest.get(..count.max(1)).unwrap_or_default();
+    assert!(batch.len() <= MAX_BATCH_COPIES);
+    *next += batch.len();
+    batch
 }
 
-fn read_back(job: &StageContext<'_>, written: &[ReadBackItem], next: &Mutex<usize>) {
+fn verify_batches(ctx: &StageContext<'_>, items: &[ReadBackItem], next: &Mutex<usize>) {
     let mut buffer = vec![0u8; CHUNK_BYTES];
-    let mut nearby = None;
+    let mut last_dir = None;
     loop {
-        let some = claim(written, next);
-        if some.is_empty() {
+        let batch = claim_batch(items, next);
+        if batch.is_empty() {
             return;
         }
-        let mut open = Vec::with_capacity(some.len());
-        for one in some {
-            if job.is_stopped() {
+        let mut open = Vec::with_capacity(batch.len());
+        for item in batch {
+            if ctx.is_stopped() {
                 return;
             }
-            if one.known.damaged.load(Ordering::Relaxed) {
+            if item.state.damaged.load(Ordering::Relaxed) {
                 continue;
             }
-            match opened(one, &mut nearby) {
-                Ok(Some(body)) => {
-                    forget(&*body, &one.pieces);
-                    begin_to_read(&*body, &one.pieces);
-                    open.push((one, body));
+            match open_copy(item, &mut last_dir) {
+                Ok(Some(file)) => {
+                    drop_cached_pages(&*file, &item.pieces);
+                    prefetch(&*file, &item.pieces);
+                    open.push((item, file));
                 }
                 Ok(None) => {}
-                Err(failure) => job.note(&one.at.shown(), Err(failure)),
+                Err(failure) => ctx.record_outcome(&item.location.display(), Err(failure)),
             }
         }
-        for (one, body) in open {
-            if job.is_stopped() {
+        for (item, file) in open {
+            if ctx.is_stopped() {
                 return;
             }
-            let outcome = compare(job, one, body, &mut nearby, &mut buffer);
-            job.note(&one.at.shown(), outcome);
+            let outcome = verify_item(ctx, item, file, &mut last_dir, &mut buffer);
+            ctx.record_outcome(&item.location.display(), outcome);
         }
     }
 }
 
-/// The directory of copies that a thread used last.
-type Nearby = Option<(usize, Arc<Path>, Box<dyn DirHandle>)>;
+/// The target directory that a thread used last.
+type LastDir = Option<(usize, Arc<Path>, Box<dyn DirHandle>)>;
 
-fn folder<'n>(
-    nearby: &'n mut Nearby,
+fn open_target_dir<'n>(
+    last: &'n mut LastDir,
     tree: &DirTree,
     directory: &Arc<Path>,
 ) -> Result<&'n dyn DirHandle, Failure> {
     let same = |(index, path, _): &(usize, Arc<Path>, _)| *index == tree.index && path == directory;
-    if !nearby.as_ref().is_some_and(same) {
-        let opened = descend(&*tree.target, directory)
+    if !last.as_ref().is_some_and(same) {
+        let opened = open_dir_below(&*tree.target, directory)
             .map_err(|e| Failure::target("opening its directory to read it back", e))?;
-        *nearby = Some((tree.index, directory.clone(), opened));
+        *last = Some((tree.index, directory.clone(), opened));
     }
-    match nearby {
-        Some((_, _, folder)) => Ok(&**folder),
+    match last {
+        Some((_, _, dir)) => Ok(&**dir),
         None => Err(Failure::target("opening its directory", Errno::IO)),
     }
 }
 
-fn told(problem: Problem) -> Failure {
+fn reading_back(problem: Problem) -> Failure {
     let errno = Errno::from_raw_os_error(problem.code);
     Failure::File(format!("reading it back: {}", problem.reason), errno)
 }
 
-/// Opens a copy; `None` if it has been found to be damaged meanwhile.
-fn opened(
-    written: &ReadBackItem,
-    nearby: &mut Nearby,
+/// Opens a copy; `None` if it was found to be damaged meanwhile.
+fn open_copy(
+    item: &ReadBackItem,
+    last_dir: &mut LastDir,
 ) -> Result<Option<Box<dyn FileHandle>>, Failure> {
-    let opened = match &written.at {
+    let opened = match &item.location {
         CopyLocation::Tree {
             tree,
             directory,
             name,
-        } => folder(nearby, tree, directory)?
+        } => open_target_dir(last_dir, tree, directory)?
             .open(name, None)
             .map_err(|e| Failure::target("reading it back", e)),
-        CopyLocation::Single(place) => place.open_file().map_err(told),
+        CopyLocation::Single(path) => path.open_file().map_err(reading_back),
     };
     match opened {
-        // Another thread has found another part of it damaged.
-        Err(_) if written.known.damaged.load(Ordering::Acquire) => Ok(None),
+        // Another thread found another part damaged and renamed the copy.
+        Err(_) if item.state.damaged.load(Ordering::Acquire) => Ok(None),
         opened => opened.map(Some),
     }
 }
 
-fn compare(
-    job: &StageContext<'_>,
-    written: &ReadBackItem,
-    body: Box<dyn FileHandle>,
-    nearby: &mut Nearby,
+fn verify_item(
+    ctx: &StageContext<'_>,
+    item: &ReadBackItem,
+    file: Box<dyn FileHandle>,
+    last_dir: &mut LastDir,
     buffer: &mut [u8],
 ) -> Result<(), Failure> {
-    let found = digest(&*body, &written.pieces, job.progress, buffer);
-    match found {
-        Ok(found) if found == written.digest => {
-            if written.known.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                job.progress.read_back_file();
+    match digest_of_copy(&*file, &item.pieces, ctx.progress, buffer) {
+        Ok(digest) if digest == item.digest => {
+            let unverified = item.state.unverified.fetch_sub(1, Ordering::AcqRel);
+            assert!(unverified > 0, "each part is verified once");
+            if unverified == 1 {
+                ctx.progress.add_read_back_file();
             }
             return Ok(());
         }
         Err(Failure::Cancelled) => return Err(Failure::Cancelled),
-        // It is shorter, or cannot be read.
-        Ok(_) | Err(_) => {}
+        // It differs, is shorter, or cannot be read.
+        Ok(_) | Err(Failure::File(..) | Failure::Fatal(..)) => {}
     }
-    drop(body);
-    if written.known.damaged.swap(true, Ordering::AcqRel) {
+    drop(file);
+    if item.state.damaged.swap(true, Ordering::AcqRel) {
         return Ok(());
     }
-    let aside = match &written.at {
+    let new_name = match &item.location {
         CopyLocation::Tree {
             tree,
             directory,
             name,
-        } => set_aside(folder(nearby, tree, directory)?, name),
-        CopyLocation::Single(place) => match place.open_parent() {
-            Ok((parent, name)) => set_aside(&*parent, &name),
-            Err(problem) => return Err(told(problem)),
-        },
+        } => rename_damaged(open_target_dir(last_dir, tree, directory)?, name),
+        CopyLocation::Single(path) => {
+            let (parent, name) = path.open_parent().map_err(reading_back)?;
+            rename_damaged(&*parent, &name)
+        }
     };
-    let aside = aside.map_err(|e| Failure::target("setting the damaged copy aside", e))?;
+    let new_name = new_name.map_err(|e| Failure::target("renaming the damaged copy", e))?;
     let reason = format!(
-        "what was read back is not what was copied: the storage there is faulty, or someone writes \
-         to it; the copy is set aside as {}",
-        aside.to_string_lossy()
+        "checksum mismatch: what was read back is not what was copied. The storage there is faulty, \
+         or another program writes to the copy, which is renamed to {}",
+        new_name.to_string_lossy()
     );
     Err(Failure::File(reason, Errno::IO))
 }
 
-/// Takes a copy's name away. Nothing is removed: what stands there may be someone else's by now.
-fn set_aside(folder: &dyn DirHandle, name: &OsStr) -> Result<OsString, Errno> {
-    let aside = damaged_name(name);
-    folder.rename(name, &aside)?;
-    Ok(aside)
+/// Renames a damaged copy. It is not removed, because another program may have replaced it.
+fn rename_damaged(dir: &dyn DirHandle, name: &OsStr) -> Result<OsString, Errno> {
+    let new_name = damaged_name(name);
+    dir.rename(name, &new_name)?;
+    Ok(new_name)
 }
 
-/// What a damaged copy is called until its file is copied again. Not as one that is being copied:
-/// nothing of it is to be taken for good.
-pub(crate) fn damaged_name(name: &OsStr) -> OsString {
-    let mut damaged = hidden_name(name);
-    damaged.push("-damaged");
-    damaged
-}
-
-/// Has the kernel forget these pieces of a file, so that they are read from its storage and not from
-/// the memory they were just written to. Other parts of it may be being read ahead for other threads.
-fn forget(body: &dyn FileHandle, pieces: &Pieces) {
-    /// The kernel keeps a page of which only a part is to be forgotten.
-    const PAGES: u64 = 64 << 10;
-    let Some(descriptor) = body.descriptor() else {
+/// Drops these pieces from the page cache, so that they are read from storage and not from the
+/// memory they were just written to. Other threads may be prefetching other parts of the file.
+fn drop_cached_pages(file: &dyn FileHandle, pieces: &Pieces) {
+    /// The kernel keeps pages that are covered in part only.
+    const ALIGNMENT: u64 = 64 << 10;
+    let Some(descriptor) = file.descriptor() else {
         return;
     };
     let (from, to) = pieces.bounds();
-    let from = from / PAGES * PAGES;
-    let length = to.saturating_sub(from).next_multiple_of(PAGES);
+    let from = from / ALIGNMENT * ALIGNMENT;
+    let length = to.saturating_sub(from).next_multiple_of(ALIGNMENT);
     if let Some(length) = NonZeroU64::new(length) {
         let _ = fadvise(descriptor, from, Some(length), Advice::DontNeed);
     }
 }
 
-/// Has the kernel read a small file without being waited for.
-fn begin_to_read(body: &dyn FileHandle, pieces: &Pieces) {
+/// Has the kernel start to read a small file.
+fn prefetch(file: &dyn FileHandle, pieces: &Pieces) {
     let Pieces::All(0, to @ ..=MAX_SMALL_FILE) = pieces else {
         return;
     };
-    if let (Some(descriptor), Some(length)) = (body.descriptor(), NonZeroU64::new(*to)) {
+    if let (Some(descriptor), Some(length)) = (file.descriptor(), NonZeroU64::new(*to)) {
         let _ = fadvise(descriptor, 0, Some(length), Advice::WillNeed);
     }
 }

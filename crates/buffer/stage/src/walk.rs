@@ -1,5 +1,5 @@
-//! Finding what is to be copied: directories are made at once, files and symbolic links handed to
-//! the copying threads, further names of a file noted for the end.
+//! Finding what is to be copied. Directories are created at once; files and symbolic links become
+//! copy tasks; further hard links of a file are kept for the end.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -11,59 +11,69 @@ use std::sync::atomic::Ordering;
 use crossbeam_channel::Sender;
 use rustix::io::Errno;
 
+use crate::context::StageContext;
 use crate::end::{FileKind, FileStat};
 use crate::error::{Failure, Problem, describe};
-use crate::mover::{CopyTask, DirTree, HIDDEN_PREFIX, StageContext};
-use crate::path::descend;
+use crate::location::open_dir_below;
 use crate::request::{ItemKind, StageItem, StageRequest};
+use crate::tree::{DirTree, HIDDEN_PREFIX};
+use crate::worker::{CopyTask, Worker};
 
-/// A directory that was found, with its state at that time.
+/// A directory, with its attributes when it was found.
 pub(crate) struct FoundDir {
     pub tree: Arc<DirTree>,
     pub path: Arc<Path>,
-    pub state: FileStat,
+    pub stat: FileStat,
 }
 
-/// A further name of a file.
+/// A further hard link of a file.
 pub(crate) struct FoundHardLink {
     pub tree: Arc<DirTree>,
-    /// The name under which the file is copied.
+    /// The path under which the file is copied.
     pub first: PathBuf,
-    /// The further name.
+    /// The path of the hard link.
     pub path: PathBuf,
 }
 
-/// What is left for the end.
+/// What is left for the end of the stage.
 #[derive(Default)]
 pub(crate) struct Found {
-    /// A directory comes before those in it.
+    /// A directory precedes those in it.
     pub directories: Vec<FoundDir>,
-    pub names: Vec<FoundHardLink>,
+    pub hard_links: Vec<FoundHardLink>,
 }
 
-pub(crate) struct Walk<'a, 'j> {
-    job: &'a StageContext<'j>,
-    tasks: Option<Sender<CopyTask>>,
-    /// Nobody else copies.
-    alone: bool,
-    pub found: Found,
+/// The files with several links that a walk has seen: path of the first link by inode.
+type FirstLinks = HashMap<(u64, u64), PathBuf>;
+
+/// What takes the tasks of a walk.
+pub(crate) enum TaskSink<'a> {
+    /// Other threads.
+    Threads(Sender<CopyTask>),
+    /// The walking thread itself.
+    Inline(Box<Worker<'a>>),
 }
 
-impl<'a, 'j> Walk<'a, 'j> {
-    pub fn new(job: &'a StageContext<'j>, tasks: Sender<CopyTask>, alone: bool) -> Walk<'a, 'j> {
+pub(crate) struct Walk<'a> {
+    ctx: &'a StageContext<'a>,
+    sink: TaskSink<'a>,
+    found: Found,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(ctx: &'a StageContext<'a>, sink: TaskSink<'a>) -> Walk<'a> {
         Walk {
-            job,
-            tasks: Some(tasks),
-            alone,
+            ctx,
+            sink,
             found: Found::default(),
         }
     }
 
-    /// Finds everything; returns early when the stage is stopped.
-    pub fn run(&mut self, request: &StageRequest) {
+    /// Finds everything in `request`; returns early if the stage is stopped.
+    pub fn run(mut self, request: &StageRequest) -> Found {
         for (index, item) in request.items.iter().enumerate() {
-            if self.job.is_stopped() {
-                return;
+            if self.ctx.is_stopped() {
+                return self.found;
             }
             match item.kind {
                 ItemKind::File => self.send(CopyTask::Single {
@@ -71,164 +81,154 @@ impl<'a, 'j> Walk<'a, 'j> {
                     source: item.source.clone(),
                     target: item.target.clone(),
                 }),
-                ItemKind::Directory => match self.tree(index, item) {
-                    Ok(tree) => self.directory_tree(&Arc::new(tree)),
+                ItemKind::Directory => match self.open_tree(index, item) {
+                    Ok(tree) => self.walk_tree(&Arc::new(tree)),
                     Err(problem) => {
-                        self.job.problems.add(problem);
+                        self.ctx.problems.add(problem);
                     }
                 },
             }
         }
-        self.job.progress.all_found();
+        self.ctx.progress.set_all_found();
+        self.found
     }
 
-    /// Nothing more comes.
-    pub fn close(&mut self) {
-        self.tasks = None;
-    }
-
-    fn send(&self, task: CopyTask) {
-        if self.alone {
-            return self.job.at_once(task);
-        }
-        // Fails only if all copying threads are gone, which they are not before `close`.
-        if let Some(tasks) = &self.tasks {
-            self.job.pending.fetch_add(1, Ordering::AcqRel);
-            let _ = tasks.send(task);
-        }
-    }
-
-    fn tree(&self, index: usize, item: &StageItem) -> Result<DirTree, Problem> {
-        let source = item.source.open_dir()?;
-        let (target, made) = item.target.open_or_mkdir()?;
-        // An interrupted run may have made it: then it is still ours to finish.
-        let key = PathBuf::from(format!("{index}/"));
-        let mut ours = made;
-        if let Some(journal) = &self.job.journal {
-            if made {
-                journal.has_made(&key)?;
+    fn send(&mut self, task: CopyTask) {
+        match &mut self.sink {
+            TaskSink::Threads(tasks) => {
+                self.ctx.pending_tasks.fetch_add(1, Ordering::AcqRel);
+                // The threads run as long as the sender exists.
+                let sent = tasks.send(task);
+                assert!(sent.is_ok(), "a thread receives the task");
             }
-            ours |= journal.known(&key, None).is_some();
+            TaskSink::Inline(worker) => worker.run_to_completion(task),
         }
-        let again = target.try_clone();
-        let again = again.map_err(|errno| item.target.problem(describe(errno), errno))?;
-        self.job
-            .remember(&Arc::from(again), item.target.display())?;
+    }
+
+    fn open_tree(&self, index: usize, item: &StageItem) -> Result<DirTree, Problem> {
+        let source = item.source.open_dir()?;
+        let (target, created) = item.target.open_or_mkdir()?;
+        // A target that an interrupted run created gets its attributes from this one.
+        let durability = &self.ctx.durability;
+        let key = PathBuf::from(format!("{index}/"));
+        if created {
+            durability.record_created_dir(&key)?;
+        }
+        let created_before = durability.recorded(&key, None).is_some();
+        let target_path = item.target.display();
+        let handle = target.try_clone();
+        let handle = handle.map_err(|errno| item.target.problem(describe(errno), errno))?;
+        durability.add_target(&Arc::from(handle), target_path.clone())?;
         Ok(DirTree {
             index,
             source,
             target,
-            shown: item.source.display(),
-            copies: item.target.display(),
-            made: ours,
+            source_path: item.source.display(),
+            target_path,
+            created: created || created_before,
         })
     }
 
-    fn directory_tree(&mut self, tree: &Arc<DirTree>) {
-        let mut open: Vec<Arc<Path>> = vec![Arc::from(Path::new(""))];
-        let mut names: HashMap<(u64, u64), PathBuf> = HashMap::new();
-        while let Some(path) = open.pop() {
-            if self.job.is_stopped() {
+    fn walk_tree(&mut self, tree: &Arc<DirTree>) {
+        let mut unvisited: Vec<Arc<Path>> = vec![Arc::from(Path::new(""))];
+        let mut links = FirstLinks::new();
+        while let Some(path) = unvisited.pop() {
+            if self.ctx.is_stopped() {
                 return;
             }
-            let outcome = self.directory(tree, &path, &mut open, &mut names);
-            self.job.note(&tree.shown.join(&path), outcome);
+            let outcome = self.walk_dir(tree, &path, &mut unvisited, &mut links);
+            self.ctx
+                .record_outcome(&tree.source_path.join(&path), outcome);
         }
     }
 
-    fn directory(
+    fn walk_dir(
         &mut self,
         tree: &Arc<DirTree>,
         path: &Arc<Path>,
-        open: &mut Vec<Arc<Path>>,
-        names: &mut HashMap<(u64, u64), PathBuf>,
+        unvisited: &mut Vec<Arc<Path>>,
+        links: &mut FirstLinks,
     ) -> Result<(), Failure> {
-        let source = descend(&*tree.source, path)
+        let source = open_dir_below(&*tree.source, path)
             .map_err(|e| Failure::source("opening the directory", e))?;
-        let state = source
+        let stat = source
             .stat()
-            .map_err(|e| Failure::source("reading its state", e))?;
+            .map_err(|e| Failure::source("reading its attributes", e))?;
         if let Some(name) = path.file_name() {
-            let above = descend(&*tree.target, path.parent().unwrap_or(Path::new("")))
-                .map_err(|e| Failure::target("opening the directory above its copy", e))?;
-            let made = above.mkdir(name).and_then(|_| above.open_dir(name));
-            made.map_err(|e| Failure::target("making the directory", e))?;
+            let parent = open_dir_below(&*tree.target, path.parent().unwrap_or(Path::new("")))
+                .map_err(|e| Failure::target("opening the parent of its copy", e))?;
+            let created = parent.mkdir(name).and_then(|_| parent.open_dir(name));
+            created.map_err(|e| Failure::target("creating the directory", e))?;
         }
         self.found.directories.push(FoundDir {
             tree: tree.clone(),
             path: path.clone(),
-            state,
+            stat,
         });
-        self.job.totals.directories.fetch_add(1, Ordering::Relaxed);
+        self.ctx.totals.directories.fetch_add(1, Ordering::Relaxed);
         let read = source.read_dir(&mut |name, seen| {
-            let shown = || tree.shown.join(path).join(name);
+            let source_path = || tree.source_path.join(path).join(name);
             if name.as_bytes().starts_with(HIDDEN_PREFIX.as_bytes()) {
-                let reason = "left out: it is the rest of an interrupted stage";
-                self.job.warnings.warn(&shown(), reason);
+                let reason = "left out: an interrupted stage left it";
+                self.ctx.warnings.warn(&source_path(), reason);
             } else {
                 match seen {
-                    Ok(seen) => self.entry(tree, path, name.to_owned(), seen, open, names),
+                    Ok(seen) => {
+                        self.add_entry(tree, path, name.to_owned(), seen, unvisited, links);
+                    }
                     Err(errno) => {
-                        let failure = Failure::source("reading its state", errno);
-                        self.job.note(&shown(), Err(failure));
+                        let failure = Failure::source("reading its attributes", errno);
+                        self.ctx.record_outcome(&source_path(), Err(failure));
                     }
                 }
             }
-            !self.job.is_stopped()
+            !self.ctx.is_stopped()
         });
         read.map_err(|e| Failure::source("reading the directory", e))
     }
 
-    fn entry(
+    fn add_entry(
         &mut self,
         tree: &Arc<DirTree>,
         path: &Arc<Path>,
         name: OsString,
         seen: FileStat,
-        open: &mut Vec<Arc<Path>>,
-        names: &mut HashMap<(u64, u64), PathBuf>,
+        unvisited: &mut Vec<Arc<Path>>,
+        links: &mut FirstLinks,
     ) {
-        let progress = self.job.progress;
+        let progress = self.ctx.progress;
         let (tree, directory) = (tree.clone(), path.clone());
         match seen.kind {
-            FileKind::Directory => open.push(Arc::from(path.join(&name))),
-            FileKind::Symlink => {
-                progress.found(0);
-                self.send(CopyTask::Link {
-                    tree,
-                    directory,
-                    name,
-                    seen,
-                });
+            FileKind::Directory => return unvisited.push(Arc::from(path.join(&name))),
+            FileKind::Other => {
+                let source_path = tree.source_path.join(path).join(&name);
+                let reason = "is a device, a pipe or a socket, which cannot be staged";
+                let failure = Failure::File(reason.to_owned(), Errno::INVAL);
+                return self.ctx.record_outcome(&source_path, Err(failure));
             }
+            FileKind::Symlink => progress.add_found(0),
             FileKind::File => {
-                let full = path.join(&name);
                 if seen.nlink > 1 {
-                    if let Some(first) = names.get(&seen.inode) {
-                        progress.found(0);
-                        self.found.names.push(FoundHardLink {
+                    let full = path.join(&name);
+                    if let Some(first) = links.get(&seen.inode) {
+                        progress.add_found(0);
+                        self.found.hard_links.push(FoundHardLink {
                             tree,
                             first: first.clone(),
                             path: full,
                         });
                         return;
                     }
-                    names.insert(seen.inode, full);
+                    links.insert(seen.inode, full);
                 }
-                progress.found(seen.size);
-                self.send(CopyTask::File {
-                    tree,
-                    directory,
-                    name,
-                    seen,
-                });
-            }
-            FileKind::Other => {
-                let shown = tree.shown.join(path).join(&name);
-                let reason = "is a device, a pipe or a socket, which cannot be staged";
-                let failure = Failure::File(reason.to_owned(), Errno::INVAL);
-                self.job.note(&shown, Err(failure));
+                progress.add_found(seen.size);
             }
         }
+        self.send(CopyTask::Entry {
+            tree,
+            directory,
+            name,
+            seen,
+        });
     }
 }

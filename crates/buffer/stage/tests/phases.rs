@@ -1,4 +1,4 @@
-//! What a stage says it is doing is what it is doing, and it can be stopped meanwhile.
+//! The reported phase of a stage is the actual one, and each phase can be cancelled.
 #![allow(
     clippy::unwrap_used,
     reason = "a test: what cannot be unwrapped has failed"
@@ -10,18 +10,19 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_protocol::progress::{StagePhase, StageProgress};
 use forebay_stage::{
-    ItemKind, Phase, ProgressCounters, StageError, StageLocation, StageOptions, StageProgress,
-    StageReport, StageRequest, Verify, run_stage,
+    ItemKind, ProgressCounters, StageError, StageLocation, StageOptions, StageReport, StageRequest,
+    Verify, run_stage,
 };
 use support::gate::{At, Gate, gated};
 use support::{Sides, noise, one, picture, run, sides};
 
-/// Files of these sizes, the last one of two parts, with a further name and a link.
+/// Sizes of files; the last one has two parts. There are also a hard link and a symbolic link.
 const SIZES: [usize; 3] = [0, 5_000, 90_000];
 const BYTES: u64 = 95_000;
 
-/// A tree inside the instance that is to go out through a gate.
+/// Creates a tree in the instance. Returns the request that stages it out through a gate.
 fn furnished(sides: &Sides, gate: &Arc<Gate>) -> StageRequest {
     let tree = sides.pfs.join("in");
     fs::create_dir(&tree).unwrap();
@@ -46,7 +47,7 @@ fn options(sides: &Sides, verify: Verify) -> StageOptions {
     }
 }
 
-/// Opens a gate in the end, also if the test fails.
+/// Opens a gate when dropped, also if the test fails.
 struct Opened<'a>(&'a Gate);
 
 impl Drop for Opened<'_> {
@@ -55,7 +56,7 @@ impl Drop for Opened<'_> {
     }
 }
 
-/// Stages until something waits at the gate; there `look` may do something before it is opened.
+/// Runs a stage until an operation waits at the gate; runs `look` then, and opens the gate.
 fn held(
     request: &StageRequest,
     options: &StageOptions,
@@ -76,28 +77,28 @@ fn held(
 }
 
 #[test]
-fn each_phase_is_told_and_can_be_cancelled() {
+fn each_phase_is_reported_and_can_be_cancelled() {
     let sides = sides();
     let gate = Arc::new(Gate::default());
     let request = furnished(&sides, &gate);
     let options = options(&sides, Verify::ReadBack);
     for (at, phase) in [
-        (At::Write, Phase::Copying),
-        (At::Flush, Phase::Syncing),
-        (At::Read, Phase::ReadingBack),
-        (At::Link, Phase::Finishing),
+        (At::Write, StagePhase::Copying),
+        (At::Flush, StagePhase::Syncing),
+        (At::Read, StagePhase::ReadingBack),
+        (At::Link, StagePhase::Finishing),
     ] {
         let (outcome, end) = held(&request, &options, (&gate, at), |progress| {
             let now = progress.snapshot();
             assert_eq!(now.phase, phase);
-            assert_eq!(now.copied.files == 4, phase > Phase::Copying, "{now:?}");
+            assert_eq!(now.files == 4, phase > StagePhase::Copying, "{now:?}");
             let all_read = now.read_back.files == 3;
-            assert_eq!(all_read, phase > Phase::ReadingBack, "{now:?}");
+            assert_eq!(all_read, phase > StagePhase::ReadingBack, "{now:?}");
             progress.cancel();
         });
         assert_eq!(outcome, Err(StageError::Cancelled), "{phase:?}");
         assert_eq!(end.phase, phase, "nothing more is begun");
-        // What may turn out to be damaged has one name only.
+        // A copy that is not verified has one name only.
         let both = ["f1", "same"].map(|name| sides.pfs.join("out").join(name).exists());
         assert_eq!(both == [true, true], at == At::Link);
         assert!(sides.buffer.exists("tree/f2"), "the source is there");
@@ -110,7 +111,7 @@ fn each_phase_is_told_and_can_be_cancelled() {
 }
 
 #[test]
-fn what_is_read_back_is_counted_as_it_is_read() {
+fn read_back_progress_counts_verified_bytes() {
     let sides = sides();
     let gate = Arc::new(Gate::default());
     let request = furnished(&sides, &gate);
@@ -118,17 +119,17 @@ fn what_is_read_back_is_counted_as_it_is_read() {
     let (outcome, end) = held(&request, &options, (&gate, At::Read), |progress| {
         let present = progress.snapshot().present();
         assert_eq!((present.files_total, present.bytes_total), (3, BYTES));
-        // Nothing was read yet but the empty file, if that came first.
+        // Nothing was read yet except the empty file, if that came first.
         assert_eq!(present.bytes, 0, "{present:?}");
         assert!(present.files <= 1, "{present:?}");
-        // The time in the phase is not told before it is over.
+        // The time of a phase is reported after its end.
         assert_eq!(progress.snapshot().times.reading_back, Duration::ZERO);
         std::thread::sleep(Duration::from_millis(20));
     });
     let report = outcome.unwrap();
     assert_eq!(report.read_back, BYTES);
     assert_eq!((end.read_back.files, end.read_back.bytes), (3, BYTES));
-    assert_eq!(end.phase, Phase::Finishing);
+    assert_eq!(end.phase, StagePhase::Finishing);
     let times = report.times;
     assert!(times.reading_back >= Duration::from_millis(20), "{times:?}");
     assert!(times.copying > Duration::ZERO, "{times:?}");
@@ -138,15 +139,15 @@ fn what_is_read_back_is_counted_as_it_is_read() {
 }
 
 #[test]
-fn without_reading_back_the_end_is_stable_storage() {
+fn stage_without_read_back_ends_with_a_sync() {
     let sides = sides();
     let gate = Arc::new(Gate::default());
     let request = furnished(&sides, &gate);
     let options = options(&sides, Verify::Checksum);
     let (outcome, end) = held(&request, &options, (&gate, At::Flush), |progress| {
         let now = progress.snapshot();
-        assert_eq!(now.phase, Phase::Syncing);
-        assert_eq!((now.copied.files, now.read_back.files_total), (5, 0));
+        assert_eq!(now.phase, StagePhase::Syncing);
+        assert_eq!((now.files, now.read_back.files_total), (5, 0));
         std::thread::sleep(Duration::from_millis(20));
     });
     let report = outcome.unwrap();
@@ -155,5 +156,5 @@ fn without_reading_back_the_end_is_stable_storage() {
         "{report:?}"
     );
     assert_eq!(report.times.reading_back, Duration::ZERO);
-    assert_eq!((report.read_back, end.phase), (0, Phase::Syncing));
+    assert_eq!((report.read_back, end.phase), (0, StagePhase::Syncing));
 }

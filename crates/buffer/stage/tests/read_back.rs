@@ -1,4 +1,4 @@
-//! What is damaged between being copied and being done is found, told and not left under its name.
+//! A copy that is damaged before the end of the stage is detected, reported and renamed.
 #![allow(
     clippy::unwrap_used,
     reason = "a test: what cannot be unwrapped has failed"
@@ -21,7 +21,7 @@ fn open(path: &Path) -> Option<fs::File> {
     options.read(true).write(true).open(path).ok()
 }
 
-/// Waits until a file that is looked for has this byte at 10, and changes it.
+/// Waits until the file that `looked_for` finds has this byte at offset 10, and changes it.
 fn damage(looked_for: impl Fn() -> Option<PathBuf>, byte: u8) {
     let begun = Instant::now();
     loop {
@@ -47,7 +47,7 @@ fn options(journal: &Path) -> StageOptions {
     }
 }
 
-/// The one problem that a stage had.
+/// The only problem of a stage.
 fn problem(outcome: Result<forebay_stage::StageReport, StageError>) -> Problem {
     match outcome {
         Err(StageError::Incomplete { problems, count: 1 }) => problems[0].clone(),
@@ -56,12 +56,12 @@ fn problem(outcome: Result<forebay_stage::StageReport, StageError>) -> Problem {
 }
 
 #[test]
-fn a_copy_that_is_damaged_after_it_was_written_is_told_and_made_anew() {
+fn damaged_copy_is_reported_and_copied_again() {
     let sides = sides();
     let (small, large) = (noise(5000, 1), noise(LARGE, 2));
     sides.buffer.write("small", &small);
     sides.buffer.write("large", &large);
-    // The small one is there while the large one is still copied, under a hidden name.
+    // The small file is complete while the large one is still being copied under a hidden name.
     let (out, request) = sides.files_out(&["small", "large"]);
     let hidden = || {
         let entries = fs::read_dir(&out).ok()?.flatten();
@@ -85,7 +85,7 @@ fn a_copy_that_is_damaged_after_it_was_written_is_told_and_made_anew() {
         assert_eq!(found.path, out.join(name));
         assert!(found.reason.contains("is not what was copied"), "{found}");
         assert!(!out.join(name).exists());
-        // The next try copies what was damaged, and that alone.
+        // The next run copies only the damaged file.
         let report = run(&request, &options(&journal)).unwrap();
         assert_eq!((report.files, report.resumed), (2, 1));
         assert!(fs::read(out.join("small")).unwrap() == small);
@@ -95,7 +95,7 @@ fn a_copy_that_is_damaged_after_it_was_written_is_told_and_made_anew() {
 }
 
 #[test]
-fn what_an_interrupted_stage_had_copied_is_read_back_too() {
+fn copies_of_an_interrupted_run_are_read_back() {
     let sides = sides();
     let bytes = noise(3 << 20, 3);
     sides.buffer.write("a", &bytes);
@@ -105,7 +105,7 @@ fn what_an_interrupted_stage_had_copied_is_read_back_too() {
     let first = problem(run(&request, &options(&journal)));
     assert!(first.reason.contains("does not exist"), "{first}");
     sides.buffer.write("none", b"now it does");
-    // As a faulty disk does it: nothing but the bytes changes.
+    // As on a faulty disk, only the contents change.
     let copy = open(&out.join("a")).unwrap();
     let modified: SystemTime = copy.metadata().unwrap().modified().unwrap();
     copy.write_all_at(&[!bytes[2 << 20]], 2 << 20).unwrap();

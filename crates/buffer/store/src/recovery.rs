@@ -1,23 +1,22 @@
-//! From log and checkpoint back to the state, and from the state to a checkpoint.
+//! Recovery of the state from checkpoint and log, and creation of checkpoints.
 //!
 //! A checkpoint `checkpoint.<sequence>` holds the state after that record. It is made from the
-//! previous one and closed log segments, never from the running daemon's tables, so it can be made
-//! in another thread, and every checkpoint exercises what recovery does.
+//! previous checkpoint and closed log segments, never from the running daemon's tables. So another
+//! thread can make it, and every checkpoint exercises the recovery code.
 //!
-//! Checkpoints free the segments they cover, and that must be possible on a full storage, too. So
-//! the space for the next one is kept in `spare.checkpoint`: as much as the last one took and a
-//! segment's records may add to it.
+//! Checkpoints free the segments they cover, which must be possible on a full storage. Space for
+//! the next checkpoint is therefore reserved in `spare.checkpoint`: the size of the last checkpoint
+//! plus what the records of one segment can add.
 
 use crate::log::spare_segment::{ensure_spare_segment, is_out_of_space, reserve_file};
-use crate::log::{self, Log, RecoveryError, segment_first_sequence};
+use crate::log::{Log, RecoveryError, recover_log, scan_closed_segments, segment_first_sequence};
 use crate::node::{NodeState, Record};
 use crate::storage::Storage;
 use std::io;
 
 const MAGIC: &[u8; 8] = b"FBAYCKP1";
 const TEMPORARY: &str = "checkpoint.tmp";
-/// Space for a checkpoint.
-const SPARE: &str = "spare.checkpoint";
+const SPARE_CHECKPOINT: &str = "spare.checkpoint";
 
 fn checkpoint_name(sequence: u64) -> String {
     format!("checkpoint.{sequence:016x}")
@@ -27,19 +26,23 @@ fn checkpoint_sequence(name: &str) -> Option<u64> {
     u64::from_str_radix(name.strip_prefix("checkpoint.")?, 16).ok()
 }
 
-/// Read the state back. Returns it with the log, open for appending.
+/// Recover the state. Returns it with the log, open for appending.
 pub fn recover_state<S: Storage>(
     storage: S,
     segment_size: u64,
 ) -> Result<(NodeState, Log<S>), RecoveryError> {
     let (mut state, sequence) = load_checkpoint(&storage)?;
-    let log = log::recover_log(storage, segment_size, sequence, |sequence, bytes| {
-        apply(&mut state, sequence, bytes)
+    let log = recover_log(storage, segment_size, sequence, |sequence, bytes| {
+        apply_record(&mut state, sequence, bytes)
     })?;
+    assert!(
+        log.last_sequence() >= sequence,
+        "the log lags its checkpoint"
+    );
     Ok((state, log))
 }
 
-fn apply(state: &mut NodeState, sequence: u64, bytes: &[u8]) -> Result<(), RecoveryError> {
+fn apply_record(state: &mut NodeState, sequence: u64, bytes: &[u8]) -> Result<(), RecoveryError> {
     let inconsistent = |why: String| RecoveryError::InconsistentRecord { sequence, why };
     let record: Record = postcard::from_bytes(bytes).map_err(|e| inconsistent(e.to_string()))?;
     state
@@ -74,99 +77,108 @@ fn load_checkpoint<S: Storage>(storage: &S) -> Result<(NodeState, u64), Recovery
     Ok((state, sequence))
 }
 
-/// Make a checkpoint that covers all segments before the one that starts with record
-/// `segment_start`, and remove what it makes superfluous. Returns whether there was anything to
-/// cover. The segments must not be written to any more.
+/// Write a checkpoint that covers all segments before the one that begins with record
+/// `segment_start`, and remove the files it replaces. Those segments must be closed. Returns false
+/// if the newest checkpoint covers them already.
 pub fn write_checkpoint<S: Storage>(
     storage: &S,
     segment_start: u64,
 ) -> Result<bool, RecoveryError> {
     let (mut state, mut sequence) = load_checkpoint(storage)?;
     if sequence + 1 >= segment_start {
-        // One who made it may not have come to remove what it covers.
-        remove_covered(storage, sequence)?;
+        // The process that wrote it may have crashed before it removed the replaced files.
+        remove_covered_files(storage, sequence)?;
         return Ok(false);
     }
-    log::scan_closed_segments(storage, sequence, segment_start, |number, bytes| {
+    scan_closed_segments(storage, sequence, segment_start, |number, bytes| {
+        assert_eq!(number, sequence + 1, "replayed records are contiguous");
         sequence = number;
-        apply(&mut state, number, bytes)
+        apply_record(&mut state, number, bytes)
     })?;
+    assert_eq!(
+        sequence + 1,
+        segment_start,
+        "a checkpoint covers all closed segments"
+    );
     let body = postcard::to_stdvec(&state)
-        .map_err(|error| io::Error::other(format!("cannot encode a checkpoint: {error}")))?;
+        .map_err(|error| io::Error::other(format!("cannot encode checkpoint: {error}")))?;
     let mut bytes = Vec::with_capacity(body.len() + 12);
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
     bytes.extend_from_slice(&body);
-    make_room(storage, bytes.len() as u64)?;
+    create_temporary(storage, bytes.len() as u64)?;
     storage.write_file(TEMPORARY, 0, &bytes)?;
     storage.truncate_file(TEMPORARY, bytes.len() as u64)?;
     storage.sync_file(TEMPORARY)?;
     storage.rename_file(TEMPORARY, &checkpoint_name(sequence))?;
-    remove_covered(storage, sequence)?;
+    remove_covered_files(storage, sequence)?;
     Ok(true)
 }
 
-/// Remove what the checkpoint with this number makes superfluous.
-fn remove_covered<S: Storage>(storage: &S, sequence: u64) -> io::Result<()> {
+/// Remove the checkpoints and segments that the checkpoint with this sequence number replaces.
+fn remove_covered_files<S: Storage>(storage: &S, sequence: u64) -> io::Result<()> {
     storage.sync_directory()?;
     for name in storage.list_files()? {
-        let old_checkpoint = checkpoint_sequence(&name).is_some_and(|s| s < sequence);
-        let old_segment = segment_first_sequence(&name).is_some_and(|first| first <= sequence);
-        if old_checkpoint || old_segment {
+        let is_old_checkpoint = checkpoint_sequence(&name).is_some_and(|s| s < sequence);
+        let is_old_segment = segment_first_sequence(&name).is_some_and(|first| first <= sequence);
+        if is_old_checkpoint || is_old_segment {
             storage.remove_file(&name)?;
         }
     }
     Ok(())
 }
 
-/// Have a file for a checkpoint of so many bytes: a new one, or the one in reserve.
-fn make_room<S: Storage>(storage: &S, bytes: u64) -> io::Result<()> {
+/// Create the temporary file for a checkpoint of `bytes` bytes, from the reserve if necessary.
+fn create_temporary<S: Storage>(storage: &S, bytes: u64) -> io::Result<()> {
     let names = storage.list_files()?;
-    let is_there = |wanted: &str| names.iter().any(|name| name == wanted);
-    // Left by a daemon that was killed. It may have been what was in reserve.
-    if is_there(TEMPORARY) {
-        match is_there(SPARE) {
+    let exists = |wanted: &str| names.iter().any(|name| name == wanted);
+    // Left behind by a crash; it may have been the reserve.
+    if exists(TEMPORARY) {
+        match exists(SPARE_CHECKPOINT) {
             true => storage.remove_file(TEMPORARY)?,
-            false => storage.rename_file(TEMPORARY, SPARE)?,
+            false => storage.rename_file(TEMPORARY, SPARE_CHECKPOINT)?,
         }
     }
     let Err(error) = storage.create_file(TEMPORARY, bytes) else {
         return Ok(());
     };
-    let enough =
-        is_out_of_space(&error) && storage.file_capacity(SPARE).is_ok_and(|room| room >= bytes);
-    match enough {
-        true => storage.rename_file(SPARE, TEMPORARY),
+    let has_reserve = |capacity| capacity >= bytes;
+    match is_out_of_space(&error)
+        && storage
+            .file_capacity(SPARE_CHECKPOINT)
+            .is_ok_and(has_reserve)
+    {
+        true => storage.rename_file(SPARE_CHECKPOINT, TEMPORARY),
         false => Err(error),
     }
 }
 
-/// Have in reserve what a full storage needs: a segment, and space for a checkpoint. Not while a
-/// checkpoint is made.
+/// Reserve a segment and space for a checkpoint. Must not run concurrently with
+/// [`write_checkpoint`].
 pub fn ensure_spares<S: Storage>(storage: &S, segment_size: u64) -> io::Result<()> {
     ensure_spare_segment(storage, segment_size)?;
     let last = match newest_checkpoint(storage)? {
         Some(sequence) => storage.file_capacity(&checkpoint_name(sequence))?,
         None => 0,
     };
-    // In steps, so that it need not be made anew for every checkpoint.
-    let least = last.next_multiple_of(segment_size / 16);
-    let there = match storage.list_files()?.iter().any(|name| name == SPARE) {
-        true => storage.file_capacity(SPARE)?,
+    // Rounded up, so that not every checkpoint replaces the reserve.
+    let minimum = last.next_multiple_of(segment_size / 16);
+    let reserved = match storage.list_files()?.iter().any(|n| n == SPARE_CHECKPOINT) {
+        true => storage.file_capacity(SPARE_CHECKPOINT)?,
         false => 0,
     };
-    if there >= least + segment_size {
+    if reserved >= minimum + segment_size {
         return Ok(());
     }
-    let outcome = reserve_file(storage, SPARE, least + segment_size);
-    if there > least || !outcome.as_ref().is_err_and(is_out_of_space) {
+    let outcome = reserve_file(storage, SPARE_CHECKPOINT, minimum + segment_size);
+    if reserved > minimum || !outcome.as_ref().is_err_and(is_out_of_space) {
         return outcome;
     }
-    // Less is better than nothing: not every record makes the state larger.
-    let less = [2, 4, 8, 16].map(|part| least + segment_size / part);
-    let made = less.into_iter().find_map(|bytes| {
-        let made = reserve_file(storage, SPARE, bytes);
-        (!made.as_ref().is_err_and(is_out_of_space)).then_some(made)
+    // A smaller reserve is better than none: not every record enlarges the state.
+    let smaller = [2, 4, 8, 16].map(|part| minimum + segment_size / part);
+    let reserved = smaller.into_iter().find_map(|bytes| {
+        let reserved = reserve_file(storage, SPARE_CHECKPOINT, bytes);
+        (!reserved.as_ref().is_err_and(is_out_of_space)).then_some(reserved)
     });
-    made.unwrap_or(Ok(())).and(outcome)
+    reserved.unwrap_or(Ok(())).and(outcome)
 }

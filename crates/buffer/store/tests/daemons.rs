@@ -1,4 +1,4 @@
-//! Real daemons that share an instance, spoken to in their own protocol.
+//! Daemons that share a distributed instance, driven through the wire protocol.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_net::auth::PoolKey;
@@ -15,7 +15,7 @@ use forebay_protocol::placement::Placement;
 use forebay_protocol::{
     Call, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
 };
-use forebay_store::daemon::{Daemon, InvalidOptions};
+use forebay_store::daemon::{Daemon, StoreOptions};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -25,11 +25,11 @@ use tempfile::TempDir;
 const INSTANCE: InstanceId = InstanceId(5);
 const STRIPE: u64 = 64 << 10;
 
-/// A connection of a session with one daemon, over its Unix socket.
+/// A session with one daemon, over one connection to its Unix socket.
 struct Client {
-    link: Connection,
+    connection: Connection,
     seq: u64,
-    resume: Option<SessionToken>,
+    token: Option<SessionToken>,
 }
 
 impl Client {
@@ -37,50 +37,50 @@ impl Client {
         Client::join(daemon, instance, None, 0, 0)
     }
 
-    /// Connect, as a slot of a session that there may be already, behind call `seq`.
+    /// Connect with a slot of a new or existing session; `seq` is the last call made on it.
     fn join(
         daemon: &Daemon,
         instance: Option<InstanceId>,
-        resume: Option<SessionToken>,
+        token: Option<SessionToken>,
         slot: u32,
         seq: u64,
     ) -> Client {
         let stream = Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap();
         let mut client = Client {
-            link: Connection::new(stream),
+            connection: Connection::new(stream),
             seq,
-            resume,
+            token,
         };
-        let hello = Attach {
+        let attach = Attach {
             version: PROTOCOL_VERSION,
             instance,
-            token: resume,
+            token,
             slot,
             data_connection: false,
             single_cache: false,
         };
-        let Reply::Attached { token: resume, .. } =
-            client.say(Request::Session(SessionRequest::Attach(hello)))
+        let Reply::Attached { token, .. } =
+            client.call(Request::Session(SessionRequest::Attach(attach)))
         else {
-            panic!("no session");
+            panic!("not attached");
         };
-        client.resume = Some(resume);
+        client.token = Some(token);
         client
     }
 
-    fn ask(&mut self, request: Request) -> (Reply, Option<std::fs::File>) {
+    fn call_with_descriptor(&mut self, request: Request) -> (Reply, Option<std::fs::File>) {
         self.seq += 1;
         let call = Call {
             seq: self.seq,
             caller: None,
             request,
         };
-        let answer = self.link.call(&call, &[], &mut []).unwrap();
+        let answer = self.connection.call(&call, &[], &mut []).unwrap();
         (answer.reply, answer.descriptor.map(std::fs::File::from))
     }
 
-    fn say(&mut self, request: Request) -> Reply {
-        self.ask(request).0
+    fn call(&mut self, request: Request) -> Reply {
+        self.call_with_descriptor(request).0
     }
 }
 
@@ -89,7 +89,7 @@ fn key() -> PoolKey {
 }
 
 fn start(dir: &Path, tcp: Option<SocketAddr>) -> Daemon {
-    let mut options = InvalidOptions::new(dir);
+    let mut options = StoreOptions::new(dir);
     options.sync_interval = Duration::from_millis(50);
     (options.tcp, options.key) = (tcp, tcp.map(|_| key()));
     Daemon::start(options).unwrap()
@@ -107,8 +107,12 @@ fn spec(place: Placement) -> InstanceSpec {
     }
 }
 
-/// Daemons with an instance over all of them, and a client of each.
-fn spread(temporary: &TempDir, count: u16, over_tcp: bool) -> (Vec<Daemon>, Vec<Client>) {
+/// Start daemons, create an instance distributed over all of them, and attach a client to each.
+fn start_distributed(
+    temporary: &TempDir,
+    count: u16,
+    over_tcp: bool,
+) -> (Vec<Daemon>, Vec<Client>) {
     let tcp = over_tcp.then(|| SocketAddr::from(([127, 0, 0, 1], 0)));
     let daemons: Vec<Daemon> = (0..count)
         .map(|number| start(&temporary.path().join(number.to_string()), tcp))
@@ -120,7 +124,7 @@ fn spread(temporary: &TempDir, count: u16, over_tcp: bool) -> (Vec<Daemon>, Vec<
     let places = Placement::distributed(STRIPE, &peers).unwrap();
     for (daemon, place) in daemons.iter().zip(places) {
         let reply = Client::new(daemon, None)
-            .say(Request::Admin(AdminRequest::CreateInstance(spec(place))));
+            .call(Request::Admin(AdminRequest::CreateInstance(spec(place))));
         assert_eq!(reply, Reply::Done);
     }
     let clients = daemons
@@ -130,11 +134,11 @@ fn spread(temporary: &TempDir, count: u16, over_tcp: bool) -> (Vec<Daemon>, Vec<
     (daemons, clients)
 }
 
-fn home(clients: &mut [Client], ino: Ino) -> &mut Client {
+fn metadata_client(clients: &mut [Client], ino: Ino) -> &mut Client {
     &mut clients[usize::from(ino.metadata_node().0)]
 }
 
-/// Make a directory and say where it is.
+/// Create a directory and return its inode.
 fn mkdir(clients: &mut [Client], parent: Ino, name: &str) -> Ino {
     let request = Request::Name(NameRequest::Mknod {
         parent,
@@ -142,7 +146,7 @@ fn mkdir(clients: &mut [Client], parent: Ino, name: &str) -> Ino {
         new: NewInode::Dir,
         mode: 0o755,
     });
-    match home(clients, parent).say(request) {
+    match metadata_client(clients, parent).call(request) {
         Reply::Attr(attr) => attr.ino,
         Reply::Referral { ino, kind } => {
             assert_eq!(kind, FileKind::Dir);
@@ -160,7 +164,7 @@ fn wait_until(what: &str, mut good: impl FnMut() -> bool) {
     }
 }
 
-fn objects(temporary: &TempDir, node: u16) -> usize {
+fn count_objects(temporary: &TempDir, node: u16) -> usize {
     let root = temporary.path().join(format!("{node}/objects"));
     let mut count = 0;
     for instance in std::fs::read_dir(root).unwrap() {
@@ -171,9 +175,9 @@ fn objects(temporary: &TempDir, node: u16) -> usize {
     count
 }
 
-fn work(over_tcp: bool) {
+fn exercise_shared_instance(over_tcp: bool) {
     let temporary = TempDir::new().unwrap();
-    let (daemons, mut clients) = spread(&temporary, 3, over_tcp);
+    let (daemons, mut clients) = start_distributed(&temporary, 3, over_tcp);
     let dirs: Vec<Ino> = (0..12)
         .map(|number| mkdir(&mut clients, Ino::ROOT, &format!("d{number}")))
         .collect();
@@ -184,7 +188,7 @@ fn work(over_tcp: bool) {
         assert!(here.count() > 0, "no directory is on node {node}");
     }
     let Reply::Attr(root) =
-        clients[0].say(Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT }))
+        clients[0].call(Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT }))
     else {
         panic!("no attributes");
     };
@@ -207,7 +211,7 @@ fn work(over_tcp: bool) {
         attr,
         capability: permit,
         ..
-    } = home(&mut clients, dir).say(create)
+    } = metadata_client(&mut clients, dir).call(create)
     else {
         panic!("no file");
     };
@@ -225,11 +229,11 @@ fn work(over_tcp: bool) {
             capability: permit,
             open,
         });
-        let (reply, object) = client.ask(request);
+        let (reply, object) = client.call_with_descriptor(request);
         assert!(matches!(reply, Reply::Object(Some(_))), "{reply:?}");
         object.unwrap().write_all_at(&[7; 5000], 0).unwrap();
         let returned = 0;
-        client.say(Request::File(FileRequest::Close { handle, returned }));
+        client.call(Request::File(FileRequest::Close { handle, returned }));
         let forged = Request::File(FileRequest::OpenObject {
             handle: HandleId(3),
             capability: forebay_protocol::placement::Capability {
@@ -238,19 +242,21 @@ fn work(over_tcp: bool) {
             },
             open,
         });
-        assert_eq!(client.say(forged), Reply::Failed(Errno::EACCES));
+        assert_eq!(client.call(forged), Reply::Failed(Errno::EACCES));
     }
     let (handle, returned) = (HandleId(1), 0);
-    home(&mut clients, dir).say(Request::File(FileRequest::Close { handle, returned }));
-    wait_until("the length is settled", || {
-        match home(&mut clients, dir).say(Request::Inode(InodeRequest::GetAttr { ino: attr.ino })) {
+    metadata_client(&mut clients, dir).call(Request::File(FileRequest::Close { handle, returned }));
+    wait_until("the file length becomes final", || {
+        match metadata_client(&mut clients, dir)
+            .call(Request::Inode(InodeRequest::GetAttr { ino: attr.ino }))
+        {
             Reply::Attr(now) => now.provisional.is_none() && now.size == 2 * STRIPE + 5000,
             other => panic!("{other:?}"),
         }
     });
-    assert!((0..3).all(|node| objects(&temporary, node) == 1));
+    assert!((0..3).all(|node| count_objects(&temporary, node) == 1));
 
-    // It moves to a directory on another node, and goes there.
+    // Rename it into a directory on another node, and unlink it there.
     let to = *dirs
         .iter()
         .find(|to| to.metadata_node() != dir.metadata_node())
@@ -262,12 +268,12 @@ fn work(over_tcp: bool) {
         to_name: b"g".to_vec(),
         existing: forebay_protocol::message::OnExisting::Replace,
     });
-    assert_eq!(home(&mut clients, dir).say(rename), Reply::Done);
+    assert_eq!(metadata_client(&mut clients, dir).call(rename), Reply::Done);
     let (parent, name) = (to, b"g".to_vec());
     let unlink = Request::Name(NameRequest::Unlink { parent, name });
-    assert_eq!(home(&mut clients, to).say(unlink), Reply::Done);
-    wait_until("the data objects go", || {
-        (0..3).all(|node| objects(&temporary, node) == 0)
+    assert_eq!(metadata_client(&mut clients, to).call(unlink), Reply::Done);
+    wait_until("the data objects are removed", || {
+        (0..3).all(|node| count_objects(&temporary, node) == 0)
     });
     drop(clients);
     for daemon in daemons {
@@ -277,24 +283,24 @@ fn work(over_tcp: bool) {
 
 #[test]
 fn three_daemons_share_an_instance_over_unix_sockets() {
-    work(false);
+    exercise_shared_instance(false);
 }
 
 #[test]
 fn three_daemons_share_an_instance_over_tcp() {
-    work(true);
+    exercise_shared_instance(true);
 }
 
 #[test]
-fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
+fn operation_that_needs_a_stopped_daemon_completes_after_its_restart() {
     let temporary = TempDir::new().unwrap();
-    let (mut daemons, mut clients) = spread(&temporary, 2, false);
+    let (mut daemons, mut clients) = start_distributed(&temporary, 2, false);
     let Address::Unix(_) = daemons[1].address() else {
         panic!("a local daemon has a Unix socket");
     };
     drop(clients.pop());
     daemons.pop().unwrap().stop().unwrap();
-    let layout = forebay_protocol::layout::Layout::new(2, STRIPE).unwrap();
+    let layout = forebay_policy::layout::Layout::new(2, STRIPE).unwrap();
     let names = (0..).map(|number: u32| format!("d{number}"));
     let mut elsewhere = names
         .filter(|name| layout.metadata_node_for_dir(Ino::ROOT, name.as_bytes()) == NodeIndex(1));
@@ -305,10 +311,10 @@ fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
     });
     std::thread::sleep(Duration::from_millis(300));
     assert!(!waiting.is_finished());
-    // Others go on.
+    // Operations on the first daemon alone do not wait.
     let mut other = Client::new(&daemons[0], Some(INSTANCE));
     assert!(matches!(
-        other.say(Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT })),
+        other.call(Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT })),
         Reply::Attr(_)
     ));
     daemons.push(start(&temporary.path().join("1"), None));
@@ -316,16 +322,16 @@ fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
     assert_eq!(ino.metadata_node(), NodeIndex(1));
     let mut back = Client::new(&daemons[1], Some(INSTANCE));
     assert!(matches!(
-        back.say(Request::Inode(InodeRequest::GetAttr { ino })),
+        back.call(Request::Inode(InodeRequest::GetAttr { ino })),
         Reply::Attr(_)
     ));
 }
 
 #[test]
-fn what_a_client_is_about_to_open_again_is_not_taken_away() {
+fn unlinked_open_file_survives_restart_until_its_client_closes_it() {
     let temporary = TempDir::new().unwrap();
     let daemon = start(temporary.path(), None);
-    Client::new(&daemon, None).say(Request::Admin(AdminRequest::CreateInstance(spec(
+    Client::new(&daemon, None).call(Request::Admin(AdminRequest::CreateInstance(spec(
         Placement::single_node(),
     ))));
     let mut first = Client::new(&daemon, Some(INSTANCE));
@@ -342,49 +348,49 @@ fn what_a_client_is_about_to_open_again_is_not_taken_away() {
         handle: HandleId(1),
         open,
     });
-    let Reply::Opened { attr, .. } = first.say(create) else {
+    let Reply::Opened { attr, .. } = first.call(create) else {
         panic!("no file");
     };
-    second.say(Request::Inode(InodeRequest::GetAttr { ino: attr.ino }));
+    second.call(Request::Inode(InodeRequest::GetAttr { ino: attr.ino }));
     daemon.stop().unwrap();
 
-    // The second client is back first, and removes the only name.
+    // The second client reconnects first and unlinks the file.
     let daemon = start(temporary.path(), None);
-    let mut second = Client::join(&daemon, Some(INSTANCE), second.resume, 0, second.seq);
+    let mut second = Client::join(&daemon, Some(INSTANCE), second.token, 0, second.seq);
     let (parent, name) = (Ino::ROOT, b"f".to_vec());
     assert_eq!(
-        second.say(Request::Name(NameRequest::Unlink { parent, name })),
+        second.call(Request::Name(NameRequest::Unlink { parent, name })),
         Reply::Done
     );
     std::thread::sleep(Duration::from_millis(200));
-    let mut again = Client::join(&daemon, Some(INSTANCE), first.resume, RECOVERY_SLOT, 0);
+    let mut again = Client::join(&daemon, Some(INSTANCE), first.token, RECOVERY_SLOT, 0);
     let (ino, handle) = (attr.ino, HandleId(1));
-    let reply = again.say(Request::File(FileRequest::Open { ino, handle, open }));
+    let reply = again.call(Request::File(FileRequest::Open { ino, handle, open }));
     assert!(matches!(reply, Reply::Opened { .. }), "{reply:?}");
 
-    // When all are back and it is closed, it goes.
-    let mut first = Client::join(&daemon, Some(INSTANCE), first.resume, 0, first.seq);
+    // Once all clients are back and the file is closed, it is removed.
+    let mut first = Client::join(&daemon, Some(INSTANCE), first.token, 0, first.seq);
     let returned = 0;
-    first.say(Request::File(FileRequest::Close { handle, returned }));
-    wait_until("the file goes", || {
-        second.say(Request::Inode(InodeRequest::GetAttr { ino })) == Reply::Failed(Errno::ESTALE)
+    first.call(Request::File(FileRequest::Close { handle, returned }));
+    wait_until("the file is removed", || {
+        second.call(Request::Inode(InodeRequest::GetAttr { ino })) == Reply::Failed(Errno::ESTALE)
     });
 }
 
 #[test]
-fn a_removed_instance_leaves_nothing_behind_when_the_daemon_stops() {
+fn removed_instance_leaves_no_objects_when_the_daemon_stops() {
     let temporary = TempDir::new().unwrap();
     let daemon = start(temporary.path(), None);
     let mut admin = Client::new(&daemon, None);
     assert_eq!(
-        admin.say(Request::Admin(AdminRequest::CreateInstance(spec(
+        admin.call(Request::Admin(AdminRequest::CreateInstance(spec(
             Placement::single_node()
         )))),
         Reply::Done
     );
     let (id, force) = (INSTANCE, false);
     assert_eq!(
-        admin.say(Request::Admin(AdminRequest::RemoveInstance { id, force })),
+        admin.call(Request::Admin(AdminRequest::RemoveInstance { id, force })),
         Reply::Done
     );
     drop(admin);

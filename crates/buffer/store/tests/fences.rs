@@ -17,7 +17,7 @@ use forebay_protocol::message::{
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
-use forebay_store::daemon::{Daemon, InvalidOptions};
+use forebay_store::daemon::{Daemon, StoreOptions};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -88,7 +88,7 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let dir = TempDir::new().unwrap();
-        let mut options = InvalidOptions::new(dir.path());
+        let mut options = StoreOptions::new(dir.path());
         options.tcp = Some(([127, 0, 0, 1], 0).into());
         options.key = Some(key());
         let daemon = Daemon::start(options).unwrap();

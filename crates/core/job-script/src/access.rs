@@ -6,9 +6,9 @@ use super::directive::{Access, AccessMode, InstanceType, OptimizationStrategy};
 use super::error::{Findings, Position, closest_match, quote};
 use super::fields::{Fields, Value};
 
-/// Keys of modifiers of a scratch instance alone.
+/// Modifier keys of scratch instances only.
 const SCRATCH: [&str; 2] = ["MFS", "MFC"];
-/// Keys of modifiers of a cache alone.
+/// Modifier keys of caches only.
 const CACHE: [&str; 6] = [
     "read_ahead",
     "modified_threshold",
@@ -17,7 +17,7 @@ const CACHE: [&str; 6] = [
     "sync_on_close",
     "sync_to_pfs",
 ];
-/// Keys of all modifiers.
+/// All modifier keys.
 pub(super) const KEYS: [&str; 10] = [
     "MFS",
     "MFC",
@@ -31,7 +31,7 @@ pub(super) const KEYS: [&str; 10] = [
     "sync_to_pfs",
 ];
 
-/// Modifiers and where each key's value stands, for checks that come later.
+/// Modifiers with the position of each value, for later checks.
 #[derive(Default)]
 pub(super) struct ParsedModifiers {
     values: Modifiers,
@@ -44,7 +44,7 @@ impl Modifiers {
     }
 }
 
-/// Takes the modifiers out of a directive's fields.
+/// Takes the modifiers from a directive's fields.
 pub(super) fn take_modifiers(fields: &mut Fields<'_>, findings: &mut Findings) -> ParsedModifiers {
     let mut written = ParsedModifiers::default();
     for key in KEYS {
@@ -55,7 +55,7 @@ pub(super) fn take_modifiers(fields: &mut Fields<'_>, findings: &mut Findings) -
     written
 }
 
-/// Reads `mode{,mode}`, each with its modifiers in parentheses.
+/// Parses `mode{,mode}`, each with optional modifiers in parentheses.
 pub(super) fn parse_access_modes(value: &Value, findings: &mut Findings) -> Option<Vec<Access>> {
     let mut found: Vec<Access> = Vec::new();
     let mut rest = value.text.as_str();
@@ -222,7 +222,7 @@ fn yes(value: &Value, findings: &mut Findings) -> Option<bool> {
     }
 }
 
-/// Whether the modes and their modifiers fit the type of the instance.
+/// Checks that the modes and their modifiers fit the type of the instance.
 pub(super) fn check_access_modes(
     kind: &InstanceType,
     access: &[Access],
@@ -264,7 +264,7 @@ pub(super) fn check_access_modes(
     }
 }
 
-/// Whether the directive's own modifiers fit the type of the instance.
+/// Checks that the directive's own modifiers fit the type of the instance.
 pub(super) fn check_modifiers(
     kind: &InstanceType,
     written: &ParsedModifiers,

@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use super::error::{closest_match, quote};
 use forebay_units::Bytes;
 
-/// How much storage a directive asks for.
+/// The storage that a directive requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Capacity {
-    /// That many bytes, to be rounded up to the pool's granules.
+    /// Bytes, to be rounded up to granules of the pool.
     Bytes(Bytes),
-    /// That many whole storage nodes.
+    /// Whole storage nodes.
     Nodes(u32),
 }
 
-/// The units of a size in bytes: one letter and the `iB` forms are powers of 1024, the `B` forms
+/// Units of a size: a single letter and the `iB` forms are powers of 1024, the `B` forms are
 /// powers of 1000.
 const UNITS: [(&str, u64); 15] = [
     ("K", 1 << 10),
@@ -36,17 +36,17 @@ const UNITS: [(&str, u64); 15] = [
 ];
 const NODE_UNITS: [&str; 3] = ["N", "node", "nodes"];
 
-/// What is wrong with a capacity: characters from its beginning, problem, remedy.
+/// An error in a capacity: offset in characters, problem, remedy.
 pub(super) type CapacityError = (usize, String, String);
 
 impl Capacity {
-    /// Reads a capacity as a directive's value gives it: digits and a unit, nothing else.
+    /// Parses a capacity: digits and a unit, nothing else.
     pub fn parse(text: &str) -> Result<Capacity, String> {
         parse_capacity(text).map_err(|(_, problem, remedy)| format!("{problem}; {remedy}"))
     }
 }
 
-/// Reads a number of bytes with a unit.
+/// Parses a size with a unit.
 pub(super) fn parse_bytes(text: &str) -> Result<Bytes, CapacityError> {
     match parse_capacity(text)? {
         Capacity::Bytes(bytes) => Ok(bytes),
@@ -125,7 +125,7 @@ fn too_large(text: &str) -> CapacityError {
     )
 }
 
-/// `3.5TB` would be `3500GB`: says so when the fraction is short enough to be exact.
+/// Suggests `3500GB` for `3.5TB`, if the fraction is short enough to be exact.
 fn whole_number_hint(text: &str) -> String {
     let general = "use a smaller unit, such as `3500GB` for 3.5 TB".to_owned();
     let Some((whole, rest)) = text.split_once('.') else {
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_binary_or_decimal_as_written() {
+    fn capacity_units_are_binary_or_decimal_as_written() {
         assert_eq!(Capacity::parse("1K"), Ok(Capacity::Bytes(Bytes(1024))));
         assert_eq!(Capacity::parse("1KB"), Ok(Capacity::Bytes(Bytes(1000))));
         assert_eq!(
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_with_a_remedy() {
+    fn invalid_capacities_are_refused_with_a_remedy() {
         for (text, words) in [
             ("3.5TB", "write `3500GB`"),
             ("3.5TiB", "smaller unit"),

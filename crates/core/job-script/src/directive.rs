@@ -1,25 +1,25 @@
-//! What directives say, as values.
+//! The content of directives.
 
 use serde::{Deserialize, Serialize};
 
 use super::capacity::Capacity;
 use forebay_units::Bytes;
 
-/// How the clients of an instance see it.
+/// The way in which clients see an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessMode {
-    /// One name space for all clients, files striped over the servers.
+    /// One name space for all clients; files are striped over the storage nodes.
     Striped,
     /// One name space for each client.
     Private,
-    /// Read-only copies, a whole one on each server; each client reads from one of them.
+    /// A complete read-only copy on each storage node; each client reads one of them.
     #[serde(rename = "ldbalance")]
     LoadBalanced,
 }
 
 impl AccessMode {
-    /// The word in a directive.
+    /// Its keyword in a directive.
     pub fn keyword(self) -> &'static str {
         match self {
             AccessMode::Striped => "striped",
@@ -29,24 +29,24 @@ impl AccessMode {
     }
 }
 
-/// What an allocation is chosen for.
+/// The goal of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OptimizationStrategy {
-    /// Over many servers.
+    /// Many storage nodes.
     Bandwidth,
-    /// On servers that few others use.
+    /// Storage nodes with few other instances.
     Interference,
-    /// On the servers whose flash is least worn.
+    /// Storage nodes with the least worn flash.
     Wear,
 }
 
 /// Limits and hints of an instance or of one of its access modes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Modifiers {
-    /// `MFS`: largest file.
+    /// `MFS`: maximum file size.
     pub max_file_size: Option<Bytes>,
-    /// `MFC`: most files.
+    /// `MFC`: maximum number of files.
     pub max_files: Option<u64>,
     /// `client_cache`.
     pub client_cache: Option<bool>,
@@ -54,7 +54,7 @@ pub struct Modifiers {
     pub optimization_strategy: Option<OptimizationStrategy>,
     /// `read_ahead` of a cache.
     pub read_ahead: Option<Bytes>,
-    /// `modified_threshold` of a cache: dirty data that starts write-back.
+    /// `modified_threshold` of a cache: amount of dirty data that starts write-back.
     pub modified_threshold: Option<Bytes>,
     /// `stripe_size` of a cache.
     pub stripe_size: Option<Bytes>,
@@ -66,24 +66,24 @@ pub struct Modifiers {
     pub sync_to_pfs: Option<bool>,
 }
 
-/// An access mode with what holds for it alone.
+/// An access mode with its own modifiers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
     /// The mode.
     pub mode: AccessMode,
-    /// What stands in parentheses behind it.
+    /// The modifiers in parentheses after it.
     pub modifiers: Modifiers,
 }
 
-/// What an instance is for.
+/// The type of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InstanceType {
     /// A file system of its own.
     Scratch,
-    /// A cache before a directory of the parallel file system.
+    /// A cache of a directory of the parallel file system.
     Cache {
-        /// That directory, absolute.
+        /// Absolute path of the directory.
         pfs: String,
     },
 }
@@ -91,22 +91,22 @@ pub enum InstanceType {
 /// `jobdw`: an instance that lives as long as the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobInstance {
-    /// How much.
+    /// Its capacity.
     pub capacity: Capacity,
-    /// What for.
+    /// Its type.
     pub kind: InstanceType,
-    /// How it is seen: distinct modes, at least one.
+    /// Its access modes: at least one, without duplicates.
     pub access: Vec<Access>,
-    /// From which pool; the default pool if none is named.
+    /// The pool; `None` for the default pool.
     pub pool: Option<String>,
-    /// What holds for all modes.
+    /// Modifiers of all access modes.
     pub modifiers: Modifiers,
-    /// Line of the directive.
+    /// Line of the directive in the script.
     pub line: u32,
 }
 
 impl JobInstance {
-    /// Whether `mode` is among its access modes.
+    /// Whether it has the access mode `mode`.
     pub fn has_access_mode(&self, mode: AccessMode) -> bool {
         self.access.iter().any(|access| access.mode == mode)
     }
@@ -117,18 +117,18 @@ impl JobInstance {
 pub struct PersistentUse {
     /// Its name.
     pub name: String,
-    /// Line of the directive.
+    /// Line of the directive in the script.
     pub line: u32,
 }
 
 /// `swap`: swap space of every compute node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swap {
-    /// How much for each node.
+    /// Size for each node.
     pub size: Bytes,
-    /// From which pool.
+    /// The pool; `None` for the default pool.
     pub pool: Option<String>,
-    /// Line of the directive.
+    /// Line of the directive in the script.
     pub line: u32,
 }
 
@@ -137,15 +137,15 @@ pub struct Swap {
 pub struct CreatePersistent {
     /// Its name.
     pub name: String,
-    /// How much.
+    /// Its capacity.
     pub capacity: Capacity,
-    /// How it is seen.
+    /// Its access modes.
     pub access: Vec<Access>,
-    /// From which pool.
+    /// The pool; `None` for the default pool.
     pub pool: Option<String>,
     /// Whether the line was Slurm's `#BB` (Slurm refuses the same directive after `#DW`).
     pub for_slurm: bool,
-    /// Line of the directive.
+    /// Line of the directive in the script.
     pub line: u32,
 }
 
@@ -154,29 +154,29 @@ pub struct CreatePersistent {
 pub struct DestroyPersistent {
     /// Its name.
     pub name: String,
-    /// Destroy it even if data in it still waits for its stage-out.
+    /// Destroy it even if data waits for its stage-out.
     pub hurry: bool,
     /// Whether the line was Slurm's `#BB`.
     pub for_slurm: bool,
-    /// Line of the directive.
+    /// Line of the directive in the script.
     pub line: u32,
 }
 
-/// Which instance a path is in.
+/// An instance, as a job script names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InstanceRef {
     /// The job's striped name space, `$DW_JOB_STRIPED`.
     Job,
-    /// The job's load-balanced name space, `$DW_JOB_LDBALANCE`: read-only to the job, and copied
-    /// to each of the instance's nodes.
+    /// The job's load-balanced name space, `$DW_JOB_LDBALANCE`: read-only, with a copy on each
+    /// of the instance's nodes.
     LoadBalanced,
-    /// A persistent instance's, `$DW_PERSISTENT_STRIPED_name`.
+    /// A persistent instance, `$DW_PERSISTENT_STRIPED_name`.
     Persistent(String),
 }
 
 impl InstanceRef {
-    /// The variable by which scripts name it, with its dollar sign.
+    /// Its variable in job scripts, with the dollar sign.
     pub fn variable(&self) -> String {
         match self {
             InstanceRef::Job => "$DW_JOB_STRIPED".to_owned(),
@@ -206,45 +206,57 @@ pub enum StagePath {
     Buffer(BufferPath),
 }
 
-/// What is staged.
+/// The kind of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum StageKind {
-    /// One file.
+    /// One file
     File,
-    /// A directory and all below it.
+    /// A directory tree
     Directory,
-    /// The files that a list names, one a line.
+    /// The files named in a list, one per line
     List,
 }
 
-/// Which way.
+/// The direction of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// From the parallel file system into the buffer, before the job.
+    /// From the parallel file system into the instance
     In,
-    /// From the buffer to the parallel file system, after the job.
+    /// From the instance to the parallel file system
     Out,
+}
+
+impl Direction {
+    /// `in` or `out`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::In => "in",
+            Direction::Out => "out",
+        }
+    }
 }
 
 /// `stage_in` or `stage_out`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stage {
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// What.
+    /// The kind.
     pub kind: StageKind,
-    /// From where. For a list: where the list is.
+    /// The source; for a list, the path of the list.
     pub source: StagePath,
-    /// To where. For a file the file's own path, for a list the directory that gets the files.
+    /// The destination: of a file its own path, of a list the directory for the files.
     pub destination: StagePath,
-    /// Line of the directive.
+    /// Line of the directive in the script.
     pub line: u32,
 }
 
 impl Stage {
-    /// The instance the stage reads or writes.
+    /// The instance that the stage reads or writes; `None` if only its list tells.
     pub fn instance(&self) -> Option<&InstanceRef> {
         let end = match self.direction {
             Direction::In => &self.destination,

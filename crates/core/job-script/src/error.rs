@@ -1,22 +1,22 @@
-//! What is wrong in a job script, where, and what would be right.
+//! Errors in a job script, with their position and remedy.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A place in a script: both numbers count from one, columns in characters.
+/// A position in a script; both numbers start at 1, columns count characters.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Position {
     /// Line of the script.
     pub line: u32,
-    /// Character in the line.
+    /// Column in the line.
     pub column: u32,
 }
 
 impl Position {
-    /// The place `characters` further right on the same line.
+    /// The position `characters` further right on the same line.
     pub fn shift_right(self, characters: usize) -> Position {
         let column = self
             .column
@@ -25,14 +25,14 @@ impl Position {
     }
 }
 
-/// One mistake in a job script.
+/// One error in a job script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptError {
-    /// Where it is.
+    /// Its position.
     pub position: Position,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
-    /// What would be right.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for ScriptError {
     }
 }
 
-/// Every mistake found in one script, in the order of the script; never empty.
+/// All errors of a script in the order of the script; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptErrors(pub Vec<ScriptError>);
 
@@ -65,12 +65,12 @@ impl fmt::Display for ScriptErrors {
 
 impl std::error::Error for ScriptErrors {}
 
-/// Collects mistakes while reading goes on, so that a reader sees all of them at once.
+/// Collects errors, so that all of them are reported at once.
 #[derive(Debug, Default)]
 pub(super) struct Findings(Vec<ScriptError>);
 
 impl Findings {
-    /// Notes a mistake.
+    /// Adds an error.
     pub fn report(&mut self, at: Position, problem: impl Into<String>, remedy: impl Into<String>) {
         self.0.push(ScriptError {
             position: at,
@@ -79,24 +79,25 @@ impl Findings {
         });
     }
 
-    /// Whether nothing was found.
+    /// Whether there is no error.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are so far.
+    /// Number of errors so far.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The mistakes in the order of the script.
+    /// The errors in the order of the script.
     pub fn into_errors(mut self) -> ScriptErrors {
+        assert!(!self.0.is_empty(), "errors of a valid script");
         self.0.sort_by_key(|error| error.position);
         ScriptErrors(self.0)
     }
 }
 
-/// Text of a word for a message: whole when short, else its head.
+/// A word in backquotes for a message, shortened to 80 characters.
 pub(super) fn quote(text: &str) -> String {
     const SHOWN: usize = 80;
     let mut head: String = text
@@ -110,7 +111,7 @@ pub(super) fn quote(text: &str) -> String {
     format!("`{head}`")
 }
 
-/// The one of `known` that `word` most likely meant, if any is near.
+/// The one of `known` of which `word` is most likely a misspelling.
 pub(super) fn closest_match<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if word.chars().count() > 40 {
         return None;
@@ -118,32 +119,10 @@ pub(super) fn closest_match<'a>(word: &str, known: &[&'a str]) -> Option<&'a str
     let lower = word.to_lowercase();
     known
         .iter()
-        .map(|k| (distance(&lower, &k.to_lowercase()), *k))
+        .map(|k| (strsim::levenshtein(&lower, &k.to_lowercase()), *k))
         .filter(|(d, k)| *d <= 1 + k.len() / 4)
         .min_by_key(|(d, _)| *d)
         .map(|(_, k)| k)
-}
-
-/// Levenshtein distance in characters.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut left = i + 1;
-        let mut diagonal = i;
-        for (y, above) in b.iter().zip(row.iter_mut().skip(1)) {
-            let cost = (diagonal + usize::from(x != *y))
-                .min(left + 1)
-                .min(*above + 1);
-            diagonal = *above;
-            *above = cost;
-            left = cost;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -151,14 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distance_counts_edits() {
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("abc", "abc"), 0);
-    }
-
-    #[test]
-    fn nearest_finds_typing_errors_only() {
+    fn closest_match_finds_typing_errors_only() {
         assert_eq!(
             closest_match("capcity", &["capacity", "type"]),
             Some("capacity")

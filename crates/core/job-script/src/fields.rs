@@ -1,14 +1,14 @@
-//! The words of a directive: `key=value`, flags, and values that several directives have.
+//! The arguments of a directive: `key=value`, flags, and values common to several directives.
 
 use super::capacity::{self, Capacity};
 use super::error::{Findings, Position, closest_match, quote};
 use super::lexer::Word;
 use super::symbols::{Symbols, expand_symbols};
 
-/// Longest name of a pool or a persistent instance, in bytes.
-const MAX_NAME: usize = 64;
+/// Maximum length of the name of a pool or a persistent instance, in bytes.
+const MAX_NAME_BYTES: usize = 64;
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     pub text: String,
@@ -18,25 +18,25 @@ pub(super) struct Value {
 /// The `key=value` words and flags of one directive.
 pub(super) struct Fields<'a> {
     directive: &'a str,
-    /// Where the directive's name is: the place of what is missing.
+    /// Position of the directive's name, at which missing keys are reported.
     at: Position,
     values: Vec<(String, Value)>,
-    /// Keys that a refused word probably meant: their absence is no second mistake.
+    /// Keys that a refused word probably meant; their absence is not reported again.
     misspelt: Vec<String>,
-    /// The flags that are set.
+    /// The flags that were given.
     flags: Vec<&'static str>,
 }
 
-/// What words a directive may have.
+/// The arguments that a directive takes.
 pub(super) struct DirectiveForm {
-    /// Words that may stand alone.
+    /// Flags.
     pub flags: &'static [&'static str],
     /// Keys of `key=value` words.
     pub keys: Vec<&'static str>,
 }
 
 impl<'a> Fields<'a> {
-    /// Splits the words of `directive` at their first `=`; refuses unknown and repeated keys.
+    /// Splits the words of `directive` at the first `=`; refuses unknown and repeated keys.
     pub fn parse(
         directive: &Word<'a>,
         words: &[Word<'_>],
@@ -70,17 +70,17 @@ impl<'a> Fields<'a> {
         fields
     }
 
-    /// Where the directive's name is.
+    /// Position of the directive's name.
     pub fn position(&self) -> Position {
         self.at
     }
 
-    /// Whether `flag` is set.
+    /// Whether `flag` was given.
     pub fn has_flag(&self, flag: &str) -> bool {
         self.flags.contains(&flag)
     }
 
-    /// Takes a word without `=`, which may be a flag.
+    /// Handles a word without `=`, which may be a flag.
     fn lone(&mut self, word: &Word<'_>, form: &DirectiveForm, findings: &mut Findings) {
         if let Some(flag) = form.flags.iter().find(|flag| **flag == word.text) {
             self.flags.push(flag);
@@ -103,7 +103,7 @@ impl<'a> Fields<'a> {
         );
     }
 
-    /// Whether `key` may be set to `value`, which is at `at`.
+    /// Whether `key` is known, not repeated, and has a value.
     fn fits(
         &mut self,
         word: &Word<'_>,
@@ -148,13 +148,13 @@ impl<'a> Fields<'a> {
         true
     }
 
-    /// The value of `key`, taken out.
+    /// Removes and returns the value of `key`.
     pub fn take_value(&mut self, key: &str) -> Option<Value> {
         let index = self.values.iter().position(|(k, _)| k == key)?;
         Some(self.values.remove(index).1)
     }
 
-    /// The value of `key`, taken out; that it is missing is a mistake, which `example` may mend.
+    /// Removes and returns the value of `key`, or reports that it is missing with `example`.
     pub fn require_value(
         &mut self,
         key: &str,
@@ -172,7 +172,7 @@ impl<'a> Fields<'a> {
         value
     }
 
-    /// The value of `capacity`, which has to be there.
+    /// The value of the required key `capacity`.
     pub fn require_capacity(&mut self, findings: &mut Findings) -> Option<Capacity> {
         let value = self.require_value("capacity", "100GiB", findings)?;
         capacity::parse_capacity(&value.text)
@@ -182,20 +182,20 @@ impl<'a> Fields<'a> {
             .ok()
     }
 
-    /// The name of a persistent instance, which has to be there.
+    /// The value of the required key `name`: that of a persistent instance.
     pub fn require_name(&mut self, findings: &mut Findings) -> Option<String> {
         let value = self.require_value("name", "my_data", findings)?;
         if is_valid_name(&value.text) {
             return Some(value.text);
         }
-        findings.report(value.at, format!("{} cannot name a persistent instance", quote(&value.text)), format!("use at most {MAX_NAME} letters, digits and `_`, not beginning with a digit: the name becomes part of the variable DW_PERSISTENT_STRIPED_name"));
+        findings.report(value.at, format!("{} cannot name a persistent instance", quote(&value.text)), format!("use at most {MAX_NAME_BYTES} letters, digits and `_`, not beginning with a digit: the name becomes part of the variable DW_PERSISTENT_STRIPED_name"));
         None
     }
 
-    /// The name of a pool, if there is one.
+    /// The value of the optional key `pool`.
     pub fn take_pool(&mut self, findings: &mut Findings) -> Option<String> {
         let value = self.take_value("pool")?;
-        let good = value.text.len() <= MAX_NAME
+        let good = value.text.len() <= MAX_NAME_BYTES
             && value
                 .text
                 .chars()
@@ -204,7 +204,7 @@ impl<'a> Fields<'a> {
             findings.report(
                 value.at,
                 format!("{} cannot name a pool", quote(&value.text)),
-                format!("use at most {MAX_NAME} letters, digits and `_-.`"),
+                format!("use at most {MAX_NAME_BYTES} letters, digits and `_-.`"),
             );
             return None;
         }
@@ -212,11 +212,11 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Whether `name` can name a persistent instance: it becomes part of a variable's name, and
-/// Slurm refuses a digit at its beginning.
+/// Whether `name` is a valid name of a persistent instance: it becomes part of a variable's name,
+/// and Slurm refuses a leading digit.
 pub(super) fn is_valid_name(name: &str) -> bool {
     !name.is_empty()
-        && name.len() <= MAX_NAME
+        && name.len() <= MAX_NAME_BYTES
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

@@ -1,4 +1,4 @@
-//! Directives that ask for instances: `jobdw`, `swap` and `create_persistent`.
+//! Directives that request storage: `jobdw`, `swap` and `create_persistent`.
 
 use super::access::{self, Modifiers};
 use super::capacity;
@@ -7,7 +7,7 @@ use super::error::{Findings, quote};
 use super::fields::{Fields, Value};
 use super::lexer::Word;
 
-/// Reads a `jobdw`.
+/// Parses a `jobdw`.
 pub(super) fn parse_jobdw(
     fields: &mut Fields<'_>,
     line: u32,
@@ -36,7 +36,7 @@ pub(super) fn parse_jobdw(
     })
 }
 
-/// The type that `value` names, with what `pfs` says it caches.
+/// The instance type `value`; a cache needs the directory `pfs`.
 fn instance_type(
     value: &Value,
     pfs: Option<Value>,
@@ -82,7 +82,7 @@ fn instance_type(
     }
 }
 
-/// Reads a `swap`, whose size stands alone in `words`.
+/// Parses a `swap`, whose size is the only one of `words`.
 pub(super) fn parse_swap(
     words: &[Word<'_>],
     fields: &mut Fields<'_>,
@@ -98,7 +98,7 @@ pub(super) fn parse_swap(
         );
         return None;
     };
-    // A bare number counts GiB: that is what Slurm reads there.
+    // A number without a unit is in GiB, as in Slurm.
     let bare = word.text.chars().all(|c| c.is_ascii_digit());
     let text = if bare {
         format!("{}GiB", word.text)
@@ -114,7 +114,7 @@ pub(super) fn parse_swap(
     }
 }
 
-/// Reads a `create_persistent`; `bb` behind `#BB`.
+/// Parses a `create_persistent`; `bb` after `#BB`.
 pub(super) fn parse_create_persistent(
     fields: &mut Fields<'_>,
     bb: bool,
@@ -136,7 +136,7 @@ pub(super) fn parse_create_persistent(
     })
 }
 
-/// Refuses a type that a persistent instance cannot have.
+/// Checks the type of a persistent instance.
 fn check_scratch(fields: &mut Fields<'_>, bb: bool, findings: &mut Findings) {
     let kind = if bb {
         fields.take_value("type")
@@ -158,7 +158,7 @@ fn check_scratch(fields: &mut Fields<'_>, bb: bool, findings: &mut Findings) {
     }
 }
 
-/// How a persistent instance is seen: striped, unless something else is written.
+/// The access modes of a persistent instance; striped by default.
 fn persistent_access(
     fields: &mut Fields<'_>,
     bb: bool,

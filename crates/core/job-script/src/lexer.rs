@@ -1,13 +1,13 @@
-//! From the text of a script to the words of its directives, each with its place.
+//! Splits a script into the words of its directives, with their positions.
 
 use super::error::{Findings, Position, closest_match, quote};
 
-/// Longest physical line that is read as part of a directive, in bytes.
+/// Maximum length of a physical line of a directive, in bytes.
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
-/// Most directives in one script.
+/// Maximum number of directives in a script.
 pub const MAX_DIRECTIVES: usize = 4096;
 
-/// Names of all directives, for recognising a misspelled marker.
+/// Names of all directives.
 pub(super) const DIRECTIVES: [&str; 7] = [
     "jobdw",
     "persistentdw",
@@ -18,7 +18,7 @@ pub(super) const DIRECTIVES: [&str; 7] = [
     "destroy_persistent",
 ];
 
-/// Who a directive is addressed to.
+/// The addressee of a directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marker {
     /// `#DW`: the burst buffer.
@@ -43,7 +43,7 @@ impl Marker {
     }
 }
 
-/// A word and where it begins.
+/// A word and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word<'a> {
     pub text: &'a str,
@@ -54,15 +54,15 @@ pub(super) struct Word<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DirectiveLine<'a> {
     pub marker: Marker,
-    /// Where the marker is.
+    /// Position of the marker.
     pub at: Position,
     pub words: Vec<Word<'a>>,
-    /// Some of its words could not be told apart; that is already noted.
+    /// Its words could not be split; the error is already reported.
     pub malformed: bool,
 }
 
-/// The directive lines at the head of `text`, and the lines of directives that stand after the
-/// head and are therefore not read.
+/// The directives at the head of `text`, and the line numbers of directives after the head, which
+/// are ignored.
 pub(super) fn directive_lines<'a>(
     text: &'a str,
     findings: &mut Findings,
@@ -137,7 +137,7 @@ pub(super) fn directive_lines<'a>(
     (found, unread)
 }
 
-/// The words of a continuation line: bare, or behind the same marker or a lone `#`.
+/// The words of a continuation line: without a marker, after the same marker, or after `#`.
 fn continuation(line: &str, marker: Marker, start: Position) -> Option<(&str, Position)> {
     let bare = line.trim_start_matches([' ', '\t']);
     let start = start.shift_right(line.len() - bare.len());
@@ -155,7 +155,7 @@ fn continuation(line: &str, marker: Marker, start: Position) -> Option<(&str, Po
         .then_some((rest, start.shift_right(1)))
 }
 
-/// Appends the words of `text` and says whether a backslash at its end asks for another line.
+/// Appends the words of `text`; returns whether a trailing backslash continues the line.
 fn split<'a>(
     text: &'a str,
     start: Position,
@@ -191,7 +191,7 @@ fn split<'a>(
         return false;
     }
     let (text, more) = match text.strip_suffix('\\') {
-        // Two backslashes at the end are Slurm's sign for "no more symbols", not a continuation.
+        // Two trailing backslashes end Slurm's symbol replacement; they are no continuation.
         Some(head) if !head.ends_with('\\') => (head, true),
         _ => (text, false),
     };
@@ -212,7 +212,7 @@ fn split<'a>(
     more
 }
 
-/// A comment that was certainly meant as a directive but would be passed over.
+/// Reports a comment that was certainly meant as a directive but would be ignored.
 fn report_near_miss(line: &str, at: Position, findings: &mut Findings) {
     let bare = line.trim_start();
     let Some((head, rest)) = bare.get(..3).zip(bare.get(3..)) else {

@@ -1,17 +1,16 @@
 //! The `#DW` and `#BB` directives at the head of a batch script.
 //!
-//! Text becomes a [`JobScript`], or every mistake in it with line, column and remedy. Reading
-//! stops at the first line that is neither blank nor a comment. A backslash at the end of a
-//! directive's line continues it on the next, which may carry the marker again or not:
+//! Text becomes a [`JobScript`], or a list of all errors with line, column and remedy. Parsing
+//! stops at the first line that is neither blank nor a comment. A trailing backslash continues a
+//! directive on the next line, which may repeat the marker:
 //!
 //! ```text
 //! #DW stage_in type=file source=/pfs/user/input \
 //! #DW          destination=$DW_JOB_STRIPED/input
 //! ```
 //!
-//! Sources: the directives of Cray DataWarp as its users' pages, its design slides (CUG 2016) and
-//! the public Slurm plugin show them. Keys, units and numbers are matched exactly: nothing is
-//! guessed, rounded or passed over.
+//! Sources: Cray DataWarp's user documentation, its design slides (CUG 2016) and the public Slurm
+//! plugin. Keys, units and numbers must match exactly: nothing is guessed, rounded or ignored.
 
 mod access;
 mod capacity;
@@ -43,7 +42,7 @@ use error::Findings;
 pub struct JobScript {
     jobs: Vec<JobInstance>,
     swaps: Vec<Swap>,
-    /// A `jobdw` was there but could not be read; its absence is then no second mistake.
+    /// A `jobdw` was malformed; its absence is not reported again.
     jobs_failed: bool,
     /// `persistentdw`, in the order of the script.
     pub persistents: Vec<PersistentUse>,
@@ -53,13 +52,13 @@ pub struct JobScript {
     pub creates: Vec<CreatePersistent>,
     /// `destroy_persistent`.
     pub destroys: Vec<DestroyPersistent>,
-    /// Lines with directives after the script's first command, which are not read.
+    /// Line numbers of directives after the script's first command, which are ignored.
     pub ignored_directives: Vec<u32>,
 }
 
 impl JobScript {
-    /// Reads the head of a script. `symbols` replaces Slurm's `%` symbols; `None` leaves percent
-    /// signs as they are, for a script in which Slurm has replaced them already.
+    /// Parses the head of a script. `symbols` replaces Slurm's `%` symbols; `None` leaves percent
+    /// signs alone, for a script in which Slurm has already replaced them.
     pub fn parse(text: &str, symbols: Option<&Symbols>) -> Result<JobScript, ScriptErrors> {
         let mut findings = Findings::default();
         let mut script = JobScript::default();
@@ -109,8 +108,8 @@ impl JobScript {
     }
 }
 
-/// The entries of a list file for `type=list`: one path a line, blank lines and lines that begin
-/// with `#` passed over. Errors name the line.
+/// The entries of a list for `type=list`: one path per line; blank lines and lines that begin with
+/// `#` are skipped. Errors have the line in the list.
 pub fn parse_list(text: &str) -> Result<Vec<StagePath>, ScriptErrors> {
     let mut findings = Findings::default();
     let mut entries = Vec::new();

@@ -1,4 +1,4 @@
-//! From the words of a directive line to the directive.
+//! Parses the words of a directive line.
 
 use super::JobScript;
 use super::access;
@@ -10,7 +10,7 @@ use super::lexer::{DIRECTIVES, DirectiveLine, Marker};
 use super::stage::parse_stage;
 use super::symbols::Symbols;
 
-/// Reads one directive line into `script`.
+/// Parses one directive line into `script`.
 pub(super) fn parse_directive(
     line: &DirectiveLine<'_>,
     symbols: Option<&Symbols>,
@@ -51,7 +51,7 @@ pub(super) fn parse_directive(
         );
         return;
     };
-    // The size that `swap` takes is no key.
+    // `swap` takes a size without a key.
     let alone = if name.text == "swap" { 1 } else { 0 };
     let (size, words) = rest.split_at(alone.min(rest.len()));
     let mut fields = Fields::parse(name, words, &form, symbols, findings);
@@ -86,7 +86,7 @@ pub(super) fn parse_directive(
     }
 }
 
-/// What a directive may say; `None` for one that does not exist.
+/// The arguments of a directive; `None` if there is no such directive.
 fn form(directive: &str, bb: bool) -> Option<DirectiveForm> {
     let keys: &[&'static str] = match directive {
         "jobdw" => &["capacity", "type", "access_mode", "pool", "pfs"],

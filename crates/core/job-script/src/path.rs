@@ -4,47 +4,47 @@ use super::directive::{BufferPath, InstanceRef, StagePath};
 use super::error::quote;
 use super::fields::is_valid_name;
 
-/// What is wrong with a path: characters from its beginning, problem, remedy.
-type PathError = (usize, String, String);
+/// An error in a path: offset in characters, problem, remedy.
+pub(super) type PathError = (usize, String, String);
 
-/// Longest path, in bytes (Linux's PATH_MAX without its terminating zero).
-const MAX_PATH: usize = 4095;
-/// Longest component, in bytes (Linux's NAME_MAX).
-const MAX_NAME: usize = 255;
+/// Maximum length of a path (PATH_MAX of Linux without the terminating zero).
+const MAX_PATH_BYTES: usize = 4095;
+/// Maximum length of a component (NAME_MAX of Linux).
+const MAX_NAME_BYTES: usize = 255;
 
-/// A path and whether it was written with a `/` at its end.
+/// A path, and whether it was written with a trailing `/`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ParsedPath {
     pub path: StagePath,
     pub slash: bool,
 }
 
-/// Reads either kind of path: what begins with `$` is inside an instance.
+/// Parses a path of either kind; one that begins with `$` is inside an instance.
 pub(super) fn parse_path(text: &str) -> Result<ParsedPath, PathError> {
-    let error = |at, problem: String, remedy: &str| Err((at, problem, remedy.to_owned()));
-    if text.len() > MAX_PATH {
-        return error(
-            0,
-            format!("the path is longer than {MAX_PATH} bytes"),
-            "shorten it",
-        );
-    }
+    check_length(text)?;
     if text.starts_with(['"', '\'']) {
-        return error(
+        return Err((
             0,
             "a quotation mark in a path".into(),
-            "write the path without quotation marks; it cannot contain blanks",
-        );
+            "write the path without quotation marks; it cannot contain blanks".into(),
+        ));
     }
-    if let Some(rest) = text.strip_prefix('$') {
-        return inside(text, rest);
+    match text.strip_prefix('$') {
+        Some(rest) => parse_instance_path(rest),
+        None => parse_pfs_path(text),
     }
+}
+
+/// Parses an absolute path of the parallel file system.
+pub(super) fn parse_pfs_path(text: &str) -> Result<ParsedPath, PathError> {
+    check_length(text)?;
     if !text.starts_with('/') {
-        return error(
+        return Err((
             0,
             format!("{} is neither absolute nor inside an instance", quote(text)),
-            "begin it with `/` (`%d/` for the job's working directory) or with `$DW_JOB_STRIPED/`",
-        );
+            "begin it with `/` (`%d/` for the job's working directory) or with `$DW_JOB_STRIPED/`"
+                .into(),
+        ));
     }
     check_names(text, 0)?;
     Ok(ParsedPath {
@@ -53,7 +53,8 @@ pub(super) fn parse_path(text: &str) -> Result<ParsedPath, PathError> {
     })
 }
 
-fn inside(text: &str, rest: &str) -> Result<ParsedPath, PathError> {
+/// Parses `VARIABLE/path` or `{VARIABLE}/path`.
+fn parse_instance_path(rest: &str) -> Result<ParsedPath, PathError> {
     let (variable, tail, before_tail) = if let Some(braced) = rest.strip_prefix('{') {
         let Some((variable, tail)) = braced.split_once('}') else {
             return Err((
@@ -72,7 +73,7 @@ fn inside(text: &str, rest: &str) -> Result<ParsedPath, PathError> {
         let (variable, tail) = rest.split_at(length);
         (variable, tail, length + 1)
     };
-    let space = space(variable)?;
+    let instance = parse_variable(variable)?;
     if !tail.is_empty() && !tail.starts_with('/') {
         return Err((
             before_tail,
@@ -80,10 +81,20 @@ fn inside(text: &str, rest: &str) -> Result<ParsedPath, PathError> {
             "put a `/` between them".into(),
         ));
     }
-    check_names(tail, before_tail)?;
-    let mut column = before_tail;
+    let path = parse_relative_path(tail, before_tail)?;
+    Ok(ParsedPath {
+        path: StagePath::Buffer(BufferPath { instance, path }),
+        slash: tail.is_empty() || tail.ends_with('/'),
+    })
+}
+
+/// Normalizes a path from an instance's root; `start` is its offset in the whole path.
+pub(super) fn parse_relative_path(text: &str, start: usize) -> Result<String, PathError> {
+    check_length(text)?;
+    check_names(text, start)?;
+    let mut column = start;
     let mut names = Vec::new();
-    for name in tail.split('/') {
+    for name in text.split('/') {
         if name == ".." {
             return Err((
                 column,
@@ -96,17 +107,11 @@ fn inside(text: &str, rest: &str) -> Result<ParsedPath, PathError> {
             names.push(name);
         }
     }
-    let path = StagePath::Buffer(BufferPath {
-        instance: space,
-        path: names.join("/"),
-    });
-    Ok(ParsedPath {
-        path,
-        slash: tail.is_empty() || tail.ends_with('/'),
-    })
+    Ok(names.join("/"))
 }
 
-fn space(variable: &str) -> Result<InstanceRef, PathError> {
+/// The instance that a variable stands for.
+fn parse_variable(variable: &str) -> Result<InstanceRef, PathError> {
     const PERSISTENT: &str = "DW_PERSISTENT_STRIPED_";
     let staged = "stage through `$DW_JOB_STRIPED` or `$DW_PERSISTENT_STRIPED_name`";
     match variable {
@@ -146,13 +151,24 @@ fn space(variable: &str) -> Result<InstanceRef, PathError> {
     }
 }
 
+fn check_length(path: &str) -> Result<(), PathError> {
+    if path.len() <= MAX_PATH_BYTES {
+        return Ok(());
+    }
+    Err((
+        0,
+        format!("the path is longer than {MAX_PATH_BYTES} bytes"),
+        "shorten it".into(),
+    ))
+}
+
 fn check_names(path: &str, start: usize) -> Result<(), PathError> {
     let mut column = start;
     for name in path.split('/') {
-        if name.len() > MAX_NAME {
+        if name.len() > MAX_NAME_BYTES {
             return Err((
                 column,
-                format!("a name of more than {MAX_NAME} bytes"),
+                format!("a name of more than {MAX_NAME_BYTES} bytes"),
                 "shorten it".into(),
             ));
         }

@@ -1,11 +1,72 @@
 //! `stage_in` and `stage_out`.
 
-use super::directive::{Direction, Stage, StageKind, StagePath};
+use super::directive::{BufferPath, Direction, InstanceRef, Stage, StageKind, StagePath};
 use super::error::{Findings, Position, quote};
 use super::fields::{Fields, Value};
-use super::path;
+use super::path::{self, ParsedPath, PathError};
 
-/// Reads a `stage_in` or `stage_out`.
+/// A path with its position in the script.
+type End = (ParsedPath, Position);
+
+impl Stage {
+    /// A stage that no script contains, between `pfs_path` on the parallel file system and
+    /// `instance_path`, which is relative to the root of `instance`. Its line is 0.
+    ///
+    /// # Errors
+    /// What is wrong with a path, and how to correct it.
+    pub fn new(
+        direction: Direction,
+        kind: StageKind,
+        instance: InstanceRef,
+        pfs_path: &str,
+        instance_path: &str,
+    ) -> Result<Stage, String> {
+        let message =
+            |(_, problem, remedy): PathError| -> String { format!("{problem}; {remedy}") };
+        for path in [pfs_path, instance_path] {
+            let blank = |c: char| c.is_whitespace() || c.is_control();
+            if path.contains(blank) {
+                let quoted = quote(path);
+                return Err(format!(
+                    "{quoted} contains blanks, which a stage's path cannot"
+                ));
+            }
+        }
+        let pfs = path::parse_pfs_path(pfs_path).map_err(message)?;
+        let relative = path::parse_relative_path(instance_path, 0).map_err(message)?;
+        let inside = ParsedPath {
+            path: StagePath::Buffer(BufferPath {
+                instance,
+                path: relative,
+            }),
+            slash: instance_path.is_empty() || instance_path.ends_with('/'),
+        };
+        let (source, destination) = match direction {
+            Direction::In => (pfs, inside),
+            Direction::Out => (inside, pfs),
+        };
+        let start = Position::default();
+        let mut findings = Findings::default();
+        let stage = build_stage(
+            direction,
+            kind,
+            (source, start),
+            (destination, start),
+            0,
+            &mut findings,
+        );
+        stage.ok_or_else(|| {
+            let errors = findings.into_errors().0.into_iter();
+            let messages: Vec<String> = errors
+                .map(|error| format!("{}; {}", error.problem, error.remedy))
+                .collect();
+            debug_assert!(!messages.is_empty(), "a refused stage has a reason");
+            messages.join("\n")
+        })
+    }
+}
+
+/// Parses a `stage_in` or `stage_out`.
 pub(super) fn parse_stage(
     direction: Direction,
     fields: &mut Fields<'_>,
@@ -33,12 +94,24 @@ pub(super) fn parse_stage(
             None
         }
     });
-    let list_anywhere = kind == Some(StageKind::List) && direction == Direction::Out;
-    let source =
-        source.and_then(|value| side(&value, direction == Direction::Out, list_anywhere, findings));
+    // The list of a stage-out may be in the instance or on the parallel file system.
+    let list_out = kind == Some(StageKind::List) && direction == Direction::Out;
+    let source_inside = direction == Direction::Out;
+    let source = source.and_then(|value| parse_end(&value, source_inside, list_out, findings));
     let destination =
-        destination.and_then(|value| side(&value, direction == Direction::In, false, findings));
-    let (kind, (source, source_at), (destination, destination_at)) = (kind?, source?, destination?);
+        destination.and_then(|value| parse_end(&value, !source_inside, false, findings));
+    build_stage(direction, kind?, source?, destination?, line, findings)
+}
+
+/// Checks that both ends fit the kind of the stage.
+fn build_stage(
+    direction: Direction,
+    kind: StageKind,
+    (source, source_at): End,
+    (destination, destination_at): End,
+    line: u32,
+    findings: &mut Findings,
+) -> Option<Stage> {
     if kind != StageKind::Directory && (source.slash || path::last_name(&source.path).is_none()) {
         findings.report(
             source_at,
@@ -61,36 +134,47 @@ pub(super) fn parse_stage(
         );
         return None;
     }
-    Some(Stage {
+    let stage = Stage {
         direction,
         kind,
         source: source.path,
         destination,
         line,
-    })
+    };
+    debug_assert!(
+        kind == StageKind::List || stage.instance().is_some(),
+        "one end of a stage is in an instance"
+    );
+    Some(stage)
 }
 
-/// Reads one end of a stage, which must be inside an instance or must not.
-fn side(
-    value: &Value,
-    inside: bool,
-    either: bool,
-    findings: &mut Findings,
-) -> Option<(path::ParsedPath, Position)> {
+/// Parses one end of a stage, which must be inside an instance if `inside` and outside otherwise,
+/// unless `either` is allowed.
+fn parse_end(value: &Value, inside: bool, either: bool, findings: &mut Findings) -> Option<End> {
     match path::parse_path(&value.text) {
         Err((offset, problem, remedy)) => {
             findings.report(value.at.shift_right(offset), problem, remedy);
             None
         }
-        Ok(written) if either || inside == matches!(written.path, StagePath::Buffer(_)) => {
-            Some((written, value.at))
+        Ok(parsed) if either || inside == matches!(parsed.path, StagePath::Buffer(_)) => {
+            Some((parsed, value.at))
         }
         Ok(_) if inside => {
-            findings.report(value.at, "a path of the parallel file system where one inside an instance is wanted", "begin it with `$DW_JOB_STRIPED/` or `$DW_PERSISTENT_STRIPED_name/`; `stage_in` copies into the instance and `stage_out` out of it");
+            findings.report(
+                value.at,
+                "a path of the parallel file system where a path inside an instance is expected",
+                "begin it with `$DW_JOB_STRIPED/` or `$DW_PERSISTENT_STRIPED_name/`; `stage_in` \
+                 copies into the instance and `stage_out` out of it",
+            );
             None
         }
         Ok(_) => {
-            findings.report(value.at, "a path inside an instance where one of the parallel file system is wanted", "write an absolute path; `stage_in` copies into the instance and `stage_out` out of it");
+            findings.report(
+                value.at,
+                "a path inside an instance where a path of the parallel file system is expected",
+                "write an absolute path; `stage_in` copies into the instance and `stage_out` out \
+                 of it",
+            );
             None
         }
     }

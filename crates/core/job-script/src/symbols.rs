@@ -6,7 +6,7 @@
 
 use super::error::{Findings, Position};
 
-/// What the symbols stand for in one job.
+/// The values of the symbols in one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbols {
     /// `%j`, and `%A` of a job that is in no array.
@@ -21,8 +21,8 @@ pub struct Symbols {
     pub job_name: String,
 }
 
-/// Replaces the symbols in `value`, which begins at `at`. `stopped` is the directive's state: set
-/// once `\\` was met, and from then on text is kept as it is.
+/// Replaces the symbols in `value`, which begins at `at`. `stopped` is set after `\\`; from then
+/// on, text of the directive is left unchanged.
 pub(super) fn expand_symbols(
     symbols: &Symbols,
     value: &str,

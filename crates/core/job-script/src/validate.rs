@@ -1,12 +1,14 @@
-//! What must hold between the directives of one script.
+//! Constraints between the directives of one script.
 
 use std::collections::BTreeMap;
 
 use super::JobScript;
-use super::directive::*;
+use super::directive::{
+    AccessMode, Direction, InstanceRef, InstanceType, Stage, StageKind, StagePath,
+};
 use super::error::{Findings, Position};
 
-/// Checks the whole script.
+/// Validates the whole script.
 pub(super) fn validate_script(script: &JobScript, findings: &mut Findings) {
     at_most_one("jobdw", script.jobs.iter().map(|job| job.line), findings);
     at_most_one("swap", script.swaps.iter().map(|swap| swap.line), findings);
@@ -83,7 +85,7 @@ fn distinct<'a>(
     }
 }
 
-/// Whether the instance of a stage is one that this script has and that can be staged.
+/// Checks that the script has the instance of a stage, and that it can be staged.
 fn stageable(script: &JobScript, stage: &Stage, findings: &mut Findings) {
     let at = start(stage.line);
     match stage.instance() {
@@ -114,7 +116,7 @@ fn stageable(script: &JobScript, stage: &Stage, findings: &mut Findings) {
                 _ => {}
             }
         }
-        // A stage-out of a list kept on the parallel file system: the list says from where.
+        // A stage-out of a list on the parallel file system: the list names the instance.
         None => {
             if script.jobs.is_empty() && script.persistents.is_empty() && !script.jobs_failed {
                 findings.report(at, "a stage_out in a script that uses no instance", "add `jobdw` or `persistentdw`");

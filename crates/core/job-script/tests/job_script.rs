@@ -43,7 +43,7 @@ aprun -n 5000 a.out \\
 ";
 
 #[test]
-fn the_example_of_the_design_slides() {
+fn example_of_the_design_slides_parses() {
     let script = JobScript::parse(SLIDES, None).unwrap();
     let instance = script.job().unwrap();
     assert_eq!(instance.capacity, Capacity::Bytes(Bytes(100 << 40)));
@@ -69,7 +69,7 @@ fn the_example_of_the_design_slides() {
 }
 
 #[test]
-fn every_directive_and_modifier() {
+fn every_directive_and_modifier_parses() {
     let script = JobScript::parse(
         "#!/bin/bash
 #SBATCH -N 2
@@ -122,7 +122,7 @@ srun a.out
 }
 
 #[test]
-fn caches() {
+fn cache_directives_parse() {
     let text = "#DW jobdw capacity=1TiB type=cache pfs=/pfs/ada access_mode=ldbalance read_ahead=8MiB stripe_size=1MiB stripe_count=4 sync_on_close=no sync_to_pfs=yes modified_threshold=1GiB\n";
     let script = JobScript::parse(text, None).unwrap();
     let instance = script.job().unwrap();
@@ -167,7 +167,7 @@ fn symbols_are_replaced_until_two_backslashes() {
 }
 
 #[test]
-fn a_continuation_may_repeat_the_marker() {
+fn continuation_line_may_repeat_the_marker() {
     for middle in ["#DW ", "# ", "  ", "\t#DW\t"] {
         let text = format!(
             "#DW jobdw capacity=1GiB \\\n{middle}type=scratch \\\n{middle}access_mode=striped\n"
@@ -409,7 +409,7 @@ const MISTAKES: &[(&str, u32, u32, &str)] = &[
 ];
 
 #[test]
-fn mistakes_are_told_with_their_place() {
+fn errors_have_line_column_and_remedy() {
     for (text, line, column, words) in MISTAKES {
         let errors = JobScript::parse(text, None).expect_err(text);
         let found = &errors.0[0];
@@ -507,7 +507,7 @@ const BAD_STAGES: &[(&str, u32, &str)] = &[
 ];
 
 #[test]
-fn mistakes_in_stages() {
+fn invalid_stages_are_refused() {
     for (directive, column, words) in BAD_STAGES {
         let text =
             format!("#DW jobdw capacity=1GiB type=scratch access_mode=striped\n#DW {directive}\n");
@@ -546,7 +546,7 @@ fn only_striped_scratch_can_be_staged() {
 }
 
 #[test]
-fn symbols_that_stand_for_nothing_are_told() {
+fn unknown_symbols_are_refused() {
     for (path, words) in [
         ("/p/%z", "`%z` stands for nothing"),
         ("/p/%a", "job array"),
@@ -561,7 +561,7 @@ fn symbols_that_stand_for_nothing_are_told() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_and_in_order() {
+fn all_errors_are_reported_in_order() {
     let text = "#DW jobdw capacity=1X type=y access_mode=z\n#DW swop 1\n";
     let errors = JobScript::parse(text, None).unwrap_err();
     let places: Vec<_> = errors
@@ -573,14 +573,14 @@ fn all_mistakes_are_told_at_once_and_in_order() {
 }
 
 #[test]
-fn ordinary_comments_are_left_alone() {
+fn ordinary_comments_are_ignored() {
     let text = "#!/bin/sh\n#DWARF debug information\n#dwelling\n# DW jobdw\n#\n#BBC\n#SBATCH -N1\nexit\n#DWx\n";
     assert!(JobScript::parse(text, None).unwrap().is_empty());
     assert!(JobScript::parse("", None).unwrap().is_empty());
 }
 
 #[test]
-fn lists_name_one_path_a_line() {
+fn lists_have_one_path_per_line() {
     let list = parse_list("# inputs\n/pfs/a b\n\n$DW_JOB_STRIPED/c\r\n").unwrap();
     assert_eq!(list, [pfs("/pfs/a b"), job("c")]);
     let errors = parse_list("/pfs/a\nb\n").unwrap_err();
@@ -590,7 +590,7 @@ fn lists_name_one_path_a_line() {
 /// No text makes the reader panic, and every error names a place inside the text: 60,000 texts
 /// put together from pieces of the language and from noise.
 #[test]
-fn no_text_panics() {
+fn arbitrary_text_does_not_panic() {
     const PIECES: &[&str] = &[
         "#DW ",
         "#BB ",

@@ -1,4 +1,4 @@
-//! The machines that come with Forebay, embedded in the binary.
+//! The machine files that are embedded in the binary.
 
 use crate::machine::Machine;
 use crate::problem::{MachineError, Problem, suggestion};
@@ -30,7 +30,7 @@ const MACHINES: &[Builtin] = embed![
     "trinity"
 ];
 
-/// Node maps that embedded machine files name.
+/// Node maps of the embedded machine files.
 const MAPS: &[(&str, &str)] = &[
     ("cori.csv", include_str!("../../../../machines/cori.csv")),
     (
@@ -39,7 +39,7 @@ const MAPS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Further names of embedded machines.
+/// Alternative names of embedded machines.
 const ALIASES: &[(&str, &str)] = &[("cori-phase2", "cori")];
 
 /// The embedded machines: name and title, smallest first.
@@ -47,7 +47,7 @@ pub fn builtin_machines() -> Vec<(&'static str, &'static str)> {
     MACHINES.iter().map(|m| (m.name, title(m.text))).collect()
 }
 
-/// The title in the text of an embedded file, found without reading the rest.
+/// The title of an embedded file, found without parsing the rest.
 fn title(text: &'static str) -> &'static str {
     text.lines()
         .find_map(|line| line.strip_prefix("title = \"")?.strip_suffix('"'))
@@ -55,10 +55,10 @@ fn title(text: &'static str) -> &'static str {
 }
 
 impl Machine {
-    /// Reads an embedded machine by its name, or a file by its path (which ends in `.toml`).
+    /// Loads an embedded machine by its name, or a file by its path (which ends in `.toml`).
     ///
     /// # Errors
-    /// An unknown name, an unreadable file, or everything that is wrong with the file.
+    /// An unknown name, an unreadable file, or all problems of the file.
     pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
         if name_or_path.ends_with(".toml") {
             return Machine::read(name_or_path);
@@ -81,7 +81,7 @@ impl Machine {
         })
     }
 
-    /// Reads a machine file from disk; the node map it may name lies beside it.
+    /// Loads a machine file; its node map, if any, is in the same directory.
     fn read(path: &str) -> Result<Machine, MachineError> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             let expected = "a readable machine file, or one of the built-in names";

@@ -1,14 +1,15 @@
-//! A machine as text for people.
+//! A machine as text.
 
 use crate::machine::{BurstBuffer, LinkSpec, Machine, Network, NodeKind};
 use crate::node_map::kind_letter;
-use forebay_units::{Bytes, Rate, grouped};
+use forebay_units::human::grouped;
+use forebay_units::{Bytes, Rate};
 use std::fmt::Write;
 
 /// Columns of a row of numbers.
 const ROW: usize = 20;
 
-/// What a machine is: nodes, storage, links by class, bisection, where the nodes sit.
+/// Description of a machine: nodes, storage, links by class, bisection, node layout.
 pub fn describe(machine: &Machine) -> String {
     let mut out = format!("{}: {}\n\n", machine.name, machine.title);
     totals(machine, &mut out);
@@ -28,8 +29,8 @@ pub fn describe(machine: &Machine) -> String {
     out
 }
 
-/// Where each number of a machine comes from: key, value, source, and what a calibrated value
-/// was fitted to.
+/// The source of each number of a machine: key, value, source, and the measurement to which a
+/// calibrated value was fitted.
 pub fn list_sources(machine: &Machine) -> String {
     let width = |cell: fn(&crate::machine::Provenance) -> &str| {
         machine
@@ -104,7 +105,7 @@ fn totals(machine: &Machine, out: &mut String) {
     }
 }
 
-/// Capacity and peak rates of the burst buffer: per node the smallest of server and cards.
+/// Capacity and peak rates of the burst buffer; a node's rate is the lower one of server and cards.
 fn storage(bb: &BurstBuffer, nodes: u64, out: &mut String) {
     let cards = u64::from(bb.cards);
     let peak = |card: Rate| card.times(cards).min(bb.data_rate);
@@ -144,7 +145,7 @@ fn storage(bb: &BurstBuffer, nodes: u64, out: &mut String) {
     );
 }
 
-/// Links of one class in the whole machine, both directions counted as one.
+/// Number of links of each class in the whole machine; both directions count as one link.
 fn link_counts(machine: &Machine) -> [(&'static str, &LinkSpec, u64); 4] {
     let n = &machine.network;
     let (groups, chassis, slots) = (
@@ -249,7 +250,7 @@ fn layout(machine: &Machine, group: u32, by_router: &[Vec<NodeKind>]) -> Vec<Str
         .collect()
 }
 
-/// Each way of filling a group, drawn once, with the groups that are filled so.
+/// Each distinct group layout, drawn once, with the groups that have it.
 fn drawings(machine: &Machine, out: &mut String) {
     const MOST: usize = 3;
     let mut by_router = vec![Vec::new(); machine.routers() as usize];
@@ -318,7 +319,7 @@ fn group_list(groups: &[u32]) -> String {
     format!("{word} {}", texts.join(", "))
 }
 
-/// How many burst buffers each group has.
+/// Number of burst-buffer nodes of each group.
 fn per_group(machine: &Machine, out: &mut String) {
     if machine.burst_buffer.is_none() {
         let _ = writeln!(out, "No shared burst buffer");

@@ -1,9 +1,9 @@
 //! A TOML document in which every number carries its source.
 //!
 //! A number is written as an entry `{ value = …, from = "id" }`, where `id` names a text of the
-//! `[sources]` table, or `{ value = …, assumed = "reason" }`. `calibrated = "row"` says which
-//! measurement a value was fitted to, `note = "…"` adds a remark. All problems are collected,
-//! so that one look at a wrong file shows everything.
+//! `[sources]` table, or `{ value = …, assumed = "reason" }`. `calibrated = "row"` names the
+//! measurement to which the value was fitted, `note = "…"` is a remark. All problems are
+//! collected, so that they are reported at once.
 
 use crate::machine::Provenance;
 use crate::problem::{Problem, excerpt};
@@ -12,14 +12,14 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// A value and where it stands.
+/// A value and its span in the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Located<T> {
     pub(crate) value: T,
     pub(crate) span: Range<usize>,
 }
 
-/// One file being read: its text, the problems and the sources found so far.
+/// A file being parsed: its text, and the problems and sources found so far.
 pub(crate) struct Document<'t> {
     pub(crate) file: &'t str,
     pub(crate) text: &'t str,
@@ -41,7 +41,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Notes a problem at a byte offset.
+    /// Adds a problem at a byte offset.
     pub(crate) fn add_problem(
         &self,
         offset: usize,
@@ -52,7 +52,7 @@ impl<'t> Document<'t> {
         self.problems.borrow_mut().push((offset, problem));
     }
 
-    /// Notes a problem of another file that `offset` of this one refers to.
+    /// Adds a problem of another file, to which `offset` of this one refers.
     pub(crate) fn add_foreign_problem(&self, offset: usize, problem: Problem) {
         self.problems.borrow_mut().push((offset, problem));
     }
@@ -73,12 +73,12 @@ impl<'t> Document<'t> {
         )
     }
 
-    /// Notes where the value at a byte offset comes from.
+    /// Adds the provenance of the value at a byte offset.
     pub(crate) fn add_provenance(&self, offset: usize, provenance: Provenance) {
         self.provenance.borrow_mut().push((offset, provenance));
     }
 
-    /// The text of a source, which then counts as used; otherwise the known ids.
+    /// The text of a source, which is then used; otherwise the known ids.
     pub(crate) fn use_source(&self, id: &str) -> Result<String, Vec<String>> {
         let sources = self.sources.borrow();
         let source = sources
@@ -88,7 +88,7 @@ impl<'t> Document<'t> {
         Ok(source.value.clone())
     }
 
-    /// Reads the `[sources]` table, if there is one: id = "text".
+    /// Parses the optional `[sources]` table: id = "text".
     pub(crate) fn read_sources(&self, root: &Section<'_, 't>) {
         let Some(section) = root.optional_section("sources") else {
             return;
@@ -118,7 +118,7 @@ impl<'t> Document<'t> {
         section.report_unused_keys();
     }
 
-    /// A source that nothing refers to is a slip of the pen.
+    /// Reports sources without a reference.
     pub(crate) fn check_unused_sources(&self) {
         let used = self.used_sources.borrow();
         for (id, at) in self.sources.borrow().iter() {

@@ -1,7 +1,7 @@
 //! Machine files.
 //!
-//! Text (a TOML file in `machines/`) becomes a [`machine::Machine`]: groups, routers, links,
-//! nodes and their storage, every number typed and carrying its source.
+//! A TOML file (see `machines/`) becomes a [`machine::Machine`]: groups, routers, links, nodes and
+//! their storage. Every number has a type and a source.
 #![warn(missing_docs)]
 
 mod builtin;

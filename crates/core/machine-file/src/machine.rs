@@ -4,7 +4,7 @@ use forebay_policy::layout::StripeOrder;
 use forebay_units::{Bytes, Rate, Time};
 use serde::Serialize;
 
-/// What a node is for.
+/// The role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeKind {
@@ -14,7 +14,7 @@ pub enum NodeKind {
     BurstBuffer,
     /// Forwards to the parallel file system (a Lustre network router).
     Lnet,
-    /// Login, management, scheduler: present, but carries no modelled traffic.
+    /// Login, management, scheduler: without simulated traffic.
     Service,
 }
 
@@ -32,7 +32,7 @@ pub enum LinkClass {
     Global,
 }
 
-/// One class of links: what each link of the class carries, each way.
+/// One class of links; rates and buffers are for each direction of a link.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkSpec {
     /// Rate of one link = tiles × rate of a tile.
@@ -45,7 +45,7 @@ pub struct LinkSpec {
     pub buffer: Bytes,
 }
 
-/// How the rank-3 links of a group are laid to the other groups
+/// The numbering of the rank-3 links between groups
 /// (Hastings et al., "Comparing global link arrangements for Dragonfly networks", CLUSTER 2015).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -58,19 +58,19 @@ pub enum Arrangement {
     Circulant,
 }
 
-/// Which of a group's sockets its rank-3 links are plugged into, when there are more sockets than
+/// The sockets of a group to which its rank-3 links are connected, if there are more sockets than
 /// links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Plugging {
     /// The first ones, router by router: link k of h links a router is on router ⌊k / h⌋, as the
-    /// definition of the arrangements numbers them. Few routers then are gateways.
+    /// arrangements are defined. Few routers are gateways.
     InOrder,
     /// Evenly over all routers.
     Spread,
 }
 
-/// How packets choose their way.
+/// The routing algorithm of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Routing {
@@ -80,7 +80,7 @@ pub enum Routing {
     Valiant,
     /// Minimal or Valiant, decided at the source router from its own queues.
     UgalL,
-    /// Minimal at first; may turn to Valiant at any router of the source group.
+    /// Minimal at first; may change to Valiant at any router of the source group.
     ProgressiveAdaptive,
 }
 
@@ -89,7 +89,7 @@ pub enum Routing {
 pub struct RoutingSpec {
     /// The default algorithm of this machine.
     pub algorithm: Routing,
-    /// Minimal and non-minimal candidates looked at for each decision (each 1..=4).
+    /// Minimal and non-minimal candidates for each decision (each 1..=4).
     pub candidates: u32,
     /// Weight in percent of a non-minimal candidate's queue against a minimal one's
     /// (200: a detour must be less than half as loaded).
@@ -107,9 +107,9 @@ pub struct Network {
     pub chassis_per_group: u32,
     /// Routers a chassis: the rank-1 dimension.
     pub routers_per_chassis: u32,
-    /// How many node ports a router has.
+    /// Node ports per router.
     pub node_ports_per_router: u32,
-    /// Sockets for rank-3 links a group offers, spread evenly over its routers
+    /// Sockets for rank-3 links per group, spread evenly over its routers
     /// (Aries: 240 for 96 routers, so routers have 2 and 3 in turn).
     pub global_ports_per_group: u32,
     /// Parallel rank-3 links between each two groups.
@@ -139,14 +139,14 @@ pub struct Network {
 pub struct BurstBuffer {
     /// Rate at which the server's data path moves payload between NIC and memory, each way.
     pub data_rate: Rate,
-    /// Serial cost of taking one request off the wire and handing it to a thread.
+    /// Serial cost of receiving one request and passing it to a thread.
     pub dispatch: Time,
     /// Server threads; each holds one request from dispatch to completion.
     pub threads: u32,
     /// Time the exclusive lock of a file's object is held besides the write itself
     /// (hand-over, extent allocation).
     pub lock_hold: Time,
-    /// Metadata operations (open, close, stat) one server completes a second.
+    /// Metadata operations (open, close, stat) per second of one server.
     pub metadata_rate: u32,
     /// SSD cards in the node.
     pub cards: u32,
@@ -158,44 +158,44 @@ pub struct BurstBuffer {
     pub card_read: Rate,
     /// Sequential write rate of one card.
     pub card_write: Rate,
-    /// 4 KiB random read operations a second of one card.
+    /// 4 KiB random reads per second of one card.
     pub card_read_iops: u64,
-    /// 4 KiB random write operations a second of one card.
+    /// 4 KiB random writes per second of one card.
     pub card_write_iops: u64,
-    /// Time between two commands in which a controller's channels stand idle.
+    /// Idle time of a controller's channels between two commands.
     pub command_gap: Time,
-    /// Latency of one command, over and above its transfer time.
+    /// Latency of one read command, in addition to its transfer time.
     pub read_latency: Time,
-    /// Latency of one write command, over and above its transfer time.
+    /// Latency of one write command, in addition to its transfer time.
     pub write_latency: Time,
     /// Capacity of one card.
     pub card_capacity: Bytes,
-    /// Unit in which a file goes round the nodes of an instance.
+    /// Length of a file's stripe on one node.
     pub stripe: Bytes,
     /// Order of a file's stripes over the nodes of an instance.
     pub stripe_order: StripeOrder,
-    /// Unit in which a node spreads a file's object over its SSD controllers.
+    /// Length of a data object's stripe on one SSD controller.
     pub substripe: Bytes,
-    /// Objects (each with one lock) a file has on one node.
+    /// Objects of a file on one node, each with one lock.
     pub objects_per_file: u32,
 }
 
 /// The DVS-like client on a compute node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Client {
-    /// Rate at which one node's client moves payload, each way.
+    /// Payload rate of one node's client, in each direction.
     pub node_rate: Rate,
     /// Software cost of one application call (system call to request on the wire, and back).
     pub call_overhead: Time,
-    /// Largest request; longer transfers are sent as several requests at once.
+    /// Maximum request; longer transfers are split into concurrent requests.
     pub max_request: Bytes,
-    /// Requests of one call under way at once.
+    /// Maximum number of requests of one call in flight.
     pub requests_in_flight: u32,
     /// Size of a request or acknowledgement on the wire.
     pub control_message: Bytes,
-    /// Bytes of a file that an aggregator of collective MPI-IO holds at once.
+    /// Buffer of an aggregator of collective MPI-IO.
     pub collective_buffer: Bytes,
-    /// Rate at which an aggregator copies data of processes of its own node.
+    /// Rate at which an aggregator copies data of its own node's processes.
     pub copy_rate: Rate,
 }
 
@@ -215,13 +215,13 @@ pub struct ParallelFileSystem {
 /// One node of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Node {
-    /// What it is for.
+    /// Its role.
     pub kind: NodeKind,
-    /// Router it hangs on: group × routers per group + chassis × routers per chassis + slot.
+    /// Its router: group × routers per group + chassis × routers per chassis + slot.
     pub router: u32,
 }
 
-/// Where a number comes from.
+/// The source of a number.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Provenance {
     /// Dotted key in the machine file, as `network.rank1.rate`.
@@ -230,7 +230,7 @@ pub struct Provenance {
     pub value: String,
     /// Document or data sheet.
     pub source: String,
-    /// The measurement a calibrated number was fitted to (an id of `validation/published.csv`).
+    /// The measurement to which the number was fitted (an id of `validation/published.csv`).
     pub calibrated: Option<String>,
 }
 
@@ -239,33 +239,33 @@ pub struct Provenance {
 pub struct SourceFile {
     /// Its name, without a path.
     pub name: String,
-    /// All of it.
+    /// Its text.
     pub text: String,
 }
 
-/// A whole machine, checked: every index in range, every count consistent.
+/// A valid machine: every index is in range, every count is consistent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Machine {
     /// Short name (`trinity-phase2`).
     pub name: String,
     /// One line for people.
     pub title: String,
-    /// Choices and inconsistencies of the sources.
+    /// Modelling choices, and inconsistencies of the sources.
     pub notes: String,
     /// The interconnect.
     pub network: Network,
-    /// All nodes, by node number; numbers go router by router.
+    /// All nodes by number; numbers ascend router by router.
     #[serde(skip)]
     pub nodes: Vec<Node>,
-    /// The burst-buffer nodes' make, where the machine has any.
+    /// The burst-buffer nodes, if the machine has any.
     pub burst_buffer: Option<BurstBuffer>,
     /// The client on the compute nodes.
     pub client: Client,
-    /// The file system behind.
+    /// The parallel file system.
     pub pfs: Option<ParallelFileSystem>,
     /// Source of every number.
     pub provenance: Vec<Provenance>,
-    /// The files it was read from, as they were: the machine file, and the node map it names.
+    /// The files from which it was read: the machine file and its node map.
     #[serde(skip)]
     pub files: Vec<SourceFile>,
 }
@@ -314,12 +314,12 @@ impl Machine {
         self.network.groups * self.routers_per_group()
     }
 
-    /// The group a node is in.
+    /// The group of a node.
     pub fn group_of(&self, node: u32) -> u32 {
         self.nodes[node as usize].router / self.routers_per_group()
     }
 
-    /// The numbers of all nodes of one kind, ascending.
+    /// The numbers of all nodes of one kind, in ascending order.
     pub fn nodes_of_kind(&self, kind: NodeKind) -> Vec<u32> {
         (0..)
             .zip(&self.nodes)
@@ -328,7 +328,7 @@ impl Machine {
             .collect()
     }
 
-    /// How many nodes of one kind there are.
+    /// Number of nodes of one kind.
     pub fn count_nodes(&self, kind: NodeKind) -> usize {
         self.nodes.iter().filter(|n| n.kind == kind).count()
     }

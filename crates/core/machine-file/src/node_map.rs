@@ -1,4 +1,4 @@
-//! Node maps: which nodes hang on each router, one router a line.
+//! Node maps: the nodes of each router, one router per line.
 //!
 //! ```csv
 //! # comment
@@ -7,18 +7,18 @@
 //! 0,0,1,CCCC
 //! ```
 //!
-//! Groups, chassis and slots count from 0. `nodes` has one letter for each node of the router:
-//! C compute, B burst buffer, L LNET, S service. Routers that are not listed are empty. The
-//! lines may stand in any order; node numbers go router by router all the same.
+//! Groups, chassis and slots count from 0. `nodes` has a letter for each node of the router:
+//! C compute, B burst buffer, L LNET, S service. Unlisted routers are empty. The order of the
+//! lines does not matter: nodes are numbered router by router.
 
 use crate::document::Located;
 use crate::machine::{Network, Node, NodeKind};
 use crate::problem::Problem;
 use crate::section::Section;
 
-/// First line of a map that is not a comment.
+/// The first line that is not a comment.
 const HEADER: &str = "group,chassis,slot,nodes";
-/// Reading stops after so many problems: a wrong file should not fill the screen.
+/// Maximum number of problems that are reported.
 const MAX_PROBLEMS: usize = 20;
 
 /// The letter of a kind in maps and drawings.
@@ -42,7 +42,7 @@ fn kind(letter: char) -> Option<NodeKind> {
     .find(|k| self::kind_letter(*k) == letter)
 }
 
-/// A map file, and what it has to add up to.
+/// Loads and parses the map, and checks the expected counts.
 pub(crate) fn read_node_map(
     section: &Section<'_, '_>,
     network: &Network,
@@ -120,7 +120,7 @@ pub(crate) fn read_node_map(
     Some(nodes)
 }
 
-/// Reads a map; `file` is named in problems.
+/// Parses a map; `file` is its name in problems.
 fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut header_seen = false;
@@ -200,10 +200,10 @@ fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Pro
     Ok(nodes)
 }
 
-/// Where in the line, what is wrong, what would be right.
+/// An error in a line: byte offset, problem, expected input.
 type Wrong = (usize, String, String);
 
-/// One line to the index of its router and the letters of its nodes.
+/// The router index and the node letters of a line.
 fn router_line<'t>(line: &'t str, network: &Network) -> Result<(usize, &'t str), Wrong> {
     let fields: Vec<&str> = line.split(',').collect();
     let [group, chassis, slot, nodes] = fields[..] else {

@@ -1,6 +1,6 @@
-//! Which nodes hang on which routers.
+//! The placement of nodes on routers.
 //!
-//! Either blade ratios, kind by kind:
+//! It is given by blade counts for each kind of node:
 //!
 //! ```toml
 //! [[placement.blade]]
@@ -9,21 +9,21 @@
 //! per_group = { value = 10, from = "paper" }   # or: total = …, spread evenly over the groups
 //! ```
 //!
-//! or a map of all routers beside the machine file (see [`crate::node_map`]):
+//! or by a map of all routers in a file next to the machine file (see [`crate::node_map`]):
 //!
 //! ```toml
 //! [placement]
 //! map = { value = "cori.csv", from = "xtdb" }
-//! compute = { value = 12076, from = "nersc" }   # what the map has to add up to
+//! compute = { value = 12076, from = "nersc" }   # expected count, checked against the map
 //! ```
 //!
-//! A total is dealt blade by blade to the groups in turn, compute blades last, so that groups
-//! differ by one blade at most; the last blade carries what is left over.
+//! A total is distributed blade by blade over the groups in turn, compute blades last, so that
+//! groups differ by at most one blade; the last blade carries the remainder.
 //!
-//! In a group, the blades that are not compute blades are spread evenly over the routers:
-//! blade k of n sits in chassis k mod C, at slot (2k + 1) × S / 2n of the S slots, so that no
+//! In a group, the blades other than compute blades are spread evenly over the routers:
+//! blade k of n is in chassis k mod C, at slot (2k + 1) × S / 2n of the S slots, so that no
 //! chassis and no slot column has many of them. Compute blades fill the other routers in order;
-//! routers that are left over stay empty, at the end of the group.
+//! the remaining routers at the end of the group are empty.
 
 use crate::machine::{Network, Node, NodeKind};
 use crate::node_map;
@@ -38,10 +38,10 @@ pub(crate) const NODE_KINDS: [(&str, NodeKind); 4] = [
     ("service", NodeKind::Service),
 ];
 
-/// Largest number of nodes that blade ratios may place.
+/// Maximum number of nodes.
 const MAX_NODES: u64 = 10_000_000;
 
-/// One kind of blade: how many nodes it carries and how many there are.
+/// One kind of blade: nodes per blade and number of nodes.
 struct Blades {
     kind: NodeKind,
     nodes_per_router: u32,
@@ -57,13 +57,13 @@ enum Count {
 }
 
 impl Blades {
-    /// Routers that they take, in each group or in all.
+    /// Routers needed, per group or in total.
     fn routers(&self) -> u32 {
         let (Count::PerGroup(nodes) | Count::Total(nodes)) = self.count;
         nodes.div_ceil(self.nodes_per_router)
     }
 
-    /// `count` of each group, or of all, counted over the whole machine.
+    /// `count`, which is per group or in total, for the whole machine.
     fn in_all(&self, count: u32, groups: u64) -> u64 {
         match self.count {
             Count::PerGroup(_) => u64::from(count) * groups,
@@ -78,7 +78,7 @@ struct GroupBlades {
     nodes: Vec<u32>,
 }
 
-/// Nodes by number, going router by router; `None` after a problem.
+/// The nodes in the order of their numbers, router by router; `None` after a problem.
 pub(crate) fn read_placement(
     section: &Section<'_, '_>,
     network: &Network,
@@ -167,11 +167,11 @@ fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
     })
 }
 
-/// How many nodes each blade of each kind carries, group by group; `None` after a problem.
+/// The nodes on each blade of each kind, by group; `None` after a problem.
 ///
-/// Counts per group are taken as they are. Totals are dealt blade by blade to the groups in
-/// turn, compute last, each kind where the one before stopped; full groups are passed over. So
-/// groups differ by one blade, and the last blade of a kind carries what is left over.
+/// Totals are distributed blade by blade over the groups in turn, compute blades last; each kind
+/// continues where the previous one stopped, and full groups are skipped. So groups differ by at
+/// most one blade, and the last blade of a kind carries the remainder.
 fn deal(
     section: &Section<'_, '_>,
     network: &Network,
@@ -229,7 +229,7 @@ fn listed(blades: &[Blades]) -> String {
     each.collect::<Vec<String>>().join(" + ")
 }
 
-/// The blades of a group that are counted by group; none yet of those with a total.
+/// The blades of a group that are counted per group; those with a total follow later.
 fn counted_by_group(blades: &[Blades]) -> Vec<GroupBlades> {
     let of_kind = |blade: &Blades| {
         let each = blade.nodes_per_router;
@@ -247,14 +247,14 @@ fn counted_by_group(blades: &[Blades]) -> Vec<GroupBlades> {
     blades.iter().map(of_kind).collect()
 }
 
-/// Routers of a group that are taken.
+/// Number of used routers of a group.
 fn used(kinds: &[GroupBlades]) -> usize {
     kinds.iter().map(|kind| kind.nodes.len()).sum()
 }
 
-/// Deals blades with a total to the groups.
+/// Distributes the blades with a total over the groups.
 fn deal_totals(blades: &[Blades], routers: usize, dealt: &mut [Vec<GroupBlades>]) {
-    // The groups with a free router, next one first.
+    // The groups with a free router; the next one first.
     let mut open: VecDeque<&mut Vec<GroupBlades>> = dealt.iter_mut().collect();
     let mut order: Vec<(usize, &Blades)> = blades.iter().enumerate().collect();
     order.sort_by_key(|(_, b)| b.kind == NodeKind::Compute);
@@ -296,9 +296,9 @@ fn place(section: &Section<'_, '_>, network: &Network, blades: &[Blades]) -> Opt
     Some(nodes)
 }
 
-/// What hangs on each router of a group, by chassis and slot.
+/// Kind and number of the nodes on each router of a group, by chassis and slot.
 fn lay_out(kinds: &[GroupBlades], chassis: u32, slots: u32) -> Vec<Option<(NodeKind, u32)>> {
-    // Blades other than compute, the kinds mixed evenly: the j-th of n stands at (2j + 1) / 2n.
+    // Blades other than compute, the kinds mixed evenly: the j-th of n is at (2j + 1) / 2n.
     let mut special: Vec<(u64, usize, NodeKind, u32)> = Vec::new();
     for (order, kind) in kinds
         .iter()

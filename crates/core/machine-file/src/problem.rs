@@ -1,20 +1,20 @@
-//! What is wrong with a machine file, and where.
+//! Problems of machine files, with their position.
 
 use std::fmt;
 use std::ops::Range;
 
-/// One thing that is wrong in a file, and what would be right.
+/// One problem of a file and the expected input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file as the reader knows it (`machines/toy.toml`, or a node map beside it).
+    /// Path of the file (`machines/toy.toml`, or its node map).
     pub file: String,
-    /// Line, from 1; 0 where the file could not be read at all.
+    /// Line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// Column in characters, from 1; 0 where the file could not be read at all.
+    /// Column in characters, from 1; 0 for the file as a whole.
     pub column: usize,
-    /// What is wrong, quoting the offending text.
+    /// The problem, quoting the text.
     pub message: String,
-    /// What would be right.
+    /// The expected input.
     pub expected: String,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why there is no machine: everything found wrong, in the order of the file.
+/// All problems of a machine file, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineError {
     /// At least one problem.
@@ -103,8 +103,8 @@ impl From<Problem> for MachineError {
     }
 }
 
-/// Line and column (in characters), both from 1, of a byte offset; offsets beyond the end or
-/// inside a character mean the place before.
+/// Line and column (in characters), both from 1, of a byte offset; an offset beyond the end or
+/// inside a character is rounded down.
 pub(crate) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let mut offset = offset.min(text.len());
     while !text.is_char_boundary(offset) {
@@ -117,7 +117,7 @@ pub(crate) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// At most some 40 characters of the text at a span, on one line, for quoting in a message.
+/// At most 40 characters of the text at a span, on one line, for a message.
 pub(crate) fn excerpt(text: &str, span: &Range<usize>) -> String {
     let found = text.get(span.clone()).unwrap_or_default();
     let line = found.lines().next().unwrap_or_default().trim_end();
@@ -128,7 +128,7 @@ pub(crate) fn excerpt(text: &str, span: &Range<usize>) -> String {
     short
 }
 
-/// `did you mean` for the nearest of `known`, or the whole list.
+/// The nearest of `known`, or the whole list.
 pub(crate) fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     let nearest = known

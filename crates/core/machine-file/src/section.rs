@@ -1,4 +1,4 @@
-//! Tables of a machine file and their sourced entries.
+//! Tables of a machine file and their entries with sources.
 
 use crate::document::{Document, Located};
 use crate::machine::Provenance;
@@ -12,7 +12,7 @@ use toml::de::{DeString, DeTable, DeValue};
 /// Keys of an entry.
 const ENTRY_KEYS: [&str; 5] = ["value", "from", "assumed", "calibrated", "note"];
 
-/// One table of the document; knows which of its keys were asked for.
+/// A table of the document; records which of its keys were used.
 pub(crate) struct Section<'d, 't> {
     pub(crate) doc: &'d Document<'t>,
     table: &'d DeTable<'t>,
@@ -41,7 +41,7 @@ impl<'d, 't> Section<'d, 't> {
         }
     }
 
-    /// All keys and values of a table whose keys are free; counts them as asked for.
+    /// All keys and values of a table with arbitrary keys, which are then used.
     pub(crate) fn entries(
         &self,
     ) -> impl Iterator<Item = (&'d Spanned<DeString<'t>>, &'d Spanned<DeValue<'t>>)> {
@@ -90,7 +90,7 @@ impl<'d, 't> Section<'d, 't> {
         }
     }
 
-    /// A table that must be there.
+    /// A required table.
     pub(crate) fn required_section(&self, key: &str) -> Option<Section<'d, 't>> {
         if !self.has_key(key) {
             let path = self.dotted_key(key);
@@ -104,13 +104,13 @@ impl<'d, 't> Section<'d, 't> {
         self.optional_section(key)
     }
 
-    /// A table that may be there.
+    /// An optional table.
     pub(crate) fn optional_section(&self, key: &str) -> Option<Section<'d, 't>> {
         let value = self.get(key)?;
         self.child(self.dotted_key(key), value)
     }
 
-    /// An array of tables; empty if it is not there.
+    /// An optional array of tables.
     pub(crate) fn sections(&self, key: &str) -> Vec<Section<'d, 't>> {
         let Some(value) = self.get(key) else {
             return Vec::new();
@@ -134,7 +134,7 @@ impl<'d, 't> Section<'d, 't> {
         }
     }
 
-    /// A plain text without a source.
+    /// A text without a source.
     pub(crate) fn text(&self, key: &str, example: &str) -> Option<Located<String>> {
         let Some(value) = self.get(key) else {
             self.report_missing_key(key, &format!("\"{example}\""));
@@ -166,7 +166,7 @@ impl<'d, 't> Section<'d, 't> {
         }
     }
 
-    /// The `value` of a sourced entry; notes its provenance.
+    /// The `value` of an entry with a source; records its provenance.
     pub(crate) fn sourced_value(
         &self,
         key: &str,
@@ -220,7 +220,7 @@ impl<'d, 't> Section<'d, 't> {
         Some(value)
     }
 
-    /// The source of the entry that this section is.
+    /// The source of this section, which is an entry.
     fn source(&self, example: &str) -> Option<String> {
         let doc = self.doc;
         let from = self.get("from");
@@ -268,7 +268,7 @@ impl<'d, 't> Section<'d, 't> {
         }
     }
 
-    /// Names the keys that are not among `known`; whether there are any.
+    /// Reports the keys that are not among `known`; returns whether there are any.
     pub(crate) fn report_unknown_keys(&self, known: &[&str]) -> bool {
         let mut any = false;
         for key in self
@@ -286,7 +286,7 @@ impl<'d, 't> Section<'d, 't> {
         any
     }
 
-    /// Names the keys that nobody asked for.
+    /// Reports the keys that were not used.
     pub(crate) fn report_unused_keys(self) {
         let used = self.used.borrow();
         let is_entry = used.contains("from");

@@ -1,4 +1,4 @@
-//! Entries of a table as typed values: numbers, quantities, words.
+//! Entries of a table as typed values: numbers, quantities, choices.
 
 use crate::document::Located;
 use crate::problem::{excerpt, suggestion};
@@ -73,8 +73,8 @@ impl<'t> Section<'_, 't> {
                 None
             }
             Err(error) => {
-                // A basic or literal string without escapes stands in the file as it is read:
-                // the offset counts from behind the quote.
+                // A string without escapes is the same text in the file:
+                // the offset counts from after the quote.
                 let inner = span.start + 1..span.end.saturating_sub(1);
                 let verbatim = self.doc.text.get(inner) == Some(text);
                 let offset = if verbatim {
@@ -92,7 +92,7 @@ impl<'t> Section<'_, 't> {
         }
     }
 
-    /// A size from `least` to `most`.
+    /// A size within `range`.
     pub(crate) fn bytes(&self, key: &str, range: RangeInclusive<Bytes>) -> Option<Located<Bytes>> {
         self.quantity(key, "512 KiB", range)
     }
@@ -102,19 +102,19 @@ impl<'t> Section<'_, 't> {
         self.quantity(key, "5.25 GB/s", Rate(1_000)..=Rate(1_000_000_000_000_000))
     }
 
-    /// A time of at least `least`, at most 1 s.
+    /// A time from `least` to 1 s.
     pub(crate) fn time(&self, key: &str, least: Time) -> Option<Located<Time>> {
         self.quantity(key, "100 ns", least..=Time::from_seconds(1))
     }
 
-    /// One of a few words, with a source.
+    /// A choice with a source.
     pub(crate) fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Option<Located<T>> {
         let example = choices.first().map_or("", |(name, _)| *name);
         let value = self.sourced_value(key, &format!("\"{example}\""))?;
         self.find_choice(key, value, choices)
     }
 
-    /// One of a few words, without a source.
+    /// A choice without a source.
     pub(crate) fn unsourced_choice<T: Copy>(
         &self,
         key: &str,

@@ -20,7 +20,7 @@ fn counts(machine: &Machine) -> [usize; 4] {
 }
 
 #[test]
-fn every_builtin_loads_under_its_name() {
+fn every_builtin_machine_loads_by_name() {
     for (name, title) in builtin_machines() {
         let machine = load(name);
         assert_eq!(
@@ -32,7 +32,7 @@ fn every_builtin_loads_under_its_name() {
 }
 
 #[test]
-fn counts_are_those_of_the_sources() {
+fn node_counts_match_the_sources() {
     assert_eq!(counts(&load("toy")), [56, 4, 0, 0]);
     assert_eq!(counts(&load("trinity")), [57 * 360, 570, 57 * 4, 0]);
     assert_eq!(counts(&load("trinity-phase2")), [10_080, 230, 28 * 4, 0]);

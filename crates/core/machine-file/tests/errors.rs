@@ -141,13 +141,13 @@ fn map_problems(map: &str) -> String {
 }
 
 #[test]
-fn a_good_map_is_a_machine() {
+fn valid_node_map_gives_a_machine() {
     let map = "# comment\ngroup,chassis,slot,nodes\n3,1,3,B\n0,0,0,CC\r\n1,0,2,C\n\n";
     assert_eq!(map_problems(map), "a machine");
 }
 
 #[test]
-fn maps_say_where_they_are_wrong() {
+fn node_map_errors_have_line_and_column() {
     let cases = [
         (
             "missing",
@@ -200,7 +200,7 @@ fn maps_say_where_they_are_wrong() {
 }
 
 #[test]
-fn a_map_elsewhere_is_refused() {
+fn node_map_in_another_directory_is_refused() {
     let toy = include_str!("../../../../machines/toy.toml");
     let (before, rest) = toy.split_once("[[placement.blade]]").expect("blades");
     let (_, after) = rest.split_once("[client]").expect("client");
@@ -215,7 +215,7 @@ fn a_map_elsewhere_is_refused() {
 }
 
 #[test]
-fn too_many_routers() {
+fn machine_with_too_many_routers_is_refused() {
     let toy = include_str!("../../../../machines/toy.toml");
     let text = toy
         .replace(
@@ -235,7 +235,7 @@ fn too_many_routers() {
 }
 
 #[test]
-fn all_problems_are_listed_in_the_order_of_the_file() {
+fn all_problems_are_reported_in_file_order() {
     let toy = include_str!("../../../../machines/toy.toml");
     let text = toy
         .replace("threads = { value = 16", "threads = { value = 0")
@@ -247,7 +247,7 @@ fn all_problems_are_listed_in_the_order_of_the_file() {
 }
 
 #[test]
-fn unknown_names_and_files() {
+fn unknown_machine_names_and_files_are_refused() {
     let says = |name: &str| Machine::load(name).expect_err("unknown").to_string();
     assert_eq!(
         says("trinty"),

@@ -12,7 +12,7 @@ fn load(name: &str) -> Machine {
 }
 
 #[test]
-fn every_number_has_a_source() {
+fn every_number_of_builtin_machines_has_a_source() {
     for (name, _) in builtin_machines() {
         let path = format!(
             "{}/../../../machines/{name}.toml",
@@ -66,7 +66,7 @@ fn provenance_names_key_value_source_and_measurement() {
 }
 
 #[test]
-fn an_alias_and_a_path_load_too() {
+fn machines_load_by_alias_and_path() {
     assert_eq!(load("cori-phase2"), load("cori"));
     let folder = format!("{}/../../../machines", env!("CARGO_MANIFEST_DIR"));
     assert_eq!(load(&format!("{folder}/cori.toml")), load("cori"));
@@ -82,7 +82,7 @@ fn by_router(machine: &Machine) -> BTreeMap<u32, Vec<NodeKind>> {
 }
 
 #[test]
-fn nodes_go_router_by_router_and_respect_the_ports() {
+fn nodes_are_numbered_by_router_and_fit_its_ports() {
     for (name, _) in builtin_machines() {
         let machine = load(name);
         assert!(
@@ -107,7 +107,7 @@ fn nodes_go_router_by_router_and_respect_the_ports() {
 }
 
 #[test]
-fn blades_of_a_trinity_group_are_spread() {
+fn special_blades_of_a_trinity_group_are_spread_evenly() {
     let machine = load("trinity");
     let routers = by_router(&machine);
     for group in [0, 1, 56] {
@@ -136,7 +136,7 @@ fn blades_of_a_trinity_group_are_spread() {
 }
 
 #[test]
-fn totals_are_dealt_evenly() {
+fn totals_are_distributed_evenly_over_groups() {
     for name in ["shaheen2", "cori-phase1", "theta"] {
         let machine = load(name);
         for kind in [NodeKind::BurstBuffer, NodeKind::Lnet, NodeKind::Service] {
@@ -155,7 +155,7 @@ fn totals_are_dealt_evenly() {
 }
 
 #[test]
-fn real_maps_are_where_the_machine_says() {
+fn node_maps_of_cori_and_edison_match_the_machine() {
     let cori = load("cori");
     // c0-0c0s2: the first node is a service node, the three others compute nodes.
     let kinds = &by_router(&cori)[&2];
@@ -170,14 +170,14 @@ fn real_maps_are_where_the_machine_says() {
 }
 
 #[test]
-fn the_toy_machine_is_drawn() {
+fn toy_machine_description_matches_the_recorded_text() {
     let text = describe::describe(&load("toy"));
     let (drawn, _) = text.split_once("\nNotes\n").expect("notes");
     assert_eq!(drawn, include_str!("toy.txt"));
 }
 
 #[test]
-fn sources_are_a_table() {
+fn sources_are_listed_as_a_table() {
     let text = describe::list_sources(&load("trinity-phase2"));
     assert!(text.lines().any(|line| {
         line.starts_with("network.links_per_group_pair ")
@@ -203,7 +203,7 @@ fn survives(text: &str) {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_survived() {
+fn truncated_machine_file_gives_errors_and_no_panic() {
     for end in (0..TOY.len())
         .step_by(7)
         .filter(|&end| TOY.is_char_boundary(end))
@@ -213,7 +213,7 @@ fn a_file_cut_anywhere_is_survived() {
 }
 
 #[test]
-fn a_file_without_any_one_line_is_survived() {
+fn machine_file_without_any_one_line_does_not_panic() {
     let lines: Vec<&str> = TOY.lines().collect();
     for skipped in 0..lines.len() {
         let mut left = lines.clone();
@@ -227,7 +227,7 @@ proptest! {
 
     /// Pieces of the file overwritten with what may stand in such files.
     #[test]
-    fn a_mutated_file_is_survived(
+    fn mutated_machine_file_does_not_panic(
         edits in prop::collection::vec(
             (0..TOY.len(), 0usize..24, prop_oneof![
                 "\\PC{0,6}",
@@ -255,7 +255,7 @@ proptest! {
 
     /// Numbers of the file replaced by others: impossible machines get errors, never panics.
     #[test]
-    fn other_numbers_are_survived(which in 0usize..64, number in prop_oneof![
+    fn machine_file_with_other_numbers_does_not_panic(which in 0usize..64, number in prop_oneof![
         0u64..10, 0u64..20_000, any::<u64>()
     ]) {
         let places: Vec<(usize, &str)> = TOY.match_indices("value = ").collect();
@@ -271,7 +271,7 @@ proptest! {
     }
 
     #[test]
-    fn any_map_is_survived(lines in prop::collection::vec("[0-9]{0,4},[0-9]{0,3},[0-9]{0,2},[CBLSx]{0,4}|\\PC{0,20}", 0..8)) {
+    fn arbitrary_node_map_does_not_panic(lines in prop::collection::vec("[0-9]{0,4},[0-9]{0,3},[0-9]{0,2},[CBLSx]{0,4}|\\PC{0,20}", 0..8)) {
         let (before, rest) = TOY.split_once("[[placement.blade]]").expect("blades");
         let (_, after) = rest.split_once("[client]").expect("client");
         let text = format!(

@@ -39,7 +39,7 @@ pub struct Layout {
 
 /// A contiguous range of a file that is contiguous in one data object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct Extent {
     /// The node of the data object.
     pub node: NodeIndex,
     /// Offset in the node's data object.
@@ -55,7 +55,7 @@ impl Layout {
     pub const MAX_NODES: u16 = 1024;
 
     /// The layout of an instance on one node.
-    pub const ONE_NODE: Layout = Layout {
+    pub const SINGLE_NODE: Layout = Layout {
         nodes: 1,
         stripe: 1 << 20,
         order: StripeOrder::Hashed,
@@ -82,12 +82,12 @@ impl Layout {
     }
 
     /// Bytes of a stripe.
-    pub fn stripe(&self) -> u64 {
+    pub fn stripe_bytes(&self) -> u64 {
         self.stripe
     }
 
     /// The node of stripe `index` of a file.
-    pub fn node(&self, file: impl Into<u64>, index: u64) -> NodeIndex {
+    pub fn node_of_stripe(&self, file: impl Into<u64>, index: u64) -> NodeIndex {
         let nodes = u64::from(self.nodes);
         let first = self.first_node(file.into(), index / nodes);
         NodeIndex(((first + index % nodes) % nodes) as u16)
@@ -95,7 +95,7 @@ impl Layout {
 
     /// The node of the byte at `offset` of a file.
     pub fn node_of_offset(&self, file: impl Into<u64>, offset: u64) -> NodeIndex {
-        self.node(file, offset / self.stripe)
+        self.node_of_stripe(file, offset / self.stripe)
     }
 
     /// The node of the first stripe of a round.
@@ -119,7 +119,7 @@ impl Layout {
 
     /// The end in the file of a data object of `length` bytes on `node`. The largest of the ends of
     /// all objects is the file's length.
-    pub fn end(&self, file: impl Into<u64>, node: NodeIndex, length: u64) -> u64 {
+    pub fn file_end(&self, file: impl Into<u64>, node: NodeIndex, length: u64) -> u64 {
         if self.nodes == 1 || length == 0 {
             return length;
         }
@@ -152,20 +152,20 @@ impl Layout {
     }
 
     /// The metadata node of a new directory `name` in `parent`.
-    pub fn node_for_directory(&self, parent: impl Into<u64>, name: &[u8]) -> NodeIndex {
+    pub fn metadata_node_for_dir(&self, parent: impl Into<u64>, name: &[u8]) -> NodeIndex {
         let hash = name.iter().fold(hash_number(parent.into()), |h, b| {
             hash_number(h ^ u64::from(*b))
         });
         NodeIndex((hash % u64::from(self.nodes)) as u16)
     }
 
-    /// The pieces of `[offset, offset + length)` of a file, in the order of their offsets.
-    pub fn pieces<F: Into<u64>>(
+    /// The extents of `[offset, offset + length)` of a file, in the order of their offsets.
+    pub fn extents<F: Into<u64>>(
         &self,
         file: F,
         offset: u64,
         length: u64,
-    ) -> impl Iterator<Item = Piece> + use<F> {
+    ) -> impl Iterator<Item = Extent> + use<F> {
         let (layout, file) = (*self, file.into());
         let end = offset.saturating_add(length);
         let mut at = offset;
@@ -173,14 +173,14 @@ impl Layout {
             if at >= end {
                 return None;
             }
-            let piece = layout.piece_at(file, at, end);
-            at += piece.length;
-            Some(piece)
+            let extent = layout.extent_at(file, at, end);
+            at += extent.length;
+            Some(extent)
         })
     }
 
-    /// The longest piece that begins at `at` and ends at `end` or before.
-    fn piece_at(&self, file: u64, at: u64, end: u64) -> Piece {
+    /// The longest extent that begins at `at` and ends at `end` or before.
+    fn extent_at(&self, file: u64, at: u64, end: u64) -> Extent {
         let (index, within) = (at / self.stripe, at % self.stripe);
         let (object_offset, length) = if self.nodes == 1 {
             (at, end - at)
@@ -189,8 +189,8 @@ impl Layout {
             let rest = (self.stripe - within).min(end - at);
             (round * self.stripe + within, rest)
         };
-        Piece {
-            node: self.node(file, index),
+        Extent {
+            node: self.node_of_stripe(file, index),
             object_offset,
             offset: at,
             length,
@@ -211,16 +211,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_cover_the_range_once(
+        fn extents_cover_the_range_once(
             nodes in 1u16..9, stripe in 1u64..100, file: u64, offset in 0u64..5000, length in 0u64..3000,
         ) {
             for layout in layouts(nodes, stripe) {
                 let mut at = offset;
-                for piece in layout.pieces(file, offset, length) {
-                    prop_assert_eq!(piece.offset, at);
-                    prop_assert_eq!(piece.node, layout.node_of_offset(file, at));
-                    prop_assert!(piece.node.0 < nodes && piece.length > 0);
-                    at += piece.length;
+                for extent in layout.extents(file, offset, length) {
+                    prop_assert_eq!(extent.offset, at);
+                    prop_assert_eq!(extent.node, layout.node_of_offset(file, at));
+                    prop_assert!(extent.node.0 < nodes && extent.length > 0);
+                    at += extent.length;
                 }
                 prop_assert_eq!(at, offset + length);
             }
@@ -231,8 +231,8 @@ mod tests {
             for layout in layouts(nodes, stripe) {
                 let mut seen = HashSet::new();
                 for byte in 0..500 {
-                    let piece = layout.pieces(file, byte, 1).next().unwrap();
-                    prop_assert!(seen.insert((piece.node, piece.object_offset)));
+                    let extent = layout.extents(file, byte, 1).next().unwrap();
+                    prop_assert!(seen.insert((extent.node, extent.object_offset)));
                 }
             }
         }
@@ -244,16 +244,16 @@ mod tests {
             for layout in layouts(nodes, stripe) {
                 let mut ends = vec![0; usize::from(nodes)];
                 for byte in 0..length {
-                    let piece = layout.pieces(file, byte, 1).next().unwrap();
-                    let end = &mut ends[usize::from(piece.node.0)];
-                    *end = (*end).max(piece.object_offset + 1);
+                    let extent = layout.extents(file, byte, 1).next().unwrap();
+                    let end = &mut ends[usize::from(extent.node.0)];
+                    *end = (*end).max(extent.object_offset + 1);
                 }
                 let mut longest = 0;
                 for node in (0..nodes).map(NodeIndex) {
                     let object = layout.object_length(file, node, length);
                     prop_assert_eq!(object, ends[usize::from(node.0)]);
-                    prop_assert!(layout.end(file, node, object) <= length);
-                    longest = longest.max(layout.end(file, node, object));
+                    prop_assert!(layout.file_end(file, node, object) <= length);
+                    longest = longest.max(layout.file_end(file, node, object));
                 }
                 prop_assert_eq!(longest, length);
             }
@@ -262,9 +262,9 @@ mod tests {
         #[test]
         fn object_on_one_node_equals_the_file(stripe in 1u64..100, file: u64, offset in 0u64..9999) {
             for layout in layouts(1, stripe) {
-                let pieces: Vec<_> = layout.pieces(file, offset, 777).collect();
+                let extents: Vec<_> = layout.extents(file, offset, 777).collect();
                 let node = NodeIndex(0);
-                prop_assert_eq!(pieces, vec![Piece { node, object_offset: offset, offset, length: 777 }]);
+                prop_assert_eq!(extents, vec![Extent { node, object_offset: offset, offset, length: 777 }]);
             }
         }
     }
@@ -273,8 +273,8 @@ mod tests {
     #[test]
     fn known_files_have_recorded_nodes() {
         let layout = Layout::new(5, 1 << 20).unwrap();
-        let nodes = [1u64, 2, 1 << 48, u64::MAX].map(|file| layout.node(file, 3).0);
+        let nodes = [1u64, 2, 1 << 48, u64::MAX].map(|file| layout.node_of_stripe(file, 3).0);
         assert_eq!(nodes, [3, 3, 4, 4]);
-        assert_eq!(layout.node_for_directory(1u64, b"results").0, 2);
+        assert_eq!(layout.metadata_node_for_dir(1u64, b"results").0, 2);
     }
 }

@@ -1,30 +1,17 @@
-//! Units to text: the shortest exact form.
+//! The shortest exact text of a quantity.
 
 use super::{Bytes, Rate, Time};
 use crate::parse::{BYTES, Quantity, RATE, TIME};
 use std::fmt;
 
-/// 12345 as 12,345.
-pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// Largest whole part of a printed number, where a larger unit is to be had.
+/// Maximum whole part of a printed number, unless there is no larger unit.
 const MOST_WHOLE: u64 = 9_999;
 
-/// Most decimals of a printed number.
+/// Maximum number of decimals.
 const MOST_DECIMALS: usize = 9;
 
-/// `value` in the unit that needs the fewest digits, without rounding; at a tie the one with a
-/// whole part up to 999, then the one with fewer decimals.
+/// `value`, unrounded, in the unit that needs the fewest digits; of those, the unit with a whole
+/// part up to 999, then the one with the fewest decimals.
 fn shortest(quantity: &Quantity, value: u64) -> String {
     let mut best: Option<((bool, usize, bool, usize), String)> = None;
     for unit in quantity.units.iter().filter(|u| u.printed) {

@@ -1,13 +1,12 @@
-//! Bytes, rates and times as types: decimal and binary prefixes are never confused.
+//! Bytes, rates and times as types, with decimal and binary prefixes.
 //!
-//! Text becomes a unit by exact integer arithmetic (`"18.75 GB/s".parse::<Rate>()`), and a unit
-//! becomes text that parses back to the same value.
+//! Parsing is exact integer arithmetic (`"18.75 GB/s".parse::<Rate>()`), and `Display` gives text
+//! that parses back to the same value. [`human`] rounds for people.
 
 mod display;
 pub mod human;
 mod parse;
 
-pub use display::grouped;
 pub use parse::UnitError;
 
 use serde::{Deserialize, Serialize};
@@ -28,7 +27,7 @@ pub struct Bytes(pub u64);
 #[serde(transparent)]
 pub struct Rate(pub u64);
 
-/// A point in simulated time or a span of it, in picoseconds.
+/// A point in simulated time, or a span of it, in picoseconds.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -39,7 +38,7 @@ pub struct Time(pub u64);
 const PS_PER_SECOND: u64 = 1_000_000_000_000;
 
 impl Bytes {
-    /// No bytes.
+    /// Zero bytes.
     pub const ZERO: Bytes = Bytes(0);
 
     /// `n` binary kilobytes of 1,024 bytes; saturates.
@@ -54,8 +53,8 @@ impl Bytes {
 }
 
 impl Rate {
-    /// Time in which this rate moves `bytes`, rounded up to a whole picosecond. A rate of zero
-    /// and spans beyond 2^64 ps (213 days) give the longest time there is.
+    /// Time to move `bytes` at this rate, rounded up to a whole picosecond. A rate of zero
+    /// and spans beyond 2^64 ps (213 days) give [`Time::MAX`].
     pub fn time_for(self, bytes: Bytes) -> Time {
         if self.0 == 0 {
             return if bytes.0 == 0 { Time::ZERO } else { Time::MAX };
@@ -64,27 +63,27 @@ impl Rate {
         Time(u64::try_from(ps).unwrap_or(u64::MAX))
     }
 
-    /// Whole bytes that this rate moves in `time`, rounded down; saturates.
+    /// Bytes moved in `time` at this rate, rounded down; saturates.
     pub fn bytes_in(self, time: Time) -> Bytes {
         let bytes = u128::from(self.0) * u128::from(time.0) / u128::from(PS_PER_SECOND);
         Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
-    /// In GB/s (10^9 bytes a second), for reports.
+    /// In GB/s (10^9 bytes per second), for reports.
     pub fn as_gbps(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// The rate of `n` such links together; saturates.
+    /// The rate of `n` such links in parallel; saturates.
     pub fn times(self, n: u64) -> Rate {
         Rate(self.0.saturating_mul(n))
     }
 }
 
 impl Time {
-    /// The start of simulated time, or no time at all.
+    /// The start of simulated time, or a span of zero.
     pub const ZERO: Time = Time(0);
-    /// The longest time: 2^64 − 1 ps, some 213 days.
+    /// The longest time: 2^64 − 1 ps, about 213 days.
     pub const MAX: Time = Time(u64::MAX);
 
     /// `n` nanoseconds; saturates.

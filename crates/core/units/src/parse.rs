@@ -1,18 +1,18 @@
-//! Text to units, exactly.
+//! Exact parsing of quantities.
 
 use super::{Bytes, PS_PER_SECOND, Rate, Time};
-use crate::display::grouped;
+use crate::human::grouped;
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a text is not a quantity of the wanted unit.
+/// The reason why a text is not a valid quantity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitError {
-    /// Byte offset in the text at which the trouble starts.
+    /// Byte offset of the error in the text.
     pub offset: usize,
-    /// What is wrong, naming the offending text.
+    /// The problem, quoting the text.
     pub problem: String,
-    /// What would be right.
+    /// The expected input.
     pub expected: String,
 }
 
@@ -24,13 +24,13 @@ impl fmt::Display for UnitError {
 
 impl std::error::Error for UnitError {}
 
-/// A unit's name and how many base units (bytes, bytes a second, picoseconds) it holds:
+/// A unit's name and size in base units (bytes, bytes per second, picoseconds):
 /// `factor / divisor`. Only bit rates have a divisor (8).
 pub(super) struct Unit {
     pub(super) name: &'static str,
     pub(super) factor: u64,
     pub(super) divisor: u64,
-    /// Used for printing (aliases and bit rates are only read).
+    /// Whether it is used for printing; aliases and bit rates are only parsed.
     pub(super) printed: bool,
 }
 
@@ -61,7 +61,7 @@ const fn bits(name: &'static str, factor: u64) -> Unit {
     }
 }
 
-/// One kind of quantity: its units and the words of its errors.
+/// A kind of quantity: its units and the terms for its error messages.
 pub(super) struct Quantity {
     name: &'static str,
     base: &'static str,
@@ -145,7 +145,7 @@ impl Quantity {
         }
     }
 
-    /// Reads `<digits>[.<digits>][ ]<unit>` with blanks around it allowed.
+    /// Parses `<digits>[.<digits>][ ]<unit>`, with optional blanks around it.
     fn parse(&self, text: &str) -> Result<u64, UnitError> {
         let start = text.len() - text.trim_start().len();
         let body = text.trim();
@@ -194,7 +194,7 @@ impl Quantity {
         self.exact(start, number, whole, fraction, unit)
     }
 
-    /// `whole.fraction × unit`, if that is a whole number of base units within 64 bits.
+    /// `whole.fraction × unit`, if it is a whole number of base units within 64 bits.
     fn exact(
         &self,
         offset: usize,
@@ -265,7 +265,7 @@ impl Quantity {
         names.join(", ")
     }
 
-    /// Units that a reader of `name` may have meant.
+    /// The error for an unknown unit, with the units that may be meant.
     fn unknown_unit(&self, offset: usize, name: &str, rest: &str) -> UnitError {
         let plain = |s: &str| -> String {
             let lower = s

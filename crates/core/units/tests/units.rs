@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::str::FromStr;
 
 #[test]
-fn sizes() {
+fn sizes_parse_with_decimal_and_binary_prefixes() {
     for (text, bytes) in [
         ("0 B", 0),
         ("512 KiB", 524_288),
@@ -24,7 +24,7 @@ fn sizes() {
 }
 
 #[test]
-fn rates() {
+fn rates_parse_in_bytes_and_bits() {
     for (text, rate) in [
         ("18.75 GB/s", 18_750_000_000),
         ("4.6875 GB/s", 4_687_500_000),
@@ -38,7 +38,7 @@ fn rates() {
 }
 
 #[test]
-fn times() {
+fn times_parse_with_all_prefixes() {
     for (text, time) in [
         ("100 ns", 100_000),
         ("1.5 us", 1_500_000),
@@ -62,7 +62,7 @@ where
 }
 
 #[test]
-fn errors_say_what_would_be_right() {
+fn errors_name_the_expected_input() {
     const EXAMPLE: &str = "a size as `512 KiB` or `4 TB`";
     const UNITS: &str = "B, kB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB";
     let cases = [
@@ -168,7 +168,7 @@ fn errors_say_what_would_be_right() {
 }
 
 #[test]
-fn rates_and_times_have_units_of_their_own() {
+fn sizes_rates_and_times_refuse_each_others_units() {
     assert_eq!(
         wrong::<Rate>("8 Gb/s").1,
         "unknown unit `Gb/s` of a rate; expected `GB/s` (1,000,000,000 bytes a second) or \
@@ -193,7 +193,7 @@ fn rates_and_times_have_units_of_their_own() {
 }
 
 #[test]
-fn printed_in_the_unit_with_the_fewest_digits() {
+fn display_chooses_the_unit_with_the_fewest_digits() {
     for (bytes, text) in [
         (0, "0 B"),
         (1, "1 B"),
@@ -229,30 +229,30 @@ fn time_for_rounds_up_and_never_overflows() {
 
 proptest! {
     #[test]
-    fn bytes_print_and_parse_back(n in any::<u64>()) {
+    fn bytes_round_trip_through_text(n in any::<u64>()) {
         prop_assert_eq!(Bytes(n).to_string().parse(), Ok(Bytes(n)));
     }
 
     #[test]
-    fn rates_print_and_parse_back(n in any::<u64>()) {
+    fn rates_round_trip_through_text(n in any::<u64>()) {
         prop_assert_eq!(Rate(n).to_string().parse(), Ok(Rate(n)));
     }
 
     #[test]
-    fn times_print_and_parse_back(n in any::<u64>()) {
+    fn times_round_trip_through_text(n in any::<u64>()) {
         prop_assert_eq!(Time(n).to_string().parse(), Ok(Time(n)));
     }
 
     /// Round numbers with their own prefix, where shorter forms compete.
     #[test]
-    fn round_sizes_print_and_parse_back(n in 1u64..2_000, shift in 0u32..50, decimal in any::<bool>()) {
+    fn round_sizes_round_trip_through_text(n in 1u64..2_000, shift in 0u32..50, decimal in any::<bool>()) {
         let unit = if decimal { 10u64.pow(shift / 4) } else { 1 << shift };
         let bytes = Bytes(n.saturating_mul(unit));
         prop_assert_eq!(bytes.to_string().parse(), Ok(bytes));
     }
 
     #[test]
-    fn any_text_is_a_size_or_an_error_within_it(text in "\\PC{0,24}") {
+    fn any_text_gives_a_size_or_an_error_offset_within_it(text in "\\PC{0,24}") {
         if let Err(error) = text.parse::<Bytes>() {
             prop_assert!(error.offset <= text.len());
         }

@@ -8,12 +8,12 @@ use super::traffic::TrafficOptions;
 use crate::failure::Failure;
 use crate::figures;
 use crate::plot::palette::PAPER;
-use crate::quantity::{percent, seconds, significant};
-use crate::table::{self, Column};
+use crate::table::{Column, Table};
 use crate::{links, report, series};
 use clap::Args;
-use forebay_machine::results::{InterferenceRun, TrafficRun};
+use forebay_machine::results::InterferenceRun;
 use forebay_machine::study;
+use forebay_units::human::{number, percent, seconds};
 use forebay_workload::placement::Placement;
 
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub(super) struct InterferenceArgs {
     /// Nodes of the IOR job
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
-    /// IOR's processes a node
+    /// Processes per node of the IOR job
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
     ppn: u32,
     /// Burst-buffer nodes of IOR's instance [default: all]
@@ -37,7 +37,7 @@ pub(super) struct InterferenceArgs {
     /// Nodes of the traffic job
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     traffic_nodes: u32,
-    /// Which nodes the traffic job gets, after IOR has its own
+    /// Placement of the traffic job, after that of IOR
     #[arg(long, value_name = "HOW", default_value = "contiguous", value_parser = placement)]
     traffic_placement: Placement,
     #[command(flatten)]
@@ -55,7 +55,7 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
     };
     let [test] = tests.as_slice() else {
         return Err(Failure::Input(format!(
-            "the IOR script has {} tests; interference is studied with one at a time",
+            "the IOR script has {} tests; an interference study takes one",
             tests.len()
         )));
     };
@@ -86,7 +86,7 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
     inputs.settings.extend(args.traffic.settings());
     for (name, value) in [
         ("IOR's nodes", args.nodes.to_string()),
-        ("processes a node", args.ppn.to_string()),
+        ("processes per node", args.ppn.to_string()),
         ("burst-buffer nodes", burst_buffers.to_string()),
         ("ior", args.ior.join(" ")),
         ("traffic's nodes", args.traffic_nodes.to_string()),
@@ -99,69 +99,77 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
     let files = Files {
         inputs: &inputs,
         table: &table,
-        series: series::of_interference(&run),
+        series: series::of_interference(&run)?,
         plot: figures::traffic::interference_overview(&run, &PAPER),
         report: report::interference(&run, &inputs),
-        links: args.sim.links.then(|| links::of_interference(&run)),
+        links: args
+            .sim
+            .links
+            .then(|| links::of_interference(&run))
+            .transpose()?,
     };
     output.write_result_files("", &run, &files)?;
     output.finish(&run)
 }
 
-fn table(run: &InterferenceRun) -> String {
-    let columns = [
+/// One row per quantity: alone, together, and their ratio.
+fn comparison(run: &InterferenceRun) -> Table {
+    let mut table = Table::new([
         Column::text("", 0),
         Column::number("alone", 0),
         Column::number("together", 0),
         Column::number("together / alone", 0),
-    ];
-    let mut rows = Vec::new();
-    let mut add = |name: &str, a: f64, b: f64, text: fn(f64) -> String| {
-        rows.push(vec![name.to_string(), text(a), text(b), significant(b / a)]);
+    ]);
+    let mut add = |name: &str, alone: f64, together: f64, text: fn(f64) -> String| {
+        table.push([
+            name.to_string(),
+            text(alone),
+            text(together),
+            number(together / alone),
+        ]);
     };
     let (alone, together) = (&run.ior_alone, &run.ior_together);
-    for (name, a, b) in [
+    for (name, alone, together) in [
         ("IOR write GB/s", alone.write_gbps, together.write_gbps),
         ("IOR read GB/s", alone.read_gbps, together.read_gbps),
         (
-            "a node's write GB/s, acknowledged",
+            "write GB/s per node, acknowledged",
             alone.write_acknowledged_node_gbps,
             together.write_acknowledged_node_gbps,
         ),
         (
-            "a node's read GB/s, acknowledged",
+            "read GB/s per node, acknowledged",
             alone.read_acknowledged_node_gbps,
             together.read_acknowledged_node_gbps,
         ),
     ] {
-        if let (Some(a), Some(b)) = (a, b) {
-            add(name, a, b, significant);
+        if let (Some(alone), Some(together)) = (alone, together) {
+            add(name, alone, together, number);
         }
     }
+    let (alone, together) = (&run.traffic_alone, &run.traffic_together);
     let ns = |v: f64| seconds(v * 1e-9);
-    let (alone, together): (&TrafficRun, &TrafficRun) = (&run.traffic_alone, &run.traffic_together);
-    add(
-        "traffic's accepted load",
-        alone.accepted_load,
-        together.accepted_load,
-        percent,
+    let (loads, latencies) = (
+        (alone.accepted_load, together.accepted_load),
+        (&alone.latency_ns, &together.latency_ns),
     );
+    add("accepted load of the traffic", loads.0, loads.1, percent);
+    let (alone, together) = latencies;
     add(
-        "traffic's latency, mean",
-        alone.latency_ns.mean,
-        together.latency_ns.mean,
+        "latency of the traffic, mean",
+        alone.mean,
+        together.mean,
         ns,
     );
-    add(
-        "traffic's latency, 99%",
-        alone.latency_ns.p99,
-        together.latency_ns.p99,
-        ns,
-    );
-    let limits = format!(
-        "IOR alone is limited by the {}, beside the traffic by the {}.\n",
+    add("latency of the traffic, 99%", alone.p99, together.p99, ns);
+    table
+}
+
+fn table(run: &InterferenceRun) -> String {
+    format!(
+        "{}IOR alone is limited by the {}, with the traffic by the {}.\n",
+        comparison(run),
         figures::ior::resource(&run.ior_alone.limit),
         figures::ior::resource(&run.ior_together.limit)
-    );
-    table::whole(&columns, &rows) + &limits
+    )
 }

@@ -7,7 +7,6 @@ use crate::console::{print_stderr, print_stdout};
 use crate::failure::Failure;
 use crate::figures;
 use crate::plot::palette::PAPER;
-use crate::quantity::{significant, thousands};
 use crate::report::{self, Inputs};
 use crate::table::{self, Column};
 use crate::validate::published;
@@ -16,6 +15,7 @@ use clap::Args;
 use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
 use forebay_machine::study::{self, SimOptions};
 use forebay_machine_file::machine::Machine;
+use forebay_units::human::{counted, grouped, number};
 use forebay_workload::ior::{self, AccessPattern, Ior, IorError, NodeOrder, Processes};
 
 #[derive(Debug, Args)]
@@ -27,10 +27,10 @@ use forebay_workload::ior::{self, AccessPattern, Ior, IorError, NodeOrder, Proce
 pub(super) struct IorArgs {
     #[command(flatten)]
     sim: SimArgs,
-    /// Node counts: 512, a list 1,16,64, doublings 1..8192, or a mixture
+    /// Node counts: 512, a list 1,16,64, doublings 1..8192, or a combination
     #[arg(long, value_name = "COUNTS")]
     nodes: NodeCounts,
-    /// Processes a node
+    /// Processes per node
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
     ppn: u32,
     /// Burst-buffer nodes of the instance [default: all]
@@ -51,12 +51,12 @@ const COLUMNS: [Column; 7] = [
     Column::number("processes", 9),
     Column::number("write GB/s", 10),
     Column::number("read GB/s", 10),
-    Column::number("GB/s a node", 11),
+    Column::number("GB/s per node", 11),
     Column::number("acknowledged", 12),
     Column::text("limit", 12),
 ];
 
-/// The tests of an IOR command line; `-h` prints IOR's help and gives none.
+/// The tests of an IOR command line; `None` after `-h`, which prints IOR's help.
 pub(super) fn parse_tests(arguments: &[String]) -> Result<Option<Vec<Ior>>, Failure> {
     match Ior::parse(arguments) {
         Ok(tests) => Ok(Some(tests)),
@@ -68,14 +68,7 @@ pub(super) fn parse_tests(arguments: &[String]) -> Result<Option<Vec<Ior>>, Fail
     }
 }
 
-fn of_nodes(nodes: u32) -> String {
-    match nodes {
-        1 => "1 node".to_string(),
-        _ => format!("{nodes} nodes"),
-    }
-}
-
-/// Checks that a test fits a job before anything is simulated.
+/// The file layout of a test, which fails if the test does not fit the job.
 pub(super) fn layout(
     test: &Ior,
     nodes: u32,
@@ -96,7 +89,7 @@ pub(super) fn layout(
             seed,
         },
     )
-    .map_err(|e| Failure::Input(format!("on {}: {e}", of_nodes(nodes))))
+    .map_err(|e| Failure::Input(format!("on {}: {e}", counted(nodes.into(), "node"))))
 }
 
 pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
@@ -107,19 +100,20 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
     check_nodes(&machine, "--nodes", args.nodes.largest())?;
     let burst_buffers = check_burst_buffers(&machine, args.burst_buffers)?;
     let options = args.sim.options(Some(burst_buffers));
-    // All of it before any of it is simulated: the largest job comes last.
+    // Everything is checked before anything is simulated: the largest job comes last.
     for test in &tests {
         for nodes in &args.nodes.0 {
             layout(test, *nodes, args.ppn, args.sim.seed)?;
-            study::check_ior_fits(&machine, test, *nodes, args.ppn, &options)
-                .map_err(|e| Failure::Input(format!("on {}: {e}", of_nodes(*nodes))))?;
+            study::check_ior_fits(&machine, test, *nodes, args.ppn, &options).map_err(|e| {
+                Failure::Input(format!("on {}: {e}", counted((*nodes).into(), "node")))
+            })?;
         }
     }
     let mut output = args.output.prepare(&format!("ior-{}", machine.name))?;
     let mut inputs = args.sim.inputs(&machine);
     for (name, value) in [
         ("nodes", args.nodes.to_string()),
-        ("processes a node", args.ppn.to_string()),
+        ("processes per node", args.ppn.to_string()),
         ("burst-buffer nodes", burst_buffers.to_string()),
         ("ior", args.ior.join(" ")),
     ] {
@@ -138,7 +132,7 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
         if tests.len() > 1 {
             output.print_and_record(&format!("test {}", test.id))?;
         }
-        let job = Job {
+        let job = TestRun {
             args: &args,
             machine: &machine,
             test,
@@ -158,25 +152,23 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
 }
 
 /// One IOR test at all node counts.
-struct Job<'a> {
+struct TestRun<'a> {
     args: &'a IorArgs,
     machine: &'a Machine,
     test: &'a Ior,
     options: &'a SimOptions,
-    /// Where its files go in the run directory.
+    /// Folder of its files in the run directory; empty for the top.
     folder: &'a str,
 }
 
-impl Job<'_> {
+impl TestRun<'_> {
     fn run(&self, output: &mut Output) -> Result<IorStudy, Failure> {
         let args = self.args;
         output.print_and_record(&table::heading(&COLUMNS))?;
         let mut points = Vec::new();
         for nodes in &args.nodes.0 {
-            let progress = ProgressReporter::start(
-                &format!("{} nodes", thousands((*nodes).into())),
-                output.display,
-            );
+            let progress =
+                ProgressReporter::start(&counted((*nodes).into(), "node"), output.display);
             let point = study::simulate_ior(
                 self.machine,
                 self.test,
@@ -222,24 +214,29 @@ impl Job<'_> {
         let files = Files {
             inputs,
             table: &table(study),
-            series: series::of_study(study),
+            series: series::of_study(study)?,
             plot: figures::ior::bandwidth(study, &rows).draw(&PAPER),
             report: report::ior(study, &rows, inputs),
-            links: self.args.sim.links.then(|| links::of_study(study)),
+            links: self
+                .args
+                .sim
+                .links
+                .then(|| links::of_study(study))
+                .transpose()?,
         };
         output.write_result_files(self.folder, study, &files)
     }
 }
 
 fn cells(point: &IorPoint) -> Vec<String> {
-    let rate = |v: Option<f64>| v.map_or("-".to_string(), significant);
-    let (each, acknowledged) = figures::ior::of_a_node(point);
+    let rate = |v: Option<f64>| v.map_or("-".to_string(), number);
+    let (per_node, acknowledged) = figures::ior::of_a_node(point);
     vec![
-        thousands(point.nodes.into()),
-        thousands(point.processes.into()),
+        grouped(point.nodes.into()),
+        grouped(point.processes.into()),
         rate(point.write_gbps),
         rate(point.read_gbps),
-        rate(each),
+        rate(per_node),
         rate(acknowledged),
         point.limit.clone(),
     ]

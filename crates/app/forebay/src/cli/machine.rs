@@ -2,37 +2,37 @@
 
 use crate::console::print_stdout;
 use crate::failure::Failure;
-use crate::quantity::thousands;
-use crate::table::{self, Column};
+use crate::table::{Column, Table};
 use clap::Subcommand;
 use forebay_machine_file::machine::{Machine, NodeKind};
 use forebay_machine_file::{builtin_machines, describe};
+use forebay_units::human::grouped;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum MachineCommand {
-    /// The built-in machines
+    /// List the built-in machines
     List,
-    /// One machine: groups, routers, links by class, bisection, where the nodes sit
+    /// Show a machine: groups, routers, links by class, bisection, node layout
     #[command(after_help = "Examples:\n  forebay machine show toy\n  \
         forebay machine show trinity-phase2 --sources\n  forebay machine show my.toml --json")]
     Show {
         /// A built-in name, or the path of a file that ends in .toml
         machine: String,
-        /// Also where each number comes from
+        /// With the source of each number
         #[arg(long)]
         sources: bool,
         /// As JSON, with all numbers in base units
         #[arg(long)]
         json: bool,
     },
-    /// Read a machine file and say everything that is wrong with it
+    /// Check a machine file and report every error
     Check {
         /// The path of a file that ends in .toml, or a built-in name
         file: String,
     },
 }
 
-/// Reads a machine by name or path; what is wrong with it is wrong input.
+/// Loads a machine by name or path; its errors are invalid input.
 pub(super) fn load(name_or_path: &str) -> Result<Machine, Failure> {
     Machine::load(name_or_path).map_err(|e| Failure::Input(e.to_string()))
 }
@@ -59,10 +59,10 @@ pub(super) fn run(command: MachineCommand) -> Result<(), Failure> {
         MachineCommand::Check { file } => {
             let machine = load(&file)?;
             print_stdout(&format!(
-                "{file}: fine: {} groups, {} routers, {} nodes, {} numbers with their source\n",
+                "{file}: valid: {} groups, {} routers, {} nodes, {} numbers with their source\n",
                 machine.network.groups,
-                thousands(machine.routers().into()),
-                thousands(machine.nodes.len() as u64),
+                grouped(machine.routers().into()),
+                grouped(machine.nodes.len() as u64),
                 machine.provenance.len()
             ))
         }
@@ -76,26 +76,25 @@ pub(super) fn json_of(machine: &Machine) -> Result<String, Failure> {
 }
 
 fn list() -> Result<(), Failure> {
-    let columns = [
+    let mut table = Table::new([
         Column::text("machine", 0),
         Column::number("groups", 0),
         Column::number("routers", 0),
         Column::number("compute", 0),
         Column::number("burst buffers", 0),
         Column::text("what it is", 0),
-    ];
-    let mut rows = Vec::new();
+    ]);
     for (name, title) in builtin_machines() {
         let machine = load(name)?;
-        let nodes = |kind| thousands(machine.nodes_of_kind(kind).len() as u64);
-        rows.push(vec![
+        let nodes = |kind| grouped(machine.nodes_of_kind(kind).len() as u64);
+        table.push([
             name.to_string(),
             machine.network.groups.to_string(),
-            thousands(machine.routers().into()),
+            grouped(machine.routers().into()),
             nodes(NodeKind::Compute),
             nodes(NodeKind::BurstBuffer),
             title.to_string(),
         ]);
     }
-    print_stdout(&table::whole(&columns, &rows))
+    print_stdout(&table.to_string())
 }

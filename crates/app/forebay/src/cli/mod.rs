@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The command line.
 
 mod interference;
 mod ior;
@@ -9,15 +9,14 @@ mod options;
 mod output;
 mod pool;
 mod scrub;
-mod serve;
 mod traffic;
 mod validate;
 
-use crate::console::{print_stderr, print_stdout};
+use crate::console::{LogWriter, print_stderr, print_stdout};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::log::{self, LogArguments};
 use clap::{Parser, Subcommand};
+use forebay_console::log::{self, LogArguments, LogError};
 use std::process::ExitCode;
 
 /// The version in result documents and in `--version`.
@@ -34,10 +33,10 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
         forebay sim ior --machine trinity-phase2 --nodes 1..8192 -- -a POSIX -F -w -t 1m -b 64m\n  \
         forebay sim traffic --machine theta --pattern uniform --message 4KiB --load 0.3\n  \
         forebay validate --quick\n\n\
-        FOREBAY_LOG says what is logged: error, warn, info, debug, trace, or such as\n\
+        FOREBAY_LOG is the log filter: error, warn, info, debug, trace, or such as\n\
         forebay_store=debug,warn\n\n\
-        Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted; that of the job's script, if\n\
-        `forebay run` could run it."
+        Exit codes: 0 done, 1 failed, 2 invalid input, 130 interrupted; `forebay run` exits with the\n\
+        code of the job's script, if it could run it."
 )]
 struct Cli {
     #[command(flatten)]
@@ -54,11 +53,11 @@ enum Command {
     /// Simulate: IOR, traffic, or both on one machine
     #[command(subcommand)]
     Sim(SimCommand),
-    /// Run the published cases and show measured and simulated side by side
+    /// Simulate the published cases and compare them with the measurements
     Validate(validate::ValidateArgs),
     #[command(flatten)]
     Job(job::JobCommand),
-    /// Compare the data on a storage node with their checksums
+    /// Compare the data on a storage node with its checksums
     Scrub(scrub::ScrubArgs),
 }
 
@@ -72,15 +71,18 @@ enum SimCommand {
     Interference(interference::InterferenceArgs),
 }
 
-/// Runs the command that was typed and says how it went.
+/// Runs the command and returns its exit code.
 pub fn main() -> ExitCode {
-    // clap prints what is wrong, or the help that was asked for, and exits with 2 or 0.
+    // clap prints the help or an error and exits with 0 or 2.
     let cli = Cli::parse();
-    if let Err(failure) = log::start(&cli.log) {
-        return fail(&failure);
+    if let Err(error) = log::start(&cli.log, || LogWriter) {
+        return fail(&match error {
+            LogError::Invalid(message) => Failure::Input(message),
+            LogError::Failed(message) => Failure::Failed(message),
+        });
     }
     let outcome = match cli.command {
-        // Jobs end in their own order when they are interrupted, and have their own exit codes.
+        // Jobs handle signals themselves and have exit codes of their own.
         Command::Job(command) => return job::run(command),
         command => run(command),
     };
@@ -104,11 +106,11 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Sim(SimCommand::Interference(args)) => interference::run(args),
         Command::Validate(args) => validate::run(args),
         Command::Scrub(args) => scrub::run(&args),
-        Command::Job(_) => unreachable!("jobs are run before"),
+        Command::Job(_) => unreachable!("main runs the commands of jobs"),
     }
 }
 
-/// Prints the answer of a command that has done its work.
+/// Prints the output of a command that has succeeded.
 fn print_answer(text: &str) -> ExitCode {
     match print_stdout(text) {
         Ok(()) => ExitCode::SUCCESS,
@@ -122,7 +124,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 }

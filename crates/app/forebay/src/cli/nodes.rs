@@ -1,20 +1,20 @@
-//! `--nodes`: one count, a list, or a range of doublings.
+//! `--nodes`: a count, a list, or a range of doublings.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The node counts of a study, ascending, without repeats, none zero.
+/// The node counts of a study: ascending, without duplicates, at least one, none zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeCounts(pub Vec<u32>);
 
-/// More points than this in one study is a slip of the keyboard.
-const MOST: usize = 1024;
+/// Maximum number of points in one study.
+const MAX_POINTS: usize = 1024;
 
 impl FromStr for NodeCounts {
     type Err = String;
 
-    /// Reads `512`, `1,16,64`, `1..8192` (1, 2, 4 … 8192; the end is always included) and
-    /// mixtures of them: `1..256,384,512`. `..=` means the same as `..`.
+    /// Parses `512`, `1,16,64`, `1..8192` (1, 2, 4 … 8192; the end is always included) and
+    /// combinations: `1..256,384,512`. `..=` means the same as `..`.
     fn from_str(text: &str) -> Result<NodeCounts, String> {
         let mut counts = Vec::new();
         for part in text.split(',').map(str::trim) {
@@ -39,9 +39,9 @@ impl FromStr for NodeCounts {
         }
         counts.sort_unstable();
         counts.dedup();
-        if counts.len() > MOST {
+        if counts.len() > MAX_POINTS {
             return Err(format!(
-                "{} node counts; at most {MOST} fit one study",
+                "{} node counts; a study has at most {MAX_POINTS}",
                 counts.len()
             ));
         }
@@ -60,7 +60,7 @@ fn count(text: &str) -> Result<u32, String> {
 }
 
 impl NodeCounts {
-    /// The largest count (0 if there is none, which parsing rules out).
+    /// The largest count.
     pub fn largest(&self) -> u32 {
         self.0.last().copied().unwrap_or(0)
     }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn single_list_and_range() {
+    fn node_counts_from_single_list_and_range() {
         assert_eq!(counts("512"), [512]);
         assert_eq!(counts("64, 1,16,16"), [1, 16, 64]);
         assert_eq!(counts("1..8"), [1, 2, 4, 8]);
@@ -95,7 +95,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "[0-9.,= x-]{0,12}") {
+        fn any_text_parses_or_is_refused(text in "[0-9.,= x-]{0,12}") {
             if let Ok(counts) = text.parse::<NodeCounts>() {
                 assert!(!counts.0.is_empty());
                 assert!(counts.0[0] > 0);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_node_counts_are_refused_with_the_reason() {
         for (text, word) in [
             ("0", "at least one"),
             ("", "not a node count"),

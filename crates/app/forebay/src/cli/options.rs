@@ -2,24 +2,26 @@
 
 use super::machine::load;
 use crate::failure::Failure;
-use crate::progress::{Display, Meter};
+use crate::progress::{self, Display};
 use crate::report::Inputs;
 use clap::Args;
 use forebay_machine::study::{Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
 use forebay_machine_file::{ROUTINGS, describe};
+use forebay_units::human::{count, percent, seconds};
 use forebay_units::{Bytes, Time};
 use forebay_workload::placement::Placement;
+use std::time::{Duration, Instant};
 
 #[derive(Debug, Args)]
 pub(super) struct SimArgs {
     /// The machine: a built-in name (`forebay machine list`) or the path of a .toml file
     #[arg(long, value_name = "NAME|FILE")]
     pub(super) machine: String,
-    /// Routing instead of the machine's own: minimal, valiant, ugal-l, progressive-adaptive
+    /// Routing algorithm instead of the machine's: minimal, valiant, ugal-l, progressive-adaptive
     #[arg(long, value_parser = routing)]
     pub(super) routing: Option<Routing>,
-    /// Which nodes the job gets: contiguous, random-nodes, random-routers, random-groups
+    /// Placement of the job: contiguous, random-nodes, random-routers, random-groups
     #[arg(long, value_name = "HOW", default_value = "contiguous", value_parser = placement)]
     pub(super) placement: Placement,
     /// Seed of every random choice
@@ -31,14 +33,14 @@ pub(super) struct SimArgs {
         value_parser = seed
     )]
     pub(super) seed: u64,
-    /// Threads that simulate; the results do not depend on it [default: one a core]
+    /// Simulation threads; the results do not depend on their number [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) threads: Option<u16>,
-    /// Largest packet instead of the machine's own, as 4KiB
+    /// Maximum packet size instead of the machine's, such as 4KiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) packet: Option<Bytes>,
-    /// Also write what each link did (bytes, busy and stall time, deepest queue): links.csv in the
-    /// run directory
+    /// Also write the use of each link (bytes, busy and stall time, deepest queue) to links.csv in
+    /// the run directory
     #[arg(long, conflicts_with = "no_out")]
     pub(super) links: bool,
 }
@@ -49,14 +51,14 @@ fn routing(name: &str) -> Result<Routing, String> {
         None => {
             let known: Vec<&str> = ROUTINGS.iter().map(|(n, _)| *n).collect();
             Err(format!(
-                "there is no such routing; known are {}",
+                "no such routing algorithm; known are {}",
                 known.join(", ")
             ))
         }
     }
 }
 
-/// A routing's name, as it is typed.
+/// The name of a routing algorithm on the command line.
 pub(super) fn routing_name(routing: Routing) -> &'static str {
     ROUTINGS
         .iter()
@@ -75,7 +77,7 @@ pub(super) fn placement(name: &str) -> Result<Placement, String> {
 
 pub(super) fn size(text: &str) -> Result<Bytes, String> {
     match text.parse::<Bytes>() {
-        Ok(Bytes(0)) => Err("a size above zero is needed".to_string()),
+        Ok(Bytes(0)) => Err("a size above zero is required".to_string()),
         Ok(size) => Ok(size),
         Err(e) => Err(e.to_string()),
     }
@@ -109,7 +111,7 @@ impl SimArgs {
             ("machine", machine.name.clone()),
             ("routing", routing_name(routing).to_string()),
             ("placement", self.placement.to_string()),
-            ("packet", crate::quantity::bytes(packet.0)),
+            ("packet", packet.to_string()),
             ("seed", self.seed.to_string()),
             (
                 "threads",
@@ -125,7 +127,7 @@ impl SimArgs {
     }
 }
 
-/// Everything about a machine as it was resolved: what it is, and each number with its source.
+/// Description of a machine, and each number with its source.
 pub(super) fn machine_text(machine: &Machine) -> String {
     format!(
         "{}\n{}",
@@ -134,7 +136,7 @@ pub(super) fn machine_text(machine: &Machine) -> String {
     )
 }
 
-/// The files a machine was read from, the machine file under a name of its own.
+/// The files that a machine was read from; the machine file is named `machine.toml`.
 fn machine_files(machine: &Machine) -> Vec<(String, String)> {
     let name = |file: &SourceFile| match file.name.ends_with(".toml") {
         true => "machine.toml".to_string(),
@@ -144,7 +146,7 @@ fn machine_files(machine: &Machine) -> Vec<(String, String)> {
     files.map(|file| (name(file), file.text.clone())).collect()
 }
 
-/// The command line, the program by its name alone.
+/// The command line, with the program's name instead of its path.
 pub(super) fn command_line() -> Vec<String> {
     let words = std::env::args().skip(1);
     std::iter::once("forebay".to_string())
@@ -152,39 +154,41 @@ pub(super) fn command_line() -> Vec<String> {
         .collect()
 }
 
-/// Threads that this process may keep busy.
+/// Number of processors that this process may use.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// Checks that a machine has so many compute nodes.
+/// Checks that a machine has `nodes` compute nodes; `what` names the option.
 pub(super) fn check_nodes(machine: &Machine, what: &str, nodes: u32) -> Result<(), Failure> {
     let most = machine.nodes_of_kind(NodeKind::Compute).len();
     if nodes as usize > most {
         return Err(Failure::Input(format!(
-            "{what} {nodes} is beyond {}, which has {most} compute nodes",
+            "{what} {nodes}: {} has only {most} compute nodes",
             machine.name
         )));
     }
     Ok(())
 }
 
-/// Checks the number of burst-buffer nodes asked for and gives the number that is used.
-pub(super) fn check_burst_buffers(machine: &Machine, asked: Option<u32>) -> Result<u32, Failure> {
+/// The number of burst-buffer nodes to use: `requested`, or all.
+pub(super) fn check_burst_buffers(
+    machine: &Machine,
+    requested: Option<u32>,
+) -> Result<u32, Failure> {
     let most = machine.nodes_of_kind(NodeKind::BurstBuffer).len() as u32;
     if most == 0 {
         return Err(Failure::Input(format!(
-            "{} has no burst-buffer nodes that IOR could write to; \
-             `forebay machine list` shows which machines have some",
+            "{} has no burst-buffer nodes; `forebay machine list` shows the machines that have",
             machine.name
         )));
     }
-    match asked {
+    match requested {
         Some(0) => Err(Failure::Input(
             "--burst-buffers must be at least 1".to_string(),
         )),
         Some(n) if n > most => Err(Failure::Input(format!(
-            "--burst-buffers {n} is beyond {}, which has {most}",
+            "--burst-buffers {n} exceeds the machine {}, which has {most}",
             machine.name
         ))),
         Some(n) => Ok(n),
@@ -192,7 +196,7 @@ pub(super) fn check_burst_buffers(machine: &Machine, asked: Option<u32>) -> Resu
     }
 }
 
-/// What the simulator refuses is wrong input.
+/// A study that the simulator refuses is invalid input.
 pub(super) fn study_failure(error: &StudyError) -> Failure {
     match error {
         StudyError::Interrupted => Failure::Failed(error.to_string()),
@@ -200,23 +204,57 @@ pub(super) fn study_failure(error: &StudyError) -> Failure {
     }
 }
 
-/// The simulator's progress, shown by a meter.
+/// Shows the progress of a simulation.
 pub(super) struct ProgressReporter {
-    meter: Meter,
+    label: String,
+    shown: progress::Progress,
+    start: Instant,
 }
 
 impl ProgressReporter {
     pub(super) fn start(label: &str, display: Display) -> ProgressReporter {
         ProgressReporter {
-            meter: Meter::start(label, display),
+            label: label.to_owned(),
+            shown: progress::Progress::bar(label, display),
+            start: Instant::now(),
         }
     }
 }
 
 impl Progress for ProgressReporter {
-    /// Never asks for an end: a signal ends the process by itself.
+    /// Never stops the simulation: a signal ends the whole process.
     fn update(&self, simulated: Time, done: f64, events: u64) -> bool {
-        self.meter.note(simulated.as_seconds(), done, events);
+        let prefix = format!("{}: {} done, ", self.label, percent(done.clamp(0.0, 1.0)));
+        self.shown.update(done, &prefix, || {
+            progress_text(simulated.as_seconds(), done, events, self.start.elapsed())
+        });
         true
+    }
+}
+
+/// `simulated 12.5 ms, 3.10 M events/s, 12.0 s left`.
+fn progress_text(simulated_seconds: f64, done: f64, events: u64, elapsed: Duration) -> String {
+    let wall = elapsed.as_secs_f64().max(1e-9);
+    let mut text = format!(
+        "simulated {}, {} events/s",
+        seconds(simulated_seconds),
+        count(events as f64 / wall)
+    );
+    if done > 0.005 && done < 1.0 {
+        let left = wall * (1.0 - done) / done;
+        text.push_str(&format!(", {} left", seconds(left)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_text_shows_time_rate_and_time_left() {
+        let text = progress_text(0.0125, 0.25, 12_400_000, Duration::from_secs(4));
+        assert_eq!(text, "simulated 12.5 ms, 3.10 M events/s, 12.0 s left");
+        assert!(!progress_text(0.0, 0.0, 0, Duration::from_secs(1)).contains("left"));
     }
 }

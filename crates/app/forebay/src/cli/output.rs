@@ -1,4 +1,4 @@
-//! Where results go: standard output, a JSON file, a run directory.
+//! The outputs of a simulation: standard output, a JSON file, a run directory.
 
 use crate::console::print_stdout;
 use crate::failure::Failure;
@@ -20,16 +20,16 @@ pub(super) struct OutputArgs {
     /// Write no run directory
     #[arg(long)]
     no_out: bool,
-    /// Also write the result document to a file, or with `-` to standard output, and nothing else
+    /// Also write the result document to a file, or with `-` to standard output and nothing else
     /// there
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
-    /// No progress
+    /// Show no progress
     #[arg(long, short)]
     quiet: bool,
 }
 
-/// The outputs of one command, checked before any work is done.
+/// The outputs of one command, checked before the simulation starts.
 pub(super) struct Output {
     directory: Option<RunDir>,
     json: Option<PathBuf>,
@@ -46,12 +46,12 @@ pub(super) struct Files<'a> {
     pub(super) series: String,
     pub(super) plot: Svg,
     pub(super) report: String,
-    /// What each link did, as CSV, if that was asked for.
+    /// The use of each link as CSV, if requested.
     pub(super) links: Option<String>,
 }
 
 impl OutputArgs {
-    /// Checks the places and prepares the run directory; `stem` is its default name.
+    /// Checks the paths and prepares the run directory; `stem` is its default name.
     pub(super) fn prepare(&self, stem: &str) -> Result<Output, Failure> {
         let json = self.json.clone();
         if let Some(path) = json.as_deref().filter(|p| p.as_os_str() != "-") {
@@ -83,14 +83,14 @@ impl Output {
         self.json.as_deref().is_some_and(|p| p.as_os_str() == "-")
     }
 
-    /// A line for the reader and for `table.txt`.
+    /// Prints a line and records it for `table.txt`.
     pub(super) fn print_and_record(&mut self, line: &str) -> Result<(), Failure> {
         self.said.push_str(line);
         self.said.push('\n');
         self.print_line(line)
     }
 
-    /// A line for the reader only.
+    /// Prints a line.
     pub(super) fn print_line(&self, line: &str) -> Result<(), Failure> {
         if self.json_only() {
             Ok(())
@@ -99,7 +99,7 @@ impl Output {
         }
     }
 
-    /// All lines said so far.
+    /// All recorded lines.
     pub(super) fn recorded(&self) -> &str {
         &self.said
     }
@@ -117,7 +117,7 @@ impl Output {
         }
     }
 
-    /// Adds the files of one result.
+    /// Adds the files of one result to the run directory.
     pub(super) fn write_result_files(
         &self,
         folder: &str,
@@ -151,7 +151,7 @@ impl Output {
         self.write(folder, "report.html", &files.report)
     }
 
-    /// Writes the JSON, names the run directory, and says where things are.
+    /// Writes the JSON file, renames the run directory, and prints the paths.
     pub(super) fn finish(self, document: &impl Serialize) -> Result<(), Failure> {
         let json_only = self.json_only();
         let mut places = Vec::new();

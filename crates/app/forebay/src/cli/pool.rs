@@ -1,77 +1,68 @@
-//! `forebay drain`, `undrain`, `forget`, `create-persistent`, `destroy-persistent`: which pool is
-//! meant, and what its operator does.
+//! The choice of a pool, and the commands of its operator: `forebay drain`, `undrain`, `forget`,
+//! `create-persistent`, `destroy-persistent`.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use forebay_control::controller::{Answer, Cause, Failure, InstanceSpec, NodeStatus, Request};
 use forebay_control::messages::Owner;
+use forebay_daemon::config::{DEFAULT_CONFIG_FILE, POOL_VARIABLE, pool_from_environment};
 use forebay_daemon::embedded::EmbeddedPoolOptions;
 use forebay_job::{PoolHandle, PoolSelection, RunError, request_once};
 use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
+use forebay_units::Bytes;
 
 use super::print_answer;
-use super::serve::{ServeArguments, serve};
-
-/// Where a host's pool is described unless something else is named.
-pub(super) const CONFIGURATION: &str = "/etc/forebay/pool.toml";
-/// Variable that names the pool.
-const VARIABLE: &str = "FOREBAY_POOL";
 
 #[derive(Debug, Args)]
 pub struct PoolArguments {
-    /// The pool: configuration file of one over several hosts, or directory of an embedded one
+    /// Configuration file of a pool over several hosts, or directory of an embedded pool
     /// [default: $FOREBAY_POOL, or /etc/forebay/pool.toml if it exists, or
     /// $XDG_STATE_HOME/forebay, or ./.forebay]
     #[arg(long, value_name = "FILE|DIRECTORY")]
     pool: Option<PathBuf>,
-    /// Size of an embedded pool, such as 10GiB [default: as it was; of a new one 4/5 of what is
-    /// free]
+    /// Size of an embedded pool, such as 10GiB [default: unchanged; 4/5 of the free space for a
+    /// new pool]
     #[arg(long, value_name = "SIZE", value_parser = size)]
-    pool_size: Option<forebay_units::Bytes>,
+    pool_size: Option<Bytes>,
 }
 
-fn size(text: &str) -> Result<forebay_units::Bytes, String> {
+fn size(text: &str) -> Result<Bytes, String> {
     match Capacity::parse(text)? {
         Capacity::Bytes(bytes) => Ok(bytes),
         Capacity::Nodes(_) => Err("write a size such as `10GiB`".to_owned()),
     }
 }
 
-/// The pool that is named in the environment.
-pub(super) fn in_environment() -> Option<PathBuf> {
-    let value = std::env::var_os(VARIABLE)?;
-    (!value.is_empty()).then(|| PathBuf::from(value))
-}
-
 impl PoolArguments {
-    /// The pool that is meant.
-    pub fn which(self) -> Result<PoolSelection, RunError> {
-        // Whoever says how large an embedded pool is to be means an embedded one.
+    /// The pool that the arguments, the environment or the installed configuration select.
+    pub fn selection(self) -> Result<PoolSelection, RunError> {
+        // `--pool-size` selects an embedded pool.
         let installed = || {
-            let path = Path::new(CONFIGURATION);
+            let path = Path::new(DEFAULT_CONFIG_FILE);
             (self.pool_size.is_none() && path.is_file()).then(|| path.to_owned())
         };
-        let named = self.pool.clone().or_else(in_environment).or_else(installed);
+        let named = self.pool.clone().or_else(pool_from_environment);
+        let named = named.or_else(installed);
         if let Some(file) = named.as_ref().filter(|path| path.is_file()) {
             if self.pool_size.is_some() {
                 let reason = format!(
-                    "--pool-size is for embedded pools, but {} describes one over several hosts",
+                    "--pool-size is for embedded pools, but {} describes a pool over several hosts",
                     file.display()
                 );
                 return Err(RunError::Usage(reason));
             }
             return Ok(PoolSelection::Shared(file.clone()));
         }
-        let described = |path: &&PathBuf| path.extension().is_some_and(|end| end == "toml");
-        if let Some(file) = named.as_ref().filter(described)
+        let is_configuration = |path: &&PathBuf| path.extension().is_some_and(|end| end == "toml");
+        if let Some(file) = named.as_ref().filter(is_configuration)
             && !file.exists()
         {
             let reason = format!(
-                "{}: there is no such file to describe a pool; name another with --pool or \
-                     {VARIABLE}",
+                "{}: no such file; select another pool with --pool or {POOL_VARIABLE}",
                 file.display()
             );
             return Err(RunError::Usage(reason));
@@ -84,77 +75,79 @@ impl PoolArguments {
     }
 }
 
-/// What an operator does to a pool.
+/// Commands of a pool's operator.
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
-    /// Run a daemon of a pool over several hosts
-    Serve(ServeArguments),
-    /// Take a storage node out of service: it keeps what it has and gets nothing new
+    /// Allocate nothing new on a storage node; it keeps its data
     Drain {
         #[command(flatten)]
         pool: PoolArguments,
         /// The node's name
         node: String,
     },
-    /// Put a storage node back into service
+    /// Allocate on a drained storage node again
     Undrain {
         #[command(flatten)]
         pool: PoolArguments,
         /// The node's name
         node: String,
     },
-    /// Give up a storage node that is offline and will never come back: what only it held is lost
+    /// Give up a storage node that is lost for good, with the data that only it has
     ///
-    /// Says which instances have data on the node that is nowhere else, and gives them up only with
-    /// --lost. Whoever waits for the node goes on without it. If it comes back all the same, it is
-    /// emptied before it is used again.
+    /// Lists the instances whose data would be lost, and gives them up only with --lost. Operations
+    /// that wait for the node fail or continue without it. If the node comes back, it is emptied
+    /// before it is used again.
     Forget {
         #[command(flatten)]
         pool: PoolArguments,
         /// The node's name
         node: String,
-        /// Even if that loses data
+        /// Even if data is lost
         #[arg(long)]
         lost: bool,
     },
-    /// Make an instance that outlives jobs
-    CreatePersistent {
-        #[command(flatten)]
-        pool: PoolArguments,
-        /// Its name
-        name: String,
-        /// How much, such as 100GiB
-        #[arg(long, value_name = "SIZE", value_parser = size)]
-        capacity: forebay_units::Bytes,
-        /// How jobs see it
-        #[arg(long, value_enum, default_value = "striped")]
-        access: Mode,
-        /// Any user may use it
-        #[arg(long)]
-        public: bool,
-        /// For this user and group, as `UID:GID` (operators only) [default: yours]
-        #[arg(long, value_name = "UID:GID", value_parser = owner)]
-        owner: Option<Owner>,
-    },
-    /// End an instance that outlives jobs, with all that is in it
+    /// Create an instance that outlives jobs
+    CreatePersistent(CreatePersistentArguments),
+    /// Destroy a persistent instance with its data
     DestroyPersistent {
         #[command(flatten)]
         pool: PoolArguments,
         /// Its name
         name: String,
-        /// Even if data in it waits to be staged out
+        /// Even if data waits for its stage-out
         #[arg(long)]
         hurry: bool,
     },
 }
 
-/// Access modes of persistent instances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
-    /// One name space for all hosts
-    Striped,
-    /// One for each host
-    Private,
+/// Arguments of `forebay create-persistent`.
+#[derive(Debug, Args)]
+pub struct CreatePersistentArguments {
+    #[command(flatten)]
+    pool: PoolArguments,
+    /// Its name
+    name: String,
+    /// Its capacity, such as 100GiB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    capacity: Bytes,
+    /// One name space for all compute nodes (striped), or one for each (private)
+    #[arg(long, default_value = "striped", value_parser = access_mode())]
+    access: AccessMode,
+    /// Open to all users
+    #[arg(long)]
+    public: bool,
+    /// For this user and group, as `UID:GID` (operators only) [default: yours]
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    owner: Option<Owner>,
+}
+
+/// The access modes of persistent instances.
+fn access_mode() -> impl TypedValueParser<Value = AccessMode> {
+    let modes = [AccessMode::Striped, AccessMode::Private];
+    PossibleValuesParser::new(modes.map(AccessMode::keyword)).map(move |word| {
+        let chosen = modes.into_iter().find(|mode| mode.keyword() == word);
+        chosen.unwrap_or(AccessMode::Striped)
+    })
 }
 
 fn owner(text: &str) -> Result<Owner, String> {
@@ -167,9 +160,9 @@ fn owner(text: &str) -> Result<Owner, String> {
     numbers.ok_or_else(|| "write numbers such as `1000:100`".to_owned())
 }
 
-/// The storage node of this name.
-fn node_of(buffer: &PoolHandle, name: &str) -> Result<NodeStatus, Failure> {
-    let nodes = buffer.controller().status()?.control.nodes;
+/// The storage node named `name`.
+fn find_node(pool: &PoolHandle, name: &str) -> Result<NodeStatus, Failure> {
+    let nodes = pool.controller().status()?.control.nodes;
     let node = nodes.iter().find(|node| node.name == name);
     node.cloned().ok_or_else(|| {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
@@ -181,93 +174,82 @@ fn node_of(buffer: &PoolHandle, name: &str) -> Result<NodeStatus, Failure> {
     })
 }
 
-fn drain(which: &PoolSelection, name: &str, drained: bool) -> Result<(), RunError> {
+fn drain(selection: &PoolSelection, name: &str, drained: bool) -> Result<(), RunError> {
     let step = if drained { "drain" } else { "undrain" };
-    let buffer = PoolHandle::open(which)?;
+    let pool = PoolHandle::open(selection)?;
     let fail = |failure| RunError::Step(step, failure);
-    let node = node_of(&buffer, name).map_err(fail)?.id;
-    buffer
-        .controller()
+    let node = find_node(&pool, name).map_err(fail)?.id;
+    pool.controller()
         .request(Request::DrainNode { node, drained })
         .map_err(fail)?;
-    buffer.close()
+    pool.close()
 }
 
-/// Gives up a node; what to say of it.
-fn forget(which: &PoolSelection, name: &str, lost: bool) -> Result<String, RunError> {
-    if let PoolSelection::Embedded(options) = which {
+/// Gives up a node and returns the message for the operator.
+fn forget(selection: &PoolSelection, name: &str, lost: bool) -> Result<String, RunError> {
+    if let PoolSelection::Embedded(options) = selection {
         let reason = format!(
-            "the pool in {} is this host's alone, without other storage nodes; name the \
-             configuration of a pool over several hosts with --pool",
+            "{} is an embedded pool, which has no other storage nodes; select a pool over several \
+             hosts with --pool",
             options.directory.display()
         );
         return Err(RunError::Usage(reason));
     }
-    let buffer = PoolHandle::open_existing(which)?;
+    let pool = PoolHandle::open_existing(selection)?;
     let fail = |failure| RunError::Step("forget", failure);
-    let node = node_of(&buffer, name).map_err(fail)?.id;
-    let answer = buffer.controller().request(Request::ForgetNode {
+    let node = find_node(&pool, name).map_err(fail)?.id;
+    let answer = pool.controller().request(Request::ForgetNode {
         node,
         allow_data_loss: lost,
     });
     let answer = answer.map_err(fail)?;
-    let mut told = format!("storage node {name} is given up\n");
+    let mut text = format!("storage node {name} is given up\n");
     if let Answer::NodeForgotten(losses) = answer {
         for loss in losses {
-            let _ = writeln!(told, "lost: {loss}");
+            let _ = writeln!(text, "lost: {loss}");
         }
     }
-    buffer.close()?;
-    Ok(told)
+    pool.close()?;
+    Ok(text)
 }
 
-/// Carries out one of the commands but `serve`.
+/// Runs one of the commands.
 pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
     match command {
-        PoolCommand::Serve(arguments) => return Ok(serve(arguments)),
-        PoolCommand::Drain { pool, node } => drain(&pool.which()?, &node, true)?,
-        PoolCommand::Undrain { pool, node } => drain(&pool.which()?, &node, false)?,
+        PoolCommand::Drain { pool, node } => drain(&pool.selection()?, &node, true)?,
+        PoolCommand::Undrain { pool, node } => drain(&pool.selection()?, &node, false)?,
         PoolCommand::Forget { pool, node, lost } => {
-            return Ok(print_answer(&forget(&pool.which()?, &node, lost)?));
+            return Ok(print_answer(&forget(&pool.selection()?, &node, lost)?));
         }
-        PoolCommand::CreatePersistent {
-            pool,
-            name,
-            capacity,
-            access,
-            public,
-            owner,
-        } => {
-            let mode = match access {
-                Mode::Striped => AccessMode::Striped,
-                Mode::Private => AccessMode::Private,
-            };
-            let buffer = PoolHandle::open(&pool.which()?)?;
-            let spec = InstanceSpec {
-                capacity: Capacity::Bytes(capacity),
-                kind: InstanceType::Scratch,
-                access: vec![Access {
-                    mode,
-                    modifiers: Default::default(),
-                }],
-                pool: None,
-                preference: Default::default(),
-                modifiers: Default::default(),
-            };
-            let request = Request::CreatePersistent {
-                name,
-                owner: owner.unwrap_or(buffer.controller().caller()),
-                spec,
-                public,
-            };
-            let made = buffer.controller().request(request);
-            made.map_err(|failure| RunError::Step("create-persistent", failure))?;
-            buffer.close()?;
-        }
+        PoolCommand::CreatePersistent(arguments) => create_persistent(arguments)?,
         PoolCommand::DestroyPersistent { pool, name, hurry } => {
             let request = Request::DestroyPersistent { name, hurry };
-            request_once(&pool.which()?, "destroy-persistent", request)?;
+            request_once(&pool.selection()?, "destroy-persistent", request)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn create_persistent(arguments: CreatePersistentArguments) -> Result<(), RunError> {
+    let pool = PoolHandle::open(&arguments.pool.selection()?)?;
+    let spec = InstanceSpec {
+        capacity: Capacity::Bytes(arguments.capacity),
+        kind: InstanceType::Scratch,
+        access: vec![Access {
+            mode: arguments.access,
+            modifiers: Default::default(),
+        }],
+        pool: None,
+        preference: Default::default(),
+        modifiers: Default::default(),
+    };
+    let request = Request::CreatePersistent {
+        name: arguments.name,
+        owner: arguments.owner.unwrap_or(pool.controller().caller()),
+        spec,
+        public: arguments.public,
+    };
+    let created = pool.controller().request(request);
+    created.map_err(|failure| RunError::Step("create-persistent", failure))?;
+    pool.close()
 }

@@ -2,9 +2,9 @@
 
 use super::print_stdout;
 use crate::failure::Failure;
-use crate::quantity::{bytes, thousands};
-use crate::table::{self, Column};
+use crate::table::{Column, Table};
 use clap::Args;
+use forebay_units::human::{bytes, grouped};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -21,28 +21,25 @@ pub(super) fn run(args: &ScrubArgs) -> Result<(), Failure> {
         )));
     }
     let found = forebay_daemon::scrub::scrub_directory(&args.directory).map_err(Failure::Failed)?;
-    let columns = [
+    let mut table = Table::new([
         Column::text("instance", 0),
         Column::number("whole", 0),
         Column::number("data", 0),
         Column::number("given checksums", 0),
         Column::number("none yet", 0),
         Column::number("damaged", 0),
-    ];
-    let rows: Vec<Vec<String>> = found
-        .iter()
-        .map(|(id, scrubbed)| {
-            vec![
-                id.to_string(),
-                thousands(scrubbed.intact),
-                bytes(scrubbed.bytes),
-                thousands(scrubbed.checksummed),
-                thousands(scrubbed.not_checksummed),
-                thousands(scrubbed.damaged.len() as u64),
-            ]
-        })
-        .collect();
-    print_stdout(&table::whole(&columns, &rows))?;
+    ]);
+    for (id, scrubbed) in &found {
+        table.push([
+            id.to_string(),
+            grouped(scrubbed.intact),
+            bytes(scrubbed.bytes),
+            grouped(scrubbed.checksummed),
+            grouped(scrubbed.not_checksummed),
+            grouped(scrubbed.damaged.len() as u64),
+        ]);
+    }
+    print_stdout(&table.to_string())?;
     let mut damaged = 0;
     for (id, scrubbed) in &found {
         for (ino, offset) in &scrubbed.damaged {

@@ -5,13 +5,13 @@ use super::output::{Files, OutputArgs};
 use crate::failure::Failure;
 use crate::figures;
 use crate::plot::palette::PAPER;
-use crate::quantity::{bytes, count, percent, seconds, significant, thousands};
-use crate::table::{self, Column};
+use crate::table::{Column, Table};
 use crate::{links, report, series};
 use clap::Args;
 use forebay_machine::results::TrafficRun;
 use forebay_machine::study;
 use forebay_units::Bytes;
+use forebay_units::human::{bytes, count, counted, grouped, number, percent, seconds};
 use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
 
 #[derive(Debug, Args)]
@@ -34,10 +34,10 @@ pub(super) struct TrafficOptions {
     /// parameters: halo:x=8,y=4,z=4, hot-spot:nodes=4,share=0.2
     #[arg(long, default_value = "uniform", value_parser = pattern)]
     pattern: TrafficPattern,
-    /// Bytes a message
+    /// Message size
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = size)]
     message: Bytes,
-    /// Load that each node offers, as a share of its link's rate, above 0 and at most 1
+    /// Load that each node offers, as a share of its link's rate: above 0 and at most 1
     #[arg(
         long,
         value_name = "SHARE",
@@ -55,7 +55,7 @@ fn pattern(text: &str) -> Result<TrafficPattern, String> {
 }
 
 impl TrafficOptions {
-    /// The traffic as the simulator takes it.
+    /// The specification for the simulator.
     pub(super) fn spec(&self) -> Result<TrafficSpec, Failure> {
         TrafficSpec::new(self.pattern, self.message, self.load, self.messages)
             .map_err(|e| Failure::Input(e.to_string()))
@@ -65,7 +65,7 @@ impl TrafficOptions {
     pub(super) fn settings(&self) -> Vec<(String, String)> {
         [
             ("pattern", self.pattern.to_string()),
-            ("message", bytes(self.message.0)),
+            ("message", self.message.to_string()),
             ("load", self.load.to_string()),
             ("messages a node", self.messages.to_string()),
         ]
@@ -89,10 +89,14 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
     let files = Files {
         inputs: &inputs,
         table: &table,
-        series: series::of_traffic(&run),
+        series: series::of_traffic(&run)?,
         plot: figures::traffic::overview(&run, &PAPER),
         report: report::traffic(&run, &inputs),
-        links: args.sim.links.then(|| links::of_traffic(&run)),
+        links: args
+            .sim
+            .links
+            .then(|| links::of_traffic(&run))
+            .transpose()?,
     };
     output.write_result_files("", &run, &files)?;
     output.finish(&run)
@@ -105,11 +109,11 @@ pub(super) fn table(run: &TrafficRun) -> String {
         out.push_str(&format!("{name:<14}{value}\n"));
     }
     out.push('\n');
-    out.push_str(&links_table(run));
+    out.push_str(&link_table(run).to_string());
     out
 }
 
-/// What is said of the whole run, by name.
+/// Facts about the whole run, by name.
 fn facts(run: &TrafficRun) -> [(&'static str, String); 6] {
     let l = &run.latency_ns;
     let ns = |v: f64| seconds(v * 1e-9);
@@ -130,7 +134,7 @@ fn facts(run: &TrafficRun) -> [(&'static str, String); 6] {
             "hops",
             format!(
                 "mean {}, {} of packets took a detour",
-                significant(run.hops_mean),
+                number(run.hops_mean),
                 percent(run.nonminimal_share)
             ),
         ),
@@ -138,8 +142,8 @@ fn facts(run: &TrafficRun) -> [(&'static str, String); 6] {
             "delivered",
             format!(
                 "{} messages, {} packets, {} in {}",
-                thousands(run.messages_delivered),
-                thousands(run.packets_delivered),
+                grouped(run.messages_delivered),
+                grouped(run.packets_delivered),
                 bytes(run.bytes_delivered),
                 seconds(run.simulated_seconds)
             ),
@@ -147,16 +151,11 @@ fn facts(run: &TrafficRun) -> [(&'static str, String); 6] {
         (
             "simulator",
             format!(
-                "{} packets/s, {} events in {} on {} {}, {} at most in memory",
+                "{} packets/s, {} events in {} on {}, peak memory {}",
                 count(run.packets_per_second),
                 count(run.events as f64),
                 seconds(run.wall_seconds),
-                run.threads,
-                if run.threads == 1 {
-                    "thread"
-                } else {
-                    "threads"
-                },
+                counted(run.threads as u64, "thread"),
                 bytes(run.peak_rss_bytes)
             ),
         ),
@@ -164,28 +163,24 @@ fn facts(run: &TrafficRun) -> [(&'static str, String); 6] {
 }
 
 /// The links, by class.
-fn links_table(run: &TrafficRun) -> String {
-    let columns = [
+fn link_table(run: &TrafficRun) -> Table {
+    let mut table = Table::new([
         Column::text("links", 0),
         Column::number("number", 0),
         Column::number("carried", 0),
         Column::number("mean busy", 0),
         Column::number("busiest", 0),
         Column::number("deepest queue", 0),
-    ];
-    let rows: Vec<Vec<String>> = run
-        .links
-        .iter()
-        .map(|c| {
-            vec![
-                c.class.clone(),
-                thousands(c.links),
-                bytes(c.bytes),
-                percent(c.mean_utilisation),
-                percent(c.max_utilisation),
-                bytes(c.max_queue_bytes),
-            ]
-        })
-        .collect();
-    table::whole(&columns, &rows)
+    ]);
+    for class in &run.links {
+        table.push([
+            class.class.clone(),
+            grouped(class.links),
+            bytes(class.bytes),
+            percent(class.mean_utilisation),
+            percent(class.max_utilisation),
+            bytes(class.max_queue_bytes),
+        ]);
+    }
+    table
 }

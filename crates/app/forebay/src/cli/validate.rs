@@ -3,20 +3,22 @@
 use super::machine::load;
 use super::options::{ProgressReporter, command_line, cores, seed, study_failure};
 use super::output::{Output, OutputArgs, to_json};
+use crate::csv_text::to_csv;
 use crate::failure::Failure;
 use crate::figures::ior::resource;
 use crate::plot::axis;
 use crate::plot::bandwidth::{Curve, Figure};
 use crate::plot::palette::PAPER;
 use crate::plot::png;
-use crate::quantity::{significant, thousands};
-use crate::table::{self, Column};
+use crate::table::{self, Column, Table};
 use crate::validate::cases::{self, Case, Run};
 use crate::validate::published;
-use crate::validate::verdict::{self, Row, Step};
+use crate::validate::verdict::{self, Row};
 use clap::Args;
 use forebay_machine::results::{IorPoint, SCHEMA};
 use forebay_machine::study::{self, SimOptions};
+use forebay_units::Bytes;
+use forebay_units::human::{grouped, number};
 use serde::Serialize;
 
 #[derive(Debug, Args)]
@@ -141,10 +143,10 @@ fn simulate(
     Ok(points)
 }
 
-/// A row's line, and lines for what it compares and what stands beside that, where the measurement
-/// could be taken to mean either.
+/// A row of the table; with an alternative meaning of the measurement, also lines that say what is
+/// compared.
 fn line(row: &Row) -> String {
-    let number = |v: Option<f64>| v.map_or("-".to_string(), significant);
+    let number = |v: Option<f64>| v.map_or("-".to_string(), number);
     let percent = |e: Option<f64>| e.map_or("-".to_string(), |e| format!("{e:+.1}%"));
     let cells = [
         row.row.clone(),
@@ -156,47 +158,43 @@ fn line(row: &Row) -> String {
         format!("{} ({})", row.verdict, row.tolerance),
     ];
     let mut text = table::line(&COLUMNS, &cells);
-    if let Some(beside) = &row.beside {
+    if let Some(alternative) = &row.alternative {
         text.push_str(&format!(
-            "\n  compared: {}\n  beside it: {}, {} {} ({})",
+            "\n  compared: {}\n  alternative: {}, {} {} ({})",
             row.compared,
-            beside.compared,
-            number(beside.simulated),
+            alternative.compared,
+            number(alternative.simulated),
             row.unit,
-            percent(beside.error_percent)
+            percent(alternative.error_percent)
         ));
     }
     text
 }
 
-/// A sweep as a small table.
+/// The table of a sweep.
 fn sweep(row: &Row) -> String {
     let value = if row.unit == "op/s" { "op/s" } else { "GB/s" };
     let mut columns = vec![Column::number("", 0), Column::number(value, 10)];
-    if row.beside.is_some() {
-        columns.push(Column::number("beside it", 10));
+    if row.alternative.is_some() {
+        columns.push(Column::number("alternative", 10));
     }
     columns.push(Column::text("limit", 0));
-    let cells = |s: &Step| {
-        let mut cells = vec![s.label.clone(), significant(s.value)];
-        if row.beside.is_some() {
-            cells.push(s.beside.map_or("-".to_string(), significant));
+    let mut table = Table::new(columns);
+    for step in &row.steps {
+        let mut cells = vec![step.label.clone(), number(step.value)];
+        if row.alternative.is_some() {
+            cells.push(step.alternative.map_or("-".to_string(), number));
         }
-        cells.push(s.limit.clone());
-        cells
-    };
-    let rows: Vec<Vec<String>> = row.steps.iter().map(cells).collect();
-    format!(
-        "\n{}, by {}:\n{}",
-        row.row,
-        row.axis,
-        table::whole(&columns, &rows).trim_end()
-    )
+        cells.push(step.limit.clone());
+        table.push(cells);
+    }
+    let table = table.to_string();
+    format!("\n{}, by {}:\n{}", row.row, row.axis, table.trim_end())
 }
 
 fn figure(row: &Row) -> Figure {
     let x_label = if row.axis == "transfer" {
-        |x: f64| crate::quantity::bytes(x as u64).replace(".00", "")
+        |x: f64| Bytes(x as u64).to_string()
     } else {
         axis::label
     };
@@ -207,7 +205,7 @@ fn figure(row: &Row) -> Figure {
     };
     let points = row.steps.iter().map(|s| (s.x, s.value)).collect();
     let published = match row.measured {
-        Some(m) => format!("published: {} {}", thousands(m as u64), row.unit),
+        Some(m) => format!("published: {} {}", grouped(m as u64), row.unit),
         None => row.what.clone(),
     };
     Figure {
@@ -228,70 +226,52 @@ fn figure(row: &Row) -> Figure {
     }
 }
 
-fn csv_of(rows: &[Row]) -> Result<Vec<u8>, Failure> {
-    let failed = |e: String| Failure::Failed(format!("cannot write the table as CSV: {e}"));
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let heading = [
-        "row",
-        "case",
-        "machine",
-        "measured",
-        "simulated",
-        "unit",
-        "compared",
-        "error_percent",
-        "beside",
-        "beside_simulated",
-        "beside_error_percent",
-        "role",
-        "tolerance",
-        "met",
-        "verdict",
-        "ior",
-        "scaling",
-        "source",
-    ];
-    writer
-        .write_record(heading)
-        .map_err(|e| failed(e.to_string()))?;
-    let number = |v: Option<f64>| v.map_or(String::new(), |v| v.to_string());
-    for r in rows {
-        let record = [
-            r.row.clone(),
-            r.case.clone(),
-            r.machine.clone(),
-            number(r.measured),
-            number(r.simulated),
-            r.unit.clone(),
-            r.compared.clone(),
-            number(r.error_percent),
-            r.beside
-                .as_ref()
-                .map_or(String::new(), |b| b.compared.clone()),
-            number(r.beside.as_ref().and_then(|b| b.simulated)),
-            number(r.beside.as_ref().and_then(|b| b.error_percent)),
-            r.role.clone(),
-            r.tolerance.clone(),
-            r.met.to_string(),
-            r.verdict.clone(),
-            r.ior.clone(),
-            r.scaling.clone(),
-            r.source.clone(),
-        ];
-        writer
-            .write_record(&record)
-            .map_err(|e| failed(e.to_string()))?;
-    }
-    writer.into_inner().map_err(|e| failed(e.to_string()))
+const CSV_HEADING: [&str; 18] = [
+    "row",
+    "case",
+    "machine",
+    "measured",
+    "simulated",
+    "unit",
+    "compared",
+    "error_percent",
+    "alternative",
+    "alternative_simulated",
+    "alternative_error_percent",
+    "role",
+    "tolerance",
+    "met",
+    "verdict",
+    "ior",
+    "scaling",
+    "source",
+];
+
+fn csv_of(rows: &[Row]) -> Result<String, Failure> {
+    let cells = rows.iter().map(|r| {
+        let alternative = r.alternative.as_ref();
+        (
+            (&r.row, &r.case, &r.machine, r.measured, r.simulated),
+            (&r.unit, &r.compared, r.error_percent),
+            (
+                alternative.map(|a| &a.compared),
+                alternative.and_then(|a| a.simulated),
+                alternative.and_then(|a| a.error_percent),
+            ),
+            (&r.role, &r.tolerance, r.met, &r.verdict),
+            (&r.ior, &r.scaling, &r.source),
+        )
+    });
+    to_csv(&CSV_HEADING, cells)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::validate::verdict::Alternative;
+    use crate::validate::verdict::{Alternative, Step};
 
     #[test]
-    fn a_row_says_what_it_compares_where_it_could_be_taken_otherwise() {
+    fn row_with_alternative_says_what_is_compared() {
         let mut row = Row {
             case: "c".into(),
             row: "client-write".into(),
@@ -301,7 +281,7 @@ mod tests {
             simulated: Some(1.84),
             unit: "GB/s".into(),
             compared: "rate of a node".into(),
-            beside: None,
+            alternative: None,
             error_percent: Some(-8.0),
             role: "validation".into(),
             tolerance: "within 10%".into(),
@@ -312,7 +292,7 @@ mod tests {
                 x: 256.0,
                 label: "256".into(),
                 value: 1.84,
-                beside: Some(1.73),
+                alternative: Some(1.73),
                 limit: "client".into(),
             }],
             ior: "-w".into(),
@@ -321,7 +301,7 @@ mod tests {
         };
         assert_eq!(line(&row).lines().count(), 1);
         assert!(!sweep(&row).contains("1.73"));
-        row.beside = Some(Alternative {
+        row.alternative = Some(Alternative {
             compared: "IOR's bandwidth / nodes".into(),
             simulated: Some(1.73),
             error_percent: Some(-13.5),
@@ -329,10 +309,10 @@ mod tests {
         let text = line(&row);
         assert!(text.ends_with(
             "met (within 10%)\n  compared: rate of a node\n  \
-             beside it: IOR's bandwidth / nodes, 1.73 GB/s (-13.5%)"
+             alternative: IOR's bandwidth / nodes, 1.73 GB/s (-13.5%)"
         ));
         assert!(sweep(&row).contains("1.73"), "{}", sweep(&row));
-        let csv = String::from_utf8(csv_of(&[row]).unwrap()).unwrap();
+        let csv = csv_of(&[row]).unwrap();
         assert!(csv.contains("IOR's bandwidth / nodes,1.73,-13.5"), "{csv}");
     }
 }

@@ -1,13 +1,13 @@
-//! The figure of an IOR study: rates against node count beside published measurements.
+//! The figure of an IOR study: rates against node count, with published measurements.
 
 use crate::plot::axis;
 use crate::plot::bandwidth::{Curve, Figure, Mark};
 use crate::plot::lines::{Chart, Line};
-use crate::quantity::significant;
 use crate::validate::published::Published;
 use forebay_machine::results::{IorPoint, IorStudy, Phase};
+use forebay_units::human::number;
 
-/// The published measurements that a study can be compared with: the same machine, burst-buffer
+/// The published measurements that are comparable with a study: the same machine, burst-buffer
 /// count and kind of file, in GB/s, of an access that the study has.
 pub fn comparable<'a>(
     study: &IorStudy,
@@ -57,7 +57,7 @@ fn mark(row: &Published) -> Option<Mark> {
             row.system,
             row.what,
             row.clients,
-            significant(value),
+            number(value),
             row.unit,
             row.source
         ),
@@ -126,7 +126,7 @@ pub fn of_a_node(point: &IorPoint) -> (Option<f64>, Option<f64>) {
     )
 }
 
-/// A node's rate against node count, of the deciding phases, beside what was published of a node.
+/// A node's rate against node count, in the deciding phases, with published rates per node.
 pub fn node_rates(study: &IorStudy, published: &[&Published]) -> Chart {
     let line = |name: &str, value: fn(&Phase, u32) -> f64| Line {
         name: name.to_string(),
@@ -166,7 +166,7 @@ pub fn node_rates(study: &IorStudy, published: &[&Published]) -> Chart {
     }
 }
 
-/// A published rate over those of the study's node counts that it was stated for.
+/// A published rate at those of the study's node counts for which it was published.
 fn published_line(study: &IorStudy, row: &Published) -> Option<Line> {
     let (first, last, value) = (row.first_nodes?, row.last_nodes?, row.number()?);
     let counts = study.points.iter().map(|p| p.nodes);
@@ -180,7 +180,7 @@ fn published_line(study: &IorStudy, row: &Published) -> Option<Line> {
     })
 }
 
-/// The phase whose limit is the point's: the best write phase, else the best read phase.
+/// The deciding phase of a point: the best write phase, else the best read phase.
 pub fn deciding(point: &IorPoint) -> Option<&Phase> {
     best(point, "write").or_else(|| best(point, "read"))
 }

@@ -1,4 +1,4 @@
-//! From result documents to figures: what is drawn of each kind of run.
+//! The figures of each kind of run, made from result documents.
 
 pub mod ior;
 pub mod phase;

@@ -4,7 +4,7 @@ use crate::plot::axis::{self, Scale};
 use crate::plot::lines::{Chart, Line};
 use forebay_machine::results::Series;
 
-/// The time series of a run as two charts, rates apart from shares; either may be missing.
+/// The time series of a run as up to two charts: rates, and shares.
 pub fn over_time(series: &Series) -> Vec<Chart> {
     let last = series.seconds.last().copied().unwrap_or(0.0);
     let (factor, unit) = match last {

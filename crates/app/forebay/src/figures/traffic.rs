@@ -3,8 +3,8 @@
 use crate::plot::bars::{self, Bar};
 use crate::plot::palette::Palette;
 use crate::plot::svg::{Svg, TextStyle};
-use crate::quantity::{percent, seconds};
 use forebay_machine::results::{InterferenceRun, TrafficRun};
+use forebay_units::human::{percent, seconds};
 
 /// Latency of a packet: mean and percentiles.
 pub fn latency(run: &TrafficRun, palette: &Palette) -> Svg {
@@ -78,7 +78,7 @@ pub fn links(run: &TrafficRun, palette: &Palette) -> Svg {
     bars::draw("Busy share of links by class", &bars, 560.0, palette)
 }
 
-/// The picture of a traffic run: latency, hops and links below each other.
+/// The picture of a traffic run: latency, hops and links, one below the other.
 pub fn overview(run: &TrafficRun, palette: &Palette) -> Svg {
     let title = format!(
         "{} traffic on {}, load {}",
@@ -141,7 +141,7 @@ pub fn interference(run: &InterferenceRun, palette: &Palette) -> [Svg; 2] {
         text,
         series,
     };
-    let gbps = |v: f64| format!("{} GB/s", crate::quantity::significant(v));
+    let gbps = |v: f64| format!("{} GB/s", forebay_units::human::number(v));
     let (alone, together) = (rate(&run.ior_alone), rate(&run.ior_together));
     let rates = [
         bar("IOR alone", alone, gbps(alone), 0),

@@ -1,16 +1,16 @@
-//! What stands around the curves of a figure: published measurements and the limiting resource.
+//! Annotations of a figure: published measurements and the limiting resource.
 
 use super::axis::Axis;
 use super::bandwidth::{BOTTOM, Figure, HEIGHT, LEFT, Mark, RIGHT, TOP, WIDTH};
 use super::palette::Palette;
 use super::svg::{Anchor, Stroke, Svg, TextStyle, width_of};
-use crate::quantity::significant;
+use forebay_units::human::number;
 
 /// A point in the units of the axes.
 type Point = (f64, f64);
 
 impl Figure {
-    /// The strip above the plot: which resource was the limit from where to where.
+    /// Draws the strip above the plot, which names the limiting resource of each range.
     pub(super) fn draw_limits(&self, svg: &mut Svg, palette: &Palette, x: &Axis) {
         let (left, right) = (LEFT, WIDTH - RIGHT);
         let mut runs: Vec<(usize, usize)> = Vec::new();
@@ -77,7 +77,7 @@ impl Figure {
         }
     }
 
-    /// The part of a published figure that lies on the x axis: its two ends.
+    /// The ends of the part of a published mark that lies within the x axis.
     pub(super) fn clip(&self, x: &Axis, mark: &Mark) -> Option<(Point, Point)> {
         let (low, high) = x.range();
         let (a, b) = (mark.span.0.max(low), mark.span.1.min(high));
@@ -111,7 +111,7 @@ impl Figure {
             svg.diamond(to, 6.5, "none", stroke, &mark.tip);
         }
         let each = if mark.per_x { " a node" } else { "" };
-        let text = format!("published {} GB/s{each}", significant(mark.value));
+        let text = format!("published {} GB/s{each}", number(mark.value));
         let width = width_of(&text, 11.0);
         let share = if mark.per_x && !single { 0.6 } else { 0.5 };
         let centre = (
@@ -137,7 +137,7 @@ impl Figure {
         }
     }
 
-    /// Pixels between a label and the nearest curve, at most 12: beyond that all places are equal.
+    /// Distance in pixels between a label and the nearest curve, at most 12.
     fn room(&self, x: &Axis, y: &Axis, at: (f64, f64), width: f64) -> f64 {
         let middle = at.1 - 4.0;
         let mut least: f64 = 12.0;

@@ -1,15 +1,15 @@
-//! Axes: from values to pixels, with ticks at round numbers.
+//! Axes: conversion of values to pixels, and ticks at round values.
 
-/// How values are laid along an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Evenly.
+    /// Linear.
     Linear,
-    /// By their logarithm.
+    /// Logarithmic.
     Log,
 }
 
-/// One axis: a range of values on a range of pixels.
+/// An axis: a range of values on a range of pixels.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
     scale: Scale,
@@ -21,7 +21,7 @@ pub struct Axis {
 
 impl Axis {
     /// An axis from `low` at pixel `from` to `high` at pixel `to`. A range that is empty or not
-    /// finite, or not positive on a logarithmic axis, is widened to one that can be drawn.
+    /// finite, or not positive on a logarithmic axis, is replaced by one that can be drawn.
     pub fn new(scale: Scale, low: f64, high: f64, from: f64, to: f64) -> Axis {
         let (mut low, mut high) = if low.is_finite() && high.is_finite() && low <= high {
             (low, high)
@@ -102,10 +102,10 @@ impl Axis {
     }
 }
 
-/// A tick's label without needless decimals: `0.5`, `20`, `1,000`.
+/// A tick's label without trailing zeros: `0.5`, `20`, `1,000`.
 pub fn label(value: f64) -> String {
     if value.abs() >= 1000.0 {
-        return crate::quantity::thousands(value.round() as u64);
+        return forebay_units::human::grouped(value.round() as u64);
     }
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round() {
+    fn ticks_are_at_round_values() {
         assert_eq!(
             Axis::new(Scale::Linear, 0.0, 1.0, 0.0, 1.0).ticks().len(),
             6
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_ranges_can_still_be_drawn() {
+    fn degenerate_ranges_give_drawable_axes() {
         for (low, high) in [(0.0, 0.0), (5.0, 5.0), (f64::NAN, 1.0), (3.0, 1.0)] {
             for scale in [Scale::Linear, Scale::Log] {
                 let axis = Axis::new(scale, low, high, 0.0, 100.0);

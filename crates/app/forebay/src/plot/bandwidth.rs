@@ -1,10 +1,10 @@
-//! Rates against node count (or streams, or transfer size), beside published figures, with the
-//! limiting resource above.
+//! Rates against node count (or streams, or transfer size), with published measurements and the
+//! limiting resource.
 
 use super::axis::{Axis, Scale, label};
 use super::palette::Palette;
 use super::svg::{Anchor, Stroke, Svg, TextStyle, fitted, width_of};
-use crate::quantity::significant;
+use forebay_units::human::number;
 
 pub(super) const WIDTH: f64 = 760.0;
 const HEADING: f64 = 52.0;
@@ -23,18 +23,18 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
 }
 
-/// One published figure.
+/// One published measurement.
 #[derive(Clone, Debug)]
 pub struct Mark {
-    /// The curve it is to be compared with.
+    /// Name of the curve with which it is compared.
     pub name: String,
-    /// Range of x it was stated for; equal ends for a single point.
+    /// Range of x for which it was published; equal ends for a single point.
     pub span: (f64, f64),
     /// GB/s; a `per_x` value is multiplied by x.
     pub value: f64,
-    /// The value is for one node, so that the figure is a rising line.
+    /// Whether the value is per node and so drawn as a rising line.
     pub per_x: bool,
-    /// The sentence shown when one points at it.
+    /// The tooltip.
     pub tip: String,
 }
 
@@ -45,13 +45,13 @@ pub struct Figure {
     pub title: String,
     /// Second line: the conditions.
     pub subtitle: String,
-    /// What x counts.
+    /// Name of the x axis.
     pub x_name: String,
     /// Label of an x value.
     pub x_label: fn(f64) -> String,
     /// Simulated curves.
     pub curves: Vec<Curve>,
-    /// Published figures.
+    /// Published measurements.
     pub marks: Vec<Mark>,
     /// Limiting resource by x, ascending in x.
     pub limits: Vec<(f64, String)>,
@@ -77,7 +77,7 @@ impl Figure {
         svg
     }
 
-    /// Draws the figure without its heading, for a page that has one.
+    /// Draws the figure without its heading.
     pub fn draw_plain(&self, palette: &Palette) -> Svg {
         let mut svg = Svg::new(WIDTH, HEIGHT, &self.title);
         let x = self.x_axis();
@@ -129,7 +129,7 @@ impl Figure {
             xs.first().copied().unwrap_or(1.0),
             xs.last().copied().unwrap_or(1.0),
         );
-        // Half a doubling of air on both sides keeps the marks off the frame.
+        // A margin on both sides keeps the marks off the frame.
         Axis::new(Scale::Log, low / 1.3, high * 1.3, LEFT, WIDTH - RIGHT)
     }
 
@@ -211,7 +211,7 @@ impl Figure {
                     (self.x_label)(*a),
                     self.x_name,
                     curve.name,
-                    significant(*b)
+                    number(*b)
                 );
                 svg.disc(
                     *pixel,
@@ -249,7 +249,7 @@ impl Figure {
                 (left, at + 15.0),
                 style,
                 false,
-                &format!("{} GB/s", significant(*last)),
+                &format!("{} GB/s", number(*last)),
             );
         }
     }
@@ -282,7 +282,7 @@ mod tests {
     use crate::plot::palette::PAPER;
 
     #[test]
-    fn labels_are_moved_apart() {
+    fn overlapping_labels_are_moved_apart() {
         let placed = spread(&[(0, 10.0), (1, 12.0), (2, 11.0)], 14.0);
         assert!(
             placed.windows(2).all(|w| w[1].1 - w[0].1 >= 13.9),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn published_figures_outside_the_study_are_left_out() {
+    fn published_marks_outside_the_study_are_omitted() {
         let figure = Figure {
             title: "t".into(),
             subtitle: "s".into(),

@@ -1,4 +1,4 @@
-//! Horizontal bars, each with its label before and its value after it.
+//! Horizontal bars with labels and values.
 
 use super::palette::Palette;
 use super::svg::{Anchor, Svg, TextStyle, width_of};
@@ -8,11 +8,11 @@ use super::svg::{Anchor, Svg, TextStyle, width_of};
 pub struct Bar {
     /// Label.
     pub name: String,
-    /// Length, in any unit that all bars of the chart share.
+    /// Length, in the same unit for all bars of the chart.
     pub value: f64,
     /// The value as text.
     pub text: String,
-    /// Number of its colour.
+    /// Index of its colour.
     pub series: usize,
 }
 

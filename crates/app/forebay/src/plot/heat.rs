@@ -1,14 +1,15 @@
-//! Traffic from group to group as a map of squares.
+//! Heat map of the traffic from group to group.
 
 use super::palette::Palette;
-use super::svg::{Anchor, Svg, TextStyle};
-use crate::quantity::bytes;
+use super::svg::{Anchor, Svg, TextStyle, number};
+use forebay_units::human::bytes;
 use std::fmt::Write;
 
 const LEFT: f64 = 54.0;
 const TOP: f64 = 34.0;
 
-/// The map and where its squares are, for a script that shows the square under the pointer.
+/// A heat map and the position of its squares, for the script that shows the square under the
+/// pointer.
 #[derive(Clone, Debug)]
 pub struct HeatMap {
     /// The drawing.
@@ -20,7 +21,7 @@ pub struct HeatMap {
 }
 
 /// Draws `heat[from][to]` in bytes. The squares off the diagonal share one scale; those on it
-/// (traffic inside a group, counted on each of its local links) have a grey one of their own.
+/// (traffic inside a group, counted on each of its local links) have a separate grey one.
 pub fn draw(title: &str, heat: &[Vec<u64>], palette: &Palette) -> HeatMap {
     let groups = heat.len();
     let cell = (480.0 / groups.max(1) as f64).clamp(4.0, 36.0);
@@ -34,79 +35,17 @@ pub fn draw(title: &str, heat: &[Vec<u64>], palette: &Palette) -> HeatMap {
         title,
     );
     svg.rect(LEFT, TOP, side, side, palette.grid, None);
-    let most = |diagonal: bool| {
-        let cells = heat.iter().enumerate().flat_map(|(i, row)| {
-            row.iter()
-                .enumerate()
-                .filter(move |(j, _)| (i == *j) == diagonal)
-                .map(|(_, v)| *v)
-        });
-        cells.max().unwrap_or(0)
-    };
-    let (between, inside) = (most(false), most(true));
-    for (diagonal, most, colours) in [
-        (false, between, &palette.heat),
-        (true, inside, &palette.grey),
-    ] {
-        for (bin, colour) in colours.iter().enumerate() {
-            let mut d = String::new();
-            for (i, row) in heat.iter().enumerate() {
-                for (j, value) in row.iter().enumerate() {
-                    if (i == j) == diagonal && bin_of(*value, most, colours.len()) == Some(bin) {
-                        let x = super::svg::number(LEFT + j as f64 * cell);
-                        let y = super::svg::number(TOP + i as f64 * cell);
-                        let s = super::svg::number(cell);
-                        let _ = write!(d, "M{x} {y}h{s}v{s}h-{s}z");
-                    }
-                }
-            }
-            if !d.is_empty() {
-                svg.path(&d, colour);
-            }
-        }
-    }
-    let style = TextStyle::plain(11.0, palette.muted);
-    let every = groups.div_ceil(10).max(1);
-    for group in (0..groups).step_by(every) {
-        let at = (group as f64 + 0.5) * cell;
-        svg.text(
-            (LEFT - 6.0, TOP + at + 4.0),
-            style.anchored(Anchor::End),
-            false,
-            &group.to_string(),
-        );
-        svg.text(
-            (LEFT + at, TOP + side + 14.0),
-            style.anchored(Anchor::Middle),
-            false,
-            &group.to_string(),
-        );
-    }
-    let ink = TextStyle::plain(11.0, palette.ink).anchored(Anchor::Middle);
-    svg.text(
-        (LEFT + side / 2.0, TOP + side + 30.0),
-        ink,
-        false,
-        "to group",
-    );
-    svg.text((20.0, TOP + side / 2.0), ink, true, "from group");
     let legend = LEFT + side + 24.0;
-    scale(
-        &mut svg,
-        palette,
-        (legend, TOP),
-        "between groups",
-        between,
-        &palette.heat,
-    );
-    scale(
-        &mut svg,
-        palette,
-        (legend, TOP + 130.0),
-        "inside a group",
-        inside,
-        &palette.grey,
-    );
+    for (diagonal, colours, name, top) in [
+        (false, &palette.heat, "between groups", TOP),
+        (true, &palette.grey, "inside a group", TOP + 130.0),
+    ] {
+        let cells = cells(heat).filter(|(i, j, _)| (i == j) == diagonal);
+        let most = cells.clone().map(|(_, _, value)| value).max().unwrap_or(0);
+        draw_squares(&mut svg, cell, cells, most, colours);
+        draw_scale(&mut svg, palette, (legend, top), name, most, colours);
+    }
+    draw_group_numbers(&mut svg, palette, groups, cell);
     HeatMap {
         svg,
         origin: (LEFT, TOP),
@@ -114,7 +53,58 @@ pub fn draw(title: &str, heat: &[Vec<u64>], palette: &Palette) -> HeatMap {
     }
 }
 
-/// Which of `bins` equal steps up to `most` a value falls in; none if it is zero.
+/// Row, column and value of each square.
+fn cells(heat: &[Vec<u64>]) -> impl Iterator<Item = (usize, usize, u64)> + Clone {
+    heat.iter().enumerate().flat_map(|(i, row)| {
+        let values = row.iter().enumerate();
+        values.map(move |(j, value)| (i, j, *value))
+    })
+}
+
+/// Draws the squares of one scale, as one path per colour.
+fn draw_squares(
+    svg: &mut Svg,
+    cell: f64,
+    cells: impl Iterator<Item = (usize, usize, u64)> + Clone,
+    most: u64,
+    colours: &[&str],
+) {
+    for (bin, colour) in colours.iter().enumerate() {
+        let mut path = String::new();
+        for (i, j, value) in cells.clone() {
+            if bin_of(value, most, colours.len()) == Some(bin) {
+                let x = number(LEFT + j as f64 * cell);
+                let y = number(TOP + i as f64 * cell);
+                let s = number(cell);
+                let _ = write!(path, "M{x} {y}h{s}v{s}h-{s}z");
+            }
+        }
+        if !path.is_empty() {
+            svg.path(&path, colour);
+        }
+    }
+}
+
+/// Draws the names of both axes and about ten group numbers along each.
+fn draw_group_numbers(svg: &mut Svg, palette: &Palette, groups: usize, cell: f64) {
+    let side = cell * groups as f64;
+    let style = TextStyle::plain(11.0, palette.muted);
+    let step = groups.div_ceil(10).max(1);
+    for group in (0..groups).step_by(step) {
+        let at = (group as f64 + 0.5) * cell;
+        let text = group.to_string();
+        let row = (LEFT - 6.0, TOP + at + 4.0);
+        svg.text(row, style.anchored(Anchor::End), false, &text);
+        let column = (LEFT + at, TOP + side + 14.0);
+        svg.text(column, style.anchored(Anchor::Middle), false, &text);
+    }
+    let ink = TextStyle::plain(11.0, palette.ink).anchored(Anchor::Middle);
+    let below = (LEFT + side / 2.0, TOP + side + 30.0);
+    svg.text(below, ink, false, "to group");
+    svg.text((20.0, TOP + side / 2.0), ink, true, "from group");
+}
+
+/// The index of a value among `bins` equal steps up to `most`; `None` for zero.
 fn bin_of(value: u64, most: u64, bins: usize) -> Option<usize> {
     if value == 0 || most == 0 {
         return None;
@@ -123,7 +113,7 @@ fn bin_of(value: u64, most: u64, bins: usize) -> Option<usize> {
     Some(((share * bins as f64).ceil() as usize).clamp(1, bins) - 1)
 }
 
-fn scale(
+fn draw_scale(
     svg: &mut Svg,
     palette: &Palette,
     at: (f64, f64),
@@ -167,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_square_that_carried_something_is_drawn() {
+    fn every_nonzero_square_is_drawn() {
         let groups = 57;
         let heat: Vec<Vec<u64>> = (0..groups)
             .map(|i| (0..groups).map(|j| (i * groups + j) as u64).collect())

@@ -1,9 +1,10 @@
-//! Values over time or node count: thin lines, each labelled at its right.
+//! Line charts of values over time or node count.
 
 use super::axis::{Axis, Scale, label};
 use super::bandwidth::spread;
 use super::palette::Palette;
 use super::svg::{Anchor, Stroke, Svg, TextStyle, width_of};
+use forebay_units::human::number;
 
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = 150.0;
@@ -24,15 +25,15 @@ pub struct Line {
 pub struct Chart {
     /// Heading, with the unit of y.
     pub title: String,
-    /// What x is, with its unit.
+    /// Name of the x axis, with its unit.
     pub x_name: String,
     /// Label of an x value.
     pub x_label: fn(f64) -> String,
-    /// How x is laid out.
+    /// Scale of the x axis.
     pub x_scale: Scale,
-    /// Ticks at the points themselves instead of at round numbers.
+    /// Whether ticks are at the points instead of at round values.
     pub x_at_points: bool,
-    /// Least top of the y axis (1 for shares); it always starts at 0.
+    /// Minimum upper end of the y axis (1 for shares); the lower end is 0.
     pub y_top: f64,
     /// The lines, in colour order.
     pub lines: Vec<Line>,
@@ -44,7 +45,6 @@ impl Chart {
     /// Draws the chart.
     pub fn draw(&self, palette: &Palette) -> Svg {
         let (width, height) = self.size;
-        let (right, bottom) = (width - RIGHT, height - BOTTOM);
         let mut svg = Svg::new(width, height, &self.title);
         svg.text(
             (LEFT - 42.0, 16.0),
@@ -52,78 +52,88 @@ impl Chart {
             false,
             &self.title,
         );
+        let (x, y) = self.axes();
+        self.draw_axes(&mut svg, palette, &x, &y);
+        let ends: Vec<(usize, f64)> = (self.lines.iter().enumerate())
+            .filter_map(|(i, line)| {
+                let pixels = self.draw_line(&mut svg, palette, i, line, (&x, &y));
+                // A line over time often ends at zero with all others; its label is at the height
+                // of its middle.
+                let labelled = if self.x_at_points {
+                    pixels.last()
+                } else {
+                    pixels.get(pixels.len() / 2)
+                };
+                labelled.map(|at| (i, at.1 + 4.0))
+            })
+            .collect();
+        for (i, at) in spread(&ends, 14.0) {
+            let style = TextStyle::plain(11.0, palette.series(i));
+            let name = &self.lines[i].name;
+            svg.text((width - RIGHT + 8.0, at), style, false, name);
+        }
+        svg
+    }
+
+    fn axes(&self) -> (Axis, Axis) {
+        let (width, height) = self.size;
         let points = || self.lines.iter().flat_map(|l| &l.points);
         let low = points().map(|p| p.0).fold(f64::INFINITY, f64::min);
         let high = points().map(|p| p.0).fold(f64::NEG_INFINITY, f64::max);
-        let from = if self.x_scale == Scale::Linear {
-            low.min(0.0)
-        } else {
-            low
+        let from = match self.x_scale {
+            Scale::Linear => low.min(0.0),
+            Scale::Log => low,
         };
-        let x = Axis::new(self.x_scale, from, high, LEFT, right);
         let top = points()
             .map(|p| p.1)
             .filter(|v| v.is_finite())
             .fold(self.y_top, f64::max);
-        let y = Axis::new(Scale::Linear, 0.0, top * 1.04, bottom, TOP);
+        (
+            Axis::new(self.x_scale, from, high, LEFT, width - RIGHT),
+            Axis::new(Scale::Linear, 0.0, top * 1.04, height - BOTTOM, TOP),
+        )
+    }
+
+    fn draw_axes(&self, svg: &mut Svg, palette: &Palette, x: &Axis, y: &Axis) {
+        let (width, height) = self.size;
+        let (right, bottom) = (width - RIGHT, height - BOTTOM);
         for tick in y.ticks() {
             let at = y.at(tick);
             svg.line((LEFT, at), (right, at), Stroke::solid(palette.grid, 1.0));
             let style = TextStyle::plain(11.0, palette.muted).anchored(Anchor::End);
             svg.text((LEFT - 6.0, at + 4.0), style, false, &label(tick));
         }
-        svg.line(
-            (LEFT, bottom),
-            (right, bottom),
-            Stroke::solid(palette.ink, 1.0),
-        );
-        self.draw_x_ticks(&mut svg, palette, &x, bottom);
+        let stroke = Stroke::solid(palette.ink, 1.0);
+        svg.line((LEFT, bottom), (right, bottom), stroke);
+        self.draw_x_ticks(svg, palette, x, bottom);
         let style = TextStyle::plain(11.0, palette.muted).anchored(Anchor::Middle);
-        svg.text(
-            ((LEFT + right) / 2.0, height - 8.0),
-            style,
-            false,
-            &self.x_name,
-        );
-        let mut ends = Vec::new();
-        for (i, line) in self.lines.iter().enumerate() {
-            let colour = palette.series(i);
-            let pixels: Vec<(f64, f64)> =
-                line.points.iter().map(|p| (x.at(p.0), y.at(p.1))).collect();
-            svg.polyline(&pixels, Stroke::solid(colour, 1.6));
-            if pixels.len() <= 40 {
-                for (pixel, (a, b)) in pixels.iter().zip(&line.points) {
-                    let tip = format!(
-                        "{} at {}: {}",
-                        line.name,
-                        (self.x_label)(*a),
-                        crate::quantity::significant(*b)
-                    );
-                    svg.disc(
-                        *pixel,
-                        2.5,
-                        colour,
-                        Stroke::solid(palette.surface, 0.5),
-                        &tip,
-                    );
-                }
-            }
-            // A line over time often ends at zero with all others; its label then stands at the
-            // height of its middle.
-            let labelled = if self.x_at_points {
-                pixels.last()
-            } else {
-                pixels.get(pixels.len() / 2)
-            };
-            if let Some(at) = labelled {
-                ends.push((i, at.1 + 4.0));
+        let centre = ((LEFT + right) / 2.0, height - 8.0);
+        svg.text(centre, style, false, &self.x_name);
+    }
+
+    /// Draws a line, with marks if it has few points, and returns its pixels.
+    fn draw_line(
+        &self,
+        svg: &mut Svg,
+        palette: &Palette,
+        series: usize,
+        line: &Line,
+        (x, y): (&Axis, &Axis),
+    ) -> Vec<(f64, f64)> {
+        const MAX_MARKS: usize = 40;
+        let colour = palette.series(series);
+        let points = line.points.iter();
+        let pixels: Vec<(f64, f64)> = points.map(|p| (x.at(p.0), y.at(p.1))).collect();
+        svg.polyline(&pixels, Stroke::solid(colour, 1.6));
+        if pixels.len() <= MAX_MARKS {
+            for (pixel, (a, b)) in pixels.iter().zip(&line.points) {
+                let at = (self.x_label)(*a);
+                let tip = format!("{} at {at}: {}", line.name, number(*b));
+                let outline = Stroke::solid(palette.surface, 0.5);
+                svg.disc(*pixel, 2.5, colour, outline, &tip);
             }
         }
-        for (i, at) in spread(&ends, 14.0) {
-            let style = TextStyle::plain(11.0, palette.series(i));
-            svg.text((right + 8.0, at), style, false, &self.lines[i].name);
-        }
-        svg
+        pixels
     }
 
     fn draw_x_ticks(&self, svg: &mut Svg, palette: &Palette, x: &Axis, bottom: f64) {

@@ -1,4 +1,4 @@
-//! Figures: drawn once as SVG, and from that as PNG. Needs no fonts on the machine.
+//! Figures as SVG and PNG, with embedded fonts.
 
 mod annotations;
 pub mod axis;

@@ -1,7 +1,7 @@
-//! Colours: the Okabe-Ito set, which people with any common colour blindness can tell apart.
+//! Colours: the Okabe-Ito palette, which is safe for common kinds of colour blindness.
 
 /// The colours of one figure. In a file they are fixed; on a page they are CSS variables, so
-/// that the same figure follows light and dark.
+/// that the same figure follows the light and the dark theme.
 #[derive(Clone, Copy, Debug)]
 pub struct Palette {
     /// Background of the figure.
@@ -12,9 +12,9 @@ pub struct Palette {
     pub muted: &'static str,
     /// Grid lines.
     pub grid: &'static str,
-    /// Series, in the order in which they are handed out.
+    /// Series, in the order of their use.
     pub series: [&'static str; 6],
-    /// Sequential scale of a heat map, from little to much.
+    /// Sequential scale of a heat map, from low to high.
     pub heat: [&'static str; 8],
     /// Sequential scale of values that are not on the main scale.
     pub grey: [&'static str; 8],
@@ -74,7 +74,7 @@ pub const PAGE: Palette = Palette {
 };
 
 impl Palette {
-    /// The colour of the series with this number; colours repeat after the last.
+    /// The colour of a series; colours repeat after the last.
     pub fn series(&self, number: usize) -> &'static str {
         self.series[number % self.series.len()]
     }

@@ -1,10 +1,10 @@
-//! From SVG to PNG, with the fonts that are compiled in.
+//! Conversion of SVG to PNG with embedded fonts.
 
 use crate::failure::Failure;
 use resvg::{tiny_skia, usvg};
 use std::sync::Arc;
 
-/// Pixels of the PNG for one of the SVG.
+/// Pixels of the PNG per pixel of the SVG.
 const SCALE: f32 = 2.0;
 
 /// Renders a figure.
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_drawn_without_fonts_on_the_machine() {
+    fn text_is_rendered_with_the_embedded_fonts() {
         let mut svg = Svg::new(200.0, 40.0, "t");
         let empty = render(&svg.document("#ffffff")).unwrap();
         svg.text(

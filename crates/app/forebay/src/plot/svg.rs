@@ -1,11 +1,11 @@
-//! Writing SVG: shapes in, text out, everything escaped.
+//! SVG drawings; all text is escaped.
 
 use std::fmt::Write;
 
-/// Text families; the first is the one in the PNG.
+/// Font families; the first is embedded for PNG.
 pub const FONT: &str = "Noto Sans, Helvetica, Arial, sans-serif";
 
-/// Where a text is anchored.
+/// The anchor of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
     /// Begins at the point.
@@ -16,7 +16,7 @@ pub enum Anchor {
     End,
 }
 
-/// How a text looks.
+/// The style of a text.
 #[derive(Clone, Copy, Debug)]
 pub struct TextStyle {
     /// Height in pixels.
@@ -94,7 +94,7 @@ impl Stroke {
     }
 }
 
-/// A figure that is being drawn.
+/// A drawing under construction.
 #[derive(Clone, Debug)]
 pub struct Svg {
     width: f64,
@@ -112,7 +112,7 @@ pub fn number(x: f64) -> String {
     format!("{}", if rounded == 0.0 { 0.0 } else { rounded })
 }
 
-/// Text with the characters that mean something in XML and HTML replaced.
+/// Text with the special characters of XML and HTML replaced.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -122,7 +122,7 @@ pub fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // XML has no way to write the other control characters.
+            // XML cannot represent the other control characters.
             c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -131,7 +131,7 @@ pub fn escape(text: &str) -> String {
 }
 
 impl Svg {
-    /// An empty figure of this size in pixels; `title` is for people who cannot see it.
+    /// An empty drawing of this size in pixels; `title` is its description for screen readers.
     pub fn new(width: f64, height: f64, title: &str) -> Svg {
         Svg {
             width,
@@ -161,7 +161,7 @@ impl Svg {
         }
     }
 
-    /// A filled rectangle; `tip` is shown when one points at it.
+    /// A filled rectangle with an optional tooltip.
     pub fn rect(&mut self, x: f64, y: f64, w: f64, h: f64, fill: &str, tip: Option<&str>) {
         let element = format!(
             "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{fill}\"",
@@ -186,7 +186,7 @@ impl Svg {
         self.push(&element, None);
     }
 
-    /// A broad translucent line, to lie under another one.
+    /// A broad translucent line, as the background of another one.
     pub fn halo(&mut self, from: (f64, f64), to: (f64, f64), colour: &str) {
         let element = format!(
             "<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"{colour}\" \
@@ -243,12 +243,12 @@ impl Svg {
         self.push(&element, Some(tip));
     }
 
-    /// A filled path, in SVG's own words for it.
+    /// A filled path in SVG path syntax.
     pub fn path(&mut self, d: &str, fill: &str) {
         self.push(&format!("<path d=\"{d}\" fill=\"{fill}\""), None);
     }
 
-    /// A line of text; `turned` sets it upwards.
+    /// A line of text; `turned` rotates it by 90 degrees.
     pub fn text(&mut self, at: (f64, f64), style: TextStyle, turned: bool, text: &str) {
         let anchor = match style.anchor {
             Anchor::Start => "",
@@ -275,7 +275,7 @@ impl Svg {
         );
     }
 
-    /// Puts another figure below what is there and makes room for it.
+    /// Appends another drawing below this one.
     pub fn below(&mut self, other: &Svg) {
         let _ = writeln!(
             self.body,
@@ -298,7 +298,7 @@ impl Svg {
         )
     }
 
-    /// The figure as a file of its own.
+    /// The drawing as a standalone file.
     pub fn document(&self, surface: &str) -> String {
         let (w, h) = (number(self.width), number(self.height));
         self.wrap(
@@ -307,7 +307,7 @@ impl Svg {
         )
     }
 
-    /// The figure as an element of an HTML page, as wide as it was drawn or as the page allows.
+    /// The drawing as an element of an HTML page, at most as wide as it was drawn.
     pub fn element(&self, class: &str) -> String {
         self.wrap(
             &format!(
@@ -319,7 +319,7 @@ impl Svg {
     }
 }
 
-/// A text cut short, with an ellipsis, to be at most about `width` pixels wide.
+/// A text shortened, with an ellipsis, to about `width` pixels.
 pub fn fitted(text: &str, size: f64, width: f64) -> String {
     if width_of(text, size) <= width {
         return text.to_string();
@@ -331,7 +331,7 @@ pub fn fitted(text: &str, size: f64, width: f64) -> String {
     short.trim_end().to_string() + "…"
 }
 
-/// About how wide a text will be, in pixels; Noto Sans averages 0.56 of its size.
+/// Approximate width of a text in Noto Sans, in pixels.
 pub fn width_of(text: &str, size: f64) -> f64 {
     text.chars()
         .map(|c| match c {
@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_from_outside_cannot_break_out() {
+    fn markup_in_text_is_escaped() {
         let mut svg = Svg::new(10.0, 10.0, "</title><script>");
         svg.text(
             (1.0, 2.0),

@@ -5,78 +5,76 @@ use super::traffic::result;
 use super::{Inputs, Page, parts};
 use crate::figures::ior::deciding;
 use crate::plot::palette::PAGE;
-use crate::quantity::{significant, thousands};
 use forebay_machine::results::{InterferenceRun, IorPoint, TrafficRun};
+use forebay_units::human::{grouped, number};
+use maud::{Markup, html};
 
 /// The report of `forebay sim interference`.
 pub fn interference(run: &InterferenceRun, inputs: &Inputs) -> String {
     let mut page = Page::new(
-        &format!(
-            "IOR beside {} traffic on {}",
+        format!(
+            "IOR with {} traffic on {}",
             run.traffic_alone.pattern, run.machine
         ),
-        &format!(
+        format!(
             "IOR on {} nodes ({}), traffic on {} nodes ({}), each also alone",
-            thousands(run.ior_alone.nodes.into()),
+            grouped(run.ior_alone.nodes.into()),
             run.ior_placement,
-            thousands(run.traffic_alone.nodes.into()),
+            grouped(run.traffic_alone.nodes.into()),
             run.traffic_placement
         ),
     );
-    let facts = parts::facts(&[
-        (
-            "IOR's rate, together / alone",
-            significant(run.ior_rate_ratio),
-        ),
-        (
-            "traffic's mean latency, together / alone",
-            significant(run.traffic_latency_ratio),
-        ),
-    ]);
-    let figures: String = crate::figures::traffic::interference(run, &PAGE)
-        .iter()
-        .map(|f| parts::figure(f, ""))
-        .collect();
-    page.section(
-        "result",
-        "Result",
-        &format!("{facts}<div class=\"pair\">\n{figures}</div>\n"),
-    );
-    let ior = |title: &str, point: &IorPoint| {
-        let body = deciding(point)
-            .map(|p| phase(p, point.nodes))
-            .unwrap_or_default();
-        format!(
-            "<details class=\"point\">\n<summary><strong>{title}</strong></summary>\n{body}{}</details>\n",
-            parts::cost(&point.run)
-        )
-    };
-    page.section(
+    page.add_section("result", "Result", ratios(run));
+    page.add_section(
         "ior",
         "IOR",
-        &[
-            ior("alone", &run.ior_alone),
-            ior("beside the traffic", &run.ior_together),
-        ]
-        .concat(),
+        html! {
+            (ior("alone", &run.ior_alone))
+            (ior("with the traffic", &run.ior_together))
+        },
     );
-    let traffic = |title: &str, run: &TrafficRun| {
-        format!(
-            "<details class=\"point\">\n<summary><strong>{title}</strong></summary>\n{}{}{}</details>\n",
-            result(run),
-            parts::links(&run.links),
-            parts::heat_map("Bytes from group to group", &run.heat)
-        )
-    };
-    page.section(
+    page.add_section(
         "traffic",
         "Traffic",
-        &[
-            traffic("alone", &run.traffic_alone),
-            traffic("beside IOR", &run.traffic_together),
-        ]
-        .concat(),
+        html! {
+            (traffic("alone", &run.traffic_alone))
+            (traffic("with IOR", &run.traffic_together))
+        },
     );
-    page.section("inputs", "Inputs", &parts::inputs(inputs));
-    page.document()
+    page.add_section("inputs", "Inputs", parts::inputs(inputs));
+    page.into_document()
+}
+
+fn ratios(run: &InterferenceRun) -> Markup {
+    let facts = [
+        ("IOR's rate, together / alone", number(run.ior_rate_ratio)),
+        (
+            "traffic's mean latency, together / alone",
+            number(run.traffic_latency_ratio),
+        ),
+    ];
+    let figures = crate::figures::traffic::interference(run, &PAGE);
+    html! {
+        (parts::facts(facts))
+        (parts::side_by_side(html! {
+            @for figure in &figures { (parts::figure(figure, "")) }
+        }))
+    }
+}
+
+fn ior(title: &str, point: &IorPoint) -> Markup {
+    let content = html! {
+        @if let Some(deciding) = deciding(point) { (phase(deciding, point.nodes)) }
+        (parts::cost(&point.run))
+    };
+    parts::foldable(html! { strong { (title) } }, false, content)
+}
+
+fn traffic(title: &str, run: &TrafficRun) -> Markup {
+    let content = html! {
+        (result(run))
+        (parts::links(&run.links))
+        (parts::heat_map("Bytes from group to group", &run.heat))
+    };
+    parts::foldable(html! { strong { (title) } }, false, content)
 }

@@ -1,25 +1,26 @@
 //! The report of an IOR study.
 
-use super::parts::{self, number, text};
+use super::parts::{self, Cell, text};
 use super::{Inputs, Page};
 use crate::figures::ior::{bandwidth, best, deciding, link_use, node_rates, of_a_node, resource};
 use crate::plot::palette::PAGE;
-use crate::plot::svg::escape;
-use crate::quantity::{percent, seconds, significant, thousands};
 use crate::validate::published::Published;
 use forebay_machine::results::{IorPoint, IorStudy, Phase};
+use forebay_units::human::{bytes, count, counted, grouped, number, percent, seconds};
+use maud::{Markup, html};
 
-/// The report of `forebay sim ior`; `published` are the measurements it can be compared with.
+/// The report of `forebay sim ior`, compared with the measurements `published`.
 pub fn ior(study: &IorStudy, published: &[&Published], inputs: &Inputs) -> String {
     let mut page = Page::new(
-        &format!("IOR on {}", study.machine),
-        &format!(
-            "{}; {} a node, {} burst-buffer nodes, {} routing, {} placement, seed {}",
+        format!("IOR on {}", study.machine),
+        format!(
+            "{}; {} {} per node, {} burst-buffer nodes, {} routing, {} placement, seed {}",
             study.ior.join(" "),
+            study.ppn,
             if study.ppn == 1 {
-                "1 process".to_string()
+                "process"
             } else {
-                format!("{} processes", study.ppn)
+                "processes"
             },
             study.burst_buffers,
             study.routing,
@@ -27,101 +28,96 @@ pub fn ior(study: &IorStudy, published: &[&Published], inputs: &Inputs) -> Strin
             study.seed
         ),
     );
-    let figure = bandwidth(study, published).draw_plain(&PAGE);
+    page.add_section("bandwidth", "Bandwidth", rates(study, published));
+    page.add_section("limit", "Limiting resource", limits(study));
+    let links = parts::side_by_side(html! {
+        @for busiest in [true, false] {
+            (parts::figure(&link_use(study, busiest).draw(&PAGE), ""))
+        }
+    });
+    page.add_section("links", "Links by class", links);
+    let last = study.points.len().saturating_sub(1);
+    let points = html! {
+        @for (i, study_point) in study.points.iter().enumerate() { (point(study_point, i == last)) }
+    };
+    page.add_section("points", "Each node count", points);
+    page.add_section("inputs", "Inputs", parts::inputs(inputs));
+    page.into_document()
+}
+
+fn rates(study: &IorStudy, published: &[&Published]) -> Markup {
     let caption = if published.is_empty() {
         "No published measurement of this machine matches these conditions."
     } else {
         "Filled: simulated. Hollow: published. The strip names the limiting resource."
     };
-    let mut rates = parts::figure(&figure, caption);
-    rates.push_str(&points(study));
-    rates.push_str(&parts::figure(
-        &node_rates(study, published).draw(&PAGE),
-        "IOR counts all bytes over the time until the slowest process is through; a node's \
-         acknowledged rate counts its own bytes over its own time from calls to their returns.",
-    ));
-    rates.push_str(&published_rows(published));
-    page.section("bandwidth", "Bandwidth", &rates);
+    let node_caption = "IOR's bandwidth divides all bytes by the time until the slowest process \
+                        has finished; a node's acknowledged rate divides the node's bytes by the \
+                        node's own time from calls to their returns.";
+    html! {
+        (parts::figure(&bandwidth(study, published).draw_plain(&PAGE), caption))
+        (points(study))
+        (parts::figure(&node_rates(study, published).draw(&PAGE), node_caption))
+        (published_rows(published))
+    }
+}
 
-    let limits: Vec<Vec<(String, String)>> = study
+fn limits(study: &IorStudy) -> Markup {
+    let rows: Vec<Vec<Cell>> = study
         .points
         .iter()
         .filter_map(|p| {
             let limit = &deciding(p)?.limit;
             Some(vec![
-                number(f64::from(p.nodes), thousands(p.nodes.into())),
+                nodes_cell(p.nodes),
                 text(&limit.resource),
                 text(&limit.because),
             ])
         })
         .collect();
-    page.section(
-        "limit",
-        "What limited it",
-        &parts::table(&["#nodes", "limit", "because"], &limits),
-    );
-
-    let links = [true, false]
-        .map(|busiest| parts::figure(&link_use(study, busiest).draw(&PAGE), ""))
-        .concat();
-    page.section(
-        "links",
-        "Links by class",
-        &format!("<div class=\"pair\">\n{links}</div>\n"),
-    );
-
-    let last = study.points.len().saturating_sub(1);
-    let each: String = study
-        .points
-        .iter()
-        .enumerate()
-        .map(|(i, p)| point(p, i == last))
-        .collect();
-    page.section("points", "Each node count", &each);
-    page.section("inputs", "Inputs", &parts::inputs(inputs));
-    page.document()
+    parts::table(&["#nodes", "limit", "because"], &rows)
 }
 
-fn rate(value: Option<f64>) -> (String, String) {
-    match value {
-        Some(v) => number(v, significant(v)),
-        None => number(f64::NAN, "-".to_string()),
-    }
+fn nodes_cell(nodes: u32) -> Cell {
+    parts::number(f64::from(nodes), grouped(nodes.into()))
 }
 
-fn points(study: &IorStudy) -> String {
-    let rows: Vec<Vec<(String, String)>> = study
+fn rate(value: Option<f64>) -> Cell {
+    let value = value.unwrap_or(f64::NAN);
+    parts::number(value, number(value))
+}
+
+fn points(study: &IorStudy) -> Markup {
+    let rows: Vec<Vec<Cell>> = study
         .points
         .iter()
         .map(|p| {
-            let (each, acknowledged) = of_a_node(p);
+            let (per_node, acknowledged) = of_a_node(p);
             vec![
-                number(f64::from(p.nodes), thousands(p.nodes.into())),
-                number(f64::from(p.processes), thousands(p.processes.into())),
+                nodes_cell(p.nodes),
+                parts::number(f64::from(p.processes), grouped(p.processes.into())),
                 rate(p.write_gbps),
                 rate(p.read_gbps),
-                rate(each),
+                rate(per_node),
                 rate(acknowledged),
                 text(&p.limit),
             ]
         })
         .collect();
-    parts::table(
-        &[
-            "#nodes",
-            "#processes",
-            "#write GB/s",
-            "#read GB/s",
-            "#GB/s a node",
-            "#acknowledged",
-            "limit",
-        ],
-        &rows,
-    )
+    let headings = [
+        "#nodes",
+        "#processes",
+        "#write GB/s",
+        "#read GB/s",
+        "#GB/s per node",
+        "#acknowledged",
+        "limit",
+    ];
+    parts::table(&headings, &rows)
 }
 
-fn published_rows(published: &[&Published]) -> String {
-    let rows: Vec<Vec<(String, String)>> = published
+fn published_rows(published: &[&Published]) -> Markup {
+    let rows: Vec<Vec<Cell>> = published
         .iter()
         .map(|r| {
             vec![
@@ -134,77 +130,94 @@ fn published_rows(published: &[&Published]) -> String {
         })
         .collect();
     if rows.is_empty() {
-        return String::new();
+        return Markup::default();
     }
-    format!(
-        "<h3>Published</h3>\n{}",
-        parts::table(&["what", "nodes", "value", "conditions", "source"], &rows)
-    )
+    html! {
+        h3 { "Published" }
+        (parts::table(&["measurement", "nodes", "value", "conditions", "source"], &rows))
+    }
 }
 
-fn point(point: &IorPoint, open: bool) -> String {
+fn point(point: &IorPoint, open: bool) -> Markup {
     let rates: Vec<String> = [("write", point.write_gbps), ("read", point.read_gbps)]
         .into_iter()
-        .filter_map(|(name, v)| Some(format!("{name} {} GB/s", significant(v?))))
+        .filter_map(|(name, v)| Some(format!("{name} {} GB/s", number(v?))))
         .collect();
-    let phases: String = ["write", "read"]
+    let summary = html! {
+        strong { (counted(point.nodes.into(), "node")) }
+        " " (rates.join(", ")) ", limited by the " (resource(&point.limit))
+    };
+    let phases = ["write", "read"]
         .into_iter()
-        .filter_map(|access| best(point, access))
-        .map(|p| phase(p, point.nodes))
-        .collect();
-    format!(
-        "<details class=\"point\"{}>\n<summary><strong>{} {}</strong> {}, limited by the {}</summary>\n{}{phases}{}</details>\n",
-        if open { " open" } else { "" },
-        thousands(point.nodes.into()),
-        if point.nodes == 1 { "node" } else { "nodes" },
-        rates.join(", "),
-        escape(&resource(&point.limit)),
-        repetitions(point),
-        parts::cost(&point.run)
-    )
+        .filter_map(|access| best(point, access));
+    let content = html! {
+        (repetitions(point))
+        @for best in phases { (phase(best, point.nodes)) }
+        (parts::cost(&point.run))
+    };
+    parts::foldable(summary, open, content)
 }
 
 /// All phases as a table, if there are more than the one or two that are shown in full.
-fn repetitions(point: &IorPoint) -> String {
+fn repetitions(point: &IorPoint) -> Markup {
     if point.phases.iter().all(|p| p.iteration == 0) {
-        return String::new();
+        return Markup::default();
     }
-    let rows: Vec<Vec<(String, String)>> = point
+    let rows: Vec<Vec<Cell>> = point
         .phases
         .iter()
         .map(|p| {
             vec![
-                number(f64::from(p.iteration), p.iteration.to_string()),
+                parts::number(f64::from(p.iteration), p.iteration.to_string()),
                 text(&p.access),
-                number(p.gbps, significant(p.gbps)),
-                number(p.seconds, seconds(p.seconds)),
+                parts::number(p.gbps, number(p.gbps)),
+                parts::number(p.seconds, seconds(p.seconds)),
             ]
         })
         .collect();
     parts::table(&["#repetition", "access", "#GB/s", "#time"], &rows)
 }
 
-pub(super) fn phase(phase: &Phase, nodes: u32) -> String {
-    let (o, n) = (&phase.operation_seconds, &phase.acknowledged_node_gbps);
-    let facts = parts::facts(&[
-        ("rate", format!("{} GB/s", significant(phase.gbps))),
+pub(super) fn phase(phase: &Phase, nodes: u32) -> Markup {
+    let title = format!(
+        "Bytes from group to group, {} on {} nodes",
+        phase.access,
+        grouped(nodes.into())
+    );
+    html! {
+        h3 { "The " (phase.access) " phase" }
+        (phase_facts(phase))
+        (parts::limit(&phase.limit))
+        h4 { "Links" }
+        (parts::links(&phase.links))
+        (parts::side_by_side(html! {
+            div { (parts::over_time(&phase.series)) }
+            (parts::heat_map(&title, &phase.heat))
+        }))
+    }
+}
+
+fn phase_facts(phase: &Phase) -> Markup {
+    let (operation, node) = (&phase.operation_seconds, &phase.acknowledged_node_gbps);
+    parts::facts([
+        ("rate", format!("{} GB/s", number(phase.gbps))),
         (
-            "a node, acknowledged",
+            "per node, acknowledged",
             format!(
                 "mean {} GB/s, median {}, slowest {}, fastest {}",
-                significant(n.mean),
-                significant(n.p50),
-                significant(n.min),
-                significant(n.max)
+                number(node.mean),
+                number(node.p50),
+                number(node.min),
+                number(node.max)
             ),
         ),
-        ("moved", crate::quantity::bytes(phase.bytes)),
+        ("bytes", bytes(phase.bytes)),
         (
             "operations",
             format!(
-                "{} ({} a second)",
-                thousands(phase.operations),
-                crate::quantity::count(phase.iops)
+                "{} ({} per second)",
+                grouped(phase.operations),
+                count(phase.iops)
             ),
         ),
         ("time", seconds(phase.seconds)),
@@ -222,23 +235,10 @@ pub(super) fn phase(phase: &Phase, nodes: u32) -> String {
             "one transfer",
             format!(
                 "median {}, 99% within {}, largest {}",
-                seconds(o.p50),
-                seconds(o.p99),
-                seconds(o.max)
+                seconds(operation.p50),
+                seconds(operation.p99),
+                seconds(operation.max)
             ),
         ),
-    ]);
-    let title = format!(
-        "Bytes from group to group, {} on {} nodes",
-        phase.access,
-        thousands(nodes.into())
-    );
-    format!(
-        "<h3>The {} phase</h3>\n{facts}{}<h4>Links</h4>\n{}<div class=\"pair\">\n<div>\n{}</div>\n{}</div>\n",
-        escape(&phase.access),
-        parts::limit(&phase.limit),
-        parts::links(&phase.links),
-        parts::over_time(&phase.series),
-        parts::heat_map(&title, &phase.heat)
-    )
+    ])
 }

@@ -1,4 +1,4 @@
-//! The report: one HTML file that needs nothing else, in light and dark.
+//! Reports: one self-contained HTML file for each run, in a light and a dark theme.
 
 mod interference;
 mod ior;
@@ -9,41 +9,42 @@ pub use interference::interference;
 pub use ior::ior;
 pub use traffic::traffic;
 
-use crate::plot::svg::escape;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// What a run was given; the last section of every report and the inputs in a run directory.
+/// Everything a run was given: the last section of a report, and the inputs in a run directory.
 #[derive(Clone, Debug)]
 pub struct Inputs {
     /// The command line, word by word.
     pub command: Vec<String>,
-    /// The machine file's text.
+    /// The machine as it was resolved, with the source of every number.
     pub machine_text: String,
     /// Name and text of the files that the machine was read from; the machine file is
     /// `machine.toml`.
     pub machine_files: Vec<(String, String)>,
-    /// Settings and their values, as they were after defaults were filled in.
+    /// Settings and their values, with defaults filled in.
     pub settings: Vec<(String, String)>,
 }
 
 impl Inputs {
-    /// The command line as it could be pasted into a shell.
+    /// The command line, quoted for a shell.
     pub fn command_line(&self) -> String {
-        let plain = |w: &str| {
-            !w.is_empty()
-                && w.chars()
+        let is_plain = |word: &str| {
+            !word.is_empty()
+                && word
+                    .chars()
                     .all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c))
         };
         let words: Vec<String> = self
             .command
             .iter()
-            .map(|w| {
-                if plain(w) {
-                    w.clone()
+            .map(|word| {
+                if is_plain(word) {
+                    word.clone()
                 } else {
-                    format!("'{}'", w.replace('\'', "'\\''"))
+                    format!("'{}'", word.replace('\'', "'\\''"))
                 }
             })
             .collect();
@@ -51,46 +52,58 @@ impl Inputs {
     }
 }
 
-/// A page that is being put together.
+/// A report under construction.
 #[derive(Debug)]
 pub(crate) struct Page {
     title: String,
     lead: String,
-    body: String,
+    sections: Vec<Markup>,
 }
 
 impl Page {
-    pub(crate) fn new(title: &str, lead: &str) -> Page {
+    pub(crate) fn new(title: String, lead: String) -> Page {
         Page {
-            title: title.to_string(),
-            lead: lead.to_string(),
-            body: String::new(),
+            title,
+            lead,
+            sections: Vec::new(),
         }
     }
 
-    /// Adds a section; `html` must be well-formed and escaped.
-    pub(crate) fn section(&mut self, id: &str, title: &str, html: &str) {
-        self.body.push_str(&format!(
-            "<section id=\"{id}\">\n<h2>{}</h2>\n{html}</section>\n",
-            escape(title)
-        ));
+    pub(crate) fn add_section(&mut self, id: &str, title: &str, content: Markup) {
+        self.sections.push(html! {
+            section id=(id) {
+                h2 { (title) }
+                (content)
+            }
+        });
     }
 
-    /// The whole document.
-    pub(crate) fn document(&self) -> String {
-        format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-             style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
-             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-             <header>\n<h1>{title}</h1>\n<p>{lead}</p>\n</header>\n<main>\n{body}</main>\n\
-             <div id=\"tip\" role=\"status\" hidden></div>\n<script>\n{SCRIPT}</script>\n\
-             </body>\n</html>\n",
-            title = escape(&self.title),
-            lead = escape(&self.lead),
-            body = self.body,
-        )
+    /// The whole document. Its content security policy forbids every network request.
+    pub(crate) fn into_document(self) -> String {
+        let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                      img-src data:";
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta http-equiv="Content-Security-Policy" content=(policy);
+                    title { (self.title) }
+                    style { (PreEscaped(STYLE)) }
+                }
+                body {
+                    header {
+                        h1 { (self.title) }
+                        p { (self.lead) }
+                    }
+                    main { @for section in &self.sections { (section) } }
+                    div #tip role="status" hidden {}
+                    script { (PreEscaped(SCRIPT)) }
+                }
+            }
+        }
+        .into_string()
     }
 }
 
@@ -99,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_lines_can_be_pasted() {
+    fn command_line_is_quoted_for_a_shell() {
         let inputs = Inputs {
             command: ["forebay", "--nodes", "1..8", "it's", "a b", ""]
                 .map(String::from)
@@ -115,8 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn a_page_asks_the_network_for_nothing() {
-        let document = Page::new("<b>", "&").document();
+    fn page_contains_no_external_reference() {
+        let document = Page::new("<b>".into(), "&".into()).into_document();
         assert!(document.contains("<h1>&lt;b&gt;</h1>"));
         for word in ["http://", "https://", "src=", "@import", "url("] {
             assert!(!document.contains(word), "{word}");

@@ -2,91 +2,111 @@
 
 use super::Inputs;
 use crate::figures::ior::resource;
+use crate::plot::heat;
 use crate::plot::palette::PAGE;
-use crate::plot::svg::{Svg, escape};
-use crate::plot::{heat, lines};
-use crate::quantity::{bytes, count, percent, seconds, thousands};
+use crate::plot::svg::Svg;
 use forebay_machine::results::{ClassUse, Limit, RunCost, Series};
-use std::fmt::Write;
+use forebay_units::human::{bytes, count, counted, grouped, percent, seconds};
+use maud::{Markup, PreEscaped, html};
 
-/// A figure with its caption.
-pub(crate) fn figure(svg: &Svg, caption: &str) -> String {
-    let caption = if caption.is_empty() {
-        String::new()
-    } else {
-        format!("<figcaption>{}</figcaption>\n", escape(caption))
-    };
-    format!("<figure>\n{}{caption}</figure>\n", svg.element("chart"))
+/// A figure with a caption, which may be empty.
+pub(crate) fn figure(svg: &Svg, caption: &str) -> Markup {
+    html! {
+        figure {
+            (PreEscaped(svg.element("chart")))
+            @if !caption.is_empty() { figcaption { (caption) } }
+        }
+    }
 }
 
-/// A table; headings that begin with `#` are columns of numbers. Each cell is what is shown and
-/// what is sorted by (the shown text if that is empty).
-pub(crate) fn table(headings: &[&str], rows: &[Vec<(String, String)>]) -> String {
-    let mut out = String::from("<div class=\"scroll\"><table class=\"sortable\">\n<thead><tr>");
-    for heading in headings {
-        let (class, text) = match heading.strip_prefix('#') {
-            Some(text) => (" class=\"n\"", text),
-            None => ("", *heading),
-        };
-        let _ = write!(out, "<th scope=\"col\"{class}>{}</th>", escape(text));
-    }
-    out.push_str("</tr></thead>\n<tbody>\n");
-    for row in rows {
-        out.push_str("<tr>");
-        for (heading, (text, key)) in headings.iter().zip(row) {
-            let class = match heading.starts_with('#') {
-                true => " class=\"n\"",
-                false if text.chars().count() <= 24 => " class=\"s\"",
-                false => "",
-            };
-            let key = if key.is_empty() {
-                String::new()
-            } else {
-                format!(" data-key=\"{}\"", escape(key))
-            };
-            let _ = write!(out, "<td{class}{key}>{}</td>", escape(text));
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</tbody></table></div>\n");
-    out
+/// A cell of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    text: String,
+    /// The value by which the column is sorted; the text if there is none.
+    sort_key: Option<f64>,
 }
 
 /// A cell of text.
-pub(crate) fn text(value: impl Into<String>) -> (String, String) {
-    (value.into(), String::new())
+pub(crate) fn text(value: impl Into<String>) -> Cell {
+    Cell {
+        text: value.into(),
+        sort_key: None,
+    }
 }
 
-/// A cell that shows a number in words and sorts by the number.
-pub(crate) fn number(value: f64, shown: String) -> (String, String) {
-    (
-        shown,
-        if value.is_finite() {
-            value.to_string()
-        } else {
-            "-1".to_string()
-        },
-    )
+/// A cell that shows `shown` and is sorted by `value`.
+pub(crate) fn number(value: f64, shown: String) -> Cell {
+    Cell {
+        text: shown,
+        sort_key: Some(if value.is_finite() { value } else { -1.0 }),
+    }
+}
+
+/// A sortable table; a heading that begins with `#` is that of a column of numbers.
+pub(crate) fn table(headings: &[&str], rows: &[Vec<Cell>]) -> Markup {
+    let is_number = |heading: &str| heading.starts_with('#');
+    let class = |heading: &str, cell: &Cell| match () {
+        () if is_number(heading) => Some("n"),
+        // Short texts are not wrapped.
+        () if cell.text.chars().count() <= 24 => Some("s"),
+        () => None,
+    };
+    html! {
+        div.scroll {
+            table.sortable {
+                thead {
+                    tr {
+                        @for heading in headings {
+                            th scope="col" class=[is_number(heading).then_some("n")] {
+                                (heading.trim_start_matches('#'))
+                            }
+                        }
+                    }
+                }
+                tbody {
+                    @for row in rows {
+                        tr {
+                            @for (heading, cell) in headings.iter().zip(row) {
+                                td class=[class(heading, cell)] data-key=[cell.sort_key] {
+                                    (cell.text)
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// A list of names and values.
-pub(crate) fn facts(facts: &[(&str, String)]) -> String {
-    let mut out = String::from("<dl>\n");
-    for (name, value) in facts {
-        let _ = writeln!(
-            out,
-            "<div><dt>{}</dt><dd>{}</dd></div>",
-            escape(name),
-            escape(value)
-        );
+pub(crate) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, String)>) -> Markup {
+    html! {
+        dl {
+            @for (name, value) in facts {
+                div {
+                    dt { (name) }
+                    dd { (value) }
+                }
+            }
+        }
     }
-    out.push_str("</dl>\n");
-    out
 }
 
-/// The limit and what shows it.
-pub(crate) fn limit(limit: &Limit) -> String {
-    let rows: Vec<Vec<(String, String)>> = limit
+/// A block that can be folded, with its summary line.
+pub(crate) fn foldable(summary: Markup, open: bool, content: Markup) -> Markup {
+    html! {
+        details.point open[open] {
+            summary { (summary) }
+            (content)
+        }
+    }
+}
+
+/// The limiting resource and the evidence for it.
+pub(crate) fn limit(limit: &Limit) -> Markup {
+    let rows: Vec<Vec<Cell>> = limit
         .evidence
         .iter()
         .map(|r| {
@@ -99,31 +119,27 @@ pub(crate) fn limit(limit: &Limit) -> String {
             ]
         })
         .collect();
-    format!(
-        "<p>Limited by the <strong>{}</strong>: {}</p>\n{}",
-        escape(&resource(&limit.resource)),
-        escape(&limit.because),
-        table(
-            &[
-                "resource",
-                "busiest one",
-                "#busiest, busy",
-                "#mean of those used",
-                "#share of an operation's time"
-            ],
-            &rows
-        )
-    )
+    let headings = [
+        "resource",
+        "busiest instance",
+        "#utilization of the busiest",
+        "#mean utilization of those used",
+        "#share of an operation's time",
+    ];
+    html! {
+        p { "Limited by the " strong { (resource(&limit.resource)) } ": " (limit.because) }
+        (table(&headings, &rows))
+    }
 }
 
-/// Use of the link classes.
-pub(crate) fn links(links: &[ClassUse]) -> String {
-    let rows: Vec<Vec<(String, String)>> = links
+/// Utilization of the link classes.
+pub(crate) fn links(links: &[ClassUse]) -> Markup {
+    let rows: Vec<Vec<Cell>> = links
         .iter()
         .map(|c| {
             vec![
                 text(&c.class),
-                number(c.links as f64, thousands(c.links)),
+                number(c.links as f64, grouped(c.links)),
                 number(c.bytes as f64, bytes(c.bytes)),
                 number(c.mean_utilisation, percent(c.mean_utilisation)),
                 number(c.max_utilisation, percent(c.max_utilisation)),
@@ -132,83 +148,74 @@ pub(crate) fn links(links: &[ClassUse]) -> String {
             ]
         })
         .collect();
-    table(
-        &[
-            "links",
-            "#number",
-            "#carried",
-            "#mean busy share",
-            "#busiest link",
-            "#waiting for credits, summed",
-            "#deepest queue",
-        ],
-        &rows,
-    )
+    let headings = [
+        "links",
+        "#number",
+        "#bytes carried",
+        "#mean utilization",
+        "#busiest link",
+        "#waiting for credits, sum",
+        "#deepest queue",
+    ];
+    table(&headings, &rows)
 }
 
-/// The group-by-group map with the numbers behind it.
-pub(crate) fn heat_map(title: &str, matrix: &[Vec<u64>]) -> String {
+/// The group-by-group heat map with its values for the script.
+pub(crate) fn heat_map(title: &str, matrix: &[Vec<u64>]) -> Markup {
     if matrix.is_empty() {
-        return String::new();
+        return Markup::default();
     }
     let map = heat::draw(title, matrix, &PAGE);
-    let values: Vec<String> = matrix
-        .iter()
-        .map(|row| {
-            let row: Vec<String> = row.iter().map(u64::to_string).collect();
-            format!("[{}]", row.join(","))
-        })
-        .collect();
-    format!(
-        "<figure>\n{}<script type=\"application/json\">{{\"x\":{},\"y\":{},\"cell\":{},\"bytes\":[{}]}}</script>\n</figure>\n",
-        map.svg.element("heat"),
-        map.origin.0,
-        map.origin.1,
-        map.cell,
-        values.join(",")
-    )
+    let values = serde_json::json!({
+        "x": map.origin.0,
+        "y": map.origin.1,
+        "cell": map.cell,
+        "bytes": matrix,
+    });
+    html! {
+        figure {
+            (PreEscaped(map.svg.element("heat")))
+            script type="application/json" { (PreEscaped(values.to_string())) }
+        }
+    }
 }
 
 /// The time series of a run.
-pub(crate) fn over_time(series: &Series) -> String {
+pub(crate) fn over_time(series: &Series) -> Markup {
     let charts = crate::figures::phase::over_time(series);
-    charts
-        .iter()
-        .map(|c: &lines::Chart| figure(&c.draw(&PAGE), ""))
-        .collect()
+    html! {
+        @for chart in &charts { (figure(&chart.draw(&PAGE), "")) }
+    }
 }
 
-/// What the simulation cost, as one sentence.
-pub(crate) fn cost(run: &RunCost) -> String {
+/// Figures or tables side by side.
+pub(crate) fn side_by_side(content: Markup) -> Markup {
+    html! { div.pair { (content) } }
+}
+
+/// The cost of a simulation, as one sentence.
+pub(crate) fn cost(run: &RunCost) -> Markup {
     let rate = run.events as f64 / run.wall_seconds.max(1e-9);
-    format!(
-        "<p class=\"small\">Simulated {} in {} of wall time on {} {}: {} events ({} a second), {} packets, {} at most in memory.</p>\n",
-        seconds(run.simulated_seconds),
-        seconds(run.wall_seconds),
-        run.threads,
-        if run.threads == 1 {
-            "thread"
-        } else {
-            "threads"
-        },
-        count(run.events as f64),
-        count(rate),
-        count(run.packets_delivered as f64),
-        bytes(run.peak_rss_bytes)
-    )
+    html! {
+        p.small {
+            "Simulated " (seconds(run.simulated_seconds)) " in " (seconds(run.wall_seconds))
+            " of wall time on " (counted(run.threads as u64, "thread")) ": "
+            (count(run.events as f64)) " events (" (count(rate)) " per second), "
+            (count(run.packets_delivered as f64)) " packets, peak memory "
+            (bytes(run.peak_rss_bytes)) "."
+        }
+    }
 }
 
 /// The last section of every report.
-pub(crate) fn inputs(inputs: &Inputs) -> String {
-    let settings: Vec<(&str, String)> = inputs
-        .settings
-        .iter()
-        .map(|(n, v)| (n.as_str(), v.clone()))
-        .collect();
-    format!(
-        "<pre class=\"command\">{}</pre>\n{}<details>\n<summary>The machine file</summary>\n<pre>{}</pre>\n</details>\n",
-        escape(&inputs.command_line()),
-        facts(&settings),
-        escape(&inputs.machine_text)
-    )
+pub(crate) fn inputs(inputs: &Inputs) -> Markup {
+    let settings = inputs.settings.iter();
+    html! {
+        pre.command { (inputs.command_line()) }
+        (facts(settings.map(|(name, value)| (name.as_str(), value.clone()))))
+        details {
+            summary { "The machine file" }
+            pre { (inputs.machine_text) }
+        }
+    }
 }

@@ -1,28 +1,26 @@
-//! What a pool holds, for people.
+//! `forebay status`: the pool, its nodes, instances and stages as text.
 
-use forebay_job_script::Direction;
-use forebay_store::daemon::Direct;
-use forebay_store::log::LogSpace;
-use forebay_store::objects::RemovalProgress;
-
-use super::tables::{row, table};
-use super::{size, time};
 use forebay_control::controller::{
     InstanceStatus, Lifetime, SessionStatus, StageState, StageStatus,
 };
 use forebay_control::messages::UnixMillis;
 use forebay_daemon::activity::Status;
 use forebay_daemon::embedded::POOL_NAME;
+use forebay_store::log::LogSpace;
+use forebay_store::objects::RemovalProgress;
+use forebay_units::human::{bytes, seconds};
 
-/// A user's name, or number if it has none.
-pub fn user(uid: u32) -> String {
-    match uzers::get_user_by_uid(uid) {
-        Some(user) => user.name().to_string_lossy().into_owned(),
-        None => uid.to_string(),
+use crate::table::{Column, Table};
+
+/// A user's name, or the number of a user without a name.
+pub fn user_name(uid: u32) -> String {
+    match nix::unistd::User::from_uid(uid.into()) {
+        Ok(Some(user)) => user.name,
+        Ok(None) | Err(_) => uid.to_string(),
     }
 }
 
-/// An instance's state in words.
+/// The state of an instance.
 pub fn instance_state(instance: &InstanceStatus) -> &'static str {
     let state = instance.state.as_str();
     match () {
@@ -33,21 +31,21 @@ pub fn instance_state(instance: &InstanceStatus) -> &'static str {
     }
 }
 
-/// The state of an instance that is being destroyed.
-fn removing(removal: &RemovalProgress) -> String {
+/// The state of an instance that is being removed.
+fn removal_state(removal: &RemovalProgress) -> String {
     let RemovalProgress {
-        removed_objects: removed,
-        total_objects: objects,
+        removed_objects,
+        total_objects,
         ..
     } = removal;
-    match objects {
-        // They are not counted yet.
+    match total_objects {
+        // Not counted yet.
         0 => "being removed".to_owned(),
-        objects => format!("{removed} of {objects} files removed"),
+        total => format!("{removed_objects} of {total} files removed"),
     }
 }
 
-/// A stage's state in a word or two; of one that is running, what it is doing.
+/// The state of a stage; the phase of a running one.
 pub fn stage_state(stage: &StageStatus) -> &'static str {
     match &stage.state {
         StageState::Waiting => "waiting",
@@ -60,44 +58,57 @@ pub fn stage_state(stage: &StageStatus) -> &'static str {
     }
 }
 
-fn since(now: UnixMillis, then: UnixMillis) -> String {
-    time((now.ms_since(then) / 1000) as f64)
-        .replace("0 ms", "0 s")
-        .replace(".0 s", " s")
+/// The time from `then` to `now` in whole seconds.
+fn age(now: UnixMillis, then: UnixMillis) -> String {
+    match now.ms_since(then) / 1000 {
+        s if s < 60 => format!("{s} s"),
+        s => seconds(s as f64),
+    }
 }
 
-/// What a pool holds at the time `now`.
+/// The status of a pool at the time `now`.
 pub fn status(status: &Status, now: UnixMillis) -> String {
     let mut text = String::new();
-    pools(&mut text, status);
-    instances(&mut text, status, now);
-    stages(&mut text, status);
-    advice(&mut text, status);
+    add_pools(&mut text, status);
+    text.push('\n');
+    add_nodes(&mut text, status);
+    text.push('\n');
+    add_instances(&mut text, status, now);
+    add_stages(&mut text, status);
+    add_advice(&mut text, status);
     text
 }
 
-fn pools(text: &mut String, status: &Status) {
-    let mut rows = vec![row(["pool", "size", "in use", "free", "granule"])];
+fn add_pools(text: &mut String, status: &Status) {
+    let mut table = Table::new([
+        Column::text("pool", 0),
+        Column::number("size", 0),
+        Column::number("in use", 0),
+        Column::number("free", 0),
+        Column::number("granule", 0),
+    ]);
     for pool in &status.pools {
-        let bytes = |granules: u64| size(granules.saturating_mul(pool.granularity.0));
-        let used = pool.quantity.saturating_sub(pool.free);
-        rows.push(vec![
+        let size = |granules: u64| bytes(granules.saturating_mul(pool.granularity.0));
+        table.push([
             pool.name.clone(),
-            bytes(pool.quantity),
-            bytes(used),
-            bytes(pool.free),
-            size(pool.granularity.0),
+            size(pool.quantity),
+            size(pool.quantity.saturating_sub(pool.free)),
+            size(pool.free),
+            bytes(pool.granularity.0),
         ]);
     }
-    text.push_str(&table("lrrrr", &rows));
-    let mut rows = vec![row([
-        "node",
-        "pool",
-        "state",
-        "size",
-        "in use",
-        "fragments",
-    ])];
+    text.push_str(&table.to_string());
+}
+
+fn add_nodes(text: &mut String, status: &Status) {
+    let mut table = Table::new([
+        Column::text("node", 0),
+        Column::text("pool", 0),
+        Column::text("state", 0),
+        Column::number("size", 0),
+        Column::number("in use", 0),
+        Column::number("fragments", 0),
+    ]);
     for node in &status.nodes {
         let state = match (node.online, node.drained) {
             _ if node.forgotten => "given up",
@@ -107,37 +118,34 @@ fn pools(text: &mut String, status: &Status) {
             (true, false) => "online",
             (false, false) => "offline",
         };
-        let granule = status.pools.iter().find(|pool| pool.name == node.pool);
-        let granule = granule.map_or(0, |pool| pool.granularity.0);
-        rows.push(vec![
+        let pool = status.pools.iter().find(|pool| pool.name == node.pool);
+        let granule = pool.map_or(0, |pool| pool.granularity.0);
+        table.push([
             node.name.clone(),
             node.pool.clone(),
             state.to_owned(),
-            size(node.granules.saturating_mul(granule)),
-            size(node.used.saturating_mul(granule)),
+            bytes(node.granules.saturating_mul(granule)),
+            bytes(node.used.saturating_mul(granule)),
             node.fragments.to_string(),
         ]);
     }
-    text.push('\n');
-    text.push_str(&table("lllrrr", &rows));
+    text.push_str(&table.to_string());
+    add_storage_conditions(text, status);
+}
+
+/// Storage daemons whose disk is full.
+fn add_storage_conditions(text: &mut String, status: &Status) {
     for host in &status.activity {
-        let path = host.store.as_ref().map(|store| store.data_path);
-        if let Some(path) = path.filter(|path| path.direct != Direct::Never) {
-            text.push_str(&format!(
-                "{}: data of clients on other hosts: {path}\n",
-                host.host
-            ));
-        }
-        let present = host.store.as_ref().and_then(|store| store.gauges.as_ref());
-        match present.map_or(LogSpace::Normal, |present| present.log_space) {
+        let Some(store) = &host.store else { continue };
+        let name = &host.host;
+        let log_space = store.gauges.as_ref().map(|gauges| gauges.log_space);
+        match log_space.unwrap_or(LogSpace::Normal) {
             LogSpace::Normal => {}
             LogSpace::ReserveOnly => text.push_str(&format!(
-                "{}: its disk is full: only removing and reading go on, until it has space for the log\n",
-                host.host
+                "{name}: disk full: only reads and removals are carried out until the log has space\n"
             )),
             LogSpace::Exhausted => text.push_str(&format!(
-                "{}: its disk is full, and so is the log: only reading goes on\n",
-                host.host
+                "{name}: disk full and log full: only reads are carried out\n"
             )),
         }
     }
@@ -151,90 +159,99 @@ fn holder(session: Option<&SessionStatus>) -> String {
     }
 }
 
-fn instances(text: &mut String, status: &Status, now: UnixMillis) {
-    text.push('\n');
+fn add_instances(text: &mut String, status: &Status, now: UnixMillis) {
     if status.instances.is_empty() {
         text.push_str("nothing is allocated\n");
         return;
     }
-    let mut rows = vec![row([
-        "instance", "of", "user", "access", "state", "used", "size", "for",
-    ])];
+    let mut table = Table::new([
+        Column::text("instance", 0),
+        Column::text("of", 0),
+        Column::text("user", 0),
+        Column::text("access", 0),
+        Column::text("state", 0),
+        Column::number("used", 0),
+        Column::number("size", 0),
+        Column::number("age", 0),
+    ]);
     for instance in &status.instances {
         let session = status.sessions.iter().find(|s| s.id == instance.session);
         let modes: Vec<&str> = instance.modes.iter().map(|mode| mode.keyword()).collect();
-        let used = status
-            .instance_usage(instance.id)
-            .map(|(bytes, _)| size(bytes));
-        rows.push(vec![
+        let used = status.instance_usage(instance.id);
+        table.push([
             instance.label.clone(),
             holder(session),
-            session.map_or_else(String::new, |s| user(s.owner.uid)),
+            session.map_or_else(String::new, |s| user_name(s.owner.uid)),
             modes.join(","),
             match status.removal_progress(instance.id) {
-                Some(removal) => removing(&removal),
+                Some(removal) => removal_state(&removal),
                 None => instance_state(instance).to_owned(),
             },
-            used.unwrap_or_else(|| "?".to_owned()),
-            size(instance.capacity.0),
-            since(now, instance.created),
+            used.map_or_else(|| "?".to_owned(), |(used, _)| bytes(used)),
+            bytes(instance.capacity.0),
+            age(now, instance.created),
         ]);
     }
-    text.push_str(&table("lllllrrr", &rows));
+    text.push_str(&table.to_string());
     for instance in &status.instances {
         if let Some(reason) = instance.broken.as_ref().filter(|_| !instance.intact) {
             text.push_str(&format!("{}: {reason}\n", instance.label));
         }
     }
-    out_of_reach(text, status);
+    add_unreachable_data(text, status);
 }
 
-fn amount(stage: &StageStatus) -> (String, String) {
+/// Files and bytes of a stage, as `done of total`.
+fn stage_amounts(stage: &StageStatus) -> (String, String) {
     let progress = &stage.progress;
     if stage.state == StageState::Done {
-        return (
-            progress.copied.files.to_string(),
-            size(progress.copied.bytes),
-        );
+        return (progress.files.to_string(), bytes(progress.bytes));
     }
-    // While files are still being found nobody knows how many there are.
+    // The totals still grow while the source is walked.
     let open = if progress.all_found { "" } else { "+" };
     let moved = match stage.state {
         StageState::Running => progress.present(),
-        _ => progress.copied,
+        _ => progress.copied(),
     };
     (
         format!("{} of {}{open}", moved.files, moved.files_total),
-        format!("{} of {}{open}", size(moved.bytes), size(moved.bytes_total)),
+        format!(
+            "{} of {}{open}",
+            bytes(moved.bytes),
+            bytes(moved.bytes_total)
+        ),
     )
 }
 
-fn stages(text: &mut String, status: &Status) {
+fn add_stages(text: &mut String, status: &Status) {
     if status.stages.is_empty() {
         return;
     }
-    let mut rows = vec![row(["stage of", "line", "way", "state", "files", "data"])];
+    let mut table = Table::new([
+        Column::text("stage of", 0),
+        Column::number("line", 0),
+        Column::text("direction", 0),
+        Column::text("state", 0),
+        Column::number("files", 0),
+        Column::number("data", 0),
+    ]);
     for stage in &status.stages {
-        let way = match stage.direction {
-            Direction::In => "in",
-            Direction::Out => "out",
-        };
-        let (files, data) = amount(stage);
-        rows.push(vec![
+        let (files, data) = stage_amounts(stage);
+        table.push([
             stage.token.clone(),
             match stage.line {
-                // Asked for by a running job or by `forebay stage`, not by a script.
+                // Requested by a running job or by `forebay stage`, not by a script.
                 0 => "-".to_owned(),
                 line => line.to_string(),
             },
-            way.to_owned(),
+            stage.direction.name().to_owned(),
             stage_state(stage).to_owned(),
             files,
             data,
         ]);
     }
     text.push('\n');
-    text.push_str(&table("lrllrr", &rows));
+    text.push_str(&table.to_string());
     for stage in &status.stages {
         if let StageState::Failed(reason) = &stage.state {
             let token = &stage.token;
@@ -247,62 +264,58 @@ fn stages(text: &mut String, status: &Status) {
     }
 }
 
-/// A pool of the kind that is open only while it is used.
+/// Whether the pool is embedded, and so open only while a process uses it.
 fn is_embedded(status: &Status) -> bool {
     status.pools.iter().all(|pool| pool.name == POOL_NAME)
 }
 
-/// Instances with a part on storage nodes that cannot be reached; an embedded pool has none while
-/// nobody uses it.
-fn out_of_reach(text: &mut String, status: &Status) {
+/// Instances with data on nodes that are offline. The node of an embedded pool is offline whenever
+/// no process uses the pool.
+fn add_unreachable_data(text: &mut String, status: &Status) {
     if is_embedded(status) {
         return;
     }
-    let before = text.len();
+    let mut any = false;
     for instance in &status.instances {
-        let away: Vec<&str> = status
+        let offline: Vec<&str> = status
             .nodes
             .iter()
             .filter(|node| !node.online && !node.forgotten && instance.nodes.contains(&node.id))
             .map(|node| node.name.as_str())
             .collect();
-        if !away.is_empty() {
+        if !offline.is_empty() {
+            any = true;
             text.push_str(&format!(
-                "{} has data on {}, offline: who needs them waits\n",
+                "{} has data on offline nodes {}; operations that need them are blocked\n",
                 instance.label,
-                away.join(", ")
+                offline.join(", ")
             ));
         }
     }
-    if text.len() > before {
-        text.push_str(
-            "if a node will never come back, an operator can say so: `forebay forget NODE`\n",
-        );
+    if any {
+        text.push_str("if a node is lost for good, an operator runs `forebay forget NODE`\n");
     }
 }
 
-/// What the reader may want to do.
-fn advice(text: &mut String, status: &Status) {
-    let jobs: Vec<&SessionStatus> = status
-        .sessions
-        .iter()
-        .filter(|session| session.lifetime == Lifetime::Job)
-        .collect();
-    match status.process {
-        Some(process) => text.push_str(&format!("\nprocess {process} has the pool open\n")),
-        // A job that nobody brings to its end, in a pool that is open only while it is used.
-        None if !jobs.is_empty() && is_embedded(status) => {
-            text.push('\n');
-            for job in jobs {
-                let what = if job.written {
-                    "its data is here; `forebay recover` stages it out"
-                } else {
-                    "it had not run; `forebay recover` takes it down"
-                };
-                text.push_str(&format!("job {} was interrupted: {what}\n", job.token));
-            }
-        }
-        None => {}
+/// The process that uses the pool, or the jobs that need `forebay recover`.
+fn add_advice(text: &mut String, status: &Status) {
+    if let Some(process) = status.process {
+        text.push_str(&format!("\nprocess {process} has the pool open\n"));
+        return;
+    }
+    let is_job = |session: &&SessionStatus| session.lifetime == Lifetime::Job;
+    let mut jobs = status.sessions.iter().filter(is_job).peekable();
+    if !is_embedded(status) || jobs.peek().is_none() {
+        return;
+    }
+    text.push('\n');
+    for job in jobs {
+        let advice = if job.written {
+            "its data is here; `forebay recover` stages it out"
+        } else {
+            "it had not run; `forebay recover` removes it"
+        };
+        text.push_str(&format!("job {} was interrupted: {advice}\n", job.token));
     }
 }
 
@@ -313,6 +326,7 @@ mod tests {
     use forebay_control::messages::{InstanceId, Owner, SessionId, StageId, StageProgress};
     use forebay_daemon::activity::HostActivity;
     use forebay_job_script::AccessMode;
+    use forebay_job_script::Direction;
     use forebay_policy::pool::NodeId;
     use forebay_units::Bytes;
 
@@ -354,12 +368,10 @@ mod tests {
             line: 3 + id as u32,
             state,
             progress: StageProgress {
-                copied: forebay_stage::StageAmount {
-                    files: 1,
-                    files_total: 3,
-                    bytes,
-                    bytes_total: 3 << 20,
-                },
+                files: 1,
+                files_total: 3,
+                bytes,
+                bytes_total: 3 << 20,
                 all_found: id > 0,
                 ..StageProgress::default()
             },
@@ -405,29 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_which_way_data_go_if_not_through_the_page_cache() {
-        let host = |name: &str, direct| {
-            let mut store = forebay_store::daemon::StoreReport::default();
-            (store.data_path.direct, store.data_path.uring) = (direct, true);
-            HostActivity {
-                host: name.to_owned(),
-                store: Some(store),
-                ..HostActivity::default()
-            }
-        };
-        let status = Status {
-            activity: vec![host("bb1", Direct::Never), host("bb2", Direct::Auto)],
-            ..Status::default()
-        };
-        let mut text = String::new();
-        pools(&mut text, &status);
-        let expected = "\nbb2: data of clients on other hosts: large objects past the page cache, by io_uring\n";
-        assert!(text.ends_with(expected), "{text}");
-        assert!(!text.contains("bb1"), "{text}");
-    }
-
-    #[test]
-    fn nodes_whose_disk_is_full_are_named() {
+    fn status_names_nodes_with_full_disks() {
         let host = |name: &str, log_room| HostActivity {
             host: name.to_owned(),
             store: Some(forebay_store::daemon::StoreReport {
@@ -448,20 +438,17 @@ mod tests {
             ..Status::default()
         };
         let mut text = String::new();
-        pools(&mut text, &status);
-        assert!(!text.contains("bb1: its disk"), "{text}");
+        add_nodes(&mut text, &status);
+        assert!(!text.contains("bb1: disk"), "{text}");
         assert!(
-            text.contains("\nbb2: its disk is full: only removing and reading go on"),
+            text.contains("\nbb2: disk full: only reads and removals"),
             "{text}"
         );
-        assert!(
-            text.contains("\nbb3: its disk is full, and so is the log"),
-            "{text}"
-        );
+        assert!(text.contains("\nbb3: disk full and log full"), "{text}");
     }
 
     #[test]
-    fn a_status_reads_as_a_person_wants_it() {
+    fn status_of_embedded_pool_with_interrupted_job() {
         let expected = "\
 pool          size   in use     free   granule
 embedded  1.00 GiB  512 MiB  512 MiB  16.0 MiB
@@ -469,13 +456,13 @@ embedded  1.00 GiB  512 MiB  512 MiB  16.0 MiB
 node      pool      state        size   in use  fragments
 embedded  embedded  offline  1.00 GiB  512 MiB          2
 
-instance  of          user     access           state          used     size         for
+instance  of          user     access           state          used     size         age
 42        job 42      4000000  striped,private  ready             ?  256 MiB  2 min 04 s
 dbs       persistent  4000000  striped,private  being removed     ?  256 MiB  2 min 04 s
 
-stage of  line  way  state      files                   data
-42           3  in   copying  1 of 3+  1.00 MiB of 3.00 MiB+
-42           4  out  failed    1 of 3        0 B of 3.00 MiB
+stage of  line  direction  state      files                   data
+42           3  in         copying  1 of 3+  1.00 MiB of 3.00 MiB+
+42           4  out        failed    1 of 3        0 B of 3.00 MiB
 stage of 42, line 4, failed: away: gone
 
 job 42 was interrupted: its data is here; `forebay recover` stages it out
@@ -485,29 +472,29 @@ job 42 was interrupted: its data is here; `forebay recover` stages it out
     }
 
     #[test]
-    fn a_stage_that_reads_back_says_how_far_that_is() {
+    fn stage_that_reads_back_shows_amounts_of_that_phase() {
         let mut status = example();
         let stage = &mut status.stages[1];
         stage.state = StageState::Running;
-        stage.progress.phase = forebay_stage::Phase::ReadingBack;
-        stage.progress.read_back = forebay_stage::StageAmount {
+        stage.progress.phase = forebay_protocol::progress::StagePhase::ReadingBack;
+        stage.progress.read_back = forebay_protocol::progress::StageAmount {
             files: 0,
             files_total: 1,
             bytes: 1 << 20,
             bytes_total: 2 << 20,
         };
         let mut text = String::new();
-        stages(&mut text, &status);
+        add_stages(&mut text, &status);
         let expected = "\
-stage of  line  way  state           files                   data
-42           3  in   copying       1 of 3+  1.00 MiB of 3.00 MiB+
-42           4  out  reading back   0 of 1   1.00 MiB of 2.00 MiB
+stage of  line  direction  state           files                   data
+42           3  in         copying       1 of 3+  1.00 MiB of 3.00 MiB+
+42           4  out        reading back   0 of 1   1.00 MiB of 2.00 MiB
 ";
         assert_eq!(text.trim_start(), expected, "{text}");
-        // Of one that was stopped there is what it has copied.
+        // A stopped stage shows what it has copied.
         status.stages[1].state = StageState::Cancelled;
         let mut text = String::new();
-        stages(&mut text, &status);
+        add_stages(&mut text, &status);
         let words: Vec<&str> = text.split_whitespace().collect();
         assert!(
             words
@@ -518,14 +505,14 @@ stage of  line  way  state           files                   data
     }
 
     #[test]
-    fn an_instance_that_is_being_removed_says_how_far_that_is() {
+    fn instance_being_removed_shows_removed_files_of_all_nodes() {
         let mut status = example();
-        let on = |removed| HostActivity {
+        let on = |removed_objects| HostActivity {
             store: Some(forebay_store::daemon::StoreReport {
                 removals: vec![RemovalProgress {
                     instance: 2,
                     total_objects: 1000,
-                    removed_objects: removed,
+                    removed_objects,
                 }],
                 ..Default::default()
             }),
@@ -533,19 +520,21 @@ stage of  line  way  state           files                   data
         };
         status.activity = vec![on(250), on(400)];
         let mut text = String::new();
-        instances(&mut text, &status, UnixMillis(125_900));
+        add_instances(&mut text, &status, UnixMillis(125_900));
         assert!(text.contains("  650 of 2000 files removed  "), "{text}");
         assert!(text.contains("  ready  "), "{text}");
     }
 
     #[test]
-    fn instances_on_nodes_that_are_offline_are_named() {
+    fn status_names_instances_on_offline_nodes() {
         let mut shared = example();
         shared.pools[0].name = "flash".into();
         shared.nodes[0].name = "bb1".into();
         let text = status(&shared, UnixMillis(125_900));
         assert!(
-            text.contains("\n42 has data on bb1, offline: who needs them waits\n"),
+            text.contains(
+                "\n42 has data on offline nodes bb1; operations that need them are blocked\n"
+            ),
             "{text}"
         );
         assert!(text.contains("`forebay forget NODE`"), "{text}");
@@ -560,7 +549,7 @@ stage of  line  way  state           files                   data
     }
 
     #[test]
-    fn an_empty_pool_and_one_in_use_say_so() {
+    fn empty_pool_in_use_names_its_process() {
         let mut empty = example();
         (empty.sessions, empty.instances, empty.stages) = Default::default();
         empty.process = Some(77);

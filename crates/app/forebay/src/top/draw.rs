@@ -1,83 +1,78 @@
-//! A frame on the screen.
+//! Drawing of one frame.
 
-use super::frame::{Frame, Instance, Stage, Store, bytes, count, latency};
-use crate::show::{instance_state, size, stage_state, time, user};
+use super::frame::{Frame, Instance, Stage, Store};
+use crate::show::{instance_state, stage_state, user_name};
+use crate::table::{Align, Column, Table};
 use forebay_control::controller::{Lifetime, StageState};
-use forebay_job_script::Direction;
+use forebay_units::human::{bytes, number, percent, rate, seconds};
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Paragraph, Row, Table};
+use ratatui::widgets::{self, Paragraph};
+use std::time::Duration;
 
-/// Columns of a pool's bar.
+/// Width of a pool's bar in characters.
 const BAR: usize = 30;
 
 fn bold() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }
 
-/// A table: headings, widths (0: what is left) and alignments of its columns, rows.
-struct Block {
-    columns: Vec<(&'static str, u16, Alignment)>,
-    rows: Vec<Vec<String>>,
+/// Lines that a table takes with the blank line before it; none without rows.
+fn table_height(table: &Table) -> u16 {
+    match table.rows.len() {
+        0 => 0,
+        rows => u16::try_from(rows + 2).unwrap_or(u16::MAX),
+    }
 }
 
-impl Block {
-    /// A heading that begins with `>` is one of numbers, which lean to the right.
-    fn new(columns: &[(&'static str, u16)], rows: Vec<Vec<String>>) -> Block {
-        let columns = columns.iter().map(|(name, width)| {
-            let right = name.starts_with('>');
-            let align = if right {
-                Alignment::Right
-            } else {
-                Alignment::Left
-            };
-            (name.trim_start_matches('>'), *width, align)
-        });
-        Block {
-            columns: columns.collect(),
-            rows,
-        }
+/// Draws a table; columns without a width share the space that is left.
+fn draw_table(table: &Table, canvas: &mut ratatui::Frame<'_>, area: Rect) {
+    if table.rows.is_empty() || area.height < 2 {
+        return;
     }
-
-    /// Lines it takes, with the blank one before it.
-    fn height(&self) -> u16 {
-        match self.rows.len() {
-            0 => 0,
-            rows => u16::try_from(rows + 2).unwrap_or(u16::MAX),
-        }
-    }
-
-    fn draw(&self, canvas: &mut ratatui::Frame<'_>, area: Rect) {
-        if self.rows.is_empty() || area.height < 2 {
-            return;
-        }
-        let below = Rect {
-            y: area.y + 1,
-            height: area.height - 1,
-            ..area
-        };
-        let cells = |texts: Vec<String>| {
-            let aligned = texts.into_iter().zip(&self.columns);
-            Row::new(aligned.map(|(text, (_, _, align))| Line::from(text).alignment(*align)))
-        };
-        let names = self.columns.iter().map(|(name, _, _)| (*name).to_owned());
-        let table = Table::new(
-            self.rows.iter().cloned().map(cells),
-            self.columns.iter().map(|(_, width, _)| match width {
-                0 => Constraint::Fill(1),
-                width => Constraint::Length(*width),
-            }),
-        )
-        .header(cells(names.collect()).style(bold()))
+    let below_blank_line = Rect {
+        y: area.y + 1,
+        height: area.height - 1,
+        ..area
+    };
+    let row = |cells: Vec<String>| {
+        let aligned = cells.into_iter().zip(&table.columns);
+        widgets::Row::new(aligned.map(|(text, column)| {
+            Line::from(text).alignment(match column.align {
+                Align::Left => Alignment::Left,
+                Align::Right => Alignment::Right,
+            })
+        }))
+    };
+    let names = table.columns.iter().map(|column| column.name.to_owned());
+    let widths = table.columns.iter().map(|column| match column.width {
+        0 => Constraint::Fill(1),
+        width => Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)),
+    });
+    let widget = widgets::Table::new(table.rows.iter().cloned().map(row), widths)
+        .header(row(names.collect()).style(bold()))
         .column_spacing(2);
-        canvas.render_widget(table, below);
-    }
+    canvas.render_widget(widget, below_blank_line);
 }
 
-/// The parts below the first lines.
-fn blocks(frame: &Frame) -> [Block; 4] {
-    [nodes(frame), stores(frame), instances(frame), stages(frame)]
+/// A mean or quantile of latencies.
+fn latency(time: Option<Duration>) -> String {
+    time.map_or_else(no_value, |time| seconds(time.as_secs_f64()))
+}
+
+fn no_value() -> String {
+    "-".to_owned()
+}
+
+/// The tables below the head.
+fn tables(frame: &Frame) -> [Table; 4] {
+    [
+        node_table(frame),
+        store_table(frame),
+        instance_table(frame),
+        stage_table(frame),
+    ]
 }
 
 fn head(frame: &Frame, keys: bool) -> Vec<Line<'static>> {
@@ -89,7 +84,7 @@ fn head(frame: &Frame, keys: bool) -> Vec<Line<'static>> {
         first.push(Span::raw("  no process has the pool open"));
     }
     if keys {
-        let sort = frame.sort.word();
+        let sort = frame.sort.name();
         first.push(Span::raw(format!("  q quit  s sort by: {sort}")));
     }
     let mut lines = vec![Line::from(first)];
@@ -104,15 +99,15 @@ fn head(frame: &Frame, keys: bool) -> Vec<Line<'static>> {
         let whole = pool.quantity.max(1);
         let share = used as f64 / whole as f64;
         let filled = ((share * BAR as f64).round() as usize).min(BAR);
-        let of = |granules: u64| size(granules.saturating_mul(pool.granularity.0));
+        let size = |granules: u64| bytes(granules.saturating_mul(pool.granularity.0));
         lines.push(Line::raw(format!(
-            "pool {}  [{}{}] {:.0} %  {} of {} in use",
+            "pool {}  [{}{}] {}  {} of {} in use",
             pool.name,
             "#".repeat(filled),
             "-".repeat(BAR - filled),
-            100.0 * share,
-            of(used),
-            of(pool.quantity),
+            percent(share),
+            size(used),
+            size(pool.quantity),
         )));
     }
     let (jobs, persistent) = frame.sessions;
@@ -122,168 +117,165 @@ fn head(frame: &Frame, keys: bool) -> Vec<Line<'static>> {
     lines
 }
 
-fn nodes(frame: &Frame) -> Block {
-    let rows = frame.nodes.iter().map(|node| {
+fn node_table(frame: &Frame) -> Table {
+    let mut table = Table::new([
+        Column::text("NODE", 18),
+        Column::text("POOL", 12),
+        Column::text("STATE", 10),
+        Column::number("GRANULES", 14),
+        Column::number("FRAGMENTS", 9),
+    ]);
+    for node in &frame.nodes {
         let state = match (node.online, node.drained) {
             _ if node.forgotten => "given up",
             (_, true) => "drained",
             (true, false) => "online",
             (false, false) => "offline",
         };
-        vec![
+        table.push([
             node.name.clone(),
             node.pool.clone(),
             state.to_owned(),
             format!("{} of {}", node.used, node.granules),
             node.fragments.to_string(),
-        ]
+        ]);
+    }
+    table
+}
+
+fn store_table(frame: &Frame) -> Table {
+    let mut table = Table::new([
+        Column::text("STORE", 14),
+        Column::number("SESSIONS", 8),
+        Column::number("REQUESTS/S", 10),
+        Column::number("MEAN", 7),
+        Column::number("99%", 7),
+        Column::number("IN", 10),
+        Column::number("OUT", 10),
+        Column::number("LOG/S", 7),
+        Column::number("SYNC/S", 6),
+        Column::number("MEAN", 7),
+    ]);
+    for store in &frame.stores {
+        table.push(store_row(store));
+    }
+    table
+}
+
+fn store_row(store: &Store) -> Vec<String> {
+    let mut row = vec![store.host.clone()];
+    row.push(store.sessions.map_or_else(String::new, |n| n.to_string()));
+    row.extend(match &store.rates {
+        Some(rates) => [
+            number(rates.requests),
+            latency(rates.mean),
+            latency(rates.quantile_99),
+            rate(rates.received),
+            rate(rates.sent),
+            number(rates.records),
+            number(rates.syncs),
+            latency(rates.sync),
+        ],
+        None => std::array::from_fn(|_| no_value()),
     });
-    Block::new(
-        &[
-            ("NODE", 18),
-            ("POOL", 12),
-            ("STATE", 10),
-            (">GRANULES", 14),
-            (">FRAGMENTS", 9),
-        ],
-        rows.collect(),
-    )
+    row
 }
 
-fn stores(frame: &Frame) -> Block {
-    let row = |store: &Store| {
-        let mut cells = vec![store.host.clone()];
-        cells.push(store.sessions.map_or_else(String::new, |n| n.to_string()));
-        cells.extend(match &store.rates {
-            Some(rates) => [
-                count(rates.requests),
-                latency(rates.mean),
-                latency(rates.most),
-                bytes(rates.received),
-                bytes(rates.sent),
-                count(rates.records),
-                count(rates.syncs),
-                latency(rates.sync),
-            ],
-            None => std::array::from_fn(|_| "-".to_owned()),
-        });
-        cells
+fn instance_table(frame: &Frame) -> Table {
+    let mut table = Table::new([
+        Column::text("INSTANCE", 0),
+        Column::text("OF", 10),
+        Column::text("USER", 8),
+        Column::text("STATE", 13),
+        Column::number("USED", 14),
+        Column::number("SIZE", 8),
+        Column::number("OPS/S", 7),
+        Column::number("MEAN", 7),
+        Column::number("WRITTEN", 10),
+    ]);
+    for instance in &frame.instances {
+        table.push(instance_row(instance));
+    }
+    table
+}
+
+fn instance_row(instance: &Instance) -> Vec<String> {
+    let status = &instance.status;
+    let capacity = status.capacity.0;
+    let used = match instance.used {
+        Some(used) => {
+            let share = used as f64 / capacity.max(1) as f64;
+            format!("{} {:>4}", bytes(used), percent(share))
+        }
+        None => "?".to_owned(),
     };
-    Block::new(
-        &[
-            ("STORE", 14),
-            (">SESSIONS", 8),
-            (">REQUESTS/S", 10),
-            (">MEAN", 7),
-            (">99 %", 7),
-            (">IN", 10),
-            (">OUT", 10),
-            (">LOG/S", 7),
-            (">SYNC/S", 6),
-            (">MEAN", 7),
-        ],
-        frame.stores.iter().map(row).collect(),
-    )
-}
-
-fn instances(frame: &Frame) -> Block {
-    let row = |instance: &Instance| {
-        let status = &instance.status;
-        let capacity = status.capacity.0;
-        let used = match instance.used {
-            Some(used) => format!(
-                "{} {:3.0} %",
-                size(used),
-                100.0 * used as f64 / capacity.max(1) as f64
-            ),
-            None => "?".to_owned(),
-        };
-        let (rate, mean) = match instance.operations {
-            Some((rate, mean)) => (count(rate), latency(mean)),
-            None => ("-".to_owned(), "-".to_owned()),
-        };
-        let session = instance.session.as_ref();
-        let whose = match session {
-            Some(session) if session.lifetime == Lifetime::Job => "job",
-            Some(_) => "persistent",
-            None => "",
-        };
-        vec![
-            status.label.clone(),
-            whose.to_owned(),
-            session.map_or_else(String::new, |s| user(s.owner.uid)),
-            instance_state(status).to_owned(),
-            used,
-            size(capacity),
-            rate,
-            mean,
-            bytes(instance.written),
-        ]
+    let (operations, mean) = match instance.operations {
+        Some((operations, mean)) => (number(operations), latency(mean)),
+        None => (no_value(), no_value()),
     };
-    Block::new(
-        &[
-            ("INSTANCE", 0),
-            ("OF", 10),
-            ("USER", 8),
-            ("STATE", 13),
-            (">USED", 14),
-            (">SIZE", 8),
-            (">OPS/S", 7),
-            (">MEAN", 7),
-            (">WRITTEN", 10),
-        ],
-        frame.instances.iter().map(row).collect(),
-    )
-}
-
-fn stages(frame: &Frame) -> Block {
-    let row = |stage: &Stage| {
-        let progress = stage.status.progress;
-        let moved = match stage.status.state {
-            StageState::Running => progress.present(),
-            _ => progress.copied,
-        };
-        let way = match stage.status.direction {
-            Direction::In => "in",
-            Direction::Out => "out",
-        };
-        let open = if progress.all_found { "" } else { "+" };
-        let done = stage.status.state == StageState::Done;
-        let share = match moved.bytes_total {
-            _ if done => 1.0,
-            0 => 0.0,
-            total => moved.bytes as f64 / total as f64,
-        };
-        vec![
-            stage.status.token.clone(),
-            format!("{way}, line {}", stage.status.line),
-            format!("{}/{}{open}", moved.files, moved.files_total),
-            format!("{}/{}{open}", size(moved.bytes), size(moved.bytes_total)),
-            format!("{:.0} %", 100.0 * share),
-            stage.rate.map_or_else(|| "-".to_owned(), bytes),
-            stage
-                .left
-                .map_or_else(|| "-".to_owned(), |left| time(left.as_secs_f64())),
-            stage_state(&stage.status).to_owned(),
-        ]
+    let session = instance.session.as_ref();
+    let holder = match session.map(|session| session.lifetime) {
+        Some(Lifetime::Job) => "job",
+        Some(Lifetime::Persistent) => "persistent",
+        None => "",
     };
-    Block::new(
-        &[
-            ("STAGE OF", 0),
-            ("WAY", 11),
-            (">FILES", 13),
-            (">DATA", 20),
-            (">DONE", 5),
-            (">RATE", 10),
-            (">TO GO", 10),
-            ("STATE", 12),
-        ],
-        frame.stages.iter().map(row).collect(),
-    )
+    vec![
+        status.label.clone(),
+        holder.to_owned(),
+        session.map_or_else(String::new, |s| user_name(s.owner.uid)),
+        instance_state(status).to_owned(),
+        used,
+        bytes(capacity),
+        operations,
+        mean,
+        rate(instance.written),
+    ]
 }
 
-/// Why stages failed.
-fn reasons(frame: &Frame) -> Vec<Line<'static>> {
+fn stage_table(frame: &Frame) -> Table {
+    let mut table = Table::new([
+        Column::text("STAGE OF", 0),
+        Column::text("DIRECTION", 11),
+        Column::number("FILES", 13),
+        Column::number("DATA", 20),
+        Column::number("DONE", 5),
+        Column::number("RATE", 10),
+        Column::number("LEFT", 10),
+        Column::text("STATE", 12),
+    ]);
+    for stage in &frame.stages {
+        table.push(stage_row(stage));
+    }
+    table
+}
+
+fn stage_row(stage: &Stage) -> Vec<String> {
+    let progress = stage.status.progress;
+    let moved = match stage.status.state {
+        StageState::Running => progress.present(),
+        _ => progress.copied(),
+    };
+    let open = if progress.all_found { "" } else { "+" };
+    let share = match moved.bytes_total {
+        _ if stage.status.state == StageState::Done => 1.0,
+        0 => 0.0,
+        total => moved.bytes as f64 / total as f64,
+    };
+    let direction = stage.status.direction.name();
+    vec![
+        stage.status.token.clone(),
+        format!("{direction}, line {}", stage.status.line),
+        format!("{}/{}{open}", moved.files, moved.files_total),
+        format!("{}/{}{open}", bytes(moved.bytes), bytes(moved.bytes_total)),
+        percent(share),
+        stage.rate.map_or_else(no_value, rate),
+        latency(stage.left),
+        stage_state(&stage.status).to_owned(),
+    ]
+}
+
+/// The reasons of failed stages.
+fn failure_reasons(frame: &Frame) -> Vec<Line<'static>> {
     let reason = |stage: &Stage| match &stage.status.state {
         StageState::Failed(reason) => {
             let (token, line) = (&stage.status.token, stage.status.line);
@@ -295,31 +287,30 @@ fn reasons(frame: &Frame) -> Vec<Line<'static>> {
     frame.stages.iter().filter_map(reason).collect()
 }
 
-/// Lines that a whole frame takes.
+/// Height of a whole frame in lines.
 pub fn height(frame: &Frame) -> u16 {
-    let blocks: u16 = blocks(frame)
-        .iter()
-        .fold(0, |sum, block| sum.saturating_add(block.height()));
+    let tables = tables(frame);
+    let tables = tables.iter().map(table_height);
     let head = u16::try_from(head(frame, false).len()).unwrap_or(u16::MAX);
-    let reasons = u16::try_from(reasons(frame).len()).unwrap_or(u16::MAX);
-    head.saturating_add(blocks).saturating_add(reasons)
+    let reasons = u16::try_from(failure_reasons(frame).len()).unwrap_or(u16::MAX);
+    tables.fold(head.saturating_add(reasons), u16::saturating_add)
 }
 
-/// Draws a frame; `keys` says which keys there are.
+/// Draws a frame; `keys` adds a list of the keys.
 pub fn draw(canvas: &mut ratatui::Frame<'_>, frame: &Frame, keys: bool) {
     let head = head(frame, keys);
-    let blocks = blocks(frame);
+    let tables = tables(frame);
     let mut heights = vec![u16::try_from(head.len()).unwrap_or(u16::MAX)];
-    heights.extend(blocks.iter().map(Block::height));
+    heights.extend(tables.iter().map(table_height));
     let parts = heights.into_iter().map(Constraint::Length);
     let areas = Layout::vertical(parts.chain([Constraint::Fill(1)])).split(canvas.area());
     let mut areas = areas.iter();
-    let reasons = reasons(frame);
+    let reasons = failure_reasons(frame);
     if let Some(area) = areas.next() {
         canvas.render_widget(Paragraph::new(head), *area);
     }
-    for (block, area) in blocks.iter().zip(&mut areas) {
-        block.draw(canvas, *area);
+    for (table, area) in tables.iter().zip(&mut areas) {
+        draw_table(table, canvas, *area);
     }
     if let Some(area) = areas.next() {
         canvas.render_widget(Paragraph::new(reasons), *area);

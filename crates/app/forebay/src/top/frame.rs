@@ -1,23 +1,22 @@
-//! What one frame shows, from the statuses seen so far.
+//! The content of a frame, computed from the last two statuses.
 
-use crate::show;
+use crate::stage_meter::StageMeter;
 use forebay_control::controller::{
     InstanceStatus, Lifetime, PoolStatus, SessionStatus, StageState, StageStatus,
 };
 use forebay_control::messages::{InstanceId, StageId};
 use forebay_daemon::activity::HostActivity;
 use forebay_daemon::activity::Status;
-use forebay_stage::Meter;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// By what instances are sorted.
+/// The order of instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
-    /// The busiest first.
+    /// Most operations per second first.
     #[default]
     Operations,
-    /// The fullest first.
+    /// Most bytes used first.
     Used,
     /// By name.
     Name,
@@ -32,7 +31,7 @@ impl Sort {
         }
     }
 
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Sort::Operations => "operations",
             Sort::Used => "used",
@@ -41,15 +40,15 @@ impl Sort {
     }
 }
 
-/// The last two statuses, and how stages went.
+/// The last two statuses, and the rates of stages.
 #[derive(Debug, Default)]
 pub struct History {
     before: Option<Status>,
     now: Status,
-    meters: BTreeMap<StageId, Meter>,
+    meters: BTreeMap<StageId, StageMeter>,
 }
 
-/// What a host's storage daemon does.
+/// The activity of a host's storage daemon.
 #[derive(Debug)]
 pub struct Store {
     pub host: String,
@@ -57,12 +56,12 @@ pub struct Store {
     pub sessions: Option<u64>,
 }
 
-/// What happened between two looks, a second.
+/// Rates per second between two statuses, and latencies.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     pub requests: f64,
     pub mean: Option<Duration>,
-    pub most: Option<Duration>,
+    pub quantile_99: Option<Duration>,
     pub received: f64,
     pub sent: f64,
     pub records: f64,
@@ -70,19 +69,19 @@ pub struct Rates {
     pub sync: Option<Duration>,
 }
 
-/// An instance and what its mounts do.
+/// An instance and the activity of its mounts.
 #[derive(Debug)]
 pub struct Instance {
     pub status: InstanceStatus,
     pub session: Option<SessionStatus>,
     pub used: Option<u64>,
-    /// Operations a second and their mean time.
+    /// Operations per second and their mean latency.
     pub operations: Option<(f64, Option<Duration>)>,
-    /// Bytes written a second.
+    /// Bytes written per second.
     pub written: f64,
 }
 
-/// A stage and how it goes.
+/// A stage, its rate in bytes per second and its remaining time.
 #[derive(Debug)]
 pub struct Stage {
     pub status: StageStatus,
@@ -90,7 +89,7 @@ pub struct Stage {
     pub left: Option<Duration>,
 }
 
-/// All of it.
+/// The content of a frame.
 #[derive(Debug)]
 pub struct Frame {
     pub name: String,
@@ -103,25 +102,25 @@ pub struct Frame {
     pub instances: Vec<Instance>,
     pub sessions: (usize, usize),
     pub stages: Vec<Stage>,
-    /// Somebody counts: the pool is in use.
+    /// Whether a process reports activity, and so uses the pool.
     pub live: bool,
 }
 
 impl History {
-    /// Take in a status.
+    /// Adds a status.
     pub fn add(&mut self, status: Status, at: Instant) {
         for stage in &status.stages {
             let meter = self.meters.entry(stage.id).or_default();
-            meter.add(at, stage.progress.into());
+            meter.add(at, stage.progress);
         }
         let known = |id: &StageId| status.stages.iter().any(|stage| stage.id == *id);
         self.meters.retain(|id, _| known(id));
-        // The pool tells now and then; to be asked in between changes nothing that is counted.
-        let times = |status: &Status| -> Vec<_> {
+        // Hosts report in intervals; two statuses with the same reports give no rates.
+        let report_times = |status: &Status| -> Vec<_> {
             let hosts = status.activity.iter();
             hosts.map(|host| (host.host.clone(), host.at)).collect()
         };
-        let same = times(&status) == times(&self.now);
+        let same = report_times(&status) == report_times(&self.now);
         let last = std::mem::replace(&mut self.now, status);
         if !same {
             self.before = Some(last);
@@ -142,12 +141,12 @@ impl History {
         let (now, before) = (host.store.as_ref()?, earlier.store.as_ref()?);
         let requests = now.total_latency().since(&before.total_latency());
         let syncs = now.syncs.since(&before.syncs);
-        // A daemon that was started again counts from zero.
+        // A restarted daemon counts from zero.
         let rate = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now) as f64 / seconds;
         Some(Rates {
             requests: requests.count() as f64 / seconds,
             mean: requests.mean(),
-            most: requests.quantile(0.99),
+            quantile_99: requests.quantile(0.99),
             received: rate(now.received, before.received),
             sent: rate(now.sent, before.sent),
             records: rate(now.records, before.records),
@@ -156,7 +155,8 @@ impl History {
         })
     }
 
-    /// What the mounts of an instance do: operations a second, their mean time, bytes written.
+    /// Activity of an instance's mounts: operations per second, their mean latency, bytes written
+    /// per second.
     fn mounts(&self, id: InstanceId) -> Option<(f64, Option<Duration>, f64)> {
         let mut seen = None;
         for host in &self.now.activity {
@@ -183,7 +183,7 @@ impl History {
         })
     }
 
-    /// What is to be seen now.
+    /// The frame for the last status.
     pub fn frame(&self, name: &str, sort: Sort) -> Frame {
         let now = &self.now;
         let store = |host: &HostActivity| {
@@ -237,7 +237,7 @@ impl History {
         all
     }
 
-    /// Those under way first.
+    /// Running stages first.
     fn stages(&self) -> Vec<Stage> {
         let stage = |status: &StageStatus| {
             let meter = self.meters.get(&status.id);
@@ -245,8 +245,8 @@ impl History {
             let meter = meter.filter(|_| running);
             Stage {
                 status: status.clone(),
-                rate: meter.and_then(Meter::rate),
-                left: meter.and_then(Meter::time_to_go),
+                rate: meter.and_then(StageMeter::rate),
+                left: meter.and_then(StageMeter::time_left),
             }
         };
         let mut all: Vec<Stage> = self.now.stages.iter().map(stage).collect();
@@ -257,31 +257,5 @@ impl History {
             StageState::Done | StageState::Cancelled => 3,
         });
         all
-    }
-}
-
-/// A number of bytes a second.
-pub fn bytes(rate: f64) -> String {
-    format!("{}/s", show::size(rate as u64))
-}
-
-/// A latency.
-pub fn latency(time: Option<Duration>) -> String {
-    let Some(time) = time else {
-        return "-".to_owned();
-    };
-    match time.as_nanos() as f64 / 1e3 {
-        micros if micros < 9.95 => format!("{micros:.1} us"),
-        micros if micros < 999.5 => format!("{micros:.0} us"),
-        micros if micros < 9_950.0 => format!("{:.1} ms", micros / 1e3),
-        micros => show::time(micros / 1e6),
-    }
-}
-
-/// A count a second.
-pub fn count(rate: f64) -> String {
-    match rate {
-        rate if rate >= 9.95 || rate == 0.0 => format!("{rate:.0}"),
-        rate => format!("{rate:.1}"),
     }
 }

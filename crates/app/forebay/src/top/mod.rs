@@ -15,27 +15,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where the status comes from: the same as for `forebay status`.
+/// Reads the status, as `forebay status` does.
 pub type Source<'a> = &'a mut dyn FnMut() -> Result<Status, String>;
 
-/// Longest wait for a key before looking whether a signal has come.
-const LOOK: Duration = Duration::from_millis(200);
-/// Width of a frame that is printed where there is no terminal, in columns.
+/// Interval at which a wait for keys checks for signals.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Width in columns of a frame that is printed without a terminal.
 const WIDTH: u16 = 120;
 
-/// How to show it.
+/// Options of `forebay top`.
 #[derive(Clone, Debug)]
 pub struct TopOptions {
-    /// What the pool is called in the first line.
+    /// Name of the pool in the first line.
     pub name: String,
-    /// Time between frames.
+    /// Interval between frames.
     pub interval: Duration,
-    /// Print one frame, with rates over one interval, and end.
+    /// Print one frame, with rates over one interval, and exit.
     pub once: bool,
 }
 
-/// Shows a pool until the user has seen enough. Where there is no terminal, or if only one frame
-/// is wanted, returns that as text.
+/// Shows a pool until the user quits. Without a terminal, or with `once`, returns one frame as
+/// text instead.
 pub fn top(options: &TopOptions, source: Source<'_>) -> Result<Option<String>, Failure> {
     let first = source().map_err(Failure::Failed)?;
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
@@ -46,12 +46,12 @@ pub fn top(options: &TopOptions, source: Source<'_>) -> Result<Option<String>, F
         history.add(source().map_err(Failure::Failed)?, Instant::now());
         return print(&history.frame(&options.name, Sort::default())).map(Some);
     }
-    live(options, first, source).map(|()| None)
+    show_live(options, first, source).map(|()| None)
 }
 
 /// A frame as text.
 fn print(frame: &Frame) -> Result<String, Failure> {
-    let fail = |error| Failure::Failed(format!("the frame cannot be drawn: {error}"));
+    let fail = |error| Failure::Failed(format!("cannot draw the frame: {error}"));
     let height = draw::height(frame);
     let mut terminal = Terminal::new(TestBackend::new(WIDTH, height)).map_err(fail)?;
     terminal
@@ -69,19 +69,19 @@ fn print(frame: &Frame) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn live(options: &TopOptions, first: Status, source: Source<'_>) -> Result<(), Failure> {
+fn show_live(options: &TopOptions, first: Status, source: Source<'_>) -> Result<(), Failure> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, stopped.clone())
-            .map_err(|error| Failure::Failed(format!("signals cannot be caught: {error}")))?;
+            .map_err(|error| Failure::Failed(format!("cannot catch signals: {error}")))?;
     }
-    let fail = |error| Failure::Failed(format!("the terminal cannot be used: {error}"));
+    let fail = |error| Failure::Failed(format!("cannot use the terminal: {error}"));
     let mut terminal = ratatui::try_init().map_err(fail)?;
     let mut history = History::default();
     history.add(first, Instant::now());
     let mut sort = Sort::default();
-    let mut asked = Instant::now();
+    let mut last_status = Instant::now();
     let mut problem = None;
     let outcome = loop {
         let mut frame = history.frame(&options.name, sort);
@@ -89,8 +89,8 @@ fn live(options: &TopOptions, first: Status, source: Source<'_>) -> Result<(), F
         if let Err(error) = terminal.draw(|canvas| draw::draw(canvas, &frame, true)) {
             break Err(fail(error));
         }
-        let left = options.interval.saturating_sub(asked.elapsed());
-        match key(left.min(LOOK)) {
+        let left = options.interval.saturating_sub(last_status.elapsed());
+        match read_key(left.min(POLL_INTERVAL)) {
             Ok(Some(Key::Quit)) => break Ok(()),
             Ok(Some(Key::Sort)) => sort = sort.next(),
             Ok(None) => {}
@@ -99,11 +99,11 @@ fn live(options: &TopOptions, first: Status, source: Source<'_>) -> Result<(), F
         if stopped.load(Ordering::Relaxed) {
             break Ok(());
         }
-        if asked.elapsed() >= options.interval {
-            asked = Instant::now();
+        if last_status.elapsed() >= options.interval {
+            last_status = Instant::now();
             problem = match source() {
                 Ok(status) => {
-                    history.add(status, asked);
+                    history.add(status, last_status);
                     None
                 }
                 Err(reason) => Some(reason),
@@ -119,13 +119,13 @@ enum Key {
     Sort,
 }
 
-fn key(patience: Duration) -> std::io::Result<Option<Key>> {
-    // A terminal that has gone is always ready to read nothing; crossterm would read that for ever.
+fn read_key(timeout: Duration) -> std::io::Result<Option<Key>> {
+    // A terminal that was closed is always readable; crossterm would loop on it forever.
     let stdin = std::io::stdin();
     let mut input = [PollFd::new(&stdin, PollFlags::IN)];
     let wait = Timespec {
-        tv_sec: patience.as_secs() as i64,
-        tv_nsec: patience.subsec_nanos().into(),
+        tv_sec: timeout.as_secs() as i64,
+        tv_nsec: timeout.subsec_nanos().into(),
     };
     match poll(&mut input, Some(&wait)) {
         Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
@@ -142,7 +142,7 @@ fn key(patience: Duration) -> std::io::Result<Option<Key>> {
         return Ok(None);
     }
     let Event::Key(key) = event::read()? else {
-        return Ok(None); // a change of size: the next frame fits it
+        return Ok(None); // resized: the next frame has the new size
     };
     if key.kind == KeyEventKind::Release {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What is run against which published measurement: `validation/cases.toml`, compiled in.
+//! The simulated cases and their measurements: `validation/cases.toml`, embedded.
 
 use super::published::Published;
 use crate::failure::Failure;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 const TEXT: &str = include_str!("../../../../../validation/cases.toml");
 
-/// What of a run is compared with the measurement.
+/// The quantity of a run that is compared with the measurement.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
@@ -18,20 +18,20 @@ pub enum Measure {
     WriteRatePerNode,
     /// Mean of the nodes' acknowledged write rates, in GB/s.
     AcknowledgedWriteRatePerNode,
-    /// Writes a second.
+    /// Writes per second.
     WriteIops,
-    /// Reads a second.
+    /// Reads per second.
     ReadIops,
-    /// Where in the sweep the write rate reaches 97% of its best.
+    /// The point of the sweep at which the write rate reaches 97% of its maximum.
     WriteSaturation,
-    /// Where in the sweep the read rate reaches 97% of its best.
+    /// The point of the sweep at which the read rate reaches 97% of its maximum.
     ReadSaturation,
     /// The limiting resource.
     Limit,
 }
 
 impl Measure {
-    /// What it is, in words.
+    /// Its description.
     pub fn words(self) -> &'static str {
         match self {
             Measure::WriteRate => "IOR's write bandwidth",
@@ -48,7 +48,7 @@ impl Measure {
         }
     }
 
-    /// The access it looks at.
+    /// The access that it measures.
     pub fn access(self) -> &'static str {
         match self {
             Measure::ReadRate | Measure::ReadIops | Measure::ReadSaturation => "read",
@@ -57,11 +57,11 @@ impl Measure {
     }
 }
 
-/// Whether a measurement is predicted or was used to fit a number.
+/// The role of a measurement.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Predicted.
+    /// It is predicted.
     Validation,
     /// A number in the machine file was fitted to it.
     Calibration,
@@ -77,21 +77,21 @@ impl Role {
     }
 }
 
-/// One published measurement that a case is compared with.
+/// A published measurement with which a case is compared.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
     /// Its id in `published.csv`.
     pub row: String,
-    /// What of the run is compared.
+    /// The quantity that is compared.
     pub measure: Measure,
-    /// What the measurement could also be taken to mean: shown beside, without a verdict.
+    /// Another possible meaning of the measurement: shown, but without a verdict.
     pub alternative: Option<Measure>,
-    /// Whether it is predicted.
+    /// Its role.
     pub role: Role,
-    /// Percent for rates, a factor for saturation, nothing for a limit.
+    /// Percent for rates, a factor for saturation, `None` for a limit.
     pub tolerance: Option<f64>,
-    /// The limiting resource that is expected.
+    /// The expected limiting resource.
     pub expect: Option<String>,
 }
 
@@ -105,7 +105,7 @@ pub struct Case {
     pub machine: String,
     /// Compute nodes.
     pub nodes: Vec<u32>,
-    /// Processes a node.
+    /// Processes per node.
     pub ppn: Vec<u32>,
     /// Transfer sizes that replace `TRANSFER` in `ior`.
     #[serde(default)]
@@ -114,9 +114,9 @@ pub struct Case {
     pub burst_buffers: u32,
     /// IOR's options.
     pub ior: String,
-    /// How this differs from the real run.
+    /// The differences from the real run.
     pub scaling: String,
-    /// Part of the quick set.
+    /// Whether it is part of the quick set.
     #[serde(default)]
     pub quick: bool,
     /// The measurements.
@@ -128,16 +128,16 @@ pub struct Case {
 pub struct Run {
     /// Compute nodes.
     pub nodes: u32,
-    /// Processes a node.
+    /// Processes per node.
     pub ppn: u32,
     /// IOR's options, word by word.
     pub ior: Vec<String>,
-    /// The value that the sweep goes over: nodes, processes a node, or bytes a transfer as text.
+    /// The swept value as text: nodes, processes per node, or transfer size.
     pub label: String,
 }
 
 impl Case {
-    /// What the sweep goes over.
+    /// The swept quantity.
     pub fn axis(&self) -> &'static str {
         if !self.transfers.is_empty() {
             "transfer"
@@ -195,8 +195,7 @@ pub fn all() -> Result<Vec<Case>, Failure> {
         .map_err(|e| Failure::Failed(format!("validation/cases.toml: {e}")))
 }
 
-/// The cases that were asked for: one by its id or by the id of a measurement, the quick ones, or
-/// all.
+/// The cases selected by their id or by the id of a measurement, only the quick ones, or all.
 pub fn chosen(ids: &[String], quick: bool) -> Result<Vec<Case>, Failure> {
     let all = all()?;
     let mut known: Vec<&str> = all.iter().map(|c| c.id.as_str()).collect();
@@ -238,7 +237,7 @@ mod tests {
     use forebay_workload::ior::Ior;
 
     #[test]
-    fn every_case_can_be_run_and_compared() {
+    fn every_case_parses_and_has_its_measurements() {
         let table = crate::validate::published::all().unwrap();
         for case in all().unwrap() {
             let sweeps = [case.nodes.len(), case.ppn.len(), case.transfers.len()];
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn sweeps_replace_the_transfer() {
+    fn sweep_replaces_the_transfer_size() {
         let case = all()
             .unwrap()
             .into_iter()

@@ -1,4 +1,4 @@
-//! Published measurements and what the simulator says, side by side.
+//! Comparison of simulations with published measurements.
 
 pub mod cases;
 pub mod published;

@@ -1,31 +1,31 @@
-//! Published measurements: `validation/published.csv`, compiled in.
+//! Published measurements: `validation/published.csv`, embedded.
 
 use crate::failure::Failure;
 use serde::Deserialize;
 
-/// The table as it stands in the repository.
+/// The table.
 const TABLE: &str = include_str!("../../../../../validation/published.csv");
 
 /// One published measurement; empty fields were not published or do not apply.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub struct Published {
-    /// Its name in this project.
+    /// Its id.
     pub id: String,
-    /// Machine as the source names it.
+    /// Name of the machine in the source.
     pub system: String,
-    /// What was measured.
+    /// The measured quantity.
     pub what: String,
     /// Compute nodes, as a number or a range.
     pub clients: String,
-    /// Processes a node.
+    /// Processes per node.
     pub client_procs_per_node: String,
     /// Storage nodes.
     pub storage_nodes: String,
     /// Access pattern, or IOR's options.
     pub pattern: String,
-    /// Bytes a transfer.
+    /// Transfer size in bytes.
     pub transfer: String,
-    /// The value; a number for everything that is compared.
+    /// The value; a number in rows that are compared.
     pub value: String,
     /// Its unit.
     pub unit: String,
@@ -41,9 +41,9 @@ pub struct Published {
     pub files: String,
     /// `aggregate` or `per-node`.
     pub scope: String,
-    /// Smallest node count it is stated for.
+    /// Smallest node count for which it was published.
     pub first_nodes: Option<u32>,
-    /// Largest node count it is stated for.
+    /// Largest node count for which it was published.
     pub last_nodes: Option<u32>,
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_row_has_a_source_and_a_name_of_its_own() {
+    fn published_rows_have_a_source_and_a_unique_id() {
         let rows = all().unwrap();
         let ids: BTreeSet<&str> = rows.iter().map(|r| r.id.as_str()).collect();
         assert_eq!(ids.len(), rows.len());

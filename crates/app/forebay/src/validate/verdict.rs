@@ -1,4 +1,4 @@
-//! From simulated points and a published measurement to a row of the validation table.
+//! The rows of the validation table.
 
 use super::cases::{Case, Check, Measure, Role, Run};
 use super::published::Published;
@@ -9,22 +9,23 @@ use serde::Serialize;
 /// One step of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// Nodes, processes a node, or bytes a transfer.
+    /// Nodes, processes per node, or bytes per transfer.
     pub x: f64,
-    /// The same as it was written in the case.
+    /// The same as text of the case.
     pub label: String,
-    /// What was compared: GB/s or operations a second.
+    /// The compared value: GB/s or operations per second.
     pub value: f64,
-    /// What is shown beside it, in the same unit.
-    pub beside: Option<f64>,
+    /// The value of the alternative, in the same unit.
+    #[serde(rename = "beside")]
+    pub alternative: Option<f64>,
     /// Limiting resource.
     pub limit: String,
 }
 
-/// What a measurement could also be taken to mean, as simulated.
+/// Another possible meaning of a measurement, as simulated.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alternative {
-    /// What it is, in words.
+    /// Its description.
     pub compared: String,
     /// The simulated value, if there is one.
     pub simulated: Option<f64>,
@@ -32,16 +33,16 @@ pub struct Alternative {
     pub error_percent: Option<f64>,
 }
 
-/// One published measurement and what the simulator says.
+/// A published measurement and the simulated value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The case that was run.
+    /// The simulated case.
     pub case: String,
     /// The measurement's id.
     pub row: String,
     /// Machine file.
     pub machine: String,
-    /// What was measured.
+    /// The measured quantity.
     pub what: String,
     /// The published value, if it is a number.
     pub measured: Option<f64>,
@@ -49,33 +50,34 @@ pub struct Row {
     pub simulated: Option<f64>,
     /// Unit of both.
     pub unit: String,
-    /// What of the run is compared, in words.
+    /// Description of the compared quantity.
     pub compared: String,
-    /// What the measurement could also be taken to mean.
-    pub beside: Option<Alternative>,
+    /// Another possible meaning of the measurement.
+    #[serde(rename = "beside")]
+    pub alternative: Option<Alternative>,
     /// 100 × (simulated − measured) / measured.
     pub error_percent: Option<f64>,
     /// `validation` or `calibration`.
     pub role: String,
-    /// What would still be accepted, in words.
+    /// Description of the tolerance.
     pub tolerance: String,
     /// Whether it was met.
     pub met: bool,
-    /// The verdict in words.
+    /// The verdict as text.
     pub verdict: String,
-    /// What the sweep goes over.
+    /// The swept quantity.
     pub axis: String,
     /// The run or sweep.
     pub steps: Vec<Step>,
     /// IOR's options as simulated.
     pub ior: String,
-    /// How that differs from the real run.
+    /// The differences from the real run.
     pub scaling: String,
-    /// The document with the published value.
+    /// The source of the published value.
     pub source: String,
 }
 
-/// The value of one point; none if the point has no such phase.
+/// The value of one point; `None` if the point has no such phase.
 fn value(measure: Measure, point: &IorPoint) -> Option<f64> {
     let phase = best(point, measure.access())?;
     Some(match measure {
@@ -101,12 +103,12 @@ fn step(case: &Case, check: &Check, run: &Run, point: &IorPoint) -> Option<Step>
         x,
         label: run.label.clone(),
         value: value(measure, point)?,
-        beside: check.alternative.and_then(|beside| value(beside, point)),
+        alternative: check.alternative.and_then(|measure| value(measure, point)),
         limit,
     })
 }
 
-/// The smallest x whose value is at least 97% of the best.
+/// The smallest x with a value of at least 97% of the maximum.
 fn saturation(steps: &[Step]) -> Option<f64> {
     let most = steps.iter().map(|s| s.value).fold(0.0, f64::max);
     steps.iter().find(|s| s.value >= 0.97 * most).map(|s| s.x)
@@ -118,17 +120,17 @@ fn worst(values: impl Iterator<Item = f64>, measured: f64) -> Option<f64> {
     values.max_by(|a, b| off(*a).total_cmp(&off(*b)))
 }
 
-/// What a comparison comes to.
+/// The outcome of a comparison.
 struct Outcome {
     /// The simulated value, if it is a number.
     simulated: Option<f64>,
     met: bool,
-    /// What would still be accepted, in words.
+    /// Description of the tolerance.
     accepted: String,
     verdict: String,
 }
 
-/// Is the limit that is expected seen at some step?
+/// Whether the expected limit occurs at some step.
 fn compare_limits(check: &Check, steps: &[Step]) -> Outcome {
     let expect = check.expect.as_deref().unwrap_or_default();
     let found = steps.iter().filter(|step| step.limit == expect);
@@ -149,7 +151,7 @@ fn compare_limits(check: &Check, steps: &[Step]) -> Outcome {
     }
 }
 
-/// Does it saturate where it was measured to, within a factor?
+/// Whether the sweep saturates at the measured point, within a factor.
 fn compare_saturation(steps: &[Step], measured: Option<f64>, factor: f64) -> Outcome {
     let simulated = saturation(steps);
     let apart = match (simulated, measured) {
@@ -165,7 +167,7 @@ fn compare_saturation(steps: &[Step], measured: Option<f64>, factor: f64) -> Out
     }
 }
 
-/// Is the value furthest from the measured one within some percent of it?
+/// Whether all values are within a percentage of the measured one.
 fn compare_values(steps: &[Step], measured: Option<f64>, percent: f64) -> Outcome {
     let values = steps.iter().map(|step| step.value);
     let simulated = measured.and_then(|m| worst(values, m));
@@ -202,11 +204,11 @@ pub fn compare(
     if check.role == Role::Calibration {
         outcome.verdict.push_str(", fitted");
     }
-    let beside = check.alternative.map(|beside| {
-        let values = steps.iter().filter_map(|step| step.beside);
+    let alternative = check.alternative.map(|measure| {
+        let values = steps.iter().filter_map(|step| step.alternative);
         let simulated = measured.and_then(|m| worst(values, m));
         Alternative {
-            compared: beside.words().to_string(),
+            compared: measure.words().to_string(),
             simulated,
             error_percent: error_percent(measured, simulated),
         }
@@ -220,7 +222,7 @@ pub fn compare(
         simulated: outcome.simulated,
         unit: published.unit.clone(),
         compared: check.measure.words().to_string(),
-        beside,
+        alternative,
         error_percent: error_percent(measured, outcome.simulated),
         role: check.role.name().to_string(),
         tolerance: outcome.accepted,
@@ -254,7 +256,7 @@ mod tests {
                 x: *x,
                 label: x.to_string(),
                 value: *v,
-                beside: None,
+                alternative: None,
                 limit: String::new(),
             })
             .collect()
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_is_judged_by_its_worst_value() {
+    fn sweep_is_judged_by_its_worst_value() {
         let curve = steps(&[(1.0, 1190.0), (2.0, 1000.0), (4.0, 1210.0)]);
         assert_eq!(worst(curve.iter().map(|s| s.value), 1200.0), Some(1000.0));
         assert_eq!(error_percent(Some(1200.0), Some(900.0)), Some(-25.0));

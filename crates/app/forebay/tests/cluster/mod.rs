@@ -1,6 +1,6 @@
-//! Hosts of a cluster on this machine: each a network name space with an address of its own, a
-//! mount name space with a directory of its own, and a host name. Made by the test, and removed
-//! with it, also after a failure.
+//! A cluster of hosts on this machine: each has a network namespace with its own address, a mount
+//! namespace with its own directory, and a host name. Dropping the cluster removes everything,
+//! also when the test has failed.
 
 pub mod site;
 
@@ -9,40 +9,48 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Waits until `done` is something.
-pub fn wait<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
+/// User and group of a process.
+pub type User = (u32, u32);
+
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+const LOG_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Polls `condition` until it gives a value; panics after a minute.
+pub fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
     loop {
-        if let Some(found) = done() {
-            return found;
+        if let Some(value) = condition() {
+            return value;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: waited");
-        std::thread::sleep(Duration::from_millis(20));
+        assert!(start.elapsed() < WAIT_TIMEOUT, "timeout: {what}");
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// A command that ends when the test does, however that ends.
-fn tied(program: &str) -> Command {
+/// A command that the kernel kills when the calling thread ends.
+fn killed_with_us(program: &str) -> Command {
     let mut command = Command::new(program);
-    let end_with_us = || {
+    let set_death_signal = || {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
             .map_err(std::io::Error::from)
     };
     // SAFETY: the closure makes one system call, which is allowed between fork and exec.
-    unsafe { command.pre_exec(end_with_us) };
+    unsafe { command.pre_exec(set_death_signal) };
     command
 }
 
-fn succeed(command: &mut Command) {
+fn run_successfully(command: &mut Command) {
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", told(&output));
+    assert!(output.status.success(), "{command:?}: {}", text_of(&output));
 }
 
-/// What a command said.
-pub fn told(output: &Output) -> String {
+/// Standard output and standard error of a command.
+pub fn text_of(output: &Output) -> String {
     format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),
@@ -50,14 +58,16 @@ pub fn told(output: &Output) -> String {
     )
 }
 
-/// Ends everything that runs in a network name space, whoever started it, and removes the space.
-/// With the last process of a host its mounts go, too.
-fn remove_space(space: &str) {
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(10) {
-        let listed = Command::new("ip").args(["netns", "pids", space]).output();
-        let listed = listed.map_or(String::new(), |output| told(&output));
-        let processes: Vec<_> = listed
+/// Kills all processes in a network namespace and removes the namespace. A host's mounts vanish
+/// with its last process.
+fn remove_namespace(namespace: &str) {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(10) {
+        let listing = Command::new("ip")
+            .args(["netns", "pids", namespace])
+            .output();
+        let listing = listing.map_or(String::new(), |output| text_of(&output));
+        let processes: Vec<_> = listing
             .lines()
             .filter_map(|line| rustix::process::Pid::from_raw(line.trim().parse().ok()?))
             .collect();
@@ -69,11 +79,13 @@ fn remove_space(space: &str) {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let _ = Command::new("ip").args(["netns", "del", space]).output();
+    let _ = Command::new("ip")
+        .args(["netns", "del", namespace])
+        .output();
 }
 
-/// Name spaces whose test was killed are removed by the next one.
-fn remove_rests() {
+/// Removes the namespaces of test processes that were killed.
+fn remove_stale_namespaces() {
     let Ok(list) = fs::read_dir("/run/netns") else {
         return;
     };
@@ -84,7 +96,7 @@ fn remove_rests() {
             .and_then(|n| n.split('-').next());
         let dead = |process: &str| !Path::new("/proc").join(process).exists();
         if process.is_some_and(dead) {
-            remove_space(&name);
+            remove_namespace(&name);
         }
     }
 }
@@ -96,43 +108,41 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// As `kill -9` does it.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// As an operator stops it; its exit status.
+    /// Stops it with SIGTERM and returns its exit code.
     pub fn stop(&mut self) -> i32 {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        wait("a daemon ends", || self.ended())
+        wait_until("daemon exits", || self.exit_code())
     }
 
-    /// What it has said so far.
-    pub fn said(&self) -> String {
+    /// Its output so far.
+    pub fn output(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until it has said this.
-    pub fn says(&self, what: &str) {
-        let begun = Instant::now();
-        while !self.said().contains(what) {
-            let said = self.said();
-            assert!(
-                begun.elapsed() < Duration::from_secs(30),
-                "no `{what}` in\n{said}"
-            );
-            std::thread::sleep(Duration::from_millis(20));
+    /// Waits until its output contains `text`.
+    pub fn wait_for_output(&self, text: &str) {
+        let start = Instant::now();
+        loop {
+            let output = self.output();
+            if output.contains(text) {
+                return;
+            }
+            assert!(start.elapsed() < LOG_TIMEOUT, "no `{text}` in\n{output}");
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Its exit status, once it has ended.
-    pub fn ended(&mut self) -> Option<i32> {
-        self.child
-            .try_wait()
-            .unwrap()
-            .map(|s| s.code().unwrap_or(-1))
+    /// Its exit code, if it has exited; -1 if a signal ended it.
+    pub fn exit_code(&mut self) -> Option<i32> {
+        let status = self.child.try_wait().unwrap();
+        status.map(|status| status.code().unwrap_or(-1))
     }
 }
 
@@ -146,17 +156,19 @@ impl Drop for Daemon {
 pub struct Host {
     pub name: String,
     pub address: String,
-    /// Its directory, as it sees it itself; every host has another one there.
+    /// Path of its own directory inside its mount namespace, the same on all hosts.
     pub local: PathBuf,
-    space: String,
+    namespace: String,
+    /// Process that keeps the namespaces alive.
     holder: Child,
+    /// Path of its own directory outside.
     home: PathBuf,
 }
 
 impl Host {
-    /// A command on this host, by this user and group.
-    pub fn command(&self, user: (u32, u32), program: &str) -> Command {
-        let mut command = tied("nsenter");
+    /// A command on this host, run by `user`.
+    pub fn command(&self, user: User, program: &str) -> Command {
+        let mut command = killed_with_us("nsenter");
         command
             .args(["--net", "--mount", "--uts", "--target"])
             .arg(self.holder.id().to_string())
@@ -169,28 +181,27 @@ impl Host {
         command
     }
 
-    /// A shell command on this host.
-    pub fn shell(&self, user: (u32, u32), script: &str) -> Output {
+    /// Runs a shell script on this host.
+    pub fn shell(&self, user: User, script: &str) -> Output {
         let mut command = self.command(user, "sh");
         command.args(["-ec", script]).output().unwrap()
     }
 
-    /// `forebay` on this host.
-    pub fn forebay(&self, user: (u32, u32), arguments: &[&str]) -> Output {
+    /// Runs `forebay` on this host.
+    pub fn forebay(&self, user: User, arguments: &[&str]) -> Output {
         let mut command = self.command(user, env!("CARGO_BIN_EXE_forebay"));
         command.args(arguments).output().unwrap()
     }
 
-    /// Starts `forebay serve` on this host.
-    pub fn serve(&self, arguments: &[&str]) -> Daemon {
+    /// Starts `forebayd` on this host, as root.
+    pub fn start_daemon(&self, arguments: &[&str]) -> Daemon {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let log = self.home.join(format!("log-{}-{number}", arguments[0]));
         let file = fs::File::create(&log).unwrap();
-        let mut command = self.command((0, 0), env!("CARGO_BIN_EXE_forebay"));
+        let mut command = self.command((0, 0), forebayd().to_str().unwrap());
         command
             .env("FOREBAY_LOG", "warn")
-            .arg("serve")
             .args(arguments)
             .stdout(file.try_clone().unwrap())
             .stderr(file);
@@ -203,14 +214,14 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Users' commands do not end with the test by themselves: the kernel forgets that they
-        // should when they become somebody else.
-        remove_space(&self.space);
+        // Commands of other users outlive the test: the kernel clears the death signal when a
+        // process changes its user.
+        remove_namespace(&self.namespace);
         let _ = self.holder.wait();
     }
 }
 
-/// Hosts on one network, with a directory that all see: the parallel file system.
+/// Hosts on one network, with a shared directory: the parallel file system.
 pub struct Cluster {
     pub hosts: Vec<Host>,
     hub: String,
@@ -219,16 +230,16 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// This many hosts, called `n1` and so on.
+    /// A cluster of `count` hosts `n1`, `n2`, and so on.
     pub fn new(count: usize) -> Cluster {
         assert!(
             rustix::process::geteuid().is_root(),
-            "this test makes network name spaces: run as root"
+            "this test makes network namespaces: run it as root"
         );
-        remove_rests();
+        remove_stale_namespaces();
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let space = |end: &str| format!("forebay-{}-{number}{end}", std::process::id());
+        let namespace = |end: &str| format!("forebay-{}-{number}{end}", std::process::id());
         let directory = tempfile::tempdir().unwrap();
         let open = |path: &Path, mode| {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -239,19 +250,19 @@ impl Cluster {
         open(&pfs, 0o1777);
         let local = directory.path().join("local");
         fs::create_dir(&local).unwrap();
-        let hub = space("hub");
-        succeed(Command::new("ip").args(["netns", "add", &hub]));
+        let hub = namespace("hub");
+        run_successfully(Command::new("ip").args(["netns", "add", &hub]));
         let mut cluster = Cluster {
             hosts: Vec::new(),
             hub: hub.clone(),
             munged: Vec::new(),
             directory,
         };
-        let ip = |line: &str| succeed(Command::new("ip").args(line.split_whitespace()));
+        let ip = |line: &str| run_successfully(Command::new("ip").args(line.split_whitespace()));
         ip(&format!("-n {hub} link add bridge type bridge"));
         ip(&format!("-n {hub} link set bridge up"));
         for index in 1..=count {
-            let (name, net) = (format!("n{index}"), space(&format!("n{index}")));
+            let (name, net) = (format!("n{index}"), namespace(&format!("n{index}")));
             let address = format!("10.77.0.{index}");
             ip(&format!("netns add {net}"));
             ip(&format!(
@@ -264,13 +275,13 @@ impl Cluster {
             let home = cluster.directory.path().join(&name);
             fs::create_dir(&home).unwrap();
             let script = format!(
-                // Copies of other tests' mounts would keep those from ending.
+                // Copies of other tests' mounts would keep those mounts busy.
                 "awk '$3 ~ /^fuse/ {{ print $2 }}' /proc/self/mounts | xargs -r umount -l || true; \
                  hostname {name}; mount --bind {} {}; echo ready; exec sleep infinity",
                 home.display(),
                 local.display()
             );
-            let mut holder = tied("nsenter")
+            let mut holder = killed_with_us("nsenter")
                 .arg(format!("--net=/run/netns/{net}"))
                 .args(["unshare", "--mount", "--uts", "--propagation", "private"])
                 .args(["sh", "-ec", &script])
@@ -278,13 +289,13 @@ impl Cluster {
                 .spawn()
                 .unwrap();
             let mut ready = [0; 5];
-            let mut said = holder.stdout.take().unwrap();
-            std::io::Read::read_exact(&mut said, &mut ready).unwrap();
+            let mut stdout = holder.stdout.take().unwrap();
+            std::io::Read::read_exact(&mut stdout, &mut ready).unwrap();
             cluster.hosts.push(Host {
                 name,
                 address,
                 local: local.clone(),
-                space: net,
+                namespace: net,
                 holder,
                 home,
             });
@@ -292,19 +303,19 @@ impl Cluster {
         cluster
     }
 
-    /// The network name spaces.
-    pub fn spaces(&self) -> Vec<String> {
-        let hosts = self.hosts.iter().map(|host| host.space.clone());
+    /// Names of the network namespaces.
+    pub fn namespaces(&self) -> Vec<String> {
+        let hosts = self.hosts.iter().map(|host| host.namespace.clone());
         hosts.chain([self.hub.clone()]).collect()
     }
 
-    /// The directory that all hosts see.
+    /// The directory that all hosts share.
     pub fn pfs(&self) -> PathBuf {
         self.directory.path().join("pfs")
     }
 
-    /// A `munged` with a key of its own; its socket, which all hosts see.
-    pub fn munged(&mut self) -> PathBuf {
+    /// Starts a `munged` with a key of its own and returns its socket, which all hosts can reach.
+    pub fn start_munged(&mut self) -> PathBuf {
         let home = self
             .directory
             .path()
@@ -319,7 +330,7 @@ impl Cluster {
         fs::write(home.join("key"), key).unwrap();
         fs::set_permissions(home.join("key"), fs::Permissions::from_mode(0o600)).unwrap();
         let file = |option: &str, name: &str| format!("--{option}={}", home.join(name).display());
-        let child = tied("munged")
+        let child = killed_with_us("munged")
             .args(["--foreground", "--force", "--origin=127.0.0.1"])
             .arg(file("key-file", "key"))
             .arg(file("socket", "socket"))
@@ -329,16 +340,16 @@ impl Cluster {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("munged runs: scripts/setup.sh test installs the package `munge`");
+            .expect("munged: `scripts/setup.sh test` installs the package `munge`");
         self.munged.push(child);
         let socket = home.join("socket");
-        wait("munged starts", || socket.exists().then_some(()));
+        wait_until("munged starts", || socket.exists().then_some(()));
         socket
     }
 
-    /// A pool's configuration that all hosts see, with a storage node on every host and the
+    /// Writes a pool's configuration to the shared directory: a storage node on every host, the
     /// controller on the first.
-    pub fn configuration(&self, name: &str, auth: &str, more: &str) -> PathBuf {
+    pub fn write_configuration(&self, name: &str, auth: &str, more: &str) -> PathBuf {
         let local = self.hosts[0].local.display();
         let mut text = format!(
             "[pool]\nname = \"flash\"\ngranularity = \"16MiB\"\nstripe = \"64KiB\"\n\n\
@@ -362,6 +373,33 @@ impl Cluster {
     }
 }
 
+/// The daemons' binary. Cargo builds it next to `forebay` when it tests the workspace; it is built
+/// here if only this package's tests were asked for.
+fn forebayd() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let forebay = Path::new(env!("CARGO_BIN_EXE_forebay"));
+        let forebayd = forebay.with_file_name("forebayd");
+        let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
+        if modified(&forebayd) < modified(forebay) {
+            let release = forebay
+                .components()
+                .any(|part| part.as_os_str() == "release");
+            run_successfully(Command::new(env!("CARGO")).args([
+                "build",
+                "--quiet",
+                "--package=forebayd",
+                if release {
+                    "--profile=release"
+                } else {
+                    "--profile=test"
+                },
+            ]));
+        }
+        forebayd
+    })
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         for munged in &mut self.munged {
@@ -369,6 +407,6 @@ impl Drop for Cluster {
             let _ = munged.wait();
         }
         self.hosts.clear();
-        remove_space(&self.hub);
+        remove_namespace(&self.hub);
     }
 }

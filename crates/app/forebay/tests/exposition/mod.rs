@@ -196,7 +196,7 @@ fn sample(line: &str) -> Option<(String, Labels, f64)> {
 }
 
 #[test]
-fn the_reader_is_strict() {
+fn exposition_reader_rejects_malformed_pages() {
     let good = "# HELP a_total A.\n# TYPE a_total counter\na_total{x=\"\\\"1\\\\\"} 3\n";
     assert_eq!(
         Page::read(good).unwrap().get("a_total", &[("x", "\"1\\")]),

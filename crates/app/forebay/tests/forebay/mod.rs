@@ -1,24 +1,24 @@
+//! The `forebay` command in a temporary working directory.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
-//! The `forebay` command in a directory of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// An empty directory in which commands are run; removed at the end.
-pub struct Place {
+/// A working directory for commands; empty at first, and removed at the end.
+pub struct WorkDir {
     dir: tempfile::TempDir,
 }
 
-/// What a command said.
-pub struct Said {
+/// Exit code and output of a command.
+pub struct CommandOutput {
     pub code: Option<i32>,
-    pub out: String,
-    pub err: String,
+    pub stdout: String,
+    pub stderr: String,
 }
 
-impl Place {
-    pub fn new() -> Place {
-        Place {
+impl WorkDir {
+    pub fn new() -> WorkDir {
+        WorkDir {
             dir: tempfile::tempdir().unwrap(),
         }
     }
@@ -36,43 +36,60 @@ impl Place {
         command
     }
 
-    /// Runs a command line whose words have no blanks in them.
-    pub fn run(&self, line: &str) -> Said {
+    /// Runs a command line, split at blanks.
+    pub fn run(&self, line: &str) -> CommandOutput {
         let Output {
             status,
             stdout,
             stderr,
         } = self.command(line).output().unwrap();
-        Said {
+        CommandOutput {
             code: status.code(),
-            out: String::from_utf8(stdout).unwrap(),
-            err: String::from_utf8(stderr).unwrap(),
+            stdout: String::from_utf8(stdout).unwrap(),
+            stderr: String::from_utf8(stderr).unwrap(),
         }
     }
 
-    /// Runs a command that has to succeed.
-    pub fn ok(&self, line: &str) -> Said {
-        let said = self.run(line);
-        assert_eq!(said.code, Some(0), "{line}\n{}{}", said.out, said.err);
-        said
+    /// Runs a command that must succeed.
+    pub fn expect_success(&self, line: &str) -> CommandOutput {
+        let output = self.run(line);
+        assert_eq!(
+            output.code,
+            Some(0),
+            "{line}\n{}{}",
+            output.stdout,
+            output.stderr
+        );
+        output
     }
 
-    /// Runs a command whose input is wrong: exit code 2, a message, nothing on standard output,
-    /// nothing written.
-    pub fn refused(&self, line: &str) -> String {
-        let before = self.files();
-        let said = self.run(line);
-        assert_eq!(said.code, Some(2), "{line}\n{}{}", said.out, said.err);
-        assert_eq!(said.out, "", "{line}");
-        assert!(said.err.starts_with("error: "), "{line}\n{}", said.err);
-        assert_eq!(self.files(), before, "{line} wrote something");
-        said.err
+    /// Runs a command with invalid input: exit code 2, a message on standard error, no other
+    /// output, no file written. Returns the message.
+    pub fn expect_invalid_input(&self, line: &str) -> String {
+        let before = self.list_files();
+        let output = self.run(line);
+        assert_eq!(
+            output.code,
+            Some(2),
+            "{line}\n{}{}",
+            output.stdout,
+            output.stderr
+        );
+        assert_eq!(output.stdout, "", "{line}");
+        assert!(
+            output.stderr.starts_with("error: "),
+            "{line}\n{}",
+            output.stderr
+        );
+        assert_eq!(self.list_files(), before, "{line} wrote something");
+        output.stderr
     }
 
-    /// Runs a command that prints a JSON document and nothing else.
+    /// Runs a command that prints only a JSON document.
     pub fn json(&self, line: &str) -> serde_json::Value {
-        let said = self.ok(line);
-        serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{line}: {e}\n{}", said.out))
+        let output = self.expect_success(line);
+        serde_json::from_str(&output.stdout)
+            .unwrap_or_else(|e| panic!("{line}: {e}\n{}", output.stdout))
     }
 
     pub fn spawn(&self, line: &str) -> Child {
@@ -89,16 +106,16 @@ impl Place {
 
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path().join(name))
-            .unwrap_or_else(|e| panic!("{name}: {e}; there are {:?}", self.files()))
+            .unwrap_or_else(|e| panic!("{name}: {e}; there are {:?}", self.list_files()))
     }
 
     pub fn read_bytes(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.path().join(name))
-            .unwrap_or_else(|e| panic!("{name}: {e}; there are {:?}", self.files()))
+            .unwrap_or_else(|e| panic!("{name}: {e}; there are {:?}", self.list_files()))
     }
 
-    /// All files below the directory, hidden ones too.
-    pub fn files(&self) -> Vec<String> {
+    /// All files below the directory, with hidden ones.
+    pub fn list_files(&self) -> Vec<String> {
         fn walk(root: &Path, dir: &Path, found: &mut Vec<String>) {
             for entry in std::fs::read_dir(dir).unwrap() {
                 let path: PathBuf = entry.unwrap().path();

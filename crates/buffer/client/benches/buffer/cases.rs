@@ -8,7 +8,7 @@ use crate::{Options, Outcome, round_trips};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use Place::{Base, Gluster, Library, LibraryTwo, Mount, Stream, Tcp, TcpDirect, TcpTwo};
+use Place::{Base, Gluster, Library, LibraryTwo, Mount, Stream, Tcp, TcpTwo};
 use Target::{AtLeast, AtMost};
 
 /// What the seconds of a round are made into.
@@ -85,7 +85,7 @@ const DISK: [Case; 5] = [
         clients: 4,
         task: write(4 * MIB, 64, false, Durable::AtTheEnd),
         unit: Unit::Bytes,
-        places: &[(Base, NONE), (Tcp, NONE), (TcpDirect, NONE)],
+        places: &[(Base, NONE), (Tcp, NONE)],
         cold: true,
     },
     Case {
@@ -93,7 +93,7 @@ const DISK: [Case; 5] = [
         clients: 4,
         task: read(4 * MIB, 64, false),
         unit: Unit::Bytes,
-        places: &[(Base, NONE), (Tcp, NONE), (TcpDirect, NONE)],
+        places: &[(Base, NONE), (Tcp, NONE)],
         cold: true,
     },
     Case {

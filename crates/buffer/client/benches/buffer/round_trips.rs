@@ -33,7 +33,7 @@ pub fn count(parent: &Path) -> Outcome<RoundTrips> {
     let dir = parent.join(format!("forebay-trips-{}", std::process::id()));
     let mnt = dir.join("mnt");
     fs::create_dir_all(&mnt)?;
-    let daemon = Daemon::start(daemon::InvalidOptions::new(dir.join("flash")))?;
+    let daemon = Daemon::start(daemon::StoreOptions::new(dir.join("flash")))?;
     let spec = InstanceSpec {
         id: INSTANCE,
         uid: rustix::process::geteuid().as_raw(),

@@ -20,9 +20,8 @@ use std::time::Duration;
 pub const INSTANCE: InstanceId = InstanceId(1);
 const STRIPE: u64 = 1 << 20;
 /// The daemons; the second and third share an instance.
-const DAEMONS: [&str; 4] = ["one", "two-a", "two-b", DIRECT];
+const DAEMONS: [&str; 3] = ["one", "two-a", "two-b"];
 /// The one that reads and writes past the page cache.
-const DIRECT: &str = "direct";
 
 pub fn key() -> Result<PoolKey, Errno> {
     PoolKey::new(b"for measurements only")
@@ -47,8 +46,6 @@ pub enum Place {
     LibraryTwo,
     /// As `Tcp`, on two daemons.
     TcpTwo,
-    /// As `Tcp`, past the page cache of the daemon's host.
-    TcpDirect,
 }
 
 impl Place {
@@ -62,7 +59,6 @@ impl Place {
             Place::Stream => "loopback",
             Place::LibraryTwo => "library, 2",
             Place::TcpTwo => "TCP, 2",
-            Place::TcpDirect => "TCP, direct",
         }
     }
 
@@ -72,10 +68,9 @@ impl Place {
     }
 
     pub fn nodes(self, dir: &Path) -> NodeAddresses {
-        let tcp = matches!(self, Place::Tcp | Place::TcpTwo | Place::TcpDirect);
+        let tcp = matches!(self, Place::Tcp | Place::TcpTwo);
         let daemons = match self {
             Place::LibraryTwo | Place::TcpTwo => 1..3,
-            Place::TcpDirect => 3..4,
             _ => 0..1,
         };
         let names = DAEMONS.iter().skip(daemons.start).take(daemons.len());
@@ -94,10 +89,7 @@ impl Place {
 /// The process of a daemon: serve until the input ends.
 pub fn daemon(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
     let dir = PathBuf::from(arguments.next().ok_or("no directory")?);
-    let mut options = daemon::InvalidOptions::new(&dir);
-    if dir.ends_with(DIRECT) {
-        options.direct = daemon::Direct::Always;
-    }
+    let mut options = daemon::StoreOptions::new(&dir);
     (options.tcp, options.key) = (Some(([127, 0, 0, 1], 0).into()), Some(key()?));
     let daemon = Daemon::start(options)?;
     if let Some(Address::Tcp(address)) = daemon.tcp_address() {
@@ -142,7 +134,7 @@ impl Site {
             key: Some(key()?),
             ..ClientOptions::default()
         };
-        for place in [Place::Library, Place::LibraryTwo, Place::TcpDirect] {
+        for place in [Place::Library, Place::LibraryTwo] {
             let spec = InstanceSpec {
                 id: INSTANCE,
                 uid: rustix::process::geteuid().as_raw(),

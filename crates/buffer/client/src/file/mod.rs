@@ -13,10 +13,10 @@ mod transfer;
 
 use crate::fs::Fs;
 use crate::session::lock;
-use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::message::FileRequest;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::placement::Capability;
+use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Reply, Request};
 use part::Part;
 pub use space::Removals;

@@ -5,9 +5,9 @@
 use crate::fs::Fs;
 use crate::session::{Session, lock};
 use crate::unsynced::Unsynced;
-use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::message::MAX_DATA;
 use forebay_protocol::message::{DataRequest, FileRequest};
+use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::writeback::WriteBehind;
 use forebay_protocol::{Errno, HandleId, NodeIndex, Reply, Request};
 use rustix::io::ReadWriteFlags;

@@ -4,9 +4,10 @@ use super::File;
 use super::part::Part;
 use crate::truncations::{BootIds, may_be_undone};
 use crate::unsynced::PendingSync;
-use forebay_protocol::layout::{BLOCK_BYTES, Layout, block_bytes};
+use forebay_policy::layout::Layout;
 use forebay_protocol::message::Allocate;
 use forebay_protocol::message::FileRequest;
+use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Request};
 use rustix::fs::SeekFrom;
 

@@ -8,7 +8,7 @@ use super::File;
 use super::part::Part;
 use crate::session::{DataConnection, receive_data_reply};
 use crate::sessions::MAX_IN_FLIGHT;
-use forebay_protocol::layout::Extent;
+use forebay_policy::layout::Extent;
 use forebay_protocol::message::FileRequest;
 use forebay_protocol::message::MAX_DATA;
 use forebay_protocol::{Errno, Reply, Request};

@@ -87,7 +87,7 @@ pub fn a_mount_over_tcp_without_descriptors_is_as_faithful(nodes: usize) {
     let temporary = Temporary::new();
     let key = PoolKey::new(b"a key for tests only").unwrap();
     let start = |node| {
-        let mut options = daemon::InvalidOptions::new(temporary.dir(&format!("flash{node}")));
+        let mut options = daemon::StoreOptions::new(temporary.dir(&format!("flash{node}")));
         options.tcp = Some(([127, 0, 0, 1], 0).into());
         options.key = Some(key.clone());
         Daemon::start(options).unwrap()

@@ -81,7 +81,7 @@ pub fn make_instance(nodes: impl Into<NodeAddresses>, capacity: u64) {
 }
 
 /// A daemon with an instance of user 1000 and group 2000, for tests that act as several users.
-pub fn users_pool(options: daemon::InvalidOptions, mode: u16) -> Daemon {
+pub fn users_pool(options: daemon::StoreOptions, mode: u16) -> Daemon {
     assert!(
         rustix::process::geteuid().is_root(),
         "these tests act as several users: run as root"
@@ -108,7 +108,7 @@ impl Pool {
     pub fn new(temporary: &Temporary, nodes: usize, capacity: u64) -> Pool {
         let start = |node| {
             let directory = temporary.dir(&format!("flash{node}"));
-            Daemon::start(daemon::InvalidOptions::new(directory)).unwrap()
+            Daemon::start(daemon::StoreOptions::new(directory)).unwrap()
         };
         let pool = Pool {
             daemons: (0..nodes).map(start).collect(),

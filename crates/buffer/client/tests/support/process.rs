@@ -2,7 +2,7 @@
 
 use forebay_net::auth::PoolKey;
 use forebay_protocol::address::Address;
-use forebay_store::daemon::{Daemon, InvalidOptions};
+use forebay_store::daemon::{Daemon, StoreOptions};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,7 +22,7 @@ pub fn be_the_daemon() {
     let Ok(dir) = std::env::var(DIRECTORY) else {
         return;
     };
-    let mut options = InvalidOptions::new(dir);
+    let mut options = StoreOptions::new(dir);
     let port: u16 = std::env::var(PORT).unwrap().parse().unwrap();
     options.tcp = Some(SocketAddr::from(([127, 0, 0, 1], port)));
     options.key = Some(key());

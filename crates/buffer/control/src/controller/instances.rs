@@ -59,7 +59,7 @@ impl Controller {
             Err(refusal) => {
                 self.short_of_space_at = Some(self.now);
                 let bytes =
-                    |granules: u64| human::size(granules.saturating_mul(pool.granularity.0));
+                    |granules: u64| human::bytes(granules.saturating_mul(pool.granularity.0));
                 let sizes = match refusal.wanted_and_free() {
                     Some((wanted, free)) => {
                         format!(", which is {} and {}", bytes(wanted), bytes(free))

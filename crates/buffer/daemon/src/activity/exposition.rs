@@ -1,26 +1,25 @@
-//! A pool's status and activity in Prometheus' text format.
+//! Status and activity of a pool in the Prometheus text format.
 
 use forebay_job_script::Direction;
 use forebay_metrics::MetricKind::{Counter, Gauge, Histogram};
 use forebay_metrics::{Exposition, LatencySnapshot, MetricKind};
 
-use super::{HostActivity, StageTotals};
-use crate::activity::Status;
+use super::status::{HostActivity, StageTotals, Status};
 use forebay_control::controller::{
     InstanceStatus, Lifetime, NodeStatus, PoolStatus, StageState, StageStatus,
 };
-use forebay_stage::Phase;
-use forebay_store::daemon::{Direct, StoreReport};
+use forebay_protocol::progress::StagePhase;
+use forebay_store::daemon::StoreReport;
 use forebay_store::log::LogSpace;
 
-/// The metrics of a pool. What there is more than one of is told apart by labels: `pool`, `node`
-/// and `host` by name, `instance` by number and `name`, `session` states and lifetimes.
+/// The metrics of a pool. Labels: `pool`, `node` and `host` are names, `instance` is a number, and
+/// `name` its label.
 pub fn exposition(status: &Status) -> String {
     let mut page = Exposition::default();
     page.begin_family(
         "forebay_build_info",
         Gauge,
-        "Version of this program; always 1.",
+        "Version of this program; the value is always 1.",
     )
     .integer_sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     pools(&mut page, status);
@@ -32,19 +31,18 @@ pub fn exposition(status: &Status) -> String {
     page.into_text()
 }
 
-/// A family of gauges: its name, what it says, and the number for one of what there is; `None`
-/// where it is not known.
+/// A family of gauges: name, help text, and the value of one element; `None` if unknown.
 type Of<T> = (&'static str, &'static str, fn(&T) -> Option<u64>);
 
 const POOLS: [Of<PoolStatus>; 2] = [
     (
         "forebay_pool_size_bytes",
-        "Bytes of a pool's nodes in service.",
+        "Capacity of the pool's nodes in service.",
         |pool| Some(pool.quantity.saturating_mul(pool.granularity.0)),
     ),
     (
         "forebay_pool_free_bytes",
-        "Bytes that can be allocated now.",
+        "Capacity that is not allocated, of nodes in service.",
         |pool| Some(pool.free.saturating_mul(pool.granularity.0)),
     ),
 ];
@@ -52,27 +50,27 @@ const POOLS: [Of<PoolStatus>; 2] = [
 const NODES: [Of<NodeStatus>; 5] = [
     (
         "forebay_node_online",
-        "Whether a storage node reports (1) or not (0).",
+        "1 if the storage node is connected to the controller, else 0.",
         |node| Some(node.online.into()),
     ),
     (
         "forebay_node_drained",
-        "Whether a node is taken out of service.",
+        "1 if the storage node is taken out of service, else 0.",
         |node| Some(node.drained.into()),
     ),
     (
         "forebay_node_given_up",
-        "Whether a storage node is given up (1): what it had is lost, and it is not waited for.",
+        "1 if the storage node was given up and its data are lost, else 0.",
         |node| Some(node.forgotten.into()),
     ),
     (
         "forebay_node_granules",
-        "Granules that a storage node has.",
+        "Capacity of the storage node in granules.",
         |node| Some(node.granules),
     ),
     (
         "forebay_node_granules_used",
-        "Granules of a node that are allocated.",
+        "Allocated granules of the storage node.",
         |node| Some(node.used),
     ),
 ];
@@ -93,14 +91,14 @@ fn pools(page: &mut Exposition, status: &Status) {
     }
 }
 
-/// A number of the current family, if it is known.
+/// Add a sample to the current family, if its value is known.
 fn number(page: &mut Exposition, labels: &[(&str, &str)], value: Option<u64>) {
     if let Some(value) = value {
         page.integer_sample(labels, value);
     }
 }
 
-/// The same for an instance, and the bytes and inodes of it that are in use.
+/// A family of gauges of instances, computed from the status and the used bytes and inodes.
 type OfInstance = (
     &'static str,
     &'static str,
@@ -110,22 +108,22 @@ type OfInstance = (
 const INSTANCES: [OfInstance; 4] = [
     (
         "forebay_instance_capacity_bytes",
-        "Bytes that an instance may hold.",
+        "Capacity of the instance.",
         |instance, _| Some(instance.capacity.0),
     ),
     (
         "forebay_instance_used_bytes",
-        "Bytes in use, those promised to writers included.",
+        "Space in use, including space reserved for writers.",
         |_, used| used.map(|(bytes, _)| bytes),
     ),
     (
         "forebay_instance_inodes_used",
-        "Inodes in use.",
+        "Inodes of the instance in use.",
         |_, used| used.map(|(_, inodes)| inodes),
     ),
     (
         "forebay_instance_intact",
-        "Whether all data of an instance is there (1) or some is lost (0).",
+        "1 if no data of the instance are lost, else 0.",
         |instance, _| Some(instance.intact.into()),
     ),
 ];
@@ -149,7 +147,7 @@ fn jobs(page: &mut Exposition, status: &Status) {
     page.begin_family(
         "forebay_sessions",
         Gauge,
-        "Sessions of jobs and of persistent instances.",
+        "Sessions in the pool, by lifetime of the instance.",
     );
     for lifetime in [Lifetime::Job, Lifetime::Persistent] {
         let of = status.sessions.iter().filter(|s| s.lifetime == lifetime);
@@ -158,7 +156,7 @@ fn jobs(page: &mut Exposition, status: &Status) {
     page.begin_family(
         "forebay_stages",
         Gauge,
-        "Stages of the sessions there are, by state.",
+        "Stages of the current sessions, by state.",
     );
     for direction in [Direction::In, Direction::Out] {
         for (word, is) in STATES {
@@ -167,13 +165,9 @@ fn jobs(page: &mut Exposition, status: &Status) {
             page.integer_sample(&[("direction", way(direction)), ("state", word)], count);
         }
     }
-    page.begin_family(
-        "forebay_stages_running",
-        Gauge,
-        "Stages that are running, by what they are doing.",
-    );
+    page.begin_family("forebay_stages_running", Gauge, "Running stages, by phase.");
     for direction in [Direction::In, Direction::Out] {
-        for phase in Phase::ALL {
+        for phase in StagePhase::ALL {
             let of = |stage: &&StageStatus| {
                 let here = stage.direction == direction && stage.progress.phase == phase;
                 here && stage.state == StageState::Running
@@ -198,7 +192,7 @@ const STATES: [(&str, Is); 7] = [
     ("cancelled", |s| matches!(s, StageState::Cancelled)),
 ];
 
-fn phase_label(phase: Phase) -> String {
+fn phase_label(phase: StagePhase) -> String {
     phase.words().replace(' ', "_")
 }
 
@@ -209,7 +203,7 @@ fn way(direction: Direction) -> &'static str {
     }
 }
 
-/// A family with a number for each storage daemon: its name, what it is and says, and the number.
+/// A family with one sample per storage daemon: name, type, help text and value.
 type OfStore = (
     &'static str,
     MetricKind,
@@ -217,56 +211,36 @@ type OfStore = (
     fn(&StoreReport) -> Option<u64>,
 );
 
-const STORES: [OfStore; 10] = [
+const STORES: [OfStore; 7] = [
     (
         "forebay_store_received_bytes_total",
         Counter,
-        "Bytes that came through a storage daemon's sockets.",
+        "Bytes received from the storage daemon's sockets.",
         |store| Some(store.received),
     ),
     (
         "forebay_store_sent_bytes_total",
         Counter,
-        "Bytes that went through a storage daemon's sockets.",
+        "Bytes sent to the storage daemon's sockets.",
         |store| Some(store.sent),
-    ),
-    (
-        "forebay_store_direct_read_bytes_total",
-        Counter,
-        "Bytes read past the page cache for clients on other hosts.",
-        |store| Some(store.direct_read),
-    ),
-    (
-        "forebay_store_direct_written_bytes_total",
-        Counter,
-        "Bytes written past the page cache for clients on other hosts.",
-        |store| Some(store.direct_written),
-    ),
-    (
-        "forebay_store_io_uring",
-        Gauge,
-        "Whether direct I/O goes by io_uring (1) or by threads (0); absent if there is none.",
-        |store| {
-            let path = store.data_path;
-            (path.direct != Direct::Never).then_some(u64::from(path.uring))
-        },
     ),
     (
         "forebay_store_log_records_total",
         Counter,
-        "Records written to a storage daemon's log.",
+        "Records written to the storage daemon's log.",
         |store| Some(store.records),
     ),
     (
         "forebay_store_log_bytes_total",
         Counter,
-        "Bytes of records written to a storage daemon's log.",
+        "Bytes of records written to the storage daemon's log.",
         |store| Some(store.record_bytes),
     ),
     (
         "forebay_store_log_full",
         Gauge,
-        "Whether the log's disk is full: 1, only what gives space back is recorded; 2, nothing is.",
+        "Log space: 0 normal; 1 disk full, only changes that free space are accepted; 2 exhausted, \
+         only reads are served.",
         |store| {
             Some(match store.gauges.as_ref()?.log_space {
                 LogSpace::Normal => 0,
@@ -278,13 +252,13 @@ const STORES: [OfStore; 10] = [
     (
         "forebay_store_sessions",
         Gauge,
-        "Sessions of clients and administrators with a storage daemon.",
+        "Sessions of clients and administrators with the storage daemon.",
         |store| Some(store.gauges.as_ref()?.sessions),
     ),
     (
         "forebay_store_connections",
         Gauge,
-        "Connections to a storage daemon.",
+        "Connections to the storage daemon, including data connections.",
         |store| Some(store.gauges.as_ref()?.connections),
     ),
 ];
@@ -293,7 +267,7 @@ fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
     page.begin_family(
         "forebay_store_request_errors_total",
         Counter,
-        "Requests that were answered with an error, absent names included.",
+        "Requests answered with an error, including lookups of missing names.",
     );
     for host in hosts {
         for (kind, requests) in host.store.iter().flat_map(|store| &store.requests) {
@@ -303,7 +277,7 @@ fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
     page.begin_family(
         "forebay_store_request_duration_seconds",
         Histogram,
-        "From the arrival of a request until its answer was given to the socket.",
+        "Time from the arrival of a request until its reply was passed to the socket.",
     );
     for host in hosts {
         for (kind, requests) in host.store.iter().flat_map(|store| &store.requests) {
@@ -320,7 +294,7 @@ fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
     page.begin_family(
         "forebay_store_log_sync_duration_seconds",
         Histogram,
-        "Syncs of a storage daemon's log; one serves all who wait for it.",
+        "Duration of log syncs; one sync serves all waiting requests.",
     );
     for host in hosts {
         if let Some(store) = &host.store {
@@ -333,7 +307,7 @@ fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
     page.begin_family(
         "forebay_mount_operation_duration_seconds",
         Histogram,
-        "Operations that the kernel asked of a mount, which it did not answer from its cache.",
+        "Duration of operations on the mount that the kernel did not answer from its cache.",
     );
     for host in hosts {
         for (instance, mount) in &host.mounts {
@@ -353,7 +327,7 @@ fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
     page.begin_family(
         "forebay_mount_written_bytes_total",
         Counter,
-        "Bytes written through a mount.",
+        "Bytes written through the mount.",
     );
     for host in hosts {
         for (instance, mount) in &host.mounts {
@@ -367,7 +341,7 @@ fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
     page.begin_family(
         "forebay_mount_read_requested_bytes_total",
         Counter,
-        "Bytes that reads through a mount asked for, passthrough not included.",
+        "Bytes requested by reads through the mount, without passthrough.",
     );
     for host in hosts {
         for (instance, mount) in &host.mounts {
@@ -383,18 +357,18 @@ fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
     let families: [(_, _, Count); 5] = [
         (
             "forebay_staged_files_total",
-            "Files and links staged.",
+            "Staged files and links.",
             |s| s.files,
         ),
-        ("forebay_staged_bytes_total", "Bytes staged.", |s| s.bytes),
+        ("forebay_staged_bytes_total", "Staged bytes.", |s| s.bytes),
         (
             "forebay_staged_read_back_bytes_total",
-            "Bytes of these that were read back and compared.",
+            "Staged bytes that were read back and verified.",
             |s| s.read_back,
         ),
         (
             "forebay_stages_done_total",
-            "Stages that were finished.",
+            "Stages that completed successfully.",
             |s| s.done,
         ),
         (
@@ -405,7 +379,7 @@ fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
     ];
     for (name, help, count) in families {
         page.begin_family(name, Counter, help);
-        // An agent stages nothing, and may be on the host of a storage node.
+        // Agents do not stage, and may share a host with a storage node.
         for host in hosts.iter().filter(|host| host.store.is_some()) {
             for (way, staged) in [("in", &host.staged_in), ("out", &host.staged_out)] {
                 page.integer_sample(&[("host", &host.host), ("direction", way)], count(staged));
@@ -415,11 +389,11 @@ fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
     page.begin_family(
         "forebay_stage_phase_seconds_total",
         Counter,
-        "How long stages were in each phase; a phase counts when it is over.",
+        "Time that stages spent in each phase, counted when the phase ends.",
     );
     for host in hosts.iter().filter(|host| host.store.is_some()) {
         for (way, staged) in [("in", &host.staged_in), ("out", &host.staged_out)] {
-            for phase in Phase::ALL {
+            for phase in StagePhase::ALL {
                 let labels = [
                     ("host", host.host.as_str()),
                     ("direction", way),

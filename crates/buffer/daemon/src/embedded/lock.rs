@@ -1,19 +1,19 @@
-//! One process at a time has a pool's directory.
+//! The lock of a pool's directory: one process at a time has it.
 
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::PoolError;
+use super::error::PoolError;
 use crate::mounts;
 
-/// How long to wait for a killed process to end.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait for one that may only be looking at the pool's state.
-const LOOK: Duration = Duration::from_secs(1);
+/// Time to wait for a killed process to exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time to wait for a process that may only be reading the pool's status.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Takes the directory for this process, if need be from one that was killed and cannot end.
+/// Locks the directory for this process, if need be after a killed process that still has it.
 pub fn acquire_directory(directory: &Path) -> Result<fs::File, PoolError> {
     let begun = Instant::now();
     loop {
@@ -23,7 +23,7 @@ pub fn acquire_directory(directory: &Path) -> Result<fs::File, PoolError> {
         };
         let holder = fs::read_to_string(directory.join("lock")).unwrap_or_default();
         let dying = is_dying(holder.trim());
-        if begun.elapsed() > if dying { PATIENCE } else { LOOK } {
+        if begun.elapsed() > if dying { EXIT_TIMEOUT } else { STATUS_TIMEOUT } {
             return Err(refused);
         }
         if dying {
@@ -33,7 +33,7 @@ pub fn acquire_directory(directory: &Path) -> Result<fs::File, PoolError> {
     }
 }
 
-/// Whether the process of this number is dead or has only threads left that wait for the kernel.
+/// Whether the process with this id is dead, or has only threads that wait for the kernel.
 fn is_dying(process: &str) -> bool {
     if process.is_empty() || !process.bytes().all(|byte| byte.is_ascii_digit()) {
         return false;
@@ -57,7 +57,7 @@ pub fn try_lock_directory(directory: &Path) -> Result<fs::File, PoolError> {
         .read(true)
         .write(true)
         .open(&path);
-    let mut file = open.map_err(|e| fail(format!("`lock` cannot be made: {e}")))?;
+    let mut file = open.map_err(|e| fail(format!("`lock` cannot be created: {e}")))?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -81,16 +81,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_only_looks_keeps_nobody_from_the_pool() {
+    fn short_lock_of_a_status_reader_delays_opening() {
         let pool = tempfile::tempdir().unwrap();
-        let looking = try_lock_directory(pool.path()).unwrap();
+        let reader = try_lock_directory(pool.path()).unwrap();
         let leave = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(200));
-            drop(looking);
+            drop(reader);
         });
         let taken = acquire_directory(pool.path()).unwrap();
         leave.join().unwrap();
-        // Who stays has it.
+        // One that stays is refused.
         let refused = acquire_directory(pool.path()).unwrap_err().to_string();
         assert!(
             refused.contains("uses it; wait until that has ended"),

@@ -1,56 +1,58 @@
-//! A whole buffer in one process, over one directory: controller, storage daemon, mounts, movers.
+//! A whole buffer in one process, over one directory: controller, storage node and compute node,
+//! connected within the process.
 //!
-//! [`Pool::open`] takes a directory, makes a pool of it if it is new, and takes up whatever an
-//! interrupted process left under way. One process has it open at a time.
+//! [`EmbeddedPool::open`] takes a directory, creates a pool in it if it is new, and resumes whatever
+//! an interrupted process left. One process at a time has it open; others can ask it for its status
+//! through a socket in the directory.
 
-mod asker;
-mod driver;
-mod flash;
+mod error;
 mod lock;
-pub mod movers;
 
-use std::fmt;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
-use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use forebay_job_script::BufferPath;
-use forebay_units::Bytes;
+use forebay_control::controller::{ControlStatus, Controller, Request, Settings};
+use forebay_protocol::address::Address;
+use forebay_store::daemon;
+use forebay_units::{Bytes, human};
 
-pub use asker::Asker;
-pub use driver::HOST_NAME;
-pub(crate) use flash::StorageDriver;
-pub use flash::{create_fragment, destroy_fragment};
-
-use crate::activity::HostActivity;
-use crate::activity::Status;
-use crate::controller_client::ControllerClient;
+use crate::activity::{Status, StatusSource};
+use crate::client::{ControllerClient, own_user};
+use crate::compute;
+use crate::config::Identity;
+use crate::connection::Endpoint;
+use crate::controller::{self, ControllerPort};
 use crate::database::Database;
-use crate::hosts::Welcome;
+use crate::directory::socket_path;
+use crate::error::DaemonError;
+use crate::hosts::doors::{Doors, Limits};
+use crate::hosts::server::Listener;
+use crate::job_api::JobApi;
 use crate::mounts;
-use forebay_control::controller::{
-    Cause, Controller, Failure, JobView, Outcome, Request, RequestEnvelope, RequestedStage,
-    Settings,
-};
-use forebay_control::messages::{
-    Owner, StageId, StagePlan, StampedCommand, StorageCommand, UnixMillis,
-};
-use forebay_units::human;
+use crate::service::Service;
+use crate::storage;
+pub use error::PoolError;
 
-/// Name of the pool and of its only node.
+/// Name of the pool and of its only storage node.
 pub const POOL_NAME: &str = "embedded";
-/// Granularity of a new pool unless something else is asked for.
-pub const DEFAULT_GRANULARITY: Bytes = Bytes(16 << 20);
+/// Name of the pool's only compute node.
+pub const HOST_NAME: &str = "localhost";
+/// Granularity of a new pool.
+const DEFAULT_GRANULARITY: Bytes = Bytes(16 << 20);
+/// Time between ticks of the controller, and between a node's reports of its counters.
+const TICK_INTERVAL: Duration = Duration::from_millis(200);
+/// Time to wait for a process that is opening or closing the pool, when its status is queried.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a pool is and how large.
+/// The directory and size of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmbeddedPoolOptions {
-    /// Its directory; made if it is missing.
+    /// Its directory; created if it is missing.
     pub directory: PathBuf,
-    /// Bytes it has. If not given: what it had before; for a new one four fifths of the space
-    /// that is free there.
+    /// Its size. Default: the size it has; four fifths of the free space for a new one.
     pub size: Option<Bytes>,
 }
 
@@ -69,64 +71,16 @@ impl Default for EmbeddedPoolOptions {
     }
 }
 
-/// Why a pool cannot be used.
-#[derive(Debug)]
-pub struct PoolError {
-    directory: PathBuf,
-    reason: String,
-}
-
-impl PoolError {
-    fn new(directory: &Path, reason: impl fmt::Display) -> PoolError {
-        PoolError {
-            directory: directory.to_owned(),
-            reason: reason.to_string(),
-        }
-    }
-}
-
-impl fmt::Display for PoolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pool {}: {}", self.directory.display(), self.reason)
-    }
-}
-
-impl std::error::Error for PoolError {}
-
-/// What a driver's thread is told.
-pub(crate) enum Event {
-    Ask(Box<RequestEnvelope>, SyncSender<Outcome>),
-    Status(SyncSender<Status>),
-    Paths(String, SyncSender<Result<Vec<(String, String)>, Failure>>),
-    Job(String, SyncSender<Result<JobView, Failure>>),
-    Asked(
-        String,
-        Vec<BufferPath>,
-        Vec<StageId>,
-        SyncSender<Result<Vec<RequestedStage>, Failure>>,
-    ),
-    Node(forebay_control::storage_node::StorageInput),
-    Order(StampedCommand<StorageCommand>),
-    Welcome(Welcome),
-    Attached(StagePlan, Result<forebay_client::Fs, String>),
-    Activity(SyncSender<HostActivity>),
-    Stop,
-}
-
-/// An open pool.
+/// An open pool. Dropping it closes it.
 pub struct EmbeddedPool {
-    asker: Asker,
-    driver: Option<JoinHandle<Result<(), String>>>,
+    client: ControllerClient,
+    port: ControllerPort,
     directory: PathBuf,
+    listeners: Vec<Listener>,
+    compute: Service,
+    storage: Service,
+    controller: Service,
     _lock: fs::File,
-}
-
-/// The time for the state machines: milliseconds since 1970.
-pub(crate) fn now() -> UnixMillis {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl EmbeddedPool {
@@ -135,80 +89,74 @@ impl EmbeddedPool {
         let fail = |reason: String| PoolError::new(&options.directory, reason);
         fs::create_dir_all(&options.directory).map_err(|e| {
             fail(format!(
-                "cannot be made: {e}; name a directory that can be with --pool"
+                "cannot be created: {e}; name another directory with --pool"
             ))
         })?;
         let directory = fs::canonicalize(&options.directory).map_err(|e| fail(e.to_string()))?;
         let lock = lock::acquire_directory(&directory)?;
-        for inner in ["jobs", "mounts", "journals", "flash"] {
-            let made = fs::create_dir_all(directory.join(inner));
-            made.map_err(|e| PoolError::new(&directory, format!("`{inner}` cannot be made: {e}")))?;
-        }
-        mounts::unmount_stale(&directory.join("mounts"));
-        let size = size(&directory, options.size)?;
-        let caller = Owner {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-        };
-        let (events, inbox): (Sender<Event>, Receiver<Event>) = channel();
-        let driver = driver::Driver::start(&directory, caller, events.clone())
-            .map_err(|reason| PoolError::new(&directory, reason))?;
-        let asker = Asker::new(events, caller).map_err(|e| PoolError::new(&directory, e))?;
-        let thread = std::thread::Builder::new().name("forebay-driver".into());
-        let driver = thread
-            .spawn(move || driver.run(&inbox))
-            .map_err(|e| PoolError::new(&directory, format!("no thread can be made: {e}")))?;
-        let pool = EmbeddedPool {
-            asker,
-            driver: Some(driver),
-            directory: directory.clone(),
-            _lock: lock,
-        };
-        pool.furnish(size)
-            .map_err(|failure| PoolError::new(&directory, failure))?;
-        Ok(pool)
+        let started = EmbeddedPool::start(&directory, options.size, lock);
+        started.map_err(|error| PoolError::new(&directory, error))
     }
 
-    /// Makes the pool and its node, or changes the node's size.
-    fn furnish(&self, size: Option<Bytes>) -> Result<(), Failure> {
-        let status = self.asker.status()?;
-        let known = status.pools.first();
-        let granularity = known.map_or(DEFAULT_GRANULARITY, |pool| pool.granularity);
-        if known.is_none() {
-            let name = POOL_NAME.to_owned();
-            self.asker.request(Request::AddPool {
-                name,
-                granularity,
-                equalize_fragments: false,
-            })?;
+    fn start(
+        directory: &Path,
+        size: Option<Bytes>,
+        lock: fs::File,
+    ) -> Result<EmbeddedPool, DaemonError> {
+        for inner in ["jobs", "mounts", "journals", "flash"] {
+            fs::create_dir_all(directory.join(inner)).map_err(DaemonError::with_context(
+                format!("`{inner}` cannot be created"),
+            ))?;
         }
-        let size = match (size, status.nodes.first()) {
-            (None, Some(_)) => return Ok(()),
-            (Some(size), _) => size,
-            (None, None) => return Err(Failure::new(Cause::Invalid, "a new pool needs a size")),
+        let mounts_directory = directory.join("mounts");
+        mounts::unmount_stale(&mounts_directory);
+        let controller = start_controller(directory, size)?;
+        let listener = private_listener(&status_socket(directory))?;
+        controller.serve(&listener, &Doors::new(Limits::USUAL), &Identity::default())?;
+        let endpoint = Endpoint::InProcess(controller.port.clone());
+        let mut store = daemon::StoreOptions::new(directory.join("flash"));
+        store.socket = socket_path(directory, "socket");
+        let setup = storage::Setup {
+            name: POOL_NAME.to_owned(),
+            host: HOST_NAME.to_owned(),
+            directory: directory.to_owned(),
+            store,
+            address: String::new(),
+            client: forebay_client::ClientOptions::default(),
+            activity_interval: TICK_INTERVAL,
+            lock: None,
         };
-        let granules = size.0 / granularity.0.max(1);
-        if granules == 0 {
-            let reason = format!(
-                "{} bytes are less than one granule of {} bytes",
-                size.0, granularity.0
-            );
-            return Err(Failure::new(Cause::Invalid, reason));
-        }
-        let used = status.nodes.first().map_or(0, |node| node.used);
-        if granules < used {
-            let reason =
-                format!("{used} granules are in use; the pool cannot be made smaller than that");
-            return Err(Failure::new(Cause::Busy, reason));
-        }
-        let (name, pool) = (POOL_NAME.to_owned(), POOL_NAME.to_owned());
-        let node = Request::AddNode {
-            name,
-            pool,
-            granules,
-            address: None,
+        // A pool without its storage node is of no use: its requests fail at once.
+        let on_failure = controller.port.clone();
+        let storage = storage::start(setup, endpoint.clone(), move || on_failure.stop())?;
+        let job_api_socket = socket_path(directory, "calls.socket");
+        let job_api = Arc::new(JobApi::new(
+            endpoint.clone(),
+            job_api_socket.clone(),
+            mounts_directory,
+        ));
+        let job_api_listener = private_listener(&job_api_socket)?;
+        job_api.serve(&job_api_listener)?;
+        let setup = compute::Setup {
+            name: HOST_NAME.to_owned(),
+            mounts: storage.mounts,
+            job_api,
+            activity_interval: TICK_INTERVAL,
+            lock: None,
         };
-        self.asker.request(node).map(drop)
+        let compute = compute::start(setup, endpoint.clone())?;
+        let host = Some(HOST_NAME.to_owned());
+        let client = ControllerClient::connect(endpoint, None, job_api_socket, host)?;
+        Ok(EmbeddedPool {
+            client,
+            port: controller.port,
+            directory: directory.to_owned(),
+            listeners: vec![listener, job_api_listener],
+            compute: compute.service,
+            storage: storage.service,
+            controller: controller.service,
+            _lock: lock,
+        })
     }
 
     /// The pool's directory, absolute.
@@ -216,25 +164,31 @@ impl EmbeddedPool {
         &self.directory
     }
 
-    /// One who makes requests of it.
-    pub fn asker(&self) -> &Asker {
-        &self.asker
+    /// A client of the pool, for this process's user.
+    pub fn client(&self) -> &ControllerClient {
+        &self.client
     }
 
-    /// Stops copies, unmounts, makes everything durable and gives the directory back.
+    /// A source of the pool's status that replies within `timeout` or fails, for any thread.
+    pub fn status_source(&self, timeout: Duration) -> StatusSource {
+        let port = self.port.clone();
+        Arc::new(move || port.status(timeout))
+    }
+
+    /// Stops stages, unmounts, makes everything durable and releases the directory.
     pub fn close(mut self) -> Result<(), PoolError> {
         self.stop()
     }
 
     fn stop(&mut self) -> Result<(), PoolError> {
-        let Some(driver) = self.driver.take() else {
-            return Ok(());
-        };
-        self.asker.stop();
-        let outcome = driver
-            .join()
-            .unwrap_or_else(|_| Err("the driver has failed".to_owned()));
-        outcome.map_err(|reason| PoolError::new(&self.directory, reason))
+        self.listeners.clear();
+        let stopped = [&mut self.compute, &mut self.storage, &mut self.controller]
+            .map(Service::stop)
+            .into_iter()
+            .collect::<Result<Vec<()>, DaemonError>>();
+        stopped
+            .map(drop)
+            .map_err(|error| PoolError::new(&self.directory, error))
     }
 }
 
@@ -244,7 +198,97 @@ impl Drop for EmbeddedPool {
     }
 }
 
-/// Refuses a directory in which no pool was ever made.
+fn start_controller(
+    directory: &Path,
+    size: Option<Bytes>,
+) -> Result<controller::ControllerService, DaemonError> {
+    let owner = own_user();
+    let settings = Settings {
+        mount_root: directory.join("jobs").display().to_string(),
+        operator: owner.uid,
+        retry_interval_ms: 500,
+        max_stages_per_node: 2,
+        single_process: true,
+        ..Settings::default()
+    };
+    let setup = controller::Setup {
+        directory: directory.to_owned(),
+        settings,
+        pool_id: POOL_NAME.to_owned(),
+        allowed_sources: Default::default(),
+        only_user: Some(owner.uid),
+        process: Some(std::process::id()),
+        tick_interval: TICK_INTERVAL,
+        lock: None,
+    };
+    controller::start(setup, |restored| {
+        pool_requests(&restored.status(), directory, size)
+    })
+}
+
+/// The requests that make the pool and its node, or change the node's size.
+fn pool_requests(
+    known: &ControlStatus,
+    directory: &Path,
+    size: Option<Bytes>,
+) -> Result<Vec<Request>, DaemonError> {
+    let pool = known.pools.first();
+    let node = known.nodes.first();
+    let granularity = pool.map_or(DEFAULT_GRANULARITY, |pool| pool.granularity);
+    if size.is_none() && node.is_some() {
+        return Ok(Vec::new());
+    }
+    let size = checked_size(directory, size)?;
+    let granules = size.0 / granularity.0.max(1);
+    if granules == 0 {
+        return Err(DaemonError::new(format!(
+            "{} bytes are less than one granule of {} bytes",
+            size.0, granularity.0
+        )));
+    }
+    let used = node.map_or(0, |node| node.used);
+    if granules < used {
+        return Err(DaemonError::new(format!(
+            "{used} granules are in use; the pool cannot be made smaller than that"
+        )));
+    }
+    let mut requests = vec![Request::AddNode {
+        name: POOL_NAME.to_owned(),
+        pool: POOL_NAME.to_owned(),
+        granules,
+        address: None,
+    }];
+    if pool.is_none() {
+        let add_pool = Request::AddPool {
+            name: POOL_NAME.to_owned(),
+            granularity,
+            equalize_fragments: false,
+        };
+        requests.insert(0, add_pool);
+    }
+    Ok(requests)
+}
+
+/// The requested size if the file system has it, or four fifths of its free space.
+fn checked_size(directory: &Path, size: Option<Bytes>) -> Result<Bytes, DaemonError> {
+    let state = rustix::fs::statvfs(directory).map_err(DaemonError::new)?;
+    let Some(size) = size else {
+        let free = state.f_bavail.saturating_mul(state.f_frsize);
+        return Ok(Bytes(free / 5 * 4));
+    };
+    let total = state.f_blocks.saturating_mul(state.f_frsize);
+    // Some file systems report no size.
+    if total > 0 && size.0 > total {
+        return Err(DaemonError::new(format!(
+            "{} are more than its file system has, which is {}; name a smaller --pool-size",
+            human::bytes(size.0),
+            human::bytes(total)
+        )));
+    }
+    Ok(size)
+}
+
+/// Refuses a directory in which no pool was ever created.
 pub fn check_exists(options: &EmbeddedPoolOptions) -> Result<(), PoolError> {
     let directory = &options.directory;
     match fs::metadata(directory.join("controller.redb")) {
@@ -258,46 +302,52 @@ pub fn check_exists(options: &EmbeddedPoolOptions) -> Result<(), PoolError> {
     Err(PoolError::new(directory, reason))
 }
 
-/// The state of a pool, without taking anything up: what another process that uses it noted last,
-/// or what its records say.
+/// Listens on a socket for this process's user only.
+fn private_listener(path: &Path) -> Result<Listener, DaemonError> {
+    let listener = Listener::unix(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+        .map_err(DaemonError::with_context(path.display()))?;
+    Ok(listener)
+}
+
+fn status_socket(directory: &Path) -> PathBuf {
+    socket_path(directory, "controller.socket")
+}
+
+/// The state of a pool, without resuming anything: from the process that has it open, or from its
+/// records.
 pub fn status(options: &EmbeddedPoolOptions) -> Result<Status, PoolError> {
-    let directory = &options.directory;
-    let fail = |reason: String| PoolError::new(directory, reason);
     check_exists(options)?;
-    let Ok(_lock) = lock::try_lock_directory(directory) else {
-        let text = fs::read(directory.join("status.json"))
-            .map_err(|e| fail(format!("status.json: {e}")))?;
-        return serde_json::from_slice(&text).map_err(|e| fail(format!("status.json: {e}")));
+    let fail = |reason: String| PoolError::new(&options.directory, reason);
+    let directory = fs::canonicalize(&options.directory).map_err(|e| fail(e.to_string()))?;
+    let asked = Instant::now();
+    let controller = loop {
+        if let Ok(_lock) = lock::try_lock_directory(&directory) {
+            break restore(&directory).map_err(|e| fail(e.to_string()))?;
+        }
+        match status_of_open_pool(&directory) {
+            Ok(status) => return Ok(status),
+            // The process is opening or closing the pool.
+            Err(_) if asked.elapsed() < STATUS_TIMEOUT => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => return Err(fail(error.to_string())),
+        }
     };
-    let records =
-        Database::open(&directory.join("controller.redb")).map_err(|e| fail(e.to_string()))?;
-    let rows = records.load_records().map_err(|e| fail(e.to_string()))?;
-    let controller =
-        Controller::restore(Settings::default(), rows).map_err(|e| fail(e.to_string()))?;
     Ok(controller.status().into())
 }
 
-/// The size to give a pool: as asked, or four fifths of what is free for a new one. More than the
-/// file system has would be promised in vain.
-fn size(directory: &Path, asked: Option<Bytes>) -> Result<Option<Bytes>, PoolError> {
-    if asked.is_none() && directory.join("controller.redb").exists() {
-        return Ok(None);
-    }
-    let state = rustix::fs::statvfs(directory).map_err(|e| PoolError::new(directory, e))?;
-    if let Some(asked) = asked {
-        let all = state.f_blocks.saturating_mul(state.f_frsize);
-        // Some file systems say nothing.
-        if all > 0 && asked.0 > all {
-            let reason = format!(
-                "{} are more than its file system has, which is {}; name a smaller --pool-size",
-                human::size(asked.0),
-                human::size(all)
-            );
-            return Err(PoolError::new(directory, reason));
-        }
-        return Ok(Some(asked));
-    }
-    Ok(Some(Bytes(
-        state.f_bavail.saturating_mul(state.f_frsize) / 5 * 4,
-    )))
+fn restore(directory: &Path) -> Result<Controller, DaemonError> {
+    let records = Database::open(&directory.join("controller.redb")).map_err(DaemonError::new)?;
+    let rows = records.load_records().map_err(DaemonError::new)?;
+    Controller::restore(Settings::default(), rows).map_err(DaemonError::new)
+}
+
+fn status_of_open_pool(directory: &Path) -> Result<Status, DaemonError> {
+    let endpoint = Endpoint::Socket {
+        address: Address::Unix(status_socket(directory)),
+        identity: Identity::default(),
+    };
+    let client = ControllerClient::connect(endpoint, None, PathBuf::new(), None)?;
+    client.status().map_err(DaemonError::new)
 }

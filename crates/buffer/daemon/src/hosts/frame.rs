@@ -236,9 +236,9 @@ pub fn seal_peer(out: &mut Outgoing, input: &mut Incoming, seals: Seals) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::messages::{FromController, Query, ToController};
     use super::super::seal::Secret;
     use super::*;
+    use crate::messages::{HandshakeReply, Query, ToController};
     use forebay_net::handshake::{Daemon, Opening};
     use std::os::unix::net::UnixStream;
 
@@ -302,7 +302,7 @@ mod tests {
             assert!(exchange(&bytes[..at], MAX_BODY).is_err(), "cut at {at}");
         }
         let ((mut near, _), (_, mut far)) = pair();
-        near.send(&FromController::Refused("no".into())).unwrap();
+        near.send(&HandshakeReply::Refused("no".into())).unwrap();
         assert!(far.receive::<ToController>(MAX_BODY).is_err());
     }
 

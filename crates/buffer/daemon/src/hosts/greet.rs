@@ -12,11 +12,11 @@ use forebay_protocol::Errno;
 use forebay_protocol::address::Address;
 use forebay_protocol::identity::{PeerIdentity, Proof};
 
-use super::config::Identity;
 use super::doors::Ticket;
 use super::frame::{self, Incoming, Outgoing};
-use super::messages::{FromController, Hello, Role, ToController, VERSION, Welcome};
 use super::seal::Secret;
+use crate::config::Identity;
+use crate::messages::{HandshakeReply, HandshakeRequest, Hello, Role, VERSION, Welcome};
 
 /// How long a whole greeting may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -84,15 +84,15 @@ pub fn dial(
     let (mut out, mut input) = frame::halves(stream.clone(), Some(until));
     let secret = Secret::new()?;
     let client = secret.public();
-    out.send(&ToController::Hello(Hello {
+    out.send(&HandshakeRequest::Hello(Hello {
         version: VERSION,
         role,
         key: client,
     }))?;
     let (answer, _) = input.receive_greeting()?;
     let welcome = match (answer, address) {
-        (FromController::Refused(reason), _) => return Err(refused(reason)),
-        (FromController::Challenge { key }, Address::Tcp(at)) => {
+        (HandshakeReply::Refused(reason), _) => return Err(refused(reason)),
+        (HandshakeReply::Challenge { key }, Address::Tcp(at)) => {
             let opening = Opening {
                 with: Daemon::Controller,
                 daemon: key,
@@ -101,20 +101,20 @@ pub fn dial(
             };
             let proof = opening.of_client();
             let proof = auth::answer(identity.munge.as_ref(), identity.key.as_ref(), &proof);
-            out.send(&ToController::Proof(proof?))?;
+            out.send(&HandshakeRequest::Proof(proof?))?;
             let seals = secret.agree(key, &opening)?;
             frame::seal_peer(&mut out, &mut input, seals);
             match input.receive_greeting()? {
-                (FromController::Welcome(welcome), true) => {
+                (HandshakeReply::Welcome(welcome), true) => {
                     believe(identity, &welcome, &opening)?;
                     welcome
                 }
-                (FromController::Refused(reason), _) => return Err(refused(reason)),
+                (HandshakeReply::Refused(reason), _) => return Err(refused(reason)),
                 _ => return Err(refused("the controller has not proved who it is")),
             }
         }
-        (FromController::Welcome(welcome), Address::Unix(_)) => welcome,
-        (FromController::Welcome(_), Address::Tcp(_)) => {
+        (HandshakeReply::Welcome(welcome), Address::Unix(_)) => welcome,
+        (HandshakeReply::Welcome(_), Address::Tcp(_)) => {
             return Err(refused("the controller has not proved who it is"));
         }
         _ => return Err(io::Error::other(Errno::EPROTO)),
@@ -177,7 +177,7 @@ impl Line {
     pub fn answer(&mut self, identity: &Identity, ticket: &mut Ticket) -> io::Result<Caller> {
         let stream = self.out.stream().clone();
         stream.set_timeout(Some(PATIENCE))?;
-        let (ToController::Hello(hello), _) = self.input.receive_greeting()? else {
+        let (HandshakeRequest::Hello(hello), _) = self.input.receive_greeting()? else {
             return Err(refused("the first message is no greeting"));
         };
         if hello.version != VERSION {
@@ -217,10 +217,10 @@ impl Line {
             client: hello.key,
             at,
         };
-        self.out.send(&FromController::Challenge {
+        self.out.send(&HandshakeReply::Challenge {
             key: opening.daemon,
         })?;
-        let (ToController::Proof(proof), _) = self.input.receive_greeting()? else {
+        let (HandshakeRequest::Proof(proof), _) = self.input.receive_greeting()? else {
             return Err(refused("no proof in answer to the challenge"));
         };
         ticket.proving().map_err(refused)?;
@@ -248,7 +248,7 @@ impl Line {
             let proof = auth::answer(identity.munge.as_ref(), identity.key.as_ref(), challenge);
             welcome.proof = Some(proof?);
         }
-        self.out.send(&FromController::Welcome(Box::new(welcome)))?;
+        self.out.send(&HandshakeReply::Welcome(Box::new(welcome)))?;
         self.input.relax()
     }
 
@@ -256,6 +256,6 @@ impl Line {
     pub fn refuse(self, reason: &str) {
         // They may have gone; then there is nobody to tell. Nothing that was agreed upon holds.
         let (mut bare, _) = frame::halves(self.out.stream().clone(), None);
-        let _ = bare.send(&FromController::Refused(reason.to_owned()));
+        let _ = bare.send(&HandshakeReply::Refused(reason.to_owned()));
     }
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use forebay_net::stream::Stream;
 use rustix::net::{Shutdown, shutdown};
 
-use super::DaemonError;
 use super::doors::{Doors, Ticket};
+use crate::error::DaemonError;
 
 /// Ends both directions of a connection, for whoever waits for it.
 pub fn hang_up(stream: &Stream) {

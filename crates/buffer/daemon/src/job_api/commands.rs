@@ -1,245 +1,258 @@
-//! Calls that change something: stages begun, put off, taken up and stopped.
+//! Calls that begin, defer, release and stop stages.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 use std::sync::PoisonError;
 
+use forebay_control::controller::{Answer, Request, StageState};
+use forebay_control::messages::StageId;
 use forebay_job_script::{BufferPath, Direction, Stage, StageKind, StagePath};
 use forebay_protocol::Errno;
 use forebay_protocol::staging::{PathKind, PathPair, StageOutTime, StagingReply};
 
-use super::service::{JobContext, PATH, Refused, invalid_argument, wait_for_outcome};
-use super::stage_index::{InstancePath, by_stage, is_active};
-use forebay_control::controller::{self, Failure, Outcome, Request, StageState};
-use forebay_control::messages::StageId;
+use super::instance_path::{InstancePath, check_length};
+use super::job::Job;
+use super::refused::{Refused, invalid_argument};
+use super::stage_index::{Entry, by_stage, is_active};
 
-/// Requests under way at a time: a controller takes some hundred of one connection.
-const WINDOW: usize = 64;
-
-impl JobContext<'_> {
-    /// Asks all of these, some at a time; the answers in the same order.
-    fn ask_all(&self, requests: Vec<Request>) -> Result<Vec<Outcome>, Failure> {
-        let mut outcomes = Vec::with_capacity(requests.len());
-        let mut requests = requests.into_iter();
-        loop {
-            let window: Vec<Request> = requests.by_ref().take(WINDOW).collect();
-            if window.is_empty() {
-                return Ok(outcomes);
+/// Begins stages, or defers them to the job's end: all of them or none.
+pub(super) fn begin_stages(
+    job: &Job<'_>,
+    kind: PathKind,
+    pairs: Vec<PathPair>,
+    direction: Direction,
+    when: StageOutTime,
+) -> Result<StagingReply, Refused> {
+    let pairs = check_pairs(job, kind, pairs, direction)?;
+    let _begin = job.begin_lock.lock();
+    let _begin = _begin.unwrap_or_else(PoisonError::into_inner);
+    let paths: Vec<InstancePath> = pairs.iter().map(|(path, _)| path.clone()).collect();
+    let (stages, index) = job.stages_about(&paths)?;
+    let stages = by_stage(&stages);
+    let mut requests = Vec::new();
+    for (path, pfs) in &pairs {
+        if let Some(entry) = index.get(path) {
+            let state = stages.get(&entry.stage).map(|stage| &stage.state);
+            let same = when == StageOutTime::JobEnd && entry.pfs == *pfs && entry.kind == kind;
+            if is_deferred_already(path, entry, state, same)? {
+                continue;
             }
-            let begun: Result<Vec<_>, Failure> = window
-                .into_iter()
-                .map(|request| self.service.control.submit(request))
-                .collect();
-            outcomes.extend(begun?.iter().map(wait_for_outcome));
         }
-    }
-
-    /// Checks a path of the parallel file system.
-    fn outside(&self, path: String) -> Result<String, Refused> {
-        if path.len() > PATH {
-            let reason = format!("a path has at most {PATH} bytes");
-            return Err(Refused(Errno::ENAMETOOLONG, reason));
-        }
-        let plain = |c| matches!(c, Component::RootDir | Component::Normal(_));
-        if !Path::new(&path).is_absolute() || !Path::new(&path).components().all(plain) {
-            return invalid_argument(format!("{path}: is not an absolute path without `..`"));
-        }
-        if Path::new(&path).starts_with(&self.service.mounts) {
-            return invalid_argument(format!(
-                "{path}: is in an instance, not on the parallel file system"
-            ));
-        }
-        Ok(path)
-    }
-
-    fn stage(
-        &self,
-        kind: PathKind,
-        direction: Direction,
-        spot: &InstancePath,
-        pfs: &str,
-    ) -> Option<Stage> {
-        let inside = StagePath::Buffer(BufferPath {
-            instance: self.roots.get(spot.root)?.space.clone(),
-            path: spot.path.clone(),
+        let token = job.token.to_owned();
+        let what = directive(job, kind, direction, path, pfs)?;
+        requests.push(match when {
+            StageOutTime::Now => Request::BeginStage { token, what },
+            StageOutTime::JobEnd => Request::DeferStage { token, what },
         });
-        let pfs = StagePath::Pfs(pfs.to_owned());
-        let (source, destination) = match direction {
-            Direction::In => (pfs, inside),
-            Direction::Out => (inside, pfs),
-        };
-        let kind = match kind {
-            PathKind::File => StageKind::File,
-            PathKind::Directory => StageKind::Directory,
-        };
-        Some(Stage {
-            direction,
-            kind,
-            source,
-            destination,
-            line: 0,
-        })
     }
-
-    pub(super) fn begin(
-        &self,
-        kind: PathKind,
-        pairs: Vec<PathPair>,
-        direction: Direction,
-        when: StageOutTime,
-    ) -> Result<StagingReply, Refused> {
-        if pairs.is_empty() {
-            return invalid_argument("the list is empty");
-        }
-        let mut wanted = Vec::new();
-        let (mut spots, mut targets) = (BTreeSet::new(), BTreeSet::new());
-        for pair in pairs {
-            let (spot, pfs) = (self.instance_path(&pair.instance)?, self.outside(pair.pfs)?);
-            if kind == PathKind::File && spot.path.is_empty() {
-                return Err(Refused(Errno::EISDIR, "names no file".to_owned()));
-            }
-            let twice = !spots.insert(spot.clone())
-                || (direction == Direction::Out && !targets.insert(pfs.clone()));
-            if twice {
-                return invalid_argument(format!("{pfs}: is in the list twice"));
-            }
-            wanted.push((spot, pfs));
-        }
-        let beginning = self.service.beginning.lock();
-        let _beginning = beginning.unwrap_or_else(PoisonError::into_inner);
-        let spots: Vec<InstancePath> = spots.into_iter().collect();
-        let (stages, ledger) = self.stages_about(&spots)?;
-        let reports = by_stage(&stages);
-        let mut asked = Vec::new();
-        for (spot, pfs) in wanted {
-            if let Some(entry) = ledger.get(&spot) {
-                let state = reports.get(&entry.stage).map(|report| &report.state);
-                let same = when == StageOutTime::JobEnd && entry.pfs == pfs && entry.kind == kind;
-                match state {
-                    Some(StageState::Waiting) if same => continue,
-                    Some(StageState::Waiting) => {
-                        return Err(busy(&spot, "waits for the job's end; revoke that first"));
-                    }
-                    Some(state) if is_active(state) => {
-                        return Err(busy(&spot, "is being staged already"));
-                    }
-                    _ => {}
-                }
-            }
-            let Some(what) = self.stage(kind, direction, &spot, &pfs) else {
-                return invalid_argument("there is no such instance");
-            };
-            let token = self.service.token.clone();
-            asked.push(match when {
-                StageOutTime::Now => Request::BeginStage { token, what },
-                StageOutTime::JobEnd => Request::DeferStage { token, what },
-            });
-        }
-        // Many are asked for before any answer is waited for: each becomes durable on the way.
-        let (mut stages, mut refused) = (Vec::new(), None);
-        for outcome in self.ask_all(asked)? {
-            match outcome {
-                Ok(controller::Answer::Stage(stage)) => stages.push(stage),
-                Ok(_) => {}
-                Err(failure) => refused = refused.or(Some(failure)),
-            }
-        }
-        match refused {
-            None => Ok(StagingReply::Done),
-            Some(failure) => {
-                // All or nothing.
-                self.cancel(&stages)?;
-                Err(failure.into())
-            }
+    let (mut begun, mut refused) = (Vec::new(), None);
+    for outcome in job.request_all(requests)? {
+        match outcome {
+            Ok(Answer::Stage(stage)) => begun.push(stage),
+            Ok(Answer::Done | Answer::Session(_) | Answer::Node(_) | Answer::NodeForgotten(_)) => {}
+            Err(failure) => refused = refused.or(Some(failure)),
         }
     }
-
-    /// Stops stages and waits until they have stopped.
-    fn cancel(&self, stages: &[StageId]) -> Result<(), Refused> {
-        let requests = stages.iter().copied();
-        let requests = requests.map(|stage| Request::CancelStage { stage });
-        for outcome in self.ask_all(requests.collect())? {
-            outcome?;
+    match refused {
+        None => Ok(StagingReply::Done),
+        Some(failure) => {
+            cancel_stages(job, &begun)?;
+            Err(failure.into())
         }
-        Ok(())
-    }
-
-    /// The stages at these paths themselves that are in a state.
-    fn own(
-        &self,
-        kind: PathKind,
-        paths: &[String],
-        wanted: impl Fn(&StageState) -> bool,
-        none: &str,
-    ) -> Result<Vec<StageId>, Refused> {
-        let spots = self.spots(paths)?;
-        let (stages, ledger) = self.stages_about(&spots)?;
-        let stages = by_stage(&stages);
-        let wanted = |id: &StageId| stages.get(id).is_some_and(|stage| wanted(&stage.state));
-        let mut found = Vec::new();
-        for (spot, path) in spots.iter().zip(paths) {
-            let mut own = ledger.stages_at(kind, spot);
-            own.retain(wanted);
-            if own.is_empty() {
-                return invalid_argument(format!("{path}: {none}"));
-            }
-            found.extend(own);
-        }
-        Ok(found)
-    }
-
-    pub(super) fn revoke(&self, kind: PathKind, paths: &[String]) -> Result<StagingReply, Refused> {
-        let deferred = |state: &StageState| *state == StageState::Waiting;
-        let stages = self.own(kind, paths, deferred, "no stage waits for the job's end")?;
-        self.cancel(&stages)?;
-        Ok(StagingReply::Done)
-    }
-
-    pub(super) fn activate(
-        &self,
-        kind: PathKind,
-        paths: &[String],
-    ) -> Result<StagingReply, Refused> {
-        let deferred = |state: &StageState| *state == StageState::Waiting;
-        let stages = self.own(kind, paths, deferred, "no stage waits for the job's end")?;
-        let requests = stages
-            .into_iter()
-            .map(|stage| Request::ReleaseStage { stage });
-        for outcome in self.ask_all(requests.collect())? {
-            outcome?;
-        }
-        Ok(StagingReply::Done)
-    }
-
-    pub(super) fn terminate(
-        &self,
-        kind: PathKind,
-        paths: &[String],
-    ) -> Result<StagingReply, Refused> {
-        let stoppable = |state: &StageState| {
-            is_active(state) || matches!(state, StageState::Waiting | StageState::Failed(_))
-        };
-        let stages = self.own(kind, paths, stoppable, "no stage is under way")?;
-        // One that is done before it can be stopped is remembered as that.
-        self.cancel(&stages)?;
-        Ok(StagingReply::Done)
-    }
-
-    pub(super) fn limit(&self, path: &str, most: u32) -> Result<StagingReply, Refused> {
-        let spot = self.instance_path(path)?;
-        let Some(root) = self.roots.get(spot.root) else {
-            return invalid_argument("there is no such instance");
-        };
-        let answer = self.service.control.submit(Request::LimitStages {
-            token: self.service.token.clone(),
-            instance: root.space.clone(),
-            max_concurrent: most,
-        })?;
-        wait_for_outcome(&answer)?;
-        Ok(StagingReply::Done)
     }
 }
 
-fn busy(spot: &InstancePath, what: &str) -> Refused {
-    Refused(Errno::EBUSY, format!("{}: {what}", spot.path))
+/// Locates both paths of each pair, and refuses duplicates.
+fn check_pairs(
+    job: &Job<'_>,
+    kind: PathKind,
+    pairs: Vec<PathPair>,
+    direction: Direction,
+) -> Result<Vec<(InstancePath, String)>, Refused> {
+    if pairs.is_empty() {
+        return invalid_argument("the list is empty");
+    }
+    let mut checked = Vec::new();
+    let (mut paths, mut targets) = (BTreeSet::new(), BTreeSet::new());
+    for pair in pairs {
+        let path = InstancePath::locate(&job.roots, &pair.instance)?;
+        let pfs = check_pfs_path(job, pair.pfs)?;
+        if kind == PathKind::File && path.path.is_empty() {
+            return Err(Refused(Errno::EISDIR, "names no file".to_owned()));
+        }
+        let duplicate = !paths.insert(path.clone())
+            || (direction == Direction::Out && !targets.insert(pfs.clone()));
+        if duplicate {
+            return invalid_argument(format!("{pfs}: is in the list twice"));
+        }
+        checked.push((path, pfs));
+    }
+    Ok(checked)
+}
+
+/// Checks a path of the parallel file system.
+fn check_pfs_path(job: &Job<'_>, path: String) -> Result<String, Refused> {
+    check_length(&path)?;
+    let plain = |c| matches!(c, Component::RootDir | Component::Normal(_));
+    if !Path::new(&path).is_absolute() || !Path::new(&path).components().all(plain) {
+        return invalid_argument(format!("{path}: is not an absolute path without `..`"));
+    }
+    if Path::new(&path).starts_with(job.mounts) {
+        return invalid_argument(format!(
+            "{path}: is in an instance, not on the parallel file system"
+        ));
+    }
+    Ok(path)
+}
+
+/// Whether a stage of this path is already deferred, and is the `same` as the requested one.
+/// Fails if another stage of the path is deferred or in progress.
+fn is_deferred_already(
+    path: &InstancePath,
+    entry: &Entry,
+    state: Option<&StageState>,
+    same: bool,
+) -> Result<bool, Refused> {
+    let busy = |reason: &str| Err(Refused(Errno::EBUSY, format!("{}: {reason}", path.path)));
+    debug_assert!(!entry.pfs.is_empty());
+    match state {
+        Some(StageState::Waiting) if same => Ok(true),
+        Some(StageState::Waiting) => busy("waits for the job's end; revoke that first"),
+        Some(state) if is_active(state) => busy("is being staged already"),
+        Some(_) | None => Ok(false),
+    }
+}
+
+fn directive(
+    job: &Job<'_>,
+    kind: PathKind,
+    direction: Direction,
+    path: &InstancePath,
+    pfs: &str,
+) -> Result<Stage, Refused> {
+    let Some(root) = job.roots.get(path.root) else {
+        return invalid_argument("there is no such instance");
+    };
+    let inside = StagePath::Buffer(BufferPath {
+        instance: root.instance.clone(),
+        path: path.path.clone(),
+    });
+    let pfs = StagePath::Pfs(pfs.to_owned());
+    let (source, destination) = match direction {
+        Direction::In => (pfs, inside),
+        Direction::Out => (inside, pfs),
+    };
+    let kind = match kind {
+        PathKind::File => StageKind::File,
+        PathKind::Directory => StageKind::Directory,
+    };
+    Ok(Stage {
+        direction,
+        kind,
+        source,
+        destination,
+        line: 0,
+    })
+}
+
+/// Cancels stages and waits until they have stopped. Stages that complete first stay completed.
+fn cancel_stages(job: &Job<'_>, stages: &[StageId]) -> Result<StagingReply, Refused> {
+    let requests = stages.iter().copied();
+    let requests = requests.map(|stage| Request::CancelStage { stage });
+    request_each(job, requests.collect())
+}
+
+fn request_each(job: &Job<'_>, requests: Vec<Request>) -> Result<StagingReply, Refused> {
+    for outcome in job.request_all(requests)? {
+        outcome?;
+    }
+    Ok(StagingReply::Done)
+}
+
+/// The stages of these very paths that are in a `wanted` state. Fails with the reason `none` if a
+/// path has none.
+fn stages_at(
+    job: &Job<'_>,
+    kind: PathKind,
+    paths: &[String],
+    wanted: impl Fn(&StageState) -> bool,
+    none: &str,
+) -> Result<Vec<StageId>, Refused> {
+    let located = job.instance_paths(paths)?;
+    let (stages, index) = job.stages_about(&located)?;
+    let stages = by_stage(&stages);
+    let wanted = |id: &StageId| stages.get(id).is_some_and(|stage| wanted(&stage.state));
+    let mut found = Vec::new();
+    for (path, shown) in located.iter().zip(paths) {
+        let mut own = index.stages_at(kind, path);
+        own.retain(wanted);
+        if own.is_empty() {
+            return invalid_argument(format!("{shown}: {none}"));
+        }
+        found.extend(own);
+    }
+    Ok(found)
+}
+
+/// The deferred stages of these paths.
+fn deferred_stages(
+    job: &Job<'_>,
+    kind: PathKind,
+    paths: &[String],
+) -> Result<Vec<StageId>, Refused> {
+    let deferred = |state: &StageState| *state == StageState::Waiting;
+    stages_at(
+        job,
+        kind,
+        paths,
+        deferred,
+        "no stage waits for the job's end",
+    )
+}
+
+/// Cancels deferred stages.
+pub(super) fn revoke_stages(
+    job: &Job<'_>,
+    kind: PathKind,
+    paths: &[String],
+) -> Result<StagingReply, Refused> {
+    cancel_stages(job, &deferred_stages(job, kind, paths)?)
+}
+
+/// Begins deferred stages now.
+pub(super) fn release_stages(
+    job: &Job<'_>,
+    kind: PathKind,
+    paths: &[String],
+) -> Result<StagingReply, Refused> {
+    let stages = deferred_stages(job, kind, paths)?.into_iter();
+    let requests = stages.map(|stage| Request::ReleaseStage { stage });
+    request_each(job, requests.collect())
+}
+
+/// Cancels stages that are not completed.
+pub(super) fn terminate_stages(
+    job: &Job<'_>,
+    kind: PathKind,
+    paths: &[String],
+) -> Result<StagingReply, Refused> {
+    let stoppable = |state: &StageState| {
+        is_active(state) || matches!(state, StageState::Waiting | StageState::Failed(_))
+    };
+    let stages = stages_at(job, kind, paths, stoppable, "no stage is in progress")?;
+    cancel_stages(job, &stages)
+}
+
+/// Limits the stages of an instance that are moved at a time.
+pub(super) fn limit_stages(job: &Job<'_>, path: &str, max: u32) -> Result<StagingReply, Refused> {
+    let path = InstancePath::locate(&job.roots, path)?;
+    let Some(root) = job.roots.get(path.root) else {
+        return invalid_argument("there is no such instance");
+    };
+    job.client.request(Request::LimitStages {
+        token: job.token.to_owned(),
+        instance: root.instance.clone(),
+        max_concurrent: max,
+    })?;
+    Ok(StagingReply::Done)
 }

@@ -1,4 +1,4 @@
-//! What is kept for a job's next call.
+//! Values kept for the next call of a job.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,24 +6,24 @@ use std::time::{Duration, Instant};
 
 use forebay_control::messages::Owner;
 
-/// A job, by who asks and its id.
+/// A user and the id of a job.
 pub(super) type Key = (Owner, String);
 
-/// One of something for each of the jobs that called last.
+/// A least-recently-used cache with one value per job.
 ///
-/// What is kept may take time to end, as a connection does whose thread is waited for. It ends when
-/// nobody has the lock: calls of other jobs go on meanwhile.
+/// Dropping a value may block, for instance on a connection's thread. Values are dropped without
+/// holding the lock, so that calls of other jobs go on.
 pub(super) struct JobCache<T> {
     jobs: Mutex<HashMap<Key, (Arc<T>, Instant)>>,
-    most: usize,
+    capacity: usize,
 }
 
 impl<T> JobCache<T> {
-    /// Room for `most` jobs.
-    pub fn new(most: usize) -> JobCache<T> {
+    /// A cache for `capacity` jobs.
+    pub fn new(capacity: usize) -> JobCache<T> {
         JobCache {
             jobs: Mutex::default(),
-            most,
+            capacity,
         }
     }
 
@@ -31,7 +31,7 @@ impl<T> JobCache<T> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is kept for a job, which uses it now.
+    /// The value for a job.
     pub fn get(&self, key: &Key) -> Option<Arc<T>> {
         let mut jobs = self.lock();
         let (known, used) = jobs.get_mut(key)?;
@@ -39,9 +39,9 @@ impl<T> JobCache<T> {
         Some(known.clone())
     }
 
-    /// Keeps `made` for a job, unless another of its processes was faster: returns what is kept. If
-    /// there is no room, what was used longest ago goes.
-    pub fn insert(&self, key: Key, made: T) -> Arc<T> {
+    /// Keeps a value for a job, unless another call was faster, and returns the one that is kept.
+    /// If the cache is full, the least recently used value is dropped.
+    pub fn insert(&self, key: Key, value: T) -> Arc<T> {
         let mut jobs = self.lock();
         if let Some((known, used)) = jobs.get_mut(&key) {
             *used = Instant::now();
@@ -50,22 +50,22 @@ impl<T> JobCache<T> {
             return known;
         }
         let mut oldest = None;
-        if jobs.len() >= self.most {
+        if jobs.len() >= self.capacity {
             let found = jobs.iter().min_by_key(|(_, (_, used))| *used);
             let found = found.map(|(key, _)| key.clone());
             oldest = found.and_then(|key| jobs.remove(&key));
         }
-        let made = Arc::new(made);
-        jobs.insert(key, (made.clone(), Instant::now()));
+        let value = Arc::new(value);
+        jobs.insert(key, (value.clone(), Instant::now()));
         drop(jobs);
         drop(oldest);
-        made
+        value
     }
 
-    /// Lets go what has not been used for so long, and is not being used.
-    pub fn drop_unused(&self, time: Duration) {
+    /// Drops values that were not used for this long, and are not in use.
+    pub fn drop_unused(&self, timeout: Duration) {
         let unused = |_: &Key, (kept, used): &mut (Arc<T>, Instant)| {
-            used.elapsed() >= time && Arc::strong_count(kept) == 1
+            used.elapsed() >= timeout && Arc::strong_count(kept) == 1
         };
         let mut jobs = self.lock();
         let gone: Vec<_> = jobs.extract_if(unused).collect();
@@ -80,7 +80,7 @@ mod tests {
     use std::sync::Weak;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// How many have ended, and how many of them while somebody had the lock.
+    /// Counts dropped values, and those that were dropped while the lock was held.
     #[derive(Default)]
     struct Ends {
         all: AtomicU32,
@@ -121,7 +121,7 @@ mod tests {
             self.kept.insert(key, Connection { kept, ends })
         }
 
-        /// Ends so far, none of which held up others.
+        /// Values dropped so far, none of them while the lock was held.
         fn ended(&self) -> u32 {
             assert_eq!(self.ends.locked.load(Ordering::Relaxed), 0);
             self.ends.all.load(Ordering::Relaxed)
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_longest_ago_makes_room_and_holds_nobody_up() {
+    fn full_cache_drops_the_least_recently_used_value_without_the_lock() {
         let scene = Scene::new();
         drop((scene.put(job(1)), scene.put(job(2))));
         assert!(scene.kept.get(&job(1)).is_some());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_first_is_kept() {
+    fn second_insert_of_a_job_returns_the_first_value() {
         let scene = Scene::new();
         let (first, second) = (scene.put(job(1)), scene.put(job(1)));
         assert!(Arc::ptr_eq(&first, &second));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_used_is_not_forgotten() {
+    fn value_in_use_is_not_dropped() {
         let scene = Scene::new();
         let used = scene.put(job(1));
         drop(scene.put(job(2)));

@@ -1,186 +1,131 @@
-//! Staging that a job asks for while it runs: the service behind libdatawarp.
+//! Stages that a job requests while it runs: the service behind libdatawarp.
 //!
-//! A job's processes find a Unix socket in their environment
-//! ([`SOCKET`]): that of `forebay run` on an embedded pool, that of
-//! their host's agent on a pool over several hosts. Only the job's owner and root are answered, as
-//! the kernel says who they are. Stages become the controller's, so that they survive this process,
-//! and so that all processes on all hosts of the job are told the same of them: what was to be
-//! staged at the job's end is staged by `recover`, too.
+//! A job's processes find a Unix socket in their environment ([`SOCKET_VARIABLE`](forebay_protocol::staging::SOCKET_VARIABLE)). The compute node that
+//! they run on answers for whatever job a process names, on behalf of the user to whom the process
+//! belongs by the kernel's account; the controller checks that the job is that user's. Stages
+//! belong to the controller, so that they survive this process, and so that all processes on all
+//! hosts of the job see the same: a stage deferred to the job's end is done by `recover`, too.
 
-mod agent;
 mod commands;
+mod instance_path;
+mod job;
 mod job_cache;
 mod queries;
+mod refused;
 mod service;
 mod stage_index;
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use forebay_control::messages::Owner;
 use forebay_net::job_socket::{receive, send};
+use forebay_net::stream::Stream;
 use forebay_protocol::Errno;
-use forebay_protocol::staging::{JobRequest, SOCKET_VARIABLE, StagingReply};
+use forebay_protocol::staging::{JobRequest, StagingReply};
 
-pub(crate) use agent::AgentJobApi;
+use crate::client::ControllerClient;
+use crate::connection::Endpoint;
+use crate::error::DaemonError;
+use crate::hosts::doors::{Doors, Limits, Ticket};
+use crate::hosts::server::Listener;
+use job_cache::JobCache;
+use refused::Refused;
+use service::JobService;
 
-use crate::controller_client::ControllerClient;
-use crate::embedded::Asker;
-use service::{JobService, Refused};
+/// Maximum jobs whose connection with the controller is kept for the next call.
+const MAX_CACHED_JOBS: usize = 256;
+/// Time after which an unused connection is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for a process to send its call, and to read the reply.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connection limits. Each call in progress has a connection, and one that waits for a stage takes
+/// long.
+const LIMITS: Limits = Limits {
+    user: 1024,
+    ..Limits::USUAL
+};
 
-/// Calls that are carried out at a time, each on a thread; more are asked to come again. Processes
-/// that wait for a stage have one each as long as it takes: there are more than a node has cores.
-const MOST_CALLS: usize = 2048;
-/// Time that a process has to say what it wants, and to take the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest path of a Unix socket, with room to spare.
-const SOCKET_PATH: usize = 100;
-
-/// The service for one job of an embedded pool. Dropping it ends it.
-pub struct JobApi {
+/// The service for all jobs on a compute node.
+pub(crate) struct JobApi {
+    controller: Endpoint,
     socket: PathBuf,
-    ended: Arc<AtomicBool>,
-    listener: Option<JoinHandle<()>>,
+    /// Where instances are mounted.
+    mounts: PathBuf,
+    jobs: JobCache<JobService>,
 }
 
 impl JobApi {
-    /// Serves the mounted job `token` in the pool in `directory`.
-    pub fn open(asker: &Asker, directory: &Path, token: &str) -> io::Result<JobApi> {
-        let mut socket = directory.join("calls.socket");
-        if socket.as_os_str().len() > SOCKET_PATH {
-            let name = format!("forebay-{}-calls.socket", std::process::id());
-            socket = std::env::temp_dir().join(name);
-        }
-        // One process at a time has the pool: whatever is there is the rest of a killed one.
-        match fs::remove_file(&socket) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(&socket)?;
-        fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))?;
-        let owner = asker.caller().uid;
-        let control = Arc::new(asker.clone());
-        let mounts = directory.join("mounts");
-        let job = Arc::new(Embedded {
-            service: JobService::new(control, token.to_owned(), mounts),
-            token: token.to_owned(),
-            owner,
-        });
-        let ended = Arc::new(AtomicBool::new(false));
-        let seen = ended.clone();
-        let thread = std::thread::Builder::new().name("forebay-calls".into());
-        let thread = thread.spawn(move || listen(&listener, &job, &seen))?;
-        Ok(JobApi {
+    /// The service of a host whose instances are mounted below `mounts`.
+    pub fn new(controller: Endpoint, socket: PathBuf, mounts: PathBuf) -> JobApi {
+        JobApi {
+            controller,
             socket,
-            ended,
-            listener: Some(thread),
+            mounts,
+            jobs: JobCache::new(MAX_CACHED_JOBS),
+        }
+    }
+
+    /// Serves the calls that come through a socket, until the listener is dropped.
+    pub fn serve(self: &Arc<Self>, listener: &Listener) -> Result<(), DaemonError> {
+        let api = self.clone();
+        listener.serve(Doors::new(LIMITS), move |stream, ticket| {
+            api.serve_connection(&stream, ticket);
         })
     }
 
-    /// The variable that tells the job's processes of the service.
-    pub fn variable(&self) -> (String, String) {
-        (
-            SOCKET_VARIABLE.to_owned(),
-            self.socket.display().to_string(),
-        )
-    }
-}
-
-impl Drop for JobApi {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Release);
-        // Wakes the listener.
-        let woken = UnixStream::connect(&self.socket).is_ok();
-        if let (true, Some(listener)) = (woken, self.listener.take()) {
-            let _ = listener.join();
-        }
-        let _ = fs::remove_file(&self.socket);
-    }
-}
-
-/// The one job of an embedded pool that runs.
-struct Embedded {
-    service: JobService,
-    token: String,
-    owner: u32,
-}
-
-fn listen(listener: &UnixListener, job: &Arc<Embedded>, ended: &AtomicBool) {
-    let calls = Arc::new(AtomicUsize::new(0));
-    loop {
-        let accepted = listener.accept();
-        if ended.load(Ordering::Acquire) {
+    /// StagingReplys the one call of a connection.
+    fn serve_connection(&self, stream: &Stream, ticket: Ticket) {
+        let Stream::Unix(stream) = stream else {
+            return;
+        };
+        let timeouts = stream
+            .set_read_timeout(Some(CALL_TIMEOUT))
+            .and_then(|()| stream.set_write_timeout(Some(CALL_TIMEOUT)));
+        if timeouts.is_err() {
             return;
         }
-        let Ok((stream, _)) = accepted else {
-            // Too many files are open, for instance: that may pass.
-            std::thread::sleep(Duration::from_millis(50));
-            continue;
-        };
-        if set_call_timeouts(&stream).is_err() {
-            continue;
-        }
-        if calls.fetch_add(1, Ordering::AcqRel) >= MOST_CALLS {
-            calls.fetch_sub(1, Ordering::AcqRel);
-            let reason = format!("{MOST_CALLS} calls are under way");
-            let _ = send(
-                &mut &stream,
-                &StagingReply::Refused(Errno::EAGAIN.0, reason),
-            );
-            continue;
-        }
-        let (job, under_way) = (job.clone(), calls.clone());
-        let thread = std::thread::Builder::new().name("forebay-call".into());
-        let begun = thread.spawn(move || {
-            serve(stream, &job);
-            under_way.fetch_sub(1, Ordering::AcqRel);
-        });
-        if begun.is_err() {
-            calls.fetch_sub(1, Ordering::AcqRel);
-        }
+        let answer = self
+            .answer(stream, ticket)
+            .unwrap_or_else(StagingReply::from);
+        // The process may have ended.
+        let mut stream = stream;
+        let _ = send(&mut stream, &answer);
     }
-}
 
-/// Answers the one call of a connection.
-fn serve(mut stream: UnixStream, job: &Embedded) {
-    let answer = match rustix::net::sockopt::socket_peercred(&stream) {
-        Ok(peer) if may_call(peer.uid.as_raw(), job.owner) => {
-            match receive::<JobRequest>(&mut stream) {
-                Ok(asked) if asked.job != job.token => not_here(&asked.job),
-                Ok(asked) => job.service.answer(asked.call),
-                Err(error) => StagingReply::Refused(Errno::EPROTO.0, error.to_string()),
-            }
+    fn answer(&self, mut stream: &UnixStream, mut ticket: Ticket) -> Result<StagingReply, Refused> {
+        let peer = rustix::net::sockopt::socket_peercred(stream)
+            .map_err(|errno| Refused(Errno(errno.raw_os_error()), errno.to_string()))?;
+        let owner = Owner {
+            uid: peer.uid.as_raw(),
+            gid: peer.gid.as_raw(),
+        };
+        let accounted_user = (owner.uid != 0).then_some(owner.uid);
+        ticket
+            .admit(accounted_user)
+            .map_err(|reason| Refused(Errno::EAGAIN, reason))?;
+        let call: JobRequest =
+            receive(&mut stream).map_err(|error| Refused(Errno::EPROTO, error.to_string()))?;
+        Ok(self.service(owner, call.job)?.answer(call.call))
+    }
+
+    /// The service for a job, over its own connection with the controller.
+    fn service(&self, owner: Owner, job: String) -> Result<Arc<JobService>, Refused> {
+        let key = (owner, job);
+        if let Some(known) = self.jobs.get(&key) {
+            return Ok(known);
         }
-        Ok(peer) => {
-            let reason = format!(
-                "the job belongs to user {}, not to user {}",
-                job.owner,
-                peer.uid.as_raw()
-            );
-            StagingReply::Refused(Errno::EACCES.0, reason)
-        }
-        Err(errno) => StagingReply::Refused(errno.raw_os_error(), errno.to_string()),
-    };
-    // Whoever asked may have gone.
-    let _ = send(&mut stream, &answer);
-}
+        let (controller, socket) = (self.controller.clone(), self.socket.clone());
+        let client = ControllerClient::connect(controller, Some(owner), socket, None)
+            .map_err(|error| Refused(Errno::ETIMEDOUT, error.to_string()))?;
+        let service = JobService::new(client, key.1.clone(), self.mounts.clone());
+        Ok(self.jobs.insert(key, service))
+    }
 
-fn not_here(job: &str) -> StagingReply {
-    Refused(Errno::EINVAL, format!("job {job} does not run here")).into()
-}
-
-/// Limits the time that the process at the other end may take.
-fn set_call_timeouts(stream: &UnixStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))
-}
-
-fn may_call(caller: u32, owner: u32) -> bool {
-    caller == owner || caller == 0
+    /// Closes the connections for jobs that have made no call for a while.
+    pub fn drop_idle(&self) {
+        self.jobs.drop_unused(IDLE_TIMEOUT);
+    }
 }

@@ -1,183 +1,206 @@
-//! Answers to questions about stages, and waiting for them.
+//! Calls that query stages, or wait for them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use forebay_control::controller::{RequestedStage, StageState};
+use forebay_control::messages::StageId;
 use forebay_job_script::InstanceRef;
-use forebay_protocol::layout::Layout;
+use forebay_policy::layout::Layout;
 use forebay_protocol::staging::{PathKind, StagingReply};
 use forebay_protocol::{Errno, Ino};
 
-use super::service::{JobContext, Refused, invalid_argument};
-use super::stage_index::{Entry, InstancePath, StageMatch, by_stage, count_files, is_active};
-use forebay_control::controller::{RequestedStage, StageState};
-use forebay_control::messages::StageId;
+use super::instance_path::InstancePath;
+use super::job::Job;
+use super::refused::{ECANCELED, Refused, invalid_argument};
+use super::stage_index::{Entry, StageMatch, by_stage, count_files, is_active};
 
-/// Not in [`Errno`]: the stage was stopped.
-const ECANCELED: Errno = Errno(125);
-/// Pauses between looks at stages that are waited for: an eighth of the time that the wait has
-/// taken so far, within these limits.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
-/// A controller that does not answer is asked again for so long.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Limits of the interval at which stages are polled, which is an eighth of the time waited so far.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Time for which a controller that does not reply is queried again.
+const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(600);
 
-impl JobContext<'_> {
-    /// The stages that say something about each of these paths.
-    fn about(
-        &self,
-        kind: PathKind,
-        paths: &[String],
-    ) -> Result<(Vec<StageMatch>, Vec<RequestedStage>), Refused> {
-        let spots = self.spots(paths)?;
-        let (stages, ledger) = self.stages_about(&spots)?;
-        let mut parts = Vec::new();
-        for (spot, path) in spots.iter().zip(paths) {
-            let about = ledger.stages_covering(kind, spot);
-            if about.is_empty() {
-                return invalid_argument(format!("{path}: no stage was asked for"));
-            }
-            parts.extend(about);
+/// The stages that concern each of these paths.
+fn stages_covering(
+    job: &Job<'_>,
+    kind: PathKind,
+    paths: &[String],
+) -> Result<(Vec<StageMatch>, Vec<RequestedStage>), Refused> {
+    let located = job.instance_paths(paths)?;
+    let (stages, index) = job.stages_about(&located)?;
+    let mut matches = Vec::new();
+    for (path, shown) in located.iter().zip(paths) {
+        let covering = index.stages_covering(kind, path);
+        if covering.is_empty() {
+            return invalid_argument(format!("{shown}: no stage was requested"));
         }
-        Ok((parts, stages))
+        matches.extend(covering);
     }
+    Ok((matches, stages))
+}
 
-    pub(super) fn query(&self, kind: PathKind, paths: &[String]) -> Result<StagingReply, Refused> {
-        let (parts, stages) = self.about(kind, paths)?;
-        Ok(StagingReply::Counts(count_files(kind, &parts, &stages)))
+/// Counts files by the state of their stages.
+pub(super) fn count_stages(
+    job: &Job<'_>,
+    kind: PathKind,
+    paths: &[String],
+) -> Result<StagingReply, Refused> {
+    let (matches, stages) = stages_covering(job, kind, paths)?;
+    Ok(StagingReply::Counts(count_files(kind, &matches, &stages)))
+}
+
+/// Waits until the stages of these paths are over. Fails as the first of them that failed.
+pub(super) fn wait_for_stages(
+    job: &Job<'_>,
+    kind: PathKind,
+    paths: &[String],
+) -> Result<StagingReply, Refused> {
+    let (matches, stages) = stages_covering(job, kind, paths)?;
+    let stages = by_stage(&stages);
+    let mut left: BTreeSet<StageId> = matches.iter().map(|found| found.stage()).collect();
+    // Waiting for a stage that is deferred to the job's end would never end.
+    left.retain(|id| {
+        let stage = stages.get(id);
+        stage.is_some_and(|stage| stage.state != StageState::Waiting)
+    });
+    if left.is_empty() {
+        return invalid_argument("no stage is in progress; it waits for the job's end");
     }
-
-    pub(super) fn wait(&self, kind: PathKind, paths: &[String]) -> Result<StagingReply, Refused> {
-        let (parts, stages) = self.about(kind, paths)?;
-        let stages = by_stage(&stages);
-        let mut left: BTreeSet<StageId> = parts.iter().map(|part| part.stage()).collect();
-        // Those that wait for the job's end would have it wait for itself.
-        left.retain(|id| {
-            let stage = stages.get(id);
-            stage.is_some_and(|stage| stage.state != StageState::Waiting)
-        });
+    let begun = Instant::now();
+    let mut last_reply = begun;
+    let mut failed: Option<(StageId, Refused)> = None;
+    loop {
+        let ids: Vec<StageId> = left.iter().copied().collect();
+        match job.stages_by_id(&ids) {
+            Ok(stages) => {
+                last_reply = Instant::now();
+                remove_ended(&mut left, &stages, &mut failed)?;
+            }
+            // It may be restarting.
+            Err(Refused(Errno::ETIMEDOUT, _)) if last_reply.elapsed() < CONTROLLER_TIMEOUT => {}
+            Err(other) => return Err(other),
+        }
         if left.is_empty() {
-            return invalid_argument("no stage is under way; it waits for the job's end");
+            return failed.map_or(Ok(StagingReply::Done), |(_, error)| Err(error));
         }
-        let begun = Instant::now();
-        let mut heard = begun;
-        let mut refused: Option<(StageId, Refused)> = None;
-        loop {
-            let numbers: Vec<StageId> = left.iter().copied().collect();
-            match self.stages_by_id(&numbers) {
-                Ok(stages) => {
-                    heard = Instant::now();
-                    let known: BTreeSet<StageId> = stages.iter().map(|stage| stage.id).collect();
-                    if left.iter().any(|id| !known.contains(id)) {
-                        // Its job has ended, and another one has its id.
-                        let reason = "the job has ended meanwhile".to_owned();
-                        return Err(Refused(ECANCELED, reason));
-                    }
-                    for stage in &stages {
-                        if is_active(&stage.state) || stage.state == StageState::Waiting {
-                            continue;
-                        }
-                        left.remove(&stage.id);
-                        let first = refused.as_ref().is_none_or(|(id, _)| stage.id < *id);
-                        if let (Some(why), true) = (why(stage), first) {
-                            refused = Some((stage.id, why));
-                        }
-                    }
-                }
-                // It may be starting again.
-                Err(Refused(Errno::ETIMEDOUT, _)) if heard.elapsed() < PATIENCE => {}
-                Err(other) => return Err(other),
-            }
-            if left.is_empty() {
-                return refused.map_or(Ok(StagingReply::Done), |(_, why)| Err(why));
-            }
-            std::thread::sleep((begun.elapsed() / 8).clamp(PAUSES.0, PAUSES.1));
-        }
-    }
-
-    pub(super) fn stripes(&self, path: &str, inode: u64) -> Result<StagingReply, Refused> {
-        let spot = self.instance_path(path)?;
-        let space = self.roots.get(spot.root).map(|root| &root.space);
-        let stripes = self.stripes.iter();
-        let found = stripes
-            .filter(|(of, _)| Some(of) == space)
-            .find_map(|(_, stripes)| Layout::new(stripes.nodes, stripes.size));
-        let Some(layout) = found else {
-            return invalid_argument(format!("{path}: there is no such instance any more"));
-        };
-        Ok(StagingReply::Stripes {
-            size: layout.stripe_bytes(),
-            width: layout.nodes().into(),
-            start: u32::from(layout.node_of_stripe(Ino(inode), 0).0),
-        })
-    }
-
-    pub(super) fn failures(&self, path: &str) -> Result<StagingReply, Refused> {
-        let top = self.instance_path(path)?;
-        let (stages, ledger) = self.stages_about(std::slice::from_ref(&top))?;
-        let stages = by_stage(&stages);
-        let above = ledger.above(&top).into_iter();
-        let mut failures = BTreeSet::new();
-        for (spot, entry) in ledger.within(&top).chain(above) {
-            let stage = stages.get(&entry.stage);
-            let failed = |stage: &&&RequestedStage| matches!(stage.state, StageState::Failed(_));
-            let Some(stage) = stage.filter(failed) else {
-                continue;
-            };
-            let unstaged = stage.failed_files.iter();
-            let mut found: Vec<(InstancePath, i32)> = unstaged
-                .map(|file| (self.inner(spot, entry, Path::new(&file.path)), file.errno))
-                .collect();
-            if found.is_empty() {
-                found.push((spot.clone(), Errno::EIO.0));
-            }
-            failures.extend(found);
-        }
-        failures.retain(|(spot, _)| spot.is_within(&top));
-        let shown = |spot: &InstancePath| {
-            let root = self.roots.get(spot.root);
-            format!("{}{}", root.map_or("", |root| &root.shown), spot.path)
-        };
-        let failures = failures.iter().map(|(spot, errno)| (shown(spot), *errno));
-        Ok(StagingReply::Failures(failures.collect()))
-    }
-
-    /// The path in the instance of a file that a stage had a problem with, which the mover names by
-    /// its source.
-    fn inner(&self, spot: &InstancePath, entry: &Entry, problem: &Path) -> InstancePath {
-        let source = if entry.out {
-            let root = self.roots.get(spot.root);
-            let shown = root
-                .map_or(&InstanceRef::Job, |root| &root.space)
-                .variable();
-            Path::new(&shown).join(&spot.path)
-        } else {
-            PathBuf::from(&entry.pfs)
-        };
-        let below = problem.strip_prefix(&source).ok().and_then(Path::to_str);
-        let path = match below {
-            None | Some("") => spot.path.clone(),
-            Some(below) if spot.path.is_empty() => below.to_owned(),
-            Some(below) => format!("{}/{below}", spot.path),
-        };
-        InstancePath {
-            root: spot.root,
-            path,
-        }
+        let interval = begun.elapsed() / 8;
+        std::thread::sleep(interval.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL));
     }
 }
 
-/// Why a stage that is over did not succeed: the error number that says it best.
-fn why(stage: &RequestedStage) -> Option<Refused> {
+/// Removes the stages that are over from those that are `left`, and notes the failure of the first.
+fn remove_ended(
+    left: &mut BTreeSet<StageId>,
+    stages: &[RequestedStage],
+    failed: &mut Option<(StageId, Refused)>,
+) -> Result<(), Refused> {
+    let known: BTreeSet<StageId> = stages.iter().map(|stage| stage.id).collect();
+    if left.iter().any(|id| !known.contains(id)) {
+        // The job has ended, and another one has its id.
+        let reason = "the job has ended meanwhile".to_owned();
+        return Err(Refused(ECANCELED, reason));
+    }
+    for stage in stages {
+        if is_active(&stage.state) || stage.state == StageState::Waiting {
+            continue;
+        }
+        left.remove(&stage.id);
+        let first = failed.as_ref().is_none_or(|(id, _)| stage.id < *id);
+        if let (Some(error), true) = (error_of(stage), first) {
+            *failed = Some((stage.id, error));
+        }
+    }
+    Ok(())
+}
+
+/// The error of a stage that is over, if it did not succeed.
+fn error_of(stage: &RequestedStage) -> Option<Refused> {
     match &stage.state {
         StageState::Failed(reason) => {
-            let errno = stage
-                .failed_files
-                .first()
-                .map_or(Errno::EIO.0, |file| file.errno);
+            let first = stage.failed_files.first();
+            let errno = first.map_or(Errno::EIO.0, |file| file.errno);
             Some(Refused(Errno(errno), reason.clone()))
         }
-        StageState::Cancelled => Some(Refused(ECANCELED, "it was stopped".to_owned())),
-        _ => None,
+        StageState::Cancelled => Some(Refused(ECANCELED, "it was cancelled".to_owned())),
+        StageState::Waiting
+        | StageState::Queued
+        | StageState::Running
+        | StageState::Cancelling
+        | StageState::Done => None,
+    }
+}
+
+/// The striping of a file.
+pub(super) fn query_stripes(
+    job: &Job<'_>,
+    path: &str,
+    inode: u64,
+) -> Result<StagingReply, Refused> {
+    let located = InstancePath::locate(&job.roots, path)?;
+    let instance = job.roots.get(located.root).map(|root| &root.instance);
+    let mut striping = job.striping.iter();
+    let striping = striping.find(|(of, _)| Some(of) == instance);
+    let layout = striping.and_then(|(_, striping)| Layout::new(striping.nodes, striping.size));
+    let Some(layout) = layout else {
+        return invalid_argument(format!("{path}: there is no such instance any more"));
+    };
+    Ok(StagingReply::Stripes {
+        size: layout.stripe_bytes(),
+        width: layout.nodes().into(),
+        start: u32::from(layout.node_of_stripe(Ino(inode), 0).0),
+    })
+}
+
+/// The files at and below a path that could not be staged.
+pub(super) fn query_failures(job: &Job<'_>, path: &str) -> Result<StagingReply, Refused> {
+    let top = InstancePath::locate(&job.roots, path)?;
+    let (stages, index) = job.stages_about(std::slice::from_ref(&top))?;
+    let stages = by_stage(&stages);
+    let above = index.above(&top).into_iter();
+    let mut failures = BTreeSet::new();
+    for (path, entry) in index.within(&top).chain(above) {
+        let stage = stages.get(&entry.stage);
+        let failed = |stage: &&&RequestedStage| matches!(stage.state, StageState::Failed(_));
+        let Some(stage) = stage.filter(failed) else {
+            continue;
+        };
+        if stage.failed_files.is_empty() {
+            failures.insert((path.clone(), Errno::EIO.0));
+        }
+        for file in &stage.failed_files {
+            let failed = failed_path(job, path, entry, Path::new(&file.path));
+            failures.insert((failed, file.errno));
+        }
+    }
+    failures.retain(|(path, _)| path.is_within(&top));
+    let shown = |path: &InstancePath| {
+        let root = job.roots.get(path.root);
+        format!("{}{}", root.map_or("", |root| &root.shown), path.path)
+    };
+    let failures = failures.iter().map(|(path, errno)| (shown(path), *errno));
+    Ok(StagingReply::Failures(failures.collect()))
+}
+
+/// The path in the instance of a file that a stage of `path` could not stage, and that the mover
+/// names by its source.
+fn failed_path(job: &Job<'_>, path: &InstancePath, entry: &Entry, file: &Path) -> InstancePath {
+    let source = if entry.out {
+        let root = job.roots.get(path.root);
+        let instance = root.map_or(&InstanceRef::Job, |root| &root.instance);
+        Path::new(&instance.variable()).join(&path.path)
+    } else {
+        PathBuf::from(&entry.pfs)
+    };
+    let below = file.strip_prefix(&source).ok().and_then(Path::to_str);
+    let located = match below {
+        None | Some("") => path.path.clone(),
+        Some(below) if path.path.is_empty() => below.to_owned(),
+        Some(below) => format!("{}/{below}", path.path),
+    };
+    InstancePath {
+        root: path.root,
+        path: located,
     }
 }

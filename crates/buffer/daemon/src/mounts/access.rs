@@ -1,4 +1,4 @@
-//! Attaching instances, and the directories that each has.
+//! Sessions with instances, and the directories in them.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -12,22 +12,22 @@ use forebay_protocol::{Errno, Ino};
 
 use forebay_control::messages::{InstanceId, Owner};
 
-/// How long at most to wait for the daemon of a copy that does not answer: there are others.
-const COPY_PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time to wait for the daemon of a replica: there are others.
+const REPLICA_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How this process reaches storage daemons.
+/// The way in which this process connects to storage daemons.
 #[derive(Clone, Debug)]
 pub struct StorageAccess {
-    /// The daemon on this host, if there is one: its address as other hosts write it, and the
-    /// Unix socket through which it is reached faster.
+    /// The daemon on this host, if there is one: its listed address, and its Unix socket, which is
+    /// faster.
     pub own: Option<(String, Address)>,
-    /// Who we are, and how long calls wait for a daemon.
+    /// Credentials and timeouts.
     pub options: forebay_client::ClientOptions,
 }
 
 impl StorageAccess {
-    /// Where an instance's daemons are, in their order; none are listed if the only one is our
-    /// own.
+    /// The addresses of an instance's daemons, in their order. None are listed if the only one is
+    /// on this host.
     fn addresses(&self, listed: &[String]) -> Result<Vec<Address>, String> {
         if listed.is_empty() {
             let own = self.own.as_ref().map(|(_, address)| address.clone());
@@ -37,12 +37,12 @@ impl StorageAccess {
             Some((known, local)) if known == text => Ok(local.clone()),
             _ => text
                 .parse()
-                .map_err(|_| format!("`{text}` is no address of a storage daemon")),
+                .map_err(|_| format!("`{text}` is not the address of a storage daemon")),
         };
         listed.iter().map(one).collect()
     }
 
-    pub(super) fn attach(
+    pub(super) fn open_session(
         &self,
         instance: InstanceId,
         mode: AccessMode,
@@ -50,35 +50,37 @@ impl StorageAccess {
     ) -> Result<Fs, String> {
         let addresses = self.addresses(listed)?;
         if addresses.is_empty() {
-            return Err("no storage daemon has it".to_owned());
+            return Err("no storage daemon has the instance".to_owned());
         }
         let id = forebay_protocol::InstanceId(instance.0);
         let mut options = self.options.clone();
         if mode == AccessMode::LoadBalanced {
-            options.timeout = options.timeout.min(COPY_PATIENCE);
+            options.timeout = options.timeout.min(REPLICA_TIMEOUT);
         }
         Fs::attach(addresses, id, options).map_err(|errno| {
             let reason = match errno {
-                Errno::ENOKEY => "what listens at a storage node's address has not proved that it \
-                                  is one of the pool's daemons; the log says at which"
-                    .to_owned(),
+                Errno::ENOKEY => {
+                    "authentication failed: the server at a storage node's address is \
+                                  not one of the pool's daemons; the log has the address"
+                        .to_owned()
+                }
                 other => other.to_string(),
             };
-            format!("the instance cannot be attached: {reason}")
+            format!("cannot attach the instance: {reason}")
         })
     }
 }
 
 /// Makes the directory of an access mode for the instance's owner, with the permissions of the
-/// instance; one that is there already stays as it is. It has its owner from the beginning, so that
-/// nothing is left half done.
+/// instance. An existing one is left as it is. It is created on behalf of the owner, so that a crash
+/// leaves no directory with another owner.
 pub(super) fn make_mode_directory(attached: &Fs, space: &Path, owner: Owner) -> Result<(), Errno> {
     let mut parent = Ino::ROOT;
     for above in space.parent().into_iter().flat_map(Path::iter) {
         let name = above.as_bytes();
         parent = match attached.lookup(parent, name) {
             Err(Errno::ENOENT) => match attached.mkdir(parent, name, 0o755) {
-                Err(Errno::EEXIST) => attached.lookup(parent, name)?.ino, // By another host.
+                Err(Errno::EEXIST) => attached.lookup(parent, name)?.ino, // Another host was faster.
                 made => made?.ino,
             },
             found => found?.ino,
@@ -92,14 +94,14 @@ pub(super) fn make_mode_directory(attached: &Fs, space: &Path, owner: Owner) -> 
     let mode = attached.get_attr(Ino::ROOT)?.mode;
     let own = rustix::process::geteuid().as_raw() == owner.uid
         && rustix::process::getegid().as_raw() == owner.gid;
-    // Nobody else gets as far as this in an instance of our own user: it is a directory as any.
+    // Other users have no access to an instance of this process's user anyway.
     let mode = if own && mode & 0o007 == 0 {
         0o755
     } else {
         mode
     };
     let (uid, gid) = (owner.uid, owner.gid);
-    // The owner may make nothing in a directory that is root's, and need not.
+    // Already authorized: the directory above belongs to root.
     let checked = true;
     let owners = attached.on_behalf_of(Credentials {
         uid,

@@ -1,4 +1,4 @@
-//! Mounting an instance, and unmounting also what others have left mounted.
+//! Mounting instances with FUSE, and removing mounts that other processes left.
 
 use std::fs;
 use std::io;
@@ -9,9 +9,9 @@ use forebay_job_script::AccessMode;
 
 use forebay_control::messages::InstanceId;
 
-/// Mounts an attached instance at `path`, which is made.
+/// Mounts an instance at `path`, which is created.
 pub(super) fn mount_instance_at(
-    attached: Fs,
+    session: Fs,
     instance: InstanceId,
     mode: AccessMode,
     path: &Path,
@@ -22,17 +22,17 @@ pub(super) fn mount_instance_at(
         read_only: mode == AccessMode::LoadBalanced,
         ..MountOptions::default()
     };
-    let mounted = mount(attached, path, &options).map_err(|e| e.to_string())?;
+    let mounted = mount(session, path, &options).map_err(|e| e.to_string())?;
     tracing::info!(instance = instance.0, path = %path.display(), "mounted");
     Ok(mounted)
 }
 
-/// Unmounts now what is unused and later what is in use.
+/// Unmounts at once, or if it is in use when it no longer is.
 pub(super) fn detach(path: &Path) -> io::Result<()> {
     use rustix::io::Errno;
     use rustix::mount::{UnmountFlags, unmount};
     match unmount(path, UnmountFlags::DETACH) {
-        // Not mounted: what was wanted.
+        // EINVAL: nothing is mounted there.
         Ok(()) | Err(Errno::INVAL) => return Ok(()),
         Err(Errno::PERM) => {}
         Err(errno) => return Err(errno.into()),
@@ -52,7 +52,7 @@ pub(super) fn detach(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes away mounts whose process has ended.
+/// Removes mounts below `directory` whose process has ended.
 pub(crate) fn unmount_stale(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;
@@ -64,8 +64,9 @@ pub(crate) fn unmount_stale(directory: &Path) {
     }
 }
 
-/// Breaks the connections of mounts below `directory`. A process that was killed while a thread of
-/// its own waited for its own mount can end only then; whoever mounted it may do this.
+/// Aborts the FUSE connections of mounts below `directory`. A process that is killed while one of
+/// its threads waits for its own mount cannot exit before that. Needs the rights of the user who
+/// mounted.
 pub(crate) fn abort_stale_mounts(directory: &Path) {
     let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else {
         return;

@@ -1,8 +1,8 @@
-//! Attached instances, and mounted ones: one mount for each, shared by the job's views. Movers use
-//! the attachment: this process never reaches into a mount of its own.
+//! Sessions with instances, and mounts of them: one per instance, shared by all jobs of the host.
+//! Movers use the session: this process never accesses its own mount.
 //!
-//! Below the mount an instance has `striped/` and `private/<host>/`; a job's view is a symbolic
-//! link to one of them.
+//! An instance has the directories `striped/` and `private/<host>/`; the path that a job sees is a
+//! symbolic link to one of them.
 
 mod access;
 mod fuse;
@@ -14,25 +14,26 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_client::{Fs, Mount, MountReport};
+use forebay_control::messages::{InstanceId, Owner};
 use forebay_job_script::AccessMode;
 
 use access::make_mode_directory;
-use forebay_control::messages::{InstanceId, Owner};
 use fuse::{detach, mount_instance_at};
 
 pub use access::StorageAccess;
 pub(crate) use fuse::{abort_stale_mounts, unmount_stale};
 
-/// The directory of the shared name space in an instance.
+/// The directory of the striped access mode in an instance.
 pub(crate) const STRIPED_DIRECTORY: &str = "striped";
 
 #[derive(Default)]
-struct View {
-    /// A session with the instance; a new one takes long.
-    attached: Option<Fs>,
+struct InstanceMount {
+    /// A session with the instance. Opening one takes a round trip to each of its nodes.
+    session: Option<Fs>,
     mount: Option<Mount>,
-    /// Where it is mounted, if that is not where instances usually are.
+    /// The mount point, if it is not the default one.
     path: Option<PathBuf>,
+    /// Activations that use the mount.
     users: u32,
 }
 
@@ -40,11 +41,11 @@ struct View {
 pub struct Mounts {
     directory: PathBuf,
     host: String,
-    reach: StorageAccess,
-    /// Whether attachments outlive mounting, for movers that use them.
-    keeps: bool,
-    /// Each instance has a lock of its own: one that waits for its storage holds up no other.
-    mounted: Mutex<BTreeMap<InstanceId, Arc<Mutex<View>>>>,
+    access: StorageAccess,
+    /// Whether sessions are kept beside mounts, for movers.
+    keep_sessions: bool,
+    /// Each instance has its own lock: waiting for the storage of one does not block others.
+    instances: Mutex<BTreeMap<InstanceId, Arc<Mutex<InstanceMount>>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -52,37 +53,37 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mounts {
-    /// None yet. Mounts are to be below `directory`; `host` names the private directories.
-    pub fn new(directory: PathBuf, host: String, reach: StorageAccess) -> Mounts {
+    /// No mounts yet. Mount points will be below `directory`; `host` names the private directories.
+    pub fn new(directory: PathBuf, host: String, access: StorageAccess) -> Mounts {
         Mounts {
             directory,
             host,
-            reach,
-            keeps: true,
-            mounted: Mutex::default(),
+            access,
+            keep_sessions: true,
+            instances: Mutex::default(),
         }
     }
 
-    /// Keeps no attachment beside a mount: one that is alone with its instance may cache.
-    pub fn without_attachments(mut self) -> Mounts {
-        self.keeps = false;
+    /// Keeps no session beside a mount: the only client of an instance may cache more.
+    pub fn without_sessions(mut self) -> Mounts {
+        self.keep_sessions = false;
         self
     }
 
     fn path(&self, instance: InstanceId) -> PathBuf {
-        match self.view(instance) {
-            Some(view) => self.path_of(instance, &lock(&view)),
-            None => self.usual_path(instance),
+        match self.find(instance) {
+            Some(entry) => self.path_of(instance, &lock(&entry)),
+            None => self.default_path(instance),
         }
     }
 
-    fn usual_path(&self, instance: InstanceId) -> PathBuf {
+    fn default_path(&self, instance: InstanceId) -> PathBuf {
         self.directory.join(format!("i{}", instance.0))
     }
 
-    fn path_of(&self, instance: InstanceId, view: &View) -> PathBuf {
-        let moved = view.path.clone();
-        moved.unwrap_or_else(|| self.usual_path(instance))
+    fn path_of(&self, instance: InstanceId, entry: &InstanceMount) -> PathBuf {
+        let moved = entry.path.clone();
+        moved.unwrap_or_else(|| self.default_path(instance))
     }
 
     /// The directory of one access mode in an instance.
@@ -93,17 +94,17 @@ impl Mounts {
         }
     }
 
-    /// The same in the instance's mount.
+    /// The directory of an access mode below the instance's mount point.
     fn root(&self, instance: InstanceId, mode: AccessMode) -> PathBuf {
         self.path(instance).join(self.mode_directory(mode))
     }
 
-    fn view(&self, instance: InstanceId) -> Option<Arc<Mutex<View>>> {
-        lock(&self.mounted).get(&instance).cloned()
+    fn find(&self, instance: InstanceId) -> Option<Arc<Mutex<InstanceMount>>> {
+        lock(&self.instances).get(&instance).cloned()
     }
 
-    /// Attaches an instance of `owner` that lies at `addresses`, if it is not attached, and makes
-    /// the directory of an access mode.
+    /// Opens a session with an instance of `owner` on the storage daemons at `addresses`, unless
+    /// there is one, and makes the directory of an access mode.
     pub fn attach_instance(
         &self,
         instance: InstanceId,
@@ -111,8 +112,8 @@ impl Mounts {
         owner: Owner,
         addresses: &[String],
     ) -> Result<Fs, String> {
-        let view = lock(&self.mounted).entry(instance).or_default().clone();
-        self.attach_locked(instance, mode, owner, addresses, &mut lock(&view))
+        let entry = lock(&self.instances).entry(instance).or_default().clone();
+        self.attach_locked(instance, mode, owner, addresses, &mut lock(&entry))
     }
 
     fn attach_locked(
@@ -121,21 +122,21 @@ impl Mounts {
         mode: AccessMode,
         owner: Owner,
         addresses: &[String],
-        view: &mut View,
+        entry: &mut InstanceMount,
     ) -> Result<Fs, String> {
-        let attached = match &view.attached {
-            Some(attached) => attached.clone(),
-            None => self.reach.attach(instance, mode, addresses)?,
+        let session = match &entry.session {
+            Some(session) => session.clone(),
+            None => self.access.open_session(instance, mode, addresses)?,
         };
-        view.attached = Some(attached.clone());
-        let space = self.mode_directory(mode);
-        make_mode_directory(&attached, &space, owner)
-            .map_err(|e| format!("`{}` in the instance: {e}", space.display()))?;
-        Ok(attached)
+        entry.session = Some(session.clone());
+        let directory = self.mode_directory(mode);
+        make_mode_directory(&session, &directory, owner)
+            .map_err(|e| format!("`{}` in the instance: {e}", directory.display()))?;
+        Ok(session)
     }
 
-    /// Mounts an instance of `owner` that lies at `addresses`, if it is not mounted, and makes the
-    /// directory of an access mode.
+    /// Mounts an instance of `owner` on the storage daemons at `addresses`, unless it is mounted,
+    /// and makes the directory of an access mode. Each call adds a user of the mount.
     pub fn mount_instance(
         &self,
         instance: InstanceId,
@@ -143,52 +144,52 @@ impl Mounts {
         owner: Owner,
         addresses: &[String],
     ) -> Result<(), String> {
-        let view = lock(&self.mounted).entry(instance).or_default().clone();
-        let mut view = lock(&view);
-        let path = self.path_of(instance, &view);
-        let attached = self.attach_locked(instance, mode, owner, addresses, &mut view)?;
-        if view.mount.as_ref().is_none_or(Mount::is_unmounted) {
-            if view.mount.take().is_some() {
-                // What is left of a mount that was lost.
+        let entry = lock(&self.instances).entry(instance).or_default().clone();
+        let mut entry = lock(&entry);
+        let path = self.path_of(instance, &entry);
+        let session = self.attach_locked(instance, mode, owner, addresses, &mut entry)?;
+        if entry.mount.as_ref().is_none_or(Mount::is_unmounted) {
+            if entry.mount.take().is_some() {
+                // The rest of a mount that was lost.
                 let _ = detach(&path);
             }
-            view.mount = Some(mount_instance_at(attached, instance, mode, &path)?);
+            entry.mount = Some(mount_instance_at(session, instance, mode, &path)?);
         }
-        if !self.keeps {
-            view.attached = None;
+        if !self.keep_sessions {
+            entry.session = None;
         }
-        view.users += 1;
+        entry.users += 1;
         Ok(())
     }
 
     /// Whether an instance is mounted.
     pub fn is_mounted(&self, instance: InstanceId) -> bool {
-        self.view(instance)
-            .is_some_and(|view| lock(&view).mount.is_some())
+        self.find(instance)
+            .is_some_and(|entry| lock(&entry).mount.is_some())
     }
 
-    /// Mounts the copy of a load-balanced instance that lies at `addresses` in the place of the one
-    /// that is mounted. Files that are open keep to the old one, which goes when they are closed.
+    /// Replaces the mounted replica of a load-balanced instance by the one at `addresses`. Open
+    /// files stay on the old one, which is unmounted when they are closed.
     pub fn switch_replica(
         &self,
         instance: InstanceId,
         owner: Owner,
         addresses: &[String],
-        turn: u32,
+        generation: u32,
     ) -> Result<(), String> {
         let mode = AccessMode::LoadBalanced;
-        let view = lock(&self.mounted).entry(instance).or_default().clone();
-        let mut view = lock(&view);
-        view.attached = None;
-        let path = self.directory.join(format!("i{}.{turn}", instance.0));
-        let attached = self.attach_locked(instance, mode, owner, addresses, &mut view)?;
-        let new = mount_instance_at(attached, instance, mode, &path)?;
-        if !self.keeps {
-            view.attached = None;
+        let entry = lock(&self.instances).entry(instance).or_default().clone();
+        let mut entry = lock(&entry);
+        entry.session = None;
+        let path = self.directory.join(format!("i{}.{generation}", instance.0));
+        let session = self.attach_locked(instance, mode, owner, addresses, &mut entry)?;
+        let new = mount_instance_at(session, instance, mode, &path)?;
+        if !self.keep_sessions {
+            entry.session = None;
         }
-        let old = (self.path_of(instance, &view), view.mount.replace(new));
-        view.path = Some(path);
-        // It may wait for a daemon that does not answer.
+        let old = (self.path_of(instance, &entry), entry.mount.replace(new));
+        entry.path = Some(path);
+        // It may wait for a daemon that does not reply.
         let end = move || {
             let _ = detach(&old.0);
             drop(old.1);
@@ -196,40 +197,40 @@ impl Mounts {
         };
         let ending = std::thread::Builder::new().name("forebay-unmount".into());
         if let Err(error) = ending.spawn(end) {
-            tracing::warn!(instance = instance.0, %error, "the old copy stays mounted");
+            tracing::warn!(instance = instance.0, %error, "cannot start a thread; the old replica stays mounted");
         }
         Ok(())
     }
 
-    /// What each mount has done. One that is just being made or unmounted is left out.
+    /// The counters of each mount. Mounts in transition are left out.
     pub fn reports(&self) -> BTreeMap<InstanceId, MountReport> {
-        let report = |(id, view): (&InstanceId, &Arc<Mutex<View>>)| {
-            let view = view.try_lock().ok()?;
-            Some((*id, view.mount.as_ref()?.report()))
+        let report = |(id, entry): (&InstanceId, &Arc<Mutex<InstanceMount>>)| {
+            let entry = entry.try_lock().ok()?;
+            Some((*id, entry.mount.as_ref()?.report()))
         };
-        lock(&self.mounted).iter().filter_map(report).collect()
+        lock(&self.instances).iter().filter_map(report).collect()
     }
 
-    /// One user less; the last one unmounts.
+    /// Removes a user of the mount. The last one unmounts it.
     pub fn unmount_instance(&self, instance: InstanceId) -> Result<(), String> {
-        match self.view(instance) {
-            Some(view) => self.leave_locked(instance, &mut lock(&view)),
+        match self.find(instance) {
+            Some(entry) => self.leave_locked(instance, &mut lock(&entry)),
             None => Ok(()),
         }
     }
 
-    fn leave_locked(&self, instance: InstanceId, view: &mut View) -> Result<(), String> {
-        view.users = view.users.saturating_sub(1);
-        if view.users > 0 {
+    fn leave_locked(&self, instance: InstanceId, entry: &mut InstanceMount) -> Result<(), String> {
+        entry.users = entry.users.saturating_sub(1);
+        if entry.users > 0 {
             return Ok(());
         }
-        let Some(mount) = view.mount.take() else {
+        let Some(mount) = entry.mount.take() else {
             return Ok(());
         };
-        let path = self.path_of(instance, view);
+        let path = self.path_of(instance, entry);
         if let Err(error) = mount.unmount() {
-            tracing::warn!(instance = instance.0, %error, "in use, and unmounted when it no longer is");
-            // Someone still has a file open there: the mount goes when that is closed.
+            tracing::warn!(instance = instance.0, %error, "mount is in use; unmounted once it is idle");
+            // A file is still open: the kernel unmounts when it is closed.
             detach(&path).map_err(|e| format!("{}: {error}; {e}", path.display()))?;
         }
         let _ = fs::remove_dir(&path);
@@ -237,35 +238,38 @@ impl Mounts {
         Ok(())
     }
 
-    /// Unmounts an instance that is to be removed and ends the session with it.
+    /// Unmounts an instance and closes the session with it.
     pub fn close_instance(&self, instance: InstanceId) -> Result<(), String> {
-        let Some(view) = lock(&self.mounted).remove(&instance) else {
+        let Some(entry) = lock(&self.instances).remove(&instance) else {
             return Ok(());
         };
-        let mut view = lock(&view);
-        view.users = 0;
-        let left = self.leave_locked(instance, &mut view);
-        view.attached = None;
+        let mut entry = lock(&entry);
+        entry.users = 0;
+        let left = self.leave_locked(instance, &mut entry);
+        entry.session = None;
         left
     }
 
-    /// Ends the session with an instance that nobody here uses any more.
+    /// Closes the session with an instance that no activation uses any more, unless movers may.
     pub fn close_unused_instance(&self, instance: InstanceId) {
-        let unused = |view: Arc<Mutex<View>>| lock(&view).users == 0;
-        if self.view(instance).is_some_and(unused) {
+        if self.keep_sessions {
+            return;
+        }
+        let unused = |entry: Arc<Mutex<InstanceMount>>| lock(&entry).users == 0;
+        if self.find(instance).is_some_and(unused) {
             let _ = self.close_instance(instance);
         }
     }
 
-    /// Unmounts everything.
+    /// Unmounts all instances and closes all sessions.
     pub fn close_all(&self) {
-        let instances: Vec<InstanceId> = lock(&self.mounted).keys().copied().collect();
+        let instances: Vec<InstanceId> = lock(&self.instances).keys().copied().collect();
         for instance in instances {
             let _ = self.close_instance(instance);
         }
     }
 
-    /// Makes a job's view at `path`, which ends with `/`.
+    /// Links a job's `path`, which ends with `/`, to an access mode of a mounted instance.
     pub fn link_path(
         &self,
         instance: InstanceId,
@@ -276,7 +280,7 @@ impl Mounts {
         let fail = |e: io::Error| format!("{}: {e}", link.display());
         let parent = link.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(parent).map_err(fail)?;
-        // Whoever looks meanwhile finds the old one or the new one.
+        // Renamed into place: at any time there is the old link or the new one.
         let new = link.with_extension("new");
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
@@ -286,7 +290,7 @@ impl Mounts {
         fs::rename(&new, link).map_err(fail)
     }
 
-    /// Takes a job's view away.
+    /// Removes a job's link.
     pub fn unlink_path(&self, path: &str) {
         let link = Path::new(path.trim_end_matches('/'));
         let _ = fs::remove_file(link);

@@ -8,8 +8,8 @@ use forebay_client::Admin;
 use forebay_control::controller;
 use forebay_control::messages::{FragmentPlan, StagePlan};
 use forebay_control::storage_node::{self, MoverOutcome};
-use forebay_daemon::embedded::{create_fragment, destroy_fragment, movers};
 use forebay_daemon::mounts::{Mounts, StorageAccess};
+use forebay_daemon::storage::{create_fragment, destroy_fragment, run_stage, verify_mode};
 use forebay_job_script::{AccessMode, Direction};
 use forebay_stage::StageOptions;
 use forebay_stage::end::FileSystem;
@@ -145,7 +145,7 @@ impl World {
             sync_interval: Duration::from_millis(500),
             segment_bytes: 16 << 10,
             journal: Some(journal(stage)),
-            verify: movers::verify_mode(&plan),
+            verify: verify_mode(&plan),
             host: Arc::new(self.nodes[index].journals.clone()),
         };
         let counters = Arc::new(forebay_stage::ProgressCounters::new());
@@ -157,9 +157,7 @@ impl World {
             let attached = views.attach_instance(plan.instance, mode, owner, &addresses);
             let outcome = match attached {
                 Ok(_) if counters.is_cancelled() => MoverOutcome::Stopped,
-                Ok(attached) => {
-                    movers::run_stage(&plan, attached, Some(&outside), &options, &counters)
-                }
+                Ok(attached) => run_stage(&plan, attached, Some(&outside), &options, &counters),
                 Err(reason) => MoverOutcome::Failed(reason.into()),
             };
             Outcome::Node(storage_node::StorageInput::MoverEnded(

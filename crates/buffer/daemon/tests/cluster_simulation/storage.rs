@@ -6,11 +6,10 @@ use std::sync::atomic::Ordering;
 
 use forebay_control::messages::UnixMillis;
 use forebay_control::storage_node::{self, StorageNode};
-use forebay_daemon::embedded::movers;
 use forebay_policy::pool::NodeId;
-use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::message::DataRequest;
 use forebay_protocol::peer::PeerMessage;
+use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId, Timestamp};
 use forebay_store::log::{LogSpace, RecoveryError};
 use forebay_store::node::{ConnId, Effect, Input, Limits, Node, Now, fetch_reply_in_memory};
@@ -341,7 +340,7 @@ impl World {
                 storage_node::StorageInput::MoverProgress(
                     *stage,
                     *attempt,
-                    movers::mover_progress(counters),
+                    counters.snapshot().into(),
                 )
             })
             .collect();

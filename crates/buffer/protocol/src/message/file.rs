@@ -5,8 +5,8 @@ use super::InodeRequest;
 #[cfg(doc)]
 use super::Request;
 use crate::ids::{Ino, NodeIndex, Timestamp};
-use crate::layout::Layout;
 use crate::placement::ObjectInfo;
+use forebay_policy::layout::Layout;
 use serde::{Deserialize, Serialize};
 
 /// Kinds of inode.

@@ -177,7 +177,7 @@ fn measure(
         home,
         flash,
         shape,
-        daemon: Daemon::start(daemon::InvalidOptions::new(flash.path("flash")))?,
+        daemon: Daemon::start(daemon::StoreOptions::new(flash.path("flash")))?,
     };
     let mut seconds = Seconds::new();
     for round in 0..options.rounds {

@@ -1,86 +1,87 @@
-//! The parallel file system below some directories: no path and no symbolic link leads out of
-//! them.
+//! The parallel file system below some directories: no path and no symbolic link leads out of them.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
-use super::local::{Who, enter, opened};
+use super::local::{OpenFile, User, enter};
 use super::{DirHandle, FileHandle, FileSystem, Identity};
 
-/// How often a path is looked up again that was renamed meanwhile.
-const TRIES: usize = 32;
+/// Maximum number of lookups of a path of which a part is renamed meanwhile.
+const MAX_LOOKUPS: usize = 32;
 
-/// Directories of the parallel file system, and whose rights reach them.
+/// Directories of the parallel file system, accessed with the permissions of a user.
 #[derive(Debug)]
 pub struct ConfinedFileSystem {
-    /// Each with what opening it has brought.
+    /// The directories, with the result of opening them.
     roots: Vec<(PathBuf, Result<OwnedFd, Errno>)>,
-    who: Who,
+    user: User,
 }
 
 impl ConfinedFileSystem {
-    /// What is below `directories`, reached with someone else's rights if there is someone. A
-    /// directory that cannot be opened is told when something below it is wanted.
-    pub fn open(directories: &[PathBuf], who: Option<Arc<Identity>>) -> Arc<dyn FileSystem> {
+    /// The file system below `directories`, with the permissions of `user`, or of this process. If a
+    /// directory cannot be opened, accesses below it fail.
+    pub fn open(directories: &[PathBuf], user: Option<Arc<Identity>>) -> Arc<dyn FileSystem> {
         let open = |path: &PathBuf| {
-            let _as = enter(&who)?;
+            let _entered = enter(&user)?;
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             openat(CWD, path, flags, Mode::empty())
         };
         let roots = directories.iter();
         let roots = roots.map(|path| (path.clone(), open(path))).collect();
-        Arc::new(ConfinedFileSystem { roots, who })
+        Arc::new(ConfinedFileSystem { roots, user })
     }
 
-    /// Opens what a path leads to, as long as it stays below the directory that it begins with, or
-    /// leads to below another one. `XDEV`: it leads out.
+    /// Opens what a path leads to, as long as that is below the root that the path starts with, or
+    /// below another root. `XDEV` if it is not.
     fn open_path(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let _as = enter(&self.who)?;
+        let _entered = enter(&self.user)?;
         let flags = flags | OFlags::CLOEXEC;
-        let within = self.roots.iter().filter(|(root, _)| path.starts_with(root));
-        let nearest = within.max_by_key(|(root, _)| root.as_os_str().len());
+        let prefixes = self.roots.iter().filter(|(root, _)| path.starts_with(root));
+        let nearest = prefixes.max_by_key(|(root, _)| root.as_os_str().len());
         let (root, directory) = nearest.ok_or(Errno::XDEV)?;
         let directory = directory.as_ref().map_err(|errno| *errno)?;
         let rest = path.strip_prefix(root).map_err(|_| Errno::XDEV)?;
-        match below(directory, rest, flags, ResolveFlags::empty()) {
-            // An absolute symbolic link, for instance. Where it leads is settled without it: then
-            // no link is followed any more.
-            Err(Errno::XDEV) => self.open_goal(path, flags),
+        match open_below(directory, rest, flags, ResolveFlags::empty()) {
+            // For instance an absolute symbolic link. It is resolved first, and the result opened
+            // without following any link.
+            Err(Errno::XDEV) => self.open_resolved(path, flags),
             outcome => outcome,
         }
     }
 
-    fn open_goal(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn open_resolved(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let goal = real_path(&found)?;
+        let resolved = real_path(&found)?;
         for (_, directory) in &self.roots {
             let Ok(directory) = directory else { continue };
-            if let Ok(rest) = goal.strip_prefix(real_path(directory)?) {
-                return below(directory, rest, flags, ResolveFlags::NO_SYMLINKS);
+            if let Ok(rest) = resolved.strip_prefix(real_path(directory)?) {
+                return open_below(directory, rest, flags, ResolveFlags::NO_SYMLINKS);
             }
         }
         Err(Errno::XDEV)
     }
 }
 
-fn below(
+fn open_below(
     directory: &OwnedFd,
     rest: &Path,
     flags: OFlags,
     more: ResolveFlags,
 ) -> Result<OwnedFd, Errno> {
-    let rest = match rest.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => rest,
+    assert!(rest.is_relative());
+    let rest = if rest.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        rest
     };
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | more;
-    for _ in 1..TRIES {
+    for _ in 1..MAX_LOOKUPS {
         match openat2(directory, rest, flags, Mode::empty(), how) {
-            // Something on the way was renamed: the kernel cannot tell whether that led out.
+            // A part of the path was renamed: the kernel cannot tell whether it led out.
             Err(Errno::AGAIN | Errno::INTR) => {}
             outcome => return outcome,
         }
@@ -88,9 +89,8 @@ fn below(
     openat2(directory, rest, flags, Mode::empty(), how)
 }
 
-/// Where something open is, without any symbolic links.
+/// The path of an open file without symbolic links.
 fn real_path(open: &OwnedFd) -> Result<PathBuf, Errno> {
-    use std::os::fd::AsRawFd;
     let link = format!("/proc/self/fd/{}", open.as_raw_fd());
     std::fs::read_link(link).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
@@ -98,12 +98,12 @@ fn real_path(open: &OwnedFd) -> Result<PathBuf, Errno> {
 impl FileSystem for ConfinedFileSystem {
     fn open_dir(&self, path: &Path) -> Result<Box<dyn DirHandle>, Errno> {
         let fd = self.open_path(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        Ok(Box::new(opened(fd, &self.who)))
+        Ok(Box::new(OpenFile::new(fd, &self.user)))
     }
 
     fn open_file(&self, path: &Path) -> Result<Box<dyn FileHandle>, Errno> {
-        // A pipe must not keep us waiting for someone who writes to it.
+        // Opening a pipe must not block until a process writes to it.
         let fd = self.open_path(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
-        Ok(Box::new(opened(fd, &self.who)))
+        Ok(Box::new(OpenFile::new(fd, &self.user)))
     }
 }

@@ -1,23 +1,22 @@
-//! Acting on files with the rights of another user.
+//! Accessing files with the permissions of another user.
 
-use std::ffi::CStr;
-
+use nix::unistd::User;
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
-/// A user, the user's group, and the other groups that the user is in.
+/// A user with its group and supplementary groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     uid: Uid,
     gid: Gid,
     groups: Vec<Gid>,
-    /// What to return to.
+    /// The identity of this process, to return to.
     own: (Uid, Gid, Vec<Gid>),
 }
 
 impl Identity {
-    /// The identity of user `uid` with group `gid` and the groups that the system's databases
-    /// name; `None` if this process is that user, or may act for nobody else.
+    /// The identity of user `uid` with group `gid` and the groups of the user database. `None` if
+    /// this process runs as that user, or may not act for others.
     pub fn for_user(uid: u32, gid: u32) -> Option<Identity> {
         let own = rustix::process::geteuid();
         if !own.is_root() || uid == 0 {
@@ -36,34 +35,35 @@ impl Identity {
         })
     }
 
-    /// From now on this thread reaches files with this identity, until the guard is dropped.
+    /// This thread accesses files with this identity until the guard is dropped.
     pub(super) fn enter(&self) -> Result<Entered<'_>, Errno> {
         rustix::thread::set_thread_groups(&self.groups)?;
         let entered = Entered(self);
-        set(self.uid, self.gid)?;
+        set_fs_ids(self.uid, self.gid)?;
         Ok(entered)
     }
 }
 
-/// Takes the thread's own identity up again when dropped.
+/// Restores the identity of the thread when dropped.
 pub(super) struct Entered<'a>(&'a Identity);
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let (uid, gid, groups) = &self.0.own;
-        // Root may always become itself again; otherwise the thread keeps lesser rights.
-        let _ = set(*uid, *gid);
+        // Root may always restore itself. Otherwise the thread keeps the lesser permissions.
+        let restored = set_fs_ids(*uid, *gid);
+        debug_assert_eq!(restored, Ok(()));
         let _ = rustix::thread::set_thread_groups(groups);
     }
 }
 
-/// Sets the user and group by which this thread's access to files is judged.
-fn set(uid: Uid, gid: Gid) -> Result<(), Errno> {
-    // SAFETY: these calls take numbers and touch no memory; they concern this thread alone.
+/// Sets the user and group whose permissions apply to this thread's file accesses.
+fn set_fs_ids(uid: Uid, gid: Gid) -> Result<(), Errno> {
+    // SAFETY: these calls take numbers, access no memory, and affect this thread only.
     let (now_uid, now_gid) = unsafe {
         libc::setfsgid(gid.as_raw());
         libc::setfsuid(uid.as_raw());
-        // They report no failure; an impossible number changes nothing and tells what holds.
+        // They report no errors; with an invalid number they return the current one.
         (libc::setfsuid(u32::MAX), libc::setfsgid(u32::MAX))
     };
     if (now_uid, now_gid) == (uid.as_raw() as i32, gid.as_raw() as i32) {
@@ -73,36 +73,20 @@ fn set(uid: Uid, gid: Gid) -> Result<(), Errno> {
     }
 }
 
-/// The groups of a user, `gid` among them.
+/// The groups of a user, including `gid`; only `gid` if the user is unknown.
 fn groups_of(uid: u32, gid: u32) -> Vec<Gid> {
-    let alone = vec![Gid::from_raw(gid)];
-    let mut text = vec![0; 16 << 10];
-    // SAFETY: all zeros are a valid `passwd`: null pointers and numbers.
-    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
-    let mut found = std::ptr::null_mut();
-    // SAFETY: the pointers are to memory of the lengths given, which outlives the use of `entry`.
-    let failed =
-        unsafe { libc::getpwuid_r(uid, &mut entry, text.as_mut_ptr(), text.len(), &mut found) };
-    if failed != 0 || found.is_null() {
-        return alone;
-    }
-    // SAFETY: the call succeeded, so the name is a C string within `text`.
-    let name = unsafe { CStr::from_ptr(entry.pw_name) };
-    let mut groups = vec![0; 256];
-    loop {
-        let mut count = groups.len() as i32;
-        // SAFETY: `groups` has room for `count` numbers; the name is a C string.
-        let outcome =
-            unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &mut count) };
-        let count = usize::try_from(count).unwrap_or(0);
-        if outcome >= 0 {
-            groups.truncate(count);
-            return groups.into_iter().map(Gid::from_raw).collect();
-        }
-        // The system has at most 65,536 groups for a process.
-        if count <= groups.len() || count > 65_536 {
-            return alone;
-        }
-        groups.resize(count, 0);
+    let user = User::from_uid(nix::unistd::Uid::from_raw(uid));
+    let name = user
+        .ok()
+        .flatten()
+        .and_then(|user| std::ffi::CString::new(user.name).ok());
+    let groups = name
+        .and_then(|name| nix::unistd::getgrouplist(&name, nix::unistd::Gid::from_raw(gid)).ok());
+    match groups {
+        Some(groups) => groups
+            .into_iter()
+            .map(|group| Gid::from_raw(group.as_raw()))
+            .collect(),
+        None => vec![Gid::from_raw(gid)],
     }
 }

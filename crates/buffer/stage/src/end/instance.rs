@@ -1,4 +1,4 @@
-//! An instance, through the client library.
+//! An instance, accessed by the client library.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -6,37 +6,43 @@ use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use forebay_client::{File, Fs, Opened};
 use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SetAttr, SetTime, XattrMode};
 use forebay_protocol::{Attr, Ino, Timestamp};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::{DirHandle, FileHandle, FileKind, FileStat, FileTime, Metadata, PutOutcome};
 
-/// Bytes of a directory that are asked for at a time.
-const PAGE: u32 = 64 << 10;
+/// Bytes of directory entries per request.
+const DIR_PAGE_BYTES: u32 = 64 << 10;
 
-/// A name space of an instance.
+/// A directory of an instance that is the root of a name space.
 pub struct Namespace {
     fs: Fs,
     root: Ino,
-    shown: PathBuf,
-    /// A file on each file system whose files were written through their descriptors.
-    written: Mutex<BTreeMap<u64, OwnedFd>>,
+    /// The path of the root in messages.
+    display_path: PathBuf,
+    /// For each device whose files are written by their descriptors, one of these files.
+    written_devices: Mutex<BTreeMap<u64, OwnedFd>>,
 }
 
 impl fmt::Debug for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Space({})", self.shown.display())
+        write!(f, "Space({})", self.display_path.display())
     }
 }
 
 impl Namespace {
-    /// The name space at `root` in the instance of `fs`, on whose behalf everything is done;
-    /// messages name it `shown`.
-    pub fn new(fs: Fs, root: &Path, shown: impl Into<PathBuf>) -> std::io::Result<Arc<Namespace>> {
+    /// The name space at `root` in the instance of `fs`, with the permissions of its caller.
+    /// `display_path` is the root in messages.
+    pub fn new(
+        fs: Fs,
+        root: &Path,
+        display_path: impl Into<PathBuf>,
+    ) -> std::io::Result<Arc<Namespace>> {
         let found = fs.resolve(root, false).map_err(errno)?;
         if found.kind != forebay_protocol::FileKind::Dir {
             return Err(Errno::NOTDIR.into());
@@ -44,13 +50,13 @@ impl Namespace {
         Ok(Arc::new(Namespace {
             fs,
             root: found.ino,
-            shown: shown.into(),
-            written: Mutex::default(),
+            display_path: display_path.into(),
+            written_devices: Mutex::default(),
         }))
     }
 
-    pub(crate) fn shown(&self) -> &Path {
-        &self.shown
+    pub(crate) fn display_path(&self) -> &Path {
+        &self.display_path
     }
 
     pub(super) fn root(&self) -> Ino {
@@ -61,40 +67,40 @@ impl Namespace {
         &self.fs
     }
 
-    pub(super) fn folder(self: &Arc<Namespace>, ino: Ino) -> Box<dyn DirHandle> {
-        Box::new(Directory {
-            space: self.clone(),
+    pub(super) fn dir_handle(self: &Arc<Namespace>, ino: Ino) -> Box<dyn DirHandle> {
+        Box::new(InstanceDir {
+            namespace: self.clone(),
             ino,
         })
     }
 
-    pub(super) fn body(self: &Arc<Namespace>, ino: Ino) -> Result<Box<dyn FileHandle>, Errno> {
+    pub(super) fn open_file(self: &Arc<Namespace>, ino: Ino) -> Result<Box<dyn FileHandle>, Errno> {
         let mode = OpenMode {
             read: true,
             descriptor: true,
             ..OpenMode::default()
         };
         let opened = self.fs.open(ino, mode).map_err(errno)?;
-        Ok(Box::new(Contents::new(self.clone(), opened)))
+        Ok(Box::new(InstanceFile::new(self.clone(), opened)))
     }
 
-    /// Remembers the file system of a descriptor that is about to be written through.
-    fn note(&self, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+    /// Records the device of a file that is about to be written by its descriptor.
+    fn record_written_device(&self, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
         let device = rustix::fs::fstat(descriptor)?.st_dev;
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        if let std::collections::btree_map::Entry::Vacant(place) = written.entry(device) {
-            place.insert(rustix::io::fcntl_dupfd_cloexec(descriptor, 0)?);
+        let mut written = self.written_devices.lock();
+        if let std::collections::btree_map::Entry::Vacant(vacant) = written.entry(device) {
+            vacant.insert(rustix::io::fcntl_dupfd_cloexec(descriptor, 0)?);
         }
         Ok(())
     }
 }
 
-/// The system's number for the library's error.
+/// The error number of the system for that of the client library.
 pub(super) fn errno(error: forebay_protocol::Errno) -> Errno {
     Errno::from_raw_os_error(error.0)
 }
 
-pub(super) fn state(attr: &Attr) -> FileStat {
+pub(super) fn file_stat(attr: &Attr) -> FileStat {
     let time = |time: Timestamp| FileTime {
         seconds: time.secs,
         nanoseconds: time.nanos,
@@ -104,7 +110,10 @@ pub(super) fn state(attr: &Attr) -> FileStat {
             forebay_protocol::FileKind::File => FileKind::File,
             forebay_protocol::FileKind::Dir => FileKind::Directory,
             forebay_protocol::FileKind::Symlink => FileKind::Symlink,
-            _ => FileKind::Other,
+            forebay_protocol::FileKind::Fifo
+            | forebay_protocol::FileKind::Socket
+            | forebay_protocol::FileKind::CharDevice
+            | forebay_protocol::FileKind::BlockDevice => FileKind::Other,
         },
         mode: attr.mode.into(),
         uid: attr.uid,
@@ -120,7 +129,7 @@ pub(super) fn state(attr: &Attr) -> FileStat {
 }
 
 /// Owner, permissions and times of `wanted`.
-fn attributes(wanted: &FileStat) -> SetAttr {
+fn set_attr_of(wanted: &FileStat) -> SetAttr {
     let time = |time: FileTime| {
         Some(SetTime::At(Timestamp {
             secs: time.seconds,
@@ -137,9 +146,9 @@ fn attributes(wanted: &FileStat) -> SetAttr {
     }
 }
 
-/// Sets attributes as far as that is permitted: only root may give files away; the group may still
-/// be one of ours.
-fn as_permitted<T>(
+/// Sets attributes as far as that is permitted: only root may change the owner; the group may be one
+/// of the caller's.
+fn set_permitted<T>(
     mut set: SetAttr,
     mut act: impl FnMut(SetAttr) -> Result<T, forebay_protocol::Errno>,
 ) -> Result<T, Errno> {
@@ -152,28 +161,33 @@ fn as_permitted<T>(
     }
 }
 
-/// Gives an inode that belongs to `owner` what `wanted` has.
-fn take_on(fs: &Fs, ino: Ino, owner: (u32, u32), wanted: &FileStat) -> Result<(), Errno> {
-    let mut set = attributes(wanted);
+/// Sets owner, permissions and times of an inode that belongs to `owner`.
+fn set_inode_metadata(
+    fs: &Fs,
+    ino: Ino,
+    owner: (u32, u32),
+    wanted: &FileStat,
+) -> Result<(), Errno> {
+    let mut set = set_attr_of(wanted);
     set.uid = set.uid.filter(|uid| *uid != owner.0);
     set.gid = set.gid.filter(|gid| *gid != owner.1);
-    as_permitted(set, |set| fs.set_attr(ino, None, set)).map(|_| ())
+    set_permitted(set, |set| fs.set_attr(ino, None, set)).map(|_| ())
 }
 
-/// An inode's extended attributes.
-macro_rules! extended_attributes {
+/// Methods for the extended attributes of an inode.
+macro_rules! xattr_methods {
     () => {
-        fn attribute_names(&self) -> Result<Vec<Vec<u8>>, Errno> {
-            self.space.fs.list_xattr(self.ino()).map_err(errno)
+        fn list_xattr(&self) -> Result<Vec<Vec<u8>>, Errno> {
+            self.namespace.fs.list_xattr(self.ino()).map_err(errno)
         }
 
-        fn attribute(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
-            self.space.fs.get_xattr(self.ino(), name).map_err(errno)
+        fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
+            self.namespace.fs.get_xattr(self.ino(), name).map_err(errno)
         }
 
-        fn set_attribute(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+        fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
             let set = self
-                .space
+                .namespace
                 .fs
                 .set_xattr(self.ino(), name, value, XattrMode::Any);
             set.map_err(errno)
@@ -181,44 +195,47 @@ macro_rules! extended_attributes {
     };
 }
 
-struct Directory {
-    space: Arc<Namespace>,
+/// An open directory.
+struct InstanceDir {
+    namespace: Arc<Namespace>,
     ino: Ino,
 }
 
-impl Directory {
+impl InstanceDir {
     fn ino(&self) -> Ino {
         self.ino
     }
 
     fn find(&self, name: &OsStr) -> Result<Attr, Errno> {
-        let found = self.space.fs.lookup(self.ino, name.as_bytes());
+        let found = self.namespace.fs.lookup(self.ino, name.as_bytes());
         found.map_err(errno)
     }
 }
 
-impl Metadata for Directory {
+impl Metadata for InstanceDir {
     fn stat(&self) -> Result<FileStat, Errno> {
-        Ok(state(&self.space.fs.get_attr(self.ino).map_err(errno)?))
+        Ok(file_stat(
+            &self.namespace.fs.get_attr(self.ino).map_err(errno)?,
+        ))
     }
 
     fn set_metadata(
         &self,
         wanted: &FileStat,
-        attributes: &mut dyn FnMut() -> Result<(), String>,
+        set_xattrs: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<Result<(), String>, Errno> {
         let now = self.stat()?;
-        let set = attributes();
-        take_on(&self.space.fs, self.ino, (now.uid, now.gid), wanted)?;
+        let set = set_xattrs();
+        set_inode_metadata(&self.namespace.fs, self.ino, (now.uid, now.gid), wanted)?;
         Ok(set)
     }
 
-    extended_attributes!();
+    xattr_methods!();
 }
 
-impl DirHandle for Directory {
+impl DirHandle for InstanceDir {
     fn try_clone(&self) -> Result<Box<dyn DirHandle>, Errno> {
-        Ok(self.space.folder(self.ino))
+        Ok(self.namespace.dir_handle(self.ino))
     }
 
     fn read_dir(
@@ -227,7 +244,10 @@ impl DirHandle for Directory {
     ) -> Result<(), Errno> {
         let mut cookie = 0;
         loop {
-            let page = self.space.fs.read_dir(self.ino, cookie, PAGE, true);
+            let page = self
+                .namespace
+                .fs
+                .read_dir(self.ino, cookie, DIR_PAGE_BYTES, true);
             let page = page.map_err(errno)?;
             for entry in &page.entries {
                 cookie = entry.cookie;
@@ -236,7 +256,7 @@ impl DirHandle for Directory {
                     continue;
                 }
                 let found = match &entry.attr {
-                    Some(attr) => Ok(state(attr)),
+                    Some(attr) => Ok(file_stat(attr)),
                     None => self.lstat(name),
                 };
                 if !take(name, found) {
@@ -250,20 +270,22 @@ impl DirHandle for Directory {
     }
 
     fn lstat(&self, name: &OsStr) -> Result<FileStat, Errno> {
-        Ok(state(&self.find(name)?))
+        Ok(file_stat(&self.find(name)?))
     }
 
     fn open_dir(&self, name: &OsStr) -> Result<Box<dyn DirHandle>, Errno> {
         let found = self.find(name)?;
-        match found.kind {
-            forebay_protocol::FileKind::Dir => Ok(self.space.folder(found.ino)),
-            forebay_protocol::FileKind::Symlink => Err(Errno::LOOP),
-            _ => Err(Errno::NOTDIR),
+        if found.kind == forebay_protocol::FileKind::Symlink {
+            Err(Errno::LOOP)
+        } else if found.kind == forebay_protocol::FileKind::Dir {
+            Ok(self.namespace.dir_handle(found.ino))
+        } else {
+            Err(Errno::NOTDIR)
         }
     }
 
     fn mkdir(&self, name: &OsStr) -> Result<bool, Errno> {
-        match self.space.fs.mkdir(self.ino, name.as_bytes(), 0o700) {
+        match self.namespace.fs.mkdir(self.ino, name.as_bytes(), 0o700) {
             Ok(_) => Ok(true),
             Err(forebay_protocol::Errno::EEXIST) => Ok(false),
             Err(error) => Err(errno(error)),
@@ -272,13 +294,13 @@ impl DirHandle for Directory {
 
     fn open(&self, name: &OsStr, seen: Option<&FileStat>) -> Result<Box<dyn FileHandle>, Errno> {
         let found = match seen {
-            Some(state) => *state,
+            Some(stat) => *stat,
             None => self.lstat(name)?,
         };
         if found.kind == FileKind::Symlink {
             return Err(Errno::LOOP);
         }
-        self.space.body(Ino(found.inode.1))
+        self.namespace.open_file(Ino(found.inode.1))
     }
 
     fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno> {
@@ -289,14 +311,14 @@ impl DirHandle for Directory {
             descriptor: true,
         };
         let made = self
-            .space
+            .namespace
             .fs
             .create(self.ino, name.as_bytes(), 0o600, false, mode)
             .map_err(errno)?;
         if let Some(descriptor) = made.file.descriptor() {
-            self.space.note(descriptor)?;
+            self.namespace.record_written_device(descriptor)?;
         }
-        Ok(Box::new(Contents::new(self.space.clone(), made)))
+        Ok(Box::new(InstanceFile::new(self.namespace.clone(), made)))
     }
 
     fn read_small_file(
@@ -305,11 +327,11 @@ impl DirHandle for Directory {
         seen: &FileStat,
         into: &mut Vec<u8>,
     ) -> Result<Option<FileStat>, Errno> {
-        match self.space.fs.fetch_file(Ino(seen.inode.1)) {
+        match self.namespace.fs.fetch_file(Ino(seen.inode.1)) {
             Ok((attr, data)) => {
-                let state = state(&attr);
+                let stat = file_stat(&attr);
                 *into = data;
-                Ok((state.is_small() && !attr.extended).then_some(state))
+                Ok((stat.is_small() && !attr.extended).then_some(stat))
             }
             Err(forebay_protocol::Errno::EOPNOTSUPP) => Ok(None),
             Err(error) => Err(errno(error)),
@@ -322,30 +344,30 @@ impl DirHandle for Directory {
         data: &[u8],
         like: &FileStat,
     ) -> Result<PutOutcome, Errno> {
-        let fs = &self.space.fs;
-        let put = as_permitted(attributes(like), |set| {
+        let fs = &self.namespace.fs;
+        let put = set_permitted(set_attr_of(like), |set| {
             fs.put_file((self.ino, name.as_bytes()), set, data.to_vec())
         });
         match put {
-            // This host's journal is as old as its storage daemon's objects.
+            // A power failure that loses the file also loses its journal entry.
             Ok(_) if fs.is_local(self.ino).map_err(errno)? => Ok(PutOutcome::Stored),
             Ok(_) => Ok(PutOutcome::Unsynced),
-            // There may be room on other nodes.
+            // There may be space on other nodes.
             Err(Errno::OPNOTSUPP | Errno::NOSPC) => Ok(PutOutcome::Unsupported),
             Err(error) => Err(error),
         }
     }
 
     fn readlink(&self, _: &OsStr, seen: &FileStat) -> Result<OsString, Errno> {
-        let goal = self.space.fs.read_link(Ino(seen.inode.1));
-        let goal = goal.map_err(errno)?;
-        Ok(OsString::from_vec(goal))
+        let target = self.namespace.fs.read_link(Ino(seen.inode.1));
+        let target = target.map_err(errno)?;
+        Ok(OsString::from_vec(target))
     }
 
-    fn symlink(&self, name: &OsStr, goal: &OsStr, like: &FileStat) -> Result<(), Errno> {
-        let new = NewInode::Symlink(goal.as_bytes().to_vec());
+    fn symlink(&self, name: &OsStr, link_target: &OsStr, like: &FileStat) -> Result<(), Errno> {
+        let new = NewInode::Symlink(link_target.as_bytes().to_vec());
         let made = self
-            .space
+            .namespace
             .fs
             .make_inode(self.ino, name.as_bytes(), new, 0o777);
         let made = made.map_err(errno)?;
@@ -353,37 +375,33 @@ impl DirHandle for Directory {
             mode: made.mode.into(),
             ..*like
         };
-        take_on(&self.space.fs, made.ino, (made.uid, made.gid), &wanted)
+        set_inode_metadata(&self.namespace.fs, made.ino, (made.uid, made.gid), &wanted)
     }
 
-    fn link(&self, name: &OsStr, folder: &dyn DirHandle, of: &OsStr) -> Result<(), Errno> {
-        let file = Ino(folder.lstat(of)?.inode.1);
-        let made = self.space.fs.link(file, self.ino, name.as_bytes());
+    fn link(&self, name: &OsStr, dir: &dyn DirHandle, existing: &OsStr) -> Result<(), Errno> {
+        let file = Ino(dir.lstat(existing)?.inode.1);
+        let made = self.namespace.fs.link(file, self.ino, name.as_bytes());
         made.map(|_| ()).map_err(errno)
     }
 
     fn unlink(&self, name: &OsStr) -> Result<(), Errno> {
-        let gone = self.space.fs.unlink(self.ino, name.as_bytes());
-        gone.map_err(errno)
+        let removed = self.namespace.fs.unlink(self.ino, name.as_bytes());
+        removed.map_err(errno)
     }
 
     fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
         let (from, to) = ((self.ino, from.as_bytes()), (self.ino, to.as_bytes()));
-        let renamed = self.space.fs.rename(from, to, OnExisting::Replace);
+        let renamed = self.namespace.fs.rename(from, to, OnExisting::Replace);
         renamed.map_err(errno)
     }
 
     fn syncfs(&self) -> Result<(), Errno> {
-        // Contents first: a name must not outlive a power cut that its contents do not.
-        let written = self
-            .space
-            .written
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        for file in written.values() {
+        // InstanceFile first: a name must not survive a power failure that loses its contents.
+        let written_devices = self.namespace.written_devices.lock();
+        for file in written_devices.values() {
             rustix::fs::syncfs(file)?;
         }
-        self.space.fs.sync().map_err(errno)
+        self.namespace.fs.sync().map_err(errno)
     }
 
     fn device(&self) -> Result<u64, Errno> {
@@ -392,16 +410,16 @@ impl DirHandle for Directory {
 }
 
 /// An open file.
-struct Contents {
-    space: Arc<Namespace>,
+struct InstanceFile {
+    namespace: Arc<Namespace>,
     file: Arc<File>,
     opened: Attr,
 }
 
-impl Contents {
-    fn new(space: Arc<Namespace>, opened: Opened) -> Contents {
-        Contents {
-            space,
+impl InstanceFile {
+    fn new(namespace: Arc<Namespace>, opened: Opened) -> InstanceFile {
+        InstanceFile {
+            namespace,
             file: opened.file,
             opened: opened.attr,
         }
@@ -412,28 +430,30 @@ impl Contents {
     }
 }
 
-impl Metadata for Contents {
+impl Metadata for InstanceFile {
     fn stat(&self) -> Result<FileStat, Errno> {
-        Ok(state(&self.space.fs.get_attr(self.ino()).map_err(errno)?))
+        Ok(file_stat(
+            &self.namespace.fs.get_attr(self.ino()).map_err(errno)?,
+        ))
     }
 
     fn set_metadata(
         &self,
         wanted: &FileStat,
-        attributes: &mut dyn FnMut() -> Result<(), String>,
+        set_xattrs: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<Result<(), String>, Errno> {
-        let set = attributes();
+        let set = set_xattrs();
         let owner = (self.opened.uid, self.opened.gid);
-        take_on(&self.space.fs, self.ino(), owner, wanted)?;
+        set_inode_metadata(&self.namespace.fs, self.ino(), owner, wanted)?;
         Ok(set)
     }
 
-    extended_attributes!();
+    xattr_methods!();
 }
 
-impl FileHandle for Contents {
+impl FileHandle for InstanceFile {
     fn opened_stat(&self) -> Result<FileStat, Errno> {
-        Ok(state(&self.opened))
+        Ok(file_stat(&self.opened))
     }
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
@@ -453,7 +473,10 @@ impl FileHandle for Contents {
             size: Some(size),
             ..SetAttr::default()
         };
-        let set = self.space.fs.set_attr(self.ino(), Some(&self.file), set);
+        let set = self
+            .namespace
+            .fs
+            .set_attr(self.ino(), Some(&self.file), set);
         set.map(|_| ()).map_err(errno)
     }
 

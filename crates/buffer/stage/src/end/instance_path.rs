@@ -1,4 +1,4 @@
-//! Paths inside an instance: neither `..` nor a symbolic link leads out.
+//! Paths inside an instance: neither `..` nor a symbolic link leads out of it.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -12,65 +12,65 @@ use rustix::io::Errno;
 use super::instance::{Namespace, errno};
 use super::{DirHandle, FileHandle};
 
-/// Symbolic links followed before a path is taken to lead in circles.
+/// Maximum number of symbolic links in a path.
 const MAX_LINKS: u32 = 40;
 
-/// What stands at a path.
+/// What a path leads to.
 pub(crate) enum Found {
-    Folder(Box<dyn DirHandle>),
-    Body(Box<dyn FileHandle>),
+    Dir(Box<dyn DirHandle>),
+    File(Box<dyn FileHandle>),
 }
 
-/// Opens what `path` leads to, following symbolic links as long as they stay inside. `XDEV`: one
-/// does not.
-pub(crate) fn open_within(space: &Arc<Namespace>, path: &Path) -> Result<Found, Errno> {
-    let found = walk(space, path)?;
-    match found.kind {
-        FileKind::Dir => Ok(Found::Folder(space.folder(found.ino))),
-        _ => Ok(Found::Body(space.body(found.ino)?)),
+/// Opens what `path` leads to, following symbolic links. `XDEV` if it leads out of the namespace.
+pub(crate) fn open_within(namespace: &Arc<Namespace>, path: &Path) -> Result<Found, Errno> {
+    let found = resolve(namespace, path)?;
+    if found.kind == FileKind::Dir {
+        Ok(Found::Dir(namespace.dir_handle(found.ino)))
+    } else {
+        Ok(Found::File(namespace.open_file(found.ino)?))
     }
 }
 
-/// A part of a path that is still to be gone.
+/// A component of a path that is not resolved yet.
 enum Step {
-    Up,
-    Into(OsString),
+    Parent,
+    Child(OsString),
 }
 
-/// The steps of a path, the last one first.
-fn steps(path: &Path) -> Result<Vec<Step>, Errno> {
+/// The components of a path, the last one first.
+fn reversed_steps(path: &Path) -> Result<Vec<Step>, Errno> {
     let mut steps = Vec::new();
     for component in path.components().rev() {
         match component {
             Component::CurDir => {}
-            Component::ParentDir => steps.push(Step::Up),
-            Component::Normal(name) => steps.push(Step::Into(name.to_owned())),
+            Component::ParentDir => steps.push(Step::Parent),
+            Component::Normal(name) => steps.push(Step::Child(name.to_owned())),
             Component::RootDir | Component::Prefix(_) => return Err(Errno::XDEV),
         }
     }
     Ok(steps)
 }
 
-fn walk(space: &Namespace, path: &Path) -> Result<Attr, Errno> {
-    let fs = space.fs();
-    let mut above: Vec<Attr> = Vec::new();
-    let mut here = fs.get_attr(space.root()).map_err(errno)?;
-    let mut ahead: VecDeque<Step> = steps(path)?.into_iter().rev().collect();
+fn resolve(namespace: &Namespace, path: &Path) -> Result<Attr, Errno> {
+    let fs = namespace.fs();
+    let mut parents: Vec<Attr> = Vec::new();
+    let mut here = fs.get_attr(namespace.root()).map_err(errno)?;
+    let mut ahead: VecDeque<Step> = reversed_steps(path)?.into_iter().rev().collect();
     let mut links = 0;
     while let Some(step) = ahead.pop_front() {
         if here.kind != FileKind::Dir {
             return Err(Errno::NOTDIR);
         }
         let name = match step {
-            Step::Up => {
-                here = above.pop().ok_or(Errno::XDEV)?;
+            Step::Parent => {
+                here = parents.pop().ok_or(Errno::XDEV)?;
                 continue;
             }
-            Step::Into(name) => name,
+            Step::Child(name) => name,
         };
         let found = fs.lookup(here.ino, name.as_bytes()).map_err(errno)?;
         if found.kind != FileKind::Symlink {
-            above.push(here);
+            parents.push(here);
             here = found;
             continue;
         }
@@ -78,28 +78,28 @@ fn walk(space: &Namespace, path: &Path) -> Result<Attr, Errno> {
         if links > MAX_LINKS {
             return Err(Errno::LOOP);
         }
-        let goal = OsString::from_vec(fs.read_link(found.ino).map_err(errno)?);
-        for step in steps(Path::new(&goal))? {
+        let target = OsString::from_vec(fs.read_link(found.ino).map_err(errno)?);
+        for step in reversed_steps(Path::new(&target))? {
             ahead.push_front(step);
         }
     }
     Ok(here)
 }
 
-/// Opens the directory at `path`, making it and those above it if need be, and says whether it
-/// was made. No symbolic link is followed: `LOOP`. `XDEV`: the path leads out.
-pub(crate) fn make_within(
-    space: &Arc<Namespace>,
+/// Opens the directory at `path`, creating it and its parents if necessary, and returns whether it
+/// was created. `LOOP` at a symbolic link, `XDEV` if the path leads out of the namespace.
+pub(crate) fn mkdir_within(
+    namespace: &Arc<Namespace>,
     path: &Path,
 ) -> Result<(Box<dyn DirHandle>, bool), Errno> {
-    let mut here = space.folder(space.root());
-    let mut made = false;
+    let mut here = namespace.dir_handle(namespace.root());
+    let mut created = false;
     for component in path.components() {
         let Component::Normal(name) = component else {
             return Err(Errno::XDEV);
         };
-        made = here.mkdir(name)?;
+        created = here.mkdir(name)?;
         here = here.open_dir(name)?;
     }
-    Ok((here, made))
+    Ok((here, created))
 }

@@ -1,4 +1,4 @@
-//! The parallel file system, as the system shows it.
+//! The parallel file system as mounted on this host.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,53 +17,42 @@ use rustix::io::{Errno, pread, pwrite};
 use super::identity::{Entered, Identity};
 use super::{DirHandle, FileHandle, FileKind, FileStat, FileTime, Metadata};
 
-/// On whose behalf; `None` for the process itself.
-pub(super) type Who = Option<Arc<Identity>>;
+/// The user whose permissions apply; `None` for that of this process.
+pub(super) type User = Option<Arc<Identity>>;
 
-pub(super) fn enter(who: &Who) -> Result<Option<Entered<'_>>, Errno> {
-    who.as_deref().map(Identity::enter).transpose()
+/// Accesses files with the permissions of `user` until the guard is dropped.
+pub(super) fn enter(user: &User) -> Result<Option<Entered<'_>>, Errno> {
+    user.as_deref().map(Identity::enter).transpose()
 }
 
-/// Something open, directory or file.
-pub(super) struct Open {
+/// An open directory or file.
+pub(super) struct OpenFile {
     fd: OwnedFd,
-    who: Who,
-}
-
-/// What is open, to be used with someone's rights.
-pub(super) fn opened(fd: OwnedFd, who: &Who) -> Open {
-    let who = who.clone();
-    Open { fd, who }
+    user: User,
 }
 
 /// Opens a directory by its path, following symbolic links.
-pub(crate) fn open_folder(path: &Path, who: &Who) -> Result<Box<dyn DirHandle>, Errno> {
-    let _as = enter(who)?;
+pub(crate) fn open_dir_by_path(path: &Path, user: &User) -> Result<Box<dyn DirHandle>, Errno> {
+    let _entered = enter(user)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = openat(CWD, path, flags, Mode::empty())?;
-    Ok(Box::new(Open {
-        fd,
-        who: who.clone(),
-    }))
+    Ok(Box::new(OpenFile::new(fd, user)))
 }
 
 /// Opens a file by its path, following symbolic links.
-pub(crate) fn open_path(path: &Path, who: &Who) -> Result<Box<dyn FileHandle>, Errno> {
-    let _as = enter(who)?;
-    // A pipe must not keep us waiting for someone who writes to it.
+pub(crate) fn open_file_by_path(path: &Path, user: &User) -> Result<Box<dyn FileHandle>, Errno> {
+    let _entered = enter(user)?;
+    // Opening a pipe must not block until a process writes to it.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = openat(CWD, path, flags, Mode::empty())?;
-    Ok(Box::new(Open {
-        fd,
-        who: who.clone(),
-    }))
+    Ok(Box::new(OpenFile::new(fd, user)))
 }
 
 #[allow(
     clippy::unnecessary_cast,
-    reason = "the number of names has 32 bits on some processors"
+    reason = "the number of links has 32 bits on some processors"
 )]
-fn state(stat: &Stat) -> FileStat {
+fn file_stat(stat: &Stat) -> FileStat {
     let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
     let time = |seconds: i64, nanoseconds: u64| FileTime {
         seconds,
@@ -89,14 +78,14 @@ fn state(stat: &Stat) -> FileStat {
     }
 }
 
-fn times(state: &FileStat) -> Timestamps {
+fn timestamps(stat: &FileStat) -> Timestamps {
     let time = |time: FileTime| Timespec {
         tv_sec: time.seconds,
         tv_nsec: time.nanoseconds.into(),
     };
     Timestamps {
-        last_access: time(state.accessed),
-        last_modification: time(state.modified),
+        last_access: time(stat.accessed),
+        last_modification: time(stat.modified),
     }
 }
 
@@ -104,50 +93,55 @@ fn c_string(name: &[u8]) -> Result<CString, Errno> {
     CString::new(name).map_err(|_| Errno::INVAL)
 }
 
-impl Open {
-    fn enter(&self) -> Result<Option<Entered<'_>>, Errno> {
-        enter(&self.who)
+impl OpenFile {
+    pub(super) fn new(fd: OwnedFd, user: &User) -> OpenFile {
+        let user = user.clone();
+        OpenFile { fd, user }
     }
 
-    /// Whether files can be given to others here.
-    fn may_give_away(&self) -> bool {
-        self.who.is_none() && rustix::process::geteuid().is_root()
+    fn enter(&self) -> Result<Option<Entered<'_>>, Errno> {
+        enter(&self.user)
+    }
+
+    /// Whether the owner of files can be changed.
+    fn may_chown(&self) -> bool {
+        self.user.is_none() && rustix::process::geteuid().is_root()
     }
 }
 
-impl Metadata for Open {
+impl Metadata for OpenFile {
     fn stat(&self) -> Result<FileStat, Errno> {
-        Ok(state(&fstat(&self.fd)?))
+        Ok(file_stat(&fstat(&self.fd)?))
     }
 
     fn set_metadata(
         &self,
         wanted: &FileStat,
-        attributes: &mut dyn FnMut() -> Result<(), String>,
+        set_xattrs: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<Result<(), String>, Errno> {
         let (uid, gid) = (Uid::from_raw(wanted.uid), Gid::from_raw(wanted.gid));
         let now = fstat(&self.fd)?;
-        let taken = self.enter()?;
+        let entered = self.enter()?;
         if (now.st_uid, now.st_gid) != (wanted.uid, wanted.gid) {
             match fchown(&self.fd, Some(uid), Some(gid)) {
                 Ok(()) => {}
-                // Only root may give files away; the group may still be one of ours.
-                Err(Errno::PERM | Errno::INVAL) if !self.may_give_away() => {
+                // Only root may change the owner; the group may be one of the user's.
+                Err(Errno::PERM | Errno::INVAL) if !self.may_chown() => {
                     let _ = fchown(&self.fd, None, Some(gid));
                 }
                 Err(errno) => return Err(errno),
             }
         }
-        // The attributes are set with the same rights, which are taken for each anew.
-        drop(taken);
-        let set = attributes();
-        let _as = self.enter()?;
+        // Each extended attribute is set with the same permissions, which are entered again.
+        drop(entered);
+        let set = set_xattrs();
+        let _entered = self.enter()?;
         fchmod(&self.fd, Mode::from_raw_mode(wanted.mode))?;
-        futimens(&self.fd, &times(wanted))?;
+        futimens(&self.fd, &timestamps(wanted))?;
         Ok(set)
     }
 
-    fn attribute_names(&self) -> Result<Vec<Vec<u8>>, Errno> {
+    fn list_xattr(&self) -> Result<Vec<Vec<u8>>, Errno> {
         let mut names = vec![0u8; 1024];
         let length = loop {
             match flistxattr(&self.fd, &mut names[..]) {
@@ -163,39 +157,37 @@ impl Metadata for Open {
             .collect())
     }
 
-    fn attribute(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
+    fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let mut value = vec![0u8; 65_536];
         let length = fgetxattr(&self.fd, c_string(name)?, &mut value[..])?;
         value.truncate(length);
         Ok(value)
     }
 
-    fn set_attribute(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
-        let _as = self.enter()?;
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+        let _entered = self.enter()?;
         fsetxattr(&self.fd, c_string(name)?, value, XattrFlags::empty())
     }
 }
 
-impl DirHandle for Open {
+impl DirHandle for OpenFile {
     fn try_clone(&self) -> Result<Box<dyn DirHandle>, Errno> {
-        Ok(Box::new(Open {
-            fd: rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?,
-            who: self.who.clone(),
-        }))
+        let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?;
+        Ok(Box::new(OpenFile::new(fd, &self.user)))
     }
 
     fn read_dir(
         &self,
         take: &mut dyn FnMut(&OsStr, Result<FileStat, Errno>) -> bool,
     ) -> Result<(), Errno> {
-        let _as = self.enter()?;
+        let _entered = self.enter()?;
         for entry in Dir::read_from(&self.fd)? {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." {
                 continue;
             }
-            if !take(name, self.look_at(name)) {
+            if !take(name, self.stat_at(name)) {
                 return Ok(());
             }
         }
@@ -203,8 +195,8 @@ impl DirHandle for Open {
     }
 
     fn lstat(&self, name: &OsStr) -> Result<FileStat, Errno> {
-        let _as = self.enter()?;
-        self.look_at(name)
+        let _entered = self.enter()?;
+        self.stat_at(name)
     }
 
     fn open_dir(&self, name: &OsStr) -> Result<Box<dyn DirHandle>, Errno> {
@@ -213,7 +205,7 @@ impl DirHandle for Open {
     }
 
     fn mkdir(&self, name: &OsStr) -> Result<bool, Errno> {
-        let _as = self.enter()?;
+        let _entered = self.enter()?;
         match mkdirat(&self.fd, name, Mode::RWXU) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
@@ -239,37 +231,37 @@ impl DirHandle for Open {
     }
 
     fn readlink(&self, name: &OsStr, _: &FileStat) -> Result<OsString, Errno> {
-        let _as = self.enter()?;
-        let goal = readlinkat(&self.fd, name, Vec::new())?;
-        Ok(OsString::from_vec(goal.into_bytes()))
+        let _entered = self.enter()?;
+        let target = readlinkat(&self.fd, name, Vec::new())?;
+        Ok(OsString::from_vec(target.into_bytes()))
     }
 
-    fn symlink(&self, name: &OsStr, goal: &OsStr, like: &FileStat) -> Result<(), Errno> {
-        let _as = self.enter()?;
-        symlinkat(goal, &self.fd, name)?;
-        if self.may_give_away() {
+    fn symlink(&self, name: &OsStr, link_target: &OsStr, like: &FileStat) -> Result<(), Errno> {
+        let _entered = self.enter()?;
+        symlinkat(link_target, &self.fd, name)?;
+        if self.may_chown() {
             let owner = Some(Uid::from_raw(like.uid));
             let group = Some(Gid::from_raw(like.gid));
             chownat(&self.fd, name, owner, group, AtFlags::SYMLINK_NOFOLLOW)?;
         }
-        // Some file systems keep no times of links; nothing depends on them.
-        let _ = utimensat(&self.fd, name, &times(like), AtFlags::SYMLINK_NOFOLLOW);
+        // Some file systems have no times of symbolic links; nothing depends on them.
+        let _ = utimensat(&self.fd, name, &timestamps(like), AtFlags::SYMLINK_NOFOLLOW);
         Ok(())
     }
 
-    fn link(&self, name: &OsStr, folder: &dyn DirHandle, of: &OsStr) -> Result<(), Errno> {
-        let _as = self.enter()?;
-        let from = folder.descriptor().ok_or(Errno::XDEV)?;
-        linkat(from, of, &self.fd, name, AtFlags::empty())
+    fn link(&self, name: &OsStr, dir: &dyn DirHandle, existing: &OsStr) -> Result<(), Errno> {
+        let _entered = self.enter()?;
+        let from = dir.descriptor().ok_or(Errno::XDEV)?;
+        linkat(from, existing, &self.fd, name, AtFlags::empty())
     }
 
     fn unlink(&self, name: &OsStr) -> Result<(), Errno> {
-        let _as = self.enter()?;
+        let _entered = self.enter()?;
         unlinkat(&self.fd, name, AtFlags::empty())
     }
 
     fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
-        let _as = self.enter()?;
+        let _entered = self.enter()?;
         renameat(&self.fd, from, &self.fd, to)
     }
 
@@ -286,33 +278,35 @@ impl DirHandle for Open {
     }
 }
 
-impl Open {
-    fn look_at(&self, name: &OsStr) -> Result<FileStat, Errno> {
-        Ok(state(&statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?))
+impl OpenFile {
+    fn stat_at(&self, name: &OsStr) -> Result<FileStat, Errno> {
+        Ok(file_stat(&statat(
+            &self.fd,
+            name,
+            AtFlags::SYMLINK_NOFOLLOW,
+        )?))
     }
 
-    fn open_at(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<Open, Errno> {
-        let _as = self.enter()?;
+    fn open_at(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OpenFile, Errno> {
+        let _entered = self.enter()?;
         let fd = openat(&self.fd, name, flags | OFlags::CLOEXEC, mode)?;
-        Ok(Open {
-            fd,
-            who: self.who.clone(),
-        })
+        Ok(OpenFile::new(fd, &self.user))
     }
 }
 
-impl FileHandle for Open {
+impl FileHandle for OpenFile {
     fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        let mut have = 0;
-        while let Some(rest) = into.get_mut(have..).filter(|rest| !rest.is_empty()) {
-            match pread(&self.fd, rest, offset + have as u64) {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match pread(&self.fd, rest, offset + done as u64) {
                 Ok(0) => break,
-                Ok(read) => have += read,
+                Ok(read) => done += read,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
             }
         }
-        Ok(have)
+        assert!(done <= into.len());
+        Ok(done)
     }
 
     fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> Result<(), Errno> {
@@ -320,6 +314,7 @@ impl FileHandle for Open {
             match pwrite(&self.fd, data, offset) {
                 Ok(0) => return Err(Errno::IO),
                 Ok(written) => {
+                    assert!(written <= data.len());
                     offset += written as u64;
                     data = data.get(written..).unwrap_or_default();
                 }

@@ -1,10 +1,10 @@
-//! The two ends of a copy: a directory of the parallel file system, or an instance. Both are
-//! [`Folder`]s with [`Body`]s in them; a [`FileSystem`] can take the place of the parallel one.
+//! The two ends of a copy: the parallel file system, or an instance. Both have [`DirHandle`]s and
+//! [`FileHandle`]s; a [`FileSystem`] can replace the parallel file system.
 //!
-//! An instance is reached through the client library, not through a mount: a process that copies
-//! into its own mount cannot be ended while it waits for itself. Where the storage daemon passes a
-//! file's descriptor, its bytes move between two descriptors, by the kernel alone where that is
-//! wanted.
+//! An instance is accessed by the client library, not by a mount: a process that copies into its own
+//! mount could not be killed while it waits for itself. Where the storage daemon passes the
+//! descriptor of a data object, bytes are transferred between two descriptors, by the kernel alone
+//! where that is requested.
 
 mod confined;
 mod identity;
@@ -22,13 +22,13 @@ use rustix::io::Errno;
 pub use confined::ConfinedFileSystem;
 pub use identity::Identity;
 pub use instance::Namespace;
-pub(crate) use instance_path::{Found, make_within, open_within};
-pub(crate) use local::{open_folder, open_path};
+pub(crate) use instance_path::{Found, mkdir_within, open_within};
+pub(crate) use local::{open_dir_by_path, open_file_by_path};
 
-/// Longest file that is copied in one piece, in bytes.
+/// Maximum length of a file that is copied in one piece, in bytes.
 pub const MAX_SMALL_FILE: u64 = forebay_protocol::message::MAX_INLINE_FILE_BYTES as u64;
 
-/// What something is.
+/// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -44,174 +44,173 @@ pub enum FileKind {
 /// Seconds and nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileTime {
-    /// Whole seconds.
+    /// Seconds.
     pub seconds: i64,
-    /// And so much more.
+    /// Nanoseconds of the second.
     pub nanoseconds: u32,
 }
 
 impl FileTime {
-    /// All of it in nanoseconds.
+    /// Nanoseconds since 1970.
     pub fn nanoseconds_since_1970(self) -> i128 {
         i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanoseconds)
     }
 }
 
-/// What `stat` says.
+/// The result of `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
-    /// What it is.
+    /// The type.
     pub kind: FileKind,
     /// Permission bits: `0o7777`.
     pub mode: u32,
-    /// Its user.
+    /// Owner.
     pub uid: u32,
-    /// Its group.
+    /// Group.
     pub gid: u32,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// Bytes of storage taken.
+    /// Bytes of storage in use.
     pub allocated: u64,
-    /// Names it has.
+    /// Number of hard links.
     pub nlink: u64,
-    /// File system and inode.
+    /// Device and inode number.
     pub inode: (u64, u64),
-    /// When it was read.
+    /// Access time.
     pub accessed: FileTime,
-    /// When its contents changed.
+    /// Modification time.
     pub modified: FileTime,
-    /// When anything about it changed.
+    /// Status change time.
     pub changed: FileTime,
 }
 
 impl FileStat {
-    /// Whether a file is as it was: same size, and neither contents nor attributes touched since.
+    /// Whether a file is unchanged: same size, and the same modification and status change times.
     pub fn is_unchanged(&self, now: &FileStat) -> bool {
         self.has_same_contents(now) && self.changed == now.changed
     }
 
-    /// The same, but for a further name: making a hard link touches the time of status change.
+    /// Whether the contents are unchanged. Creating a hard link changes the status change time only.
     pub fn has_same_contents(&self, now: &FileStat) -> bool {
         (self.size, self.inode, self.modified) == (now.size, now.inode, now.modified)
     }
 
-    /// Whether a file may be copied in one piece: it is short, and without holes.
+    /// Whether the file may be copied in one piece: it is short and has no holes.
     pub fn is_small(&self) -> bool {
         self.kind == FileKind::File && self.size <= MAX_SMALL_FILE && !self.is_sparse()
     }
 
-    /// Whether it takes less space than it is long.
+    /// Whether the file has fewer blocks than bytes.
     pub fn is_sparse(&self) -> bool {
         self.allocated < self.size
     }
 }
 
-/// What came of making a file at once.
+/// The outcome of writing a small file in one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
-    /// It is there.
+    /// The file exists.
     Stored,
-    /// It is there, and nobody may rely on it before the next [`Folder::flush`].
+    /// The file exists, and is durable only after the next [`DirHandle::syncfs`].
     Unsynced,
-    /// It has to be made step by step.
+    /// The file has to be written step by step.
     Unsupported,
 }
 
-/// Is this the name of an extended attribute that copies keep?
-pub(crate) fn is_kept(name: &[u8]) -> bool {
+/// Whether copies keep the extended attribute `name`: those of users, and access control lists.
+pub(crate) fn is_xattr_kept(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
 }
 
-/// Something open that has attributes.
+/// An open file or directory.
 pub trait Metadata {
-    /// Its state now.
+    /// Its attributes now.
     fn stat(&self) -> Result<FileStat, Errno>;
-    /// Gives it owner and group as far as that is permitted, permissions and times of `state`;
-    /// `attributes` are set in between, because a change of owner may take them away. `Ok` is what
-    /// `attributes` returned.
+    /// Sets the owner and group of `stat` as far as that is permitted, its permissions and times.
+    /// `set_xattrs` runs in between, because a change of owner may remove extended attributes; its
+    /// result is returned in `Ok`.
     fn set_metadata(
         &self,
-        state: &FileStat,
-        attributes: &mut dyn FnMut() -> Result<(), String>,
+        stat: &FileStat,
+        set_xattrs: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<Result<(), String>, Errno>;
-    /// Names of its extended attributes; `NOTSUP` where there can be none.
-    fn attribute_names(&self) -> Result<Vec<Vec<u8>>, Errno>;
-    /// The value of one.
-    fn attribute(&self, name: &[u8]) -> Result<Vec<u8>, Errno>;
-    /// Sets one.
-    fn set_attribute(&self, name: &[u8], value: &[u8]) -> Result<(), Errno>;
+    /// Names of its extended attributes; `NOTSUP` if the file system has none.
+    fn list_xattr(&self) -> Result<Vec<Vec<u8>>, Errno>;
+    /// The value of an extended attribute.
+    fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>, Errno>;
+    /// Sets an extended attribute.
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<(), Errno>;
 }
 
-/// An open directory. Names are single components, and no symbolic link is followed.
+/// An open directory. Names are single components, and symbolic links are not followed.
 pub trait DirHandle: Metadata + Send + Sync {
-    /// The same directory, opened once more.
+    /// Another handle of the same directory.
     fn try_clone(&self) -> Result<Box<dyn DirHandle>, Errno>;
-    /// Its entries, `.` and `..` left out, until `take` returns `false`.
+    /// Passes its entries, except `.` and `..`, to `take` until that returns `false`.
     fn read_dir(
         &self,
         take: &mut dyn FnMut(&OsStr, Result<FileStat, Errno>) -> bool,
     ) -> Result<(), Errno>;
-    /// The state of an entry.
+    /// The attributes of an entry.
     fn lstat(&self, name: &OsStr) -> Result<FileStat, Errno>;
-    /// A directory in it.
+    /// Opens a directory in it.
     fn open_dir(&self, name: &OsStr) -> Result<Box<dyn DirHandle>, Errno>;
-    /// Makes a directory, for its owner alone; says whether there was none.
+    /// Creates a directory with mode 0o700. Returns `false` if it exists.
     fn mkdir(&self, name: &OsStr) -> Result<bool, Errno>;
-    /// Opens a file for reading; `seen` is what the entry was when it was found.
+    /// Opens a file for reading; `seen` is its entry as it was found.
     fn open(&self, name: &OsStr, seen: Option<&FileStat>) -> Result<Box<dyn FileHandle>, Errno>;
-    /// Opens a file for writing and reading back, making it if need be for its owner alone; what
-    /// is in it goes unless `keep`.
+    /// Opens a file for reading and writing, and creates it if necessary with mode 0o600. It is
+    /// truncated unless `keep` is set.
     fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno>;
-    /// All of a [small](State::is_small) file at once, in `into`, and its state; `seen` is what the
-    /// entry was when it was found. `None`: it has to be opened to be copied, because it is
-    /// something else by now, has extended attributes, or is being written.
+    /// Reads a [small](FileStat::is_small) file into `into`, and returns its attributes; `seen` is
+    /// its entry as it was found. `None` if it has to be opened to be copied: it is another file by
+    /// now, has extended attributes, or is open for writing.
     fn read_small_file(
         &self,
         name: &OsStr,
         seen: &FileStat,
         into: &mut Vec<u8>,
     ) -> Result<Option<FileStat>, Errno> {
-        let body = self.open(name, Some(seen))?;
-        let state = body.opened_stat()?;
-        let names = match body.attribute_names() {
+        let file = self.open(name, Some(seen))?;
+        let stat = file.opened_stat()?;
+        let xattrs = match file.list_xattr() {
             Ok(names) => names,
             Err(Errno::NOTSUP | Errno::NOSYS) => Vec::new(),
-            // Opened, it is told.
+            // The error is reported when the file is opened to be copied.
             Err(_) => return Ok(None),
         };
-        let length = usize::try_from(state.size).unwrap_or(usize::MAX);
-        if !state.is_small() || names.iter().any(|name| is_kept(name)) {
+        let length = usize::try_from(stat.size).unwrap_or(usize::MAX);
+        if !stat.is_small() || xattrs.iter().any(|name| is_xattr_kept(name)) {
             return Ok(None);
         }
         into.resize(length, 0);
-        let whole = body.read_at(into, 0)? == length && state.is_unchanged(&body.stat()?);
-        Ok(whole.then_some(state))
+        let complete = file.read_at(into, 0)? == length && stat.is_unchanged(&file.stat()?);
+        Ok(complete.then_some(stat))
     }
-    /// Makes a file with these contents and what else belongs to it, as `state` says, in place of
-    /// what has the name.
+    /// Creates a file with these contents and the attributes of `stat`, replacing what has the name.
     fn put_small_file(
         &self,
         name: &OsStr,
         data: &[u8],
-        state: &FileStat,
+        stat: &FileStat,
     ) -> Result<PutOutcome, Errno> {
-        let _ = (name, data, state);
+        let _ = (name, data, stat);
         Ok(PutOutcome::Unsupported)
     }
-    /// What a symbolic link points to; `seen` is what the entry was when it was found.
+    /// The target of a symbolic link; `seen` is its entry as it was found.
     fn readlink(&self, name: &OsStr, seen: &FileStat) -> Result<OsString, Errno>;
-    /// Makes a symbolic link with the owner and times of `state`; `EXIST` if the name is taken.
-    fn symlink(&self, name: &OsStr, goal: &OsStr, state: &FileStat) -> Result<(), Errno>;
-    /// Gives the file `of` in `folder`, which is on the same end, a further name.
-    fn link(&self, name: &OsStr, folder: &dyn DirHandle, of: &OsStr) -> Result<(), Errno>;
-    /// Removes a name of something that is not a directory.
+    /// Creates a symbolic link with the owner and times of `stat`; `EXIST` if the name exists.
+    fn symlink(&self, name: &OsStr, link_target: &OsStr, stat: &FileStat) -> Result<(), Errno>;
+    /// Creates a hard link of `existing` in `dir`, which is on the same end.
+    fn link(&self, name: &OsStr, dir: &dyn DirHandle, existing: &OsStr) -> Result<(), Errno>;
+    /// Removes an entry that is not a directory.
     fn unlink(&self, name: &OsStr) -> Result<(), Errno>;
-    /// Gives something another name here, in place of what has that name.
+    /// Renames an entry, replacing what has the new name.
     fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno>;
-    /// Puts names, attributes and contents of the whole file system on stable storage; contents
-    /// that `must_flush` says need it have been flushed one by one.
+    /// Writes names, attributes and contents of the whole file system to stable storage, except
+    /// contents of files that [need `fdatasync`](FileHandle::needs_fdatasync).
     fn syncfs(&self) -> Result<(), Errno>;
-    /// Number of its file system.
+    /// The device number of its file system.
     fn device(&self) -> Result<u64, Errno>;
     /// Its descriptor, on the parallel file system.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -219,7 +218,7 @@ pub trait DirHandle: Metadata + Send + Sync {
     }
 }
 
-/// Something that takes the place of the system's own view of the parallel file system.
+/// Replaces the view that the system has of the parallel file system.
 pub trait FileSystem: fmt::Debug + Send + Sync {
     /// Opens a directory by its path, following symbolic links.
     fn open_dir(&self, path: &Path) -> Result<Box<dyn DirHandle>, Errno>;
@@ -229,24 +228,24 @@ pub trait FileSystem: fmt::Debug + Send + Sync {
 
 /// An open regular file.
 pub trait FileHandle: Metadata + Send + Sync {
-    /// Its state when it was opened.
+    /// Its attributes when it was opened.
     fn opened_stat(&self) -> Result<FileStat, Errno> {
         self.stat()
     }
-    /// Reads at `offset`; less than asked for only at the end.
+    /// Reads at `offset`; less than requested only at the end of the file.
     fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno>;
     /// Writes all of `data`.
     fn write_all_at(&self, data: &[u8], offset: u64) -> Result<(), Errno>;
-    /// The next byte at or behind `offset` that is not in a hole, or that is, if `hole`.
+    /// The next byte at or after `offset` that is data, or in a hole if `hole` is set.
     fn seek(&self, offset: u64, hole: bool) -> Result<u64, Errno>;
-    /// Gives it another length.
+    /// Sets its length.
     fn truncate(&self, size: u64) -> Result<(), Errno>;
-    /// The file itself, for copies by the kernel.
+    /// Its descriptor, for copies by the kernel.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-    /// Makes sure of the space for bytes that are about to be written through the descriptor.
+    /// Reserves the space for bytes to be written through the descriptor.
     fn reserve_space(&self, offset: u64, length: u64) -> Result<(), Errno>;
-    /// Puts its contents on stable storage.
+    /// Writes its contents to stable storage.
     fn fdatasync(&self) -> Result<(), Errno>;
-    /// Whether [`Folder::flush`] leaves its contents out.
+    /// Whether [`DirHandle::syncfs`] does not cover its contents.
     fn needs_fdatasync(&self) -> bool;
 }

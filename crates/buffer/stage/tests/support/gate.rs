@@ -1,4 +1,4 @@
-//! A parallel file system on which one kind of operation waits until the test lets it go on.
+//! A parallel file system on which operations of one kind wait until the test lets them continue.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -12,35 +12,35 @@ use forebay_stage::end::{
 };
 use rustix::io::Errno;
 
-/// What waits.
+/// The kind of operation that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// Writing contents.
+    /// Writes.
     Write,
-    /// Putting all on stable storage.
+    /// Syncs.
     Flush,
-    /// Reading contents.
+    /// Reads.
     Read,
-    /// Giving files further names.
+    /// Hard links.
     Link,
 }
 
-/// Keeps the operations that it is closed for.
+/// Blocks operations of one kind.
 #[derive(Debug, Default)]
 pub struct Gate {
-    /// For what it is closed, and how many wait.
+    /// The kind of operation that waits, and how many are waiting.
     state: Mutex<(Option<At>, u64)>,
     changed: Condvar,
 }
 
 impl Gate {
-    /// Closes it for operations of one kind, or opens it.
+    /// Closes the gate for operations of one kind, or opens it.
     pub fn close(&self, at: Option<At>) {
         *self.state.lock().unwrap() = (at, 0);
         self.changed.notify_all();
     }
 
-    /// Waits until an operation waits.
+    /// Blocks until an operation waits.
     pub fn wait(&self) {
         let state = self.state.lock().unwrap();
         let limit = Duration::from_secs(30);
@@ -62,7 +62,7 @@ impl Gate {
     }
 }
 
-/// The file system below a directory, behind a gate.
+/// The file system below a directory, through a gate.
 pub fn gated(directory: &Path, gate: &Arc<Gate>) -> Arc<dyn FileSystem> {
     Arc::new(Gated {
         inner: ConfinedFileSystem::open(&[directory.to_owned()], None),
@@ -116,16 +116,16 @@ impl<T: Metadata + ?Sized> Metadata for Gated<Box<T>> {
         self.inner.set_metadata(state, attributes)
     }
 
-    fn attribute_names(&self) -> Result<Vec<Vec<u8>>, Errno> {
-        self.inner.attribute_names()
+    fn list_xattr(&self) -> Result<Vec<Vec<u8>>, Errno> {
+        self.inner.list_xattr()
     }
 
-    fn attribute(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        self.inner.attribute(name)
+    fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        self.inner.get_xattr(name)
     }
 
-    fn set_attribute(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
-        self.inner.set_attribute(name, value)
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+        self.inner.set_xattr(name, value)
     }
 }
 

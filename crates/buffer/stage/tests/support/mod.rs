@@ -3,7 +3,7 @@
     clippy::unwrap_used,
     reason = "a test: what cannot be unwrapped has failed"
 )]
-//! A directory that stands for the parallel file system, and an instance on a storage daemon.
+//! A directory as the parallel file system, and an instance on a storage daemon.
 
 pub mod gate;
 
@@ -28,7 +28,7 @@ use forebay_store::daemon::{self, Daemon};
 const INSTANCE: InstanceId = InstanceId(1);
 
 pub struct Sides {
-    /// The parallel file system's side.
+    /// The directory of the parallel file system.
     pub pfs: PathBuf,
     /// The instance.
     pub buffer: Buffer,
@@ -40,8 +40,8 @@ pub fn sides() -> Sides {
     sides_of(8 << 30)
 }
 
-/// An empty directory, in memory where there is one: putting a disk's file system on stable
-/// storage waits for whatever else the machine is writing.
+/// An empty directory, in memory if possible: a sync of a disk's file system waits for the writes of
+/// all other programs.
 fn directory() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
@@ -51,12 +51,12 @@ fn directory() -> tempfile::TempDir {
     }
 }
 
-/// Both sides, the instance of so many bytes.
+/// Both sides, with an instance of `capacity` bytes.
 pub fn sides_of(capacity: u64) -> Sides {
     let directory = directory();
     let pfs = directory.path().join("pfs");
     fs::create_dir(&pfs).unwrap();
-    let mut start = daemon::InvalidOptions::new(directory.path().join("flash"));
+    let mut start = daemon::StoreOptions::new(directory.path().join("flash"));
     start.tcp = Some("127.0.0.1:0".parse().unwrap());
     start.key = Some(key());
     let daemon = Daemon::start(start).unwrap();
@@ -87,7 +87,7 @@ fn key() -> PoolKey {
 }
 
 impl Sides {
-    /// The instance as another host reaches it: no descriptors, all data over a socket.
+    /// The instance as accessed from another host: without descriptors, all data over a socket.
     pub fn over_tcp(&self) -> Buffer {
         let address = self.daemon.tcp_address().unwrap();
         let options = forebay_client::ClientOptions {
@@ -97,7 +97,7 @@ impl Sides {
         Buffer::of(Fs::attach(address, INSTANCE, options).unwrap())
     }
 
-    /// The instance as a user sees it.
+    /// The instance with the permissions of a user.
     pub fn as_user(&self, uid: u32, gid: u32) -> Buffer {
         Buffer::of(self.buffer.fs.on_behalf_of(Credentials {
             uid,
@@ -123,7 +123,7 @@ impl Sides {
         one(kind, self.inside(from), self.outside(to))
     }
 
-    /// These files of the instance, one by one, into the directory `out`, which is made.
+    /// A request for these files of the instance, as single items, into the new directory `out`.
     pub fn files_out(&self, names: &[&str]) -> (PathBuf, StageRequest) {
         let out = self.pfs.join("out");
         fs::create_dir(&out).unwrap();
@@ -215,7 +215,7 @@ impl Buffer {
         self.fs.unlink_path(&self.path(path)).unwrap();
     }
 
-    /// What is in a directory.
+    /// The entries of a directory.
     pub fn entries(&self, path: &str) -> Vec<DirEntry> {
         let ino = self.attr(path).unwrap().ino;
         let (mut all, mut cookie) = (Vec::new(), 0);
@@ -229,7 +229,7 @@ impl Buffer {
         }
     }
 
-    /// Everything below a directory that a stage keeps, by path; as [`picture`].
+    /// Everything below a directory that a stage preserves, by path; as [`picture`].
     pub fn picture(&self, root: &str) -> BTreeMap<PathBuf, String> {
         let mut seen = BTreeMap::new();
         let mut open = vec![PathBuf::new()];
@@ -283,7 +283,7 @@ fn line(what: &str, mode: u32, owner: (u32, u32), mtime: (i64, i64), links: u64)
     format!("{what} {mode:o} {owner:?} {mtime:?} links {links}")
 }
 
-/// Everything below a directory that a stage keeps, by path.
+/// Everything below a directory that a stage preserves, by path.
 pub fn picture(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut seen = BTreeMap::new();
     let mut open = vec![root.to_owned()];
@@ -306,7 +306,7 @@ pub fn picture(root: &Path) -> BTreeMap<PathBuf, String> {
     seen
 }
 
-/// Bytes that differ everywhere.
+/// Pseudo-random bytes.
 pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut bytes = Vec::with_capacity(length + 8);

@@ -1,75 +1,66 @@
-//! Threads that wait for the device so that the event loop need not: they read whole small objects,
-//! and take checksums off durably.
+//! Threads for operations that wait for the device: reading small objects that are not cached, and
+//! invalidating checksums durably.
 
-use super::mailbox::{Completion, Mailbox};
+use super::mailbox::{LoopEvent, Mailbox};
+use super::worker::Worker;
 use crate::node::{ConnId, fetch_reply};
 use crate::objects::{DiskObjects, ObjectId};
 use forebay_protocol::Attr;
 use forebay_protocol::message::MAX_INLINE_FILE_BYTES;
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 
-/// Reads that are under way at a time: a device serves several in little more than one takes.
+/// Operations in flight: a device serves several in hardly more time than one.
 const THREADS: usize = 8;
-/// Objects that may wait to be read; with more the event loop reads itself.
-const QUEUE: usize = 1024;
+/// Operations that may wait; beyond that the event loop carries them out itself.
+const QUEUE_CAPACITY: usize = 1024;
 
-/// Something to do.
+/// An operation.
 #[derive(Debug)]
 pub enum BlockingJob {
-    /// Read an object.
-    Read(FetchJob),
-    /// Take the checksums off an object.
-    Unseal(ObjectId),
+    /// Read an object and answer the call.
+    Fetch(FetchJob),
+    /// Invalidate the checksums of an object.
+    InvalidateChecksums(ObjectId),
 }
 
-/// An object to be read, and whom to answer.
+/// An object to read and the call to answer.
 #[derive(Debug)]
 pub struct FetchJob {
     pub conn: ConnId,
     pub seq: u64,
     pub object: ObjectId,
-    /// As [`Effect::Fetch`](crate::node::Effect::Fetch) has them.
+    /// Attributes of the file, without those that the object contributes.
     pub attr: Attr,
+    /// The file's length, if the object does not have it.
     pub length: Option<u64>,
 }
 
-/// Start the threads. They end when the sender is dropped.
+/// Start the threads.
 pub fn start_blocking_workers(
     objects: &DiskObjects,
-    wake: &Arc<Mailbox>,
-) -> io::Result<(SyncSender<BlockingJob>, Vec<JoinHandle<()>>)> {
-    let (sender, jobs) = sync_channel(QUEUE);
-    let jobs = Arc::new(Mutex::new(jobs));
-    let start = |number| {
-        let (jobs, objects, wake) = (jobs.clone(), objects.clone(), wake.clone());
-        std::thread::Builder::new()
-            .name(format!("forebay-fetch{number}"))
-            .spawn(move || run(&jobs, &objects, &wake))
-    };
-    let threads = (0..THREADS).map(start).collect::<io::Result<_>>()?;
-    Ok((sender, threads))
+    mailbox: &Arc<Mailbox>,
+) -> io::Result<Worker<BlockingJob>> {
+    let (objects, mailbox) = (objects.clone(), mailbox.clone());
+    Worker::start_pool("forebay-fetch", QUEUE_CAPACITY, THREADS, move |job| {
+        mailbox.post(carry_out(&objects, job));
+    })
 }
 
-fn run(jobs: &Mutex<Receiver<BlockingJob>>, objects: &DiskObjects, wake: &Mailbox) {
-    loop {
-        let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(job) = next else { return };
-        let job = match job {
-            BlockingJob::Read(read) => read,
-            BlockingJob::Unseal(object) => {
-                wake.post_invalidated(object, objects.invalidate_checksums(object));
-                continue;
+/// Carry out an operation. Blocks for the device.
+pub fn carry_out(objects: &DiskObjects, job: BlockingJob) -> LoopEvent {
+    match job {
+        BlockingJob::Fetch(job) => {
+            let object = objects.fetch_object(job.object, MAX_INLINE_FILE_BYTES, true);
+            LoopEvent::Reply {
+                conn: job.conn,
+                seq: job.seq,
+                reply: fetch_reply(job.attr, job.length, object),
             }
-        };
-        let object = objects.fetch_object(job.object, MAX_INLINE_FILE_BYTES, true);
-        let reply = fetch_reply(job.attr, job.length, object);
-        wake.post_completion(Completion {
-            replies: vec![(job.conn, job.seq, reply)],
-            sequence: 0,
-            failed: false,
-        });
+        }
+        BlockingJob::InvalidateChecksums(object) => {
+            let result = objects.invalidate_checksums(object);
+            LoopEvent::ChecksumsInvalidated(object, result)
+        }
     }
 }

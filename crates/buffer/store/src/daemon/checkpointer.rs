@@ -1,143 +1,103 @@
-//! The thread that keeps the log in order: checkpoints free what they cover, and what a full disk
-//! needs to be emptied again is there beforehand.
+//! The thread that writes checkpoints, which free log segments, and keeps the reserve with which a
+//! full disk can be emptied.
 
-use super::events::EventLoop;
-use crate::log::spare_segment::spare_segment_bytes;
-use crate::log::{LogSpace, RecoveryError};
+use super::worker::Worker;
+use crate::log::RecoveryError;
 use crate::recovery;
 use crate::storage::DiskStorage;
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often a segment in reserve is tried to be had again, which costs little.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How often a checkpoint that failed is, which costs as much as one that does not: at first, and at
-/// most.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// Time between attempts to restore the reserve, which are cheap.
+const RESERVE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Retry delay after a failed checkpoint (first, maximum). A failed attempt costs as much I/O as a
+/// successful one.
+const MIN_CHECKPOINT_BACKOFF: Duration = Duration::from_secs(2);
+const MAX_CHECKPOINT_BACKOFF: Duration = Duration::from_secs(60);
 
-/// Start the thread, which is told where the log's segments begin. It ends when the sender is
-/// dropped.
-pub fn start_checkpointer(
-    storage: DiskStorage,
-    segment_size: u64,
-) -> io::Result<(SyncSender<u64>, JoinHandle<()>)> {
-    let (sender, starts) = sync_channel(1);
-    let keeper = Keeper {
+/// Start the thread. A job is the first sequence number of the current log segment.
+pub fn start_checkpointer(storage: DiskStorage, segment_size: u64) -> io::Result<Worker<u64>> {
+    let checkpointer = Checkpointer {
         storage,
         segment_size,
-        start: 0,
-        failed: None,
-        pause: PAUSE.0,
-        lacks: false,
+        segment_start: 0,
+        failed_at: None,
+        backoff: MIN_CHECKPOINT_BACKOFF,
+        lacks_reserve: false,
     };
-    let thread = std::thread::Builder::new()
-        .name("forebay-checkpoint".into())
-        .spawn(move || keeper.run(&starts))?;
-    Ok((sender, thread))
+    Worker::start("forebay-checkpoint", 1, |starts| checkpointer.run(&starts))
 }
 
-struct Keeper {
+struct Checkpointer {
     storage: DiskStorage,
     segment_size: u64,
-    /// First record of the segment that is being written.
-    start: u64,
-    /// When the last checkpoint failed, if it did, and when it is tried again.
-    failed: Option<Instant>,
-    pause: Duration,
-    /// Something is not in reserve.
-    lacks: bool,
+    /// First record of the current log segment.
+    segment_start: u64,
+    /// When the last checkpoint failed, if it did.
+    failed_at: Option<Instant>,
+    /// When it is retried.
+    backoff: Duration,
+    /// The reserve is incomplete.
+    lacks_reserve: bool,
 }
 
-impl Keeper {
+impl Checkpointer {
     fn run(mut self, starts: &Receiver<u64>) {
         loop {
-            let told = match self.lacks || self.failed.is_some() {
-                true => starts.recv_timeout(AGAIN),
+            let received = match self.lacks_reserve || self.failed_at.is_some() {
+                true => starts.recv_timeout(RESERVE_RETRY_INTERVAL),
                 false => starts.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
-            let due = match told {
+            let is_due = match received {
                 Ok(start) => {
-                    self.start = start;
+                    assert!(start >= self.segment_start, "segments advance");
+                    self.segment_start = start;
                     true
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    self.failed.is_some_and(|at| at.elapsed() >= self.pause)
-                }
+                Err(RecvTimeoutError::Timeout) => self
+                    .failed_at
+                    .is_some_and(|at| at.elapsed() >= self.backoff),
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            // It frees segments, which gives room for one in reserve.
-            if due {
-                self.checkpoint();
+            // A checkpoint frees segments, and with them space for the reserve.
+            if is_due {
+                self.write_checkpoint();
             }
-            self.keep_spares();
+            self.ensure_reserve();
         }
     }
 
-    fn checkpoint(&mut self) {
-        match recovery::write_checkpoint(&self.storage, self.start) {
-            Ok(_) => (self.failed, self.pause) = (None, PAUSE.0),
-            Err(error) => {
-                self.pause = match self.failed {
-                    Some(_) => (self.pause * 2).min(PAUSE.1),
-                    None => PAUSE.0,
-                };
-                self.failed = Some(Instant::now());
-                match error {
-                    RecoveryError::Io(error) => tracing::warn!(%error, again = ?self.pause,
-                        "no checkpoint can be made now; the log grows"),
-                    error => tracing::error!(%error, "no checkpoint can be made; the log grows"),
-                }
-            }
-        }
-    }
-
-    fn keep_spares(&mut self) {
-        match recovery::ensure_spares(&self.storage, self.segment_size) {
-            Ok(()) => self.lacks = false,
-            Err(error) => {
-                if !std::mem::replace(&mut self.lacks, true) {
-                    tracing::warn!(%error, "the log cannot have space in reserve now");
-                }
-            }
-        }
-    }
-}
-
-impl EventLoop {
-    /// Have room in the log for what comes next, and the keeper know of new segments.
-    pub(super) fn ensure_log_space(&mut self) -> io::Result<()> {
-        let room = self.parts.log.ensure_headroom()?;
-        self.note_room(room);
-        let start = self.parts.log.segment_start_sequence();
-        if start > self.checkpointed
-            && let Some((sender, _)) = &self.keeper
-            && sender.try_send(start).is_ok()
-        {
-            self.checkpointed = start;
-        }
-        Ok(())
-    }
-
-    fn note_room(&mut self, room: LogSpace) {
-        let before = self.parts.node.set_log_space(room);
-        if before == room {
+    fn write_checkpoint(&mut self) {
+        let Err(error) = recovery::write_checkpoint(&self.storage, self.segment_start) else {
+            (self.failed_at, self.backoff) = (None, MIN_CHECKPOINT_BACKOFF);
             return;
+        };
+        self.backoff = match self.failed_at {
+            Some(_) => (self.backoff * 2).min(MAX_CHECKPOINT_BACKOFF),
+            None => MIN_CHECKPOINT_BACKOFF,
+        };
+        self.failed_at = Some(Instant::now());
+        match error {
+            RecoveryError::Io(error) => tracing::warn!(%error, retry_after = ?self.backoff,
+                "checkpoint failed: the log keeps growing"),
+            RecoveryError::DamagedRecord { .. }
+            | RecoveryError::MissingRecord { .. }
+            | RecoveryError::InconsistentRecord { .. }
+            | RecoveryError::DamagedCheckpoint(_) => {
+                tracing::error!(%error, "checkpoint failed: the log keeps growing")
+            }
         }
-        let spare = spare_segment_bytes(self.segment_size);
-        match room {
-            LogSpace::Normal => tracing::info!("the log has room again: all changes are taken"),
-            LogSpace::ReserveOnly => tracing::warn!(
-                needed = spare,
-                "the disk of the log is full: what does not give space back is refused, until it \
-                 has so many bytes free"
-            ),
-            LogSpace::Exhausted => tracing::warn!(
-                needed = spare,
-                "the log has no room at all: all changes are refused until its disk has so many \
-                 bytes free"
-            ),
+    }
+
+    fn ensure_reserve(&mut self) {
+        match recovery::ensure_spares(&self.storage, self.segment_size) {
+            Ok(()) => self.lacks_reserve = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.lacks_reserve, true) {
+                    tracing::warn!(%error, "cannot reserve space for the log");
+                }
+            }
         }
     }
 }

@@ -1,345 +1,350 @@
-//! The thread that seals objects some time after they were written, has the seals last, and checks
-//! objects when asked.
+//! The thread that computes checksums of objects some time after they were written, makes the
+//! checksums valid beyond the next boot, and scrubs instances on request.
 
-use super::mailbox::{Completion, Mailbox};
+use super::mailbox::{LoopEvent, Mailbox};
+use super::worker::Worker;
 use crate::node::ConnId;
 use crate::objects::{
     ChecksumOutcome, DiskObjects, ObjectId, Objects, RecordChecksumsError, ScrubVerdict,
 };
 use forebay_protocol::message::ScrubReport;
-use forebay_protocol::{Errno, InstanceId, Reply};
+use forebay_protocol::{Errno, Ino, InstanceId, Reply};
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How long an object is left alone before it is sealed: files are often opened again, or removed.
-const DELAY: Duration = Duration::from_secs(1);
-/// How long an object may wait because others use the device.
-const LONGEST: Duration = Duration::from_secs(30);
-/// Objects that wait for their seals. Those beyond stay without until they are checked.
-const MOST_WAITING: usize = 1 << 18;
-/// Objects that are sealed before it is looked who else wants something.
-const BATCH: usize = 1024;
-/// Damaged objects that one check names.
-const MOST_NAMED: usize = 1000;
-const QUEUE: usize = 4096;
-/// Others may use the device for so many times the interval before seals are made to last all the
-/// same.
-const PATIENCE: u32 = 10;
+/// Time from the last close for writing until an object is checksummed: many are opened again or
+/// removed soon.
+const CHECKSUM_DELAY: Duration = Duration::from_secs(1);
+/// How long an object may be postponed because others use the device or have it open.
+const MAX_POSTPONEMENT: Duration = Duration::from_secs(30);
+/// Objects that may wait. Further ones get no checksums until they are scrubbed.
+const MAX_WAITING: usize = 1 << 18;
+/// Objects per turn, before other jobs are looked for.
+const MAX_BATCH: usize = 1024;
+/// Damaged objects that one scrub lists.
+const MAX_DAMAGED_LISTED: usize = 1000;
+const QUEUE_CAPACITY: usize = 4096;
+/// While others use the device, checksums are recorded only after this many intervals.
+const MAX_BUSY_INTERVALS: u32 = 10;
 
-/// Something for the sealer.
+/// A job for the checksummer.
 #[derive(Debug)]
 pub enum ChecksumJob {
-    /// There are objects among those that were written, and there were none before.
-    Look,
-    /// Check all objects of an instance, and tell who asked.
-    Scrub(InstanceId, ConnId, u64),
+    /// Objects were written, after a time without any.
+    Wake,
+    /// Scrub all objects of an instance and answer the call.
+    Scrub {
+        instance: InstanceId,
+        conn: ConnId,
+        seq: u64,
+    },
 }
 
-/// Objects that were written, on their way to the sealer, which looks when it has something to do
-/// anyway: waking it for each would cost more than closing a file.
+/// Written objects on their way to the checksummer, which collects them when it is active anyway:
+/// waking it for each would cost more than closing a file.
 #[derive(Debug, Default)]
-pub struct WrittenObjects(Mutex<Inbox>);
+pub struct WrittenObjects(Mutex<WrittenInbox>);
 
 #[derive(Debug, Default)]
-struct Inbox {
+struct WrittenInbox {
     objects: Vec<(ObjectId, Instant)>,
-    /// The sealer waits until it is told.
+    /// The checksummer waits for [`ChecksumJob::Wake`].
     asleep: bool,
 }
 
 impl WrittenObjects {
-    /// Nobody who could write to it has this object open through the handle just closed. `true`: the
-    /// sealer has to be told to [look](Job::Look). When too many wait, this one has no checksums
-    /// until it is looked at again.
+    /// A handle for writing to this object was closed. Returns true if the checksummer must be
+    /// [woken](ChecksumJob::Wake). If too many objects wait, this one is dropped.
     pub fn push(&self, id: ObjectId) -> bool {
-        let mut inbox = self.lock();
-        if inbox.objects.len() < MOST_WAITING {
+        let mut inbox = self.0.lock();
+        if inbox.objects.len() < MAX_WAITING {
             inbox.objects.push((id, Instant::now()));
         }
         std::mem::take(&mut inbox.asleep)
     }
 
-    /// All of them.
-    fn take(&self) -> Vec<(ObjectId, Instant)> {
-        std::mem::take(&mut self.lock().objects)
+    fn take_all(&self) -> Vec<(ObjectId, Instant)> {
+        std::mem::take(&mut self.0.lock().objects)
     }
 
-    /// May the sealer sleep until it is told?
+    /// Whether the checksummer may sleep until it is woken.
     fn may_sleep(&self) -> bool {
-        let mut inbox = self.lock();
+        let mut inbox = self.0.lock();
         inbox.asleep = inbox.objects.is_empty();
         inbox.asleep
     }
-
-    fn lock(&self) -> MutexGuard<'_, Inbox> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Start the thread, which makes seals last once an `interval`, if it can, and when it ends: soon
-/// after the sender is dropped and `wake` says stop.
+/// Start the thread. It records checksums every `interval`, and when it ends: soon after the queue
+/// is disconnected and a stop was requested.
 pub fn start_checksummer(
     objects: DiskObjects,
-    wake: Arc<Mailbox>,
+    mailbox: Arc<Mailbox>,
     written: Arc<WrittenObjects>,
     interval: Duration,
-) -> io::Result<(SyncSender<ChecksumJob>, JoinHandle<()>)> {
-    let (sender, jobs) = sync_channel(QUEUE);
-    let thread = std::thread::Builder::new()
-        .name("forebay-seal".into())
-        .spawn(move || {
-            // Whoever else wants the processor comes first. Without it nothing is wrong.
-            let _ = rustix::process::setpriority_process(None, 10);
-            let waiting = Waiting::default();
-            Sealer {
-                objects,
-                wake,
-                written,
-                waiting,
-                can: true,
-                interval,
-                looked: Instant::now(),
-                lasting: Instant::now(),
-                can_last: true,
-            }
-            .run(&jobs);
-        })?;
-    Ok((sender, thread))
+) -> io::Result<Worker<ChecksumJob>> {
+    Worker::start("forebay-checksum", QUEUE_CAPACITY, move |jobs| {
+        // Checksums are optional: all other threads have priority.
+        let _ = rustix::process::setpriority_process(None, 10);
+        let checksummer = Checksummer {
+            objects,
+            mailbox,
+            written,
+            waiting: WaitingObjects::default(),
+            is_supported: true,
+            interval,
+            last_attempt: Instant::now(),
+            last_recorded: Instant::now(),
+            can_record: true,
+        };
+        checksummer.run(&jobs);
+    })
 }
 
-/// When an object is to be sealed.
+/// An object in the queue.
 #[derive(Clone, Copy)]
-struct Turn {
+struct WaitingObject {
     due: Instant,
     id: ObjectId,
-    /// When it came into the queue: the first time, if it was put off since.
+    /// When it was queued first, if it was postponed.
     since: Instant,
 }
 
-/// Objects in the order in which their time comes; each at most once.
+/// Objects in the order in which they are due; each at most once.
 #[derive(Default)]
-struct Waiting {
-    queue: VecDeque<Turn>,
-    /// Those in the queue, and whether they were written since they were put there.
-    again: HashMap<ObjectId, bool>,
+struct WaitingObjects {
+    queue: VecDeque<WaitingObject>,
+    /// Objects in the queue; true if one was written since it was queued.
+    written_again: HashMap<ObjectId, bool>,
 }
 
-impl Waiting {
-    /// An object was written `then`: its time begins anew.
-    fn written(&mut self, id: ObjectId, then: Instant) {
-        match self.again.get_mut(&id) {
+impl WaitingObjects {
+    /// An object was written `at`, which restarts its delay.
+    fn object_written(&mut self, id: ObjectId, at: Instant) {
+        match self.written_again.get_mut(&id) {
             Some(again) => *again = true,
-            None => self.enter(id, then, then),
+            None => self.enqueue(id, at, at),
         }
     }
 
-    /// An object has no seal; it may be waiting already.
+    /// Queue an object unless it is in the queue.
     fn push(&mut self, id: ObjectId) {
-        self.put_off(id, Instant::now());
+        let now = Instant::now();
+        self.enqueue(id, now, now);
     }
 
-    /// As [`push`](Waiting::push), for one that has waited `since` then.
-    fn put_off(&mut self, id: ObjectId, since: Instant) {
-        self.enter(id, Instant::now(), since);
+    /// Queue an object again that has been waiting `since` then.
+    fn postpone(&mut self, id: ObjectId, since: Instant) {
+        self.enqueue(id, Instant::now(), since);
     }
 
-    fn enter(&mut self, id: ObjectId, from: Instant, since: Instant) {
-        if !self.again.contains_key(&id) && self.queue.len() < MOST_WAITING {
-            self.again.insert(id, false);
-            let due = from + DELAY;
-            self.queue.push_back(Turn { due, id, since });
+    fn enqueue(&mut self, id: ObjectId, from: Instant, since: Instant) {
+        if !self.written_again.contains_key(&id) && self.queue.len() < MAX_WAITING {
+            self.written_again.insert(id, false);
+            let due = from + CHECKSUM_DELAY;
+            self.queue.push_back(WaitingObject { due, id, since });
         }
+        debug_assert_eq!(self.queue.len(), self.written_again.len());
     }
 
-    fn due(&self) -> Option<Duration> {
+    /// Time until the next object is due.
+    fn next_due(&self) -> Option<Duration> {
         let first = self.queue.front()?;
         Some(first.due.saturating_duration_since(Instant::now()))
     }
 
-    /// The next one whose time has come; one that was written again waits again.
-    fn pop(&mut self) -> Option<Turn> {
-        while self.due()?.is_zero() {
-            let turn = self.queue.pop_front()?;
-            if self.again.remove(&turn.id) == Some(true) {
-                self.push(turn.id);
+    /// The next due object. One that was written again is queued again instead.
+    fn pop_due(&mut self) -> Option<WaitingObject> {
+        assert_eq!(self.queue.len(), self.written_again.len());
+        while self.next_due()?.is_zero() {
+            let next = self.queue.pop_front()?;
+            if self.written_again.remove(&next.id) == Some(true) {
+                self.push(next.id);
             } else {
-                return Some(turn);
+                return Some(next);
             }
         }
         None
     }
 }
 
-struct Sealer {
+struct Checksummer {
     objects: DiskObjects,
-    wake: Arc<Mailbox>,
+    mailbox: Arc<Mailbox>,
     written: Arc<WrittenObjects>,
-    waiting: Waiting,
-    /// The file system keeps attributes.
-    can: bool,
+    waiting: WaitingObjects,
+    /// The file system has extended attributes.
+    is_supported: bool,
     interval: Duration,
-    /// When it was last thought of making seals last, and when all did.
-    looked: Instant,
-    lasting: Instant,
-    /// The device has not failed to make data durable.
-    can_last: bool,
+    /// When recording was last considered.
+    last_attempt: Instant,
+    /// When all checksums were last recorded.
+    last_recorded: Instant,
+    /// The device has not failed to sync data.
+    can_record: bool,
 }
 
-impl Sealer {
+impl Checksummer {
     fn run(mut self, jobs: &Receiver<ChecksumJob>) {
         loop {
-            let look = self.interval.saturating_sub(self.looked.elapsed());
-            let due = match self.waiting.due() {
-                None if self.written.may_sleep() => look,
-                due => due.unwrap_or_default().min(look),
+            let attempt_in = self.interval.saturating_sub(self.last_attempt.elapsed());
+            let timeout = match self.waiting.next_due() {
+                None if self.written.may_sleep() => attempt_in,
+                due => due.unwrap_or_default().min(attempt_in),
             };
-            let job = jobs.recv_timeout(due);
-            for (id, then) in self.written.take() {
-                self.waiting.written(id, then);
+            let job = jobs.recv_timeout(timeout);
+            for (id, at) in self.written.take_all() {
+                self.waiting.object_written(id, at);
             }
             match job {
-                Ok(ChecksumJob::Look) => {}
-                Ok(ChecksumJob::Scrub(instance, conn, seq)) => {
-                    let reply = self.scrub(instance).unwrap_or_else(Reply::Failed);
-                    self.wake.post_completion(Completion {
-                        replies: vec![(conn, seq, reply)],
-                        sequence: 0,
-                        failed: false,
-                    });
+                Ok(ChecksumJob::Wake) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(ChecksumJob::Scrub {
+                    instance,
+                    conn,
+                    seq,
+                }) => {
+                    let outcome = self.scrub_instance(instance).map(Reply::ScrubReport);
+                    let reply = outcome.unwrap_or_else(Reply::Failed);
+                    self.mailbox.post(LoopEvent::Reply { conn, seq, reply });
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    self.make_last();
+                    self.record_checksums();
                     return;
                 }
-                Err(RecvTimeoutError::Timeout) => {}
             }
-            self.make_last_if_due();
-            let turns: Vec<Turn> = std::iter::from_fn(|| self.waiting.pop())
-                .take(BATCH)
+            self.record_checksums_if_due();
+            let batch: Vec<WaitingObject> = std::iter::from_fn(|| self.waiting.pop_due())
+                .take(MAX_BATCH)
                 .collect();
-            if self.can {
-                self.seal(&turns);
+            if self.is_supported {
+                for object in batch {
+                    self.checksum_object(object);
+                }
             }
         }
     }
 
-    /// Makes seals last now and then, when nobody else uses the device, or has for long.
-    fn make_last_if_due(&mut self) {
-        if self.looked.elapsed() < self.interval {
+    /// Record checksums every interval, but seldom while others use the device.
+    fn record_checksums_if_due(&mut self) {
+        if self.last_attempt.elapsed() < self.interval {
             return;
         }
-        self.looked = Instant::now();
+        self.last_attempt = Instant::now();
         if !self.objects.has_unrecorded_checksums() {
-            self.lasting = self.looked;
+            self.last_recorded = self.last_attempt;
             return;
         }
-        let patient = self.lasting.elapsed() < self.interval * PATIENCE;
-        if patient && self.objects.is_device_busy() {
+        let may_yield = self.last_recorded.elapsed() < self.interval * MAX_BUSY_INTERVALS;
+        if may_yield && self.objects.is_device_busy() {
             return;
         }
-        self.make_last();
+        self.record_checksums();
     }
 
-    fn make_last(&mut self) {
-        if !self.can_last || !self.objects.has_unrecorded_checksums() {
+    fn record_checksums(&mut self) {
+        if !self.can_record || !self.objects.has_unrecorded_checksums() {
             return;
         }
         match self.objects.record_checksums_durable() {
-            Ok(()) => self.lasting = Instant::now(),
+            Ok(()) => self.last_recorded = Instant::now(),
             Err(RecordChecksumsError::SyncData(error)) => {
-                tracing::error!(%error, "data cannot be made durable: checksums taken since the last \
-                    time hold for this start of the host only");
-                self.can_last = false;
+                tracing::error!(%error, "data sync failed: checksums stored since the last sync \
+                    are valid in this boot only");
+                self.can_record = false;
             }
-            Err(RecordChecksumsError::WriteWatermarks(error)) => tracing::warn!(
-                %error,
-                "it cannot be recorded that checksums hold when the host is started again"
+            Err(RecordChecksumsError::WriteWatermarks(error)) => {
+                tracing::warn!(%error, "cannot record checksums as valid beyond this boot")
+            }
+        }
+    }
+
+    fn checksum_object(&mut self, object: WaitingObject) {
+        let id = object.id;
+        let has_expired = object.since.elapsed() >= MAX_POSTPONEMENT;
+        let stop = self.mailbox.stop_flag();
+        let outcome = self.objects.store_checksums(id, !has_expired, stop);
+        match outcome {
+            Ok(ChecksumOutcome::Stored) => {}
+            Ok(ChecksumOutcome::RecentlyWritten) => self.waiting.push(id),
+            // Closing it for writing queues it again.
+            Ok(ChecksumOutcome::HasWriters) if has_expired => {}
+            Ok(ChecksumOutcome::DeviceBusy | ChecksumOutcome::HasWriters) => {
+                self.waiting.postpone(id, object.since);
+            }
+            Ok(ChecksumOutcome::Unsupported) => {
+                tracing::warn!(
+                    "no checksums of data at rest: the file system lacks extended attributes"
+                );
+                self.is_supported = false;
+            }
+            // Removed meanwhile.
+            Err(Errno::ENOENT) => {}
+            Err(_) if self.mailbox.is_stop_requested() => {}
+            Err(error) => tracing::warn!(
+                %error, instance = %id.instance, ino = %id.ino,
+                "cannot checksum object"
             ),
         }
     }
 
-    fn seal(&mut self, turns: &[Turn]) {
-        for turn in turns {
-            let patient = turn.since.elapsed() < LONGEST;
-            let sealed = self
-                .objects
-                .store_checksums(turn.id, patient, &self.wake.stop);
-            self.sealed(turn, sealed);
-        }
-    }
-
-    /// What came of sealing an object.
-    fn sealed(&mut self, turn: &Turn, sealed: Result<ChecksumOutcome, Errno>) {
-        let id = turn.id;
-        match sealed {
-            Ok(ChecksumOutcome::Stored) => {}
-            Ok(ChecksumOutcome::RecentlyWritten) => self.waiting.push(id),
-            // It is closed before long; if not, whoever closes it says so.
-            Ok(ChecksumOutcome::HasWriters) if turn.since.elapsed() > LONGEST => {}
-            Ok(ChecksumOutcome::DeviceBusy | ChecksumOutcome::HasWriters) => {
-                self.waiting.put_off(id, turn.since)
-            }
-            Ok(ChecksumOutcome::Unsupported) => {
-                tracing::warn!(
-                    "the file system keeps no attributes: data have no checksums at rest"
-                );
-                self.can = false;
-            }
-            // Removed meanwhile.
-            Err(Errno::ENOENT) => {}
-            Err(_) if self.wake.stop.load(Ordering::Acquire) => {}
-            Err(error) => tracing::warn!(%error, ino = %id.ino, "an object could not be sealed"),
-        }
-    }
-
-    fn scrub(&mut self, instance: InstanceId) -> Result<Reply, Errno> {
-        let mut found = ScrubReport::default();
+    fn scrub_instance(&mut self, instance: InstanceId) -> Result<ScrubReport, Errno> {
+        let mut report = ScrubReport::default();
         for (ino, _) in self.objects.list_objects(instance)? {
-            let id = ObjectId { instance, ino };
-            let (verdict, size) = match self.objects.scrub_object(id, &self.wake.stop) {
-                Ok(found) => found,
-                Err(Errno::ENOENT) => continue, // removed meanwhile
-                Err(error) if self.wake.stop.load(Ordering::Acquire) => return Err(error),
-                // What cannot be read is as bad as what reads wrong.
-                Err(error) => {
-                    tracing::error!(%error, %instance, %ino, "data at rest cannot be read");
-                    (ScrubVerdict::Damaged(0), 0)
+            self.scrub_object(ObjectId { instance, ino }, &mut report)?;
+        }
+        Ok(report)
+    }
+
+    fn scrub_object(&mut self, id: ObjectId, report: &mut ScrubReport) -> Result<(), Errno> {
+        let (instance, ino) = (id.instance, id.ino);
+        let stop = self.mailbox.stop_flag();
+        let (verdict, size) = match self.objects.scrub_object(id, stop) {
+            Ok(scrubbed) => scrubbed,
+            Err(Errno::ENOENT) => return Ok(()), // removed meanwhile
+            Err(error) if self.mailbox.is_stop_requested() => return Err(error),
+            Err(error) => {
+                tracing::error!(%error, %instance, %ino, "cannot read data at rest");
+                (ScrubVerdict::Damaged(0), 0)
+            }
+        };
+        match verdict {
+            ScrubVerdict::Intact => {
+                report.intact += 1;
+                report.bytes += size;
+            }
+            ScrubVerdict::NotChecksummed => match self.objects.store_checksums(id, false, stop) {
+                Ok(ChecksumOutcome::Stored) => report.checksummed += 1,
+                Err(Errno::ENOENT) => {}
+                Ok(
+                    ChecksumOutcome::RecentlyWritten
+                    | ChecksumOutcome::HasWriters
+                    | ChecksumOutcome::DeviceBusy
+                    | ChecksumOutcome::Unsupported,
+                )
+                | Err(_) => {
+                    report.not_checksummed += 1;
+                    self.waiting.push(id);
                 }
-            };
-            match verdict {
-                ScrubVerdict::Intact => {
-                    found.intact += 1;
-                    found.bytes += size;
-                }
-                ScrubVerdict::NotChecksummed => {
-                    match self.objects.store_checksums(id, false, &self.wake.stop) {
-                        Ok(ChecksumOutcome::Stored) => found.checksummed += 1,
-                        Err(Errno::ENOENT) => {}
-                        Ok(
-                            ChecksumOutcome::RecentlyWritten
-                            | ChecksumOutcome::DeviceBusy
-                            | ChecksumOutcome::HasWriters
-                            | ChecksumOutcome::Unsupported,
-                        )
-                        | Err(_) => {
-                            found.not_checksummed += 1;
-                            self.waiting.push(id);
-                        }
-                    }
-                }
-                ScrubVerdict::Damaged(offset) => {
-                    tracing::error!(%instance, %ino, offset, "data at rest are damaged");
-                    if found.damaged.len() < MOST_NAMED {
-                        found.damaged.push((ino, offset));
-                    }
-                }
+            },
+            ScrubVerdict::Damaged(offset) => {
+                tracing::error!(
+                    %instance, %ino, offset,
+                    "checksum mismatch: data at rest are damaged"
+                );
+                list_damaged(report, ino, offset);
             }
         }
-        Ok(Reply::ScrubReport(found))
+        Ok(())
     }
+}
+
+fn list_damaged(report: &mut ScrubReport, ino: Ino, offset: u64) {
+    if report.damaged.len() < MAX_DAMAGED_LISTED {
+        report.damaged.push((ino, offset));
+    }
+    assert!(report.damaged.len() <= MAX_DAMAGED_LISTED);
 }

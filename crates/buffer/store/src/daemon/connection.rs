@@ -55,7 +55,7 @@ impl Connection {
             counters,
             longest: MAX_STRANGE,
             refused: None,
-            asked: (RequestKind::default(), Instant::now()),
+            asked: (RequestKind::Attach, Instant::now()),
             busy: false,
             blocked: false,
             watching_output: false,

@@ -1,122 +1,126 @@
-//! How other threads reach the event loop.
+//! Events that other threads post to the event loop.
 
 use super::counters::StoreGauges;
 use crate::node::{ConnId, MungeAuthentication};
 use crate::objects::ObjectId;
 use forebay_protocol::{Errno, Reply};
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
 
-/// Questions that may wait for the loop.
-const MAX_ASKED: usize = 64;
+/// Requests for gauges that may be pending; further ones get no answer.
+const MAX_GAUGE_REQUESTS: usize = 64;
 
-/// What the syncing thread has done.
+/// An event for the event loop.
 #[derive(Debug)]
-pub struct Completion {
-    pub replies: Vec<(ConnId, u64, Reply)>,
-    pub sequence: u64,
-    pub failed: bool,
+pub enum LoopEvent {
+    /// The log is durable up to this record.
+    LogSynced(u64),
+    /// The log could not be synced.
+    LogFailed,
+    /// A worker carried out a call.
+    Reply {
+        conn: ConnId,
+        seq: u64,
+        reply: Reply,
+    },
+    /// The MUNGE credential of this call was decoded; `None` if it is invalid.
+    CredentialDecoded {
+        conn: ConnId,
+        seq: u64,
+        outcome: Option<MungeAuthentication>,
+    },
+    /// The checksums of an object were invalidated durably, or could not be.
+    ChecksumsInvalidated(ObjectId, Result<(), Errno>),
+    /// Someone reads the daemon's gauges.
+    GaugesRequested(SyncSender<StoreGauges>),
 }
 
-/// How other threads reach the event loop.
+#[derive(Debug, Default)]
+struct Inbox {
+    events: Vec<LoopEvent>,
+    gauge_requests: usize,
+}
+
+/// The inbox of the event loop, with a descriptor that wakes it.
 #[derive(Debug)]
 pub struct Mailbox {
-    event: OwnedFd,
-    pub stop: AtomicBool,
-    done: Mutex<Vec<Completion>>,
-    asked: Mutex<Vec<SyncSender<StoreGauges>>>,
-    decoded: Mutex<Vec<MungeResult>>,
-    unsealed: Mutex<Vec<(ObjectId, Result<(), Errno>)>>,
+    wake_fd: OwnedFd,
+    stop: AtomicBool,
+    inbox: Mutex<Inbox>,
 }
-
-/// What a call's MUNGE credential says, as far as it is valid.
-pub type MungeResult = (ConnId, u64, Option<MungeAuthentication>);
 
 impl Mailbox {
     pub fn new() -> io::Result<Mailbox> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Mailbox {
-            event,
+            wake_fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             stop: AtomicBool::new(false),
-            done: Mutex::default(),
-            asked: Mutex::default(),
-            decoded: Mutex::default(),
-            unsealed: Mutex::default(),
+            inbox: Mutex::default(),
         })
     }
 
-    /// Let the loop look around.
-    pub fn wake(&self) {
-        // It fails only when the counter is full, and then the loop is awake already.
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    fn wake(&self) {
+        // Fails only if the counter is full, in which case the loop is awake.
+        let _ = rustix::io::write(&self.wake_fd, &1u64.to_ne_bytes());
     }
 
-    pub fn post_completion(&self, done: Completion) {
-        self.done
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(done);
+    /// Make the event loop and long-running workers stop.
+    pub fn request_stop(&self) {
+        self.stop.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Ask the loop what the daemon has at the moment.
+    pub fn is_stop_requested(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// The flag behind [`is_stop_requested`](Mailbox::is_stop_requested).
+    pub fn stop_flag(&self) -> &AtomicBool {
+        &self.stop
+    }
+
+    /// Post an event.
+    pub fn post(&self, event: LoopEvent) {
+        self.inbox.lock().events.push(event);
+        self.wake();
+    }
+
+    /// Post several events, which are processed in this order.
+    pub fn post_all(&self, events: impl IntoIterator<Item = LoopEvent>) {
+        self.inbox.lock().events.extend(events);
+        self.wake();
+    }
+
+    /// Ask the event loop for its gauges.
     pub fn request_gauges(&self) -> Receiver<StoreGauges> {
         let (sender, receiver) = sync_channel(1);
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if asked.len() < MAX_ASKED {
-            asked.push(sender); // beyond that the answer is that there is none
+        let mut inbox = self.inbox.lock();
+        if inbox.gauge_requests < MAX_GAUGE_REQUESTS {
+            inbox.gauge_requests += 1;
+            inbox.events.push(LoopEvent::GaugesRequested(sender));
+            drop(inbox);
             self.wake();
         }
         receiver
     }
 
-    /// Who asked since this was called last.
-    pub fn take_gauge_requests(&self) -> Vec<SyncSender<StoreGauges>> {
-        std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub fn post_decoded(&self, decoded: MungeResult) {
-        self.decoded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(decoded);
-        self.wake();
-    }
-
-    /// The credentials decoded since this was asked last.
-    pub fn take_decoded_credentials(&self) -> Vec<MungeResult> {
-        std::mem::take(&mut *self.decoded.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// An object's checksums were taken off, or could not be.
-    pub fn post_invalidated(&self, object: ObjectId, result: Result<(), Errno>) {
-        self.unsealed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((object, result));
-        self.wake();
-    }
-
-    /// The objects unsealed since this was asked last.
-    pub fn take_invalidated(&self) -> Vec<(ObjectId, Result<(), Errno>)> {
-        std::mem::take(&mut *self.unsealed.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// What has been done since this was asked last; the bell is silent again.
-    pub fn take_completions(&self) -> Vec<Completion> {
+    /// Take all events, in the order of their posting.
+    pub fn take_events(&self) -> Vec<LoopEvent> {
         let mut count = [0; 8];
-        // It fails only when nobody rang.
-        let _ = rustix::io::read(&self.event, &mut count);
-        std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner))
+        // Fails only if nothing was posted.
+        let _ = rustix::io::read(&self.wake_fd, &mut count);
+        let mut inbox = self.inbox.lock();
+        assert!(inbox.gauge_requests <= MAX_GAUGE_REQUESTS);
+        inbox.gauge_requests = 0;
+        std::mem::take(&mut inbox.events)
     }
 }
 
 impl AsFd for Mailbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.wake_fd.as_fd()
     }
 }

@@ -1,7 +1,7 @@
-//! The thread that asks `munged` about credentials, and for the daemon's own: nobody else waits for
-//! it.
+//! The thread that has `munged` decode clients' credentials and encode the daemon's own. `munged`
+//! may be slow, and the event loop must not wait for it.
 
-use super::mailbox::Mailbox;
+use super::mailbox::{LoopEvent, Mailbox};
 use crate::node::{ConnId, MungeAuthentication};
 use forebay_net::handshake::Opening;
 use forebay_net::munge::Munge;
@@ -13,44 +13,48 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 #[derive(Debug)]
 pub struct PendingCredential {
     pub conn: ConnId,
-    /// The call that has it.
+    /// Sequence number of the call that carries it.
     pub seq: u64,
     pub credential: Vec<u8>,
-    /// What it must answer.
+    /// The handshake that it must belong to.
     pub opening: Opening,
 }
 
-/// Most credentials that wait; more are refused.
-const WAITING: usize = 1024;
+/// Credentials that may wait; further ones are refused.
+const QUEUE_CAPACITY: usize = 1024;
 
-/// Starts the thread. It ends when the sender is dropped.
+/// Start the thread. It ends when the sender is dropped.
 pub fn start_munge_worker(
     munge: Munge,
-    wake: Arc<Mailbox>,
+    mailbox: Arc<Mailbox>,
 ) -> io::Result<SyncSender<PendingCredential>> {
-    let (sender, inbox) = sync_channel::<PendingCredential>(WAITING);
+    let (sender, inbox) = sync_channel::<PendingCredential>(QUEUE_CAPACITY);
     std::thread::Builder::new()
         .name("forebay-munge".into())
         .spawn(move || {
-            for unproven in inbox {
-                let proven = prove(&munge, &unproven);
-                if let Err(reason) = &proven {
-                    tracing::warn!(reason, "a peer is not believed");
+            for pending in inbox {
+                let outcome = authenticate(&munge, &pending);
+                if let Err(reason) = &outcome {
+                    tracing::warn!(reason, "MUNGE authentication failed");
                 }
-                wake.post_decoded((unproven.conn, unproven.seq, proven.ok()));
+                mailbox.post(LoopEvent::CredentialDecoded {
+                    conn: pending.conn,
+                    seq: pending.seq,
+                    outcome: outcome.ok(),
+                });
             }
         })?;
     Ok(sender)
 }
 
-/// Whom the credential is from, and the daemon's answer to that one.
-fn prove(munge: &Munge, unproven: &PendingCredential) -> Result<MungeAuthentication, String> {
-    let decoded = munge.decode(&unproven.credential);
+/// Decode the credential and create the daemon's own.
+fn authenticate(munge: &Munge, pending: &PendingCredential) -> Result<MungeAuthentication, String> {
+    let decoded = munge.decode(&pending.credential);
     let credential = decoded.map_err(|error| error.to_string())?;
-    let opening = &unproven.opening;
+    let opening = &pending.opening;
     let peer = opening.believe_munge(&credential).map_err(|_| {
         let origin = credential.origin;
-        format!("its credential, made on {origin}, is for another connection")
+        format!("credential from {origin} belongs to another connection")
     })?;
     let own = opening.answer_munge(munge, &peer);
     Ok(MungeAuthentication {

@@ -1,139 +1,164 @@
-//! The thread that syncs, so that the event loop need not wait for the disk.
+//! The thread that syncs objects and the log.
 
 use super::counters::StoreCounters;
-use super::mailbox::{Completion, Mailbox};
+use super::mailbox::{LoopEvent, Mailbox};
+use super::worker::Worker;
 use crate::node::ConnId;
 use crate::objects::{DiskObjects, ObjectId};
 use crate::storage::{DiskStorage, Storage};
 use forebay_protocol::{Errno, Reply};
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
-/// Something to make durable.
+/// Jobs that may wait; more than there are connections.
+const QUEUE_CAPACITY: usize = 8192;
+
+/// An object to sync.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectSync {
+    pub object: ObjectId,
+    /// Its times need not be durable.
+    pub data_only: bool,
+    /// Its existence is not durable yet.
+    pub is_new: bool,
+}
+
+/// A request for durability.
 #[derive(Debug)]
 pub struct SyncJob {
-    /// Whom to answer.
+    /// The call to answer, by connection and sequence number.
     pub caller: Option<(ConnId, u64)>,
-    /// An object to sync first: which, without its times, and with its existence.
-    pub object: Option<(ObjectId, bool, bool)>,
-    /// So many of the objects that were put since the start are to be durable first.
-    pub contents: u64,
-    /// The log's current segment, and its last flushed record.
+    /// An object to sync before the log.
+    pub object: Option<ObjectSync>,
+    /// This many of the objects put since the start must be durable before the log.
+    pub put_count: u64,
+    /// The current log segment.
     pub segment: String,
+    /// The last flushed log record.
     pub sequence: u64,
 }
 
-/// Jobs that may wait; more than there are connections.
-const QUEUE: usize = 8192;
-
-/// Start the thread that syncs. It ends when the sender is dropped.
+/// Start the thread.
 pub fn start_syncer(
     counters: Arc<StoreCounters>,
     objects: DiskObjects,
     storage: DiskStorage,
-    wake: Arc<Mailbox>,
-) -> io::Result<(SyncSender<SyncJob>, JoinHandle<()>)> {
-    let (sender, jobs) = sync_channel(QUEUE);
-    let thread = std::thread::Builder::new()
-        .name("forebay-sync".into())
-        .spawn(move || run_syncer(&jobs, &objects, &storage, &wake, &counters))?;
-    Ok((sender, thread))
+    mailbox: Arc<Mailbox>,
+) -> io::Result<Worker<SyncJob>> {
+    let syncer = Syncer {
+        counters,
+        objects,
+        storage,
+        mailbox,
+        durable_puts: 0,
+        put_result: Ok(()),
+        durable_sequence: 0,
+    };
+    Worker::start("forebay-sync", QUEUE_CAPACITY, |jobs| syncer.run(&jobs))
 }
 
-/// All jobs that wait are served by one sync of the log, or by none if that is durable already.
-fn run_syncer(
-    jobs: &Receiver<SyncJob>,
-    objects: &DiskObjects,
-    storage: &DiskStorage,
-    wake: &Mailbox,
-    counters: &StoreCounters,
-) {
-    let mut durable = 0;
-    // The last record that is known to be durable.
-    let mut logged = 0;
-    // Whose contents were lost when that failed nobody knows: no later sync may say all is well.
-    let mut contents = Ok(());
-    while let Ok(first) = jobs.recv() {
-        let mut batch = vec![first];
-        batch.extend(jobs.try_iter().take(QUEUE));
-        let wanted = batch.iter().map(|job| job.contents).max().unwrap_or(0);
-        if wanted > durable && contents.is_ok() {
-            contents = objects.sync_all();
-            durable = wanted;
-            if let Err(error) = &contents {
-                tracing::error!(%error, "contents of files cannot be made durable: syncs fail from \
-                    now on, until the daemon is started anew");
+struct Syncer {
+    counters: Arc<StoreCounters>,
+    objects: DiskObjects,
+    storage: DiskStorage,
+    mailbox: Arc<Mailbox>,
+    /// How many of the objects put since the start are durable.
+    durable_puts: u64,
+    /// A failed sync of all objects. The kernel does not report which data were lost, so no later
+    /// sync may succeed.
+    put_result: Result<(), Errno>,
+    /// The last record known to be durable.
+    durable_sequence: u64,
+}
+
+impl Syncer {
+    /// One sync of the log serves all waiting jobs.
+    fn run(mut self, jobs: &Receiver<SyncJob>) {
+        while let Ok(first) = jobs.recv() {
+            let mut batch = vec![first];
+            batch.extend(jobs.try_iter().take(QUEUE_CAPACITY));
+            self.sync_puts(&batch);
+            let results: Vec<_> = batch.iter().map(|job| self.sync_object(job)).collect();
+            let Some(last) = batch.iter().max_by_key(|job| job.sequence) else {
+                continue;
+            };
+            let sequence = last.sequence;
+            if let Err(error) = self.sync_log(&last.segment, sequence) {
+                tracing::error!(%error, "log sync failed");
+                // The state of the medium is unknown: the daemon has to stop.
+                self.mailbox.post(LoopEvent::LogFailed);
+                continue;
             }
+            assert_eq!(results.len(), batch.len());
+            let replies = batch.into_iter().zip(results).filter_map(|(job, result)| {
+                let (conn, seq) = job.caller?;
+                let reply = result.map_or_else(Reply::Failed, |()| Reply::Done);
+                Some(LoopEvent::Reply { conn, seq, reply })
+            });
+            let synced = std::iter::once(LoopEvent::LogSynced(sequence));
+            self.mailbox.post_all(synced.chain(replies));
         }
-        let mut results: Vec<Result<(), Errno>> = batch
-            .iter()
-            .map(|job| match job.object {
-                Some((id, data_only, fresh)) => objects.sync_object(id, data_only, fresh),
-                None if job.contents > 0 => contents,
-                None => Ok(()),
-            })
-            .collect();
-        let Some(last) = batch.iter().max_by_key(|job| job.sequence) else {
-            continue;
-        };
-        let sequence = last.sequence;
-        // Where nothing was written to the log since, syncing it would only flush the device again.
-        let log = if sequence > logged {
-            let begun = Instant::now();
-            let log = storage.sync_file(&last.segment);
-            counters.syncs.record_duration(begun.elapsed());
-            match log {
-                // It was closed, which made it durable, and a checkpoint has covered it since.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                log => log,
-            }
-        } else {
-            Ok(())
-        };
-        if log.is_ok() {
-            logged = logged.max(sequence);
+    }
+
+    fn sync_puts(&mut self, batch: &[SyncJob]) {
+        let wanted = batch.iter().map(|job| job.put_count).max().unwrap_or(0);
+        if wanted <= self.durable_puts || self.put_result.is_err() {
+            return;
         }
-        if let Err(error) = &log {
-            tracing::error!(%error, "the log cannot be made durable");
-            results.fill(Err(Errno::EIO));
+        assert!(wanted > self.durable_puts);
+        self.put_result = self.objects.sync_all();
+        self.durable_puts = wanted;
+        if let Err(error) = &self.put_result {
+            tracing::error!(%error, "sync of file contents failed: all syncs fail until the daemon \
+                is restarted");
         }
-        let replies = batch.into_iter().zip(results).filter_map(|(job, result)| {
-            let (conn, seq) = job.caller?;
-            Some((
-                conn,
-                seq,
-                result.map_or_else(Reply::Failed, |()| Reply::Done),
-            ))
-        });
-        let replies = replies.collect();
-        // After a failed sync nobody knows what is on the disk: the daemon has to stop.
-        wake.post_completion(Completion {
-            replies,
-            sequence,
-            failed: log.is_err(),
-        });
+    }
+
+    fn sync_object(&self, job: &SyncJob) -> Result<(), Errno> {
+        match job.object {
+            Some(sync) => self
+                .objects
+                .sync_object(sync.object, sync.data_only, sync.is_new),
+            None if job.put_count > 0 => self.put_result,
+            None => Ok(()),
+        }
+    }
+
+    fn sync_log(&mut self, segment: &str, sequence: u64) -> io::Result<()> {
+        // Without new records, a sync would only flush the device's cache again.
+        if sequence <= self.durable_sequence {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let synced = self.storage.sync_file(segment);
+        self.counters.syncs.record_duration(begun.elapsed());
+        match synced {
+            // It was closed, which made it durable, and then removed by a checkpoint.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+        self.durable_sequence = sequence;
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::DataPath;
     use std::time::Duration;
 
     #[test]
-    fn a_segment_that_a_checkpoint_has_covered_meanwhile_is_as_good_as_synced() {
+    fn segment_removed_by_checkpoint_counts_as_synced() {
         let home = tempfile::tempdir().unwrap();
         let storage = DiskStorage::open(&home.path().join("log")).unwrap();
-        let wake = Arc::new(Mailbox::new().unwrap());
-        let (jobs, thread) = start_syncer(
-            Arc::new(StoreCounters::new(DataPath::default())),
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        let syncer = start_syncer(
+            Arc::new(StoreCounters::default()),
             DiskObjects::open(&home.path().join("objects")).unwrap(),
             storage.clone(),
-            wake.clone(),
+            mailbox.clone(),
         )
         .unwrap();
         for segment in ["log.1", "log.2"] {
@@ -141,25 +166,24 @@ mod tests {
         }
         storage.remove_file("log.1").unwrap();
         for (segment, sequence) in [("log.1", 1), ("log.2", 2)] {
-            let job = SyncJob {
+            syncer.submit(SyncJob {
                 caller: None,
                 object: None,
-                contents: 0,
+                put_count: 0,
                 segment: segment.to_owned(),
                 sequence,
-            };
-            jobs.send(job).unwrap();
+            });
             let begun = Instant::now();
-            let done = loop {
-                if let Some(done) = wake.take_completions().pop() {
-                    break done;
+            let event = loop {
+                if let Some(event) = mailbox.take_events().pop() {
+                    break event;
                 }
                 assert!(begun.elapsed() < Duration::from_secs(10));
                 std::thread::yield_now();
             };
-            assert_eq!((done.sequence, done.failed), (sequence, false), "{segment}");
+            let synced = matches!(event, LoopEvent::LogSynced(upto) if upto == sequence);
+            assert!(synced, "{segment}: {event:?}");
         }
-        drop(jobs);
-        thread.join().unwrap();
+        syncer.shut_down();
     }
 }

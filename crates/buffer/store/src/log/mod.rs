@@ -1,15 +1,15 @@
-//! The write-ahead log: checksummed, numbered records in segments of reserved space.
+//! The write-ahead log: checksummed, numbered records in preallocated segments.
 //!
 //! ```text
-//! record: length u32 | crc32c u32 | sequence u64 | synced u64 | payload…
+//! record: length u32 | crc32c u32 | sequence u64 | durable u64 | payload…
 //! ```
-//! `synced` is the last sequence number known to be durable when the record was written. It lets
-//! recovery tell a torn tail, which is dropped, from damage to what was once acknowledged as
-//! durable, which is an error. A segment is synced before the next one is begun, so only the last
-//! one can have a torn tail.
+//! `durable` is the last sequence number known to be durable when the record was written. With it,
+//! recovery distinguishes a torn tail, which is truncated, from damage to a record that was
+//! acknowledged as durable, which is an error. A segment is synced before the next one is begun, so
+//! only the last segment can have a torn tail.
 //!
-//! Where there is no space for a further segment the log goes on in one that it has in reserve:
-//! [`spare`].
+//! When no new segment can be allocated, the log continues in a preallocated one:
+//! [`spare_segment`].
 
 mod replay;
 pub mod spare_segment;
@@ -22,34 +22,38 @@ use spare_segment::{SPARE_SEGMENT, has_spare_segment, is_out_of_space};
 use std::io;
 
 const RECORD_HEADER_BYTES: usize = 24;
-/// More than the record of a start takes, in bytes.
-const START: u64 = 64;
-/// Longest payload of a record, in bytes.
+/// Upper bound for the record that a daemon writes when it starts.
+const START_RECORD_BYTES: u64 = 64;
+/// Longest payload of a record.
 pub const MAX_RECORD_BYTES: usize = 192 * 1024;
-/// Bytes that [`Log::prepare`] guarantees room for, unless it says [`Room::None`]; no more than a
-/// quarter of a segment.
+/// Space that [`Log::ensure_headroom`] guarantees unless it returns [`LogSpace::Exhausted`]; at
+/// most a quarter of a segment.
 pub const HEADROOM_BYTES: u64 = 1 << 20;
 
 fn headroom_bytes(segment_size: u64) -> u64 {
     HEADROOM_BYTES.min(segment_size / 4)
 }
 
-/// The open end of a log.
+/// The end of a log, open for appending.
 #[derive(Debug)]
 pub struct Log<S> {
     storage: S,
     segment_size: u64,
+    /// The current segment.
     name: String,
-    /// Where the next flush goes in the segment.
+    /// Where the next flush writes in the current segment.
     offset: u64,
-    /// Bytes that the segment has room for.
-    room: u64,
-    /// There is a segment in reserve.
-    spare: bool,
-    /// Bytes at the segment's end that are not for everyone.
-    kept: u64,
+    /// Bytes allocated to the current segment.
+    capacity: u64,
+    /// A spare segment exists.
+    has_spare: bool,
+    /// Bytes at the end of the segment that only a start record may use.
+    kept_for_starts: u64,
+    /// Sequence number of the next record.
     next: u64,
-    synced: u64,
+    /// Last sequence number known to be durable.
+    durable: u64,
+    /// Appended records that are not flushed yet.
     buffer: Vec<u8>,
 }
 
@@ -63,61 +67,62 @@ pub fn segment_first_sequence(name: &str) -> Option<u64> {
 }
 
 impl<S: Storage> Log<S> {
-    /// Have room for [`HEADROOM`] bytes of records, and say what may be recorded. For want of space
-    /// this does not fail, but says less than [`Room::Plenty`].
+    /// Ensure space for [`HEADROOM_BYTES`] of records and return which records may be appended.
+    /// A lack of space is not an error but returns less than [`LogSpace::Normal`].
     pub fn ensure_headroom(&mut self) -> io::Result<LogSpace> {
-        // Some thousand starts.
-        self.kept = headroom_bytes(self.segment_size) / 8;
-        // Whoever keeps the log may have made one meanwhile.
-        self.spare = self.spare || has_spare_segment(&self.storage)?;
-        if self.free_bytes() < headroom_bytes(self.segment_size)
-            && !(self.spare && self.advance_segment()?)
-        {
+        // Enough for thousands of starts.
+        self.kept_for_starts = headroom_bytes(self.segment_size) / 8;
+        // The checkpointer may have created one since.
+        self.has_spare = self.has_spare || has_spare_segment(&self.storage)?;
+        let is_short = self.free_bytes() < headroom_bytes(self.segment_size);
+        if is_short && !(self.has_spare && self.advance_segment()?) {
             return Ok(LogSpace::Exhausted);
         }
-        Ok(match self.spare {
+        Ok(match self.has_spare {
             true => LogSpace::Normal,
             false => LogSpace::ReserveOnly,
         })
     }
 
-    /// Have room for the record of a start, for which the last bytes are kept.
+    /// Ensure space for a start record, which may use the bytes kept for that purpose.
     pub fn ensure_start_headroom(&mut self) -> io::Result<()> {
         self.ensure_headroom()?;
-        self.kept = 0;
-        match self.free_bytes() < START {
+        self.kept_for_starts = 0;
+        match self.free_bytes() < START_RECORD_BYTES {
             true => Err(io::ErrorKind::StorageFull.into()),
             false => Ok(()),
         }
     }
 
-    /// Bytes of the segment that are free.
+    /// Free bytes of the current segment.
     fn free_bytes(&self) -> u64 {
-        self.room
+        self.capacity
             .saturating_sub(self.offset + self.buffer.len() as u64)
     }
 
-    /// Close the segment and begin another one. `false`: there is no space for it.
+    /// Close the current segment and begin the next one. Returns false if that is not possible.
     fn advance_segment(&mut self) -> io::Result<bool> {
         self.flush()?;
         self.sync()?;
+        assert_eq!(self.durable + 1, self.next, "a closed segment is durable");
         match self.begin_segment() {
             Ok(()) => Ok(true),
             Err(error) if is_out_of_space(&error) => Ok(false),
-            // Such as too many open files. Nothing is lost by waiting.
+            // For example too many open files. A later attempt loses nothing.
             Err(error) => {
-                tracing::warn!(%error, "no segment can be made for the log now");
+                tracing::warn!(%error, "cannot create a log segment");
                 Ok(false)
             }
         }
     }
 
     fn begin_segment(&mut self) -> io::Result<()> {
+        assert!(self.buffer.is_empty(), "segments begin between flushes");
         let name = segment_name(self.next);
-        let room = match self.storage.create_file(&name, self.segment_size) {
+        let capacity = match self.storage.create_file(&name, self.segment_size) {
             Ok(()) => self.segment_size,
-            Err(error) if is_out_of_space(&error) && self.spare => {
-                self.spare = false; // also if somebody has removed it
+            Err(error) if is_out_of_space(&error) && self.has_spare => {
+                self.has_spare = false; // also if the rename fails because the file is missing
                 self.storage.rename_file(SPARE_SEGMENT, &name)?;
                 self.storage.file_capacity(&name)?
             }
@@ -125,18 +130,17 @@ impl<S: Storage> Log<S> {
         };
         self.storage.sync_file(&name)?;
         self.storage.sync_directory()?;
-        (self.name, self.offset, self.room) = (name, 0, room);
+        (self.name, self.offset, self.capacity) = (name, 0, capacity);
         Ok(())
     }
 
-    /// Add a record of 1 to [`MAX_RECORD`] bytes; it is written by the next [`flush`](Log::flush).
-    /// Returns its sequence number. Fails if there is no room for it where [`prepare`](Log::prepare)
-    /// has been asked for less.
+    /// Append a record of 1 to [`MAX_RECORD_BYTES`] bytes, to be written by the next
+    /// [`flush`](Log::flush), and return its sequence number. Fails with `StorageFull` if the
+    /// record exceeds the headroom and no segment can be allocated.
     pub fn append(&mut self, payload: &[u8]) -> io::Result<u64> {
-        debug_assert!(!payload.is_empty() && payload.len() <= MAX_RECORD_BYTES);
-        if self.free_bytes() < (RECORD_HEADER_BYTES + payload.len()) as u64 + self.kept
-            && !self.advance_segment()?
-        {
+        assert!(!payload.is_empty() && payload.len() <= MAX_RECORD_BYTES);
+        let needed = (RECORD_HEADER_BYTES + payload.len()) as u64 + self.kept_for_starts;
+        if self.free_bytes() < needed && !self.advance_segment()? {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let sequence = self.next;
@@ -146,38 +150,40 @@ impl<S: Storage> Log<S> {
             .extend_from_slice(&(payload.len() as u32).to_le_bytes());
         self.buffer.extend_from_slice(&[0; 4]);
         self.buffer.extend_from_slice(&sequence.to_le_bytes());
-        self.buffer.extend_from_slice(&self.synced.to_le_bytes());
+        self.buffer.extend_from_slice(&self.durable.to_le_bytes());
         self.buffer.extend_from_slice(payload);
         let sum = crc32c::crc32c_append(payload.len() as u32, &self.buffer[at + 8..]);
         self.buffer[at + 4..at + 8].copy_from_slice(&sum.to_le_bytes());
         Ok(sequence)
     }
 
-    /// Write appended records. They survive the end of this process, but not a power cut.
+    /// Write appended records. They survive a crash of this process, but not a power failure.
     pub fn flush(&mut self) -> io::Result<()> {
         if !self.buffer.is_empty() {
             self.storage
                 .write_file(&self.name, self.offset, &self.buffer)?;
             self.offset += self.buffer.len() as u64;
             self.buffer.clear();
+            assert!(self.offset <= self.capacity, "a write exceeds its segment");
         }
         Ok(())
     }
 
-    /// Make everything flushed durable.
+    /// Make all flushed records durable.
     pub fn sync(&mut self) -> io::Result<()> {
-        let sequence = self.last_sequence();
+        debug_assert!(self.buffer.is_empty(), "unflushed records cannot be synced");
         self.storage.sync_file(&self.name)?;
-        self.mark_durable(sequence);
+        self.mark_durable(self.last_sequence());
         Ok(())
     }
 
-    /// Someone else made the segment durable up to `sequence`.
+    /// Note that another thread synced the records up to `sequence`.
     pub fn mark_durable(&mut self, sequence: u64) {
-        self.synced = self.synced.max(sequence);
+        assert!(sequence < self.next, "a record that was never appended");
+        self.durable = self.durable.max(sequence);
     }
 
-    /// The file to sync for durability of everything flushed so far: earlier segments already are.
+    /// The file to sync to make all flushed records durable; earlier segments are durable.
     pub fn current_segment(&self) -> &str {
         &self.name
     }
@@ -194,7 +200,7 @@ impl<S: Storage> Log<S> {
 
     /// Last sequence number known to be durable.
     pub fn durable_sequence(&self) -> u64 {
-        self.synced
+        self.durable
     }
 }
 

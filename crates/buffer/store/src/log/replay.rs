@@ -1,4 +1,4 @@
-//! Reading a log back.
+//! Reading a log.
 
 use super::spare_segment::has_spare_segment;
 use super::{Log, MAX_RECORD_BYTES, RECORD_HEADER_BYTES, segment_first_sequence};
@@ -6,30 +6,30 @@ use crate::storage::Storage;
 use std::fmt;
 use std::io;
 
-/// Why a log could not be read back.
+/// Why a log cannot be recovered.
 #[derive(Debug)]
 pub enum RecoveryError {
     /// The storage failed.
     Io(io::Error),
-    /// A record that was durable is damaged.
+    /// A durable record is damaged.
     DamagedRecord {
         /// The segment.
         file: String,
-        /// Where in it.
+        /// Byte offset of the damage in the segment.
         offset: u64,
-        /// The record that should be there.
+        /// Sequence number of the record expected there.
         sequence: u64,
     },
-    /// A segment or checkpoint is not there.
+    /// A segment or checkpoint is missing.
     MissingRecord {
-        /// The record that should come next.
+        /// The next expected sequence number.
         sequence: u64,
     },
-    /// A record does not fit the state before it.
+    /// A record contradicts the state that precedes it.
     InconsistentRecord {
-        /// The record.
+        /// The record's sequence number.
         sequence: u64,
-        /// What does not fit.
+        /// The contradiction.
         why: String,
     },
     /// A checkpoint is damaged.
@@ -46,16 +46,16 @@ impl fmt::Display for RecoveryError {
                 sequence,
             } => write!(
                 f,
-                "log segment {file} is damaged at byte {offset}: record {sequence} was durable \
-                 and is not readable; restore the segment from a copy"
+                "log segment {file} is damaged at byte {offset}: durable record {sequence} is \
+                 not readable; restore the segment from a copy"
             ),
             RecoveryError::MissingRecord { sequence } => {
-                write!(f, "the log has no record {sequence}: a segment is missing")
+                write!(f, "log record {sequence} not found: a segment is missing")
             }
             RecoveryError::InconsistentRecord { sequence, why } => {
                 write!(
                     f,
-                    "log record {sequence} does not fit the state before it: {why}"
+                    "log record {sequence} is inconsistent with the recovered state: {why}"
                 )
             }
             RecoveryError::DamagedCheckpoint(file) => {
@@ -73,19 +73,20 @@ impl From<io::Error> for RecoveryError {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
+fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-struct Record<'a> {
+struct ParsedRecord<'a> {
     sequence: u64,
-    synced: u64,
+    durable: u64,
     payload: &'a [u8],
 }
 
-fn parse(bytes: &[u8], at: usize) -> Option<Record<'_>> {
-    let lengths = word(bytes, at)?;
-    let (length, sum) = (lengths as u32 as usize, (lengths >> 32) as u32);
+/// The record at byte `at`; `None` if there is no valid one.
+fn parse_record(bytes: &[u8], at: usize) -> Option<ParsedRecord<'_>> {
+    let word = read_u64(bytes, at)?;
+    let (length, sum) = (word as u32 as usize, (word >> 32) as u32);
     if length == 0 || length > MAX_RECORD_BYTES {
         return None;
     }
@@ -93,15 +94,23 @@ fn parse(bytes: &[u8], at: usize) -> Option<Record<'_>> {
     if crc32c::crc32c_append(length as u32, checked) != sum {
         return None;
     }
-    Some(Record {
-        sequence: word(bytes, at + 8)?,
-        synced: word(bytes, at + 16)?,
+    Some(ParsedRecord {
+        sequence: read_u64(bytes, at + 8)?,
+        durable: read_u64(bytes, at + 16)?,
         payload: &bytes[at + RECORD_HEADER_BYTES..at + RECORD_HEADER_BYTES + length],
     })
 }
 
-/// Read the records behind `after` in order. Returns the log, open for appending, its torn tail
-/// removed. `segment_size` bytes are reserved for each new segment.
+/// End of the valid records of a segment.
+struct SegmentEnd {
+    /// Byte offset behind the last record.
+    offset: usize,
+    /// Sequence number after the last record.
+    next: u64,
+}
+
+/// Pass the records behind sequence number `after` to `record`, in order. Returns the log, open for
+/// appending and without its torn tail. New segments get `segment_size` bytes.
 pub fn recover_log<S: Storage>(
     storage: S,
     segment_size: u64,
@@ -110,29 +119,28 @@ pub fn recover_log<S: Storage>(
 ) -> Result<Log<S>, RecoveryError> {
     let segments = segments_from(&storage, after)?;
     let mut expected = after + 1;
-    let mut end = None;
+    let mut tail = None;
     for (index, (name, first)) in segments.iter().enumerate() {
-        let last = index + 1 == segments.len();
         if *first > expected {
             return Err(RecoveryError::MissingRecord { sequence: expected });
         }
         let bytes = storage.read_file(name)?;
-        let (at, here) = read_segment(&bytes, *first, &mut expected, &mut record)?;
-        let next_first = segments.get(index + 1).map(|(_, first)| *first);
-        let damaged = match next_first {
-            Some(next) => next != here,
-            None => durable_beyond(&bytes, at, here),
+        let end = read_segment(&bytes, *first, &mut expected, &mut record)?;
+        let is_damaged = match segments.get(index + 1) {
+            Some((_, next_first)) => *next_first != end.next,
+            None => is_durable_behind(&bytes, end.offset, end.next),
         };
-        if damaged {
+        if is_damaged {
             return Err(RecoveryError::DamagedRecord {
                 file: name.clone(),
-                offset: at as u64,
-                sequence: here,
+                offset: end.offset as u64,
+                sequence: end.next,
             });
         }
-        if last {
-            let written = bytes.len() - zeros_at_end(&bytes);
-            end = Some((name.clone(), at as u64, written.max(at) as u64));
+        if index + 1 == segments.len() {
+            let written = bytes.len() - trailing_zeros(&bytes);
+            let written = written.max(end.offset) as u64;
+            tail = Some((name.clone(), end.offset as u64, written));
         }
     }
     let mut log = Log {
@@ -140,34 +148,35 @@ pub fn recover_log<S: Storage>(
         segment_size,
         name: String::new(),
         offset: 0,
-        room: 0,
-        spare: false,
-        kept: 0,
+        capacity: 0,
+        has_spare: false,
+        kept_for_starts: 0,
         next: expected,
-        synced: after,
+        durable: after,
         buffer: Vec::new(),
     };
-    match end {
-        // Stale records behind the tail must not be met again once new ones are written.
+    match tail {
+        // Stale records behind the tail must not be replayed once new ones precede them.
         Some((name, offset, written)) => {
-            log.room = log
+            log.capacity = log
                 .storage
                 .zero_tail(&name, offset..written, segment_size)?;
             log.storage.sync_file(&name)?;
             log.storage.sync_directory()?;
-            log.synced = expected - 1;
             (log.name, log.offset) = (name, offset);
+            log.mark_durable(expected - 1);
         }
         None => {
-            log.spare = has_spare_segment(&log.storage)?;
+            log.has_spare = has_spare_segment(&log.storage)?;
             log.begin_segment()?;
         }
     }
+    assert!(log.segment_start_sequence() <= log.next);
     Ok(log)
 }
 
-/// Read the records behind `after` of all closed segments, those before the segment that starts
-/// with record `segment_start`.
+/// Pass the records behind sequence number `after` of all closed segments, i.e. those before the
+/// segment that begins with record `segment_start`, to `record`.
 pub fn scan_closed_segments<S: Storage>(
     storage: &S,
     after: u64,
@@ -191,27 +200,31 @@ pub fn scan_closed_segments<S: Storage>(
     Ok(())
 }
 
-/// Read the records of a segment that begins with number `first`: those from `expected` on, which
-/// counts upwards. Says where the last of them ends, and which number would come next.
+/// Read the records of a segment that begins with sequence number `first`, and pass those from
+/// `expected` on, which is advanced, to `record`.
 fn read_segment(
     bytes: &[u8],
     first: u64,
     expected: &mut u64,
     record: &mut impl FnMut(u64, &[u8]) -> Result<(), RecoveryError>,
-) -> Result<(usize, u64), RecoveryError> {
-    let (mut at, mut here) = (0, first);
-    while let Some(found) = parse(bytes, at).filter(|r| r.sequence == here) {
-        if here == *expected {
-            record(here, found.payload)?;
+) -> Result<SegmentEnd, RecoveryError> {
+    let mut end = SegmentEnd {
+        offset: 0,
+        next: first,
+    };
+    while let Some(found) = parse_record(bytes, end.offset).filter(|r| r.sequence == end.next) {
+        if end.next == *expected {
+            record(end.next, found.payload)?;
             *expected += 1;
         }
-        here += 1;
-        at += RECORD_HEADER_BYTES + found.payload.len();
+        end.next += 1;
+        end.offset += RECORD_HEADER_BYTES + found.payload.len();
     }
-    Ok((at, here))
+    assert!(end.offset <= bytes.len());
+    Ok(end)
 }
 
-/// Segments that may hold records behind `after`, with their first sequence numbers.
+/// Segments that may hold records behind `after`, with their first sequence numbers, in order.
 fn segments_from<S: Storage>(storage: &S, after: u64) -> io::Result<Vec<(String, u64)>> {
     let mut all: Vec<_> = storage
         .list_files()?
@@ -226,11 +239,11 @@ fn segments_from<S: Storage>(storage: &S, after: u64) -> io::Result<Vec<(String,
     Ok(all.split_off(skip))
 }
 
-/// As many zeros as are compared at once.
+/// Zeros per comparison.
 const ZEROS: [u8; 4096] = [0; 4096];
 
-/// How many zeros there are at the end, to within some thousand.
-fn zeros_at_end(bytes: &[u8]) -> usize {
+/// Number of trailing zero bytes, rounded down to a multiple of `ZEROS`.
+fn trailing_zeros(bytes: &[u8]) -> usize {
     bytes
         .rchunks(ZEROS.len())
         .take_while(|chunk| **chunk == ZEROS[..chunk.len()])
@@ -238,17 +251,17 @@ fn zeros_at_end(bytes: &[u8]) -> usize {
         .sum()
 }
 
-/// Does a valid record behind `at` say that `sequence` was durable?
-fn durable_beyond(bytes: &[u8], at: usize, sequence: u64) -> bool {
+/// Whether a valid record behind byte `at` states that `sequence` was durable.
+fn is_durable_behind(bytes: &[u8], at: usize, sequence: u64) -> bool {
     let Some(tail) = bytes.get(at..) else {
         return false;
     };
-    // Later records carry numbers just above; this tells places worth a checksum from noise.
+    // Later records have slightly larger numbers. This avoids a checksum at every offset.
     let plausible = sequence..sequence + (bytes.len() / RECORD_HEADER_BYTES) as u64;
-    // Nothing begins in the zeros reserved behind the last byte written: numbers begin with 1.
-    let written = tail.len() - zeros_at_end(tail);
+    // No record begins in the preallocated zeros: sequence numbers begin with 1.
+    let written = tail.len() - trailing_zeros(tail);
     (0..written.min(tail.len().saturating_sub(RECORD_HEADER_BYTES))).any(|offset| {
-        word(tail, offset + 8).is_some_and(|s| plausible.contains(&s))
-            && parse(tail, offset).is_some_and(|r| r.synced >= sequence)
+        read_u64(tail, offset + 8).is_some_and(|s| plausible.contains(&s))
+            && parse_record(tail, offset).is_some_and(|r| r.durable >= sequence)
     })
 }

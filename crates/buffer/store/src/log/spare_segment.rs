@@ -1,32 +1,31 @@
-//! What a log keeps in reserve, so that a full storage can be emptied again.
+//! Reserved space, with which a completely full storage can still process deletes.
 //!
-//! `spare` is a segment that is there before it is needed: the log takes it by renaming when no
-//! other can be made. From then on only what gives space back may be recorded, until a keeper, who
-//! works beside the log, has made another one.
+//! The file `spare` is a preallocated segment. The log renames and uses it when no other segment
+//! can be allocated. From then on it records only changes that free space, until the checkpointer,
+//! which runs concurrently, has created another spare segment.
 
 use super::headroom_bytes;
 use crate::storage::Storage;
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// The segment in reserve.
 pub(super) const SPARE_SEGMENT: &str = "spare";
-/// What is to become something in reserve.
-const NEW: &str = "spare.new";
+/// A reserved file under construction.
+const NEW_FILE: &str = "spare.new";
 
-/// How much a log has room for.
+/// Which records a log has space for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LogSpace {
-    /// No more than the record of the next start.
+    /// Only the start record of the next daemon.
     Exhausted,
-    /// What gives space back, and clients who come to do so: there is no segment in reserve.
+    /// Changes that free space, and sessions of clients that make them: no spare segment exists.
     ReserveOnly,
-    /// Everything.
+    /// All records.
     #[default]
     Normal,
 }
 
-/// Is it an error for want of space?
+/// Whether an error reports a lack of space or quota.
 pub(crate) fn is_out_of_space(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -34,12 +33,11 @@ pub(crate) fn is_out_of_space(error: &io::Error) -> bool {
     )
 }
 
-/// Bytes of the segment in reserve, for segments of this size.
+/// Bytes of the spare segment, for segments of `segment_size` bytes.
 pub fn spare_segment_bytes(segment_size: u64) -> u64 {
     (segment_size / 4).max(4 * headroom_bytes(segment_size))
 }
 
-/// Is there a segment in reserve?
 pub(super) fn has_spare_segment<S: Storage>(storage: &S) -> io::Result<bool> {
     Ok(storage
         .list_files()?
@@ -47,7 +45,7 @@ pub(super) fn has_spare_segment<S: Storage>(storage: &S) -> io::Result<bool> {
         .any(|name| name == SPARE_SEGMENT))
 }
 
-/// Make a segment to have in reserve unless there is one.
+/// Create the spare segment if it is missing.
 pub fn ensure_spare_segment<S: Storage>(storage: &S, segment_size: u64) -> io::Result<()> {
     if has_spare_segment(storage)? {
         return Ok(());
@@ -55,15 +53,15 @@ pub fn ensure_spare_segment<S: Storage>(storage: &S, segment_size: u64) -> io::R
     reserve_file(storage, SPARE_SEGMENT, spare_segment_bytes(segment_size))
 }
 
-/// Make a file of so many bytes, in place of one that has the name. Only one who keeps a log may
-/// do this at a time.
+/// Atomically create a file with `bytes` allocated bytes, replacing an existing one. Must not run
+/// concurrently with itself on one storage.
 pub(crate) fn reserve_file<S: Storage>(storage: &S, name: &str, bytes: u64) -> io::Result<()> {
-    // Left by one that was killed.
-    if storage.list_files()?.iter().any(|name| name == NEW) {
-        storage.remove_file(NEW)?;
+    // Left behind by a crash.
+    if storage.list_files()?.iter().any(|name| name == NEW_FILE) {
+        storage.remove_file(NEW_FILE)?;
     }
-    storage.create_file(NEW, bytes)?;
-    storage.sync_file(NEW)?;
-    storage.rename_file(NEW, name)?;
+    storage.create_file(NEW_FILE, bytes)?;
+    storage.sync_file(NEW_FILE)?;
+    storage.rename_file(NEW_FILE, name)?;
     storage.sync_directory()
 }

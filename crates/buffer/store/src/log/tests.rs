@@ -1,3 +1,4 @@
+use super::spare_segment::ensure_spare_segment;
 use super::*;
 use crate::storage::{Fault, MemoryStorage};
 
@@ -12,7 +13,11 @@ fn fill(log: &mut Log<MemoryStorage>, count: u64, sync_every: u64) {
     }
 }
 
-fn read(storage: &MemoryStorage) -> Result<Vec<u64>, RecoveryError> {
+fn open_log(storage: &MemoryStorage, segment_size: u64) -> Log<MemoryStorage> {
+    recover_log(storage.clone(), segment_size, 0, |_, _| Ok(())).unwrap()
+}
+
+fn recovered_sequences(storage: &MemoryStorage) -> Result<Vec<u64>, RecoveryError> {
     let mut seen = Vec::new();
     recover_log(storage.clone(), 2 * HEADROOM_BYTES, 0, |sequence, _| {
         seen.push(sequence);
@@ -22,21 +27,24 @@ fn read(storage: &MemoryStorage) -> Result<Vec<u64>, RecoveryError> {
 }
 
 #[test]
-fn damage_to_a_durable_record_is_reported_and_not_taken_for_a_torn_tail() {
+fn damage_to_durable_record_is_an_error_and_not_a_torn_tail() {
     for record in 0..19 {
         let storage = MemoryStorage::new(1);
-        let mut log = recover_log(storage.clone(), 2 * HEADROOM_BYTES, 0, |_, _| Ok(())).unwrap();
+        let mut log = open_log(&storage, 2 * HEADROOM_BYTES);
         fill(&mut log, 20, 1);
         storage.flip_bit(log.current_segment(), record * 32 + 26, 3);
         assert!(
-            matches!(read(&storage), Err(RecoveryError::DamagedRecord { .. })),
+            matches!(
+                recovered_sequences(&storage),
+                Err(RecoveryError::DamagedRecord { .. })
+            ),
             "{record}"
         );
     }
 }
 
-/// Segments so small that they are soon full.
-const SMALL: u64 = 64 << 10;
+/// Segment size that fills quickly.
+const SMALL_SEGMENT: u64 = 64 << 10;
 
 fn fill_until(log: &mut Log<MemoryStorage>, wanted: LogSpace) -> u64 {
     let mut count = 0;
@@ -48,16 +56,16 @@ fn fill_until(log: &mut Log<MemoryStorage>, wanted: LogSpace) -> u64 {
     count
 }
 
-fn set_capacity(storage: &MemoryStorage, capacity: Option<u64>) {
+fn set_capacity(storage: &MemoryStorage, capacity_bytes: Option<u64>) {
     storage.set_fault(Fault {
-        capacity_bytes: capacity,
+        capacity_bytes,
         crash_after_ops: None,
     });
 }
 
-fn count(storage: &MemoryStorage) -> u64 {
+fn count_records(storage: &MemoryStorage) -> u64 {
     let mut seen = 0;
-    recover_log(storage.clone(), SMALL, 0, |_, _| {
+    recover_log(storage.clone(), SMALL_SEGMENT, 0, |_, _| {
         seen += 1;
         Ok(())
     })
@@ -66,36 +74,36 @@ fn count(storage: &MemoryStorage) -> u64 {
 }
 
 #[test]
-fn a_full_storage_goes_on_with_what_is_in_reserve_and_says_so() {
+fn full_storage_continues_on_spare_segment_and_reports_log_space() {
     let storage = MemoryStorage::new(1);
-    let mut log = recover_log(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
-    // Without anything in reserve what is left is spared, whether or not the storage is full.
+    let mut log = open_log(&storage, SMALL_SEGMENT);
+    // Without a spare segment, only the reserve may be used even if the storage has space.
     assert_eq!(log.ensure_headroom().unwrap(), LogSpace::ReserveOnly);
-    spare_segment::ensure_spare_segment(&storage, SMALL).unwrap();
+    ensure_spare_segment(&storage, SMALL_SEGMENT).unwrap();
     assert_eq!(log.ensure_headroom().unwrap(), LogSpace::Normal);
     set_capacity(&storage, Some(0));
     let before = fill_until(&mut log, LogSpace::ReserveOnly);
     let on_spare = fill_until(&mut log, LogSpace::Exhausted);
-    let per_segment = SMALL / 1100;
+    let per_segment = SMALL_SEGMENT / 1100;
     assert!(before > per_segment / 2, "{before}");
     assert!(on_spare > per_segment / 2, "{on_spare}");
-    assert_eq!(count(&storage), before + on_spare);
-    // It can be started all the same, again and again.
+    assert_eq!(count_records(&storage), before + on_spare);
+    // Daemons can still start, repeatedly.
     let mut starts = 0;
     for _ in 0..100 {
-        let mut log = recover_log(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
+        let mut log = open_log(&storage, SMALL_SEGMENT);
         log.ensure_start_headroom().unwrap();
         log.append(&[8; 10]).unwrap();
         log.flush().unwrap();
         assert_eq!(log.ensure_headroom().unwrap(), LogSpace::Exhausted);
         starts += 1;
     }
-    assert_eq!(count(&storage), before + on_spare + starts);
-    // With space again, all is well.
+    assert_eq!(count_records(&storage), before + on_spare + starts);
+    // With space available again, the log returns to normal.
     set_capacity(&storage, None);
-    let mut log = recover_log(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
+    let mut log = open_log(&storage, SMALL_SEGMENT);
     assert_eq!(log.ensure_headroom().unwrap(), LogSpace::Exhausted);
-    spare_segment::ensure_spare_segment(&storage, SMALL).unwrap();
+    ensure_spare_segment(&storage, SMALL_SEGMENT).unwrap();
     assert_eq!(log.ensure_headroom().unwrap(), LogSpace::Normal);
     let mut more = 0;
     while more < 1000 {
@@ -104,21 +112,20 @@ fn a_full_storage_goes_on_with_what_is_in_reserve_and_says_so() {
         more += 1;
     }
     log.flush().unwrap();
-    assert_eq!(count(&storage), before + on_spare + starts + more);
+    assert_eq!(count_records(&storage), before + on_spare + starts + more);
 }
 
 #[test]
-fn more_records_than_there_was_room_for_go_into_further_segments() {
+fn appends_beyond_headroom_continue_in_new_segments_while_space_lasts() {
     let storage = MemoryStorage::new(1);
-    spare_segment::ensure_spare_segment(&storage, SMALL).unwrap();
-    let mut log = recover_log(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
+    ensure_spare_segment(&storage, SMALL_SEGMENT).unwrap();
+    let mut log = open_log(&storage, SMALL_SEGMENT);
     log.ensure_headroom().unwrap();
     for _ in 0..500 {
         log.append(&[7; 1000]).unwrap();
     }
     log.flush().unwrap();
-    assert_eq!(count(&storage), 500);
-    // As long as there is space for those.
+    assert_eq!(count_records(&storage), 500);
     set_capacity(&storage, Some(0));
     let error = loop {
         if let Err(error) = log.append(&[7; 1000]) {
@@ -129,7 +136,7 @@ fn more_records_than_there_was_room_for_go_into_further_segments() {
 }
 
 #[test]
-fn records_synced_before_a_crash_at_any_write_are_read_back() {
+fn synced_records_survive_crash_or_power_cut_at_any_write() {
     for seed in 1..2000 {
         let storage = MemoryStorage::new(seed * 7919);
         storage.set_fault(Fault {
@@ -139,14 +146,14 @@ fn records_synced_before_a_crash_at_any_write_are_read_back() {
         let (mut acknowledged, mut written) = (0, 0);
         if let Ok(mut log) = recover_log(storage.clone(), 2 * HEADROOM_BYTES, 0, |_, _| Ok(())) {
             loop {
-                let run = |log: &mut Log<MemoryStorage>| {
+                let write_batch = |log: &mut Log<MemoryStorage>| {
                     log.ensure_headroom()?;
                     for _ in 0..seed % 5 + 1 {
                         log.append(&vec![1; (seed % 600 + 1) as usize])?;
                     }
                     log.flush()
                 };
-                if run(&mut log).is_err() {
+                if write_batch(&mut log).is_err() {
                     break;
                 }
                 written = log.last_sequence();
@@ -165,14 +172,14 @@ fn records_synced_before_a_crash_at_any_write_are_read_back() {
             storage.power_cut();
             acknowledged
         };
-        let seen = read(&storage).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let seen = recovered_sequences(&storage).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         assert!(
             seen.len() as u64 >= lowest,
             "seed {seed}: {} < {lowest}",
             seen.len()
         );
         assert_eq!(
-            read(&storage).unwrap(),
+            recovered_sequences(&storage).unwrap(),
             seen,
             "seed {seed}: second recovery differs"
         );

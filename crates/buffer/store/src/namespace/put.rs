@@ -2,8 +2,8 @@
 
 use super::plan::{EXEC, check_name, plan_attributes};
 use super::{Access, Change, Namespace, PlannedInode};
+use forebay_policy::layout::Layout;
 use forebay_protocol::Credentials;
-use forebay_protocol::layout::Layout;
 use forebay_protocol::message::{NewInode, SetAttr};
 use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 

@@ -1,12 +1,12 @@
-//! Seals on object files: made when nobody has written for a while, broken by whoever opens the
-//! object to write, checked when the daemon reads.
+//! Checksums of object files: stored when an object has been idle for a while, invalidated when it
+//! is opened for writing, verified when the daemon reads or scrubs it.
 
+use super::block_checksums::{BlockChecksums, CHECKSUMS_XATTR, ChecksumBuilder};
 use super::checksum_validity::{
     ChecksumValidity, ChecksummedFile, FileState, MAX_CHECKSUMS_BYTES, StoreOutcome,
 };
-use super::io_throttle::{self, IoThrottle};
-use crate::objects::block_checksums::{BlockChecksums, CHECKSUMS_XATTR, ChecksumBuilder};
-use forebay_protocol::{Errno as WireErrno, Timestamp};
+use super::io_throttle::{IoThrottle, MIN_THROTTLED_BYTES};
+use forebay_protocol::{Errno as ProtocolErrno, Timestamp};
 use rustix::fs::{SeekFrom, XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstat, seek};
 use rustix::io::Errno;
 use std::fs::File;
@@ -17,60 +17,60 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// How long an object must have been left alone: longer than the kernel's clock for times of change
-/// stands still, so that every later write shows.
-const REST: Duration = Duration::from_millis(100);
-const READ: usize = 1 << 20;
-/// Which signal tells of a lease; the kernel's `uapi/asm-generic/fcntl.h`.
+/// Least time since the last write: longer than the resolution of the kernel's file times, so that
+/// every later write changes the modification time.
+const MIN_IDLE_TIME: Duration = Duration::from_millis(100);
+const READ_BYTES: usize = 1 << 20;
+/// `fcntl` command that selects the signal of a lease break; `uapi/asm-generic/fcntl.h`.
 const F_SETSIG: libc::c_int = 10;
-/// Which start of the host this is, as the kernel names it. Where it does not, nothing is sealed.
-static BOOT: LazyLock<Option<u128>> = LazyLock::new(|| {
+/// The kernel's boot id. Without it no checksums are stored.
+static BOOT_ID: LazyLock<Option<u128>> = LazyLock::new(|| {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     u128::from_str_radix(&text.trim().replace('-', ""), 16).ok()
 });
 
-/// Which start of the host this is.
+/// The boot id of the host; `None` if the kernel has none.
 pub fn boot_id() -> Option<u128> {
-    *BOOT
+    *BOOT_ID
 }
 
-/// Which start of the host this is, in short; 0 if the kernel does not say.
+/// The boot id of the host folded to 64 bits; 0 if the kernel has none.
 pub fn boot_hash() -> u64 {
-    BOOT.map_or(0, |boot| (boot as u64 ^ (boot >> 64) as u64).max(1))
+    BOOT_ID.map_or(0, |boot| (boot as u64 ^ (boot >> 64) as u64).max(1))
 }
 
-/// What sealing an object came to.
+/// Outcome of an attempt to store an object's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumOutcome {
-    /// It has a seal that holds now, or has nothing to seal.
+    /// The object has valid checksums, or is empty.
     Stored,
-    /// It was written to a moment ago, or meanwhile.
+    /// The object was written during the attempt or shortly before.
     RecentlyWritten,
-    /// Someone may write to it.
+    /// The object may be open for writing.
     HasWriters,
-    /// Others use the device, and nobody waits for the seal.
+    /// Others use the device, and the caller yields.
     DeviceBusy,
-    /// The file system keeps no attributes, or the kernel does not tell its starts apart.
+    /// The file system has no extended attributes, or the kernel no boot id.
     Unsupported,
 }
 
-/// What checking an object came to.
+/// Outcome of the verification of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrubVerdict {
-    /// It is what was sealed.
+    /// The data match the checksums.
     Intact,
-    /// It has no seal that holds: it was written to since, or is being written to.
+    /// The object has no valid checksums: it was written, or is being written.
     NotChecksummed,
-    /// The chunk at this offset is not what was sealed.
+    /// The block at this offset does not match its checksum.
     Damaged(u64),
 }
 
-/// An object's file.
+/// An open object file.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectFile<'a>(BorrowedFd<'a>);
 
 impl<'a> ObjectFile<'a> {
-    /// Open for reading, if it is to be asked who else has it open.
+    /// [`has_writers`](ChecksummedFile::has_writers) requires a read-only descriptor.
     pub fn new(file: &'a impl AsFd) -> ObjectFile<'a> {
         ObjectFile(file.as_fd())
     }
@@ -80,7 +80,7 @@ impl ChecksummedFile for ObjectFile<'_> {
     fn read_attribute(
         &self,
         into: &mut [u8; MAX_CHECKSUMS_BYTES],
-    ) -> Result<Option<usize>, WireErrno> {
+    ) -> Result<Option<usize>, ProtocolErrno> {
         match fgetxattr(self.0, CHECKSUMS_XATTR, into) {
             Ok(length) => Ok(Some(length)),
             Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
@@ -88,27 +88,23 @@ impl ChecksummedFile for ObjectFile<'_> {
         }
     }
 
-    fn set_attribute(&self, bytes: &[u8]) -> Result<(), WireErrno> {
-        Ok(fsetxattr(
-            self.0,
-            CHECKSUMS_XATTR,
-            bytes,
-            XattrFlags::empty(),
-        )?)
+    fn set_attribute(&self, bytes: &[u8]) -> Result<(), ProtocolErrno> {
+        let flags = XattrFlags::empty();
+        Ok(fsetxattr(self.0, CHECKSUMS_XATTR, bytes, flags)?)
     }
 
-    fn remove_attribute(&self) -> Result<(), WireErrno> {
+    fn remove_attribute(&self) -> Result<(), ProtocolErrno> {
         match fremovexattr(self.0, CHECKSUMS_XATTR) {
             Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
             other => Ok(other?),
         }
     }
 
-    fn sync_file(&self) -> Result<(), WireErrno> {
+    fn sync_file(&self) -> Result<(), ProtocolErrno> {
         Ok(rustix::fs::fsync(self.0)?)
     }
 
-    fn file_state(&self) -> Result<FileState, WireErrno> {
+    fn file_state(&self) -> Result<FileState, ProtocolErrno> {
         let stat = fstat(self.0)?;
         let time = |secs, nanos| Timestamp {
             secs,
@@ -121,25 +117,24 @@ impl ChecksummedFile for ObjectFile<'_> {
         })
     }
 
-    /// The kernel grants a lease for reading only on a file that nobody has open to write to
-    /// (`fcntl(2)`, `F_SETLEASE`). It is given back at once; who opens the file to write meanwhile
-    /// waits that long.
-    fn has_writers(&self) -> Result<Option<bool>, WireErrno> {
+    /// The kernel grants a read lease only on a file that nobody has open for writing (`fcntl(2)`,
+    /// `F_SETLEASE`). The lease is released at once; an open for writing meanwhile waits that long.
+    fn has_writers(&self) -> Result<Option<bool>, ProtocolErrno> {
         let file = self.0.as_raw_fd();
-        let set = |command, value: libc::c_int| {
-            // SAFETY: these commands take a number, and the descriptor is open.
+        let control = |command, value: libc::c_int| {
+            // SAFETY: these commands take an integer argument, and the descriptor is open.
             match unsafe { libc::fcntl(file, command, value) } {
                 -1 => Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)),
                 _ => Ok(()),
             }
         };
-        // Who opens it to write has this process sent a signal: one that does nothing.
-        if set(F_SETSIG, libc::SIGURG).is_err() {
+        // A lease break sends this process a signal; select one that is ignored by default.
+        if control(F_SETSIG, libc::SIGURG).is_err() {
             return Ok(None);
         }
-        match set(libc::F_SETLEASE, libc::F_RDLCK) {
+        match control(libc::F_SETLEASE, libc::F_RDLCK) {
             Ok(()) => {
-                set(libc::F_SETLEASE, libc::F_UNLCK).map_err(WireErrno)?;
+                control(libc::F_SETLEASE, libc::F_UNLCK).map_err(ProtocolErrno)?;
                 Ok(Some(false))
             }
             Err(libc::EAGAIN) => Ok(Some(true)),
@@ -149,12 +144,12 @@ impl ChecksummedFile for ObjectFile<'_> {
     }
 }
 
-/// Looks at an object that is to be sealed; `Err` if it is not to be, or not yet.
-fn look(
+/// State of an object whose checksums can be computed now; otherwise the outcome of the attempt.
+fn check_idle(
     file: &File,
-    lasting: &ChecksumValidity,
-) -> Result<Result<FileState, ChecksumOutcome>, WireErrno> {
-    if !lasting.can_store() {
+    validity: &ChecksumValidity,
+) -> Result<Result<FileState, ChecksumOutcome>, ProtocolErrno> {
+    if !validity.can_store() {
         return Ok(Err(ChecksumOutcome::Unsupported));
     }
     let object = ObjectFile::new(file);
@@ -162,16 +157,17 @@ fn look(
     if before.size == 0 {
         return Ok(Err(ChecksumOutcome::Stored));
     }
-    if let Some(seal) = lasting.valid_checksums(&object)? {
-        // One that was put when nobody could tell who might write, or by an older daemon, can be
-        // put again so that it lasts: it holds now.
-        if seal.epoch().generation > 0 || object.has_writers()? != Some(false) {
+    if let Some(checksums) = validity.valid_checksums(&object)? {
+        // Checksums without a generation end with this boot. They are valid now, so they can be
+        // stored again with a generation once the kernel confirms that there are no writers.
+        if checksums.epoch().generation > 0 || object.has_writers()? != Some(false) {
             return Ok(Err(ChecksumOutcome::Stored));
         }
-        return Ok(Err(sealed(lasting.store_checksums(&object, seal, before)?)));
+        let stored = validity.store_checksums(&object, checksums, before)?;
+        return Ok(Err(outcome_of(stored)));
     }
-    // One that is not believed must not come back after a power cut.
-    lasting.invalidate(&object)?;
+    // Invalid checksums must not become valid again after a power failure.
+    validity.invalidate(&object)?;
     if object.has_writers()? == Some(true) {
         return Ok(Err(ChecksumOutcome::HasWriters));
     }
@@ -179,106 +175,108 @@ fn look(
     let mtime = state.mtime;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let written = Duration::new(u64::try_from(mtime.secs).unwrap_or(0), mtime.nanos);
-    // A time of change that lies ahead was set by someone, and tells nothing.
-    if now.is_ok_and(|now| now.saturating_sub(written) < REST) {
+    // A modification time in the future was set explicitly and says nothing about writes.
+    if now.is_ok_and(|now| now.saturating_sub(written) < MIN_IDLE_TIME) {
         return Ok(Err(ChecksumOutcome::RecentlyWritten));
     }
     Ok(Ok(state))
 }
 
-fn sealed(put: StoreOutcome) -> ChecksumOutcome {
-    match put {
+fn outcome_of(stored: StoreOutcome) -> ChecksumOutcome {
+    match stored {
         StoreOutcome::Stored => ChecksumOutcome::Stored,
         StoreOutcome::FileChanged => ChecksumOutcome::RecentlyWritten,
         StoreOutcome::HasWriters => ChecksumOutcome::HasWriters,
     }
 }
 
-/// Seal an object that nobody writes to any more. Its data need not be durable: a seal that is not
-/// recorded to last ends with the start of the host. A large object is sealed at a moderate pace
-/// while others use the device, or not at all if `yields`.
+/// Compute and store the checksums of an idle object. Its data need not be durable: checksums whose
+/// generation is not recorded end with the boot. Large objects are throttled while others use the
+/// device, or skipped if the caller `yields`. Setting `stop` interrupts the computation.
 pub fn store_checksums(
     file: &File,
-    lasting: &ChecksumValidity,
+    validity: &ChecksumValidity,
     yields: bool,
     stop: &AtomicBool,
 ) -> io::Result<ChecksumOutcome> {
-    let state = match look(file, lasting)? {
+    let state = match check_idle(file, validity)? {
         Ok(state) => state,
-        Err(sealed) => return Ok(sealed),
+        Err(outcome) => return Ok(outcome),
     };
-    // Looking who else uses the device pays for a large object alone.
-    let mut pace = match state.size >= io_throttle::MIN_THROTTLED_BYTES {
+    let mut throttle = match state.size >= MIN_THROTTLED_BYTES {
         true => IoThrottle::for_file(file),
         false => IoThrottle::default(),
     };
-    if yields && pace.is_device_busy() {
+    if yields && throttle.is_device_busy() {
         return Ok(ChecksumOutcome::DeviceBusy);
     }
-    let maker = ChecksumBuilder::new(state.size, state.mtime);
-    let Some(seal) = sums(file, maker, state.size, &mut pace, stop)? else {
+    let builder = ChecksumBuilder::new(state.size, state.mtime);
+    let Some(checksums) = compute_checksums(file, builder, state.size, &mut throttle, stop)? else {
         return Ok(ChecksumOutcome::RecentlyWritten);
     };
-    match lasting.store_checksums(&ObjectFile::new(file), seal, state) {
-        Ok(put) => Ok(sealed(put)),
-        Err(WireErrno::EOPNOTSUPP) => Ok(ChecksumOutcome::Unsupported),
+    match validity.store_checksums(&ObjectFile::new(file), checksums, state) {
+        Ok(stored) => Ok(outcome_of(stored)),
+        Err(ProtocolErrno::EOPNOTSUPP) => Ok(ChecksumOutcome::Unsupported),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Seal an object that was just made of `data`, and that nobody else has opened.
+/// Store the checksums of an object that was just created from `data` and that nobody else has
+/// open.
 pub fn store_checksums_of_new_object(
     file: &File,
-    lasting: &ChecksumValidity,
+    validity: &ChecksumValidity,
     data: &[u8],
     mtime: Timestamp,
-) -> Result<(), WireErrno> {
-    if !lasting.can_store() {
+) -> Result<(), ProtocolErrno> {
+    if !validity.can_store() {
         return Ok(());
     }
-    let mut maker = ChecksumBuilder::new(data.len() as u64, mtime);
-    maker.add_bytes(data);
-    let seal = maker.finish();
-    seal.map_or(Ok(()), |seal| {
-        lasting.store_checksums_of_new_object(&ObjectFile::new(file), seal)
+    let mut builder = ChecksumBuilder::new(data.len() as u64, mtime);
+    builder.add_bytes(data);
+    let object = ObjectFile::new(file);
+    builder.finish().map_or(Ok(()), |checksums| {
+        validity.store_checksums_of_new_object(&object, checksums)
     })
 }
 
-/// Read all of an object and compare it with its seal.
+/// Read an object completely and compare it with its checksums.
 pub fn scrub_file(
     file: &File,
-    lasting: &ChecksumValidity,
+    validity: &ChecksumValidity,
     stop: &AtomicBool,
 ) -> io::Result<ScrubVerdict> {
     let object = ObjectFile::new(file);
-    let Some(seal) = lasting.valid_checksums(&object)? else {
+    let Some(checksums) = validity.valid_checksums(&object)? else {
         return Ok(ScrubVerdict::NotChecksummed);
     };
     let state = object.file_state()?;
-    let maker = ChecksumBuilder::new(state.size, state.mtime);
-    let found = sums(file, maker, state.size, &mut IoThrottle::default(), stop)?;
-    // Whoever writes meanwhile breaks the seal before the first byte.
-    if lasting.valid_checksums(&object)?.is_none() {
+    let builder = ChecksumBuilder::new(state.size, state.mtime);
+    let throttle = &mut IoThrottle::default();
+    let computed = compute_checksums(file, builder, state.size, throttle, stop)?;
+    // A concurrent writer invalidated the checksums before its first byte.
+    if validity.valid_checksums(&object)?.is_none() {
         return Ok(ScrubVerdict::NotChecksummed);
     }
-    Ok(match found {
+    Ok(match computed {
         None => ScrubVerdict::NotChecksummed,
-        Some(found) => match seal.first_difference(&found) {
+        Some(computed) => match checksums.first_difference(&computed) {
             None => ScrubVerdict::Intact,
             Some(offset) => ScrubVerdict::Damaged(offset),
         },
     })
 }
 
-/// The sums of `size` bytes; holes are not read. `None` if the object got shorter meanwhile.
-fn sums(
+/// Compute the checksums of the first `size` bytes without reading holes. `None` if the object was
+/// truncated meanwhile.
+fn compute_checksums(
     file: &File,
-    mut maker: ChecksumBuilder,
+    mut builder: ChecksumBuilder,
     size: u64,
-    pace: &mut IoThrottle,
+    throttle: &mut IoThrottle,
     stop: &AtomicBool,
 ) -> io::Result<Option<BlockChecksums>> {
-    let mut buffer = vec![0; READ.min(size as usize)];
+    let mut buffer = vec![0; READ_BYTES.min(size as usize)];
     let mut at = 0;
     while at < size {
         let data = match seek(file, SeekFrom::Data(at)) {
@@ -286,7 +284,7 @@ fn sums(
             Err(Errno::NXIO) => size,
             Err(error) => return Err(error.into()),
         };
-        maker.add_zeros(data - at);
+        builder.add_zeros(data - at);
         at = data;
         if at == size {
             break;
@@ -300,14 +298,17 @@ fn sums(
             match file.read_at(&mut buffer[..length], at) {
                 Ok(0) => return Ok(None),
                 Ok(count) => {
-                    maker.add_bytes(&buffer[..count]);
+                    builder.add_bytes(&buffer[..count]);
                     at += count as u64;
-                    pace.account_bytes(count as u64);
+                    assert!(at <= end);
+                    throttle.account_bytes(count as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
     }
-    Ok(maker.finish())
+    let checksums = builder.finish();
+    assert!(checksums.is_some(), "data and holes cover all bytes");
+    Ok(checksums)
 }

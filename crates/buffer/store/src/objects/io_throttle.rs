@@ -1,4 +1,4 @@
-//! Stepping aside: work that nobody waits for leaves the device to those who wait for it.
+//! Throttling of background I/O while other processes use the device.
 
 use rustix::fs::{fstat, major, minor};
 use std::fs::File;
@@ -7,96 +7,98 @@ use std::os::unix::fs::FileExt;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// From this length on, in bytes, the work on an object is worth looking who else is there.
+/// Objects of fewer bytes are not throttled: observing the device would cost more.
 pub const MIN_THROTTLED_BYTES: u64 = 8 << 20;
-/// How long the device is watched before work begins.
-const WATCH: Duration = Duration::from_millis(50);
-/// Bytes of work between two looks.
-const STRIDE: u64 = 8 << 20;
-/// How long work rests after a stride while others use the device.
-const REST: Duration = Duration::from_millis(50);
-/// The kernel counts in sectors of this size, whatever the device's are.
-const SECTOR: u64 = 512;
+/// How long the device is observed before work begins.
+const OBSERVATION_TIME: Duration = Duration::from_millis(50);
+/// Bytes of work between two samples of the device's counters.
+const STRIDE_BYTES: u64 = 8 << 20;
+/// Pause after a stride while others use the device.
+const STRIDE_PAUSE: Duration = Duration::from_millis(50);
+/// Unit of the kernel's counters, whatever the device's sector size is.
+const SECTOR_BYTES: u64 = 512;
 
-/// What a block device has done since the host was started.
+/// Counters of a block device since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Use {
+struct DeviceStats {
     /// Bytes read and written.
     bytes: u64,
-    /// Milliseconds in which it had something to do.
-    busy: u64,
+    /// Time with requests in flight.
+    busy_ms: u64,
 }
 
-/// The fields are those of the kernel's `Documentation/block/stat.rst`.
-fn parse(text: &str) -> Option<Use> {
+/// Parse a block device's `stat` file; see the kernel's `Documentation/block/stat.rst`.
+fn parse_stats(text: &str) -> Option<DeviceStats> {
     let fields: Vec<u64> = text.split_whitespace().flat_map(str::parse).collect();
-    let [_, _, read, _, _, _, written, _, _, busy, ..] = fields[..] else {
+    let [_, _, read, _, _, _, written, _, _, busy_ms, ..] = fields[..] else {
         return None;
     };
-    Some(Use {
-        bytes: read.saturating_add(written).saturating_mul(SECTOR),
-        busy,
+    Some(DeviceStats {
+        bytes: read.saturating_add(written).saturating_mul(SECTOR_BYTES),
+        busy_ms,
     })
 }
 
-/// Watches the device that a file lies on. Where there is none, or the kernel does not say what it
-/// does, the device counts as free.
+/// Throttles work on one file by the load of its device. A file without a device, or whose device
+/// has no counters, is not throttled.
 #[derive(Debug, Default)]
 pub struct IoThrottle {
-    device: Option<File>,
-    last: Use,
-    /// Bytes of work since `last`.
-    done: u64,
+    stat_file: Option<File>,
+    last: DeviceStats,
+    /// Bytes of own work since `last`.
+    worked: u64,
 }
 
 impl IoThrottle {
     /// For work on `file`.
     pub fn for_file(file: impl AsFd) -> IoThrottle {
-        let opened = fstat(file).ok().and_then(|stat| {
+        let stat_file = fstat(file).ok().and_then(|stat| {
             let (major, minor) = (major(stat.st_dev), minor(stat.st_dev));
             File::open(format!("/sys/dev/block/{major}:{minor}/stat")).ok()
         });
-        let mut pace = IoThrottle {
-            device: opened,
+        let mut throttle = IoThrottle {
+            stat_file,
             ..IoThrottle::default()
         };
-        pace.last = pace.look().unwrap_or_default();
-        pace
+        throttle.last = throttle.sample().unwrap_or_default();
+        throttle
     }
 
-    fn look(&self) -> Option<Use> {
+    fn sample(&self) -> Option<DeviceStats> {
         let mut text = [0; 512];
-        let length = self.device.as_ref()?.read_at(&mut text, 0).ok()?;
-        parse(std::str::from_utf8(text.get(..length)?).ok()?)
+        let length = self.stat_file.as_ref()?.read_at(&mut text, 0).ok()?;
+        parse_stats(std::str::from_utf8(text.get(..length)?).ok()?)
     }
 
-    /// Watch the device for a moment: is it busy half of the time, without our doing anything?
+    /// Observe the device for a moment. Returns whether others keep it busy half of the time.
     pub fn is_device_busy(&mut self) -> bool {
-        let Some(before) = self.look() else {
+        let Some(before) = self.sample() else {
             return false;
         };
-        sleep(WATCH);
-        let Some(after) = self.look() else {
+        sleep(OBSERVATION_TIME);
+        let Some(after) = self.sample() else {
             return false;
         };
-        (self.last, self.done) = (after, 0);
-        u128::from(after.busy.saturating_sub(before.busy)) * 2 >= WATCH.as_millis()
+        (self.last, self.worked) = (after, 0);
+        let busy_ms = after.busy_ms.saturating_sub(before.busy_ms);
+        u128::from(busy_ms) * 2 >= OBSERVATION_TIME.as_millis()
     }
 
-    /// `bytes` of work are done. Rests now and then while others move at least half as much.
+    /// Account for `bytes` of own work. Pauses after each stride during which others moved at
+    /// least half as many bytes.
     pub fn account_bytes(&mut self, bytes: u64) {
-        self.done = self.done.saturating_add(bytes);
-        if self.device.is_none() || self.done < STRIDE {
+        self.worked = self.worked.saturating_add(bytes);
+        if self.stat_file.is_none() || self.worked < STRIDE_BYTES {
             return;
         }
-        if let Some(now) = self.look() {
+        if let Some(now) = self.sample() {
             let moved = now.bytes.saturating_sub(self.last.bytes);
-            if moved.saturating_sub(self.done) >= self.done / 2 {
-                sleep(REST);
+            if moved.saturating_sub(self.worked) >= self.worked / 2 {
+                sleep(STRIDE_PAUSE);
             }
-            self.last = self.look().unwrap_or(now);
+            self.last = self.sample().unwrap_or(now);
         }
-        self.done = 0;
+        self.worked = 0;
     }
 }
 
@@ -105,56 +107,56 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// A device that has done this since the host was started.
-    fn device(path: &std::path::Path, used: Use) {
-        let sectors = used.bytes / SECTOR;
-        let text = format!("1 0 {sectors} 5 2 0 0 9 0 {} 14 0 0 0 0 0 0\n", used.busy);
+    fn write_stats(path: &std::path::Path, stats: DeviceStats) {
+        let sectors = stats.bytes / SECTOR_BYTES;
+        let busy_ms = stats.busy_ms;
+        let text = format!("1 0 {sectors} 5 2 0 0 9 0 {busy_ms} 14 0 0 0 0 0 0\n");
         std::fs::write(path, text).unwrap();
     }
 
-    fn watched(path: &std::path::Path) -> IoThrottle {
-        let mut pace = IoThrottle {
-            device: Some(File::open(path).unwrap()),
+    fn throttle_by(path: &std::path::Path) -> IoThrottle {
+        let mut throttle = IoThrottle {
+            stat_file: Some(File::open(path).unwrap()),
             ..IoThrottle::default()
         };
-        pace.last = pace.look().unwrap();
-        pace
+        throttle.last = throttle.sample().unwrap();
+        throttle
     }
 
     #[test]
-    fn a_line_of_the_kernel_is_read() {
+    fn kernel_counters_are_parsed() {
         let text = "  9143 11 803634 3014 60317 8213 9437528 41000 0 21604 44015 0 0 0 0 0 0\n";
-        let found = parse(text).unwrap();
-        assert_eq!(found.bytes, (803_634 + 9_437_528) * 512);
-        assert_eq!(found.busy, 21_604);
-        assert_eq!(parse("1 2 three"), None);
+        let stats = parse_stats(text).unwrap();
+        assert_eq!(stats.bytes, (803_634 + 9_437_528) * 512);
+        assert_eq!(stats.busy_ms, 21_604);
+        assert_eq!(parse_stats("1 2 three"), None);
     }
 
     #[test]
-    fn it_rests_while_others_move_data_and_not_for_its_own() {
-        let path = std::env::temp_dir().join(format!("forebay-pace-{}", std::process::id()));
-        let used = |bytes| Use { bytes, busy: 0 };
-        device(&path, used(0));
-        let mut pace = watched(&path);
-        let took = |pace: &mut IoThrottle| {
+    fn work_pauses_for_traffic_of_others_only() {
+        let path = std::env::temp_dir().join(format!("forebay-throttle-{}", std::process::id()));
+        let stats = |bytes| DeviceStats { bytes, busy_ms: 0 };
+        write_stats(&path, stats(0));
+        let mut throttle = throttle_by(&path);
+        let time_stride = |throttle: &mut IoThrottle| {
             let begun = Instant::now();
-            pace.account_bytes(STRIDE);
+            throttle.account_bytes(STRIDE_BYTES);
             begun.elapsed()
         };
-        device(&path, used(STRIDE));
-        assert!(took(&mut pace) < REST);
-        device(&path, used(4 * STRIDE));
-        assert!(took(&mut pace) >= REST);
-        assert!(!pace.is_device_busy());
+        write_stats(&path, stats(STRIDE_BYTES));
+        assert!(time_stride(&mut throttle) < STRIDE_PAUSE);
+        write_stats(&path, stats(4 * STRIDE_BYTES));
+        assert!(time_stride(&mut throttle) >= STRIDE_PAUSE);
+        assert!(!throttle.is_device_busy());
         std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
-    fn where_there_is_no_device_nothing_waits() {
+    fn without_device_counters_nothing_is_throttled() {
         let begun = Instant::now();
-        let mut pace = IoThrottle::default();
-        pace.account_bytes(1 << 40);
-        assert!(!pace.is_device_busy());
-        assert!(begun.elapsed() < REST);
+        let mut throttle = IoThrottle::default();
+        throttle.account_bytes(1 << 40);
+        assert!(!throttle.is_device_busy());
+        assert!(begun.elapsed() < STRIDE_PAUSE);
     }
 }

@@ -1,8 +1,8 @@
-//! Data objects: the bytes of regular files, one object per file on this node.
+//! Data objects: the bytes of regular files, one object per file and storage node.
 //!
-//! An object exists from the first time its file is opened for its data. Its length, its times
-//! and the space it takes are the file's, so that a client which was handed a descriptor writes
-//! to it without telling anyone.
+//! An object is created when its file is first opened for data. The object itself keeps length,
+//! times and allocated space, so a client that was handed a descriptor writes without telling the
+//! daemon.
 
 pub mod block_checksums;
 mod checksum;
@@ -12,6 +12,7 @@ mod io_throttle;
 mod memory;
 mod removal;
 
+pub use block_checksums::BlockChecksums;
 pub use checksum::{ChecksumOutcome, ScrubVerdict, boot_hash};
 pub use disk::{DiskObjects, RecordChecksumsError};
 pub use memory::MemoryObjects;
@@ -20,54 +21,54 @@ pub use removal::{RemovalProgress, RemovalQueue};
 use forebay_protocol::message::{Allocate, OpenMode};
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
 
-/// A data object.
+/// Identity of a data object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
     /// The instance it belongs to.
     pub instance: InstanceId,
-    /// The file.
+    /// The file it belongs to.
     pub ino: Ino,
 }
 
-/// What an object adds to its file's attributes.
+/// Attributes that an object contributes to its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectStat {
     /// Length in bytes.
     pub size: u64,
-    /// Space it takes, in bytes.
+    /// Allocated space in bytes.
     pub space: u64,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Timestamp,
-    /// Last write.
+    /// Time of the last write.
     pub mtime: Timestamp,
 }
 
-/// A whole object as it was at one moment.
+/// A consistent snapshot of a whole object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FetchedObject {
-    /// What it adds to its file's attributes; `None`: the file has no object.
+    /// Attributes; `None` if the file has no object.
     pub stat: Option<ObjectStat>,
-    /// All its bytes.
+    /// All bytes.
     pub data: Vec<u8>,
 }
 
-/// Where data objects are kept.
+/// A store of data objects.
 pub trait Objects {
-    /// What passing an object to a client takes.
+    /// What a client receives to access an object.
     type Descriptor;
 
-    /// Make room for an instance; it may be there already.
+    /// Prepare the store for objects of an instance; idempotent.
     fn add_instance(&mut self, id: InstanceId) -> Result<(), Errno>;
-    /// Remove an instance with all its objects; it may be gone already. Its number can be used again
-    /// at once; the space it takes may come free later.
+    /// Remove an instance with all its objects; idempotent. Its id can be reused at once; its space
+    /// may be freed later.
     fn remove_instance(&mut self, id: InstanceId) -> Result<(), Errno>;
-    /// Instances that there is room for.
+    /// All instances, sorted.
     fn list_instances(&self) -> Result<Vec<InstanceId>, Errno>;
-    /// All objects of an instance and the space they take.
+    /// All objects of an instance, with their allocated space in bytes.
     fn list_objects(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno>;
-    /// Make an empty object with these times; it may be there already, and then stays as it is.
+    /// Create an empty object with these times; an existing object is left as it is.
     fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno>;
-    /// [`create`](Objects::create) an object, and [`open`](Objects::open) it.
+    /// [`create`](Objects::create) and [`open`](Objects::open) an object.
     fn create_open(
         &mut self,
         id: ObjectId,
@@ -77,8 +78,8 @@ pub trait Objects {
         self.create(id, atime, mtime)?;
         self.open(id, mode)
     }
-    /// Make an object with these bytes and times; what is there of that name goes. Either the whole
-    /// object is there afterwards or none.
+    /// Create an object with these bytes and times, replacing an existing one. After an error there
+    /// is no object.
     fn put_object(
         &mut self,
         id: ObjectId,
@@ -86,18 +87,18 @@ pub trait Objects {
         atime: Timestamp,
         mtime: Timestamp,
     ) -> Result<ObjectStat, Errno>;
-    /// An existing object.
+    /// Attributes of an existing object.
     fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno>;
     /// Set the length.
     fn truncate(&mut self, id: ObjectId, size: u64) -> Result<(), Errno>;
-    /// Set times; `None` leaves as is.
+    /// Set times; `None` keeps a time.
     fn set_times(
         &mut self,
         id: ObjectId,
         atime: Option<Timestamp>,
         mtime: Option<Timestamp>,
     ) -> Result<(), Errno>;
-    /// Reserve, free or clear a range.
+    /// Allocate, free or zero a range.
     fn allocate(
         &mut self,
         id: ObjectId,
@@ -105,11 +106,12 @@ pub trait Objects {
         length: u64,
         what: Allocate,
     ) -> Result<(), Errno>;
-    /// Remove; it may be gone already.
+    /// Remove an object; idempotent.
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno>;
-    /// Does opening it to write, or cutting it, first take a sync, because it has checksums that would
-    /// come back in a power cut? [`unseal`](DiskObjects::unseal) does that beforehand.
+    /// Whether opening the object for writing, or truncating it, first takes a sync, because its
+    /// checksums would become valid again after a power failure.
+    /// [`invalidate_checksums`](DiskObjects::invalidate_checksums) does that beforehand.
     fn has_durable_checksums(&self, id: ObjectId) -> bool;
-    /// A descriptor for a client, for reading, writing or both.
+    /// A descriptor for reading, writing or both.
     fn open(&self, id: ObjectId, mode: OpenMode) -> Result<Self::Descriptor, Errno>;
 }

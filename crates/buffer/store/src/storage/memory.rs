@@ -1,41 +1,48 @@
-//! Files in memory that behave as on a disk which may lose power at any write.
+//! [`Storage`] in memory that may crash or lose power at any write.
 
 use super::Storage;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-/// What goes wrong next.
+const SECTOR_BYTES: u64 = 512;
+
+/// Faults to inject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fault {
-    /// The process dies in the middle of the n-th write, sync or name change from now (1: the
-    /// next). A write may have been carried out in part by then.
+    /// The process crashes during the n-th write, sync or directory operation from now (1: the
+    /// next one), which may have been carried out in part.
     pub crash_after_ops: Option<u64>,
-    /// Bytes that all files together may take; more fails with `StorageFull`.
+    /// Total bytes of all files; more fails with `StorageFull`.
     pub capacity_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Contents {
-    /// What is on the medium for sure.
-    synced: Vec<u8>,
-    /// Writes since, in order; `None` data is a truncation to the offset.
+struct SimulatedFile {
+    /// Contents on the medium.
+    durable: Vec<u8>,
+    /// Writes since the last sync, in order; `None` data truncates the file at the offset.
     pending: Vec<(u64, Option<Vec<u8>>)>,
     reserved: u64,
 }
 
-impl Contents {
+impl SimulatedFile {
     fn current(&self) -> Vec<u8> {
-        let mut bytes = self.synced.clone();
+        let mut bytes = self.durable.clone();
         for (offset, data) in &self.pending {
-            apply(&mut bytes, *offset, data.as_deref());
+            apply_write(&mut bytes, *offset, data.as_deref());
         }
         bytes
     }
+
+    fn capacity(&self) -> u64 {
+        self.reserved.max(self.current().len() as u64)
+    }
 }
 
-fn apply(bytes: &mut Vec<u8>, offset: u64, data: Option<&[u8]>) {
+fn apply_write(bytes: &mut Vec<u8>, offset: u64, data: Option<&[u8]>) {
     let offset = offset as usize;
     match data {
         None => bytes.truncate(offset),
@@ -49,114 +56,116 @@ fn apply(bytes: &mut Vec<u8>, offset: u64, data: Option<&[u8]>) {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    files: Vec<Contents>,
-    /// Names as the process sees them, and as they are on the medium.
+struct Directory {
+    files: Vec<SimulatedFile>,
+    /// Names as the process sees them.
     names: BTreeMap<String, usize>,
-    synced_names: BTreeMap<String, usize>,
+    /// Names on the medium.
+    durable_names: BTreeMap<String, usize>,
     fault: Fault,
-    dead: bool,
+    crashed: bool,
     random: u64,
 }
 
 /// A simulated directory. Clones share it.
 #[derive(Clone, Debug)]
-pub struct MemoryStorage(Arc<Mutex<State>>);
+pub struct MemoryStorage(Arc<Mutex<Directory>>);
 
 impl MemoryStorage {
-    /// An empty directory whose misfortunes follow from `seed`.
+    /// An empty directory. All faults are derived from `seed`.
     pub fn new(seed: u64) -> MemoryStorage {
-        MemoryStorage(Arc::new(Mutex::new(State {
+        MemoryStorage(Arc::new(Mutex::new(Directory {
             random: seed | 1,
-            ..State::default()
+            ..Directory::default()
         })))
     }
 
-    /// What goes wrong from now on.
+    /// Inject a fault.
     pub fn set_fault(&self, fault: Fault) {
-        self.lock().fault = fault;
+        self.0.lock().fault = fault;
     }
 
-    /// Has the process died of a [`Fault`]?
+    /// Whether the process crashed because of a [`Fault`].
     pub fn has_crashed(&self) -> bool {
-        self.lock().dead
+        self.0.lock().crashed
     }
 
-    /// Flip one bit of a file, as a failing medium does.
+    /// Flip one bit of a file's durable contents, as a failing medium does.
     pub fn flip_bit(&self, name: &str, byte: u64, bit: u8) {
-        let mut state = self.lock();
-        if let Some(&id) = state.names.get(name)
-            && let Some(byte) = state.files[id].synced.get_mut(byte as usize)
+        let mut directory = self.0.lock();
+        if let Some(&id) = directory.names.get(name)
+            && let Some(byte) = directory.files[id].durable.get_mut(byte as usize)
         {
             *byte ^= 1 << (bit % 8);
         }
     }
 
-    /// The process ends but the machine does not: everything written stays. What is full stays so.
+    /// The process restarts without a power failure: all completed writes remain. A capacity fault
+    /// remains in effect.
     pub fn restart_process(&self) {
-        self.lock().revive();
+        self.0.lock().revive();
     }
 
-    /// The power fails and returns. Of the writes since the last sync any subset survives, in
-    /// whole or in part; of the changes of names, those up to some point. What is full stays so.
+    /// The power fails and returns. Any subset of the writes since the last sync survives, each in
+    /// whole or in part; directory operations survive up to some point. A capacity fault remains
+    /// in effect.
     pub fn power_cut(&self) {
-        let mut state = self.lock();
-        let state = &mut *state;
-        state.revive();
-        if next(&mut state.random).is_multiple_of(2) {
-            state.names = state.synced_names.clone();
+        let mut directory = self.0.lock();
+        let directory = &mut *directory;
+        directory.revive();
+        if next_random(&mut directory.random).is_multiple_of(2) {
+            directory.names = directory.durable_names.clone();
         } else {
-            state.synced_names = state.names.clone();
+            directory.durable_names = directory.names.clone();
         }
-        for file in &mut state.files {
+        for file in &mut directory.files {
             for (offset, data) in std::mem::take(&mut file.pending) {
-                match next(&mut state.random) % 4 {
+                match next_random(&mut directory.random) % 4 {
                     0 => {}
                     1 => {
-                        // Torn: only some of its 512-byte sectors arrive.
+                        // Torn write: a subset of its sectors reaches the medium.
                         if let Some(data) = data {
-                            for (at, sector) in sectors(offset, &data) {
-                                if next(&mut state.random).is_multiple_of(2) {
-                                    apply(&mut file.synced, at, Some(sector));
+                            for (at, sector) in split_sectors(offset, &data) {
+                                if next_random(&mut directory.random).is_multiple_of(2) {
+                                    apply_write(&mut file.durable, at, Some(sector));
                                 }
                             }
                         }
                     }
-                    _ => apply(&mut file.synced, offset, data.as_deref()),
+                    _ => apply_write(&mut file.durable, offset, data.as_deref()),
                 }
             }
+            assert!(file.pending.is_empty());
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn mutate<T>(&self, act: impl FnOnce(&mut State, bool) -> io::Result<T>) -> io::Result<T> {
-        let mut state = self.lock();
-        if state.dead {
-            return Err(io::Error::other("the simulated process is dead"));
+    /// Carry out an operation, which learns whether the process crashes during it.
+    fn mutate<T>(&self, act: impl FnOnce(&mut Directory, bool) -> io::Result<T>) -> io::Result<T> {
+        let mut directory = self.0.lock();
+        if directory.crashed {
+            return Err(io::Error::other("the simulated process has crashed"));
         }
-        let mut dies = false;
-        if let Some(left) = &mut state.fault.crash_after_ops {
-            *left = left.saturating_sub(1);
-            dies = *left == 0;
+        let mut crashes = false;
+        if let Some(remaining) = &mut directory.fault.crash_after_ops {
+            *remaining = remaining.saturating_sub(1);
+            crashes = *remaining == 0;
         }
-        let result = act(&mut state, dies);
-        if dies {
-            state.dead = true;
-            return Err(io::Error::other("the simulated process died here"));
+        let result = act(&mut directory, crashes);
+        if crashes {
+            directory.crashed = true;
+            return Err(io::Error::other("the simulated process crashed here"));
         }
         result
     }
 }
 
-fn sectors(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+fn split_sectors(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {
         (at < data.len()).then(|| {
             let place = offset + at as u64;
-            let length = (512 - place % 512).min((data.len() - at) as u64) as usize;
+            let left = (data.len() - at) as u64;
+            let length = (SECTOR_BYTES - place % SECTOR_BYTES).min(left) as usize;
             at += length;
             (place, &data[at - length..at])
         })
@@ -164,41 +173,37 @@ fn sectors(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
 }
 
 /// xorshift64* (Vigna 2016).
-fn next(state: &mut u64) -> u64 {
+fn next_random(state: &mut u64) -> u64 {
     *state ^= *state >> 12;
     *state ^= *state << 25;
     *state ^= *state >> 27;
     state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
 }
 
-fn missing(name: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, format!("no file {name}"))
-}
-
-impl State {
+impl Directory {
     fn revive(&mut self) {
-        self.dead = false;
+        self.crashed = false;
         self.fault.crash_after_ops = None;
     }
 
     fn id(&self, name: &str) -> io::Result<usize> {
-        self.names.get(name).copied().ok_or_else(|| missing(name))
+        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("no file {name}"));
+        self.names.get(name).copied().ok_or_else(missing)
     }
 
-    fn check_room(&self, id: usize, length: u64) -> io::Result<()> {
+    /// Whether an operation takes effect: always, unless the process crashes during it, which
+    /// carries out half of the operations.
+    fn takes_effect(&mut self, crashes: bool) -> bool {
+        !crashes || next_random(&mut self.random).is_multiple_of(2)
+    }
+
+    fn check_capacity(&self, id: usize, length: u64) -> io::Result<()> {
         let Some(capacity) = self.fault.capacity_bytes else {
             return Ok(());
         };
-        let others: u64 = self
-            .names
-            .values()
-            .filter(|other| **other != id)
-            .map(|other| {
-                let file = &self.files[*other];
-                file.reserved.max(file.current().len() as u64)
-            })
-            .sum();
-        if others + length > capacity {
+        let others = self.names.values().filter(|other| **other != id);
+        let used: u64 = others.map(|other| self.files[*other].capacity()).sum();
+        if used + length > capacity {
             Err(io::ErrorKind::StorageFull.into())
         } else {
             Ok(())
@@ -208,114 +213,115 @@ impl State {
 
 impl Storage for MemoryStorage {
     fn list_files(&self) -> io::Result<Vec<String>> {
-        Ok(self.lock().names.keys().cloned().collect())
+        Ok(self.0.lock().names.keys().cloned().collect())
     }
 
     fn read_file(&self, name: &str) -> io::Result<Vec<u8>> {
-        let state = self.lock();
-        Ok(state.files[state.id(name)?].current())
+        let directory = self.0.lock();
+        Ok(directory.files[directory.id(name)?].current())
     }
 
     fn create_file(&self, name: &str, reserve: u64) -> io::Result<()> {
-        self.mutate(|state, dies| {
-            let id = state.files.len();
-            state.check_room(id, reserve)?;
-            if !dies || next(&mut state.random).is_multiple_of(2) {
-                state.files.push(Contents {
+        self.mutate(|directory, crashes| {
+            let id = directory.files.len();
+            directory.check_capacity(id, reserve)?;
+            if directory.takes_effect(crashes) {
+                directory.files.push(SimulatedFile {
                     reserved: reserve,
-                    ..Contents::default()
+                    ..SimulatedFile::default()
                 });
-                state.names.insert(name.to_owned(), id);
+                directory.names.insert(name.to_owned(), id);
             }
             Ok(())
         })
     }
 
     fn write_file(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.mutate(|state, dies| {
-            let id = state.id(name)?;
+        self.mutate(|directory, crashes| {
+            let id = directory.id(name)?;
             let end = offset + bytes.len() as u64;
-            if end > state.files[id].reserved {
-                state.check_room(id, end)?;
+            if end > directory.files[id].reserved {
+                directory.check_capacity(id, end)?;
             }
-            let keep = match (dies, bytes.len()) {
-                (true, 1..) => (next(&mut state.random) % bytes.len() as u64) as usize,
+            let kept = match (crashes, bytes.len()) {
+                (true, 1..) => (next_random(&mut directory.random) % bytes.len() as u64) as usize,
                 _ => bytes.len(),
             };
-            state.files[id]
+            directory.files[id]
                 .pending
-                .push((offset, Some(bytes[..keep].to_vec())));
+                .push((offset, Some(bytes[..kept].to_vec())));
             Ok(())
         })
     }
 
     fn file_capacity(&self, name: &str) -> io::Result<u64> {
-        let state = self.lock();
-        let file = &state.files[state.id(name)?];
-        Ok(file.reserved.max(file.current().len() as u64))
+        let directory = self.0.lock();
+        Ok(directory.files[directory.id(name)?].capacity())
     }
 
     fn zero_tail(&self, name: &str, part: Range<u64>, reserve: u64) -> io::Result<u64> {
-        self.mutate(|state, dies| {
-            let id = state.id(name)?;
-            if !dies || next(&mut state.random).is_multiple_of(2) {
-                state.files[id].pending.push((part.start, None));
-                if state.check_room(id, reserve).is_ok() {
-                    state.files[id].reserved = state.files[id].reserved.max(reserve);
+        assert!(part.start <= part.end);
+        self.mutate(|directory, crashes| {
+            let id = directory.id(name)?;
+            if directory.takes_effect(crashes) {
+                directory.files[id].pending.push((part.start, None));
+                if directory.check_capacity(id, reserve).is_ok() {
+                    let reserved = &mut directory.files[id].reserved;
+                    *reserved = (*reserved).max(reserve);
                 }
             }
-            Ok(state.files[id].reserved)
+            Ok(directory.files[id].reserved)
         })
     }
 
     fn truncate_file(&self, name: &str, length: u64) -> io::Result<()> {
-        self.mutate(|state, dies| {
-            let id = state.id(name)?;
-            if !dies || next(&mut state.random).is_multiple_of(2) {
-                state.files[id].pending.push((length, None));
-                state.files[id].reserved = length;
+        self.mutate(|directory, crashes| {
+            let id = directory.id(name)?;
+            if directory.takes_effect(crashes) {
+                directory.files[id].pending.push((length, None));
+                directory.files[id].reserved = length;
             }
             Ok(())
         })
     }
 
     fn sync_file(&self, name: &str) -> io::Result<()> {
-        self.mutate(|state, dies| {
-            let id = state.id(name)?;
-            if !dies {
-                let current = state.files[id].current();
-                state.files[id].synced = current;
-                state.files[id].pending.clear();
+        self.mutate(|directory, crashes| {
+            let id = directory.id(name)?;
+            if !crashes {
+                let current = directory.files[id].current();
+                directory.files[id].durable = current;
+                directory.files[id].pending.clear();
             }
             Ok(())
         })
     }
 
     fn rename_file(&self, from: &str, to: &str) -> io::Result<()> {
-        self.mutate(|state, dies| {
-            let id = state.id(from)?;
-            if !dies || next(&mut state.random).is_multiple_of(2) {
-                state.names.remove(from);
-                state.names.insert(to.to_owned(), id);
+        self.mutate(|directory, crashes| {
+            let id = directory.id(from)?;
+            if directory.takes_effect(crashes) {
+                directory.names.remove(from);
+                directory.names.insert(to.to_owned(), id);
             }
             Ok(())
         })
     }
 
     fn remove_file(&self, name: &str) -> io::Result<()> {
-        self.mutate(|state, dies| {
-            state.id(name)?;
-            if !dies || next(&mut state.random).is_multiple_of(2) {
-                state.names.remove(name);
+        self.mutate(|directory, crashes| {
+            directory.id(name)?;
+            if directory.takes_effect(crashes) {
+                directory.names.remove(name);
             }
             Ok(())
         })
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        self.mutate(|state, dies| {
-            if !dies {
-                state.synced_names = state.names.clone();
+        self.mutate(|directory, crashes| {
+            if !crashes {
+                directory.durable_names = directory.names.clone();
             }
             Ok(())
         })

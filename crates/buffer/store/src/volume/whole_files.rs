@@ -8,8 +8,8 @@ use crate::log::LogSpace;
 use crate::namespace::{Access, Body, Change, FileLength, READ};
 use crate::objects::{FetchedObject, MemoryObjects, ObjectId, Objects};
 use crate::state::SlotResult;
-use forebay_protocol::layout::block_bytes;
 use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr};
+use forebay_protocol::space::block_bytes;
 use forebay_protocol::{Attr, Errno, FileKind, Ino, Reply};
 
 impl Volume {

@@ -2,11 +2,11 @@
 
 use crate::support::daemon::{INSTANCE, Sent, call, hello};
 use crate::world::World;
-use forebay_protocol::layout::block_bytes;
 use forebay_protocol::message::{
     FileRequest, InodeRequest, NameRequest, NewInode, OnExisting, OpenMode, RECOVERY_SLOT,
     SessionToken, SetAttr,
 };
+use forebay_protocol::space::block_bytes;
 use forebay_protocol::{Call, Errno, HandleId, Ino, Reply, Request};
 use forebay_store::log::LogSpace;
 use forebay_store::node::{ConnId, Input};

@@ -3,7 +3,7 @@
 use crate::clients::Client;
 use crate::support::daemon::INSTANCE;
 use crate::world::{STRIPE_BYTES, World};
-use forebay_protocol::layout::Layout;
+use forebay_policy::layout::Layout;
 use forebay_protocol::{FileKind, Ino, NodeIndex};
 use forebay_store::namespace::Inode;
 use forebay_store::objects::{ObjectId, Objects};

@@ -5,7 +5,7 @@ use crate::expected::Answered;
 use crate::model::{Model, Name};
 use crate::support::daemon::{INSTANCE, Sent, call, hello};
 use crate::world::{STRIPE_BYTES, World};
-use forebay_protocol::layout::Layout;
+use forebay_policy::layout::Layout;
 use forebay_protocol::message::{
     FileRequest, InodeRequest, NameRequest, NewInode, OnExisting, OpenMode, SessionRequest,
     SessionToken, SetAttr,

@@ -1,4 +1,4 @@
-//! The text of a machine file to a [`Machine`].
+//! Parses a machine file.
 
 mod network;
 mod storage;
@@ -14,12 +14,12 @@ use std::cell::RefCell;
 use toml::de::DeTable;
 
 impl Machine {
-    /// Reads a machine from the text of its file. `file` is named in errors and gives the
+    /// Parses the text of a machine file. `file` is its name in errors and gives the
     /// machine its name (`machines/toy.toml`: `toy`); `map_loader` returns the text of a node
-    /// map that the file names, or why it cannot.
+    /// map that the file names, or the reason why it cannot.
     ///
     /// # Errors
-    /// Everything that is wrong with the file, not only the first thing.
+    /// All problems of the file.
     pub fn parse(
         file: &str,
         text: &str,
@@ -50,7 +50,7 @@ impl Machine {
             Ok(text)
         });
         if doc.has_no_problems() {
-            // After another problem, parts of the file may not have been read.
+            // After another problem, parts of the file may not have been parsed.
             doc.check_unused_sources();
         }
         let (problems, provenance) = doc.into_findings();
@@ -101,7 +101,7 @@ fn read(
         (Some(network), Some(placement)) => {
             placement::read_placement(&placement, network, map_loader)
         }
-        // The nodes cannot be checked against an unknown network.
+        // Without a valid network the nodes cannot be checked.
         _ => None,
     };
     root.report_unused_keys();

@@ -5,7 +5,7 @@ use crate::machine::{Arrangement, LinkSpec, Network, Plugging, Routing, RoutingS
 use crate::section::Section;
 use forebay_units::{Bytes, Time};
 
-/// Largest number of routers that a machine may have.
+/// Maximum number of routers of a machine.
 pub const MAX_ROUTERS: u32 = 1_000_000;
 
 /// Names of the arrangements in machine files.
@@ -15,7 +15,7 @@ pub const ARRANGEMENTS: [(&str, Arrangement); 3] = [
     ("circulant", Arrangement::Circulant),
 ];
 
-/// Names of the ways to plug rank-3 links in machine files.
+/// Names of the socket assignments in machine files.
 const PLUGGINGS: [(&str, Plugging); 2] = [
     ("in-order", Plugging::InOrder),
     ("spread", Plugging::Spread),
@@ -29,7 +29,7 @@ pub const ROUTINGS: [(&str, Routing); 4] = [
     ("progressive-adaptive", Routing::ProgressiveAdaptive),
 ];
 
-/// Reads `[network]` and the tables in it.
+/// Parses `[network]` and its subtables.
 pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
     let doc = section.doc;
     let groups = section.integer("groups", 1..=10_000u32);
@@ -87,7 +87,7 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
     })
 }
 
-/// Every two groups are joined, and the sockets of a group suffice.
+/// Checks that all groups are connected, and that a group has enough sockets.
 fn check_global_links(
     doc: &Document<'_>,
     groups: u32,

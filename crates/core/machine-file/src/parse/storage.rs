@@ -1,4 +1,4 @@
-//! Storage in a machine file: the clients on compute nodes, burst-buffer nodes, the parallel file
+//! Storage in a machine file: clients on compute nodes, burst-buffer nodes, the parallel file
 //! system.
 
 use crate::machine::{BurstBuffer, Client, ParallelFileSystem};
@@ -6,7 +6,7 @@ use crate::section::Section;
 use forebay_policy::layout::StripeOrder;
 use forebay_units::{Bytes, Time};
 
-/// Any size but none.
+/// Any size above zero.
 const SOME_BYTES: std::ops::RangeInclusive<Bytes> = Bytes(1)..=Bytes(1 << 60);
 
 /// Names of the orders of stripes in machine files.
@@ -15,7 +15,7 @@ const STRIPE_ORDERS: [(&str, StripeOrder); 2] = [
     ("rotated", StripeOrder::Rotated),
 ];
 
-/// Reads `[client]`: what a compute node does for its processes.
+/// Parses `[client]`: the client on a compute node.
 pub(super) fn read_client(section: Section<'_, '_>) -> Option<Client> {
     let node_rate = section.rate("node_rate");
     let call_overhead = section.time("call_overhead", Time::ZERO);
@@ -36,7 +36,7 @@ pub(super) fn read_client(section: Section<'_, '_>) -> Option<Client> {
     })
 }
 
-/// Reads `[burst_buffer]`: what each burst-buffer node is.
+/// Parses `[burst_buffer]`: a burst-buffer node.
 pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer> {
     let doc = section.doc;
     let data_rate = section.rate("data_rate");
@@ -105,7 +105,7 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     })
 }
 
-/// Reads `[pfs]`.
+/// Parses `[pfs]`.
 pub(super) fn read_pfs(section: Section<'_, '_>) -> Option<ParallelFileSystem> {
     let name = section.text("name", "Lustre");
     let rate = section.rate("rate");

@@ -33,18 +33,18 @@ impl Metadata for Open {
         Ok(set)
     }
 
-    fn attribute_names(&self) -> Result<Vec<Vec<u8>>, Errno> {
+    fn list_xattr(&self) -> Result<Vec<Vec<u8>>, Errno> {
         let tables = self.pfs.reach()?;
         Ok(tables.get(self.ino)?.attributes.keys().cloned().collect())
     }
 
-    fn attribute(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
+    fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let tables = self.pfs.reach()?;
         let attributes = &tables.get(self.ino)?.attributes;
         attributes.get(name).cloned().ok_or(Errno::NODATA)
     }
 
-    fn set_attribute(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
         let mut tables = self.pfs.change()?;
         let inode = tables.inodes.get_mut(&self.ino).ok_or(Errno::STALE)?;
         inode.attributes.insert(name.to_vec(), value.to_vec());

@@ -1,154 +1,152 @@
-//! Lanes: a session's bulk connections, by number.
+//! Fences of data connections, one slot per connection of a session.
 //!
-//! A client whose connection breaks does not know what becomes of the write that it sent last: it may
-//! still lie in this daemon's socket, or be half done. So it connects again under the same number
-//! ([`Hello::slot`](forebay_protocol::message::Hello::slot)) and asks for nothing else until it is
-//! welcome. By then the old connection has written the last it ever will. Otherwise it could write
-//! over what was written, and answered, over another connection since.
+//! A client whose connection breaks does not know the outcome of its last write: the write may
+//! still be in this daemon's socket, or half done. So the client connects again with the same slot
+//! ([`Attach::slot`](forebay_protocol::message::Attach::slot)) and waits for the reply. By then the
+//! old connection is fenced: it has written for the last time. Otherwise it could overwrite data
+//! that were acknowledged over another connection since.
 //!
-//! Other clients do not wait for that. Of a connection that its client has closed, as it does before
-//! it says that a write has failed, no chunk is written once that is known here
-//! ([`Stream::is_peer_gone`](forebay_net::stream::Stream::is_peer_gone)), even if all of them have
-//! arrived. What is left is a chunk that was being written when the client gave up.
+//! Other clients do not wait for that. A client closes its connection before it reports a failed
+//! write. Once this daemon notices
+//! ([`Stream::is_peer_gone`](forebay_net::stream::Stream::is_peer_gone)), it writes no further
+//! chunk of that connection, even if all of them have arrived. Only a chunk that was being written
+//! at that moment remains.
 
 use forebay_protocol::SessionId;
+use parking_lot::{Condvar, Mutex};
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The daemon's end of a bulk connection, as others see it.
+/// Shuts a data connection down and waits until its thread has ended.
 #[derive(Debug)]
 pub struct Fence {
     socket: OwnedFd,
-    cut: AtomicBool,
-    /// The thread that serves it is done, and writes nothing any more.
-    over: Mutex<bool>,
-    told: Condvar,
-    /// The connection before it in its lane, until that is over.
-    before: Mutex<Option<Arc<Fence>>>,
+    is_shut_down: AtomicBool,
+    /// The thread that serves the connection has ended and writes no more.
+    ended: Mutex<bool>,
+    has_ended: Condvar,
+    /// The previous connection in this slot, until it has ended.
+    predecessor: Mutex<Option<Arc<Fence>>>,
 }
 
 impl Fence {
-    /// That of a connection with this socket.
+    /// For a connection with this socket.
     pub fn new(socket: OwnedFd) -> Arc<Fence> {
         Arc::new(Fence {
             socket,
-            cut: AtomicBool::new(false),
-            over: Mutex::new(false),
-            told: Condvar::new(),
-            before: Mutex::new(None),
+            is_shut_down: AtomicBool::new(false),
+            ended: Mutex::new(false),
+            has_ended: Condvar::new(),
+            predecessor: Mutex::new(None),
         })
     }
 
-    /// Nothing that comes over it is carried out any more, except what has been begun.
+    /// Shut the connection down. Requests that have not begun will not be carried out.
     pub fn shut_down(&self) {
-        self.cut.store(true, Ordering::SeqCst);
-        // Whoever waits for more wakes up. What has arrived can still be received.
+        self.is_shut_down.store(true, Ordering::SeqCst);
+        // Wakes a thread that waits for input. Data that arrived before can still be received.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Was it cut?
+    /// Whether the connection was shut down.
     pub fn is_shut_down(&self) -> bool {
-        self.cut.load(Ordering::SeqCst)
+        self.is_shut_down.load(Ordering::SeqCst)
     }
 
-    /// Wait until it is over, and those before it are.
-    fn wait(&self) {
-        let mut over = lock(&self.over);
-        while !*over {
-            over = self.told.wait(over).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(over);
-        let before = lock(&self.before).take();
-        if let Some(before) = before {
-            before.wait();
+    /// Wait until this connection and its predecessors have ended.
+    fn wait_until_ended(&self) {
+        let mut ended = self.ended.lock();
+        self.has_ended.wait_while(&mut ended, |ended| !*ended);
+        drop(ended);
+        let predecessor = self.predecessor.lock().take();
+        if let Some(predecessor) = predecessor {
+            predecessor.wait_until_ended();
         }
     }
 }
 
-type Key = (SessionId, u32);
+type SlotKey = (SessionId, u32);
 
-/// The lanes of all sessions.
+/// Slots of the data connections of all sessions.
 #[derive(Clone, Debug, Default)]
-pub struct DataSlots(Arc<Mutex<HashMap<Key, Arc<Fence>>>>);
+pub struct DataSlots(Arc<Mutex<HashMap<SlotKey, Arc<Fence>>>>);
 
 impl DataSlots {
-    /// Is there a connection in this lane?
-    pub fn is_slot_in_use(&self, session: SessionId, number: u32) -> bool {
-        lock(&self.0).contains_key(&(session, number))
+    /// Whether a connection uses this slot.
+    pub fn is_slot_in_use(&self, session: SessionId, slot: u32) -> bool {
+        self.0.lock().contains_key(&(session, slot))
     }
 
-    /// Cut the connection in a lane, if there is one.
-    pub fn shut_down_slot(&self, session: SessionId, number: u32) {
-        if let Some(end) = lock(&self.0).get(&(session, number)) {
-            end.shut_down();
+    /// Shut down the connection in a slot, if there is one.
+    pub fn shut_down_slot(&self, session: SessionId, slot: u32) {
+        if let Some(fence) = self.0.lock().get(&(session, slot)) {
+            fence.shut_down();
         }
     }
 
-    /// A connection takes a lane, and that of whoever has it is cut.
-    pub fn claim_slot(&self, session: SessionId, number: u32, socket: OwnedFd) -> FenceEpoch {
-        let end = Fence::new(socket);
-        let key = (session, number);
-        let before = lock(&self.0).insert(key, end.clone());
-        if let Some(before) = &before {
-            before.shut_down();
+    /// Claim a slot for a connection. The connection that uses it is shut down.
+    pub fn claim_slot(&self, session: SessionId, slot: u32, socket: OwnedFd) -> FenceEpoch {
+        let fence = Fence::new(socket);
+        let key = (session, slot);
+        let predecessor = self.0.lock().insert(key, fence.clone());
+        if let Some(predecessor) = &predecessor {
+            predecessor.shut_down();
         }
-        *lock(&end.before) = before;
+        *fence.predecessor.lock() = predecessor;
         FenceEpoch {
-            lanes: self.clone(),
+            slots: self.clone(),
             key,
-            end,
+            fence,
         }
     }
 }
 
-/// A connection has a lane, until this is dropped.
+/// Use of a slot by one connection, which ends when this is dropped.
 #[derive(Debug)]
 pub struct FenceEpoch {
-    lanes: DataSlots,
-    key: Key,
-    end: Arc<Fence>,
+    slots: DataSlots,
+    key: SlotKey,
+    fence: Arc<Fence>,
 }
 
 impl FenceEpoch {
-    /// The connection's end.
+    /// The fence of the connection.
     pub fn fence(&self) -> &Arc<Fence> {
-        &self.end
+        &self.fence
     }
 
-    /// Wait until the connection before this one is over. `false`: another one has come meanwhile.
+    /// Wait until the previous connection in the slot has ended. Returns false if this connection
+    /// was shut down meanwhile.
     pub fn wait_for_predecessor(&self) -> bool {
-        let before = lock(&self.end.before).clone();
-        if let Some(before) = before {
-            before.wait();
-            *lock(&self.end.before) = None;
+        let predecessor = self.fence.predecessor.lock().clone();
+        if let Some(predecessor) = predecessor {
+            predecessor.wait_until_ended();
+            *self.fence.predecessor.lock() = None;
         }
-        !self.end.is_shut_down()
+        !self.fence.is_shut_down()
     }
 }
 
 impl Drop for FenceEpoch {
     fn drop(&mut self) {
-        let mut lanes = lock(&self.lanes.0);
-        if lanes
+        let mut slots = self.slots.0.lock();
+        if slots
             .get(&self.key)
-            .is_some_and(|end| Arc::ptr_eq(end, &self.end))
+            .is_some_and(|fence| Arc::ptr_eq(fence, &self.fence))
         {
-            // It never began: whoever comes next must wait for the one before it.
-            let before = lock(&self.end.before).clone();
-            match before.filter(|before| !*lock(&before.over)) {
-                Some(before) => lanes.insert(self.key, before),
-                None => lanes.remove(&self.key),
+            // If this connection never waited for its predecessor, its successor has to.
+            let predecessor = self.fence.predecessor.lock().clone();
+            match predecessor.filter(|predecessor| !*predecessor.ended.lock()) {
+                Some(predecessor) => slots.insert(self.key, predecessor),
+                None => slots.remove(&self.key),
             };
         }
-        *lock(&self.end.over) = true;
-        self.end.told.notify_all();
+        let has_ended = std::mem::replace(&mut *self.fence.ended.lock(), true);
+        assert!(!has_ended, "a connection ends once");
+        self.fence.has_ended.notify_all();
     }
 }
 
@@ -168,51 +166,57 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_a_lane_waits_for_all_before_and_cuts_them() {
-        let lanes = DataSlots::default();
+    fn claiming_a_slot_shuts_down_and_waits_for_all_predecessors() {
+        let slots = DataSlots::default();
         let (mut near, far) = socket();
-        let first = lanes.claim_slot(SESSION, 3, far);
-        assert!(first.wait_for_predecessor() && lanes.is_slot_in_use(SESSION, 3));
-        let other = lanes.claim_slot(SESSION, 4, socket().1);
-        assert!(
-            other.wait_for_predecessor(),
-            "another lane is none of its business"
-        );
-        let second = lanes.claim_slot(SESSION, 3, socket().1);
+        let first = slots.claim_slot(SESSION, 3, far);
+        assert!(first.wait_for_predecessor() && slots.is_slot_in_use(SESSION, 3));
+        let other = slots.claim_slot(SESSION, 4, socket().1);
+        assert!(other.wait_for_predecessor(), "slots are independent");
+        let second = slots.claim_slot(SESSION, 3, socket().1);
         assert!(first.fence().is_shut_down() && !other.fence().is_shut_down());
-        assert_eq!(near.read(&mut [0]).unwrap(), 0, "it is closed");
-        // A third one comes while the second waits, which ends without having begun.
-        let third = lanes.claim_slot(SESSION, 3, socket().1);
-        let (tell, told) = channel();
-        let tell_too = tell.clone();
+        assert_eq!(near.read(&mut [0]).unwrap(), 0, "the socket is closed");
+        // A third connection arrives while the second waits, which ends without being served.
+        let third = slots.claim_slot(SESSION, 3, socket().1);
+        let (outcome_of_second, outcomes) = channel();
+        let outcome_of_third = outcome_of_second.clone();
         let threads = [
-            std::thread::spawn(move || tell.send((2, second.wait_for_predecessor())).unwrap()),
-            std::thread::spawn(move || tell_too.send((3, third.wait_for_predecessor())).unwrap()),
+            std::thread::spawn(move || {
+                let outcome = (2, second.wait_for_predecessor());
+                outcome_of_second.send(outcome).unwrap()
+            }),
+            std::thread::spawn(move || {
+                let outcome = (3, third.wait_for_predecessor());
+                outcome_of_third.send(outcome).unwrap()
+            }),
         ];
-        let early = told.recv_timeout(Duration::from_millis(50));
+        let early = outcomes.recv_timeout(Duration::from_millis(50));
         assert_eq!(early, Err(RecvTimeoutError::Timeout));
         drop(first);
-        let mut outcomes: Vec<_> = told.iter().take(2).collect();
-        outcomes.sort_unstable();
-        assert_eq!(outcomes, [(2, false), (3, true)]);
+        let mut received: Vec<_> = outcomes.iter().take(2).collect();
+        received.sort_unstable();
+        assert_eq!(received, [(2, false), (3, true)]);
         for thread in threads {
             thread.join().unwrap();
         }
-        assert!(!lanes.is_slot_in_use(SESSION, 3) && lanes.is_slot_in_use(SESSION, 4));
+        assert!(!slots.is_slot_in_use(SESSION, 3) && slots.is_slot_in_use(SESSION, 4));
     }
 
     #[test]
-    fn one_that_never_began_leaves_the_lane_to_the_one_before() {
-        let lanes = DataSlots::default();
-        let first = lanes.claim_slot(SESSION, 0, socket().1);
-        drop(lanes.claim_slot(SESSION, 0, socket().1));
-        let third = lanes.claim_slot(SESSION, 0, socket().1);
-        let (tell, told) = channel();
-        let thread = std::thread::spawn(move || tell.send(third.wait_for_predecessor()).unwrap());
-        let early = told.recv_timeout(Duration::from_millis(50));
+    fn connection_that_never_waited_returns_the_slot_to_its_predecessor() {
+        let slots = DataSlots::default();
+        let first = slots.claim_slot(SESSION, 0, socket().1);
+        drop(slots.claim_slot(SESSION, 0, socket().1));
+        let third = slots.claim_slot(SESSION, 0, socket().1);
+        let (sender, outcome) = channel();
+        let thread = std::thread::spawn(move || {
+            let waited = third.wait_for_predecessor();
+            sender.send(waited).unwrap()
+        });
+        let early = outcome.recv_timeout(Duration::from_millis(50));
         assert_eq!(early, Err(RecvTimeoutError::Timeout));
         drop(first);
-        assert_eq!(told.recv(), Ok(true));
+        assert_eq!(outcome.recv(), Ok(true));
         thread.join().unwrap();
     }
 }

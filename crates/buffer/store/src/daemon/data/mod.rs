@@ -1,150 +1,125 @@
-//! Bulk connections: data of clients on other hosts, one thread each, past the event loop.
-//!
-//! # Past the page cache
-//!
-//! Large requests may go past the page cache ([`Direct`]), while others, and clients of this host
-//! who have the object's descriptor, go through it. They see each other's data as they should:
-//!
-//! - A direct read first has the kernel write out what is dirty in its range, also by memory maps.
-//! - A direct write throws its range out of the page cache before and again after it, and ends
-//!   after that: whoever reads through the cache when the write was answered reads the new data.
-//!   Writes through system calls are kept apart from it by the file system's lock of the inode.
-//! - A memory map takes no such lock. If it makes a page dirty between a direct write's two looks
-//!   at the cache, the old bytes around its own stay there and are written over the new ones. So an
-//!   object is not written to directly while a client of this host has a descriptor to write to
-//!   it; and if one was passed meanwhile, which is looked up when the direct write has ended, the
-//!   same data are written once more through the cache before anything is answered. What remains
-//!   is a program that keeps a map after it has closed the file with the library; the mount keeps
-//!   its file open as long as the kernel has a map.
-//! - A request's first and last bytes may lie in the middle of pages. Chunks end at multiples of
-//!   256 KiB of the object, so only the first and the last can be unaligned; those go through the
-//!   cache, and no page gets data both ways.
+//! Data connections: reads and writes of clients on other hosts, served by one thread per
+//! connection without involving the event loop.
 
 mod fences;
 mod open_objects;
-mod path;
 mod read;
 #[cfg(test)]
 mod tests;
 mod write;
 
-pub use fences::{DataSlots, Fence};
+pub use fences::{DataSlots, Fence, FenceEpoch};
 pub use open_objects::OpenObjects;
-pub use path::{DataPath, Direct, probe};
 
 use super::counters::{RequestKind, StoreCounters};
-use super::flights::{Aligned, Engine};
 use crate::objects::DiskObjects;
 use forebay_net::chunk::ChunkSource;
 use forebay_net::frame::{self, Direction, Flags, FrameError, HEADER_BYTES};
 use forebay_net::stream::Stream;
-use forebay_protocol::message::DataRequest;
-use forebay_protocol::message::MAX_DATA;
+use forebay_protocol::message::{DataRequest, MAX_DATA};
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What all bulk connections share.
+/// State that a data connection shares with the daemon.
 #[derive(Clone, Copy)]
 pub struct DataContext<'a> {
     pub opens: &'a OpenObjects,
     pub objects: &'a DiskObjects,
     pub counters: &'a StoreCounters,
-    pub path: DataPath,
-    /// The connection's own.
-    pub end: &'a Arc<Fence>,
+    /// The fence of this connection.
+    pub fence: &'a Arc<Fence>,
 }
 
-/// One bulk connection.
 struct DataConnection<'a> {
     stream: &'a Stream,
-    opens: &'a OpenObjects,
-    objects: &'a DiskObjects,
-    counters: &'a StoreCounters,
-    path: DataPath,
-    end: &'a Arc<Fence>,
-    /// Room for one request's data.
-    memory: Aligned,
-    /// Made when it is needed first.
-    engine: Option<Engine>,
+    session: SessionId,
+    context: DataContext<'a>,
+    /// Data of one request.
+    buffer: Vec<u8>,
+    /// An encoded reply.
+    out: Vec<u8>,
 }
 
-fn engine(path: DataPath) -> Engine {
-    Engine::new(path.uring)
-}
-
-fn put_failure(out: &mut Vec<u8>, seq: u64, errno: Errno) -> Result<(), FrameError> {
-    out.clear();
-    frame::encode_reply(out, seq, Flags::default(), &Reply::Failed(errno), 0)
-}
-
-/// Serve a bulk connection until the peer closes it. `received` has arrived already.
+/// Serve a data connection until the peer closes it. `received` are bytes that have arrived
+/// already.
 pub fn serve_data_connection(
     stream: &Stream,
     received: &[u8],
     session: SessionId,
-    shared: DataContext<'_>,
+    context: DataContext<'_>,
 ) -> io::Result<()> {
-    let DataContext {
-        opens,
-        objects,
-        counters,
-        path,
-        end,
-    } = shared;
     stream.set_nonblocking(false)?;
     let mut input = DataInput {
         stream,
-        end,
-        pending: received.to_vec(),
-        taken: 0,
+        fence: context.fence,
+        received: received.to_vec(),
+        consumed: 0,
     };
-    let mut lane = DataConnection {
+    let mut connection = DataConnection {
         stream,
-        opens,
-        objects,
-        counters,
-        path,
-        end,
-        memory: Aligned::new(MAX_DATA)?,
-        engine: None,
+        session,
+        context,
+        buffer: vec![0; MAX_DATA],
+        out: Vec::new(),
     };
+    let counters = context.counters;
     let mut body = Vec::new();
-    let mut out = Vec::new();
-    while let Some(asked) = input.call(&mut body)? {
-        counters.received.add(asked.received);
-        let kind = RequestKind::of(&asked.call.request);
-        let IncomingCall {
-            call,
-            payload,
-            begun,
-            ..
-        } = asked;
-        let open = |handle| opens.get_handle(session, handle);
-        let reply = match call.request {
+    while let Some(incoming) = input.next_call(&mut body)? {
+        counters.received.add(incoming.bytes);
+        let (kind, begun) = (RequestKind::of(&incoming.call.request), incoming.begun);
+        let answer = connection.handle_call(&mut input, incoming)?;
+        counters.sent.add(answer.sent_bytes);
+        counters.count_request(kind, begun.elapsed(), answer.failed);
+    }
+    Ok(())
+}
+
+/// A request without its data, which follow.
+struct IncomingCall {
+    call: Call,
+    /// Bytes of data that follow.
+    payload: usize,
+    /// Bytes of frame and data.
+    bytes: u64,
+    /// When it began to arrive.
+    begun: Instant,
+}
+
+/// Statistics of an answered request.
+struct Answered {
+    sent_bytes: u64,
+    failed: bool,
+}
+
+impl DataConnection<'_> {
+    fn handle_call(
+        &mut self,
+        input: &mut DataInput<'_>,
+        incoming: IncomingCall,
+    ) -> io::Result<Answered> {
+        let call = incoming.call;
+        let outcome = match call.request {
             Request::Data(DataRequest::Read {
                 handle,
                 offset,
                 length,
             }) => {
-                let length = (length as usize).min(MAX_DATA);
-                let open = open(handle);
+                let open = self.context.opens.get_handle(self.session, handle);
                 let open = open.as_deref().map_err(|errno| *errno);
-                let (sent, failed) = lane.read(call.seq, open, offset, length)?;
-                counters.sent.add(sent);
-                counters.count_request(kind, begun.elapsed(), failed);
-                continue;
+                let length = (length as usize).min(MAX_DATA);
+                return self.read(call.seq, open, offset, length);
             }
             Request::Data(DataRequest::Write {
                 handle,
                 offset,
                 append,
             }) => {
-                let open = open(handle);
+                let open = self.context.opens.get_handle(self.session, handle);
                 let open = open.as_deref().map_err(|errno| *errno);
-                lane.write(&mut input, open, offset, append, payload)?
+                self.write(input, open, offset, append, incoming.payload)?
             }
             Request::Session(_)
             | Request::Admin(_)
@@ -154,46 +129,43 @@ pub fn serve_data_connection(
             | Request::Lock(_)
             | Request::Peer(_) => Err(Errno::EOPNOTSUPP),
         };
-        let reply = reply.unwrap_or_else(Reply::Failed);
-        out.clear();
-        frame::encode_reply(&mut out, call.seq, Flags::default(), &reply, 0)?;
-        stream.send_all(&out, &[], None)?;
-        counters.sent.add(out.len() as u64);
-        counters.count_request(kind, begun.elapsed(), matches!(reply, Reply::Failed(_)));
+        self.reply(call.seq, &outcome.unwrap_or_else(Reply::Failed))
     }
-    Ok(())
-}
 
-/// A request, but for its data, which follow.
-struct IncomingCall {
-    call: Call,
-    /// Bytes of data that follow.
-    payload: usize,
-    /// Bytes of all of it.
-    received: u64,
-    /// When it began to arrive.
-    begun: Instant,
+    fn reply(&mut self, seq: u64, reply: &Reply) -> io::Result<Answered> {
+        self.out.clear();
+        frame::encode_reply(&mut self.out, seq, Flags::default(), reply, 0)?;
+        self.stream.send_all(&self.out, &[], None)?;
+        Ok(Answered {
+            sent_bytes: self.out.len() as u64,
+            failed: matches!(reply, Reply::Failed(_)),
+        })
+    }
 }
 
 struct DataInput<'a> {
     stream: &'a Stream,
-    end: &'a Fence,
-    pending: Vec<u8>,
-    taken: usize,
+    fence: &'a Fence,
+    /// Bytes that arrived before this thread took over the connection.
+    received: Vec<u8>,
+    /// How many of these are consumed.
+    consumed: usize,
 }
 
 impl DataInput<'_> {
-    /// What has arrived already, at the front of `into`. Returns how much.
-    fn ready(&mut self, into: &mut [u8]) -> usize {
-        let ready = (self.pending.len() - self.taken).min(into.len());
-        into[..ready].copy_from_slice(&self.pending[self.taken..self.taken + ready]);
-        self.taken += ready;
-        ready
+    /// Copy bytes that have arrived already to the front of `into`. Returns their number.
+    fn take_received(&mut self, into: &mut [u8]) -> usize {
+        let count = (self.received.len() - self.consumed).min(into.len());
+        let end = self.consumed + count;
+        into[..count].copy_from_slice(&self.received[self.consumed..end]);
+        self.consumed = end;
+        assert!(self.consumed <= self.received.len());
+        count
     }
 
-    /// The next request, read by way of `body`; `None` if the peer has closed.
-    fn call(&mut self, body: &mut Vec<u8>) -> io::Result<Option<IncomingCall>> {
-        let Some(head) = self.header()? else {
+    /// Receive the next request; `body` is scratch memory. `None` if the peer has closed.
+    fn next_call(&mut self, body: &mut Vec<u8>) -> io::Result<Option<IncomingCall>> {
+        let Some(head) = self.next_header()? else {
             return Ok(None);
         };
         let begun = Instant::now();
@@ -211,30 +183,30 @@ impl DataInput<'_> {
         Ok(Some(IncomingCall {
             call,
             payload: header.payload,
-            received: (HEADER_BYTES + header.body + header.payload) as u64,
+            bytes: (HEADER_BYTES + header.body + header.payload) as u64,
             begun,
         }))
     }
 
-    /// The header of the next request; `None` if the peer has closed.
-    fn header(&mut self) -> io::Result<Option<[u8; HEADER_BYTES]>> {
+    /// Receive the header of the next request; `None` if the peer has closed.
+    fn next_header(&mut self) -> io::Result<Option<[u8; HEADER_BYTES]>> {
         let mut head = [0; HEADER_BYTES];
-        let mut have = self.ready(&mut head);
-        if have == 0 {
-            have = self.stream.receive(&mut head, &mut VecDeque::new())?;
+        let mut count = self.take_received(&mut head);
+        if count == 0 {
+            count = self.stream.receive(&mut head, &mut VecDeque::new())?;
         }
-        if have == 0 {
+        if count == 0 {
             return Ok(None);
         }
-        self.fill(&mut head[have..])?;
+        self.fill(&mut head[count..])?;
         Ok(Some(head))
     }
 }
 
 impl ChunkSource for DataInput<'_> {
     fn fill(&mut self, into: &mut [u8]) -> io::Result<()> {
-        let have = self.ready(into);
+        let count = self.take_received(into);
         self.stream
-            .receive_all(&mut into[have..], &mut VecDeque::new())
+            .receive_all(&mut into[count..], &mut VecDeque::new())
     }
 }

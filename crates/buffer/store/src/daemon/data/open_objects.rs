@@ -1,83 +1,72 @@
-//! Handles that bulk connections may use, and the objects they lead to.
+//! Handles that data connections may use, with their open objects.
 
 use super::fences::Fence;
-use crate::objects::block_checksums::BlockChecksums;
-use crate::objects::{DiskObjects, ObjectId, Objects};
-use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
+use crate::objects::{BlockChecksums, DiskObjects, ObjectId, Objects};
 use forebay_protocol::message::OpenMode;
+use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::writeback::WriteBehind;
 use forebay_protocol::{Errno, HandleId, SessionId};
+use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-/// Largest chunk that is read whole to check part of it, in bytes: that of objects up to 960 MiB.
-pub const MAX_CHECKED_CHUNK_BYTES: u64 = 1 << 20;
+/// Largest block that is read completely to verify part of it: that of objects up to 960 MiB.
+pub const MAX_CHECKED_BLOCK_BYTES: u64 = 1 << 20;
 
-/// A handle that bulk connections may use.
+/// A handle that data connections may use.
 #[derive(Debug)]
 pub struct OpenObject {
     pub object: ObjectId,
     pub mode: OpenMode,
     file: OnceLock<File>,
-    /// The same object past the page cache, if its file system lets us.
-    direct: OnceLock<Option<File>>,
-    /// Checksums of an object that is only read, as far as they held when it was read first.
-    seal: OnceLock<Option<BlockChecksums>>,
+    /// Checksums of an object opened for reading only, if they were valid at the first read.
+    checksums: OnceLock<Option<BlockChecksums>>,
+    /// Bytes of space that writes through this handle may still use.
     grant: AtomicU64,
-    pub behind: WriteBehind,
+    pub write_behind: WriteBehind,
     writers: Mutex<Writers>,
-    left: Condvar,
+    writer_left: Condvar,
 }
 
-/// Who writes through a handle.
+/// Writes in flight through a handle.
 #[derive(Debug, Default)]
 struct Writers {
     /// The handle is closed.
     closed: bool,
-    ends: Vec<Arc<Fence>>,
+    fences: Vec<Arc<Fence>>,
 }
 
-/// A write is under way, until this is dropped.
+/// A write in flight; it ends when this is dropped.
 #[derive(Debug)]
 pub struct ActiveWrite<'a> {
     open: &'a OpenObject,
-    end: &'a Arc<Fence>,
+    fence: &'a Arc<Fence>,
 }
 
 impl Drop for ActiveWrite<'_> {
     fn drop(&mut self) {
-        let mut writers = self.open.writers();
+        let mut writers = self.open.writers.lock();
         let own = writers
-            .ends
+            .fences
             .iter()
-            .position(|end| Arc::ptr_eq(end, self.end));
+            .position(|fence| Arc::ptr_eq(fence, self.fence));
+        debug_assert!(own.is_some(), "a write ends once");
         if let Some(index) = own {
-            writers.ends.swap_remove(index);
+            writers.fences.swap_remove(index);
         }
-        self.open.left.notify_all();
+        self.open.writer_left.notify_all();
     }
-}
-
-#[derive(Debug, Default)]
-struct Tables {
-    opens: HashMap<(SessionId, HandleId), Arc<OpenObject>>,
-    /// Handles for writing whose descriptors clients of this host have.
-    passed: HashMap<ObjectId, usize>,
 }
 
 /// Handles of all sessions.
 #[derive(Debug, Default)]
-pub struct OpenObjects(Mutex<Tables>);
+pub struct OpenObjects(Mutex<HashMap<(SessionId, HandleId), Arc<OpenObject>>>);
 
 impl OpenObjects {
-    fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// [`OpenMode::descriptor`] says whether a client of this host gets a descriptor.
+    /// Add a handle, unless it exists.
     pub fn insert_handle(
         &self,
         session: SessionId,
@@ -85,101 +74,70 @@ impl OpenObjects {
         object: ObjectId,
         mode: OpenMode,
     ) {
-        let mut tables = self.lock();
-        let key = (session, handle);
-        if tables.opens.contains_key(&key) {
-            return;
-        }
-        if mode.write && mode.descriptor {
-            *tables.passed.entry(object).or_default() += 1;
-        }
-        let open = OpenObject {
-            object,
-            mode,
-            file: OnceLock::new(),
-            direct: OnceLock::new(),
-            seal: OnceLock::new(),
-            grant: AtomicU64::new(0),
-            behind: WriteBehind::default(),
-            writers: Mutex::default(),
-            left: Condvar::new(),
-        };
-        tables.opens.insert(key, Arc::new(open));
+        let mut opens = self.0.lock();
+        opens.entry((session, handle)).or_insert_with(|| {
+            Arc::new(OpenObject {
+                object,
+                mode,
+                file: OnceLock::new(),
+                checksums: OnceLock::new(),
+                grant: AtomicU64::new(0),
+                write_behind: WriteBehind::default(),
+                writers: Mutex::default(),
+                writer_left: Condvar::new(),
+            })
+        });
     }
 
+    /// Set the bytes of space that writes through a handle may use.
     pub fn set_grant(&self, session: SessionId, handle: HandleId, bytes: u64) {
-        if let Some(open) = self.lock().opens.get(&(session, handle)) {
+        if let Some(open) = self.0.lock().get(&(session, handle)) {
             open.grant.store(bytes, Ordering::Release);
         }
     }
 
-    /// After this nothing is written through the handle any more. Whoever is in the middle of it, as
-    /// after a broken connection, is cut off, and waited for as long as the device takes.
+    /// Close a handle. Writes in flight through it, e.g. of a broken connection, are shut down and
+    /// waited for, so nothing is written through the handle after this returns.
     pub fn close_handle(&self, session: SessionId, handle: HandleId) {
-        if let Some(open) = self.remove(session, handle) {
+        let removed = self.0.lock().remove(&(session, handle));
+        if let Some(open) = removed {
             open.end_active_writes();
         }
     }
 
-    fn remove(&self, session: SessionId, handle: HandleId) -> Option<Arc<OpenObject>> {
-        let mut tables = self.lock();
-        let open = tables.opens.remove(&(session, handle))?;
-        if open.mode.write && open.mode.descriptor {
-            let object = open.object;
-            let last = tables.passed.get_mut(&object).is_none_or(|count| {
-                *count -= 1;
-                *count == 0
-            });
-            if last {
-                tables.passed.remove(&object);
-            }
-        }
-        Some(open)
-    }
-
+    /// Look up a handle.
     pub fn get_handle(
         &self,
         session: SessionId,
         handle: HandleId,
     ) -> Result<Arc<OpenObject>, Errno> {
-        let tables = self.lock();
-        let open = tables.opens.get(&(session, handle));
+        let opens = self.0.lock();
+        let open = opens.get(&(session, handle));
         open.cloned().ok_or(Errno::EBADF)
-    }
-
-    /// Does a client of this host have a descriptor of the object, by which it may have mapped it
-    /// into its memory, to write to it there?
-    pub fn may_be_mapped(&self, object: ObjectId) -> bool {
-        self.lock().passed.contains_key(&object)
     }
 }
 
 impl OpenObject {
-    fn writers(&self) -> MutexGuard<'_, Writers> {
-        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A write by the connection with this end begins; `EBADF` if the handle has been closed.
-    pub fn begin_write<'a>(&'a self, end: &'a Arc<Fence>) -> Result<ActiveWrite<'a>, Errno> {
-        let mut writers = self.writers();
+    /// Begin a write by the connection with this fence; `EBADF` if the handle is closed.
+    pub fn begin_write<'a>(&'a self, fence: &'a Arc<Fence>) -> Result<ActiveWrite<'a>, Errno> {
+        let mut writers = self.writers.lock();
         if writers.closed {
             return Err(Errno::EBADF);
         }
-        writers.ends.push(end.clone());
-        Ok(ActiveWrite { open: self, end })
+        writers.fences.push(fence.clone());
+        Ok(ActiveWrite { open: self, fence })
     }
 
     fn end_active_writes(&self) {
-        let mut writers = self.writers();
+        let mut writers = self.writers.lock();
         writers.closed = true;
-        writers.ends.iter().for_each(|end| end.shut_down());
-        while !writers.ends.is_empty() {
-            let left = self.left.wait(writers);
-            writers = left.unwrap_or_else(PoisonError::into_inner);
-        }
+        writers.fences.iter().for_each(|fence| fence.shut_down());
+        let is_active = |writers: &mut Writers| !writers.fences.is_empty();
+        self.writer_left.wait_while(&mut writers, is_active);
+        assert!(writers.closed && writers.fences.is_empty());
     }
 
-    /// The object; `None` if the file has no data yet.
+    /// The object's file, opened on first use; `None` if it has no object yet.
     pub fn open_file(&self, objects: &DiskObjects) -> Result<Option<&File>, Errno> {
         if let Some(file) = self.file.get() {
             return Ok(Some(file));
@@ -191,25 +149,16 @@ impl OpenObject {
         }
     }
 
-    /// The object past the page cache. It must be [open](OpenObject::file) already.
-    pub fn direct(&self, objects: &DiskObjects) -> Option<&File> {
-        let open = || {
-            let opened = objects.open_direct(self.object, self.mode);
-            opened.map(File::from).ok()
-        };
-        self.direct.get_or_init(open).as_ref()
-    }
-
-    /// Its checksums, if it is only read and they hold.
+    /// Valid checksums of an object opened for reading only.
     pub fn checksums(&self, objects: &DiskObjects, file: &File) -> Option<&BlockChecksums> {
         if self.mode.write {
             return None;
         }
-        let look = || objects.valid_checksums(file).unwrap_or_default();
-        self.seal.get_or_init(look).as_ref()
+        let load = || objects.valid_checksums(file).unwrap_or_default();
+        self.checksums.get_or_init(load).as_ref()
     }
 
-    /// Compare what was read with the object's checksums, if it has some that hold.
+    /// Compare data read at `offset` with the object's checksums; `EIO` if they differ.
     pub fn verify_data(
         &self,
         objects: &DiskObjects,
@@ -217,56 +166,58 @@ impl OpenObject {
         offset: u64,
         data: &[u8],
     ) -> Result<(), Errno> {
-        let Some(seal) = self.checksums(objects, file) else {
+        let Some(checksums) = self.checksums(objects, file) else {
             return Ok(());
         };
-        let inner = seal.first_damage(offset, data);
-        let damage = inner.or_else(|| damaged_end(file, seal, offset, data.len() as u64));
-        // Someone may have begun to write since, and broken the seal.
+        let damage = checksums
+            .first_damage(offset, data)
+            .or_else(|| damaged_edge(file, checksums, offset, data.len() as u64));
+        // Someone may have opened the object for writing since, which invalidates the checksums.
         if let Some(offset) = damage
-            && objects.valid_checksums(file)?.as_ref() == Some(seal)
+            && objects.valid_checksums(file)?.as_ref() == Some(checksums)
         {
             let ObjectId { instance, ino } = self.object;
-            tracing::error!(%instance, %ino, offset, "data at rest are damaged");
+            tracing::error!(%instance, %ino, offset, "checksum mismatch: data at rest are damaged");
             return Err(Errno::EIO);
         }
         Ok(())
     }
 
-    /// Take what a write of `length` bytes needs from what was promised.
+    /// Deduct the space for a write of `length` bytes from the grant; `EDQUOT` if it is too small,
+    /// and the client has to reserve space first.
     pub fn consume_grant(&self, offset: u64, append: bool, length: usize) -> Result<(), Errno> {
         if !self.mode.write {
             return Err(Errno::EBADF);
         }
-        // An append may straddle one block more than it would at a known place.
+        // The offset of an append is unknown: assume that it straddles one more block.
         let cost = if append {
             block_bytes(BLOCK_BYTES - 1, length as u64)
         } else {
             offset.checked_add(length as u64).ok_or(Errno::EFBIG)?;
             block_bytes(offset, length as u64)
         };
-        let paid = self
+        debug_assert!(cost >= length as u64, "a write without space");
+        let deducted = self
             .grant
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |grant| {
                 grant.checked_sub(cost)
             });
-        // If it fails, the client has to reserve first.
-        paid.map(|_| ()).map_err(|_| Errno::EDQUOT)
+        deducted.map(|_| ()).map_err(|_| Errno::EDQUOT)
     }
 }
 
-/// Damage in the first or last chunk of what was read, if only part of the chunk was; chunks of very
-/// large objects are not read for that.
-fn damaged_end(file: &File, seal: &BlockChecksums, offset: u64, length: u64) -> Option<u64> {
+/// Offset of a damaged first or last block, of which only a part was read. Blocks of more than
+/// [`MAX_CHECKED_BLOCK_BYTES`] are not verified.
+fn damaged_edge(file: &File, checksums: &BlockChecksums, offset: u64, length: u64) -> Option<u64> {
     let end = offset.checked_add(length)?;
-    let first = seal.block_range(offset);
-    let last = seal.block_range(end.saturating_sub(1));
-    let parts = first.into_iter().chain(last.filter(|_| last != first));
-    for (from, to) in parts.filter(|(from, to)| *from < offset || *to > end) {
-        if length > 0 && to - from <= MAX_CHECKED_CHUNK_BYTES {
-            let mut chunk = vec![0; (to - from) as usize];
-            if file.read_exact_at(&mut chunk, from).is_err()
-                || seal.first_damage(from, &chunk).is_some()
+    let first = checksums.block_range(offset);
+    let last = checksums.block_range(end.saturating_sub(1));
+    let edges = first.into_iter().chain(last.filter(|_| last != first));
+    for (from, to) in edges.filter(|(from, to)| *from < offset || *to > end) {
+        if length > 0 && to - from <= MAX_CHECKED_BLOCK_BYTES {
+            let mut block = vec![0; (to - from) as usize];
+            if file.read_exact_at(&mut block, from).is_err()
+                || checksums.first_damage(from, &block).is_some()
             {
                 return Some(from);
             }

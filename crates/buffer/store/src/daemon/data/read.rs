@@ -1,80 +1,78 @@
-//! Reading for a client: a request is answered in portions, each read while those before it are
-//! under way to the client.
+//! Reads: a request is answered in portions. The client receives one while the next is read.
 
-use super::open_objects::{MAX_CHECKED_CHUNK_BYTES, OpenObject};
-use super::{DataConnection, put_failure};
-use crate::daemon::flights::{ALIGNMENT, Flights, Memory, Ticket};
+use super::open_objects::{MAX_CHECKED_BLOCK_BYTES, OpenObject};
+use super::{Answered, DataConnection};
 use crate::objects::DiskObjects;
 use forebay_net::chunk;
 use forebay_net::frame::{self, Flags};
 use forebay_net::stream::Stream;
 use forebay_protocol::message::MAX_DATA;
 use forebay_protocol::{Errno, Reply};
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Bytes that are read from the page cache before they are sent: with fewer, the client wakes up
-/// more often than the overlap is worth.
-const AT_ONCE: u64 = 512 << 10;
+/// Portion of an object without checksums. With smaller ones the client wakes up more often than
+/// the overlap is worth.
+const PORTION_BYTES: u64 = 512 << 10;
 
-/// What is read at once: the next portion's length at `offset`. Portions end where the sums of an
-/// object's chunks do, so that each can be checked by itself.
-fn portion(
+/// Length of the portion at `offset`. Portions of an object with checksums end at block boundaries,
+/// so that each can be verified separately.
+fn portion_length(
     objects: &DiskObjects,
     open: &OpenObject,
     file: &File,
     offset: u64,
-    left: usize,
+    remaining: usize,
 ) -> usize {
-    let most = match open.checksums(objects, file) {
-        None => AT_ONCE,
-        Some(seal) => match seal.block_range(offset) {
-            Some((from, to)) if to - from > MAX_CHECKED_CHUNK_BYTES => MAX_DATA as u64,
-            _ => MAX_CHECKED_CHUNK_BYTES,
+    let unit = match open.checksums(objects, file) {
+        None => PORTION_BYTES,
+        Some(checksums) => match checksums.block_range(offset) {
+            Some((from, to)) if to - from > MAX_CHECKED_BLOCK_BYTES => MAX_DATA as u64,
+            _ => MAX_CHECKED_BLOCK_BYTES,
         },
     };
-    left.min((most - offset % most) as usize)
+    remaining.min((unit - offset % unit) as usize)
 }
 
-/// Read until `into` is full or the object ends.
-fn read_all(file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut have = 0;
-    while have < into.len() {
-        match file.read_at(&mut into[have..], offset + have as u64) {
+/// Read until `into` is full or the object ends. Returns the number of bytes.
+fn read_available(file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut count = 0;
+    while count < into.len() {
+        match file.read_at(&mut into[count..], offset + count as u64) {
             Ok(0) => break,
-            Ok(count) => have += count,
+            Ok(read) => count += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(have)
+    assert!(count <= into.len());
+    Ok(count)
 }
 
-/// An answer on its way.
-struct Answer<'a> {
+/// A reply in transmission.
+struct ReadReply<'a> {
     stream: &'a Stream,
     seq: u64,
-    /// Header and body, until they have left.
-    head: Vec<u8>,
-    sent: u64,
+    /// Header and body of the frame, until they are sent.
+    head: &'a mut Vec<u8>,
+    sent_bytes: u64,
     failed: bool,
-    /// Nothing more may follow.
+    /// No more portions may follow.
     ended: bool,
 }
 
-impl Answer<'_> {
-    /// The next portion: `expected` bytes unless the object ends before.
-    fn portion(&mut self, result: Result<&[u8], Errno>, expected: usize) -> io::Result<()> {
+impl ReadReply<'_> {
+    /// Send the next portion, which has `expected` bytes unless the object ends before.
+    fn send_portion(&mut self, result: Result<&[u8], Errno>, expected: usize) -> io::Result<()> {
+        assert!(!self.ended, "a portion behind the end");
         match result {
             Ok(data) => {
-                chunk::send_chunks(self.stream, &self.head, data)?;
+                chunk::send_chunks(self.stream, self.head, data)?;
                 self.head.clear();
-                self.sent += data.len() as u64;
+                self.sent_bytes += data.len() as u64;
                 if data.len() < expected {
-                    chunk::send_chunk(self.stream, &self.head, &[])?;
-                    self.head.clear();
+                    chunk::send_chunk(self.stream, &[], &[])?;
                     self.ended = true;
                 }
             }
@@ -83,9 +81,10 @@ impl Answer<'_> {
                 if self.head.is_empty() {
                     chunk::send_failure(self.stream, errno)?;
                 } else {
-                    put_failure(&mut self.head, self.seq, errno)?;
-                    self.stream.send_all(&self.head, &[], None)?;
+                    let reply = Reply::Failed(errno);
                     self.head.clear();
+                    frame::encode_reply(self.head, self.seq, Flags::default(), &reply, 0)?;
+                    self.stream.send_all(self.head, &[], None)?;
                 }
             }
         }
@@ -94,151 +93,63 @@ impl Answer<'_> {
 }
 
 impl DataConnection<'_> {
-    /// Answer a request to read. Returns the bytes sent, and whether it failed.
+    /// Answer a read request.
     pub(super) fn read(
         &mut self,
         seq: u64,
         open: Result<&OpenObject, Errno>,
         offset: u64,
         length: usize,
-    ) -> io::Result<(u64, bool)> {
-        let mut answer = Answer {
-            stream: self.stream,
-            seq,
-            head: Vec::with_capacity(128),
-            sent: 0,
-            failed: false,
-            ended: false,
-        };
+    ) -> io::Result<Answered> {
+        let objects = self.context.objects;
         let found = open.and_then(|open| {
             if !open.mode.read {
                 return Err(Errno::EBADF);
             }
-            let Some(file) = open.open_file(self.objects)? else {
+            let Some(file) = open.open_file(objects)? else {
                 return Ok(None);
             };
-            let size = file.metadata()?.len();
-            let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
-            let length = length.min(left);
-            Ok(Some((open, file, size, length)).filter(|_| length > 0))
+            let available = file.metadata()?.len().saturating_sub(offset);
+            let available = usize::try_from(available).unwrap_or(usize::MAX);
+            let length = length.min(available);
+            Ok(Some((open, file, length)).filter(|_| length > 0))
         });
-        let (open, file, size, length) = match found {
+        let (open, file, length) = match found {
             Ok(Some(found)) => found,
-            none => {
-                let reply = none.map_or_else(Reply::Failed, |_| Reply::Data);
-                frame::encode_reply(&mut answer.head, seq, Flags::default(), &reply, 0)?;
-                self.stream.send_all(&answer.head, &[], None)?;
-                let failed = matches!(reply, Reply::Failed(_));
-                return Ok((answer.head.len() as u64, failed));
-            }
+            Ok(None) => return self.reply(seq, &Reply::Data),
+            Err(errno) => return self.reply(seq, &Reply::Failed(errno)),
         };
-        frame::encode_reply(
-            &mut answer.head,
+        assert!(length <= self.buffer.len());
+        self.out.clear();
+        let flags = Flags::default();
+        frame::encode_reply(&mut self.out, seq, flags, &Reply::Data, length)?;
+        let mut reply = ReadReply {
+            stream: self.stream,
             seq,
-            Flags::default(),
-            &Reply::Data,
-            length,
-        )?;
-        answer.sent = answer.head.len() as u64;
-        let direct = self.reads_directly(open, size, offset, length);
-        match direct {
-            Some(direct) => self.read_direct(&mut answer, open, (file, direct), offset, length)?,
-            None => self.read_cached(&mut answer, open, file, offset, length)?,
-        }
-        Ok((answer.sent, answer.failed))
-    }
-
-    /// Through the page cache, always by the same memory, which stays in the processor's.
-    fn read_cached(
-        &mut self,
-        answer: &mut Answer<'_>,
-        open: &OpenObject,
-        file: &File,
-        offset: u64,
-        length: usize,
-    ) -> io::Result<()> {
+            sent_bytes: self.out.len() as u64,
+            head: &mut self.out,
+            failed: false,
+            ended: false,
+        };
         let mut done = 0;
-        while done < length && !answer.ended {
+        while done < length && !reply.ended {
             let at = offset + done as u64;
-            let expected = portion(self.objects, open, file, at, length - done);
-            let memory = &mut self.memory[..expected];
-            let result = match read_all(file, memory, at) {
+            let expected = portion_length(objects, open, file, at, length - done);
+            // All portions use the same memory, which stays in the processor's cache.
+            let portion = &mut self.buffer[..expected];
+            let result = match read_available(file, portion, at) {
                 Ok(count) => {
-                    let data = &memory[..count];
-                    open.verify_data(self.objects, file, at, data)
-                        .map(|()| data)
+                    let data = &portion[..count];
+                    open.verify_data(objects, file, at, data).map(|()| data)
                 }
                 Err(error) => Err(error.into()),
             };
-            answer.portion(result, expected)?;
+            reply.send_portion(result, expected)?;
             done += expected;
         }
-        Ok(())
-    }
-
-    /// Past the page cache, all portions at the same time.
-    fn read_direct(
-        &mut self,
-        answer: &mut Answer<'_>,
-        open: &OpenObject,
-        (file, direct): (&File, &File),
-        offset: u64,
-        length: usize,
-    ) -> io::Result<()> {
-        let counters = self.counters;
-        let whole = length.next_multiple_of(ALIGNMENT).min(self.memory.len());
-        let memory = &mut self.memory[..whole];
-        let engine = self.engine.get_or_insert_with(|| super::engine(self.path));
-        engine.scope(|flights| {
-            let mut started: VecDeque<(Ticket, u64, usize)> = VecDeque::new();
-            let (mut rest, mut done) = (memory, 0);
-            while done < length {
-                let at = offset + done as u64;
-                let expected = portion(self.objects, open, file, at, length - done);
-                let (now, later) = rest.split_at_mut(expected.next_multiple_of(ALIGNMENT));
-                rest = later;
-                let ticket = flights.start(direct, Memory::Into(now), at);
-                started.push_back((ticket, at, expected));
-                done += expected;
-            }
-            while let Some((ticket, at, expected)) = started.pop_front() {
-                if answer.ended {
-                    break;
-                }
-                let Some(memory) = landed(flights, ticket, file, at, expected) else {
-                    answer.portion(Err(Errno::EIO), expected)?;
-                    break;
-                };
-                let result = memory.and_then(|data| {
-                    counters.direct_read.add(data.len() as u64);
-                    open.verify_data(self.objects, file, at, data)
-                        .map(|()| data)
-                });
-                answer.portion(result, expected)?;
-            }
-            Ok(())
+        Ok(Answered {
+            sent_bytes: reply.sent_bytes,
+            failed: reply.failed,
         })
     }
-}
-
-/// What a direct read brought. One that brought less, or failed, is done again through the page
-/// cache: that knows where the object ends, and what else may be wrong.
-fn landed<'env>(
-    flights: &mut Flights<'_, 'env>,
-    ticket: Ticket,
-    file: &File,
-    at: u64,
-    expected: usize,
-) -> Option<Result<&'env [u8], Errno>> {
-    let (Memory::Into(memory), result) = flights.finish(ticket)? else {
-        return None;
-    };
-    let count = match result {
-        Ok(count) if count >= expected => expected,
-        _ => match read_all(file, &mut memory[..expected], at) {
-            Ok(count) => count,
-            Err(error) => return Some(Err(error.into())),
-        },
-    };
-    Some(Ok(&memory[..count]))
 }

@@ -1,23 +1,24 @@
-//! Which seals hold over a power cut.
+//! Validity of checksums across power failures.
 //!
-//! A power cut forgets what was not synced, of each object other things: that its seal was broken,
-//! for example, but not what was written after that. A seal that is there afterwards can be believed
-//! if what it is about was durable, and if nobody wrote since without first making durable that the
-//! seal is no more. So:
+//! A power failure loses unsynced changes independently of each other: for example, the
+//! invalidation of checksums may be lost while a later write persists. Checksums found after a
+//! power failure are valid only if the data they describe were durable and nobody wrote since
+//! without first making the invalidation durable. So:
 //!
-//! - Seals are put only on objects that nobody has open to write to, memory maps included, as the
-//!   kernel knows. Whoever writes later on has to open the object, which breaks the seal.
-//! - Seals have generations. Now and then one is closed ([`Lasting::close`]): new seals are of the
-//!   next. Then everything is made durable, and after that it is recorded durably, in [`Marks`], that
-//!   seals up to that generation hold.
-//! - From its closing on, a seal is broken durably: its attribute is replaced by [`BROKEN`], the
-//!   object is synced, and only then is the attribute removed and the object handed out. Who finds
-//!   [`BROKEN`], left by one who was killed or is not done, does the same.
-//! - Before the closing the attribute is just removed. That happens before everything is made
-//!   durable, or the seal is never believed.
+//! - Checksums are stored only on objects that nobody has open for writing, memory maps included,
+//!   according to the kernel. Every later writer has to open the object, which invalidates them.
+//! - Checksums carry a generation. From time to time the current generation is closed
+//!   ([`ChecksumValidity::close_generation`]), and new checksums belong to the next one. Then all
+//!   data are synced, and after that the closed generation is recorded durably in [`Watermarks`].
+//! - From the moment a generation is closed, its checksums are invalidated durably: the attribute
+//!   is replaced by [`BROKEN`], the object is synced, and only then the attribute is removed and
+//!   the object opened. A process that finds [`BROKEN`] (left by a crash, or by a concurrent
+//!   invalidation) repeats these steps.
+//! - Before its generation is closed, an attribute is simply removed: the removal becomes durable
+//!   with the sync of all data, without which the generation is never recorded.
 //!
-//! Generations are counted anew in each start of the host. Those of a start that were not recorded
-//! while it lasted never will be.
+//! Generations are counted from 1 in each boot of the host. Generations of an earlier boot that
+//! were not recorded then are never valid.
 
 #[cfg(test)]
 mod tests;
@@ -25,136 +26,130 @@ mod watermarks;
 
 pub use watermarks::{WATERMARK_FILE, Watermarks};
 
-use crate::objects::block_checksums::{BlockChecksums, ChecksumEpoch};
+use super::block_checksums::{BlockChecksums, ChecksumEpoch, MAX_ENCODED_BYTES};
 use forebay_protocol::{Errno, Timestamp};
+use parking_lot::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// What is in the place of a seal that is being broken durably.
+/// Replaces checksums while they are invalidated durably.
 const BROKEN: &[u8] = b"FBbr";
-/// The longest seal, in bytes.
-pub const MAX_CHECKSUMS_BYTES: usize = 4096;
+/// Longest encoded checksums.
+pub const MAX_CHECKSUMS_BYTES: usize = MAX_ENCODED_BYTES;
 
-/// What an object looks like from outside.
+/// Length and times of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileState {
-    /// Its length in bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// When it was last written to, or was said to be.
+    /// Modification time, which can be set.
     pub mtime: Timestamp,
-    /// When anything about it changed last, which nobody can set.
+    /// Change time, which cannot be set.
     pub ctime: Timestamp,
 }
 
-/// An open object, as far as its seal is concerned.
+/// An open object with the attribute that holds its checksums.
 pub trait ChecksummedFile {
-    /// Read the attribute; `None` if it has none, or the file system keeps none.
+    /// Read the attribute and return its length; `None` if it is missing or not supported.
     fn read_attribute(&self, into: &mut [u8; MAX_CHECKSUMS_BYTES]) -> Result<Option<usize>, Errno>;
     /// Set the attribute.
     fn set_attribute(&self, bytes: &[u8]) -> Result<(), Errno>;
-    /// Remove the attribute, which may be gone already.
+    /// Remove the attribute, which may be missing.
     fn remove_attribute(&self) -> Result<(), Errno>;
-    /// Make it durable with all that was done to it.
+    /// Make data and attribute durable.
     fn sync_file(&self) -> Result<(), Errno>;
     /// Length and times.
     fn file_state(&self) -> Result<FileState, Errno>;
-    /// Does anyone have it open to write to it, this object itself not counted? `None`: the file
-    /// system does not tell.
+    /// Whether any other descriptor or memory map can write; `None` if the file system cannot tell.
     fn has_writers(&self) -> Result<Option<bool>, Errno>;
 }
 
-/// What came of putting a seal on an object.
+/// Outcome of [`ChecksumValidity::store_checksums`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
-    /// It is there.
+    /// The checksums are stored.
     Stored,
-    /// The object is not what the seal is about any more, or another one has to be broken first.
+    /// The object has changed since, or has other checksums that must be invalidated first.
     FileChanged,
-    /// Someone may write to the object.
+    /// The object may be open for writing.
     HasWriters,
 }
 
-/// Whether an object may be handed out to be written to.
+/// Whether an object may be opened for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
     /// It may.
     Done,
-    /// Not before [`Lasting::finish_breaking`].
+    /// Only after [`ChecksumValidity::finish_invalidation`].
     SyncNeeded,
 }
 
-/// Knows when seals were made and which can be believed.
+/// Decides which stored checksums are valid.
 #[derive(Debug)]
 pub struct ChecksumValidity {
-    /// This start of the host; `None` if the kernel does not say. Nothing is sealed then.
+    /// The current boot; `None` if the kernel has no boot id. Nothing is stored then.
     boot: Option<u128>,
-    marks: Watermarks,
-    /// The last generation that is closed. Held for reading by whoever breaks a seal.
+    watermarks: Watermarks,
+    /// The last closed generation of this boot. Read-locked during invalidations.
     closed: RwLock<u64>,
-    /// Seals of the open generation were put.
-    fresh: AtomicBool,
+    /// Checksums of the open generation were stored.
+    has_unrecorded: AtomicBool,
 }
 
 impl ChecksumValidity {
-    /// With what was recorded. `fresh`: there may be seals of this start that were not.
-    pub fn new(boot: Option<u128>, marks: Watermarks, fresh: bool) -> ChecksumValidity {
-        let closed = RwLock::new(boot.map_or(0, |boot| marks.last_durable_generation(boot)));
+    /// With the recorded watermarks. `has_unrecorded`: checksums of this boot may exist whose
+    /// generation is not recorded.
+    pub fn new(
+        boot: Option<u128>,
+        watermarks: Watermarks,
+        has_unrecorded: bool,
+    ) -> ChecksumValidity {
+        let closed = boot.map_or(0, |boot| watermarks.last_durable_generation(boot));
         ChecksumValidity {
             boot,
-            marks,
-            closed,
-            fresh: AtomicBool::new(fresh),
+            watermarks,
+            closed: RwLock::new(closed),
+            has_unrecorded: AtomicBool::new(has_unrecorded),
         }
     }
 
-    fn closed(&self) -> RwLockReadGuard<'_, u64> {
-        self.closed.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// No seal is broken while this is held.
-    fn alone(&self) -> RwLockWriteGuard<'_, u64> {
-        self.closed.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Can it be told when seals are made?
+    /// Whether checksums can be stored at all.
     pub fn can_store(&self) -> bool {
         self.boot.is_some()
     }
 
-    /// Can there be seals at all that have to be broken durably?
+    /// Whether no checksums exist that would have to be invalidated durably.
     pub fn has_none_durable(&self) -> bool {
-        self.marks == Watermarks::default() && *self.closed() == 0
+        self.watermarks == Watermarks::default() && *self.closed.read() == 0
     }
 
-    /// Can a seal of this era be believed now?
-    fn is_believed(&self, era: ChecksumEpoch) -> bool {
-        self.boot == Some(era.boot)
-            || (1..=self.marks.last_durable_generation(era.boot)).contains(&era.generation)
+    fn is_valid_epoch(&self, epoch: ChecksumEpoch) -> bool {
+        let last = self.watermarks.last_durable_generation(epoch.boot);
+        self.boot == Some(epoch.boot) || (1..=last).contains(&epoch.generation)
     }
 
-    /// Can what is in an attribute be believed after a power cut, `closed` being the last generation
-    /// that is closed?
-    fn lasts(&self, closed: u64, attribute: &[u8]) -> bool {
+    /// Whether the attribute may be valid after a power failure, if `closed` is the last closed
+    /// generation.
+    fn may_outlive_boot(&self, closed: u64, attribute: &[u8]) -> bool {
         if attribute == BROKEN {
-            return true; // what it replaced can
+            return true; // the replaced attribute may
         }
-        let Some(era) = ChecksumEpoch::epoch_of(attribute) else {
+        let Some(epoch) = ChecksumEpoch::epoch_of(attribute) else {
             return false;
         };
-        let last = match self.boot == Some(era.boot) {
+        let last = match self.boot == Some(epoch.boot) {
             true => closed,
-            false => self.marks.last_durable_generation(era.boot),
+            false => self.watermarks.last_durable_generation(epoch.boot),
         };
-        (1..=last).contains(&era.generation)
+        (1..=last).contains(&epoch.generation)
     }
 
-    /// Would the attribute of an object, if it has one, have to be broken durably?
+    /// Whether invalidating this attribute takes a sync.
     pub fn needs_durable_invalidation(&self, attribute: &[u8]) -> bool {
-        let closed = *self.closed();
-        self.lasts(closed, attribute)
+        let closed = *self.closed.read();
+        self.may_outlive_boot(closed, attribute)
     }
 
-    /// The seal of an object, if it can be believed and is about it.
+    /// The checksums of an object, if they are valid and match its length and modification time.
     pub fn valid_checksums(
         &self,
         object: &impl ChecksummedFile,
@@ -163,23 +158,23 @@ impl ChecksumValidity {
         let Some(length) = object.read_attribute(&mut bytes)? else {
             return Ok(None);
         };
-        let seal = BlockChecksums::decode(bytes.get(..length).unwrap_or_default());
-        let Some(seal) = seal.filter(|seal| self.is_believed(seal.epoch())) else {
+        let decoded = BlockChecksums::decode(bytes.get(..length).unwrap_or_default());
+        let Some(checksums) = decoded.filter(|sums| self.is_valid_epoch(sums.epoch())) else {
             return Ok(None);
         };
         let state = object.file_state()?;
-        Ok(Some(seal).filter(|seal| seal.matches_object(state.size, state.mtime)))
+        Ok(Some(checksums).filter(|sums| sums.matches_object(state.size, state.mtime)))
     }
 
-    /// Someone will write to the object, and has opened it: break its seal, or begin to.
+    /// Begin to invalidate the checksums of an object that was opened for writing.
     pub fn begin_invalidation(&self, object: &impl ChecksummedFile) -> Result<Invalidation, Errno> {
         let mut bytes = [0; MAX_CHECKSUMS_BYTES];
-        let closed = self.closed();
+        let closed = self.closed.read();
         let Some(length) = object.read_attribute(&mut bytes)? else {
             return Ok(Invalidation::Done);
         };
         let attribute = bytes.get(..length).unwrap_or_default();
-        if !self.lasts(*closed, attribute) {
+        if !self.may_outlive_boot(*closed, attribute) {
             object.remove_attribute()?;
             return Ok(Invalidation::Done);
         }
@@ -189,13 +184,13 @@ impl ChecksumValidity {
         Ok(Invalidation::SyncNeeded)
     }
 
-    /// The durable part of breaking a seal, which takes as long as the device needs.
+    /// Finish an invalidation durably. Blocks for a sync of the object.
     pub fn finish_invalidation(&self, object: &impl ChecksummedFile) -> Result<(), Errno> {
         object.sync_file()?;
         object.remove_attribute()
     }
 
-    /// Both parts.
+    /// Invalidate the checksums of an object, durably if necessary.
     pub fn invalidate(&self, object: &impl ChecksummedFile) -> Result<(), Errno> {
         match self.begin_invalidation(object)? {
             Invalidation::Done => Ok(()),
@@ -203,29 +198,29 @@ impl ChecksumValidity {
         }
     }
 
-    /// The era of a seal that is put now.
-    fn era(&self, closed: u64, generation: bool) -> ChecksumEpoch {
+    fn current_epoch(&self, closed: u64, has_generation: bool) -> ChecksumEpoch {
         ChecksumEpoch {
             boot: self.boot.unwrap_or_default(),
-            generation: if generation { closed + 1 } else { 0 },
+            generation: if has_generation { closed + 1 } else { 0 },
         }
     }
 
-    /// Put a seal on an object whose former one is broken, and that looked so, and was not open to be
-    /// written to, before it was read. Where the file system does not tell who might write to it, the
-    /// seal will hold for this start of the host only.
+    /// Store the checksums of an object whose former ones are invalidated, and that had the state
+    /// `before` and no writers before it was read. If the file system cannot tell whether there
+    /// are writers, the checksums are valid in this boot only.
     pub fn store_checksums(
         &self,
         object: &impl ChecksummedFile,
-        mut seal: BlockChecksums,
+        mut checksums: BlockChecksums,
         before: FileState,
     ) -> Result<StoreOutcome, Errno> {
+        assert!(self.can_store(), "checksums need a boot id");
         let mut bytes = [0; MAX_CHECKSUMS_BYTES];
-        // Nobody breaks seals meanwhile: who has opened the object already is seen, and who opens it
-        // later finds this seal.
-        let closed = self.alone();
+        // Excludes invalidations: a writer that opened the object before is seen below, and one
+        // that opens it later finds these checksums.
+        let closed = self.closed.write();
         if let Some(length) = object.read_attribute(&mut bytes)?
-            && self.lasts(*closed, bytes.get(..length).unwrap_or_default())
+            && self.may_outlive_boot(*closed, bytes.get(..length).unwrap_or_default())
         {
             return Ok(StoreOutcome::FileChanged);
         }
@@ -233,31 +228,32 @@ impl ChecksumValidity {
         if writers == Some(true) {
             return Ok(StoreOutcome::HasWriters);
         }
-        if object.file_state()? != before {
+        let is_current = checksums.matches_object(before.size, before.mtime);
+        if object.file_state()? != before || !is_current {
             return Ok(StoreOutcome::FileChanged);
         }
-        seal.set_epoch(self.era(*closed, writers.is_some()));
-        object.set_attribute(&seal.encode())?;
-        self.fresh.store(true, Ordering::Release);
+        checksums.set_epoch(self.current_epoch(*closed, writers.is_some()));
+        object.set_attribute(&checksums.encode())?;
+        self.has_unrecorded.store(true, Ordering::Release);
         Ok(StoreOutcome::Stored)
     }
 
-    /// Put a seal on an object that was just made and that nobody else can have open.
+    /// Store the checksums of an object that was just created and that nobody else can have open.
     pub fn store_checksums_of_new_object(
         &self,
         object: &impl ChecksummedFile,
-        mut seal: BlockChecksums,
+        mut checksums: BlockChecksums,
     ) -> Result<(), Errno> {
-        let closed = self.closed();
-        seal.set_epoch(self.era(*closed, true));
-        object.set_attribute(&seal.encode())?;
-        self.fresh.store(true, Ordering::Release);
+        assert!(self.can_store(), "checksums need a boot id");
+        let closed = self.closed.read();
+        checksums.set_epoch(self.current_epoch(*closed, true));
+        object.set_attribute(&checksums.encode())?;
+        self.has_unrecorded.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// An object gets another time of last change, which `set` sets. The bytes stay what they are,
-    /// and so does a seal that holds. One that does not must not come to hold again because someone
-    /// gives the object the time it had.
+    /// Set the modification time of an object, which `set` does. The bytes do not change, so valid
+    /// checksums are kept. Invalid ones are removed, since they could match the new time.
     pub fn set_mtime(
         &self,
         object: &impl ChecksummedFile,
@@ -270,37 +266,38 @@ impl ChecksumValidity {
         {
             return set();
         }
-        // Nobody breaks the seal between reading and writing it.
-        let alone = self.alone();
-        if let Some(mut seal) = self.valid_checksums(object)? {
+        // Excludes invalidations between reading and writing the attribute.
+        let exclusive = self.closed.write();
+        if let Some(mut checksums) = self.valid_checksums(object)? {
             set()?;
-            seal.set_mtime(mtime);
-            return object.set_attribute(&seal.encode());
+            checksums.set_mtime(mtime);
+            return object.set_attribute(&checksums.encode());
         }
-        drop(alone);
+        drop(exclusive);
         self.invalidate(object)?;
         set()
     }
 
-    /// Are there seals that are not recorded to hold?
+    /// Whether checksums exist whose generation is not recorded.
     pub fn has_unrecorded(&self) -> bool {
-        self.boot.is_some() && self.fresh.load(Ordering::Acquire)
+        self.boot.is_some() && self.has_unrecorded.load(Ordering::Acquire)
     }
 
-    /// Close the open generation. What is returned may be recorded durably once everything that was
-    /// done before is durable.
+    /// Close the current generation. The returned watermarks may be recorded once everything that
+    /// was done before is durable.
     pub fn close_generation(&self) -> Option<Watermarks> {
         let boot = self.boot?;
-        self.fresh.store(false, Ordering::Release);
-        let mut closed = self.alone();
+        self.has_unrecorded.store(false, Ordering::Release);
+        let mut closed = self.closed.write();
+        assert!(*closed >= self.watermarks.last_durable_generation(boot));
         *closed += 1;
-        let mut marks = self.marks.clone();
-        marks.set_last_durable_generation(boot, *closed);
-        Some(marks)
+        let mut watermarks = self.watermarks.clone();
+        watermarks.set_last_durable_generation(boot, *closed);
+        Some(watermarks)
     }
 
-    /// What was closed could not be recorded: to be tried again.
+    /// Recording a closed generation failed; it will be tried again.
     pub fn mark_unrecorded(&self) {
-        self.fresh.store(true, Ordering::Release);
+        self.has_unrecorded.store(true, Ordering::Release);
     }
 }

@@ -1,38 +1,43 @@
-//! The durable record of which seals hold over a power cut, in a file beside the objects.
+//! Durable record of the checksum generations that are valid after a power failure, in a file next
+//! to the objects.
 
 use std::io;
 
-/// The file's name, in the directory of all objects.
-pub const WATERMARK_FILE: &str = "seals";
+/// Name of the file, in the directory of all objects.
+pub const WATERMARK_FILE: &str = "checksum-watermarks";
 const MAGIC: &[u8; 8] = b"FBAYSEA1";
-/// Starts of the host that are kept in mind. Data not written since longer count as unchecked.
-const MOST: usize = 4096;
-const ENTRY: usize = 16 + 8;
+/// Boots that are remembered. Older checksums become invalid.
+const MAX_BOOTS: usize = 4096;
+const ENTRY_BYTES: usize = 16 + 8;
 
-/// For each start of the host the last generation of seals that hold, in order of the starts.
+/// The last valid generation of each boot, in order of the boots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watermarks(Vec<(u128, u64)>);
 
 impl Watermarks {
-    /// The last generation of a start whose seals hold; 0 if none do.
+    /// The last valid generation of a boot; 0 if none is valid.
     pub fn last_durable_generation(&self, boot: u128) -> u64 {
         let known = self.0.iter().rev().find(|(known, _)| *known == boot);
         known.map_or(0, |(_, generation)| *generation)
     }
 
-    /// Seals of this start hold up to this generation. The longest known start may be forgotten.
+    /// Generations of this boot up to `generation` are valid. May drop the oldest boot.
     pub fn set_last_durable_generation(&mut self, boot: u128, generation: u64) {
+        assert!(generation > 0, "generations begin with 1");
         match self.0.iter_mut().find(|(known, _)| *known == boot) {
-            Some((_, known)) => *known = generation,
+            Some((_, known)) => {
+                assert!(generation >= *known, "watermarks never decrease");
+                *known = generation;
+            }
             None => {
                 self.0.push((boot, generation));
-                let superfluous = self.0.len().saturating_sub(MOST);
-                self.0.drain(..superfluous);
+                let surplus = self.0.len().saturating_sub(MAX_BOOTS);
+                self.0.drain(..surplus);
             }
         }
     }
 
-    /// As it is kept in the file.
+    /// Encode for storage.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         for (boot, generation) in &self.0 {
@@ -44,7 +49,7 @@ impl Watermarks {
         out
     }
 
-    /// What [`encode`](Marks::encode) made; an error if it is not whole.
+    /// Decode the output of [`encode`](Watermarks::encode); an error if it is damaged.
     pub fn decode(bytes: &[u8]) -> io::Result<Watermarks> {
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the file is damaged");
         let (body, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
@@ -52,15 +57,15 @@ impl Watermarks {
             return Err(damaged());
         }
         let entries = body.strip_prefix(MAGIC).ok_or_else(damaged)?;
-        if !entries.len().is_multiple_of(ENTRY) {
+        if !entries.len().is_multiple_of(ENTRY_BYTES) {
             return Err(damaged());
         }
-        let read = |entry: &[u8]| {
+        let read_entry = |entry: &[u8]| {
             let (boot, generation) = entry.split_first_chunk::<16>()?;
             let generation = generation.first_chunk::<8>()?;
             Some((u128::from_le_bytes(*boot), u64::from_le_bytes(*generation)))
         };
-        let entries = entries.chunks_exact(ENTRY).map(read);
+        let entries = entries.chunks_exact(ENTRY_BYTES).map(read_entry);
         entries
             .collect::<Option<_>>()
             .map(Watermarks)
@@ -73,22 +78,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_read_back_and_damage_is_noticed() {
-        let mut marks = Watermarks::default();
-        assert_eq!(Watermarks::decode(&marks.encode()).unwrap(), marks);
-        marks.set_last_durable_generation(7, 3);
-        marks.set_last_durable_generation(9, 1);
-        marks.set_last_durable_generation(7, 4);
-        assert_eq!(
-            (
-                marks.last_durable_generation(7),
-                marks.last_durable_generation(9),
-                marks.last_durable_generation(8)
-            ),
-            (4, 1, 0)
-        );
-        let bytes = marks.encode();
-        assert_eq!(Watermarks::decode(&bytes).unwrap(), marks);
+    fn watermarks_round_trip_and_damage_is_detected() {
+        let mut watermarks = Watermarks::default();
+        let decoded = Watermarks::decode(&watermarks.encode()).unwrap();
+        assert_eq!(decoded, watermarks);
+        watermarks.set_last_durable_generation(7, 3);
+        watermarks.set_last_durable_generation(9, 1);
+        watermarks.set_last_durable_generation(7, 4);
+        let last = |boot| watermarks.last_durable_generation(boot);
+        assert_eq!((last(7), last(9), last(8)), (4, 1, 0));
+        let bytes = watermarks.encode();
+        assert_eq!(Watermarks::decode(&bytes).unwrap(), watermarks);
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
@@ -98,18 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_known_starts_are_forgotten() {
-        let mut marks = Watermarks::default();
-        for boot in 1..=MOST as u128 + 2 {
-            marks.set_last_durable_generation(boot, 5);
+    fn oldest_boots_are_dropped_beyond_the_limit() {
+        let mut watermarks = Watermarks::default();
+        for boot in 1..=MAX_BOOTS as u128 + 2 {
+            watermarks.set_last_durable_generation(boot, 5);
         }
-        assert_eq!(
-            (
-                marks.last_durable_generation(2),
-                marks.last_durable_generation(3)
-            ),
-            (0, 5)
-        );
-        assert_eq!(marks.last_durable_generation(MOST as u128 + 2), 5);
+        let last = |boot| watermarks.last_durable_generation(boot);
+        assert_eq!((last(2), last(3)), (0, 5));
+        assert_eq!(last(MAX_BOOTS as u128 + 2), 5);
     }
 }

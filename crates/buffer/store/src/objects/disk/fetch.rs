@@ -1,6 +1,6 @@
-//! Small objects read whole, and objects made durable.
+//! Reading whole small objects, and making objects durable.
 
-use super::{DiskObjects, folder, object_stat};
+use super::{DiskObjects, folder_name, object_stat};
 use crate::objects::{FetchedObject, ObjectId};
 use forebay_protocol::Errno;
 use rustix::fs::{Mode, OFlags, openat};
@@ -9,20 +9,20 @@ use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 
 impl DiskObjects {
-    /// All of an object, without leaving a trace in its times; `None` if it is longer than `most`
-    /// bytes, or somebody writes to it. `EIO`: it is not what it was when it was sealed. `EAGAIN`:
-    /// the kernel would have to read it from the device, and the caller does not `wait`.
+    /// Read a whole object without updating its access time. `None` if it is longer than
+    /// `max_bytes` or is being written. Fails with `EIO` if the data do not match the checksums,
+    /// and with `EAGAIN` if the data are not in the page cache and the caller does not `wait`.
     pub fn fetch_object(
         &self,
         id: ObjectId,
-        most: usize,
+        max_bytes: usize,
         wait: bool,
     ) -> Result<Option<FetchedObject>, Errno> {
         let file = self.open_for_scan(id)?;
-        let look = || Ok::<_, Errno>(object_stat(&rustix::fs::fstat(&file)?));
-        let stat = look()?;
+        let read_stat = || Ok::<_, Errno>(object_stat(&rustix::fs::fstat(&file)?));
+        let stat = read_stat()?;
         let length = usize::try_from(stat.size).unwrap_or(usize::MAX);
-        if length > most {
+        if length > max_bytes {
             return Ok(None);
         }
         let mut data = vec![0; length];
@@ -35,34 +35,38 @@ impl DiskObjects {
             let into = &mut [IoSliceMut::new(&mut data)];
             match preadv2(&file, into, 0, ReadWriteFlags::NOWAIT) {
                 Ok(count) if count == length => {}
-                // Some of it, or the file system cannot tell.
+                // Partly cached, or not supported by the file system.
                 Ok(_) | Err(rustix::io::Errno::OPNOTSUPP) => return Err(Errno::EAGAIN),
                 Err(error) => return Err(error.into()),
             }
         }
-        // Whoever writes breaks the seal before: one that still holds is that of these bytes.
+        // Writers invalidate the checksums first, so valid ones describe the bytes just read.
         let damage = self
             .valid_checksums(&file)?
-            .and_then(|seal| seal.first_damage(0, &data));
+            .and_then(|checksums| checksums.first_damage(0, &data));
         if let Some(offset) = damage {
-            tracing::error!(instance = %id.instance, ino = %id.ino, offset, "data at rest are damaged");
+            tracing::error!(
+                instance = %id.instance, ino = %id.ino, offset,
+                "checksum mismatch: data at rest are damaged"
+            );
             return Err(Errno::EIO);
         }
-        let now = look()?;
-        let same = (now.size, now.mtime) == (stat.size, stat.mtime);
+        let now = read_stat()?;
+        let is_unchanged = (now.size, now.mtime) == (stat.size, stat.mtime);
         let stat = Some(stat);
-        Ok(same.then_some(FetchedObject { stat, data }))
+        Ok(is_unchanged.then_some(FetchedObject { stat, data }))
     }
 
-    /// Make the contents of all objects durable, and their existence.
+    /// Make all objects and their existence durable.
     pub fn sync_all(&self) -> Result<(), Errno> {
-        Ok(rustix::fs::syncfs(&*self.whole)?)
+        Ok(rustix::fs::syncfs(&*self.root_dir)?)
     }
 
-    /// Make an object's contents durable, and its existence if `fresh`.
-    pub fn sync_object(&self, id: ObjectId, data_only: bool, fresh: bool) -> Result<(), Errno> {
+    /// Make an object durable; its existence, too, if it `is_new`. A missing object is not an
+    /// error.
+    pub fn sync_object(&self, id: ObjectId, data_only: bool, is_new: bool) -> Result<(), Errno> {
         let file = match self.open_object(id, OFlags::RDWR) {
-            Err(Errno::ENOENT) => return Ok(()), // never had data, or has been removed since
+            Err(Errno::ENOENT) => return Ok(()), // never had data, or was removed
             other => other?,
         };
         if data_only {
@@ -70,9 +74,9 @@ impl DiskObjects {
         } else {
             rustix::fs::fsync(&file)?
         }
-        if fresh {
-            let dir = self.dir(id.instance)?;
-            let folder = openat(&*dir, folder(id.ino), OFlags::RDONLY, Mode::empty())?;
+        if is_new {
+            let dir = self.instance_dir(id.instance)?;
+            let folder = openat(&*dir, folder_name(id.ino), OFlags::RDONLY, Mode::empty())?;
             rustix::fs::fsync(&folder)?;
         }
         Ok(())

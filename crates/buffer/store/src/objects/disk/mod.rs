@@ -1,17 +1,18 @@
-//! Objects as files: `<root>/<instance>/<low byte of inode>/<inode>`, numbers in hexadecimal.
+//! Objects as files: `<root>/<instance>/<inode modulo 64>/<inode>`, numbers in hexadecimal.
 
 mod checksums;
 mod fetch;
 
 pub use checksums::RecordChecksumsError;
 
-use super::checksum::{self, ObjectFile};
-use super::checksum_validity::{self, ChecksumValidity, MAX_CHECKSUMS_BYTES, Watermarks};
+use super::block_checksums::CHECKSUMS_XATTR;
+use super::checksum::{self, ObjectFile, boot_id};
+use super::checksum_validity::{ChecksumValidity, MAX_CHECKSUMS_BYTES, WATERMARK_FILE};
 use super::removal::RemovalQueue;
 use super::{ObjectId, ObjectStat, Objects};
-use crate::objects::block_checksums::CHECKSUMS_XATTR;
 use forebay_protocol::message::{Allocate, OpenMode};
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
+use parking_lot::Mutex;
 use rustix::fs::{
     AtFlags, FallocateFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fallocate, openat,
     statat, unlinkat,
@@ -20,119 +21,121 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+/// Subdirectories per instance.
 const FOLDERS: u64 = 64;
+/// Unit of `st_blocks`, whatever the file system's block size is.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// A directory of data objects. Clones share it.
 #[derive(Clone, Debug)]
 pub struct DiskObjects {
     root: Arc<PathBuf>,
-    /// The directory, open since the start, so that its file system tells what it has lost since.
-    whole: Arc<File>,
-    dirs: Arc<Mutex<HashMap<InstanceId, Arc<OwnedFd>>>>,
-    lasting: Arc<ChecksumValidity>,
-    leaving: Arc<RemovalQueue>,
+    /// The root directory, open since the start, so that `syncfs` on it reports all write-back
+    /// errors since then.
+    root_dir: Arc<File>,
+    instance_dirs: Arc<Mutex<HashMap<InstanceId, Arc<OwnedFd>>>>,
+    validity: Arc<ChecksumValidity>,
+    removal_queue: Arc<RemovalQueue>,
 }
 
 impl DiskObjects {
-    /// The directory `root`, made if it is missing.
+    /// Open the directory `root`; it is created if missing.
     pub fn open(root: &Path) -> io::Result<DiskObjects> {
         std::fs::create_dir_all(root)?;
-        let marks = checksums::read_watermarks(&root.join(checksum_validity::WATERMARK_FILE))?;
-        let mut objects = DiskObjects {
+        let watermarks = checksums::read_watermarks(&root.join(WATERMARK_FILE))?;
+        let has_objects = !list_instances(root)?.is_empty();
+        let validity = ChecksumValidity::new(boot_id(), watermarks, has_objects);
+        Ok(DiskObjects {
             root: Arc::new(root.to_owned()),
-            whole: Arc::new(File::open(root)?),
-            dirs: Arc::default(),
-            leaving: Arc::new(RemovalQueue::scan(root)?),
-            lasting: Arc::new(ChecksumValidity::new(None, Watermarks::default(), false)),
-        };
-        let fresh = !objects.list_instances()?.is_empty();
-        objects.lasting = Arc::new(ChecksumValidity::new(checksum::boot_id(), marks, fresh));
-        Ok(objects)
+            root_dir: Arc::new(File::open(root)?),
+            instance_dirs: Arc::default(),
+            validity: Arc::new(validity),
+            removal_queue: Arc::new(RemovalQueue::scan(root)?),
+        })
     }
 
-    /// Removed instances that still take space. Somebody has to [`run`](Leaving::run) it.
+    /// Removed instances that still take space. The caller must
+    /// [run its worker](RemovalQueue::run_worker).
     pub fn removal_queue(&self) -> Arc<RemovalQueue> {
-        self.leaving.clone()
+        self.removal_queue.clone()
     }
 
-    fn path(&self, id: InstanceId) -> PathBuf {
+    fn instance_path(&self, id: InstanceId) -> PathBuf {
         self.root.join(format!("{:016x}", id.0))
     }
 
-    fn dir(&self, id: InstanceId) -> Result<Arc<OwnedFd>, Errno> {
-        let mut dirs = self.dirs.lock().unwrap_or_else(PoisonError::into_inner);
+    fn instance_dir(&self, id: InstanceId) -> Result<Arc<OwnedFd>, Errno> {
+        let mut dirs = self.instance_dirs.lock();
         if let Some(dir) = dirs.get(&id) {
             return Ok(dir.clone());
         }
-        let dir = Arc::new(OwnedFd::from(File::open(self.path(id))?));
+        let dir = Arc::new(OwnedFd::from(File::open(self.instance_path(id))?));
         dirs.insert(id, dir.clone());
         Ok(dir)
     }
 
     fn open_object(&self, id: ObjectId, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let dir = self.dir(id.instance)?;
+        let dir = self.instance_dir(id.instance)?;
         let mode = Mode::RUSR | Mode::WUSR;
-        Ok(openat(&*dir, name(id.ino), flags | OFlags::CLOEXEC, mode)?)
+        Ok(openat(
+            &*dir,
+            object_path(id.ino),
+            flags | OFlags::CLOEXEC,
+            mode,
+        )?)
     }
 
-    /// As it is for reading, without leaving a trace in its times.
+    /// Open an object for reading without updating its access time.
     fn open_for_scan(&self, id: ObjectId) -> Result<File, Errno> {
-        Ok(self
-            .open_object(id, OFlags::RDONLY | OFlags::NOATIME)?
-            .into())
+        let flags = OFlags::RDONLY | OFlags::NOATIME;
+        Ok(self.open_object(id, flags)?.into())
     }
 
-    /// An object for someone who will write to it.
+    /// Open an object for writing, which invalidates its checksums.
     fn open_for_writing(&self, id: ObjectId, flags: OFlags) -> Result<OwnedFd, Errno> {
         let file = self.open_object(id, flags)?;
-        self.lasting.invalidate(&ObjectFile::new(&file))?;
+        self.validity.invalidate(&ObjectFile::new(&file))?;
         Ok(file)
-    }
-
-    /// An object past the page cache, for one who has opened it through the cache before: its seal
-    /// is broken already if it is to be written to. `EINVAL`: its file system does no direct I/O.
-    pub fn open_direct(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
-        self.open_object(id, access(mode) | OFlags::DIRECT)
     }
 }
 
-fn access(mode: OpenMode) -> OFlags {
+fn access_flags(mode: OpenMode) -> OFlags {
     match (mode.read, mode.write) {
-        (_, false) => OFlags::RDONLY,
-        (false, true) => OFlags::WRONLY,
         (true, true) => OFlags::RDWR,
+        (false, true) => OFlags::WRONLY,
+        (_, false) => OFlags::RDONLY,
     }
 }
 
 fn object_stat(stat: &rustix::fs::Stat) -> ObjectStat {
-    let time = |secs, nanos| Timestamp {
+    let time = |secs: i64, nanos| Timestamp {
         secs,
         nanos: nanos as u32,
     };
     ObjectStat {
         size: stat.st_size as u64,
-        space: stat.st_blocks as u64 * 512,
+        space: stat.st_blocks as u64 * STAT_BLOCK_BYTES,
         atime: time(stat.st_atime, stat.st_atime_nsec),
         mtime: time(stat.st_mtime, stat.st_mtime_nsec),
     }
 }
 
-fn folder(ino: Ino) -> String {
+fn folder_name(ino: Ino) -> String {
     format!("{:02x}", ino.0 % FOLDERS)
 }
 
-fn name(ino: Ino) -> String {
+fn object_path(ino: Ino) -> String {
     format!("{:02x}/{:016x}", ino.0 % FOLDERS, ino.0)
 }
 
-fn times(atime: Timestamp, mtime: Timestamp) -> Timestamps {
+fn timestamps(atime: Option<Timestamp>, mtime: Option<Timestamp>) -> Timestamps {
     Timestamps {
-        last_access: timespec(Some(atime)),
-        last_modification: timespec(Some(mtime)),
+        last_access: timespec(atime),
+        last_modification: timespec(mtime),
     }
 }
 
@@ -149,13 +152,26 @@ fn timespec(time: Option<Timestamp>) -> Timespec {
     }
 }
 
+fn list_instances(root: &Path) -> io::Result<Vec<InstanceId>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(root)? {
+        let name = entry?.file_name();
+        let id = name
+            .to_str()
+            .and_then(|name| u64::from_str_radix(name, 16).ok());
+        found.extend(id.map(InstanceId));
+    }
+    found.sort();
+    Ok(found)
+}
+
 impl Objects for DiskObjects {
     type Descriptor = OwnedFd;
 
     fn add_instance(&mut self, id: InstanceId) -> Result<(), Errno> {
-        let path = self.path(id);
+        let path = self.instance_path(id);
         for number in 0..FOLDERS {
-            std::fs::create_dir_all(path.join(folder(Ino(number))))?;
+            std::fs::create_dir_all(path.join(folder_name(Ino(number))))?;
         }
         File::open(&path)?.sync_all()?;
         File::open(&*self.root)?.sync_all()?;
@@ -163,38 +179,27 @@ impl Objects for DiskObjects {
     }
 
     fn remove_instance(&mut self, id: InstanceId) -> Result<(), Errno> {
-        self.dirs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&id);
-        Ok(self.leaving.enqueue(id, &self.path(id))?)
+        self.instance_dirs.lock().remove(&id);
+        Ok(self.removal_queue.enqueue(id, &self.instance_path(id))?)
     }
 
     fn list_instances(&self) -> Result<Vec<InstanceId>, Errno> {
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(&*self.root)? {
-            let name = entry?.file_name();
-            let id = name
-                .to_str()
-                .and_then(|name| u64::from_str_radix(name, 16).ok());
-            found.extend(id.map(InstanceId));
-        }
-        found.sort();
-        Ok(found)
+        Ok(list_instances(&self.root)?)
     }
 
     fn list_objects(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno> {
-        use std::os::unix::fs::MetadataExt;
         let mut found = Vec::new();
         for number in 0..FOLDERS {
-            for entry in std::fs::read_dir(self.path(id).join(folder(Ino(number))))? {
+            let folder = self.instance_path(id).join(folder_name(Ino(number)));
+            for entry in std::fs::read_dir(folder)? {
                 let entry = entry?;
                 let name = entry.file_name();
                 let ino = name
                     .to_str()
                     .and_then(|name| u64::from_str_radix(name, 16).ok());
                 if let Some(ino) = ino {
-                    found.push((Ino(ino), entry.metadata()?.blocks() * 512));
+                    let space = entry.metadata()?.blocks() * STAT_BLOCK_BYTES;
+                    found.push((Ino(ino), space));
                 }
             }
         }
@@ -202,8 +207,9 @@ impl Objects for DiskObjects {
     }
 
     fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno> {
+        let times = timestamps(Some(atime), Some(mtime));
         match self.open_object(id, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL) {
-            Ok(file) => Ok(rustix::fs::futimens(&file, &times(atime, mtime))?),
+            Ok(file) => Ok(rustix::fs::futimens(&file, &times)?),
             Err(Errno::EEXIST) => Ok(()),
             Err(error) => Err(error),
         }
@@ -215,10 +221,10 @@ impl Objects for DiskObjects {
         (atime, mtime): (Timestamp, Timestamp),
         mode: OpenMode,
     ) -> Result<OwnedFd, Errno> {
-        // One that was not there has no seal to break.
-        match self.open_object(id, access(mode) | OFlags::CREATE | OFlags::EXCL) {
+        // A new object has no checksums to invalidate.
+        match self.open_object(id, access_flags(mode) | OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => {
-                rustix::fs::futimens(&file, &times(atime, mtime))?;
+                rustix::fs::futimens(&file, &timestamps(Some(atime), Some(mtime)))?;
                 Ok(file)
             }
             Err(Errno::EEXIST) => self.open(id, mode),
@@ -235,7 +241,7 @@ impl Objects for DiskObjects {
     ) -> Result<ObjectStat, Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let file = match self.open_object(id, flags) {
-            // Written anew, it might get back checksums of what it held.
+            // If it were overwritten, a power failure could bring back its old checksums.
             Err(Errno::EEXIST) => {
                 self.remove(id)?;
                 self.open_object(id, flags)?
@@ -243,13 +249,15 @@ impl Objects for DiskObjects {
             other => other?,
         };
         let file = File::from(file);
-        let times = times(atime, mtime);
+        let times = timestamps(Some(atime), Some(mtime));
         let fill = || {
             file.write_all_at(data, 0)?;
             rustix::fs::futimens(&file, &times)?;
             let stat = object_stat(&rustix::fs::fstat(&file)?);
-            // Without checksums nothing is wrong. Nobody else has it open to write to it.
-            let _ = checksum::store_checksums_of_new_object(&file, &self.lasting, data, stat.mtime);
+            debug_assert_eq!(stat.size, data.len() as u64);
+            // Checksums are optional, so a failure is ignored. Nobody else has the object open.
+            let validity = &self.validity;
+            let _ = checksum::store_checksums_of_new_object(&file, validity, data, stat.mtime);
             Ok(stat)
         };
         let filled: Result<ObjectStat, Errno> = fill();
@@ -260,16 +268,14 @@ impl Objects for DiskObjects {
     }
 
     fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno> {
-        let dir = self.dir(id.instance)?;
-        let stat = statat(&*dir, name(id.ino), AtFlags::SYMLINK_NOFOLLOW)?;
+        let dir = self.instance_dir(id.instance)?;
+        let stat = statat(&*dir, object_path(id.ino), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(object_stat(&stat))
     }
 
     fn truncate(&mut self, id: ObjectId, size: u64) -> Result<(), Errno> {
-        Ok(rustix::fs::ftruncate(
-            self.open_for_writing(id, OFlags::WRONLY)?,
-            size,
-        )?)
+        let file = self.open_for_writing(id, OFlags::WRONLY)?;
+        Ok(rustix::fs::ftruncate(file, size)?)
     }
 
     fn set_times(
@@ -278,16 +284,13 @@ impl Objects for DiskObjects {
         atime: Option<Timestamp>,
         mtime: Option<Timestamp>,
     ) -> Result<(), Errno> {
-        let times = Timestamps {
-            last_access: timespec(atime),
-            last_modification: timespec(mtime),
-        };
-        let file = self.open_object(id, OFlags::RDONLY | OFlags::NOATIME)?;
-        let Some(mtime) = mtime else {
-            return Ok(rustix::fs::futimens(&file, &times)?);
-        };
+        let times = timestamps(atime, mtime);
+        let file = self.open_for_scan(id)?;
         let set = || Ok(rustix::fs::futimens(&file, &times)?);
-        self.lasting.set_mtime(&ObjectFile::new(&file), mtime, set)
+        match mtime {
+            None => set(),
+            Some(mtime) => self.validity.set_mtime(&ObjectFile::new(&file), mtime, set),
+        }
     }
 
     fn allocate(
@@ -297,46 +300,41 @@ impl Objects for DiskObjects {
         length: u64,
         what: Allocate,
     ) -> Result<(), Errno> {
-        let keep = |keep_size| {
-            if keep_size {
-                FallocateFlags::KEEP_SIZE
-            } else {
-                FallocateFlags::empty()
-            }
+        let size_flag = |keep_size| match keep_size {
+            true => FallocateFlags::KEEP_SIZE,
+            false => FallocateFlags::empty(),
         };
         let flags = match what {
-            Allocate::Reserve { keep_size } => keep(keep_size),
+            Allocate::Reserve { keep_size } => size_flag(keep_size),
             Allocate::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-            Allocate::Zero { keep_size } => FallocateFlags::ZERO_RANGE | keep(keep_size),
+            Allocate::Zero { keep_size } => FallocateFlags::ZERO_RANGE | size_flag(keep_size),
         };
-        Ok(fallocate(
-            self.open_for_writing(id, OFlags::RDWR)?,
-            flags,
-            offset,
-            length,
-        )?)
+        let file = self.open_for_writing(id, OFlags::RDWR)?;
+        Ok(fallocate(file, flags, offset, length)?)
     }
 
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno> {
-        let dir = self.dir(id.instance)?;
-        match unlinkat(&*dir, name(id.ino), AtFlags::empty()) {
+        let dir = self.instance_dir(id.instance)?;
+        match unlinkat(&*dir, object_path(id.ino), AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
     fn has_durable_checksums(&self, id: ObjectId) -> bool {
+        if self.validity.has_none_durable() {
+            return false;
+        }
         let mut bytes = [0; MAX_CHECKSUMS_BYTES];
-        let path = || self.path(id.instance).join(name(id.ino));
-        !self.lasting.has_none_durable()
-            && rustix::fs::lgetxattr(path(), CHECKSUMS_XATTR, &mut bytes).is_ok_and(|length| {
-                self.lasting
-                    .needs_durable_invalidation(&bytes[..length.min(MAX_CHECKSUMS_BYTES)])
-            })
+        let path = self.instance_path(id.instance).join(object_path(id.ino));
+        rustix::fs::lgetxattr(path, CHECKSUMS_XATTR, &mut bytes).is_ok_and(|length| {
+            let attribute = &bytes[..length.min(MAX_CHECKSUMS_BYTES)];
+            self.validity.needs_durable_invalidation(attribute)
+        })
     }
 
     fn open(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
-        let flags = access(mode);
+        let flags = access_flags(mode);
         if mode.write {
             self.open_for_writing(id, flags)
         } else {

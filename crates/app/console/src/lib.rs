@@ -1,0 +1,26 @@
+//! Standard output, standard error and logs of the command and of the daemons.
+//!
+//! A reader that has closed its end (`| head`) ends neither a job nor a daemon, as the panics of
+//! `println!` and `eprintln!` would.
+
+pub mod log;
+
+use std::fmt::Display;
+use std::io::{ErrorKind, Write, stderr, stdout};
+
+/// Prints a line to standard error; failures are ignored.
+pub fn print_stderr(line: impl Display) {
+    let _ = writeln!(stderr(), "{line}");
+}
+
+/// Prints to standard output. A closed pipe is not an error.
+///
+/// # Errors
+/// Standard output cannot be written to, for example because it is a file on a full disk.
+pub fn print_stdout(text: &str) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,143 @@
+//! Logs: to a file, or to standard error.
+
+use clap::{Args, ValueEnum};
+use std::fmt;
+use std::fs::OpenOptions;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Environment variable with the log filter.
+const FILTER_VARIABLE: &str = "FOREBAY_LOG";
+
+/// Log target that is off unless the filter names it: `fuser` reports an error for every
+/// operation whose process was interrupted.
+const OFF_BY_DEFAULT: &str = "fuser::reply";
+
+/// Format of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One line of text per event
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+/// Command-line options for logging.
+#[derive(Debug, Args)]
+pub struct LogArguments {
+    /// Append logs to this file [default: errors to standard error]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Logs")]
+    log: Option<PathBuf>,
+    /// Format of the logs
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "text",
+        value_name = "FORMAT",
+        help_heading = "Logs"
+    )]
+    log_format: LogFormat,
+}
+
+/// Why logging could not be started.
+#[derive(Debug)]
+pub enum LogError {
+    /// The filter or the log file given by the user is invalid.
+    Invalid(String),
+    /// The logger could not be installed.
+    Failed(String),
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogError::Invalid(message) | LogError::Failed(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for LogError {}
+
+/// Starts logging, to the file of `arguments` or else to `stderr`. `FOREBAY_LOG` is the filter,
+/// such as `debug` or `forebay_store=debug,warn`; the default is `info` for a file and `error` for
+/// standard error.
+pub fn start<W>(arguments: &LogArguments, stderr: W) -> Result<(), LogError>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let default = match arguments.log {
+        Some(_) => LevelFilter::INFO,
+        None => LevelFilter::ERROR,
+    };
+    let filter = parse_filter(std::env::var(FILTER_VARIABLE).ok().as_deref(), default)?;
+    let installed = match &arguments.log {
+        Some(path) => {
+            let file = OpenOptions::new().create(true).append(true).open(path);
+            let file = file
+                .map_err(|error| LogError::Invalid(format!("--log {}: {error}", path.display())))?;
+            install(filter, arguments.log_format, Mutex::new(file))
+        }
+        None => install(filter, arguments.log_format, stderr),
+    };
+    installed.map_err(|error| LogError::Failed(format!("cannot install the logger: {error}")))
+}
+
+fn parse_filter(text: Option<&str>, default: LevelFilter) -> Result<EnvFilter, LogError> {
+    let text = text.unwrap_or_default();
+    let builder = EnvFilter::builder().with_default_directive(default.into());
+    let directives = match text {
+        "" => format!("{OFF_BY_DEFAULT}=off,{default}"),
+        text => format!("{OFF_BY_DEFAULT}=off,{text}"),
+    };
+    builder.parse(&directives).map_err(|error| {
+        LogError::Invalid(format!(
+            "{FILTER_VARIABLE}: `{text}` is not a valid log filter ({error}); \
+             write a level such as `debug`, or `forebay_store=debug,warn`"
+        ))
+    })
+}
+
+fn install<W>(
+    filter: EnvFilter,
+    format: LogFormat,
+    writer: W,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(writer);
+    match format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().try_init(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_accepts_levels_and_targets_and_names_an_invalid_one() {
+        for text in [
+            None,
+            Some("debug"),
+            Some("forebay_store=debug,warn"),
+            Some("off"),
+        ] {
+            assert!(parse_filter(text, LevelFilter::WARN).is_ok(), "{text:?}");
+        }
+        let error = parse_filter(Some("forebay_store=loud"), LevelFilter::WARN).unwrap_err();
+        assert!(
+            matches!(&error, LogError::Invalid(text) if text.contains("forebay_store=loud")),
+            "{error}"
+        );
+    }
+}

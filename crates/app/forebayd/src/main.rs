@@ -1,0 +1,169 @@
+//! `forebayd`: the controller, storage daemon or agent of a pool over several hosts.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use forebay_console::log::{self, LogArguments, LogError};
+use forebay_console::{print_stderr, print_stdout};
+use forebay_daemon::activity::{self, Exporter, StatusSource};
+use forebay_daemon::{ConfigError, Daemon, DaemonError, PoolConfig, host_name};
+
+/// Interval at which the main thread checks for a signal and for a daemon that has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Exit code for invalid arguments or an invalid configuration.
+const EXIT_INVALID: u8 = 2;
+
+/// The daemons of a pool over several hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Role {
+    /// Allocates and keeps the pool's state; one per pool
+    Controller,
+    /// Serves data; on each storage node
+    Storage,
+    /// Mounts instances; on each compute node
+    Agent,
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "forebayd",
+    version,
+    about = "The daemons of a Forebay pool over several hosts",
+    after_help = "Examples:\n  \
+        forebayd controller --check\n  \
+        forebayd storage --config /etc/forebay/pool.toml --metrics 10.0.0.11:9464\n\n\
+        FOREBAY_LOG is the log filter: error, warn, info, debug, trace, or such as\n\
+        forebay_store=debug,warn\n\n\
+        Exit codes: 0 stopped by SIGTERM or SIGINT, 1 failed, 2 invalid input."
+)]
+struct Arguments {
+    #[command(flatten)]
+    log: LogArguments,
+    /// The daemon to run
+    #[arg(value_enum)]
+    daemon: Role,
+    /// The pool's configuration [default: $FOREBAY_POOL, or /etc/forebay/pool.toml]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Name of this host in the pool [default: its host name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Serve metrics for Prometheus at this address, such as 10.0.0.1:9464
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+    /// Check the configuration and exit
+    #[arg(long)]
+    check: bool,
+}
+
+/// Why a daemon did not start or has failed.
+enum Failure {
+    Daemon(DaemonError),
+    Metrics(String),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let Err(error) = log::start(&arguments.log, std::io::stderr) {
+        let code = match &error {
+            LogError::Invalid(_) => EXIT_INVALID,
+            LogError::Failed(_) => 1,
+        };
+        return fail(&error, code);
+    }
+    let file = arguments.config.clone();
+    let file = file.or_else(forebay_daemon::config::pool_from_environment);
+    let file = file.unwrap_or_else(|| PathBuf::from(forebay_daemon::config::DEFAULT_CONFIG_FILE));
+    let config = match read_config(&file) {
+        Ok(config) => config,
+        Err(error) => return fail(&error, EXIT_INVALID),
+    };
+    if arguments.check {
+        let text = format!(
+            "{}: the configuration of pool `{}` is valid\n",
+            file.display(),
+            config.name
+        );
+        return match print_stdout(&text) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, 1),
+        };
+    }
+    match run(&arguments, &config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Daemon(error)) if error.is_bad_input() => fail(&error, EXIT_INVALID),
+        Err(Failure::Daemon(error)) => fail(&error, 1),
+        Err(Failure::Metrics(reason)) => fail(&reason, 1),
+    }
+}
+
+fn fail(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
+    print_stderr(format_args!("error: {error}"));
+    ExitCode::from(code)
+}
+
+fn read_config(file: &Path) -> Result<PoolConfig, ConfigError> {
+    let config = PoolConfig::read(file)?;
+    config.identity()?;
+    Ok(config)
+}
+
+/// Runs the daemon until a signal arrives or it ends.
+fn run(arguments: &Arguments, config: &PoolConfig) -> Result<(), Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        // Registration fails only for signals that cannot be caught.
+        let _ = signal_hook::flag::register(signal, stop.clone());
+    }
+    let name = arguments.name.clone().unwrap_or_else(host_name);
+    let serve_metrics = |source| start_metrics(arguments.metrics, source);
+    let daemon = match arguments.daemon {
+        Role::Controller => Daemon::start_controller(config),
+        Role::Storage => Daemon::start_storage(config, &name),
+        Role::Agent => Daemon::start_agent(config, &name),
+    }
+    .map_err(Failure::Daemon)?;
+    let _metrics = serve_metrics(daemon.status_source())?;
+    let kind = arguments.daemon.to_possible_value();
+    print_stderr(format_args!(
+        "forebayd: {} of pool `{}` is running",
+        kind.as_ref().map_or("daemon", |kind| kind.get_name()),
+        config.name
+    ));
+    while !stop.load(Ordering::Relaxed) && !daemon.has_ended() {
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    daemon.stop().map_err(Failure::Daemon)
+}
+
+fn start_metrics(
+    address: Option<SocketAddr>,
+    source: StatusSource,
+) -> Result<Option<Exporter>, Failure> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let responder = activity::serve_metrics(address, source).map_err(Failure::Metrics)?;
+    print_stderr(format_args!(
+        "forebayd: metrics at http://{}/metrics",
+        responder.address()
+    ));
+    Ok(Some(responder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

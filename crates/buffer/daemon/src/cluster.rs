@@ -1,0 +1,285 @@
+//! The daemons of a pool over several hosts.
+//!
+//! ```text
+//! forebay run ── Unix ── agent ──┐
+//!                                ├─ TCP ── controller     (controller.redb)
+//!                storage node ───┘
+//! ```
+//!
+//! Each daemon drives one state machine with sockets, a clock and a disk. Messages between them
+//! may get lost with a connection: commands are retransmitted until they show their effect,
+//! reports come every second, and clients retransmit requests without a reply. Data go straight
+//! between clients and storage daemons, also while the controller is down.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_control::controller::{Request, Settings};
+use forebay_protocol::address::Address;
+use forebay_protocol::random::keyed_block;
+use forebay_store::daemon;
+
+use crate::activity::StatusSource;
+use crate::compute::{self, relay::Relay};
+use crate::config::{Identity, PoolConfig, StorageConfig};
+use crate::connection::Endpoint;
+use crate::controller;
+use crate::directory::{create_private_directory, lock_directory, write_atomically};
+use crate::error::DaemonError;
+use crate::hosts::doors::{Doors, Limits};
+use crate::hosts::server::Listener;
+use crate::job_api::JobApi;
+use crate::mounts::{Mounts, StorageAccess, unmount_stale};
+use crate::service::Service;
+use crate::storage;
+
+/// Time in which a controller reports its status.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time between ticks of a controller.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between a node's reports of its counters.
+const ACTIVITY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A running daemon. Dropping it stops it.
+pub struct Daemon {
+    // Dropped first, so that there are no new connections to a service that stops.
+    listeners: Vec<Listener>,
+    service: Service,
+    status_source: StatusSource,
+}
+
+impl Daemon {
+    /// Starts a pool's controller: restores its state, applies the configuration, and listens.
+    pub fn start_controller(config: &PoolConfig) -> Result<Daemon, DaemonError> {
+        forebay_net::stream::raise_descriptor_limit();
+        let home = &config.controller_directory;
+        create_private_directory(home, 0o700)?;
+        let lock = lock_directory(home)?;
+        let identity = config.identity()?;
+        let secret = read_secret(home)?;
+        let pool_id = keyed_block(&secret, u128::MAX);
+        let sources = |node: &StorageConfig| (node.name.clone(), node.allowed_sources.clone());
+        let setup = controller::Setup {
+            directory: home.clone(),
+            settings: settings(config, secret),
+            pool_id: pool_id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            allowed_sources: config.storage.iter().map(sources).collect(),
+            only_user: None,
+            process: None,
+            tick_interval: TICK_INTERVAL,
+            lock: Some(lock),
+        };
+        let controller = controller::start(setup, |restored| {
+            for node in restored.status().nodes {
+                if config.storage_node(&node.name).is_none() {
+                    tracing::warn!(node = node.name, "node is no longer in the configuration");
+                }
+            }
+            Ok(pool_requests(config))
+        })?;
+        let listeners = vec![
+            Listener::tcp(config.controller)?,
+            Listener::unix(&config.controller_socket)?,
+        ];
+        let limits = Doors::new(Limits::USUAL);
+        for listener in &listeners {
+            controller.serve(listener, &limits, &identity)?;
+        }
+        let port = controller.port;
+        Ok(Daemon {
+            listeners,
+            service: controller.service,
+            status_source: Arc::new(move || port.status(STATUS_TIMEOUT)),
+        })
+    }
+
+    /// Starts the storage node of this name: recovers the data in its directory, serves clients,
+    /// and connects to the controller.
+    pub fn start_storage(config: &PoolConfig, name: &str) -> Result<Daemon, DaemonError> {
+        let node = config.storage_node(name).ok_or_else(|| {
+            let file = config.file.display();
+            DaemonError::new(format!(
+                "{file}: there is no storage node `{name}`; name one of [[storage]] with --name"
+            ))
+        })?;
+        let identity = config.identity()?;
+        let home = &node.directory;
+        // Clients on this host need the socket in it; everything else in it is closed to them.
+        create_private_directory(home, 0o711)?;
+        let lock = lock_directory(home)?;
+        create_private_directory(&home.join("journals"), 0o700)?;
+        let mut store = daemon::StoreOptions::new(home.join("flash"));
+        store.socket = node.socket();
+        store.tcp = Some(node.address);
+        store.key = identity.key.clone();
+        store.munge = identity.munge.clone();
+        let setup = storage::Setup {
+            name: name.to_owned(),
+            host: name.to_owned(),
+            directory: home.clone(),
+            store,
+            address: node.address.to_string(),
+            client: client_options(config, &identity),
+            activity_interval: ACTIVITY_INTERVAL,
+            lock: Some(lock),
+        };
+        let storage = storage::start(setup, controller_endpoint(config, &identity), || {})?;
+        Ok(Daemon {
+            listeners: Vec::new(),
+            service: storage.service,
+            status_source: storage.status_source,
+        })
+    }
+
+    /// Starts the agent of the compute node of this name: removes mounts that an earlier agent
+    /// left, listens to the host's processes, and connects to the controller.
+    pub fn start_agent(config: &PoolConfig, name: &str) -> Result<Daemon, DaemonError> {
+        let identity = config.identity()?;
+        let home = &config.agent_directory;
+        create_private_directory(home, 0o755)?;
+        let lock = lock_directory(home)?;
+        let mounts_directory = home.join("mounts");
+        create_private_directory(&mounts_directory, 0o755)?;
+        unmount_stale(&mounts_directory);
+        let own = config.storage_node(name);
+        let access = StorageAccess {
+            own: own.map(|node| (node.address.to_string(), Address::Unix(node.socket()))),
+            options: client_options(config, &identity),
+        };
+        let mounts = Mounts::new(mounts_directory.clone(), name.to_owned(), access);
+        let endpoint = controller_endpoint(config, &identity);
+        let job_api = Arc::new(JobApi::new(
+            endpoint.clone(),
+            config.job_api_socket(),
+            mounts_directory,
+        ));
+        let relay = Relay {
+            controller: Address::Tcp(config.controller),
+            identity,
+            host: name.to_owned(),
+        };
+        let agent_listener = Listener::unix(&config.agent_socket)?;
+        let limits = Doors::new(Limits::USUAL);
+        agent_listener.serve(limits, move |stream, ticket| relay.serve(stream, ticket))?;
+        let job_api_listener = Listener::unix(&config.job_api_socket())?;
+        job_api.serve(&job_api_listener)?;
+        let setup = compute::Setup {
+            name: name.to_owned(),
+            mounts: Arc::new(mounts.without_sessions()),
+            job_api,
+            activity_interval: ACTIVITY_INTERVAL,
+            lock: Some(lock),
+        };
+        let agent = compute::start(setup, endpoint)?;
+        Ok(Daemon {
+            listeners: vec![agent_listener, job_api_listener],
+            service: agent.service,
+            status_source: agent.status_source,
+        })
+    }
+
+    /// The address at which it listens on TCP.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listeners.iter().find_map(Listener::address)
+    }
+
+    /// Its status or its counters, for other threads.
+    pub fn status_source(&self) -> StatusSource {
+        self.status_source.clone()
+    }
+
+    /// Whether it has failed: its database or its storage did, or its directory belongs to
+    /// another pool.
+    pub fn has_ended(&self) -> bool {
+        self.service.has_ended()
+    }
+
+    /// Stops it, makes everything durable, and unmounts what it has mounted.
+    ///
+    /// # Errors
+    /// The reason for which it had failed.
+    pub fn stop(mut self) -> Result<(), DaemonError> {
+        self.listeners.clear();
+        self.service.stop()
+    }
+}
+
+/// The name of this host, as the kernel has it.
+pub fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn controller_endpoint(config: &PoolConfig, identity: &Identity) -> Endpoint {
+    Endpoint::Socket {
+        address: Address::Tcp(config.controller),
+        identity: identity.clone(),
+    }
+}
+
+fn client_options(config: &PoolConfig, identity: &Identity) -> forebay_client::ClientOptions {
+    forebay_client::ClientOptions {
+        timeout: config.storage_timeout,
+        key: identity.key.clone(),
+        munge: identity.munge.clone(),
+        ..forebay_client::ClientOptions::default()
+    }
+}
+
+fn settings(config: &PoolConfig, secret: [u8; 32]) -> Settings {
+    Settings {
+        mount_root: config.mount_root.display().to_string(),
+        operator: config.operator,
+        max_stages_per_node: config.max_stages_per_node,
+        max_nodes: config.max_nodes,
+        stripe_bytes: config.stripe.0,
+        secret,
+        pfs_roots: config.pfs_roots.clone(),
+        read_back: config.read_back,
+        ..Settings::default()
+    }
+}
+
+/// The requests that make pool and nodes as configured.
+fn pool_requests(config: &PoolConfig) -> Vec<Request> {
+    let pool = Request::AddPool {
+        name: config.name.clone(),
+        granularity: config.granularity,
+        equalize_fragments: config.equalize_fragments,
+    };
+    let nodes = config.storage.iter().map(|node| Request::AddNode {
+        name: node.name.clone(),
+        pool: config.name.clone(),
+        granules: node.capacity.0 / config.granularity.0.max(1),
+        address: Some(node.address.to_string()),
+    });
+    std::iter::once(pool).chain(nodes).collect()
+}
+
+/// The pool's secret, which is created with the pool.
+fn read_secret(home: &Path) -> Result<[u8; 32], DaemonError> {
+    let file = home.join("secret");
+    match std::fs::read(&file) {
+        Ok(bytes) => bytes
+            .try_into()
+            .map_err(|_| DaemonError::new(format!("{}: damaged: not 32 bytes", file.display()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            if home.join("controller.redb").exists() {
+                return Err(DaemonError::new(format!(
+                    "{}: missing, but there is a controller.redb; restore both together",
+                    file.display()
+                )));
+            }
+            let mut secret = [0; 32];
+            forebay_protocol::random::fill_random(&mut secret)
+                .and_then(|()| write_atomically(&file, &secret, 0o600))
+                .map_err(DaemonError::with_context(file.display()))?;
+            Ok(secret)
+        }
+        Err(error) => Err(DaemonError::with_context(file.display())(error)),
+    }
+}

@@ -1,0 +1,202 @@
+//! The driver of a compute node: carries out the effects of [`ComputeNode`].
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
+use forebay_control::messages::{ActivationId, ComputeCommand, MountPlan, StampedCommand};
+
+use crate::activity::HostActivity;
+use crate::clock::now;
+use crate::job_api::JobApi;
+use crate::link::ControllerLink;
+use crate::mounts::Mounts;
+
+/// Time between ticks.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum mounts and unmounts in progress. Further ones fail, and can be requested again.
+const MAX_MOUNTS_IN_PROGRESS: usize = 256;
+
+/// What a compute node is started with.
+pub(crate) struct Setup {
+    /// Its name, by which jobs are mounted on it.
+    pub name: String,
+    pub mounts: Arc<Mounts>,
+    /// The service for the jobs' own stages.
+    pub job_api: Arc<JobApi>,
+    /// Time between reports of counters.
+    pub activity_interval: Duration,
+    /// Held as long as the compute node runs.
+    pub lock: Option<File>,
+}
+
+/// An input of the driver's loop.
+pub(super) enum Event {
+    Command(StampedCommand<ComputeCommand>),
+    /// An effect was carried out.
+    Done(ComputeInput),
+    Activity(SyncSender<HostActivity>),
+    Stop,
+}
+
+pub(super) struct Driver {
+    name: String,
+    node: ComputeNode,
+    mounter: Arc<Mounter>,
+    job_api: Arc<JobApi>,
+    link: ControllerLink,
+    events: SyncSender<Event>,
+    in_progress: Arc<AtomicUsize>,
+    activity_interval: Duration,
+    _lock: Option<File>,
+}
+
+impl Driver {
+    pub fn new(setup: Setup, link: ControllerLink, events: SyncSender<Event>) -> Driver {
+        Driver {
+            node: ComputeNode::new(setup.name.clone(), now()),
+            name: setup.name,
+            mounter: Arc::new(Mounter {
+                mounts: setup.mounts,
+                mounted: Mutex::default(),
+            }),
+            job_api: setup.job_api,
+            link,
+            events,
+            in_progress: Arc::default(),
+            activity_interval: setup.activity_interval,
+            _lock: setup.lock,
+        }
+    }
+
+    /// Runs until it is stopped; then it unmounts everything.
+    pub fn run(mut self, inbox: &Receiver<Event>) {
+        let mut last_tick = Instant::now();
+        let mut last_activity = last_tick;
+        let interval = TICK_INTERVAL.min(self.activity_interval);
+        self.step(ComputeInput::Tick);
+        loop {
+            match inbox.recv_timeout(interval.saturating_sub(last_tick.elapsed())) {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(Event::Command(command)) => self.step(ComputeInput::Command(command)),
+                Ok(Event::Done(input)) => self.step(input),
+                Ok(Event::Activity(answer)) => {
+                    // The asking thread may have given up.
+                    let _ = answer.try_send(self.activity());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if last_tick.elapsed() >= interval {
+                last_tick = Instant::now();
+                self.step(ComputeInput::Tick);
+                self.job_api.drop_idle();
+            }
+            if last_activity.elapsed() >= self.activity_interval {
+                last_activity = Instant::now();
+                self.link.send_activity(self.activity());
+            }
+        }
+        drop(self.link);
+        self.mounter.mounts.close_all();
+    }
+
+    /// What this host has done so far.
+    fn activity(&self) -> HostActivity {
+        HostActivity {
+            host: self.name.clone(),
+            at: now(),
+            mounts: self.mounter.mounts.reports(),
+            ..HostActivity::default()
+        }
+    }
+
+    fn step(&mut self, input: ComputeInput) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            for effect in self.node.step(input) {
+                match effect {
+                    ComputeEffect::Report(report) => self.link.send_report(report),
+                    ComputeEffect::Mount(plan) => {
+                        inputs.extend(self.spawn(plan, Mounter::mount, ComputeInput::Mounted));
+                    }
+                    ComputeEffect::Unmount(plan) => {
+                        inputs.extend(self.spawn(plan, Mounter::unmount, ComputeInput::Unmounted));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Mounts or unmounts on a thread, which may have to wait for storage daemons. Returns the
+    /// input for the node if that cannot even begin.
+    fn spawn(
+        &self,
+        plan: MountPlan,
+        action: fn(&Mounter, &MountPlan) -> Result<(), String>,
+        done: fn(ActivationId, Result<(), String>) -> ComputeInput,
+    ) -> Option<ComputeInput> {
+        let activation = plan.activation;
+        if self.in_progress.fetch_add(1, Ordering::AcqRel) >= MAX_MOUNTS_IN_PROGRESS {
+            self.in_progress.fetch_sub(1, Ordering::AcqRel);
+            let reason = format!("{MAX_MOUNTS_IN_PROGRESS} mounts are in progress; try again");
+            return Some(done(activation, Err(reason)));
+        }
+        let (mounter, events) = (self.mounter.clone(), self.events.clone());
+        let in_progress = self.in_progress.clone();
+        let run = move || {
+            let input = done(activation, action(&mounter, &plan));
+            in_progress.fetch_sub(1, Ordering::AcqRel);
+            // The driver may have ended.
+            let _ = events.send(Event::Done(input));
+        };
+        let thread = std::thread::Builder::new().name("forebay-mount".into());
+        let error = thread.spawn(run).err()?;
+        self.in_progress.fetch_sub(1, Ordering::AcqRel);
+        let reason = format!("cannot start a thread: {error}");
+        Some(done(activation, Err(reason)))
+    }
+}
+
+/// Carries out mounts and unmounts.
+struct Mounter {
+    mounts: Arc<Mounts>,
+    /// Activations that use a mount.
+    mounted: Mutex<BTreeSet<ActivationId>>,
+}
+
+impl Mounter {
+    fn mounted(&self) -> std::sync::MutexGuard<'_, BTreeSet<ActivationId>> {
+        self.mounted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Mounts the instance, or another replica of it if this activation has mounted one.
+    fn mount(&self, plan: &MountPlan) -> Result<(), String> {
+        let (instance, mode) = (plan.instance, plan.mode);
+        if self.mounted().contains(&plan.activation) {
+            let generation = plan.generation;
+            self.mounts
+                .switch_replica(instance, plan.owner, &plan.addresses, generation)?;
+            return self.mounts.link_path(instance, mode, &plan.path);
+        }
+        self.mounts
+            .mount_instance(instance, mode, plan.owner, &plan.addresses)?;
+        let linked = self.mounts.link_path(instance, mode, &plan.path);
+        match &linked {
+            Ok(()) => drop(self.mounted().insert(plan.activation)),
+            Err(_) => drop(self.mounts.unmount_instance(instance)),
+        }
+        linked
+    }
+
+    fn unmount(&self, plan: &MountPlan) -> Result<(), String> {
+        self.mounts.unlink_path(&plan.path);
+        self.mounts.unmount_instance(plan.instance)?;
+        self.mounted().remove(&plan.activation);
+        self.mounts.close_unused_instance(plan.instance);
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! The configuration of a pool over several hosts: one TOML file, the same on all of them.
+//!
+//! `docs/pool.md` explains every entry; `examples/pool/pool.toml` is a complete one.
+
+mod read;
+mod source;
+mod sources;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay_net::auth::PoolKey;
+use forebay_net::munge::Munge;
+use forebay_units::Bytes;
+
+use forebay_control::controller::ReadBack;
+
+pub use source::ConfigError;
+pub use sources::AllowedSources;
+
+/// The pool's configuration on an installed host.
+pub const DEFAULT_CONFIG_FILE: &str = "/etc/forebay/pool.toml";
+
+/// Environment variable that names the pool: a configuration file, or a directory.
+pub const POOL_VARIABLE: &str = "FOREBAY_POOL";
+
+/// The pool named by the environment.
+pub fn pool_from_environment() -> Option<PathBuf> {
+    let value = std::env::var_os(POOL_VARIABLE)?;
+    (!value.is_empty()).then(|| PathBuf::from(value))
+}
+
+/// The way in which hosts authenticate each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuthMethod {
+    /// With the `munged` at this socket, or at its default one.
+    Munge(Option<PathBuf>),
+    /// With the secret in this file.
+    Key(PathBuf),
+}
+
+/// A storage node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageConfig {
+    /// Its host name.
+    pub name: String,
+    /// The address at which its daemon listens.
+    pub address: SocketAddr,
+    /// Its directory on the flash.
+    pub directory: PathBuf,
+    /// Its share of the pool.
+    pub capacity: Bytes,
+    /// The addresses from which its daemon may connect to the controller.
+    pub allowed_sources: AllowedSources,
+}
+
+impl StorageConfig {
+    /// The socket for clients on the node itself.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("socket")
+    }
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// The file that it was read from.
+    pub file: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// Bytes in a granule.
+    pub granularity: Bytes,
+    /// Whether requests are rounded up so that all fragments have the same size.
+    pub equalize_fragments: bool,
+    /// Bytes in a stripe.
+    pub stripe: Bytes,
+    /// Maximum storage nodes of an instance.
+    pub max_nodes: u32,
+    /// The address at which the controller listens.
+    pub controller: SocketAddr,
+    /// The directory of its state.
+    pub controller_directory: PathBuf,
+    /// The socket for clients on its own host.
+    pub controller_socket: PathBuf,
+    /// The user with an operator's rights, besides root.
+    pub operator: u32,
+    /// Its nodes.
+    pub storage: Vec<StorageConfig>,
+    /// The directory in which agents mount instances.
+    pub agent_directory: PathBuf,
+    /// The socket through which processes on a compute node reach the pool.
+    pub agent_socket: PathBuf,
+    /// Directory below which jobs see their mounts.
+    pub mount_root: PathBuf,
+    /// Time for which clients wait for a storage daemon that does not reply.
+    pub storage_timeout: Duration,
+    /// The way in which hosts authenticate each other.
+    pub auth: AuthMethod,
+    /// Directories of the parallel file system that stages may access; empty for all.
+    pub pfs_roots: Vec<String>,
+    /// Maximum stages that one node moves at a time.
+    pub max_stages_per_node: usize,
+    /// The stages that are read back and compared.
+    pub read_back: ReadBack,
+}
+
+/// The credentials with which a process authenticates to other hosts.
+#[derive(Clone, Debug, Default)]
+pub struct Identity {
+    /// This host's `munged`.
+    pub munge: Option<Munge>,
+    /// The pool's key.
+    pub key: Option<PoolKey>,
+}
+
+impl PoolConfig {
+    /// The storage node of this name.
+    pub fn storage_node(&self, name: &str) -> Option<&StorageConfig> {
+        self.storage.iter().find(|node| node.name == name)
+    }
+
+    /// The credentials of this host. Fails if MUNGE is not installed or the key cannot be read.
+    pub fn identity(&self) -> Result<Identity, ConfigError> {
+        let wrong = |reason: String| ConfigError::about_file(&self.file, reason);
+        match &self.auth {
+            AuthMethod::Munge(socket) => Ok(Identity {
+                munge: Some(Munge::new(socket.clone()).map_err(|e| wrong(e.to_string()))?),
+                key: None,
+            }),
+            AuthMethod::Key(file) => {
+                let failed = |e: std::io::Error| wrong(format!("key file {}: {e}", file.display()));
+                let mode = std::fs::metadata(file).map_err(failed)?.permissions();
+                if mode.mode() & 0o077 != 0 {
+                    let file = file.display();
+                    return Err(wrong(format!(
+                        "key file {file}: accessible to other users, and the key gives full access; \
+                         `chmod 600 {file}`"
+                    )));
+                }
+                let secret = std::fs::read(file).map_err(failed)?;
+                let key = PoolKey::new(&secret).map_err(|_| {
+                    let file = file.display();
+                    wrong(format!("key file {file}: a key has at least 16 bytes"))
+                })?;
+                Ok(Identity {
+                    munge: None,
+                    key: Some(key),
+                })
+            }
+        }
+    }
+
+    /// The socket through which the processes of a job on a compute node request stages. It is
+    /// beside the agent's own.
+    pub fn job_api_socket(&self) -> PathBuf {
+        self.agent_socket.with_file_name("calls.socket")
+    }
+}

@@ -1,0 +1,85 @@
+//! Configurations that are right, and what is told of those that are not.
+
+use std::path::Path;
+
+use super::*;
+
+const GOOD: &str = r#"[pool]
+name = "flash"
+granularity = "1GiB"
+
+[controller]
+address = "127.0.0.1:7510"
+directory = "/var/lib/forebay"
+
+[[storage]]
+name = "bb1"
+address = "127.0.0.1:7511"
+directory = "/flash"
+capacity = "10GiB"
+
+[auth]
+method = "munge"
+"#;
+
+fn parse(text: &str) -> Result<PoolConfig, String> {
+    PoolConfig::parse(Path::new("pool.toml"), text).map_err(|e| e.to_string())
+}
+
+#[test]
+fn what_is_not_written_has_a_default() {
+    let config = parse(GOOD).unwrap();
+    assert_eq!(config.storage[0].capacity, Bytes(10 << 30));
+    assert_eq!(config.mount_root, Path::new("/mnt/forebay"));
+    assert_eq!(config.auth, AuthMethod::Munge(None));
+    assert_eq!(config.operator, 0);
+}
+
+#[test]
+fn errors_name_the_line() {
+    let wrong = [
+        ("name = \"flash\"", "name = \"fl ash\"", "pool.toml:2: "),
+        ("\"1GiB\"", "\"1GaB\"", "pool.toml:3: "),
+        (
+            "\"1GiB\"",
+            "\"11GiB\"",
+            "pool.toml:13: less than one granule",
+        ),
+        (":7510", "", "pool.toml:6: `127.0.0.1` has no port"),
+        ("127.0.0.1:7511", "0.0.0.0:7511", "pool.toml:11: "),
+        (
+            "\"/flash\"",
+            "\"flash\"",
+            "pool.toml:12: `flash` is relative",
+        ),
+        ("\"munge\"", "\"magic\"", "pool.toml:16: there is no method"),
+        ("\"munge\"", "\"key\"", "pool.toml:16: "),
+        ("[auth]", "[auth]\ncolour = \"red\"", "pool.toml:16: "),
+        ("[auth]", "[auth", "pool.toml:15: "),
+    ];
+    for (from, to, expected) in wrong {
+        let error = parse(&GOOD.replacen(from, to, 1)).unwrap_err();
+        assert!(error.starts_with(expected), "{to}: {error}");
+    }
+    let twice = GOOD.replace(
+        "[auth]",
+        "[[storage]]\nname = \"bb1\"\naddress = \"127.0.0.1:7512\"\ndirectory = \"/f\"\ncapacity = \"1GiB\"\n[auth]",
+    );
+    let error = parse(&twice).unwrap_err();
+    assert!(error.starts_with("pool.toml:16: there are two"), "{error}");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_panics(text in "[ -~\n]{0,200}") {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn no_damage_panics(at in 0usize..300, with in "[ -~\n]{0,3}") {
+        let mut text = GOOD.to_owned();
+        let at = at.min(text.len());
+        text.insert_str(at, &with);
+        let _ = parse(&text);
+    }
+}

@@ -1,0 +1,108 @@
+//! Authorization of connections: which roles an authenticated process may take.
+
+use std::collections::BTreeMap;
+
+use forebay_control::controller::State;
+use forebay_control::messages::{Owner, Peer};
+
+use super::port::Candidate;
+use crate::config::AllowedSources;
+use crate::messages::{Role, Welcome};
+
+/// What the driver needs to authorize a connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Policy {
+    /// The pool's id, which storage nodes compare with the one they know.
+    pub pool_id: String,
+    /// From where each storage node may connect.
+    pub allowed_sources: BTreeMap<String, AllowedSources>,
+    /// The only user beside root who may connect, if the pool is one user's own.
+    pub only_user: Option<u32>,
+}
+
+/// An authorized connection.
+pub(super) struct Authorized {
+    /// The storage node or compute node at the other end.
+    pub peer: Option<Peer>,
+    /// The user whose requests come over it.
+    pub caller: Owner,
+    pub welcome: Welcome,
+}
+
+impl Policy {
+    /// Authorizes a connection, or returns the reason for refusing it.
+    pub fn authorize(&self, candidate: &Candidate, state: &State) -> Result<Authorized, String> {
+        let Candidate { uid, gid, .. } = *candidate;
+        if let Some(user) = self.only_user
+            && uid != user
+            && uid != 0
+        {
+            return Err(format!(
+                "the pool belongs to user {user}, not to user {uid}"
+            ));
+        }
+        let require_trust = |action: &str| match candidate.trusted {
+            true => Ok(()),
+            false => Err(format!("user {uid} may not {action}: only root may")),
+        };
+        let own = Owner { uid, gid };
+        let mut welcome = Welcome {
+            pool: self.pool_id.clone(),
+            node: None,
+            granules: 0,
+            host: None,
+            proof: None,
+        };
+        let (peer, caller) = match &candidate.role {
+            Role::Storage(name) => {
+                require_trust("connect as a storage node")?;
+                let known = state.storage.nodes().find(|(_, node)| node.name == *name);
+                let (id, node) = known.ok_or_else(|| {
+                    format!(
+                        "there is no storage node `{name}` in the controller's configuration; \
+                         add it there and restart the controller"
+                    )
+                })?;
+                self.check_source(name, candidate)?;
+                welcome.node = Some(id);
+                welcome.granules = node.granules;
+                (Some(Peer::StorageNode(id)), own)
+            }
+            Role::Agent(host) => {
+                require_trust("connect as a compute node's agent")?;
+                (Some(Peer::ComputeNode(host.clone())), own)
+            }
+            Role::Client(None) => (None, own),
+            Role::Client(Some(owner)) => {
+                if *owner != own {
+                    require_trust("make requests for other users")?;
+                }
+                (None, *owner)
+            }
+        };
+        Ok(Authorized {
+            peer,
+            caller,
+            welcome,
+        })
+    }
+
+    /// Checks that a storage node connects from a configured address. Without this check root of
+    /// any trusted host could impersonate the node and be sent its data.
+    fn check_source(&self, name: &str, candidate: &Candidate) -> Result<(), String> {
+        // On a Unix socket it is root of the controller's own host.
+        let (Some(source), Some(allowed)) = (candidate.source, self.allowed_sources.get(name))
+        else {
+            return Ok(());
+        };
+        allowed
+            .check(source, candidate.munge_origin)
+            .map_err(|found| {
+                format!(
+                    "storage node `{name}` may connect from {allowed}, but this is {found}; if \
+                     that is its host, name the address in `from` of its [[storage]] entry in the \
+                     controller's configuration"
+                )
+            })
+    }
+}

@@ -1,0 +1,411 @@
+//! The controller's driver: messages step the state machine, and its effects are carried out.
+//! Connections over sockets and within the process are alike to it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use forebay_control::controller::{
+    Answer, Cause, Controller, ControllerEffect, ControllerInput, Failure, Outcome, Request,
+    RequestEnvelope, RequestId,
+};
+use forebay_control::messages::{Owner, Peer};
+use forebay_net::stream::Stream;
+
+use super::admission::{Authorized, Policy};
+use super::port::{Admitted, Candidate, ConnectionId, Event, Outbox};
+use crate::activity::{HostActivity, Status};
+use crate::clock::now;
+use crate::database::Database;
+use crate::hosts::server::hang_up;
+use crate::messages::{FromController, Query, QueryReply, ToController};
+use crate::request_ids::RequestIds;
+
+/// Capacity of a node's outbox. A connection that lets more pile up is closed.
+const NODE_OUTBOX_CAPACITY: usize = 4096;
+/// Capacity of a client's outbox: replies to all its requests, and as many to queries.
+const CLIENT_OUTBOX_CAPACITY: usize = 2 * MAX_REQUESTS_IN_FLIGHT;
+/// Maximum requests in flight on one connection.
+const MAX_REQUESTS_IN_FLIGHT: usize = 256;
+/// Maximum replies to queries waiting to be sent on one connection; each may be long.
+const MAX_QUERY_REPLIES: usize = 8;
+
+struct Connection {
+    stream: Option<Arc<Stream>>,
+    source: Option<IpAddr>,
+    outbox: SyncSender<FromController>,
+    /// The storage node or compute node at the other end.
+    peer: Option<Peer>,
+    /// The user whose requests come over it.
+    caller: Owner,
+    requests_in_flight: usize,
+    query_replies: Arc<AtomicUsize>,
+}
+
+impl Connection {
+    fn shut_down(&self) {
+        if let Some(stream) = &self.stream {
+            hang_up(stream);
+        }
+    }
+}
+
+/// A controller with its records and connections.
+pub(super) struct Driver {
+    controller: Controller,
+    records: Database,
+    policy: Policy,
+    /// Time between ticks.
+    tick_interval: Duration,
+    /// The process that owns the pool, of a pool that exists only as long as a process has it open.
+    process: Option<u32>,
+    connections: BTreeMap<ConnectionId, Connection>,
+    peers: BTreeMap<Peer, ConnectionId>,
+    /// The last activity reported by each connected node.
+    activity: BTreeMap<Peer, HostActivity>,
+    /// The connection that gets the reply to each request in flight.
+    pending: BTreeMap<RequestId, ConnectionId>,
+    last_id: u64,
+}
+
+impl Driver {
+    /// A restored controller without connections.
+    pub fn new(
+        controller: Controller,
+        records: Database,
+        policy: Policy,
+        tick_interval: Duration,
+        process: Option<u32>,
+    ) -> Driver {
+        Driver {
+            controller,
+            records,
+            policy,
+            tick_interval,
+            process,
+            connections: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            activity: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            last_id: 0,
+        }
+    }
+
+    /// Runs until it is stopped, or until the database fails.
+    pub fn run(mut self, inbox: &Receiver<Event>) -> Result<(), String> {
+        let mut last_tick = Instant::now();
+        let outcome = loop {
+            let wait = self.tick_interval.saturating_sub(last_tick.elapsed());
+            let handled = match inbox.recv_timeout(wait) {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break Ok(()),
+                Ok(event) => self.handle_event(event),
+                Err(RecvTimeoutError::Timeout) => Ok(()),
+            };
+            let tick = last_tick.elapsed() >= self.tick_interval;
+            let handled = handled.and_then(|()| match tick {
+                true => self.step(ControllerInput::Tick),
+                false => Ok(()),
+            });
+            if handled.is_err() {
+                break handled;
+            }
+            if tick {
+                last_tick = Instant::now();
+            }
+        };
+        for connection in self.connections.values() {
+            connection.shut_down();
+        }
+        outcome
+    }
+
+    fn handle_event(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Connect(candidate, decision) => {
+                let decided = self.connect(*candidate);
+                // A process that is gone meanwhile is forgotten when its thread says so, or here.
+                if let Err(unsent) = decision.send(decided)
+                    && let Ok(admitted) = unsent.0
+                {
+                    self.forget(admitted.id);
+                }
+                Ok(())
+            }
+            Event::Message(id, message) => self.handle_message(id, message),
+            Event::Disconnected(id) => {
+                self.forget(id);
+                Ok(())
+            }
+            Event::Status(answer) => {
+                // The asking thread may have given up.
+                let _ = answer.try_send(self.status());
+                Ok(())
+            }
+            Event::Stop => Ok(()),
+        }
+    }
+
+    fn connect(&mut self, candidate: Candidate) -> Result<Admitted, String> {
+        let Authorized {
+            peer,
+            caller,
+            welcome,
+        } = self.policy.authorize(&candidate, self.controller.state())?;
+        self.last_id += 1;
+        let id = ConnectionId(self.last_id);
+        let capacity = match peer {
+            Some(_) => NODE_OUTBOX_CAPACITY,
+            None => CLIENT_OUTBOX_CAPACITY,
+        };
+        if let Some(peer) = &peer {
+            self.check_not_elsewhere(peer, candidate.source)?;
+            tracing::info!(?peer, source = ?candidate.source, "connected");
+            if let Some(old) = self.peers.insert(peer.clone(), id) {
+                self.forget(old);
+            }
+        }
+        let (outbox, messages) = sync_channel(capacity);
+        let query_replies = Arc::new(AtomicUsize::new(0));
+        let connection = Connection {
+            stream: candidate.stream,
+            source: candidate.source,
+            outbox,
+            peer,
+            caller,
+            requests_in_flight: 0,
+            query_replies: query_replies.clone(),
+        };
+        let outbox = Outbox {
+            messages,
+            query_replies,
+        };
+        self.connections.insert(id, connection);
+        Ok(Admitted {
+            id,
+            welcome,
+            outbox,
+        })
+    }
+
+    /// Fails if the same node is connected from another host.
+    fn check_not_elsewhere(&self, peer: &Peer, source: Option<IpAddr>) -> Result<(), String> {
+        let known = self.peers.get(peer).and_then(|id| self.connections.get(id));
+        match known.map(|connection| connection.source) {
+            Some(Some(known)) if source.is_some_and(|source| source != known) => {
+                let node = match peer {
+                    Peer::StorageNode(node) => format!("storage node {}", node.0),
+                    Peer::ComputeNode(host) => format!("the agent of `{host}`"),
+                };
+                Err(format!(
+                    "{node} is connected already, from {known}; hosts must have different names"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn forget(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.remove(&id) else {
+            return;
+        };
+        connection.shut_down();
+        if let Some(peer) = &connection.peer
+            && self.peers.get(peer) == Some(&id)
+        {
+            match connection.stream {
+                Some(_) => tracing::warn!(?peer, "disconnected"),
+                None => tracing::debug!(?peer, "disconnected"),
+            }
+            self.peers.remove(peer);
+            self.activity.remove(peer);
+        }
+        if connection.requests_in_flight > 0 {
+            self.pending.retain(|_, client| *client != id);
+        }
+    }
+
+    fn handle_message(&mut self, id: ConnectionId, message: ToController) -> Result<(), String> {
+        let Some(connection) = self.connections.get(&id) else {
+            return Ok(());
+        };
+        match message {
+            ToController::Report(report) if connection.peer.as_ref() == Some(&report.sender()) => {
+                self.step(ControllerInput::Report(report))
+            }
+            ToController::Activity(activity) if connection.peer.is_some() => {
+                let peer = connection.peer.clone();
+                self.activity.extend(peer.map(|peer| (peer, *activity)));
+                Ok(())
+            }
+            ToController::Report(_) | ToController::Activity(_) => {
+                tracing::warn!(peer = ?connection.peer, "refused a report in another node's name");
+                self.forget(id);
+                Ok(())
+            }
+            ToController::Request(request_id, request) => self.request(id, request_id, *request),
+            ToController::Query(number, query) => {
+                self.query(id, number, query);
+                Ok(())
+            }
+        }
+    }
+
+    fn request(
+        &mut self,
+        id: ConnectionId,
+        request_id: RequestId,
+        request: Request,
+    ) -> Result<(), String> {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return Ok(());
+        };
+        if connection.requests_in_flight >= MAX_REQUESTS_IN_FLIGHT {
+            let reason = format!("{MAX_REQUESTS_IN_FLIGHT} requests are in flight; wait for one");
+            let busy = Err(Failure::new(Cause::Busy, reason));
+            self.send(id, FromController::Reply(request_id, busy));
+            return Ok(());
+        }
+        let caller = connection.caller;
+        let before = self.pending.insert(request_id, id);
+        if before != Some(id) {
+            connection.requests_in_flight += 1;
+        }
+        // Retransmitted over a new connection before the loss of the old one was noticed.
+        if let Some(before) = before.filter(|before| *before != id)
+            && let Some(old) = self.connections.get_mut(&before)
+        {
+            old.requests_in_flight = old.requests_in_flight.saturating_sub(1);
+        }
+        tracing::debug!(%request_id, ?request, "request");
+        self.step(ControllerInput::Request(Box::new(RequestEnvelope {
+            id: request_id,
+            caller,
+            request,
+        })))
+    }
+
+    fn query(&mut self, id: ConnectionId, number: u64, query: Query) {
+        let Some(connection) = self.connections.get(&id) else {
+            return;
+        };
+        let caller = connection.caller;
+        let waiting = connection.query_replies.fetch_add(1, Ordering::AcqRel);
+        let reply = if waiting >= MAX_QUERY_REPLIES {
+            let reason = format!("{MAX_QUERY_REPLIES} replies have not been read; read them first");
+            Err(Failure::new(Cause::Busy, reason))
+        } else {
+            match query {
+                Query::Status => Ok(QueryReply::Status(Box::new(self.status()))),
+                Query::MountVariables(token) => self
+                    .controller
+                    .mount_variables(&token, caller)
+                    .map(QueryReply::MountVariables),
+                Query::Job(token) => self
+                    .controller
+                    .job_view(&token, caller)
+                    .map(QueryReply::Job),
+                Query::RequestedStages(token, about, numbers) => self
+                    .controller
+                    .requested_stages(&token, caller, &about, &numbers)
+                    .map(QueryReply::RequestedStages),
+            }
+        };
+        self.send(id, FromController::QueryReply(number, reply));
+    }
+
+    fn status(&self) -> Status {
+        let mut control = self.controller.status();
+        control.process = self.process;
+        Status {
+            control,
+            activity: self.activity.values().cloned().collect(),
+        }
+    }
+
+    fn send(&mut self, id: ConnectionId, message: FromController) {
+        let Some(connection) = self.connections.get(&id) else {
+            return;
+        };
+        match connection.outbox.try_send(message) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                tracing::warn!("connection closed: the other side reads no messages");
+                self.forget(id);
+            }
+            Err(TrySendError::Disconnected(_)) => self.forget(id),
+        }
+    }
+
+    fn step(&mut self, input: ControllerInput) -> Result<(), String> {
+        for effect in self.controller.step(now(), input) {
+            match effect {
+                ControllerEffect::Persist(changes) => {
+                    self.records.commit(&changes).map_err(|e| e.to_string())?;
+                }
+                ControllerEffect::SendToStorageNode(node, command) => {
+                    let message = FromController::StorageCommand(Box::new(command));
+                    self.send_to_peer(&Peer::StorageNode(node), message);
+                }
+                ControllerEffect::SendToComputeNode(host, command) => {
+                    let message = FromController::ComputeCommand(Box::new(command));
+                    self.send_to_peer(&Peer::ComputeNode(host), message);
+                }
+                ControllerEffect::Reply(request_id, outcome) => self.reply(request_id, outcome),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a command, unless the peer is disconnected: commands are repeated.
+    fn send_to_peer(&mut self, peer: &Peer, message: FromController) {
+        if let Some(id) = self.peers.get(peer).copied() {
+            self.send(id, message);
+        }
+    }
+
+    fn reply(&mut self, request_id: RequestId, outcome: Outcome) {
+        match &outcome {
+            Ok(answer) => tracing::debug!(%request_id, ?answer, "request done"),
+            Err(failure) => tracing::info!(%request_id, %failure, "request refused or failed"),
+        }
+        let Some(id) = self.pending.remove(&request_id) else {
+            return;
+        };
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.requests_in_flight = connection.requests_in_flight.saturating_sub(1);
+        }
+        self.send(id, FromController::Reply(request_id, outcome));
+    }
+
+    /// Carries out a request of the configuration's before there are connections.
+    pub fn apply(&mut self, request: Request) -> Result<Answer, String> {
+        let ids = RequestIds::new().map_err(|error| error.to_string())?;
+        let envelope = RequestEnvelope {
+            id: ids.next_id(),
+            caller: Owner { uid: 0, gid: 0 },
+            request,
+        };
+        let input = ControllerInput::Request(Box::new(envelope));
+        let mut answer = None;
+        for effect in self.controller.step(now(), input) {
+            match effect {
+                ControllerEffect::Persist(changes) => {
+                    self.records.commit(&changes).map_err(|e| e.to_string())?;
+                }
+                ControllerEffect::Reply(_, outcome) => answer = Some(outcome),
+                // Nothing is connected yet; commands are retransmitted.
+                ControllerEffect::SendToStorageNode(..)
+                | ControllerEffect::SendToComputeNode(..) => {}
+            }
+        }
+        answer
+            .ok_or("the controller gave no answer")?
+            .map_err(|failure| failure.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;

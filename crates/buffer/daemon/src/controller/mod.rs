@@ -1,0 +1,99 @@
+//! The controller's driver: one thread steps the state machine over its database; connections come
+//! over sockets or from within the process.
+
+mod admission;
+mod driver;
+mod port;
+mod socket;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay_control::controller::{Controller, Request, Settings};
+
+use crate::config::{AllowedSources, Identity};
+use crate::database::Database;
+use crate::error::DaemonError;
+use crate::hosts::doors::Doors;
+use crate::hosts::server::Listener;
+use crate::service::Service;
+use admission::Policy;
+use driver::Driver;
+pub(crate) use port::{Candidate, ConnectionId, ControllerPort, Outbox};
+
+/// What a controller is started with.
+pub(crate) struct Setup {
+    /// Its directory, which holds `controller.redb`.
+    pub directory: PathBuf,
+    pub settings: Settings,
+    /// The pool's id: storage nodes refuse the controller of another pool.
+    pub pool_id: String,
+    /// From where each storage node may connect.
+    pub allowed_sources: BTreeMap<String, AllowedSources>,
+    /// The only user beside root who may connect.
+    pub only_user: Option<u32>,
+    /// The process that owns the pool, of an embedded one.
+    pub process: Option<u32>,
+    /// Time between ticks.
+    pub tick_interval: Duration,
+    /// Held as long as the controller runs.
+    pub lock: Option<File>,
+}
+
+/// A running controller.
+pub(crate) struct ControllerService {
+    pub port: ControllerPort,
+    pub service: Service,
+}
+
+/// Restores the controller, applies the requests that `configure` derives from its restored state,
+/// and starts its driver.
+pub(crate) fn start(
+    setup: Setup,
+    configure: impl FnOnce(&Controller) -> Result<Vec<Request>, DaemonError>,
+) -> Result<ControllerService, DaemonError> {
+    let file = setup.directory.join("controller.redb");
+    let records = Database::open(&file).map_err(DaemonError::new)?;
+    let rows = records.load_records().map_err(DaemonError::new)?;
+    let controller = Controller::restore(setup.settings, rows).map_err(DaemonError::new)?;
+    let requests = configure(&controller)?;
+    let policy = Policy {
+        pool_id: setup.pool_id,
+        allowed_sources: setup.allowed_sources,
+        only_user: setup.only_user,
+    };
+    let (tick_interval, process) = (setup.tick_interval, setup.process);
+    let mut driver = Driver::new(controller, records, policy, tick_interval, process);
+    for request in requests {
+        driver.apply(request).map_err(DaemonError::new)?;
+    }
+    let (port, inbox) = ControllerPort::new();
+    let (stopper, lock) = (port.clone(), setup.lock);
+    let service = Service::spawn(
+        "controller",
+        move || stopper.stop(),
+        move || {
+            let outcome = driver.run(&inbox);
+            drop(lock);
+            outcome
+        },
+    )?;
+    Ok(ControllerService { port, service })
+}
+
+impl ControllerService {
+    /// Serves the connections of a socket, until the listener is dropped.
+    pub fn serve(
+        &self,
+        listener: &Listener,
+        limits: &Doors,
+        identity: &Identity,
+    ) -> Result<(), DaemonError> {
+        let (port, identity) = (self.port.clone(), identity.clone());
+        listener.serve(limits.clone(), move |stream, ticket| {
+            socket::serve(stream, ticket, &port, &identity);
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! Messages between the controller and its nodes and clients.
+//!
+//! A connection begins with a handshake:
+//!
+//! ```text
+//! other side                        controller
+//! Hello {version, role, key}  ->
+//!                             <-  Challenge {key}        (between hosts only)
+//! Proof                       ->
+//!                             <-  Welcome {…, proof}, or Refused
+//! ```
+//!
+//! Both authenticate over both keys, by MUNGE or the pool's key; on a Unix socket the kernel names
+//! the other side. After that, reports and requests go to the controller, commands and replies
+//! come from it. Between hosts the Welcome and all later messages carry a MAC.
+
+use forebay_control::controller::{Failure, JobView, Outcome, Request, RequestId, RequestedStage};
+use forebay_control::messages::{
+    ComputeCommand, Owner, Report, StageId, StampedCommand, StorageCommand,
+};
+use forebay_job_script::BufferPath;
+use forebay_policy::pool::NodeId;
+use forebay_protocol::identity::Proof;
+use serde::{Deserialize, Serialize};
+
+use crate::activity::{HostActivity, Status};
+
+/// Version of these messages; both sides must have the same one.
+pub const VERSION: u16 = 5;
+
+/// The kind of process at the other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The storage node of this name.
+    Storage(String),
+    /// The agent of the compute node of this name.
+    Agent(String),
+    /// A client; on behalf of this user, if the sender may make requests for others.
+    Client(Option<Owner>),
+}
+
+/// The first message of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Must be [`VERSION`].
+    pub version: u16,
+    /// The sender's role.
+    pub role: Role,
+    /// A public key for this connection only, and so a nonce: the controller's proof covers it.
+    pub key: [u8; 32],
+}
+
+/// The last message of the handshake: the connection is accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The pool's id, in hexadecimal digits. It differs if the controller has lost its state, and
+    /// with it all knowledge of what its nodes hold.
+    pub pool: String,
+    /// A storage node's number.
+    pub node: Option<NodeId>,
+    /// A storage node's size in granules.
+    pub granules: u64,
+    /// The compute node's name, if an agent relays the connection.
+    pub host: Option<String>,
+    /// The controller's proof; absent on Unix sockets.
+    pub proof: Option<Proof>,
+}
+
+/// A handshake message to the controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HandshakeRequest {
+    /// The first message.
+    Hello(Hello),
+    /// The reply to a challenge.
+    Proof(Proof),
+}
+
+/// A handshake message from the controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HandshakeReply {
+    /// The other side has to authenticate.
+    Challenge {
+        /// A public key for this connection only, and so a nonce.
+        key: [u8; 32],
+    },
+    /// The connection is accepted.
+    Welcome(Box<Welcome>),
+    /// The connection is refused, for this reason.
+    Refused(String),
+}
+
+/// A read-only query.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Query {
+    /// The state of the whole pool.
+    Status,
+    /// The environment variables of a session's job.
+    MountVariables(String),
+    /// A job, as its own processes may see it.
+    Job(String),
+    /// The stages that a running job has requested: those that concern these paths, or have these
+    /// ids.
+    RequestedStages(String, Vec<BufferPath>, Vec<StageId>),
+}
+
+/// The reply to a [`Query`] of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryReply {
+    /// The state of the whole pool.
+    Status(Box<Status>),
+    /// Names and values of the variables.
+    MountVariables(Vec<(String, String)>),
+    /// A job.
+    Job(JobView),
+    /// Stages.
+    RequestedStages(Vec<RequestedStage>),
+}
+
+/// A message to the controller, after the handshake.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToController {
+    /// From a storage node or a compute node.
+    Report(Report),
+    /// A node's counters; about once a second.
+    Activity(Box<HostActivity>),
+    /// A client's request, with its idempotency key. Clients retransmit it until there is a reply;
+    /// it is carried out once.
+    Request(RequestId, Box<Request>),
+    /// A query, with a number for its reply.
+    Query(u64, Query),
+}
+
+/// A message from the controller, after the handshake.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromController {
+    /// To a storage node.
+    StorageCommand(Box<StampedCommand<StorageCommand>>),
+    /// To a compute node.
+    ComputeCommand(Box<StampedCommand<ComputeCommand>>),
+    /// The reply to the request with this idempotency key.
+    Reply(RequestId, Outcome),
+    /// The reply to the query with this number.
+    QueryReply(u64, Result<QueryReply, Failure>),
+}

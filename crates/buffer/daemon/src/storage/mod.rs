@@ -1,0 +1,125 @@
+//! A storage node: its daemon's data for clients, its fragments and stages for the controller.
+
+mod driver;
+mod fragments;
+mod movers;
+mod run_stage;
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::time::Duration;
+
+use forebay_store::daemon::{self, Daemon};
+
+use crate::activity::{Status, StatusSource};
+use crate::connection::Endpoint;
+use crate::database::Database;
+use crate::error::DaemonError;
+use crate::link::ControllerLink;
+use crate::messages::{FromController, Role};
+use crate::mounts::{Mounts, StorageAccess};
+use crate::service::Service;
+use driver::{CommandQueue, Driver, Event};
+pub use fragments::{create_fragment, destroy_fragment};
+pub use run_stage::{run_stage, verify_mode};
+
+/// Time in which a driver reports its counters.
+const ACTIVITY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a storage node is started with.
+pub(crate) struct Setup {
+    /// Its name in the pool.
+    pub name: String,
+    /// The host's name in metrics, and of its private directories.
+    pub host: String,
+    /// Its directory, which holds `node.redb`, `flash`, `journals` and `mounts`.
+    pub directory: PathBuf,
+    pub store: daemon::StoreOptions,
+    /// The storage daemon's address as the controller lists it; empty if it lists none.
+    pub address: String,
+    /// Options of the movers' sessions with storage daemons.
+    pub client: forebay_client::ClientOptions,
+    /// Time between reports of counters.
+    pub activity_interval: Duration,
+    /// Held as long as the storage node runs.
+    pub lock: Option<File>,
+}
+
+/// A running storage node.
+pub(crate) struct StorageService {
+    pub service: Service,
+    pub status_source: StatusSource,
+    /// The sessions that movers use.
+    pub mounts: Arc<Mounts>,
+}
+
+/// Recovers the state in the node's directory, serves clients, and connects to the controller.
+/// `on_failure` is called when the driver fails.
+pub(crate) fn start(
+    setup: Setup,
+    endpoint: Endpoint,
+    on_failure: impl FnOnce() + Send + 'static,
+) -> Result<StorageService, DaemonError> {
+    let records = Database::open(&setup.directory.join("node.redb")).map_err(DaemonError::new)?;
+    let daemon = Daemon::start(setup.store).map_err(DaemonError::new)?;
+    let access = StorageAccess {
+        own: Some((setup.address, daemon.address())),
+        options: setup.client,
+    };
+    let mounts = setup.directory.join("mounts");
+    let mounts = Arc::new(Mounts::new(mounts, setup.host.clone(), access));
+    let (events, inbox) = channel();
+    let commands = CommandQueue::new(events.clone());
+    let command = |message| match message {
+        FromController::StorageCommand(command) => Some(*command),
+        FromController::ComputeCommand(_)
+        | FromController::Reply(..)
+        | FromController::QueryReply(..) => None,
+    };
+    let queue = commands.clone();
+    let deliver = move |delivery| queue.deliver(delivery);
+    let role = Role::Storage(setup.name);
+    let link = ControllerLink::start(endpoint, role, command, deliver)?;
+    let driver = Driver::new(driver::Parts {
+        host: setup.host,
+        directory: setup.directory,
+        records,
+        daemon,
+        mounts: mounts.clone(),
+        link,
+        commands,
+        events: events.clone(),
+        activity_interval: setup.activity_interval,
+        lock: setup.lock,
+    })
+    .map_err(DaemonError::new)?;
+    let stopper = events.clone();
+    let service = Service::spawn(
+        "storage",
+        move || drop(stopper.send(Event::Stop)),
+        move || driver.run(&inbox).inspect_err(|_| on_failure()),
+    )?;
+    Ok(StorageService {
+        service,
+        status_source: status_source(events),
+        mounts,
+    })
+}
+
+/// A source of the node's counters, for other threads.
+fn status_source(events: Sender<Event>) -> StatusSource {
+    Arc::new(move || {
+        let (answer, activity) = sync_channel(1);
+        let sent = events.send(Event::Activity(answer));
+        sent.map_err(|_| "the storage node has stopped".to_owned())?;
+        let activity = activity
+            .recv_timeout(ACTIVITY_TIMEOUT)
+            .map_err(|_| "the storage node is busy".to_owned())?;
+        Ok(Status {
+            activity: vec![activity],
+            ..Status::default()
+        })
+    })
+}

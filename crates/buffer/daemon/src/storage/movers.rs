@@ -1,0 +1,240 @@
+//! The movers of a storage node: each stage in progress is a thread.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use forebay_client::Fs;
+use forebay_control::messages::{StageId, StagePlan};
+use forebay_control::storage_node::{MoverOutcome, StorageInput};
+use forebay_job_script::Direction;
+use forebay_protocol::progress::StagePhase;
+use forebay_stage::{ProgressCounters, StageOptions};
+
+use super::run_stage::{run_stage, verify_mode};
+use crate::activity::StageTotals;
+
+struct Mover {
+    attempt: u32,
+    direction: Direction,
+    progress: Arc<ProgressCounters>,
+    thread: JoinHandle<()>,
+}
+
+/// The end of a mover.
+pub(super) struct MoverEnd {
+    pub stage: StageId,
+    pub attempt: u32,
+    pub outcome: MoverOutcome,
+}
+
+/// Reports the end of a mover's thread when it is dropped: a panic fails the stage.
+struct EndReport<F: Fn(MoverEnd)> {
+    stage: StageId,
+    attempt: u32,
+    outcome: Option<MoverOutcome>,
+    report: F,
+}
+
+impl<F: Fn(MoverEnd)> Drop for EndReport<F> {
+    fn drop(&mut self) {
+        let panicked = || MoverOutcome::Failed("the mover panicked; see the log".into());
+        (self.report)(MoverEnd {
+            stage: self.stage,
+            attempt: self.attempt,
+            outcome: self.outcome.take().unwrap_or_else(panicked),
+        });
+    }
+}
+
+/// The movers of one process.
+pub(super) struct Movers {
+    journals: PathBuf,
+    running: BTreeMap<StageId, Mover>,
+    /// Totals of those that have ended, in and out.
+    ended: (StageTotals, StageTotals),
+}
+
+impl Movers {
+    /// Movers whose journals are in this directory.
+    pub fn new(journals: PathBuf) -> Movers {
+        Movers {
+            journals,
+            running: BTreeMap::new(),
+            ended: Default::default(),
+        }
+    }
+
+    /// Whether none is running.
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Starts the mover of a stage into or out of an attached instance. Its end comes through
+    /// `report`, which is called on the mover's thread.
+    pub fn start(
+        &mut self,
+        plan: StagePlan,
+        attached: Fs,
+        report: impl Fn(MoverEnd) + Send + 'static,
+    ) -> Result<(), String> {
+        let counters = Arc::new(ProgressCounters::new());
+        let (stage, attempt) = (plan.stage, plan.attempt);
+        let direction = plan.directive.direction;
+        let (journal, progress) = (self.journal(stage), counters.clone());
+        let run = move || {
+            let mut end = EndReport {
+                stage,
+                attempt,
+                outcome: None,
+                report,
+            };
+            end.outcome = Some(run_logged(&plan, attached, journal, &progress));
+        };
+        let thread = std::thread::Builder::new().name(format!("forebay-stage-{}", stage.0));
+        let thread = thread
+            .spawn(run)
+            .map_err(|e| format!("cannot start a thread: {e}"))?;
+        let mover = Mover {
+            attempt,
+            direction,
+            progress: counters,
+            thread,
+        };
+        let before = self.running.insert(stage, mover);
+        assert!(before.is_none(), "stage {} has two movers", stage.0);
+        Ok(())
+    }
+
+    fn journal(&self, stage: StageId) -> PathBuf {
+        self.journals.join(format!("s{}", stage.0))
+    }
+
+    /// Asks a mover to stop.
+    pub fn cancel(&self, stage: StageId) {
+        if let Some(mover) = self.running.get(&stage) {
+            mover.progress.cancel();
+        }
+    }
+
+    /// A mover has reported its end.
+    pub fn ended(&mut self, stage: StageId, outcome: &MoverOutcome) {
+        let Some(mover) = self.running.remove(&stage) else {
+            return;
+        };
+        let totals = totals_of(&mut self.ended, mover.direction);
+        add_progress(totals, &mover);
+        match outcome {
+            MoverOutcome::Completed(_) => totals.done += 1,
+            MoverOutcome::Failed(_) | MoverOutcome::Stopped => totals.failed += 1,
+        }
+        let _ = mover.thread.join();
+    }
+
+    /// Totals of all stages, in and out.
+    pub fn totals(&self) -> (StageTotals, StageTotals) {
+        let mut totals = self.ended;
+        for mover in self.running.values() {
+            let totals = totals_of(&mut totals, mover.direction);
+            totals.running += 1;
+            add_progress(totals, mover);
+        }
+        totals
+    }
+
+    /// Removes the journal of a stage that is done: a later stage with its number would find it.
+    pub fn remove_journal(&self, stage: StageId) {
+        let _ = std::fs::remove_file(self.journal(stage));
+    }
+
+    /// Removes the journals of stages that are not to be resumed, such as those of torn down jobs.
+    pub fn sweep_journals(&self, may_resume: impl Fn(StageId) -> bool) {
+        for entry in std::fs::read_dir(&self.journals).into_iter().flatten() {
+            let Ok(entry) = entry else { continue };
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix('s'));
+            let stage = number.and_then(|number| number.parse().ok()).map(StageId);
+            // Other names are journals that were not complete when their process ended.
+            if !stage.is_some_and(&may_resume) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// The progress of all movers.
+    pub fn progress(&self) -> Vec<StorageInput> {
+        let input = |(stage, mover): (&StageId, &Mover)| {
+            let progress = mover.progress.snapshot();
+            StorageInput::MoverProgress(*stage, mover.attempt, progress)
+        };
+        self.running.iter().map(input).collect()
+    }
+
+    /// Stops all movers and waits for them.
+    pub fn cancel_all(&mut self) {
+        for mover in self.running.values() {
+            mover.progress.cancel();
+        }
+        for (_, mover) in std::mem::take(&mut self.running) {
+            let _ = mover.thread.join();
+        }
+    }
+}
+
+fn totals_of(totals: &mut (StageTotals, StageTotals), direction: Direction) -> &mut StageTotals {
+    match direction {
+        Direction::In => &mut totals.0,
+        Direction::Out => &mut totals.1,
+    }
+}
+
+fn add_progress(totals: &mut StageTotals, mover: &Mover) {
+    let progress = mover.progress.snapshot();
+    totals.files += progress.files;
+    totals.bytes += progress.bytes;
+    totals.read_back += progress.read_back.bytes;
+    totals.times = totals.times.plus(&progress.times);
+}
+
+/// Runs a stage and logs its start and end.
+fn run_logged(
+    plan: &StagePlan,
+    attached: Fs,
+    journal: PathBuf,
+    progress: &ProgressCounters,
+) -> MoverOutcome {
+    let direction = match plan.directive.direction {
+        Direction::In => "in",
+        Direction::Out => "out",
+    };
+    let (instance, line) = (plan.instance.0, plan.directive.line);
+    let stage = plan.stage.0;
+    let span = tracing::error_span!("stage", stage, instance, direction, line);
+    let _entered = span.entered();
+    tracing::info!(attempt = plan.attempt, "stage started");
+    let options = StageOptions {
+        journal: Some(journal),
+        verify: verify_mode(plan),
+        ..StageOptions::default()
+    };
+    let outcome = run_stage(plan, attached, None, &options, progress);
+    match &outcome {
+        MoverOutcome::Completed(moved) => {
+            let seconds = |phase| moved.times.of(phase).as_secs_f64();
+            tracing::info!(
+                files = moved.files,
+                bytes = moved.bytes,
+                read_back = moved.read_back.bytes,
+                copying = seconds(StagePhase::Copying),
+                syncing = seconds(StagePhase::Syncing),
+                reading_back = seconds(StagePhase::ReadingBack),
+                finishing = seconds(StagePhase::Finishing),
+                "stage completed"
+            );
+        }
+        MoverOutcome::Stopped => tracing::info!("stage cancelled"),
+        MoverOutcome::Failed(failure) => tracing::warn!(failure.reason, "stage failed"),
+    }
+    outcome
+}

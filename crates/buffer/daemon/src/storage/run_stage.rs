@@ -1,0 +1,216 @@
+//! One stage of a storage node, carried out by the mover of `forebay-stage`.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_client::Fs;
+use forebay_control::messages::{FailedFile, Owner, StageFailure, StagePlan};
+use forebay_control::storage_node::MoverOutcome;
+use forebay_job_script::{Direction, InstanceRef, StageKind, StagePath, parse_list};
+use forebay_protocol::{Credentials, Errno};
+use forebay_stage::end::{ConfinedFileSystem, FileSystem};
+use forebay_stage::{
+    Identity, ItemKind, Problem, ProgressCounters, StageError, StageItem, StageLocation,
+    StageOptions, StageRequest, Verify,
+};
+
+use crate::mounts::STRIPED_DIRECTORY;
+
+/// Maximum size of a list of files.
+const MAX_LIST_BYTES: u64 = 64 << 20;
+
+/// The way in which the contents of a stage are verified.
+pub fn verify_mode(plan: &StagePlan) -> Verify {
+    match plan.read_back {
+        true => Verify::ReadBack,
+        false => Verify::Checksum,
+    }
+}
+
+/// Carries out a stage into or out of an attached instance. `pfs` replaces the parallel file system
+/// in simulations. Blocks until the stage is over.
+pub fn run_stage(
+    plan: &StagePlan,
+    attached: Fs,
+    pfs: Option<&Arc<dyn FileSystem>>,
+    options: &StageOptions,
+    counters: &ProgressCounters,
+) -> MoverOutcome {
+    let progress = || counters.snapshot().into();
+    let fail = |reason: String, problems: Vec<Problem>| {
+        let files = problems.into_iter().map(|problem| FailedFile {
+            path: problem.path.to_string_lossy().into_owned(),
+            errno: problem.code,
+        });
+        MoverOutcome::Failed(StageFailure::new(reason, files, progress()))
+    };
+    let fail_one = |problem: Problem| fail(problem.to_string(), vec![problem]);
+    let request = match Ends::open(plan, attached, pfs).and_then(|ends| ends.request()) {
+        Ok(request) => request,
+        Err(problem) => return fail_one(problem),
+    };
+    match forebay_stage::run_stage(&request, options, counters) {
+        Ok(_) => MoverOutcome::Completed(progress()),
+        Err(StageError::Cancelled) => MoverOutcome::Stopped,
+        Err(StageError::Stopped(problem)) => fail_one(problem),
+        Err(error) => {
+            let reason = error.to_string();
+            let problems = match error {
+                StageError::Incomplete { problems, .. } => problems,
+                _ => Vec::new(),
+            };
+            fail(reason, problems)
+        }
+    }
+}
+
+/// Both ends of a stage, accessed with its owner's rights.
+struct Ends<'a> {
+    plan: &'a StagePlan,
+    namespace: Arc<forebay_stage::Namespace>,
+    /// The instance, as paths name it.
+    instance: InstanceRef,
+    identity: Option<Arc<Identity>>,
+    /// The parallel file system, if not all of it may be accessed.
+    pfs: Option<Arc<dyn FileSystem>>,
+}
+
+impl<'a> Ends<'a> {
+    fn open(
+        plan: &'a StagePlan,
+        attached: Fs,
+        pfs: Option<&Arc<dyn FileSystem>>,
+    ) -> Result<Ends<'a>, Problem> {
+        let Owner { uid, gid } = plan.owner;
+        let identity = Identity::for_user(uid, gid).map(Arc::new);
+        let fs = match identity {
+            None => attached,
+            Some(_) => attached.on_behalf_of(Credentials {
+                uid,
+                gid,
+                groups: Some(Vec::new()),
+                checked: false,
+            }),
+        };
+        let instance = plan.instance_ref.as_ref().or(plan.directive.instance());
+        let instance = instance.unwrap_or(&InstanceRef::Job).clone();
+        let shown = instance.variable();
+        let namespace = forebay_stage::Namespace::new(fs, Path::new(STRIPED_DIRECTORY), &shown);
+        let namespace = namespace.map_err(|error| Problem {
+            path: PathBuf::from(shown),
+            reason: format!("cannot open the instance: {error}"),
+            code: error.raw_os_error().unwrap_or(Errno::EIO.0),
+        })?;
+        let roots: Vec<PathBuf> = plan.pfs_roots.iter().map(PathBuf::from).collect();
+        let pfs = match pfs {
+            Some(pfs) => Some(pfs.clone()),
+            None if roots.is_empty() => None,
+            None => Some(ConfinedFileSystem::open(&roots, identity.clone())),
+        };
+        Ok(Ends {
+            plan,
+            namespace,
+            instance,
+            identity,
+            pfs,
+        })
+    }
+
+    fn pfs_location(&self, path: PathBuf) -> StageLocation {
+        match &self.pfs {
+            Some(pfs) => StageLocation::on_file_system(pfs, path),
+            None => StageLocation::pfs_as(path, self.identity.clone()),
+        }
+    }
+
+    fn location(&self, path: &StagePath) -> StageLocation {
+        match path {
+            StagePath::Pfs(path) => self.pfs_location(PathBuf::from(path)),
+            StagePath::Buffer(inside) => StageLocation::in_instance(&self.namespace, &inside.path),
+        }
+    }
+
+    /// A file called `name` in the destination.
+    fn in_destination(&self, name: &OsStr) -> StageLocation {
+        match &self.plan.directive.destination {
+            StagePath::Pfs(directory) => self.pfs_location(Path::new(directory).join(name)),
+            StagePath::Buffer(directory) => {
+                StageLocation::in_instance(&self.namespace, Path::new(&directory.path).join(name))
+            }
+        }
+    }
+
+    /// The items to copy.
+    fn request(&self) -> Result<StageRequest, Problem> {
+        let stage = &self.plan.directive;
+        let one = |kind| StageRequest {
+            items: vec![StageItem {
+                kind,
+                source: self.location(&stage.source),
+                target: self.location(&stage.destination),
+            }],
+        };
+        match stage.kind {
+            StageKind::File => Ok(one(ItemKind::File)),
+            StageKind::Directory => Ok(one(ItemKind::Directory)),
+            StageKind::List => self.list_request(),
+        }
+    }
+
+    /// The items of a list, which is read from the source.
+    fn list_request(&self) -> Result<StageRequest, Problem> {
+        let stage = &self.plan.directive;
+        let list = self.location(&stage.source);
+        let invalid = |reason: String| Problem {
+            path: list.display(),
+            reason: format!("list: {reason}"),
+            code: Errno::EINVAL.0,
+        };
+        let text = String::from_utf8(list.read(MAX_LIST_BYTES)?)
+            .map_err(|_| invalid("it is not text in UTF-8".to_owned()))?;
+        let entries = parse_list(&text).map_err(|errors| invalid(errors.to_string()))?;
+        let mut request = StageRequest::default();
+        let mut names = BTreeSet::new();
+        for entry in entries {
+            let path = match (&entry, stage.direction) {
+                (StagePath::Pfs(path), Direction::In) => path,
+                (StagePath::Buffer(inside), Direction::Out) => &inside.path,
+                (StagePath::Buffer(_), Direction::In) => {
+                    let reason = "a stage_in's list names paths of the parallel file system";
+                    return Err(invalid(reason.to_owned()));
+                }
+                (StagePath::Pfs(_), Direction::Out) => {
+                    let reason = "a stage_out's list names paths such as `$DW_JOB_STRIPED/name`";
+                    return Err(invalid(reason.to_owned()));
+                }
+            };
+            if let StagePath::Buffer(inside) = &entry
+                && inside.instance != self.instance
+            {
+                let (wrong, right) = (inside.instance.variable(), self.instance.variable());
+                return Err(invalid(format!(
+                    "`{wrong}/{}` is not in `{right}`, which is staged here; for files of several \
+                     instances write a list for each, and put it into that instance",
+                    inside.path
+                )));
+            }
+            let name = Path::new(path)
+                .file_name()
+                .ok_or_else(|| invalid(format!("`{path}` names no file")))?;
+            if !names.insert(name.to_owned()) {
+                let name = name.to_string_lossy();
+                return Err(invalid(format!(
+                    "two files are called `{name}`, but all go to one directory"
+                )));
+            }
+            request.items.push(StageItem {
+                kind: ItemKind::File,
+                source: self.location(&entry),
+                target: self.in_destination(name),
+            });
+        }
+        Ok(request)
+    }
+}

@@ -1,0 +1,253 @@
+//! A pool's daemons over loopback, in one process: authentication, and requests while the
+//! controller is down. Hosts authenticate with the pool's key.
+#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
+
+mod test_pool;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use forebay_control::controller::{Answer, Cause, InstanceSpec, Request};
+use forebay_control::messages::Owner;
+use forebay_daemon::activity::{HostActivity, exposition};
+use forebay_daemon::{ControllerClient, Daemon, PoolConfig};
+use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
+use forebay_units::Bytes;
+use test_pool::{TestPool, frame, is_online, wait_for};
+
+fn persistent(name: &str, owner: Owner) -> Request {
+    let access = Access {
+        mode: AccessMode::Striped,
+        modifiers: Default::default(),
+    };
+    Request::CreatePersistent {
+        name: name.to_owned(),
+        owner,
+        spec: InstanceSpec {
+            capacity: Capacity::Bytes(Bytes(4 << 20)),
+            kind: InstanceType::Scratch,
+            access: vec![access],
+            pool: None,
+            preference: Default::default(),
+            modifiers: Default::default(),
+        },
+        public: false,
+    }
+}
+
+#[test]
+fn hosts_with_another_key_fail_authentication() {
+    let pool = TestPool::new(2);
+    let _controller = pool.controller();
+    let _good = Daemon::start_storage(&pool.config("key"), "s0").unwrap();
+    let bad = Daemon::start_storage(&pool.config("other-key"), "s1").unwrap();
+    wait_for("the right one is accepted", || {
+        is_online(&pool, "s0").then_some(())
+    });
+    let refused = ControllerClient::open(&pool.file("other-key", "none"))
+        .err()
+        .unwrap();
+    assert!(refused.to_string().contains("not valid"), "{refused}");
+    let between = ControllerClient::open(&pool.file("key", "none")).unwrap();
+    assert_eq!(between.status().unwrap().nodes.len(), 2);
+    assert!(!is_online(&pool, "s1") && !bad.has_ended());
+    let unknown = Daemon::start_storage(&pool.config("key"), "s7")
+        .err()
+        .unwrap();
+    assert!(
+        unknown.to_string().contains("no storage node `s7`"),
+        "{unknown}"
+    );
+}
+
+#[test]
+fn request_survives_a_controller_restart() {
+    let pool = TestPool::new(2);
+    let controller = pool.controller();
+    let client = pool.client();
+    let owner = client.caller();
+    // Without storage nodes it cannot be met yet.
+    let answer = client.submit(persistent("kept", owner)).unwrap();
+    wait_for("it is accepted", || {
+        let status = client.status().ok()?;
+        status.instances.first().map(|_| ())
+    });
+    controller.stop().unwrap();
+    assert!(answer.try_recv().is_err());
+    let _controller = pool.controller();
+    let start = |name| Daemon::start_storage(&pool.config("key"), name).unwrap();
+    let _nodes = [start("s0"), start("s1")];
+    let outcome = answer.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert!(
+        matches!(outcome, Ok(Answer::Session(_) | Answer::Done)),
+        "{outcome:?}"
+    );
+    let status = client.status().unwrap();
+    assert_eq!(status.instances.len(), 1, "once");
+    assert_eq!(status.instances[0].nodes.len(), 2);
+    // The same name for something else is refused, with the reason.
+    let again = client.request(Request::DestroyPersistent {
+        name: "other".into(),
+        hurry: false,
+    });
+    assert_eq!(again.unwrap_err().cause, Cause::NotFound);
+    client
+        .request(Request::DestroyPersistent {
+            name: "kept".into(),
+            hurry: false,
+        })
+        .unwrap();
+}
+
+#[test]
+fn storage_node_refuses_a_controller_that_has_lost_its_state() {
+    let pool = TestPool::new(1);
+    let controller = pool.controller();
+    let node = Daemon::start_storage(&pool.config("key"), "s0").unwrap();
+    let client = pool.client();
+    client.request(persistent("kept", client.caller())).unwrap();
+    drop(client);
+    controller.stop().unwrap();
+    fs::rename(pool.path("controller"), pool.path("lost")).unwrap();
+    let forgetful = pool.controller();
+    wait_for("the node stops", || node.has_ended().then_some(()));
+    let reason = node.stop().unwrap_err().to_string();
+    assert!(reason.contains("belongs to pool"), "{reason}");
+    forgetful.stop().unwrap();
+    // Half of the state is noticed, too.
+    fs::remove_file(pool.path("controller/secret")).unwrap();
+    let half = Daemon::start_controller(&pool.config("key")).err().unwrap();
+    assert!(half.to_string().contains("secret: missing"), "{half}");
+    // With its state back, everything is as it was.
+    fs::remove_dir_all(pool.path("controller")).unwrap();
+    fs::rename(pool.path("lost"), pool.path("controller")).unwrap();
+    let _controller = pool.controller();
+    let _node = Daemon::start_storage(&pool.config("key"), "s0").unwrap();
+    let client = pool.client();
+    let request = Request::DestroyPersistent {
+        name: "kept".into(),
+        hurry: false,
+    };
+    client.request(request).unwrap();
+}
+
+/// The controller's reply to these bytes, up to the end of the connection.
+fn reply_to(to: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(to).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    // It may close the connection before it has read everything.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    String::from_utf8_lossy(&reply).into_owned()
+}
+
+#[test]
+fn malformed_messages_are_refused_and_the_controller_keeps_running() {
+    let pool = TestPool::new(1);
+    let _controller = pool.controller();
+    let key = serde_json::to_string(&[7; 32]).unwrap();
+    let hello = |version: u16| {
+        frame(&format!(
+            "{{\"hello\":{{\"version\":{version},\"role\":{{\"client\":null}},\"key\":{key}}}}}"
+        ))
+    };
+    assert!(reply_to(pool.controller, b"GET / HTTP/1.1\r\n\r\n").contains("does not speak"));
+    assert!(reply_to(pool.controller, &[0xff; 5000]).contains("does not speak"));
+    let huge = [b"FBC1".as_slice(), &[0xff; 8]].concat();
+    assert!(reply_to(pool.controller, &huge).contains("too long"));
+    assert!(
+        reply_to(pool.controller, &frame("{\"query\":[1,\"status\"]}")).contains("unknown variant")
+    );
+    assert!(reply_to(pool.controller, &hello(9)).contains("version 9"));
+    let zeros = serde_json::to_string(&[0; 32]).unwrap();
+    for proof in [
+        format!("{{\"Key\":{{\"mac\":{zeros},\"uid\":0,\"gid\":0}}}}"),
+        "{\"Munge\":[77,85,78,71,69]}".to_owned(),
+    ] {
+        let mut bytes = hello(2);
+        bytes.extend(frame(&format!("{{\"proof\":{proof}}}")));
+        bytes.extend(frame("{\"query\":[1,\"status\"]}"));
+        let said = reply_to(pool.controller, &bytes);
+        assert!(
+            said.contains("refused") && !said.contains("granularity"),
+            "{said}"
+        );
+    }
+    assert_eq!(pool.client().status().unwrap().nodes.len(), 1);
+}
+
+#[test]
+fn unusable_key_file_is_a_configuration_error() {
+    let pool = TestPool::new(1);
+    pool.write_key("short", b"short");
+    pool.write_key("open", b"a key that all can read");
+    let open = fs::Permissions::from_mode(0o644);
+    fs::set_permissions(pool.path("open"), open).unwrap();
+    for (key, expected) in [
+        ("short", "at least 16 bytes"),
+        ("absent", "key file"),
+        ("open", "chmod 600"),
+    ] {
+        let config = PoolConfig::read(&pool.file(key, "controller")).unwrap();
+        let error = Daemon::start_controller(&config).err().unwrap();
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(error.is_bad_input());
+    }
+    let absent = ControllerClient::open(Path::new("/nonexistent/pool.toml"))
+        .err()
+        .unwrap();
+    assert!(absent.to_string().contains("/nonexistent/pool.toml"));
+}
+
+#[test]
+fn counters_of_daemons_reach_the_controller_and_prometheus() {
+    let pool = TestPool::new(2);
+    let controller = pool.controller();
+    let names = ["s0", "s1"];
+    let storage = names.map(|name| Daemon::start_storage(&pool.config("key"), name).unwrap());
+    wait_for("the nodes are in service", || {
+        names
+            .iter()
+            .all(|name| is_online(&pool, name))
+            .then_some(())
+    });
+    let client = pool.client();
+    client.request(persistent("data", client.caller())).unwrap();
+    let made = |host: &HostActivity| {
+        let requests = &host.store.as_ref()?.requests;
+        Some(requests.get("create_instance")?.latency.count())
+    };
+    let status = wait_for("both nodes tell that they made their part", || {
+        let status = client.status().ok()?;
+        let told = status.activity.iter().filter(|host| made(host) == Some(1));
+        (told.count() == 2).then_some(status)
+    });
+    let (bytes, inodes) = status.instance_usage(status.instances[0].id).unwrap();
+    assert_eq!((bytes, inodes), (0, 1), "the root alone");
+    let page = exposition(&controller.status_source()().unwrap());
+    let count = "forebay_store_request_duration_seconds_count";
+    for name in names {
+        let line = format!("{count}{{host=\"{name}\",kind=\"create_instance\"}} 1\n");
+        assert!(page.contains(&line), "{line} in\n{page}");
+        let online = format!("forebay_node_online{{node=\"{name}\",pool=\"p\"}} 1\n");
+        assert!(page.contains(&online), "{online} in\n{page}");
+    }
+    let own = storage[0].status_source()().unwrap();
+    assert_eq!(own.activity.len(), 1);
+    assert_eq!(made(&own.activity[0]), Some(1));
+    let [first, second] = storage;
+    first.stop().unwrap();
+    wait_for("a node that has ended tells nothing", || {
+        let activity = client.status().ok()?.activity;
+        (activity.len() == 1 && activity[0].host == "s1").then_some(())
+    });
+    second.stop().unwrap();
+}

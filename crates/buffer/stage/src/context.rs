@@ -1,0 +1,207 @@
+//! The state that all threads of one stage share.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use forebay_protocol::progress::StagePhase;
+use parking_lot::Mutex;
+
+use crate::copy_range::Pieces;
+use crate::durability::Durability;
+use crate::error::{Failure, MAX_LISTED_PROBLEMS, Problem, Problems, StageError};
+use crate::large_file::LargeFileQueue;
+use crate::progress::ProgressCounters;
+use crate::request::{StageOptions, StageReport, Verify};
+use crate::tree::CopyLocation;
+
+/// Counters of the report.
+#[derive(Default)]
+pub(crate) struct Totals {
+    pub files: AtomicU64,
+    pub directories: AtomicU64,
+    pub symbolic_links: AtomicU64,
+    pub hard_links: AtomicU64,
+    pub bytes: AtomicU64,
+    pub resumed: AtomicU64,
+}
+
+/// The state of a copy of which parts are read back.
+#[derive(Debug, Default)]
+pub(crate) struct ReadBackState {
+    /// Whether a damaged part was found.
+    pub damaged: AtomicBool,
+    /// Parts not yet verified.
+    pub unverified: AtomicUsize,
+}
+
+/// A copy, or a part of one, to be read back.
+pub(crate) struct ReadBackItem {
+    pub location: CopyLocation,
+    pub pieces: Pieces,
+    pub digest: String,
+    /// The state of the whole copy.
+    pub state: Arc<ReadBackState>,
+}
+
+/// The state that all threads of one stage share.
+pub(crate) struct StageContext<'a> {
+    pub options: &'a StageOptions,
+    pub progress: &'a ProgressCounters,
+    pub problems: Problems,
+    pub warnings: Problems,
+    pub durability: Durability<'a>,
+    pub totals: Totals,
+    pub large_files: LargeFileQueue,
+    /// Copies to be read back.
+    pub read_back: Mutex<Vec<ReadBackItem>>,
+    /// Tasks that were found and are not completed.
+    pub pending_tasks: AtomicU64,
+    fatal: Mutex<Option<Problem>>,
+    stopped: AtomicBool,
+    /// The current phase, and when its time was last counted.
+    phase: Mutex<(StagePhase, Instant)>,
+}
+
+impl<'a> StageContext<'a> {
+    pub fn new(
+        options: &'a StageOptions,
+        progress: &'a ProgressCounters,
+        durability: Durability<'a>,
+        started: Instant,
+    ) -> StageContext<'a> {
+        StageContext {
+            options,
+            progress,
+            problems: Problems::default(),
+            warnings: Problems::default(),
+            durability,
+            totals: Totals::default(),
+            large_files: LargeFileQueue::default(),
+            read_back: Mutex::default(),
+            pending_tasks: AtomicU64::new(0),
+            fatal: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            phase: Mutex::new((StagePhase::Copying, started)),
+        }
+    }
+
+    /// Bytes of a part of a large file.
+    pub fn segment_bytes(&self) -> u64 {
+        self.options.segment_bytes.max(1)
+    }
+
+    /// Starts the next phase.
+    pub fn enter_phase(&self, phase: StagePhase) {
+        let previous = self.count_phase_time(Some(phase)).0;
+        assert_ne!(previous, phase, "each phase is entered once");
+        self.progress.enter_phase(phase);
+    }
+
+    /// Counts the time in the last phase. Returns the time now.
+    pub fn end_phases(&self) -> Instant {
+        self.count_phase_time(None).1
+    }
+
+    fn count_phase_time(&self, next: Option<StagePhase>) -> (StagePhase, Instant) {
+        let mut current = self.phase.lock();
+        let (phase, started) = *current;
+        let now = self.options.host.now();
+        *current = (next.unwrap_or(phase), now);
+        self.progress
+            .add_phase_time(phase, now.saturating_duration_since(started));
+        (phase, now)
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed) || self.progress.is_cancelled()
+    }
+
+    /// Stops the whole stage.
+    pub fn stop(&self, problem: Problem) {
+        self.fatal.lock().get_or_insert(problem);
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Records the outcome of one file, whose source is `path`.
+    pub fn record_outcome(&self, path: &Path, outcome: Result<(), Failure>) {
+        match outcome {
+            Ok(()) | Err(Failure::Cancelled) => {}
+            Err(Failure::Fatal(reason, errno)) => self.stop(Problem::new(path, reason, errno)),
+            Err(Failure::File(reason, errno)) => {
+                let count = self.problems.add(Problem::new(path, reason, errno));
+                if count > MAX_LISTED_PROBLEMS as u64 {
+                    let reason =
+                        format!("stopped after {MAX_LISTED_PROBLEMS} problems; this was the last");
+                    self.stop(Problem::new(path, reason, errno));
+                }
+            }
+        }
+    }
+
+    /// Counts a regular file of `bytes` bytes whose copy is complete.
+    pub fn count_file(&self, bytes: u64) {
+        self.totals.files.fetch_add(1, Ordering::Relaxed);
+        self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.progress.add_copied_file();
+    }
+
+    /// Queues the parts of a copy for reading back, if that is requested.
+    pub fn queue_read_back(
+        &self,
+        location: &CopyLocation,
+        parts: impl IntoIterator<Item = (Pieces, String)>,
+    ) {
+        if self.options.verify != Verify::ReadBack {
+            return;
+        }
+        let state = Arc::new(ReadBackState::default());
+        let item = |(pieces, digest)| ReadBackItem {
+            location: location.clone(),
+            pieces,
+            digest,
+            state: state.clone(),
+        };
+        let items: Vec<ReadBackItem> = parts.into_iter().map(item).collect();
+        assert!(!items.is_empty(), "an empty file has one empty part");
+        state.unverified.store(items.len(), Ordering::Relaxed);
+        let bytes = items.iter().map(|item| item.pieces.length()).sum();
+        self.progress.expect_read_back(bytes);
+        self.read_back.lock().extend(items);
+    }
+
+    /// The result of the stage, which took `time`.
+    pub fn outcome(&self, time: Duration) -> Result<StageReport, StageError> {
+        if let Some(problem) = self.fatal.lock().take() {
+            return Err(StageError::Stopped(problem));
+        }
+        if self.progress.is_cancelled() {
+            return Err(StageError::Cancelled);
+        }
+        let (problems, count) = self.problems.take();
+        if count > 0 {
+            return Err(StageError::Incomplete { problems, count });
+        }
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let now = self.progress.snapshot();
+        assert!(now.all_found, "a successful stage has seen everything");
+        let (verified, expected) = (now.read_back.bytes, now.read_back.bytes_total);
+        assert_eq!(
+            verified, expected,
+            "a successful stage has verified every copy"
+        );
+        Ok(StageReport {
+            files: load(&self.totals.files),
+            directories: load(&self.totals.directories),
+            symbolic_links: load(&self.totals.symbolic_links),
+            hard_links: load(&self.totals.hard_links),
+            bytes: load(&self.totals.bytes),
+            resumed: load(&self.totals.resumed),
+            read_back: verified,
+            time,
+            times: now.times,
+            warnings: self.warnings.take().0,
+        })
+    }
+}

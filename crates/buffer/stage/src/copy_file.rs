@@ -1,0 +1,171 @@
+//! Copying one file or symbolic link.
+
+use std::ffi::OsStr;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+
+use crate::context::StageContext;
+use crate::copy_large::queue_large_file;
+use crate::copy_range::{CopyRange, NO_DIGEST, Pieces, copy_range};
+use crate::end::{DirHandle, FileHandle, FileKind, FileStat};
+use crate::error::Failure;
+use crate::open_copy::{Destination, OpenCopy};
+use crate::publish::publish;
+use crate::request::Verify;
+use crate::tree::{DirPair, damaged_name, hidden_name};
+
+/// Copies an open file, or queues its parts if it is large.
+pub(crate) fn copy_file(
+    ctx: &StageContext<'_>,
+    source: Box<dyn FileHandle>,
+    to: Destination,
+    buffer: &mut [u8],
+) -> Result<(), Failure> {
+    let stat = source
+        .opened_stat()
+        .map_err(|e| Failure::source("reading its attributes", e))?;
+    let refused = match stat.kind {
+        FileKind::File => None,
+        FileKind::Directory => Some(("is a directory; stage it with type=directory", Errno::ISDIR)),
+        FileKind::Symlink | FileKind::Other => Some((
+            "is a device, a pipe or a socket, which cannot be staged",
+            Errno::INVAL,
+        )),
+    };
+    if let Some((reason, errno)) = refused {
+        return Err(Failure::File(reason.to_owned(), errno));
+    }
+    if is_already_copied(ctx, &to, &stat) {
+        ctx.progress.add_copied_bytes(stat.size);
+        ctx.totals.resumed.fetch_add(1, Ordering::Relaxed);
+        ctx.count_file(stat.size);
+        return Ok(());
+    }
+    if ctx.durability.recorded(&to.journal_key, None).is_some() {
+        // An earlier run may have renamed a damaged copy.
+        let _ = to.parent.unlink(&damaged_name(&to.name));
+    }
+    let large = stat.size > ctx.segment_bytes();
+    let keep = large && ctx.durability.is_journaled();
+    let copy = OpenCopy::create(source, stat, to, keep)?;
+    if large {
+        return queue_large_file(ctx, copy);
+    }
+    let outcome = copy_in_one_part(ctx, &copy, buffer);
+    if outcome.is_err() {
+        copy.remove();
+    }
+    outcome
+}
+
+fn copy_in_one_part(
+    ctx: &StageContext<'_>,
+    copy: &OpenCopy,
+    buffer: &mut [u8],
+) -> Result<(), Failure> {
+    let size = copy.stat.size;
+    let range = CopyRange {
+        source: &*copy.source,
+        target: &*copy.hidden,
+        from: 0,
+        to: size,
+        sparse: copy.stat.is_sparse(),
+    };
+    let copied = copy_range(&range, ctx.options.verify, ctx.progress, buffer)?;
+    if range.sparse {
+        // A hole at the end has not been written.
+        copy.hidden
+            .truncate(size)
+            .map_err(|e| Failure::target("setting the length of its copy", e))?;
+    }
+    publish(ctx, copy, copied.digest.clone())?;
+    ctx.durability.sync_if_due(size)?;
+    ctx.queue_read_back(&copy.to.location, [(copied.pieces, copied.digest)]);
+    Ok(())
+}
+
+/// Whether an earlier run copied the file, and nothing has changed since. If copies are to be read
+/// back, this one is queued.
+fn is_already_copied(ctx: &StageContext<'_>, to: &Destination, stat: &FileStat) -> bool {
+    let recorded = ctx.durability.recorded(&to.journal_key, None);
+    let Some(recorded) = recorded.filter(|recorded| recorded.is_source(stat)) else {
+        return false;
+    };
+    let copy = to.parent.lstat(&to.name);
+    let exists = copy.is_ok_and(|copy| copy.kind == FileKind::File && recorded.is_like_copy(&copy));
+    exists && queue_read_back_of_resumed(ctx, to, stat, &recorded.digest)
+}
+
+/// Queues a copy of an earlier run for reading back, if that is requested. Returns `false` if it is
+/// unknown which pieces its digest covers.
+fn queue_read_back_of_resumed(
+    ctx: &StageContext<'_>,
+    to: &Destination,
+    stat: &FileStat,
+    digest: &str,
+) -> bool {
+    if ctx.options.verify != Verify::ReadBack {
+        return true;
+    }
+    if stat.is_sparse() || digest == NO_DIGEST {
+        return false;
+    }
+    let segment = ctx.segment_bytes();
+    if stat.size <= segment {
+        let all = Pieces::All(0, stat.size);
+        ctx.queue_read_back(&to.location, [(all, digest.to_owned())]);
+        return true;
+    }
+    let part = |part: u64| {
+        let recorded = ctx.durability.recorded(&to.journal_key, Some(part))?;
+        let from = part * segment;
+        let pieces = Pieces::All(from, from.saturating_add(segment).min(stat.size));
+        (recorded.is_source(stat) && recorded.digest != NO_DIGEST)
+            .then(|| (pieces, recorded.digest.clone()))
+    };
+    let parts: Option<Vec<_>> = (0..stat.size.div_ceil(segment)).map(part).collect();
+    let Some(parts) = parts else { return false };
+    ctx.queue_read_back(&to.location, parts);
+    true
+}
+
+/// Copies a symbolic link; `seen` is its entry as it was found.
+pub(crate) fn copy_symlink(
+    ctx: &StageContext<'_>,
+    here: &DirPair,
+    name: &OsStr,
+    seen: &FileStat,
+) -> Result<(), Failure> {
+    let link_target = here.source.readlink(name, seen);
+    let link_target = link_target.map_err(|e| Failure::source("reading the link", e))?;
+    let creating = |e| Failure::target("creating the link", e);
+    match here.target.symlink(name, &link_target, seen) {
+        Err(Errno::EXIST) => {
+            replace_symlink(&*here.target, name, &link_target, seen).map_err(creating)?;
+        }
+        outcome => outcome.map_err(creating)?,
+    }
+    ctx.totals.symbolic_links.fetch_add(1, Ordering::Relaxed);
+    ctx.progress.add_copied_file();
+    Ok(())
+}
+
+/// Replaces what has the name by a symbolic link.
+fn replace_symlink(
+    dir: &dyn DirHandle,
+    name: &OsStr,
+    link_target: &OsStr,
+    like: &FileStat,
+) -> Result<(), Errno> {
+    let hidden = hidden_name(name);
+    match dir.symlink(&hidden, link_target, like) {
+        // An interrupted stage left it.
+        Err(Errno::EXIST) => {
+            dir.unlink(&hidden)?;
+            dir.symlink(&hidden, link_target, like)?;
+        }
+        outcome => outcome?,
+    }
+    dir.rename(&hidden, name)
+}

@@ -1,0 +1,232 @@
+//! Paths on either side, and opening them safely.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::end::{
+    DirHandle, FileHandle, FileKind, FileSystem, Found, Identity, Namespace, mkdir_within,
+    open_dir_by_path, open_file_by_path, open_within,
+};
+use crate::error::{Problem, describe};
+
+/// The reason why a path of the parallel file system is refused.
+const LEADS_OUT: &str =
+    "leads out of the directories from and to which this pool stages (`staging.below`)";
+
+/// A path on one side.
+#[derive(Clone, Debug)]
+pub struct StageLocation {
+    end: End,
+    path: PathBuf,
+}
+
+#[derive(Clone, Debug)]
+enum End {
+    /// The parallel file system, with the permissions of a user or of this process.
+    Pfs(Option<Arc<Identity>>),
+    /// A replacement of the parallel file system.
+    FileSystem(Arc<dyn FileSystem>),
+    Instance(Arc<Namespace>),
+}
+
+impl End {
+    /// Opens a directory on the parallel file system.
+    fn open_pfs_dir(&self, path: &Path) -> Result<Box<dyn DirHandle>, Errno> {
+        match self {
+            End::Pfs(user) => open_dir_by_path(path, user),
+            End::FileSystem(pfs) => pfs.open_dir(path),
+            End::Instance(_) => Err(Errno::INVAL),
+        }
+    }
+}
+
+impl StageLocation {
+    /// A path on the parallel file system, accessed with the permissions of this process. Symbolic
+    /// links in it are followed.
+    pub fn pfs(path: impl Into<PathBuf>) -> StageLocation {
+        StageLocation::pfs_as(path, None)
+    }
+
+    /// As [`pfs`](StageLocation::pfs), with the permissions of `user` if there is one.
+    pub fn pfs_as(path: impl Into<PathBuf>, user: Option<Arc<Identity>>) -> StageLocation {
+        StageLocation {
+            end: End::Pfs(user),
+            path: path.into(),
+        }
+    }
+
+    /// A path on a replacement of the parallel file system.
+    pub fn on_file_system(
+        file_system: &Arc<dyn FileSystem>,
+        path: impl Into<PathBuf>,
+    ) -> StageLocation {
+        StageLocation {
+            end: End::FileSystem(file_system.clone()),
+            path: path.into(),
+        }
+    }
+
+    /// `path` in a namespace of an instance. Neither `..` nor a symbolic link leads out of it. The
+    /// missing directories of a target are created.
+    pub fn in_instance(namespace: &Arc<Namespace>, path: impl Into<PathBuf>) -> StageLocation {
+        StageLocation {
+            end: End::Instance(namespace.clone()),
+            path: path.into(),
+        }
+    }
+
+    /// The whole path, for messages.
+    pub fn display(&self) -> PathBuf {
+        match &self.end {
+            End::Instance(namespace) if self.path.as_os_str().is_empty() => {
+                namespace.display_path().to_owned()
+            }
+            End::Instance(namespace) => namespace.display_path().join(&self.path),
+            End::Pfs(_) | End::FileSystem(_) => self.path.clone(),
+        }
+    }
+
+    /// A problem with this location.
+    pub(crate) fn problem(&self, reason: impl Into<String>, errno: Errno) -> Problem {
+        Problem::new(self.display(), reason, errno)
+    }
+
+    fn cannot_open(&self, errno: Errno) -> Problem {
+        let reason = match (errno, &self.end) {
+            (Errno::XDEV, End::Instance(_)) => "leads out of the instance".to_owned(),
+            (Errno::XDEV, End::FileSystem(_)) => LEADS_OUT.to_owned(),
+            (Errno::LOOP, End::Instance(_)) => "its symbolic links lead in circles".to_owned(),
+            (Errno::NOENT, _) => "does not exist".to_owned(),
+            _ => describe(errno),
+        };
+        self.problem(reason, errno)
+    }
+
+    /// Opens the directory at this location.
+    pub(crate) fn open_dir(&self) -> Result<Box<dyn DirHandle>, Problem> {
+        let opened = match &self.end {
+            End::Pfs(_) | End::FileSystem(_) => self.end.open_pfs_dir(&self.path),
+            End::Instance(namespace) => match open_within(namespace, &self.path) {
+                Ok(Found::Dir(dir)) => Ok(dir),
+                Ok(Found::File(_)) => Err(Errno::NOTDIR),
+                Err(errno) => Err(errno),
+            },
+        };
+        opened.map_err(|errno| match errno {
+            Errno::NOTDIR => self.problem("is not a directory; stage it with type=file", errno),
+            errno => self.cannot_open(errno),
+        })
+    }
+
+    /// Opens the file at this location.
+    pub(crate) fn open_file(&self) -> Result<Box<dyn FileHandle>, Problem> {
+        let opened = match &self.end {
+            End::Pfs(user) => open_file_by_path(&self.path, user),
+            End::FileSystem(pfs) => pfs.open_file(&self.path),
+            End::Instance(namespace) => match open_within(namespace, &self.path) {
+                Ok(Found::File(file)) => Ok(file),
+                Ok(Found::Dir(_)) => {
+                    let reason = "is a directory; stage it with type=directory";
+                    return Err(self.problem(reason, Errno::ISDIR));
+                }
+                Err(errno) => Err(errno),
+            },
+        };
+        opened.map_err(|errno| self.cannot_open(errno))
+    }
+
+    /// The contents of a file of at most `max_bytes` bytes.
+    pub fn read(&self, max_bytes: u64) -> Result<Vec<u8>, Problem> {
+        let file = self.open_file()?;
+        let stat = file.stat().map_err(|errno| self.cannot_open(errno))?;
+        if stat.kind != FileKind::File {
+            return Err(self.problem("is not a file", Errno::INVAL));
+        }
+        if stat.size > max_bytes {
+            let reason = format!("is larger than {max_bytes} bytes");
+            return Err(self.problem(reason, Errno::FBIG));
+        }
+        let mut bytes = vec![0; usize::try_from(stat.size).unwrap_or(0)];
+        let read = file.read_at(&mut bytes, 0);
+        bytes.truncate(read.map_err(|errno| self.problem(describe(errno), errno))?);
+        Ok(bytes)
+    }
+
+    /// Opens the parent directory of a file to be created; returns it with the name of the file.
+    pub(crate) fn open_parent(&self) -> Result<(Box<dyn DirHandle>, OsString), Problem> {
+        let name = self.path.file_name();
+        let name = name.ok_or_else(|| self.problem("names no file", Errno::INVAL))?;
+        let parent = self.path.parent().unwrap_or(Path::new(""));
+        let parent_location = StageLocation {
+            end: self.end.clone(),
+            path: parent.to_owned(),
+        };
+        let dir = match &self.end {
+            End::Instance(_) => parent_location.open_or_mkdir()?.0,
+            End::Pfs(_) | End::FileSystem(_) => {
+                let path = if parent.as_os_str().is_empty() {
+                    Path::new(".")
+                } else {
+                    parent
+                };
+                self.end.open_pfs_dir(path).map_err(|errno| {
+                    let reason = match errno {
+                        // It is not created here: the reason may be a file system that is not
+                        // mounted.
+                        Errno::NOENT => {
+                            "the directory does not exist; create it before staging out".to_owned()
+                        }
+                        Errno::XDEV => LEADS_OUT.to_owned(),
+                        errno => describe(errno),
+                    };
+                    parent_location.problem(reason, errno)
+                })?
+            }
+        };
+        Ok((dir, name.to_owned()))
+    }
+
+    /// Opens a target directory, and creates it if necessary (in an instance with all parents).
+    /// Returns whether it was created.
+    pub(crate) fn open_or_mkdir(&self) -> Result<(Box<dyn DirHandle>, bool), Problem> {
+        match &self.end {
+            End::Instance(namespace) => mkdir_within(namespace, &self.path).map_err(|errno| {
+                let reason = match errno {
+                    Errno::XDEV => "leads out of the instance".to_owned(),
+                    Errno::LOOP | Errno::NOTDIR => {
+                        "a symbolic link or a file is in the place of a directory".to_owned()
+                    }
+                    errno => describe(errno),
+                };
+                self.problem(reason, errno)
+            }),
+            End::Pfs(_) | End::FileSystem(_) => {
+                let (parent, name) = self.open_parent()?;
+                let created = parent.mkdir(&name);
+                created
+                    .and_then(|created| Ok((self.end.open_pfs_dir(&self.path)?, created)))
+                    .map_err(|errno| self.cannot_open(errno))
+            }
+        }
+    }
+}
+
+/// Opens the directory `path` below `dir`, without following symbolic links.
+pub(crate) fn open_dir_below(
+    dir: &dyn DirHandle,
+    path: &Path,
+) -> Result<Box<dyn DirHandle>, Errno> {
+    assert!(path.is_relative());
+    let mut components = path.components();
+    let Some(first) = components.next() else {
+        return dir.try_clone();
+    };
+    let mut here = dir.open_dir(first.as_os_str())?;
+    for component in components {
+        here = here.open_dir(component.as_os_str())?;
+    }
+    Ok(here)
+}

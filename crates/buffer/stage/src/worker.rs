@@ -1,0 +1,213 @@
+//! Copy tasks, and the threads that carry them out.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use rustix::io::Errno;
+
+use crate::context::StageContext;
+use crate::copy_file::{copy_file, copy_symlink};
+use crate::copy_large::copy_large_part;
+use crate::copy_range::CHUNK_BYTES;
+use crate::copy_small::copy_small_file;
+use crate::end::{DirHandle, FileKind, FileStat};
+use crate::error::{Failure, Problem};
+use crate::location::StageLocation;
+use crate::open_copy::Destination;
+use crate::tree::{CopyLocation, DirPair, DirTree};
+
+/// How long an idle thread waits for a task before it looks for parts of large files.
+const TASK_TIMEOUT: Duration = Duration::from_millis(20);
+/// How often an idle thread looks for parts of large files when no tasks are left.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Something that the walk found.
+pub(crate) enum CopyTask {
+    /// A file or symbolic link in a directory, whose path is relative to the tree.
+    Entry {
+        tree: Arc<DirTree>,
+        directory: Arc<Path>,
+        name: OsString,
+        seen: FileStat,
+    },
+    /// A file that is an item of the request.
+    Single {
+        index: usize,
+        source: StageLocation,
+        target: StageLocation,
+    },
+}
+
+/// Counts a task as completed when dropped, also by a panic: other threads wait for the count.
+struct PendingTask<'a>(&'a AtomicU64);
+
+impl Drop for PendingTask<'_> {
+    fn drop(&mut self) {
+        let pending = self.0.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(pending > 0, "each task is completed once");
+    }
+}
+
+/// A thread's view of the stage, with its buffers and the directory that it used last.
+pub(crate) struct Worker<'a> {
+    ctx: &'a StageContext<'a>,
+    last_dir: Option<DirPair>,
+    buffer: Vec<u8>,
+    /// The contents of a small file.
+    small_file: Vec<u8>,
+}
+
+impl<'a> Worker<'a> {
+    pub fn new(ctx: &'a StageContext<'a>) -> Worker<'a> {
+        Worker {
+            ctx,
+            last_dir: None,
+            buffer: vec![0; CHUNK_BYTES],
+            small_file: Vec::new(),
+        }
+    }
+
+    /// Carries out tasks until the walk has ended and no task is pending. Parts of large files come
+    /// first.
+    pub fn run(&mut self, tasks: &Receiver<CopyTask>) {
+        let pending_tasks = &self.ctx.pending_tasks;
+        let mut walk_ended = false;
+        loop {
+            if self.copy_claimed_part() {
+                continue;
+            }
+            if walk_ended {
+                // The last tasks of other threads may become large files.
+                if pending_tasks.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                std::thread::sleep(IDLE_POLL_INTERVAL);
+                continue;
+            }
+            match tasks.recv_timeout(TASK_TIMEOUT) {
+                Ok(task) => {
+                    let _pending = PendingTask(pending_tasks);
+                    // A stopped stage discards tasks, so that the walk does not block.
+                    if !self.ctx.is_stopped() {
+                        self.run_task(task);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => walk_ended = true,
+            }
+        }
+    }
+
+    /// Carries out one task, with all parts of a large file.
+    pub fn run_to_completion(&mut self, task: CopyTask) {
+        if self.ctx.is_stopped() {
+            return;
+        }
+        self.run_task(task);
+        while self.copy_claimed_part() {}
+    }
+
+    /// Copies a part of a large file, if there is one to claim.
+    fn copy_claimed_part(&mut self) -> bool {
+        let Some((large, part)) = self.ctx.large_files.claim_part() else {
+            return false;
+        };
+        copy_large_part(self.ctx, &large, part, &mut self.buffer);
+        true
+    }
+
+    fn run_task(&mut self, task: CopyTask) {
+        match task {
+            CopyTask::Entry {
+                tree,
+                directory,
+                name,
+                seen,
+            } => {
+                let source_path = tree.source_path.join(&directory).join(&name);
+                let outcome = self.copy_entry(&tree, &directory, name, &seen, &source_path);
+                self.ctx.record_outcome(&source_path, outcome);
+            }
+            CopyTask::Single {
+                index,
+                source,
+                target,
+            } => {
+                if let Err(problem) = self.copy_single(index, &source, &target) {
+                    self.ctx.problems.add(problem);
+                }
+            }
+        }
+    }
+
+    fn copy_entry(
+        &mut self,
+        tree: &Arc<DirTree>,
+        directory: &Arc<Path>,
+        name: OsString,
+        seen: &FileStat,
+        source_path: &Path,
+    ) -> Result<(), Failure> {
+        let here = DirPair::open_cached(&mut self.last_dir, tree, directory)?;
+        if seen.kind == FileKind::Symlink {
+            return copy_symlink(self.ctx, here, &name, seen);
+        }
+        let to = Destination {
+            parent: here.target.clone(),
+            journal_key: tree.journal_key(directory, &name),
+            source_path: source_path.to_owned(),
+            location: CopyLocation::Tree {
+                tree: tree.clone(),
+                directory: directory.clone(),
+                name: name.clone(),
+            },
+            name,
+        };
+        if copy_small_file(self.ctx, here, seen, &to, &mut self.small_file)? {
+            return Ok(());
+        }
+        let source = here
+            .source
+            .open(&to.name, Some(seen))
+            .map_err(|e| Failure::source("opening it", e))?;
+        copy_file(self.ctx, source, to, &mut self.buffer)
+    }
+
+    /// Copies a file that is an item of the request. Fails only if one side cannot be opened.
+    fn copy_single(
+        &mut self,
+        index: usize,
+        source: &StageLocation,
+        target: &StageLocation,
+    ) -> Result<(), Problem> {
+        let file = source.open_file()?;
+        let (parent, name) = target.open_parent()?;
+        if parent
+            .lstat(&name)
+            .is_ok_and(|existing| existing.kind == FileKind::Other)
+        {
+            let reason = "is a device, a pipe or a socket; it is not replaced by a file";
+            return Err(target.problem(reason, Errno::EXIST));
+        }
+        let parent: Arc<dyn DirHandle> = Arc::from(parent);
+        let durability = &self.ctx.durability;
+        durability.add_target(&parent, target.display())?;
+        let size = file.opened_stat().map_or(0, |stat| stat.size);
+        self.ctx.progress.add_found(size);
+        let source_path = source.display();
+        let to = Destination {
+            parent,
+            name,
+            journal_key: PathBuf::from(index.to_string()),
+            source_path: source_path.clone(),
+            location: CopyLocation::Single(target.clone()),
+        };
+        let outcome = copy_file(self.ctx, file, to, &mut self.buffer);
+        self.ctx.record_outcome(&source_path, outcome);
+        Ok(())
+    }
+}

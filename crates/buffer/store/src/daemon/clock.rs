@@ -1,0 +1,33 @@
+//! The clocks of this host.
+
+use crate::node::Now;
+use forebay_protocol::Timestamp;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Wall clock, and a monotonic clock that begins with the daemon.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// Start the monotonic clock.
+    pub fn start() -> Clock {
+        Clock {
+            start: Instant::now(),
+        }
+    }
+
+    pub fn now(&self) -> Now {
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Now {
+            wall: Timestamp {
+                secs: wall.as_secs() as i64,
+                nanos: wall.subsec_nanos(),
+            },
+            steady_ns: self.start.elapsed().as_nanos() as u64,
+        }
+    }
+}

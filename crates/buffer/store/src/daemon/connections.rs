@@ -1,0 +1,260 @@
+//! The connections of the event loop: listeners, sockets, readiness, admission.
+
+use super::connection::Connection;
+use super::counters::StoreCounters;
+use super::doors::{DoorLimits, Doors};
+use super::mailbox::Mailbox;
+use crate::node::ConnId;
+use forebay_net::frame::FrameError;
+use forebay_net::stream::Stream;
+use forebay_protocol::{Call, Reply};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+const MAILBOX: u64 = 0;
+const UNIX: u64 = 1;
+const TCP: u64 = 2;
+const FIRST_CONNECTION: u64 = 16;
+/// Most events per call of `epoll_wait`.
+pub const MAX_EVENTS: usize = 256;
+/// Bytes per read from a socket.
+const RECEIVE_BYTES: usize = 64 << 10;
+/// Pause after a failed `accept`, e.g. without free descriptors. The listener stays ready, so the
+/// loop would spin otherwise.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
+
+/// Something is ready.
+#[derive(Clone, Copy, Debug)]
+pub enum Ready {
+    Mailbox,
+    UnixListener,
+    TcpListener,
+    Connection(ConnId, EventFlags),
+}
+
+impl Ready {
+    /// What an event reports.
+    pub fn of(event: &epoll::Event) -> Ready {
+        match event.data.u64() {
+            MAILBOX => Ready::Mailbox,
+            UNIX => Ready::UnixListener,
+            TCP => Ready::TcpListener,
+            id => Ready::Connection(ConnId(id), event.flags),
+        }
+    }
+}
+
+/// Outcome of reading from a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// There may be a call.
+    Input,
+    Nothing,
+    /// The peer closed the connection, or the connection failed.
+    Closed,
+}
+
+/// Listeners and connections.
+pub struct Connections {
+    epoll: OwnedFd,
+    unix: UnixListener,
+    tcp: Option<TcpListener>,
+    open: HashMap<ConnId, Connection>,
+    next_id: u64,
+    receive_buffer: Vec<u8>,
+    /// Connections that have output or a finished call.
+    touched: Vec<ConnId>,
+    counters: Arc<StoreCounters>,
+    pub admission: Doors,
+}
+
+impl Connections {
+    /// Accept from these listeners.
+    pub fn new(
+        mailbox: &Mailbox,
+        unix: UnixListener,
+        tcp: Option<TcpListener>,
+        limits: DoorLimits,
+        counters: Arc<StoreCounters>,
+    ) -> io::Result<Connections> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        unix.set_nonblocking(true)?;
+        epoll::add(&epoll, mailbox, EventData::new_u64(MAILBOX), EventFlags::IN)?;
+        epoll::add(&epoll, &unix, EventData::new_u64(UNIX), EventFlags::IN)?;
+        if let Some(tcp) = &tcp {
+            tcp.set_nonblocking(true)?;
+            epoll::add(&epoll, tcp, EventData::new_u64(TCP), EventFlags::IN)?;
+        }
+        Ok(Connections {
+            epoll,
+            unix,
+            tcp,
+            open: HashMap::new(),
+            next_id: FIRST_CONNECTION,
+            receive_buffer: vec![0; RECEIVE_BYTES],
+            touched: Vec::new(),
+            counters,
+            admission: Doors::new(limits),
+        })
+    }
+
+    /// Wait up to `timeout`, or without limit, until something is ready. Replaces `events`.
+    pub fn wait(
+        &self,
+        timeout: Option<Duration>,
+        events: &mut Vec<epoll::Event>,
+    ) -> io::Result<()> {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs() as i64,
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        events.clear();
+        let spare = rustix::buffer::spare_capacity(events);
+        match epoll::wait(&self.epoll, spare, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Number of open connections.
+    pub fn count(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Accept a pending Unix connection.
+    pub fn accept_unix(&self) -> Option<UnixStream> {
+        accepted(self.unix.accept())
+    }
+
+    /// Accept a pending TCP connection.
+    pub fn accept_tcp(&self) -> Option<TcpStream> {
+        accepted(self.tcp.as_ref()?.accept())
+    }
+
+    /// Add an accepted connection. `None` if it failed already.
+    pub fn add(&mut self, stream: Stream) -> Option<ConnId> {
+        let id = ConnId(self.next_id);
+        self.next_id += 1;
+        let conn = Connection::new(stream, self.counters.clone()).ok()?;
+        let data = EventData::new_u64(id.0);
+        epoll::add(&self.epoll, conn.stream.as_fd(), data, EventFlags::IN).ok()?;
+        let replaced = self.open.insert(id, conn);
+        assert!(replaced.is_none(), "connection ids are unique");
+        Some(id)
+    }
+
+    /// Remove a connection. Its socket is no longer polled.
+    pub fn remove(&mut self, id: ConnId) -> Option<Connection> {
+        self.admission.left(id);
+        let conn = self.open.remove(&id)?;
+        let _ = epoll::delete(&self.epoll, conn.stream.as_fd());
+        Some(conn)
+    }
+
+    /// Close all connections.
+    pub fn close_all(&mut self) {
+        self.open.clear();
+    }
+
+    pub fn get_mut(&mut self, id: ConnId) -> Option<&mut Connection> {
+        self.open.get_mut(&id)
+    }
+
+    /// Queue the reply to the call in progress. Fails if the reply is too long.
+    pub fn queue_reply(
+        &mut self,
+        id: ConnId,
+        seq: u64,
+        reply: &Reply,
+        descriptor: Option<OwnedFd>,
+        cacheable: bool,
+    ) -> Result<(), FrameError> {
+        if let Some(conn) = self.open.get_mut(&id) {
+            conn.reply(seq, reply, descriptor, cacheable)?;
+            self.touched.push(id);
+        }
+        Ok(())
+    }
+
+    /// The connections that have output or a finished call.
+    pub fn take_touched(&mut self) -> Vec<ConnId> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Send queued output. Returns whether there is input that may hold a call.
+    pub fn flush(&mut self, id: ConnId) -> io::Result<bool> {
+        let Some(conn) = self.open.get_mut(&id) else {
+            return Ok(false);
+        };
+        conn.send()?;
+        if conn.blocked != conn.watching_output || !conn.watching_input {
+            conn.watching_output = conn.blocked;
+            conn.watching_input = true;
+            let flags = match conn.blocked {
+                true => EventFlags::IN | EventFlags::OUT,
+                false => EventFlags::IN,
+            };
+            let data = EventData::new_u64(id.0);
+            epoll::modify(&self.epoll, &conn.stream, data, flags)?;
+        }
+        Ok(conn.has_input())
+    }
+
+    /// Handle the readiness of a connection.
+    pub fn receive(&mut self, id: ConnId, flags: EventFlags) -> Received {
+        let Some(conn) = self.open.get_mut(&id) else {
+            return Received::Nothing;
+        };
+        if flags.contains(EventFlags::OUT) {
+            self.touched.push(id);
+        }
+        if !flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            return Received::Nothing;
+        }
+        let waits = conn.busy || conn.blocked;
+        if waits && conn.has_input() && !flags.contains(EventFlags::HUP) {
+            // The peer sends more before its call is answered: leave that in the socket.
+            conn.watching_input = false;
+            let flags = match conn.watching_output {
+                true => EventFlags::OUT,
+                false => EventFlags::empty(),
+            };
+            let data = EventData::new_u64(id.0);
+            let _ = epoll::modify(&self.epoll, &conn.stream, data, flags);
+            return Received::Nothing;
+        }
+        match conn.receive(&mut self.receive_buffer) {
+            Ok(true) => Received::Input,
+            Ok(false) | Err(_) => Received::Closed,
+        }
+    }
+
+    /// The next complete call of a connection, unless one is in progress.
+    pub fn next_call(&mut self, id: ConnId) -> Result<Option<Call>, FrameError> {
+        match self.open.get_mut(&id) {
+            Some(conn) => conn.next_call(),
+            None => Ok(None),
+        }
+    }
+}
+
+fn accepted<S, A>(result: io::Result<(S, A)>) -> Option<S> {
+    match result {
+        Ok((socket, _)) => Some(socket),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+        Err(error) => {
+            tracing::warn!(%error, "cannot accept connection");
+            std::thread::sleep(ACCEPT_BACKOFF);
+            None
+        }
+    }
+}

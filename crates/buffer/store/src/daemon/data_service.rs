@@ -1,0 +1,110 @@
+//! Hands connections over to data connection threads.
+
+use super::connection::Connection;
+use super::counters::StoreCounters;
+use super::data::{self, DataContext, DataSlots, FenceEpoch, OpenObjects};
+use super::doors::{DoorLimits, Guest, Seat, Seats};
+use crate::objects::DiskObjects;
+use forebay_protocol::SessionId;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// The data connections and what they share.
+pub struct DataService {
+    pub opens: Arc<OpenObjects>,
+    pub slots: DataSlots,
+    pub permits: Seats,
+    objects: DiskObjects,
+    counters: Arc<StoreCounters>,
+}
+
+impl DataService {
+    pub fn new(
+        limits: DoorLimits,
+        objects: DiskObjects,
+        counters: Arc<StoreCounters>,
+    ) -> DataService {
+        DataService {
+            opens: Arc::default(),
+            slots: DataSlots::default(),
+            permits: Seats::new(limits),
+            objects,
+            counters,
+        }
+    }
+
+    /// Serve a connection in a thread, which sends the pending reply to the handshake once the
+    /// previous connection in the slot has ended.
+    pub fn start_connection(
+        &self,
+        conn: Connection,
+        session: SessionId,
+        slot: u32,
+        guest: Option<Guest>,
+    ) {
+        self.slots.shut_down_slot(session, slot);
+        let user = guest.flatten();
+        let Some(permit) = self.permits.take(user) else {
+            tracing::warn!(user, "data connection refused: too many");
+            return;
+        };
+        let socket = match conn.stream.as_fd().try_clone_to_owned() {
+            Ok(socket) => socket,
+            Err(error) => return tracing::warn!(%error, "data connection refused"),
+        };
+        let thread = ConnectionThread {
+            conn,
+            session,
+            epoch: self.slots.claim_slot(session, slot, socket),
+            opens: self.opens.clone(),
+            objects: self.objects.clone(),
+            counters: self.counters.clone(),
+            _permit: permit,
+        };
+        let spawned = std::thread::Builder::new()
+            .name("forebay-data".into())
+            .spawn(move || thread.run());
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "data connection refused: cannot start thread");
+        }
+    }
+}
+
+/// Fields are dropped in order: the epoch ends before the permit is returned.
+struct ConnectionThread {
+    conn: Connection,
+    session: SessionId,
+    opens: Arc<OpenObjects>,
+    objects: DiskObjects,
+    counters: Arc<StoreCounters>,
+    epoch: FenceEpoch,
+    _permit: Seat,
+}
+
+impl ConnectionThread {
+    fn run(mut self) {
+        let _span = tracing::error_span!("session", session = self.session.0).entered();
+        if !self.epoch.wait_for_predecessor() {
+            return;
+        }
+        match self.serve() {
+            Err(_) if self.epoch.fence().is_shut_down() => {}
+            Err(error) => tracing::warn!(%error, "data connection closed"),
+            Ok(()) => {}
+        }
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        self.conn.stream.set_nonblocking(false)?;
+        self.conn.send()?;
+        let context = DataContext {
+            opens: &self.opens,
+            objects: &self.objects,
+            counters: &self.counters,
+            fence: self.epoch.fence(),
+        };
+        let received = self.conn.leftover();
+        data::serve_data_connection(&self.conn.stream, received, self.session, context)
+    }
+}

@@ -1,0 +1,217 @@
+//! The event loop: the thread that owns the node and its connections, and waits only in `epoll`.
+
+use super::clock::Clock;
+use super::connections::{Connections, MAX_EVENTS, Ready, Received};
+use super::counters::{StoreCounters, StoreGauges};
+use super::data_service::DataService;
+use super::log_writer::LogWriter;
+use super::mailbox::{LoopEvent, Mailbox};
+use super::munge_worker::PendingCredential;
+use super::object_workers::ObjectWorkers;
+use super::peer_links::PeerLinks;
+use crate::node::{ConnId, Effect, Input, Node};
+use crate::objects::DiskObjects;
+use forebay_protocol::SessionId;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+/// Bytes of records that are collected before they are written.
+const MAX_BATCH_BYTES: usize = 256 << 10;
+
+/// Periodic ticks of the node, which also sync the log.
+pub struct Ticker {
+    pub interval: Duration,
+    pub last: Instant,
+}
+
+/// Everything that the thread owns.
+pub struct EventLoop {
+    pub node: Node<DiskObjects>,
+    pub clock: Clock,
+    pub ticker: Ticker,
+    pub connections: Connections,
+    pub data: DataService,
+    pub log: LogWriter,
+    pub workers: ObjectWorkers,
+    pub munge_worker: Option<SyncSender<PendingCredential>>,
+    pub peers: PeerLinks,
+    pub mailbox: Arc<Mailbox>,
+    pub counters: Arc<StoreCounters>,
+    /// Effects of the node that are not carried out yet.
+    pub effects: Vec<Effect<OwnedFd>>,
+    /// Connections that become data connections at the end of the batch.
+    pub handovers: Vec<(ConnId, SessionId, u32)>,
+    /// Held until the loop has ended.
+    pub directory_lock: File,
+}
+
+impl EventLoop {
+    /// Serve until stopped or until the storage fails.
+    pub fn run(mut self) -> io::Result<()> {
+        let served = self.serve();
+        if let Err(error) = &served {
+            tracing::error!(%error, "storage failed: storage daemon stops");
+        }
+        self.mailbox.request_stop();
+        self.connections.close_all();
+        let mut log = self.log.shut_down();
+        let removal = self.workers.shut_down();
+        let result = served.and_then(|()| {
+            log.flush()?;
+            log.sync()
+        });
+        if result.is_ok() {
+            // Removals that waited for the sync can begin.
+            let synced = Input::LogSynced(log.last_sequence());
+            self.node.step(self.clock.now(), synced, &mut self.effects);
+        }
+        removal.shut_down();
+        drop(self.directory_lock);
+        result
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        self.commit()?; // the start record, for which space was ensured
+        // If it were lost, inode numbers assigned from now on would be assigned again.
+        self.log.sync()?;
+        let mut events = Vec::with_capacity(MAX_EVENTS);
+        while !self.mailbox.is_stop_requested() {
+            let timeout = self.wait_timeout();
+            self.connections.wait(timeout, &mut events)?;
+            self.ensure_log_space()?;
+            for event in &events {
+                match Ready::of(event) {
+                    Ready::Mailbox => self.process_mailbox()?,
+                    Ready::UnixListener => self.accept_unix(),
+                    Ready::TcpListener => self.accept_tcp(),
+                    Ready::Connection(id, flags) => match self.connections.receive(id, flags) {
+                        Received::Input => self.process_calls(id),
+                        Received::Nothing => {}
+                        Received::Closed => self.close_connection(id),
+                    },
+                }
+                if self.node.pending_record_bytes() > MAX_BATCH_BYTES {
+                    self.commit()?;
+                    self.ensure_log_space()?;
+                }
+            }
+            self.close_overdue_connections();
+            self.tick();
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    /// How long to wait for events; `None` if nothing is due.
+    fn wait_timeout(&self) -> Option<Duration> {
+        let mut timeout = None;
+        if self.log.is_dirty() || self.node.needs_tick() {
+            let next_tick = self
+                .ticker
+                .interval
+                .saturating_sub(self.ticker.last.elapsed());
+            let now_ns = self.clock.now().steady_ns;
+            let deadline = self.node.next_deadline_ns();
+            let deadline = deadline.map(|ns| Duration::from_nanos(ns.saturating_sub(now_ns)));
+            timeout = Some(deadline.map_or(next_tick, |deadline| deadline.min(next_tick)));
+        }
+        if let Some(due) = self.connections.admission.due() {
+            let until = due.saturating_duration_since(Instant::now());
+            timeout = Some(timeout.map_or(until, |timeout| timeout.min(until)));
+        }
+        timeout
+    }
+
+    /// Step the node. Effects are carried out by the next [`commit`](EventLoop::commit).
+    pub fn step(&mut self, input: Input) {
+        self.node.step(self.clock.now(), input, &mut self.effects);
+    }
+
+    fn tick(&mut self) {
+        if self.ticker.last.elapsed() >= self.ticker.interval {
+            self.ticker.last = Instant::now();
+            self.step(Input::Tick);
+            self.log.request_sync();
+            return;
+        }
+        let deadline = self.node.next_deadline_ns();
+        if deadline.is_some_and(|deadline| deadline <= self.clock.now().steady_ns) {
+            self.step(Input::Tick);
+        }
+    }
+
+    fn ensure_log_space(&mut self) -> io::Result<()> {
+        let space = self.log.ensure_space()?;
+        if self.node.set_log_space(space) != space {
+            self.log.report_space(space);
+        }
+        Ok(())
+    }
+
+    /// Write the log, then carry out the effects, until there are neither records nor effects.
+    fn commit(&mut self) -> io::Result<()> {
+        loop {
+            self.log.write_records(self.node.take_records())?;
+            for effect in std::mem::take(&mut self.effects) {
+                self.carry_out(effect);
+            }
+            let handovers = std::mem::take(&mut self.handovers);
+            for id in self.connections.take_touched() {
+                // The thread of a data connection sends the reply to the handshake.
+                if handovers.iter().all(|(other, ..)| *other != id) {
+                    self.flush_connection(id);
+                }
+            }
+            for (id, session, slot) in handovers {
+                self.hand_over(id, session, slot);
+            }
+            if self.effects.is_empty() && !self.node.has_records() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn process_mailbox(&mut self) -> io::Result<()> {
+        for event in self.mailbox.take_events() {
+            match event {
+                LoopEvent::LogSynced(sequence) => {
+                    self.log.mark_durable(sequence);
+                    self.step(Input::LogSynced(sequence));
+                }
+                LoopEvent::LogFailed => {
+                    return Err(io::Error::other("cannot sync the log"));
+                }
+                LoopEvent::Reply { conn, seq, reply } => {
+                    self.reply(conn, seq, &reply, None, false);
+                }
+                LoopEvent::CredentialDecoded { conn, seq, outcome } => {
+                    self.step(Input::MungeDecoded(conn, seq, outcome));
+                    self.connections.admission.proving(conn, false);
+                    self.admit(conn);
+                }
+                LoopEvent::ChecksumsInvalidated(object, result) => {
+                    self.step(Input::ChecksumsInvalidated(object, result));
+                }
+                LoopEvent::GaugesRequested(sender) => {
+                    // A requester whose timeout has expired gets no answer.
+                    let _ = sender.try_send(self.gauges());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn gauges(&self) -> StoreGauges {
+        let connections = self.connections.count() + self.data.permits.taken();
+        StoreGauges {
+            instances: self.node.instance_usage(),
+            sessions: self.node.session_count() as u64,
+            connections: connections as u64,
+            log_space: self.node.log_space(),
+        }
+    }
+}

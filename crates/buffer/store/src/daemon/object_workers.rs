@@ -1,0 +1,127 @@
+//! Threads that work on objects for the event loop.
+
+use super::blocking_io::{BlockingJob, FetchJob, carry_out, start_blocking_workers};
+use super::checksummer::{ChecksumJob, WrittenObjects, start_checksummer};
+use super::mailbox::Mailbox;
+use super::worker::Worker;
+use crate::node::{ConnId, fetch_reply};
+use crate::objects::{DiskObjects, ObjectId, RemovalQueue};
+use forebay_protocol::message::MAX_INLINE_FILE_BYTES;
+use forebay_protocol::{Errno, InstanceId, Reply};
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The threads that read, checksum and remove objects.
+pub struct ObjectWorkers {
+    objects: DiskObjects,
+    mailbox: Arc<Mailbox>,
+    blocking: Worker<BlockingJob>,
+    checksummer: Worker<ChecksumJob>,
+    written: Arc<WrittenObjects>,
+    removal_queue: Arc<RemovalQueue>,
+    removal_thread: JoinHandle<()>,
+}
+
+impl ObjectWorkers {
+    /// Start the threads.
+    pub fn start(
+        objects: DiskObjects,
+        mailbox: Arc<Mailbox>,
+        checksum_interval: Duration,
+    ) -> io::Result<ObjectWorkers> {
+        let blocking = start_blocking_workers(&objects, &mailbox)?;
+        let written = Arc::<WrittenObjects>::default();
+        let checksummer = start_checksummer(
+            objects.clone(),
+            mailbox.clone(),
+            written.clone(),
+            checksum_interval,
+        )?;
+        let removal_queue = objects.removal_queue();
+        let removals = removal_queue.clone();
+        let removal_thread = std::thread::Builder::new()
+            .name("forebay-remove".into())
+            .spawn(move || removals.run_worker())?;
+        Ok(ObjectWorkers {
+            objects,
+            mailbox,
+            blocking,
+            checksummer,
+            written,
+            removal_queue,
+            removal_thread,
+        })
+    }
+
+    /// Read a small object. Returns the reply if the data are cached; otherwise a thread reads the
+    /// object and answers.
+    pub fn fetch(&self, job: FetchJob) -> Option<Reply> {
+        let cached = self
+            .objects
+            .fetch_object(job.object, MAX_INLINE_FILE_BYTES, false);
+        if cached != Err(Errno::EAGAIN) {
+            return Some(fetch_reply(job.attr, job.length, cached));
+        }
+        self.run_blocking(BlockingJob::Fetch(job));
+        None
+    }
+
+    /// Invalidate the checksums of an object durably.
+    pub fn invalidate_checksums(&self, object: ObjectId) {
+        self.run_blocking(BlockingJob::InvalidateChecksums(object));
+    }
+
+    /// Carry out an operation in a thread, or here if the queue is full.
+    fn run_blocking(&self, job: BlockingJob) {
+        if let Err(job) = self.blocking.try_submit(job) {
+            self.mailbox.post(carry_out(&self.objects, job));
+        }
+    }
+
+    /// A handle for writing to this object was closed. It gets checksums when it has been idle.
+    pub fn object_written(&self, object: ObjectId) {
+        if self.written.push(object) {
+            // A full queue wakes the thread, too.
+            let _ = self.checksummer.try_submit(ChecksumJob::Wake);
+        }
+    }
+
+    /// Begin to scrub an instance and answer the call at the end. Returns false if too many scrubs
+    /// are pending.
+    pub fn start_scrub(&self, instance: InstanceId, conn: ConnId, seq: u64) -> bool {
+        let job = ChecksumJob::Scrub {
+            instance,
+            conn,
+            seq,
+        };
+        self.checksummer.try_submit(job).is_ok()
+    }
+
+    /// Stop the threads that may post events. A stop must have been requested, which
+    /// interrupts the checksummer.
+    pub fn shut_down(self) -> RemovalWorker {
+        debug_assert!(self.mailbox.is_stop_requested());
+        self.blocking.shut_down();
+        self.checksummer.shut_down();
+        RemovalWorker {
+            queue: self.removal_queue,
+            thread: self.removal_thread,
+        }
+    }
+}
+
+/// The thread that removes the objects of removed instances.
+pub struct RemovalWorker {
+    queue: Arc<RemovalQueue>,
+    thread: JoinHandle<()>,
+}
+
+impl RemovalWorker {
+    /// Stop the thread; it may finish small removals first.
+    pub fn shut_down(self) {
+        self.queue.stop_worker();
+        let _ = self.thread.join();
+    }
+}

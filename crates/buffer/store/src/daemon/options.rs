@@ -1,0 +1,101 @@
+//! Options of a storage daemon, and errors at its start.
+
+use super::doors::DoorLimits;
+use crate::log::RecoveryError;
+use crate::node::Limits;
+use forebay_net::auth::PoolKey;
+use forebay_net::munge::Munge;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const MIN_SEGMENT_BYTES: u64 = 4 << 20;
+
+/// Options of a storage daemon.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Directory on the flash, with `log/`, `objects/` and a lock file. Created if missing.
+    pub dir: PathBuf,
+    /// Path of the Unix socket to listen on.
+    pub socket: PathBuf,
+    /// TCP address to listen on; requires `key` or `munge`. Port 0: any free port.
+    pub tcp: Option<SocketAddr>,
+    /// The pool's key, which authenticates clients on other hosts.
+    pub key: Option<PoolKey>,
+    /// This host's `munged`, which authenticates clients on other hosts.
+    pub munge: Option<Munge>,
+    /// Limits of sessions and instances.
+    pub limits: Limits,
+    /// Limits of connections.
+    pub doors: DoorLimits,
+    /// Bytes allocated to each log segment, at least 4 MiB.
+    pub segment_size: u64,
+    /// How often changes are made durable that no client asked to sync.
+    pub sync_interval: Duration,
+    /// How often new checksums of data at rest are made valid beyond the next boot, which syncs all
+    /// data; a tenth as often while others keep the device busy.
+    pub checksum_interval: Duration,
+}
+
+impl StoreOptions {
+    /// A daemon on the directory `dir` that listens on `dir/socket`.
+    pub fn new(dir: impl Into<PathBuf>) -> StoreOptions {
+        let dir = dir.into();
+        StoreOptions {
+            socket: dir.join("socket"),
+            dir,
+            tcp: None,
+            key: None,
+            munge: None,
+            limits: Limits::default(),
+            doors: DoorLimits::default(),
+            segment_size: 64 << 20,
+            sync_interval: Duration::from_secs(1),
+            checksum_interval: Duration::from_secs(30),
+        }
+    }
+
+    pub(super) fn validate(&self) -> Result<(), StartError> {
+        let why = if self.tcp.is_some() && self.key.is_none() && self.munge.is_none() {
+            "listening on TCP requires MUNGE or the pool's key"
+        } else if self.segment_size < MIN_SEGMENT_BYTES {
+            "a log segment must have at least 4 MiB"
+        } else {
+            return Ok(());
+        };
+        Err(StartError::InvalidOptions(why))
+    }
+}
+
+/// Why a daemon did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// An operation on this path or address failed.
+    Io(String, io::Error),
+    /// Another daemon serves the directory.
+    DirectoryInUse(PathBuf),
+    /// The log or its checkpoint cannot be recovered.
+    Recovery(RecoveryError),
+    /// The options are inconsistent.
+    InvalidOptions(&'static str),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Io(what, error) => write!(f, "{what}: {error}"),
+            StartError::DirectoryInUse(dir) => write!(
+                f,
+                "{}: directory in use by another storage daemon",
+                dir.display()
+            ),
+            StartError::Recovery(error) => error.fmt(f),
+            StartError::InvalidOptions(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}

@@ -1,0 +1,261 @@
+//! Start and stop of a storage daemon.
+
+use super::clock::Clock;
+use super::connections::Connections;
+use super::counters::{StatsHandle, StoreCounters};
+use super::data_service::DataService;
+use super::event_loop::{EventLoop, Ticker};
+use super::log_writer::LogWriter;
+use super::mailbox::Mailbox;
+use super::munge_worker::start_munge_worker;
+use super::object_workers::ObjectWorkers;
+use super::options::{StartError, StoreOptions};
+use super::peer_links::PeerLinks;
+use crate::log::spare_segment::{ensure_spare_segment, is_out_of_space};
+use crate::log::{Log, RecoveryError};
+use crate::node::{Node, NodeState};
+use crate::objects::{DiskObjects, RemovalQueue, boot_hash};
+use crate::recovery;
+use crate::storage::DiskStorage;
+use forebay_protocol::address::Address;
+use rustix::fs::{FlockOperation, flock};
+use std::fmt;
+use std::fs::{File, Permissions};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+fn at<T>(what: impl fmt::Display, result: io::Result<T>) -> Result<T, StartError> {
+    result.map_err(|error| StartError::Io(what.to_string(), error))
+}
+
+/// Create the directory if it is missing, and lock it as long as the returned file is open.
+fn lock_directory(dir: &Path) -> Result<File, StartError> {
+    at(dir.display(), std::fs::create_dir_all(dir))?;
+    let path = dir.join("lock");
+    let lock = at(path.display(), File::create(&path))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(_) => Err(StartError::DirectoryInUse(dir.to_owned())),
+    }
+}
+
+/// Recover the state and ensure log space for the start record.
+fn open_log(
+    storage: &DiskStorage,
+    dir: &Path,
+    segment_size: u64,
+) -> Result<(NodeState, Log<DiskStorage>), StartError> {
+    let out_of_space = |error: io::Error| {
+        let what = format!(
+            "{}: disk full: no log space for the start record; {} MiB must be free",
+            dir.display(),
+            segment_size >> 20
+        );
+        StartError::Io(what, error)
+    };
+    let recovered = recovery::recover_state(storage.clone(), segment_size);
+    let (state, mut log) = recovered.map_err(|error| match error {
+        RecoveryError::Io(error) if is_out_of_space(&error) => out_of_space(error),
+        error => StartError::Recovery(error),
+    })?;
+    match ensure_spare_segment(storage, segment_size) {
+        // The rest of the log is reserved for changes that free space.
+        Err(error) if is_out_of_space(&error) => {}
+        other => at(dir.display(), other)?,
+    }
+    match log.ensure_start_headroom() {
+        Err(error) if is_out_of_space(&error) => Err(out_of_space(error)),
+        other => at(dir.display(), other),
+    }?;
+    Ok((state, log))
+}
+
+/// Listen on the Unix socket and, if configured, on TCP.
+fn listen(options: &StoreOptions) -> Result<(UnixListener, Option<TcpListener>), StartError> {
+    // A stale socket of a daemon that was killed: the lock of the directory is ours.
+    let _ = std::fs::remove_file(&options.socket);
+    let socket = options.socket.display();
+    let unix = at(&socket, UnixListener::bind(&options.socket))?;
+    // Anybody may connect; requests are authorized by the peer's credentials.
+    let permissions = Permissions::from_mode(0o666);
+    at(
+        &socket,
+        std::fs::set_permissions(&options.socket, permissions),
+    )?;
+    let tcp = match options.tcp {
+        Some(address) => Some(at(address, forebay_net::listener::listen(address))?),
+        None => None,
+    };
+    Ok((unix, tcp))
+}
+
+/// A running storage daemon. Dropping it stops it.
+#[derive(Debug)]
+pub struct Daemon {
+    mailbox: Arc<Mailbox>,
+    counters: Arc<StoreCounters>,
+    removal_queue: Arc<RemovalQueue>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+    socket: PathBuf,
+    tcp: Option<SocketAddr>,
+}
+
+impl Daemon {
+    /// Recover the directory and serve it.
+    pub fn start(options: StoreOptions) -> Result<Daemon, StartError> {
+        options.validate()?;
+        forebay_net::stream::raise_descriptor_limit();
+        let directory_lock = lock_directory(&options.dir)?;
+        let (log_dir, objects_dir) = (options.dir.join("log"), options.dir.join("objects"));
+        let storage = at(log_dir.display(), DiskStorage::open(&log_dir))?;
+        let (state, log) = open_log(&storage, &log_dir, options.segment_size)?;
+        let objects = at(objects_dir.display(), DiskObjects::open(&objects_dir))?;
+        for dir in [&objects_dir, &log_dir] {
+            let private = Permissions::from_mode(0o700);
+            at(dir.display(), std::fs::set_permissions(dir, private))?;
+        }
+        let clock = Clock::start();
+        let mut seed = [0; 32];
+        at(
+            "/dev/urandom",
+            forebay_protocol::random::fill_random(&mut seed),
+        )?;
+        let mut node = Node::start(
+            state,
+            log.last_sequence(),
+            objects.clone(),
+            options.limits.clone(),
+            options.key.clone(),
+            clock.now(),
+            seed,
+        )
+        .map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
+        node.set_boot_id(boot_hash());
+        if options.munge.is_some() {
+            node.enable_munge();
+        }
+        let (unix, tcp) = listen(&options)?;
+        let tcp_address = match &tcp {
+            Some(listener) => Some(at("TCP", listener.local_addr())?),
+            None => None,
+        };
+        let mailbox = Arc::new(at("eventfd", Mailbox::new())?);
+        let counters = Arc::new(StoreCounters::default());
+        let (socket, dir) = (options.socket.clone(), options.dir.clone());
+        let removal_queue = objects.removal_queue();
+        let start_loop = || {
+            let munge_worker = match options.munge.clone() {
+                Some(munge) => Some(start_munge_worker(munge, mailbox.clone())?),
+                None => None,
+            };
+            let event_loop = EventLoop {
+                node,
+                clock,
+                ticker: Ticker {
+                    interval: options.sync_interval,
+                    last: Instant::now(),
+                },
+                connections: Connections::new(
+                    &mailbox,
+                    unix,
+                    tcp,
+                    options.doors.clone(),
+                    counters.clone(),
+                )?,
+                data: DataService::new(options.doors, objects.clone(), counters.clone()),
+                log: LogWriter::start(
+                    log,
+                    storage,
+                    options.segment_size,
+                    &objects,
+                    &counters,
+                    &mailbox,
+                )?,
+                workers: ObjectWorkers::start(objects, mailbox.clone(), options.checksum_interval)?,
+                munge_worker,
+                peers: PeerLinks::new(options.key, options.munge),
+                mailbox: mailbox.clone(),
+                counters: counters.clone(),
+                effects: Vec::new(),
+                handovers: Vec::new(),
+                directory_lock,
+            };
+            std::thread::Builder::new()
+                .name("forebay-store".into())
+                .spawn(move || event_loop.run())
+        };
+        let thread = at("event loop", start_loop())?;
+        let shown_tcp = tcp_address.map(tracing::field::display);
+        tracing::info!(dir = %dir.display(), tcp = shown_tcp, "storage daemon started");
+        Ok(Daemon {
+            mailbox,
+            counters,
+            removal_queue,
+            thread: Some(thread),
+            socket,
+            tcp: tcp_address,
+        })
+    }
+
+    /// Address for clients on this host.
+    pub fn address(&self) -> Address {
+        Address::Unix(self.socket.clone())
+    }
+
+    /// Address for clients on other hosts.
+    pub fn tcp_address(&self) -> Option<Address> {
+        self.tcp.map(Address::Tcp)
+    }
+
+    /// Access to the daemon's statistics.
+    pub fn stats(&self) -> StatsHandle {
+        StatsHandle {
+            counters: self.counters.clone(),
+            removal_queue: self.removal_queue.clone(),
+            mailbox: self.mailbox.clone(),
+        }
+    }
+
+    /// Removed instances that still take space.
+    pub fn removal_queue(&self) -> &RemovalQueue {
+        &self.removal_queue
+    }
+
+    /// Whether the daemon has ended because its storage failed.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Wait until the daemon ends because its storage fails.
+    pub fn wait(mut self) -> io::Result<()> {
+        self.join()
+    }
+
+    /// Make metadata durable and stop. Data are synced only if there are new checksums of data at
+    /// rest; otherwise the kernel writes unsynced data back, as on any file system.
+    pub fn stop(mut self) -> io::Result<()> {
+        self.mailbox.request_stop();
+        self.join()
+    }
+
+    fn join(&mut self) -> io::Result<()> {
+        match self.thread.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(io::Error::other("the storage daemon's thread panicked")),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.mailbox.request_stop();
+        let _ = self.join();
+    }
+}
