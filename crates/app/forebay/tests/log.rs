@@ -65,7 +65,7 @@ fn log_file_gets_events_of_sessions_instances_and_stages() {
     ] {
         assert_eq!(find(message)["level"], "INFO", "{message}");
     }
-    let done = find("a stage is done");
+    let done = find("stage completed");
     assert_eq!(
         (&done["fields"]["files"], &done["fields"]["bytes"]),
         (&1.into(), &11.into())
@@ -73,14 +73,14 @@ fn log_file_gets_events_of_sessions_instances_and_stages() {
     assert_eq!(
         (
             &done["span"]["name"],
-            &done["span"]["way"],
+            &done["span"]["direction"],
             &done["span"]["line"]
         ),
         (&"stage".into(), &"in".into(), &3.into())
     );
-    let failed = find("a stage failed");
+    let failed = find("stage failed");
     assert_eq!(
-        (&failed["level"], &failed["span"]["way"]),
+        (&failed["level"], &failed["span"]["direction"]),
         (&"WARN".into(), &"out".into())
     );
     // Levels below the filter are absent.
@@ -105,7 +105,7 @@ fn log_filter_selects_levels_and_targets() {
     let warnings: Vec<_> = stderr.lines().filter(|l| l.contains(" WARN ")).collect();
     assert_eq!(warnings.len(), 1, "{stderr}");
     assert!(
-        warnings[0].contains("stage{") && warnings[0].contains("a stage failed"),
+        warnings[0].contains("stage{") && warnings[0].contains("stage failed"),
         "{stderr}"
     );
     assert!(!stderr.contains(" INFO "), "{stderr}");

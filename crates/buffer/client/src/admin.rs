@@ -1,4 +1,4 @@
-//! Making and removing instances, on one storage node and over several.
+//! Creating and removing instances, on one storage node and over several.
 
 use crate::session::{ClientOptions, Session};
 use crate::sessions::NodeAddresses;
@@ -9,39 +9,39 @@ use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, Request};
 use std::fmt;
 
-/// An administrator's session with a storage daemon; for root and the daemon's own user.
+/// A session with a storage daemon to administer it; for root and the user of the daemon.
 #[derive(Debug)]
 pub struct Admin(Session);
 
 impl Admin {
-    /// Connect to a daemon.
+    /// Connects to a daemon.
     pub fn connect(address: Address, options: ClientOptions) -> Result<Admin, Errno> {
         Session::open(address, None, None, options, false).map(Admin)
     }
 
-    fn done(&self, request: Request) -> Result<(), Errno> {
+    fn call_unit(&self, request: Request) -> Result<(), Errno> {
         self.0.call(None, request).map(|_| ())
     }
 
-    /// Make an instance. `EEXIST` if there is one of that number.
+    /// Creates an instance. `EEXIST` if its id exists.
     pub fn create_instance(&self, spec: InstanceSpec) -> Result<(), Errno> {
-        self.done(Request::Admin(AdminRequest::CreateInstance(spec)))
+        self.call_unit(Request::Admin(AdminRequest::CreateInstance(spec)))
     }
 
-    /// Remove an instance with all its data. `EBUSY` while clients are attached, unless `force`.
+    /// Removes an instance with all its data. `EBUSY` while clients are attached, unless `force`.
     pub fn remove_instance(&self, id: InstanceId, force: bool) -> Result<(), Errno> {
-        self.done(Request::Admin(AdminRequest::RemoveInstance { id, force }))
+        self.call_unit(Request::Admin(AdminRequest::RemoveInstance { id, force }))
     }
 
-    /// Change an instance's capacity. `EBUSY` if it holds more than that.
+    /// Changes the capacity of an instance. `EBUSY` if it holds more than that.
     pub fn resize_instance(&self, id: InstanceId, capacity: u64) -> Result<(), Errno> {
-        self.done(Request::Admin(AdminRequest::ResizeInstance {
+        self.call_unit(Request::Admin(AdminRequest::ResizeInstance {
             id,
             capacity,
         }))
     }
 
-    /// Read all of an instance's data on the node and compare them with their checksums.
+    /// Reads all data of an instance on the node and verifies their checksums.
     pub fn scrub(&self, id: InstanceId) -> Result<ScrubReport, Errno> {
         match self
             .0
@@ -53,7 +53,7 @@ impl Admin {
         }
     }
 
-    /// All instances on the node and how full they are.
+    /// All instances on the node and their use.
     pub fn instances(&self) -> Result<Vec<InstanceUsage>, Errno> {
         match self
             .0
@@ -66,15 +66,14 @@ impl Admin {
     }
 }
 
-/// What failed on one of several storage nodes.
+/// A failure of one of several storage nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeError {
-    /// The daemon that did not do what it was asked.
+    /// The daemon that failed.
     pub address: Address,
-    /// Why.
+    /// The error.
     pub errno: Errno,
-    /// Daemons that hold a part of the instance that should not be there: none, unless they failed
-    /// as well.
+    /// Daemons that still hold a part of the instance after a failed rollback or removal.
     pub leftover: Vec<Address>,
 }
 
@@ -93,21 +92,20 @@ impl fmt::Display for NodeError {
 
 impl std::error::Error for NodeError {}
 
-/// Administrators' sessions with the daemons an instance lives on, or is to live on, in the order
-/// of its nodes.
+/// Sessions with the daemons of an instance to administer it, in the order of its nodes.
 #[derive(Debug)]
 pub struct StripedAdmin(Vec<(Address, Admin)>);
 
 impl StripedAdmin {
-    /// Connect to all of them: fails, and nothing has been changed, if one cannot be reached. The
-    /// daemons reach each other at the same addresses.
+    /// Connects to all daemons; fails if one is unreachable. The daemons use the same addresses among
+    /// themselves.
     pub fn connect(
         nodes: impl Into<NodeAddresses>,
         options: &ClientOptions,
     ) -> Result<StripedAdmin, NodeError> {
         let connect = |address: Address| match Admin::connect(address.clone(), options.clone()) {
             Ok(admin) => Ok((address, admin)),
-            Err(errno) => Err(refused(&address, errno)),
+            Err(errno) => Err(node_error(&address, errno)),
         };
         let admins = nodes.into().0.into_iter().map(connect);
         admins.collect::<Result<_, _>>().map(StripedAdmin)
@@ -124,7 +122,8 @@ impl StripedAdmin {
             vec![Placement::single_node()]
         } else {
             let peers: Vec<String> = self.0.iter().map(|(at, _)| at.to_string()).collect();
-            Placement::distributed(stripe, &peers).map_err(|error| refused(first, error.into()))?
+            Placement::distributed(stripe, &peers)
+                .map_err(|error| node_error(first, error.into()))?
         };
         for (made, ((address, admin), place)) in self.0.iter().zip(places).enumerate() {
             let part = InstanceSpec {
@@ -132,12 +131,12 @@ impl StripedAdmin {
                 ..spec.clone()
             };
             if let Err(errno) = admin.create_instance(part) {
-                let undone =
+                let is_left =
                     |(_, admin): &&(Address, Admin)| admin.remove_instance(spec.id, true).is_err();
-                let left = self.0.iter().take(made).filter(undone);
+                let left = self.0.iter().take(made).filter(is_left);
                 return Err(NodeError {
                     leftover: left.map(|(address, _)| address.clone()).collect(),
-                    ..refused(address, errno)
+                    ..node_error(address, errno)
                 });
             }
         }
@@ -151,18 +150,20 @@ impl StripedAdmin {
     pub fn remove_instance(&self, id: InstanceId, force: bool) -> Result<(), NodeError> {
         let mut holders = Vec::new();
         for (address, admin) in &self.0 {
-            let all = admin.instances().map_err(|errno| refused(address, errno))?;
+            let all = admin
+                .instances()
+                .map_err(|errno| node_error(address, errno))?;
             let Some(usage) = all.iter().find(|usage| usage.spec.id == id) else {
                 continue;
             };
             if usage.sessions > 0 && !force {
-                return Err(refused(address, Errno::EBUSY));
+                return Err(node_error(address, Errno::EBUSY));
             }
             holders.push((address, admin));
         }
         if holders.is_empty() {
             return match self.0.first() {
-                Some((address, _)) => Err(refused(address, Errno::ENOENT)),
+                Some((address, _)) => Err(node_error(address, Errno::ENOENT)),
                 None => Ok(()),
             };
         }
@@ -171,9 +172,9 @@ impl StripedAdmin {
             // Someone may have attached since. Once a part is gone, though, so is the instance.
             match admin.remove_instance(id, force || at > 0) {
                 Ok(()) | Err(Errno::ENOENT) => {}
-                Err(errno) if at == 0 => return Err(refused(address, errno)),
+                Err(errno) if at == 0 => return Err(node_error(address, errno)),
                 Err(errno) => {
-                    let failed = failed.get_or_insert_with(|| refused(address, errno));
+                    let failed = failed.get_or_insert_with(|| node_error(address, errno));
                     failed.leftover.push((*address).clone());
                 }
             }
@@ -181,8 +182,8 @@ impl StripedAdmin {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Change every node's share of an instance's capacity. If one refuses, because it holds more
-    /// than that, the others keep what they had.
+    /// Changes every node's share of an instance's capacity. If one refuses, because it holds more
+    /// than that, the others keep theirs.
     pub fn resize_instance(&self, id: InstanceId, capacity: u64) -> Result<(), NodeError> {
         let mut done = Vec::new();
         for (address, admin) in &self.0 {
@@ -197,7 +198,7 @@ impl StripedAdmin {
             match resized {
                 Ok(before) => done.push((address, admin, before)),
                 Err(errno) => {
-                    let mut error = refused(address, errno);
+                    let mut error = node_error(address, errno);
                     for (address, admin, before) in done {
                         if admin.resize_instance(id, before).is_err() {
                             error.leftover.push(address.clone());
@@ -210,8 +211,8 @@ impl StripedAdmin {
         Ok(())
     }
 
-    /// Tell all daemons at which addresses they find each other, in the order of the nodes; for a
-    /// host that has moved.
+    /// Sets the addresses of the daemons on all of them, in the order of the nodes, for example after
+    /// a host has a new address.
     pub fn set_peer_addresses(
         &self,
         id: InstanceId,
@@ -220,14 +221,14 @@ impl StripedAdmin {
         let peers: Vec<String> = peers.0.iter().map(Address::to_string).collect();
         for (address, admin) in &self.0 {
             let peers = peers.clone();
-            let told = admin.done(Request::Admin(AdminRequest::SetPeers { id, peers }));
-            told.map_err(|errno| refused(address, errno))?;
+            let set = admin.call_unit(Request::Admin(AdminRequest::SetPeers { id, peers }));
+            set.map_err(|errno| node_error(address, errno))?;
         }
         Ok(())
     }
 }
 
-fn refused(address: &Address, errno: Errno) -> NodeError {
+fn node_error(address: &Address, errno: Errno) -> NodeError {
     NodeError {
         address: address.clone(),
         errno,

@@ -1,69 +1,69 @@
-//! Files that were closed, on their way to the daemon: those that nobody waits for are told of
-//! together, which costs a fraction of telling of each.
+//! Batches close requests. Nobody waits for a close, so handles are collected for a millisecond and
+//! sent in one request.
 
-use crate::session::lock;
 use crate::sessions::Sessions;
-use forebay_protocol::message::FileRequest;
-use forebay_protocol::message::MAX_CLOSED_HANDLES;
+use forebay_protocol::message::{FileRequest, MAX_CLOSED_HANDLES};
 use forebay_protocol::{HandleId, NodeIndex, Request};
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long a handle waits for others.
-const PAUSE: Duration = Duration::from_millis(1);
-/// Handles that may wait; of one beyond them the daemon is told at once.
-const MOST: usize = 1 << 14;
+const BATCH_INTERVAL: Duration = Duration::from_millis(1);
+/// Maximum number of waiting handles; beyond it each close is sent at once.
+const MAX_QUEUED: usize = 1 << 14;
 
 #[derive(Debug, Default)]
 struct Queue {
     handles: BTreeMap<NodeIndex, Vec<HandleId>>,
     count: usize,
-    /// The thread waits until it is told.
-    asleep: bool,
-    ended: bool,
+    /// The thread waits to be notified.
+    is_asleep: bool,
+    has_ended: bool,
 }
 
 #[derive(Debug, Default)]
-struct Inbox {
+struct Shared {
     queue: Mutex<Queue>,
-    more: Condvar,
+    changed: Condvar,
 }
 
-/// A thread that tells daemons of closed files. Dropping it tells of the last ones.
+/// A thread that sends close requests. Dropping it sends the last ones.
 #[derive(Debug)]
 pub struct CloseBatch {
-    inbox: Arc<Inbox>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl CloseBatch {
-    /// Start the thread. `None`: there can be none, so each close has to be told by itself.
+    /// Starts the thread. `None` if that fails: each close has to be sent by itself.
     pub fn start(sessions: &Arc<Sessions>) -> Option<CloseBatch> {
-        let inbox = Arc::<Inbox>::default();
-        let (ours, sessions) = (inbox.clone(), Arc::downgrade(sessions));
+        let shared = Arc::<Shared>::default();
+        let (ours, sessions) = (shared.clone(), Arc::downgrade(sessions));
         let thread = std::thread::Builder::new()
             .name("forebay-closes".into())
-            .spawn(move || run(&ours, &sessions));
+            .spawn(move || send_batches(&ours, &sessions));
         Some(CloseBatch {
-            inbox,
+            shared,
             thread: Some(thread.ok()?),
         })
     }
 
-    /// Tell of a handle soon. `false`: that has to be done now, too many wait.
+    /// Queues a handle. Returns `false` if too many are waiting.
     pub fn push(&self, node: NodeIndex, handle: HandleId) -> bool {
-        let mut queue = lock(&self.inbox.queue);
-        if queue.count >= MOST {
+        let mut queue = self.shared.queue.lock();
+        assert!(queue.count <= MAX_QUEUED);
+        if queue.count == MAX_QUEUED {
             return false;
         }
         queue.count += 1;
         queue.handles.entry(node).or_default().push(handle);
-        let asleep = std::mem::take(&mut queue.asleep);
+        let is_asleep = std::mem::take(&mut queue.is_asleep);
         drop(queue);
-        if asleep {
-            self.inbox.more.notify_one();
+        if is_asleep {
+            self.shared.changed.notify_one();
         }
         true
     }
@@ -71,43 +71,41 @@ impl CloseBatch {
 
 impl Drop for CloseBatch {
     fn drop(&mut self) {
-        lock(&self.inbox.queue).ended = true;
-        self.inbox.more.notify_one();
+        self.shared.queue.lock().has_ended = true;
+        self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn run(inbox: &Inbox, sessions: &Weak<Sessions>) {
+fn send_batches(shared: &Shared, sessions: &Weak<Sessions>) {
     loop {
-        let mut queue = lock(&inbox.queue);
+        let mut queue = shared.queue.lock();
         while queue.count == 0 {
-            if queue.ended {
+            if queue.has_ended {
                 return;
             }
-            queue.asleep = true;
-            queue = inbox
-                .more
-                .wait(queue)
-                .unwrap_or_else(PoisonError::into_inner);
+            queue.is_asleep = true;
+            shared.changed.wait(&mut queue);
         }
-        queue.asleep = false;
-        if !queue.ended {
+        queue.is_asleep = false;
+        if !queue.has_ended {
             drop(queue);
-            std::thread::sleep(PAUSE);
-            queue = lock(&inbox.queue);
+            std::thread::sleep(BATCH_INTERVAL);
+            queue = shared.queue.lock();
         }
-        queue.count = 0;
+        let count = std::mem::take(&mut queue.count);
         let handles = std::mem::take(&mut queue.handles);
         drop(queue);
+        assert_eq!(handles.values().map(Vec::len).sum::<usize>(), count);
         let Some(sessions) = sessions.upgrade() else {
             return;
         };
         for (node, handles) in handles {
-            for some in handles.chunks(MAX_CLOSED_HANDLES) {
-                let handles = some.to_vec();
-                // What has lost its session is closed.
+            for batch in handles.chunks(MAX_CLOSED_HANDLES) {
+                let handles = batch.to_vec();
+                // If the session is lost, the handles are closed.
                 let _ =
                     sessions.exchange(node, None, Request::File(FileRequest::CloseAll { handles }));
             }

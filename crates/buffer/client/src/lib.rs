@@ -1,16 +1,20 @@
 //! File-system client of the burst buffer: library and FUSE mount.
 //!
-//! [`Fs::attach`] opens sessions with an instance on its storage daemons; [`Fs`] has its operations
-//! by inode and by path, [`File`] reads and writes. [`mount()`] makes an [`Fs`] a directory of
-//! the host. [`Admin`] makes and removes instances.
+//! [`Fs::attach`] opens sessions with the storage daemons of an instance; [`Fs`] has its operations
+//! by inode and by path, [`File`] reads and writes. [`mount()`] mounts an [`Fs`] at a directory of
+//! the host. [`Admin`] creates and removes instances.
 #![warn(missing_docs)]
 
 mod admin;
+mod attachment;
 mod close_batch;
 mod file;
 mod fs;
 mod mount;
 mod path;
+mod requester;
+mod reservations;
+mod retry;
 mod session;
 mod sessions;
 mod system;

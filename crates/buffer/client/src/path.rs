@@ -6,15 +6,17 @@ use forebay_protocol::{Attr, Errno, FileKind, Ino};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Symbolic links followed before a path is taken to lead in circles.
+/// Maximum number of symbolic links in a path.
 const MAX_LINKS: u32 = 40;
 
 impl Fs {
-    /// What `path`, taken from the root, leads to. Symbolic links are followed, absolute ones from
-    /// the instance's root; a link at the end too if `follow`.
+    /// The attributes of the inode at `path`, relative to the root. Symbolic links are followed,
+    /// absolute ones from the root of the instance; a link at the end only if `follow`.
     pub fn resolve(&self, path: &Path, follow: bool) -> Result<Attr, Errno> {
         let mut links = 0;
-        self.walk(Ino::ROOT, path.as_os_str().as_bytes(), follow, &mut links)
+        let found = self.walk(Ino::ROOT, path.as_os_str().as_bytes(), follow, &mut links);
+        assert!(links <= MAX_LINKS + 1);
+        found
     }
 
     fn walk(&self, from: Ino, path: &[u8], follow: bool, links: &mut u32) -> Result<Attr, Errno> {
@@ -46,31 +48,31 @@ impl Fs {
         Ok(at)
     }
 
-    /// The directory that holds the last part of `path`, and that part.
+    /// The parent directory of `path`, and the last component.
     pub fn resolve_parent<'p>(&self, path: &'p Path) -> Result<(Ino, &'p [u8]), Errno> {
         let name = path.file_name().ok_or(Errno::EINVAL)?.as_bytes();
         let parent = path.parent().unwrap_or(Path::new(""));
         Ok((self.resolve(parent, true)?.ino, name))
     }
 
-    /// Open an existing file.
+    /// Opens an existing file.
     pub fn open_path(&self, path: &Path, open: OpenMode) -> Result<Opened, Errno> {
         self.open(self.resolve(path, true)?.ino, open)
     }
 
-    /// Make and open a file, or open it if it exists.
+    /// Creates and opens a file, or opens it if it exists.
     pub fn create_path(&self, path: &Path, mode: u16, open: OpenMode) -> Result<Opened, Errno> {
         let (parent, name) = self.resolve_parent(path)?;
         self.create(parent, name, mode, false, open)
     }
 
-    /// Make a directory and those above it that are missing.
+    /// Creates a directory and its missing parents.
     pub fn mkdir_all(&self, path: &Path, mode: u16) -> Result<Attr, Errno> {
         match self.resolve(path, true) {
             Err(Errno::ENOENT) => {}
             other => return other,
         }
-        // Without even a root the instance is gone.
+        // If there is no root, the instance was removed.
         let parent = path.parent().ok_or(Errno::ENOENT)?;
         let parent = self.mkdir_all(parent, mode)?;
         let name = path.file_name().ok_or(Errno::EINVAL)?.as_bytes();
@@ -80,7 +82,7 @@ impl Fs {
         }
     }
 
-    /// Change a path, replacing what has the new one.
+    /// Renames a path, replacing an existing one.
     pub fn rename_path(&self, from: &Path, to: &Path) -> Result<(), Errno> {
         self.rename(
             self.resolve_parent(from)?,
@@ -89,7 +91,7 @@ impl Fs {
         )
     }
 
-    /// Remove a file or link.
+    /// Removes a file or link.
     pub fn unlink_path(&self, path: &Path) -> Result<(), Errno> {
         let (parent, name) = self.resolve_parent(path)?;
         self.unlink(parent, name)

@@ -1,6 +1,5 @@
-//! What a client uses of the system it runs on: time, and connections to storage daemons. A
-//! simulation takes the place of it, so that the same client runs in virtual time over a network
-//! that fails.
+//! The services of the operating system that a client uses: clock and connections to storage
+//! daemons. A simulation implements them, too, with virtual time and a network that fails.
 
 use forebay_net::connection::{self, Response};
 use forebay_net::stream::Stream;
@@ -11,28 +10,28 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Time, and the way to storage daemons.
+/// Clock and network.
 pub trait System: Debug + Send + Sync {
-    /// The time on a clock that is never set.
+    /// The time on a monotonic clock.
     fn now(&self) -> Instant;
-    /// Wait so long.
+    /// Sleeps.
     fn sleep(&self, time: Duration);
-    /// Connect to a daemon, waiting at most `patience` for another host.
-    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Connection>;
+    /// Connects to a daemon. The timeout applies to other hosts.
+    fn connect(&self, address: &Address, timeout: Duration) -> io::Result<Connection>;
 }
 
-/// One connection to a storage daemon, with one call outstanding at a time.
+/// One connection to a storage daemon, with one call in flight.
 pub trait Channel: Debug + Send {
-    /// Send `call` with `payload`. Its reply must be received before the next call is sent, or the
-    /// connection be dropped.
+    /// Sends `call` with `payload`. Its response must be received before the next call is sent, or
+    /// the connection be dropped.
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()>;
-    /// Wait for the reply to call `seq`; the reply's payload goes into `into`.
+    /// Receives the response to call `seq`, with its payload in `into`.
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response>;
-    /// Where the daemon is, if on another host, so that it has to prove who it is.
+    /// The address of a daemon on another host, which has to authenticate itself.
     fn remote_address(&self) -> io::Result<Option<SocketAddr>>;
-    /// How long sending or receiving may take.
-    fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()>;
-    /// Send `call` with `payload` and wait for its reply.
+    /// Sets the timeout of sending and receiving.
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
+    /// Sends `call` with `payload` and receives its response.
     fn call(&mut self, call: &Call, payload: &[u8], into: &mut [u8]) -> io::Result<Response> {
         self.send(call, payload)?;
         self.receive(call.seq, into)
@@ -55,8 +54,8 @@ impl System for Os {
         std::thread::sleep(time);
     }
 
-    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Connection> {
-        let stream = Stream::connect(address, patience)?;
+    fn connect(&self, address: &Address, timeout: Duration) -> io::Result<Connection> {
+        let stream = Stream::connect(address, timeout)?;
         Ok(Box::new(connection::Connection::new(stream)))
     }
 }
@@ -74,7 +73,7 @@ impl Channel for connection::Connection {
         connection::Connection::remote_address(self)
     }
 
-    fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
-        self.stream().set_timeout(patience)
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.stream().set_timeout(timeout)
     }
 }

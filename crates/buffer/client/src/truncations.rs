@@ -1,52 +1,53 @@
-//! Files that were cut shorter, and whether a storage node can have undone that.
+//! Truncated files, and whether a storage node may have undone the truncation.
 //!
-//! A node that loses its power has again what it had when the file was synced last, also of a part
-//! that was cut off since, and a sync would keep that. So a client notes under which starts of the
-//! nodes' hosts it cut a file, and its sync fails with `EIO`, once, if a node that holds a part of the
-//! file was started anew since.
+//! After a power failure a node has a file as of its last sync, with the part that was cut off since,
+//! and a later sync would keep that. So a client records the boot ids of the nodes' hosts when it
+//! truncates a file. A sync of the file fails with `EIO`, once, if a node that holds a part of it
+//! has another boot id by then.
 
-use crate::session::lock;
 use forebay_protocol::{Ino, NodeIndex};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
-/// Files that are kept in mind; of more, the ones with the lowest numbers are forgotten.
-const MOST: usize = 65_536;
+/// Maximum number of files that are remembered; beyond it those with the lowest inode numbers are
+/// forgotten.
+const MAX_FILES: usize = 65_536;
 
-/// Starts of the nodes' hosts, in the order of the nodes; 0: not known.
+/// Boot ids of the nodes' hosts, in the order of the nodes; 0 if unknown.
 pub type BootIds = Box<[u64]>;
 
-/// Files that were cut and not synced since, and the starts under which they were cut first.
+/// Files that were truncated and not synced since, with the boot ids at the first truncation.
 #[derive(Debug, Default)]
 pub struct Truncations(Mutex<BTreeMap<Ino, BootIds>>);
 
 impl Truncations {
-    /// A file is cut under these starts.
-    pub fn record(&self, ino: Ino, boots: BootIds) {
-        let mut files = lock(&self.0);
-        files.entry(ino).or_insert(boots);
-        if files.len() > MOST {
+    /// A file is truncated while the hosts have these boot ids.
+    pub fn record(&self, ino: Ino, boot_ids: BootIds) {
+        let mut files = self.0.lock();
+        files.entry(ino).or_insert(boot_ids);
+        if files.len() > MAX_FILES {
             files.pop_first();
         }
+        assert!(files.len() <= MAX_FILES);
     }
 
-    /// A sync begins: what is cut from now on may not be part of it.
+    /// A sync starts, which may not cover later truncations.
     pub fn take(&self, ino: Ino) -> Option<BootIds> {
-        lock(&self.0).remove(&ino)
+        self.0.lock().remove(&ino)
     }
 
-    /// The sync has failed.
-    pub fn put_back(&self, ino: Ino, boots: BootIds) {
-        // They are older than what has been noted meanwhile.
-        lock(&self.0).insert(ino, boots);
+    /// The sync failed.
+    pub fn put_back(&self, ino: Ino, boot_ids: BootIds) {
+        // They are older than those that were recorded meanwhile.
+        self.0.lock().insert(ino, boot_ids);
     }
 }
 
-/// Can a node have undone a cut under `boots`, now that `boot` is its host's start?
-pub fn may_be_undone(boots: &BootIds, node: NodeIndex, boot: u64) -> bool {
-    boots
+/// Whether `node`, whose host has this boot id now, may have undone a truncation.
+pub fn may_be_undone(boot_ids: &BootIds, node: NodeIndex, boot_id: u64) -> bool {
+    boot_ids
         .get(usize::from(node.0))
-        .is_none_or(|then| *then != boot)
+        .is_none_or(|then| *then != boot_id)
 }
 
 #[cfg(test)]
@@ -54,28 +55,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_cut_counts_until_a_sync_succeeds() {
-        let cuts = Truncations::default();
+    fn first_truncation_counts_until_a_sync_succeeds() {
+        let truncations = Truncations::default();
         let (file, other) = (Ino(4), Ino(5));
-        assert_eq!(cuts.take(file), None);
-        cuts.record(file, [1, 7].into());
-        cuts.record(file, [2, 7].into());
-        let taken = cuts.take(file).unwrap();
-        assert!(may_be_undone(&taken, NodeIndex(0), 2) && !may_be_undone(&taken, NodeIndex(1), 7));
-        cuts.record(file, [2, 7].into());
-        cuts.put_back(file, taken);
-        assert_eq!(cuts.take(other), None);
-        assert_eq!(cuts.take(file).as_deref(), Some(&[1, 7][..]));
-        assert_eq!(cuts.take(file), None);
+        assert_eq!(truncations.take(file), None);
+        truncations.record(file, [1, 7].into());
+        truncations.record(file, [2, 7].into());
+        let taken = truncations.take(file).unwrap();
+        assert!(may_be_undone(&taken, NodeIndex(0), 2));
+        assert!(!may_be_undone(&taken, NodeIndex(1), 7));
+        truncations.record(file, [2, 7].into());
+        truncations.put_back(file, taken);
+        assert_eq!(truncations.take(other), None);
+        assert_eq!(truncations.take(file).as_deref(), Some(&[1, 7][..]));
+        assert_eq!(truncations.take(file), None);
     }
 
     #[test]
-    fn not_more_than_so_many_files_are_kept_in_mind() {
-        let cuts = Truncations::default();
-        for number in 0..=MOST as u64 {
-            cuts.record(Ino(number), [1].into());
+    fn lowest_inode_numbers_are_forgotten_at_the_limit() {
+        let truncations = Truncations::default();
+        for number in 0..=MAX_FILES as u64 {
+            truncations.record(Ino(number), [1].into());
         }
-        assert_eq!(cuts.take(Ino(0)), None);
-        assert!(cuts.take(Ino(1)).is_some() && cuts.take(Ino(MOST as u64)).is_some());
+        assert_eq!(truncations.take(Ino(0)), None);
+        assert!(truncations.take(Ino(1)).is_some());
+        assert!(truncations.take(Ino(MAX_FILES as u64)).is_some());
     }
 }

@@ -1,9 +1,9 @@
 //! Drivers of the burst buffer's control plane: they give the state machines of `forebay-control`
 //! sockets, threads, clocks, databases and mounts.
 //!
-//! [`controller`], [`storage`] and [`compute`] each have one driver. [`cluster`] runs one of them
-//! as a daemon, connected over TCP; [`embedded`] runs all three in one process over a directory.
-//! [`ControllerClient`] makes requests, and [`job_api`] serves the processes of running jobs.
+//! Controller, storage node and compute node have one driver each. [`Daemon`] runs one of them,
+//! connected over TCP; [`embedded`] runs all three in one process over a directory.
+//! [`ControllerClient`] sends requests to a controller.
 #![warn(missing_docs)]
 
 pub mod activity;
@@ -19,11 +19,13 @@ pub mod database;
 mod directory;
 pub mod embedded;
 mod error;
+mod flash_wear;
 mod hosts;
 mod job_api;
 mod link;
 mod messages;
 pub mod mounts;
+mod request_ids;
 pub mod scrub;
 mod service;
 pub mod storage;

@@ -92,9 +92,10 @@ pub fn request_once(
     step: &'static str,
     request: Request,
 ) -> Result<(), RunError> {
-    let pool = match request {
-        Request::CreatePersistent { .. } => PoolHandle::open(selection)?,
-        _ => PoolHandle::open_existing(selection)?,
+    let creates_data = matches!(request, Request::CreatePersistent { .. });
+    let pool = match creates_data {
+        true => PoolHandle::open(selection)?,
+        false => PoolHandle::open_existing(selection)?,
     };
     let outcome = pool.controller().request(request);
     pool.close()?;

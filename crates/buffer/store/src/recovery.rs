@@ -8,10 +8,10 @@
 //! the next checkpoint is therefore reserved in `spare.checkpoint`: the size of the last checkpoint
 //! plus what the records of one segment can add.
 
-use crate::log::spare_segment::{ensure_spare_segment, is_out_of_space, reserve_file};
+use crate::log::spare_segment::{ensure_spare_segment, reserve_file};
 use crate::log::{Log, RecoveryError, recover_log, scan_closed_segments, segment_first_sequence};
 use crate::node::{NodeState, Record};
-use crate::storage::Storage;
+use crate::storage::{Storage, is_out_of_space};
 use std::io;
 
 const MAGIC: &[u8; 8] = b"FBAYCKP1";

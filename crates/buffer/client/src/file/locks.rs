@@ -1,4 +1,4 @@
-//! Locks on a file, which other clients respect that ask for some.
+//! Advisory locks on a file.
 
 use super::File;
 use crate::session::{LockCallback, Session};
@@ -7,51 +7,53 @@ use forebay_protocol::message::LockRequest;
 use forebay_protocol::{Errno, LockOwner, Reply, Request};
 use std::sync::mpsc;
 
+/// The whole file.
+const ALL: (u64, u64) = (0, MAX_LOCK_OFFSET);
+
 impl File {
-    /// Wait until no other open file has a lock on this one, as by `flock`, that is in the way of
-    /// locking it, and lock it: others then can have no lock, or no `exclusive` one. It replaces the
-    /// lock that this open file has, and ends with it. `EDEADLK` if that would take for ever. Locks
-    /// of ranges are another matter: neither is in the way of the other.
+    /// Locks the file as by `flock`, shared or `exclusive`, and waits until no other open file has a
+    /// conflicting lock. The lock replaces the present one of this open file, and ends with it.
+    /// `EDEADLK` if it would wait for ever. Locks of ranges are independent of these locks.
     pub fn lock(&self, exclusive: bool) -> Result<(), Errno> {
-        self.wait_for(self.own_lock((0, MAX_LOCK_OFFSET), exclusive, LockOwner::Flock))
+        self.wait_for_lock(self.own_lock(ALL, exclusive, LockOwner::Flock))
     }
 
-    /// As [`lock`](File::lock), but fail with `EAGAIN` instead of waiting.
+    /// As [`lock`](File::lock), but fails with `EAGAIN` instead of waiting.
     pub fn try_lock(&self, exclusive: bool) -> Result<(), Errno> {
-        self.try_for(self.own_lock((0, MAX_LOCK_OFFSET), exclusive, LockOwner::Flock))
+        self.try_own_lock(self.own_lock(ALL, exclusive, LockOwner::Flock))
     }
 
-    /// Give the lock up.
+    /// Releases the lock.
     pub fn unlock(&self) -> Result<(), Errno> {
-        self.unlock_for(LockOwner::Flock(self.handle().0), 0, MAX_LOCK_OFFSET)
+        self.unlock_for(LockOwner::Flock(self.handle().0), ALL.0, ALL.1)
     }
 
     /// As [`lock`](File::lock), for the bytes from `start` to `end`, both included, as by `fcntl`.
     pub fn lock_range(&self, start: u64, end: u64, exclusive: bool) -> Result<(), Errno> {
-        self.wait_for(self.own_lock((start, end), exclusive, LockOwner::Fcntl))
+        self.wait_for_lock(self.own_lock((start, end), exclusive, LockOwner::Fcntl))
     }
 
     /// As [`try_lock`](File::try_lock), for the bytes from `start` to `end`, both included, as by
     /// `fcntl`.
     pub fn try_lock_range(&self, start: u64, end: u64, exclusive: bool) -> Result<(), Errno> {
-        self.try_for(self.own_lock((start, end), exclusive, LockOwner::Fcntl))
+        self.try_own_lock(self.own_lock((start, end), exclusive, LockOwner::Fcntl))
     }
 
-    /// Give up what is locked of the bytes from `start` to `end`, both included.
+    /// Releases the bytes from `start` to `end`, both included.
     pub fn unlock_range(&self, start: u64, end: u64) -> Result<(), Errno> {
         self.unlock_for(LockOwner::Fcntl(self.handle().0), start, end)
     }
 
-    fn wait_for(&self, lock: FileLock) -> Result<(), Errno> {
+    fn wait_for_lock(&self, lock: FileLock) -> Result<(), Errno> {
         let (sender, receiver) = mpsc::channel();
-        let done = Box::new(move |result| {
+        let callback = Box::new(move |result| {
             let _ = sender.send(result);
         });
-        self.lock_async(lock, done)?;
+        self.lock_async(lock, callback)?;
         receiver.recv().unwrap_or(Err(Errno::EIO))
     }
 
-    fn try_for(&self, lock: FileLock) -> Result<(), Errno> {
+    fn try_own_lock(&self, lock: FileLock) -> Result<(), Errno> {
         match self.try_lock_for(lock)? {
             None => Ok(()),
             Some(_) => Err(Errno::EAGAIN),
@@ -73,8 +75,14 @@ impl File {
         }
     }
 
-    fn at_home(&self) -> Result<&Session, Errno> {
-        self.fs.sessions.session_for_locks(self.home.node)
+    /// The session with the file's metadata node, which keeps its locks.
+    fn session(&self) -> Result<&Session, Errno> {
+        self.parts.session(self.parts.primary.node)
+    }
+
+    fn watched_session(&self) -> Result<&Session, Errno> {
+        let sessions = &self.parts.attachment.sessions;
+        sessions.session_for_locks(self.parts.primary.node)
     }
 
     fn held(&self, lock: FileLock) -> HeldLock {
@@ -82,47 +90,49 @@ impl File {
         HeldLock { lock, handle }
     }
 
-    /// `Some`: what is in the way.
+    /// Takes a lock now. Returns the conflicting lock, if there is one.
     pub(crate) fn try_lock_for(&self, lock: FileLock) -> Result<Option<FileLock>, Errno> {
-        self.at_home()?.try_lock(self.ino, self.held(lock))
+        self.watched_session()?
+            .try_lock(self.ino(), self.held(lock))
     }
 
-    /// `done` is called when the lock is held or will never be. `Some`: a ticket to
-    /// [cancel](File::cancel_lock) the wait by. After an error `done` is not called.
+    /// Takes a lock as soon as it is free; `callback` is called when it is granted or will never be,
+    /// except after an error. Returns the ticket of a pending lock, to
+    /// [cancel](File::cancel_lock) it.
     pub(crate) fn lock_async(
         &self,
         lock: FileLock,
-        done: LockCallback,
+        callback: LockCallback,
     ) -> Result<Option<u64>, Errno> {
-        let session = self.at_home()?;
-        Ok(session.lock_async(self.ino, self.held(lock), done))
+        let session = self.watched_session()?;
+        Ok(session.lock_async(self.ino(), self.held(lock), callback))
     }
 
     pub(crate) fn is_lock_pending(&self, ticket: u64) -> bool {
-        let session = self.fs.sessions.session(self.home.node);
-        session.is_ok_and(|session| session.is_lock_pending(ticket))
+        self.session()
+            .is_ok_and(|session| session.is_lock_pending(ticket))
     }
 
     pub(crate) fn cancel_lock(&self, ticket: u64) {
-        if let Ok(session) = self.fs.sessions.session(self.home.node) {
+        if let Ok(session) = self.session() {
             session.cancel_lock(ticket);
         }
     }
 
     pub(crate) fn unlock_for(&self, owner: LockOwner, start: u64, end: u64) -> Result<(), Errno> {
-        let session = self.fs.sessions.session(self.home.node)?;
-        if session.holds_lock(self.ino, owner) {
-            // It must not come to lie over what the next one writes who has the lock.
-            self.fs.sessions.try_fence_writes();
+        let session = self.session()?;
+        if session.holds_lock(self.ino(), owner) {
+            // An old write must not overwrite those of the next owner.
+            self.parts.attachment.sessions.try_fence_writes();
         }
-        session.unlock_range(self.ino, self.handle(), owner, (start, end))
+        session.unlock_range(self.ino(), self.handle(), owner, (start, end))
     }
 
-    /// What is in the way of a lock.
+    /// The lock that conflicts with `lock`, if there is one.
     pub(crate) fn test_lock(&self, lock: FileLock) -> Result<Option<FileLock>, Errno> {
         let handle = self.handle();
         let request = Request::Lock(LockRequest::Test { handle, lock });
-        match self.fs.call(self.home.node, request)? {
+        match self.requester.call(self.parts.primary.node, request)? {
             Reply::Done => Ok(None),
             Reply::LockConflict(found) => Ok(Some(found)),
             _ => Err(Errno::EPROTO),

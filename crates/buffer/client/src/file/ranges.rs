@@ -1,161 +1,168 @@
-//! Ranges of files: reserving, clearing, finding holes, copying, making durable.
+//! Ranges of files: syncing, allocating, clearing, finding holes, copying.
 
 use super::File;
 use super::part::Part;
 use crate::truncations::{BootIds, may_be_undone};
 use crate::unsynced::PendingSync;
-use forebay_policy::layout::Layout;
-use forebay_protocol::message::Allocate;
-use forebay_protocol::message::FileRequest;
-use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
-use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Request};
+use forebay_protocol::message::{Allocate, FileRequest};
+use forebay_protocol::space::BLOCK_BYTES;
+use forebay_protocol::{Errno, NodeIndex, Request};
 use rustix::fs::SeekFrom;
 
+/// Maximum bytes of one `copy_file_range`.
+const MAX_COPY_BYTES: u64 = 1 << 30;
+
 impl File {
-    /// Make the data durable, and the attributes too unless `data_only`: all of the file's data on
-    /// all nodes, whoever wrote them.
+    /// Writes the data to stable storage, and the attributes too unless `data_only`: all data of the
+    /// file on all nodes, whichever client wrote them.
     pub fn fsync(&self, data_only: bool) -> Result<(), Errno> {
-        let request = Request::File(FileRequest::Sync {
-            handle: Some(self.home.handle),
-            data_only,
-        });
-        // What has become durable stays as it is.
-        self.fs.sessions.fence_writes()?;
-        let parts = self.parts().map(|part| (part, part.unsynced.take()));
-        let taken: Vec<(&Part, PendingSync)> = parts.collect();
-        let cut = self.fs.sessions.truncations.take(self.ino);
-        let nodes: Vec<NodeIndex> = taken.iter().map(|(part, _)| part.node).collect();
-        let others = if self.fs.sessions.striped() && (self.mode.read || self.mode.write) {
-            self.sync_others(&request, &nodes)
-        } else {
-            Ok(Vec::new())
-        };
-        let synced = others.and_then(|others| {
-            let request = match self.sync_object(data_only)? {
-                true => Request::File(FileRequest::SyncMetadata {
-                    handle: self.home.handle,
-                }),
-                false => request,
-            };
-            self.fs.call(self.home.node, request)?;
-            Ok(others)
-        });
-        if let Some(cut) = cut {
+        let parts = &self.parts;
+        let sessions = &parts.attachment.sessions;
+        // A pending old write must not change data that this call makes durable.
+        sessions.fence_writes()?;
+        let pending: Vec<(&Part, PendingSync)> = parts
+            .open_all()
+            .map(|part| (part, part.unsynced.take()))
+            .collect();
+        let truncated = sessions.truncations.take(parts.ino);
+        let synced = self.sync_parts(&pending, data_only);
+        if let Some(truncated) = truncated {
             match &synced {
-                Ok(others) => self.check_cut(&cut, others)?,
-                Err(_) => self.fs.sessions.truncations.put_back(self.ino, cut),
+                Ok(others) => self.check_truncation(&truncated, others)?,
+                Err(_) => sessions.truncations.put_back(parts.ino, truncated),
             }
         }
-        for (part, taken) in taken {
+        for (part, pending) in pending {
             if synced.is_err() {
-                part.unsynced.put_back(taken);
-            } else if taken.is_lost(self.fs.sessions.session(part.node)?.boot_id()) {
-                tracing::error!(ino = %self.ino, node = part.node.0,
-                    "the storage node was started anew, and data that were not synced are gone");
+                part.unsynced.put_back(pending);
+            } else if pending.is_lost(parts.session(part.node)?.boot_id()) {
+                tracing::error!(ino = %parts.ino, node = part.node.0,
+                    "fsync failed: the storage node restarted, and unsynced data are lost");
                 return Err(Errno::EIO);
             }
         }
         synced.map(|_| ())
     }
 
-    /// Make the data object durable that is the whole file. `false`: its daemon has to.
-    fn sync_object(&self, data_only: bool) -> Result<bool, Errno> {
-        let Some(object) = self.descriptor() else {
-            return Ok(false);
-        };
-        match data_only {
-            true => rustix::fs::fdatasync(object)?,
-            false => rustix::fs::fsync(object)?,
+    /// Syncs all data objects, then the file itself. Returns the other nodes that hold objects.
+    fn sync_parts(
+        &self,
+        pending: &[(&Part, PendingSync)],
+        data_only: bool,
+    ) -> Result<Vec<NodeIndex>, Errno> {
+        let handle = self.handle();
+        let mut request = Request::File(FileRequest::Sync {
+            handle: Some(handle),
+            data_only,
+        });
+        let is_file = self.mode.read || self.mode.write;
+        let mut others = Vec::new();
+        if is_file && !self.parts.is_single_object() {
+            let written: Vec<NodeIndex> = pending.iter().map(|(part, _)| part.node).collect();
+            others = self.sync_others(&request, &written)?;
         }
-        Ok(true)
+        if let Some(object) = self.descriptor() {
+            if data_only {
+                rustix::fs::fdatasync(object)?;
+            } else {
+                rustix::fs::fsync(object)?;
+            }
+            request = Request::File(FileRequest::SyncMetadata { handle });
+        }
+        self.requester.call(self.parts.primary.node, request)?;
+        Ok(others)
     }
 
-    /// Was the file cut and the old end may be back, at home or on `others` that hold some of it?
-    fn check_cut(&self, cut: &BootIds, others: &[NodeIndex]) -> Result<(), Errno> {
-        for node in others.iter().chain([&self.home.node]) {
-            if may_be_undone(cut, *node, self.fs.sessions.session(*node)?.boot_id()) {
-                tracing::error!(ino = %self.ino, node = node.0,
-                    "the storage node was started anew, and what was cut off the file may be back");
+    /// Fails if the file was truncated, and a restart of its metadata node or of `others` may have
+    /// brought back what was cut off.
+    fn check_truncation(&self, truncated: &BootIds, others: &[NodeIndex]) -> Result<(), Errno> {
+        for node in others.iter().chain([&self.parts.primary.node]) {
+            if may_be_undone(truncated, *node, self.parts.session(*node)?.boot_id()) {
+                tracing::error!(ino = %self.parts.ino, node = node.0,
+                    "fsync failed: the storage node restarted, and may have undone a truncation");
                 return Err(Errno::EIO);
             }
         }
         Ok(())
     }
 
-    /// Make durable what other nodes than home hold, and what there is on `written` ones. Also where
-    /// the object is empty: if the file was cut, a power cut there would bring its old end back.
-    /// Returns the nodes.
+    /// Syncs the objects on other nodes than the metadata node, and returns these nodes. Nodes in
+    /// `written` are synced even if the object is empty: if the file was truncated, a power failure
+    /// there would undo that.
     fn sync_others(
         &self,
         request: &Request,
         written: &[NodeIndex],
     ) -> Result<Vec<NodeIndex>, Errno> {
-        let objects = self.fs.objects_of(&[self.ino])?;
-        let holds = |(node, object): (NodeIndex, Vec<Option<_>>)| {
+        let parts = &self.parts;
+        let objects = self.requester.stat_objects(&[parts.ino])?;
+        let holds_some = |(node, object): (NodeIndex, Vec<Option<_>>)| {
             let some = object.iter().any(Option::is_some) || written.contains(&node);
-            (node != self.home.node && some).then_some(node)
+            (node != parts.primary.node && some).then_some(node)
         };
-        let nodes: Vec<NodeIndex> = objects.into_iter().filter_map(holds).collect();
-        self.open_parts(nodes.iter().copied())?;
+        let nodes: Vec<NodeIndex> = objects.into_iter().filter_map(holds_some).collect();
+        parts.open_parts(nodes.iter().copied())?;
         for node in &nodes {
-            self.part(*node)?;
+            parts.part(*node)?;
         }
-        let mut again = Vec::new();
+        let mut forgotten = Vec::new();
         let mut failed = None;
         let requests = nodes.iter().map(|node| (*node, request.clone()));
-        self.fs
-            .sessions
-            .call_nodes(None, requests, |node, said| match said {
-                Ok(_) => {}
-                Err(Errno::EBADF | Errno::ESTALE) => again.push(node),
-                Err(errno) => failed = Some(errno),
-            });
-        for node in again {
-            self.open_part(node)?;
-            self.fs.call(node, request.clone())?;
+        let sessions = &parts.attachment.sessions;
+        sessions.call_nodes(None, requests, |node, reply| match reply {
+            Ok(_) => {}
+            Err(Errno::EBADF | Errno::ESTALE) => forgotten.push(node),
+            Err(errno) => failed = Some(errno),
+        });
+        for node in forgotten {
+            parts.open_part(node)?;
+            self.requester.call(node, request.clone())?;
         }
         failed.map_or(Ok(nodes), Err)
     }
 
-    /// Reserve, free or clear a range.
+    /// Reserves, frees or clears a range.
     pub fn allocate(&self, offset: u64, length: u64, what: Allocate) -> Result<(), Errno> {
-        self.fs.sessions.fence_writes()?;
-        if !self.fs.sessions.striped() {
-            return self.allocate_part(&self.home, offset, length, what);
+        let parts = &self.parts;
+        parts.attachment.sessions.fence_writes()?;
+        self.check_write(offset, length)?;
+        let end = offset + length;
+        let layout = parts.layout;
+        // The last extent is in the object that determines the length of the file.
+        let last = length
+            .checked_sub(1)
+            .and_then(|_| layout.extents(parts.ino, end - 1, 1).next())
+            .ok_or(Errno::EINVAL)?;
+        let first = layout.extents(parts.ino, offset, length).next();
+        if let Some(only) = first.filter(|first| first.length == length) {
+            let part = parts.part(only.node)?;
+            return self.allocate_in_part(part, only.object_offset, length, what);
         }
-        if !self.mode.write {
-            return Err(Errno::EBADF);
-        }
-        if length == 0 {
-            return Err(Errno::EINVAL);
-        }
-        let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
-        if end > i64::MAX as u64 {
-            return Err(Errno::EFBIG);
-        }
-        // The length changes last: nothing has happened to it if a node is full.
-        let (quietly, extends) = match what {
+        // The length changes last, so that it is unchanged if a node is full.
+        let (in_place, extends) = match what {
             Allocate::Reserve { keep_size } => (Allocate::Reserve { keep_size: true }, !keep_size),
             Allocate::Zero { keep_size } => (Allocate::Zero { keep_size: true }, !keep_size),
             Allocate::PunchHole => (Allocate::PunchHole, false),
         };
-        let layout = self.fs.sessions.layout();
-        for node in self.fs.sessions.nodes() {
-            let from = layout.object_length(self.ino, node, offset);
-            let to = layout.object_length(self.ino, node, end);
+        let mut allocated = 0;
+        for node in parts.attachment.sessions.nodes() {
+            let from = layout.object_length(parts.ino, node, offset);
+            let to = layout.object_length(parts.ino, node, end);
             if to > from {
-                self.allocate_part(self.part(node)?, from, to - from, quietly)?;
+                self.allocate_in_part(parts.part(node)?, from, to - from, in_place)?;
+                allocated += to - from;
             }
         }
-        if extends && let Some(last) = layout.extents(self.ino, end - 1, 1).next() {
-            let reserve = Allocate::Reserve { keep_size: false };
-            let part = self.part(last.node)?;
-            self.allocate_part(part, last.object_offset, last.length, reserve)?;
+        assert_eq!(allocated, length, "the objects cover the range");
+        if extends {
+            let extend = Allocate::Reserve { keep_size: false };
+            let part = parts.part(last.node)?;
+            self.allocate_in_part(part, last.object_offset, last.length, extend)?;
         }
         Ok(())
     }
 
-    fn allocate_part(
+    fn allocate_in_part(
         &self,
         part: &Part,
         offset: u64,
@@ -168,106 +175,89 @@ impl File {
             length,
             what,
         });
-        self.with_part(part, || {
-            let ask = || self.fs.call(part.node, request.clone());
-            let mut reply = ask();
-            if reply == Err(Errno::ENOSPC) && self.fs.return_reservations(part.node, HandleId(0)) {
-                reply = ask();
-            }
-            if reply == Err(Errno::ENOSPC) && self.fs.may_flush_removals() {
-                self.fs.flush_removals(|| {
-                    reply = ask();
-                    reply != Err(Errno::ENOSPC)
-                });
-            }
-            reply
-        })
-        .map(|_| ())
+        let allocate = || self.requester.call(part.node, request.clone());
+        let is_full = |reply: &Result<_, Errno>| matches!(reply, Err(Errno::ENOSPC));
+        let reservations = &self.parts.attachment.reservations;
+        self.parts
+            .with_part(part, || {
+                reservations.with_space(part.node, None, allocate, is_full)
+            })
+            .map(|_| ())
     }
 
-    /// The next byte at or behind `offset` that is in a hole, or that is not. `ENXIO`: none is.
+    /// The next byte at or after `offset` that is in a hole, or that is data. `ENXIO` if there is
+    /// none.
     pub fn seek(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
-        if !self.fs.sessions.striped() {
-            return match &self.home.local {
-                Some(file) => seek_object(file, offset, hole)?.ok_or(Errno::ENXIO),
-                None => self.seek_without_holes(offset, hole),
-            };
+        let parts = &self.parts;
+        if let Some(object) = parts
+            .primary
+            .object
+            .as_ref()
+            .filter(|_| parts.is_single_object())
+        {
+            return seek_object(object, offset, hole)?.ok_or(Errno::ENXIO);
         }
-        let mut parts = Vec::new();
-        self.open_parts(self.fs.sessions.nodes())?;
-        for node in self.fs.sessions.nodes() {
-            parts.push(self.part(node)?);
-        }
-        if parts.iter().any(|part| part.local.is_none()) {
-            return self.seek_without_holes(offset, hole);
-        }
+        let nodes = || parts.attachment.sessions.nodes();
+        parts.open_parts(nodes())?;
+        let all: Vec<&Part> = nodes()
+            .map(|node| parts.part(node))
+            .collect::<Result<_, _>>()?;
         let size = self.length()?;
         if offset >= size {
             return Err(Errno::ENXIO);
         }
-        let layout = self.fs.sessions.layout();
+        if all.iter().any(|part| part.object.is_none()) {
+            // Holes are an optimization: a file may be treated as if it had none but its end.
+            return Ok(if hole { size } else { offset });
+        }
         if hole {
-            return self.seek_hole(layout, offset, size);
+            return self.seek_hole(offset, size);
         }
         let mut next = None;
-        for part in parts {
-            let from = layout.object_length(self.ino, part.node, offset);
-            if let Some(file) = &part.local
-                && let Some(at) = seek_object(file, from, false)?
+        for part in all {
+            let from = parts.layout.object_length(parts.ino, part.node, offset);
+            if let Some(object) = &part.object
+                && let Some(at) = seek_object(object, from, false)?
             {
-                let place = file_offset(layout, self.ino, part.node, at);
-                next = Some(next.map_or(place, |known: u64| known.min(place)));
+                let position = parts.layout.file_end(parts.ino, part.node, at + 1) - 1;
+                assert!(position >= offset);
+                next = Some(next.map_or(position, |known: u64| known.min(position)));
             }
         }
         next.filter(|at| *at < size).ok_or(Errno::ENXIO)
     }
 
-    fn seek_hole(&self, layout: Layout, offset: u64, size: u64) -> Result<u64, Errno> {
-        for piece in layout.extents(self.ino, offset, size - offset) {
-            let part = self.part(piece.node)?;
-            let Some(file) = &part.local else {
+    fn seek_hole(&self, offset: u64, size: u64) -> Result<u64, Errno> {
+        let parts = &self.parts;
+        for extent in parts.layout.extents(parts.ino, offset, size - offset) {
+            let Some(object) = &parts.part(extent.node)?.object else {
                 continue;
             };
-            // Behind the end of the object there is nothing but hole; a block that it fills in part
+            // After the end of the object everything is a hole. A block that it fills in part
             // counts as data, as on other file systems.
-            let at = match seek_object(file, piece.object_offset, true)? {
-                Some(at) if at == file.metadata()?.len() => at.next_multiple_of(BLOCK_BYTES),
+            let at = match seek_object(object, extent.object_offset, true)? {
+                Some(at) if at == object.metadata()?.len() => at.next_multiple_of(BLOCK_BYTES),
                 Some(at) => at,
-                None => piece.object_offset,
+                None => extent.object_offset,
             };
-            if at < piece.object_offset + piece.length {
-                return Ok(piece.offset + (at - piece.object_offset));
+            assert!(at >= extent.object_offset);
+            if at < extent.object_offset + extent.length {
+                return Ok(extent.offset + (at - extent.object_offset));
             }
         }
         Ok(size)
     }
 
-    /// Holes are an optimization: a file may always be taken to have none but its end.
-    fn seek_without_holes(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
-        let size = self.length()?;
-        if offset >= size {
-            Err(Errno::ENXIO)
-        } else {
-            Ok(if hole { size } else { offset })
-        }
-    }
-
-    /// Draw the space for `length` bytes that are about to be written at `offset` through the
-    /// [`descriptor`](File::descriptor). `ENOSPC`: the instance has no room for all of them.
+    /// Reserves the space for `length` bytes to be written at `offset` through the
+    /// [`descriptor`](File::descriptor). `ENOSPC` if the instance has no space for all of them.
     pub fn reserve_space(&self, offset: u64, length: u64) -> Result<(), Errno> {
-        self.check_write(offset, usize::try_from(length).map_err(|_| Errno::EFBIG)?)?;
-        self.list();
-        let cost = block_bytes(offset, length);
-        while !self.home.take_reserved(cost) {
-            if self.home.extend_reservation(&self.fs, cost)? < cost {
-                return Err(Errno::ENOSPC);
-            }
-        }
-        Ok(())
+        self.check_write(offset, length)?;
+        let (primary, attachment) = (&self.parts.primary, &self.parts.attachment);
+        primary.reserve_all(attachment, offset, length)
     }
 
-    /// Copy within the instance; less than asked for at the end of this file. `EXDEV`: the two
-    /// cannot be copied between directly.
+    /// Copies within the instance. Returns less than `length` at the end of this file. `EXDEV` if
+    /// the two files cannot be copied directly.
     pub fn copy_file_range(
         &self,
         offset: u64,
@@ -283,7 +273,7 @@ impl File {
         }
         let length = length
             .min(self.length()?.saturating_sub(offset))
-            .min(1 << 30);
+            .min(MAX_COPY_BYTES);
         if length == 0 {
             return Ok(0);
         }
@@ -296,23 +286,19 @@ impl File {
             Some(&mut into),
             length as usize,
         )?;
+        assert!(copied as u64 <= length);
         Ok(copied as u64)
     }
 }
 
-/// Where byte `at` of the data object on `node` lies in the file.
-fn file_offset(layout: Layout, ino: Ino, node: NodeIndex, at: u64) -> u64 {
-    layout.file_end(ino, node, at + 1) - 1
-}
-
-/// The next hole or data at or behind `offset`; `None` behind the end.
-fn seek_object(file: &std::fs::File, offset: u64, hole: bool) -> Result<Option<u64>, Errno> {
+/// The next hole or data at or after `offset`; `None` after the end.
+fn seek_object(object: &std::fs::File, offset: u64, hole: bool) -> Result<Option<u64>, Errno> {
     let to = if hole {
         SeekFrom::Hole(offset)
     } else {
         SeekFrom::Data(offset)
     };
-    match rustix::fs::seek(file, to) {
+    match rustix::fs::seek(object, to) {
         Ok(at) => Ok(Some(at)),
         Err(rustix::io::Errno::NXIO) => Ok(None),
         Err(error) => Err(error.into()),

@@ -1,293 +1,332 @@
-//! Reading and writing files that lie on several nodes.
+//! Reading and writing ranges of a file over its data objects.
 //!
-//! A transfer's pieces are sent to their nodes without waiting for each other's answers, at most
-//! one at a time to a node; pieces in objects of this host are read and written meanwhile. Data go
-//! straight between the caller's memory and the sockets or objects.
+//! The extents of a range are sent to their nodes without waiting for each other's replies, at most
+//! one at a time to a node; extents in objects of this host are read and written meanwhile. Data are
+//! transferred directly between the caller's memory and the sockets or objects. On an instance of
+//! one node every range is a single extent.
 
-use super::File;
 use super::part::Part;
+use super::parts::Parts;
 use crate::session::{DataConnection, receive_data_reply};
 use crate::sessions::MAX_IN_FLIGHT;
 use forebay_policy::layout::Extent;
-use forebay_protocol::message::FileRequest;
 use forebay_protocol::message::MAX_DATA;
-use forebay_protocol::{Errno, Reply, Request};
+use forebay_protocol::{Errno, Reply};
 use std::collections::VecDeque;
 
-/// A piece whose answer is outstanding.
-struct Flying<'a, M> {
+/// An extent whose reply is outstanding.
+struct InFlight<'a, M> {
     part: &'a Part,
-    piece: Extent,
+    extent: Extent,
     memory: M,
-    /// `None`: no connection took it, and it has to be sent again.
-    lane: Option<DataConnection>,
+    /// `None`: the request could not be sent.
+    connection: Option<DataConnection>,
 }
 
-/// How far a write has come.
-struct Outcome {
-    /// Where it begins.
+/// Whether the oldest reply must be received before the request for `extent` is sent.
+fn is_window_full<M>(in_flight: &VecDeque<InFlight<'_, M>>, extent: &Extent) -> bool {
+    assert!(in_flight.len() <= MAX_IN_FLIGHT);
+    in_flight.len() == MAX_IN_FLIGHT
+        || in_flight
+            .iter()
+            .any(|other| other.extent.node == extent.node)
+}
+
+/// The result of a write so far.
+struct WriteResult {
+    /// The offset of the write.
     offset: u64,
-    /// The bytes up to the first piece that was not written whole, or why there are none.
+    /// The bytes before the first extent that was not written completely, or its error.
     written: Result<usize, Errno>,
 }
 
-impl Outcome {
-    /// What became of a piece. Those in objects of this host are settled ahead of earlier ones that
-    /// are under way.
-    fn settle(&mut self, piece: Extent, result: Result<usize, Errno>) {
-        let before = (piece.offset - self.offset) as usize;
-        let good = match result {
-            Ok(count) if count as u64 == piece.length => return,
+impl WriteResult {
+    /// Adds the result of an extent. Extents of this host complete before earlier ones that are in
+    /// flight.
+    fn add(&mut self, extent: Extent, result: Result<usize, Errno>) {
+        let before = (extent.offset - self.offset) as usize;
+        let complete = match result {
+            Ok(count) if count as u64 == extent.length => return,
             Ok(count) => Ok(before + count),
             Err(_) if before > 0 => Ok(before),
             Err(errno) => Err(errno),
         };
-        let earlier = match (&self.written, &good) {
+        let earlier = match (&self.written, &complete) {
             (Err(_), _) => false,
             (Ok(_), Err(_)) => true,
             (Ok(old), Ok(new)) => new < old,
         };
         if earlier {
-            self.written = good;
+            self.written = complete;
         }
     }
 }
 
-impl File {
-    /// The pieces of a range, none longer than what goes over a socket at once.
-    fn pieces(&self, offset: u64, length: usize) -> impl Iterator<Item = Extent> + use<> {
-        let most = MAX_DATA as u64;
-        let layout = self.fs.sessions.layout();
-        layout
-            .extents(self.ino, offset, length as u64)
-            .flat_map(move |piece| {
-                (0..piece.length.div_ceil(most)).map(move |i| Extent {
-                    node: piece.node,
-                    object_offset: piece.object_offset + i * most,
-                    offset: piece.offset + i * most,
-                    length: (piece.length - i * most).min(most),
-                })
+/// The extents of a range, none longer than a message.
+fn message_extents(
+    parts: &Parts,
+    offset: u64,
+    length: usize,
+) -> impl Iterator<Item = Extent> + use<> {
+    let max = MAX_DATA as u64;
+    parts
+        .layout
+        .extents(parts.ino, offset, length as u64)
+        .flat_map(move |extent| {
+            (0..extent.length.div_ceil(max)).map(move |i| Extent {
+                node: extent.node,
+                object_offset: extent.object_offset + i * max,
+                offset: extent.offset + i * max,
+                length: (extent.length - i * max).min(max),
             })
-    }
+        })
+}
 
-    pub(super) fn read_striped(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        let length = usize::try_from((i64::MAX as u64).saturating_sub(offset))
-            .map_or(into.len(), |most| most.min(into.len()));
-        let into = &mut into[..length];
-        let short = match self.single(offset, into.len()) {
-            Some(piece) => {
-                let part = self.part(piece.node)?;
-                let read = || part.read(&self.fs, into, piece.object_offset);
-                let count = self.with_part(part, read)?;
-                if count == into.len() {
-                    return Ok(count);
-                }
-                vec![(piece, count)]
+/// The part and the extent of a range that is transferred at once: it is a single extent, and in an
+/// object of this host or not longer than a message.
+fn single_extent(
+    parts: &Parts,
+    offset: u64,
+    length: usize,
+) -> Result<Option<(&Part, Extent)>, Errno> {
+    let first = parts
+        .layout
+        .extents(parts.ino, offset, length as u64)
+        .next();
+    let Some(extent) = first.filter(|first| first.length == length as u64) else {
+        return Ok(None);
+    };
+    let part = parts.part(extent.node)?;
+    let at_once = part.object.is_some() || length <= MAX_DATA;
+    Ok(at_once.then_some((part, extent)))
+}
+
+/// Reads at `offset`; less than requested only at the end of the file. `file_length` asks for its
+/// length.
+pub fn read(
+    parts: &Parts,
+    into: &mut [u8],
+    offset: u64,
+    file_length: impl FnOnce() -> Result<u64, Errno>,
+) -> Result<usize, Errno> {
+    let max = (i64::MAX as u64).saturating_sub(offset);
+    let length = usize::try_from(max).map_or(into.len(), |max| max.min(into.len()));
+    let into = &mut into[..length];
+    let short = match single_extent(parts, offset, length)? {
+        Some((part, extent)) => {
+            let read = || part.read(&parts.attachment, into, extent.object_offset);
+            let count = parts.with_part(part, read)?;
+            if count == length || parts.is_single_object() {
+                return Ok(count);
             }
-            None => self.read_pieces(into, offset)?,
-        };
-        if short.is_empty() {
-            return Ok(into.len());
+            vec![(extent, count)]
         }
-        // Objects end early where the file ends, and before holes. What lies behind the end of an
-        // object and before that of the file reads as zeros; but what was written between the
-        // first look and that at the length must not.
-        let end = self.length()?.saturating_sub(offset);
-        let end = usize::try_from(end).map_or(into.len(), |end| end.min(into.len()));
-        for (piece, had) in short {
-            let at = (piece.offset - offset) as usize;
-            let piece_end = (at + piece.length as usize).min(end);
-            if at + had >= piece_end {
-                continue;
-            }
-            let rest = &mut into[at + had..piece_end];
-            let part = self.part(piece.node)?;
-            let object_offset = piece.object_offset + had as u64;
-            let count = self.with_part(part, || part.read(&self.fs, rest, object_offset))?;
-            rest[count..].fill(0);
-        }
-        Ok(end)
+        None => read_extents(parts, into, offset)?,
+    };
+    if short.is_empty() {
+        return Ok(length);
     }
-
-    /// Read all pieces. Returns those that the objects were too short for, and what they had.
-    fn read_pieces(&self, into: &mut [u8], offset: u64) -> Result<Vec<(Extent, usize)>, Errno> {
-        let mut short = Vec::new();
-        let mut flying: VecDeque<Flying<'_, &mut [u8]>> = VecDeque::new();
-        let mut rest = into;
-        for piece in self.pieces(offset, rest.len()) {
-            let (memory, others) = rest.split_at_mut(piece.length as usize);
-            rest = others;
-            let part = self.part(piece.node)?;
-            if part.local.is_some() {
-                let count =
-                    self.with_part(part, || part.read(&self.fs, memory, piece.object_offset))?;
-                note(&mut short, piece, count);
-                continue;
-            }
-            while must_land(&flying, &piece) {
-                if let Some(first) = flying.pop_front() {
-                    self.land_read(first, &mut short)?;
-                }
-            }
-            let session = self.fs.sessions.session(piece.node)?;
-            let request = part.read_request(memory.len(), piece.object_offset);
-            flying.push_back(Flying {
-                part,
-                piece,
-                memory,
-                lane: session.send_data_call(request, &[]),
-            });
-        }
-        for first in flying {
-            self.land_read(first, &mut short)?;
-        }
-        Ok(short)
-    }
-
-    fn land_read(
-        &self,
-        flying: Flying<'_, &mut [u8]>,
-        short: &mut Vec<(Extent, usize)>,
-    ) -> Result<(), Errno> {
-        let Flying {
-            part,
-            piece,
-            memory,
-            lane,
-        } = flying;
-        let answer = lane.and_then(|lane| receive_data_reply(lane, memory));
-        let count = match answer {
-            Some((Reply::Data, count)) => count,
-            Some((Reply::Failed(errno), _)) if errno != Errno::EBADF => return Err(errno),
-            // The slow way, which tries again.
-            _ => self.with_part(part, || part.read(&self.fs, memory, piece.object_offset))?,
-        };
-        note(short, piece, count);
-        Ok(())
-    }
-
-    /// Write the pieces; returns the bytes up to the first that could not be written whole.
-    pub(super) fn write_striped(&self, data: &[u8], offset: u64) -> Result<usize, Errno> {
-        self.list();
-        if let Some(piece) = self.single(offset, data.len()) {
-            let (part, length) = self.claim(piece, data.len())?;
-            let at = piece.object_offset;
-            return self.with_part(part, || part.write(&self.fs, &data[..length], at));
-        }
-        let mut outcome = Outcome {
-            offset,
-            written: Ok(data.len()),
-        };
-        let mut flying: VecDeque<Flying<'_, &[u8]>> = VecDeque::new();
-        for piece in self.pieces(offset, data.len()) {
-            let at = (piece.offset - offset) as usize;
-            let memory = &data[at..at + piece.length as usize];
-            let (part, claimed) = match self.claim(piece, memory.len()) {
-                Ok(claimed) => claimed,
-                Err(errno) => {
-                    outcome.settle(piece, Err(errno));
-                    break;
-                }
-            };
-            let memory = &memory[..claimed];
-            if part.local.is_some() {
-                let write = || part.write(&self.fs, memory, piece.object_offset);
-                let result = self.with_part(part, write);
-                outcome.settle(piece, result);
-                if result != Ok(piece.length as usize) {
-                    break;
-                }
-                continue;
-            }
-            while must_land(&flying, &piece) {
-                if let Some(first) = flying.pop_front() {
-                    let (piece, result) = self.land_write(first);
-                    outcome.settle(piece, result);
-                }
-            }
-            let lane = self.fs.sessions.session(piece.node).map(|session| {
-                session.send_data_call(part.write_request(piece.object_offset, false), memory)
-            });
-            flying.push_back(Flying {
-                part,
-                piece,
-                memory,
-                lane: lane.ok().flatten(),
-            });
-            if (claimed as u64) < piece.length {
-                break; // what follows would leave a gap
-            }
-        }
-        for first in flying {
-            let (piece, result) = self.land_write(first);
-            outcome.settle(piece, result);
-        }
-        outcome.written
-    }
-
-    /// Have room for `length` bytes of a piece, or fewer. Returns its part of the file, and how many.
-    fn claim(&self, piece: Extent, length: usize) -> Result<(&Part, usize), Errno> {
-        let part = self.part(piece.node)?;
-        let claim = || part.reserve_for_write(&self.fs, length, piece.object_offset);
-        Ok((part, self.with_part(part, claim)?))
-    }
-
-    fn land_write(&self, flying: Flying<'_, &[u8]>) -> (Extent, Result<usize, Errno>) {
-        let Flying {
-            part,
-            piece,
-            memory,
-            lane,
-        } = flying;
-        let answer = lane.and_then(|lane| receive_data_reply(lane, &mut []));
-        let result = match answer {
-            Some((Reply::Written { count, .. }, _)) => Ok(count as usize),
-            Some((Reply::Failed(errno), _)) if !matches!(errno, Errno::EBADF | Errno::EDQUOT) => {
-                Err(errno)
-            }
-            // The slow way, which tries again.
-            _ => self.with_part(part, || part.write(&self.fs, memory, piece.object_offset)),
-        };
-        (piece, result)
-    }
-
-    /// The piece that the range is, if it is only one.
-    fn single(&self, offset: u64, length: usize) -> Option<Extent> {
-        let layout = self.fs.sessions.layout();
-        let piece = layout.extents(self.ino, offset, length as u64).next()?;
-        (piece.length == length as u64 && length <= MAX_DATA).then_some(piece)
-    }
-
-    /// Append under the lock that the file's home keeps for that.
-    pub(super) fn append_striped(&self, data: &[u8]) -> Result<usize, Errno> {
-        let handle = self.home.handle;
-        let node = self.home.node;
-        let _turn = self.fs.sessions.acquire_append_slot();
-        self.fs
-            .call(node, Request::File(FileRequest::AppendLock { handle }))?;
-        let written = self.length().and_then(|end| {
-            self.check_write(end, data.len())?;
-            self.write_striped(data, end)
+    if parts.is_single_object() {
+        let end = short.first().map_or(length as u64, |(extent, count)| {
+            extent.offset - offset + *count as u64
         });
-        if written.is_err() {
-            // It must not come to lie over what is appended next.
-            self.fs.sessions.try_fence_writes();
+        return Ok(end as usize);
+    }
+    let end = file_length()?.saturating_sub(offset);
+    let end = usize::try_from(end).map_or(length, |end| end.min(length));
+    fill_holes(parts, &mut into[..end], offset, short)?;
+    Ok(end)
+}
+
+/// Completes a read up to the end of the file, where objects were shorter than their extents.
+/// Objects are short where the file ends, and before holes, which read as zeros. But data that were
+/// written after the first read must be read again.
+fn fill_holes(
+    parts: &Parts,
+    into: &mut [u8],
+    offset: u64,
+    short: Vec<(Extent, usize)>,
+) -> Result<(), Errno> {
+    for (extent, count) in short {
+        let start = (extent.offset - offset) as usize;
+        let end = (start + extent.length as usize).min(into.len());
+        if start + count >= end {
+            continue;
         }
-        // If home is not there to be told, the lock is gone with it.
-        let _ = self
-            .fs
-            .call(node, Request::File(FileRequest::AppendUnlock { handle }));
-        written
+        let rest = &mut into[start + count..end];
+        let part = parts.part(extent.node)?;
+        let object_offset = extent.object_offset + count as u64;
+        let read = || part.read(&parts.attachment, rest, object_offset);
+        let read = parts.with_part(part, read)?;
+        rest[read..].fill(0);
+    }
+    Ok(())
+}
+
+/// Reads all extents of a range. Returns those that the objects were too short for, with the bytes
+/// read.
+fn read_extents(
+    parts: &Parts,
+    into: &mut [u8],
+    offset: u64,
+) -> Result<Vec<(Extent, usize)>, Errno> {
+    let mut short = Vec::new();
+    let mut in_flight: VecDeque<InFlight<'_, &mut [u8]>> = VecDeque::new();
+    let mut rest = into;
+    for extent in message_extents(parts, offset, rest.len()) {
+        let (memory, others) = rest.split_at_mut(extent.length as usize);
+        rest = others;
+        let part = parts.part(extent.node)?;
+        if part.object.is_some() {
+            let read = || part.read(&parts.attachment, memory, extent.object_offset);
+            add_if_short(&mut short, extent, parts.with_part(part, read)?);
+            continue;
+        }
+        while is_window_full(&in_flight, &extent) {
+            if let Some(first) = in_flight.pop_front() {
+                receive_read(parts, first, &mut short)?;
+            }
+        }
+        let session = parts.session(extent.node)?;
+        let request = part.read_request(memory.len(), extent.object_offset);
+        in_flight.push_back(InFlight {
+            part,
+            extent,
+            memory,
+            connection: session.send_data_call(request, &[]),
+        });
+    }
+    assert!(rest.is_empty(), "the extents cover the range");
+    for first in in_flight {
+        receive_read(parts, first, &mut short)?;
+    }
+    Ok(short)
+}
+
+fn receive_read(
+    parts: &Parts,
+    in_flight: InFlight<'_, &mut [u8]>,
+    short: &mut Vec<(Extent, usize)>,
+) -> Result<(), Errno> {
+    let InFlight {
+        part,
+        extent,
+        memory,
+        connection,
+    } = in_flight;
+    let reply = connection.and_then(|connection| receive_data_reply(connection, memory));
+    let count = match reply {
+        Some((Reply::Data, count)) => count,
+        Some((Reply::Failed(errno), _)) if errno != Errno::EBADF => return Err(errno),
+        // The slow path, with retries.
+        _ => {
+            let read = || part.read(&parts.attachment, memory, extent.object_offset);
+            parts.with_part(part, read)?
+        }
+    };
+    add_if_short(short, extent, count);
+    Ok(())
+}
+
+fn add_if_short(short: &mut Vec<(Extent, usize)>, extent: Extent, count: usize) {
+    assert!(count as u64 <= extent.length);
+    if (count as u64) < extent.length {
+        short.push((extent, count));
     }
 }
 
-fn note(short: &mut Vec<(Extent, usize)>, piece: Extent, count: usize) {
-    if (count as u64) < piece.length {
-        short.push((piece, count));
+/// Writes at `offset`. Returns the bytes up to the first extent that could not be written
+/// completely.
+pub fn write(parts: &Parts, data: &[u8], offset: u64) -> Result<usize, Errno> {
+    if let Some((part, extent)) = single_extent(parts, offset, data.len())? {
+        let at = extent.object_offset;
+        let length = reserve(parts, part, data.len(), at)?;
+        let write = || part.write(&parts.attachment, &data[..length], at);
+        return parts.with_part(part, write);
     }
+    let mut result = WriteResult {
+        offset,
+        written: Ok(data.len()),
+    };
+    let mut in_flight: VecDeque<InFlight<'_, &[u8]>> = VecDeque::new();
+    for extent in message_extents(parts, offset, data.len()) {
+        let start = (extent.offset - offset) as usize;
+        let memory = &data[start..start + extent.length as usize];
+        let reserved = parts.part(extent.node).and_then(|part| {
+            let length = reserve(parts, part, memory.len(), extent.object_offset)?;
+            Ok((part, &memory[..length]))
+        });
+        let (part, memory) = match reserved {
+            Ok(reserved) => reserved,
+            Err(errno) => {
+                result.add(extent, Err(errno));
+                break;
+            }
+        };
+        if part.object.is_some() {
+            let write = || part.write(&parts.attachment, memory, extent.object_offset);
+            let written = parts.with_part(part, write);
+            result.add(extent, written);
+            if written != Ok(extent.length as usize) {
+                break;
+            }
+            continue;
+        }
+        while is_window_full(&in_flight, &extent) {
+            if let Some(first) = in_flight.pop_front() {
+                let (extent, written) = receive_write(parts, first);
+                result.add(extent, written);
+            }
+        }
+        let request = part.write_request(extent.object_offset, false);
+        let session = parts.session(extent.node);
+        in_flight.push_back(InFlight {
+            part,
+            extent,
+            memory,
+            connection: session
+                .ok()
+                .and_then(|session| session.send_data_call(request, memory)),
+        });
+        if (memory.len() as u64) < extent.length {
+            break; // more would leave a gap
+        }
+    }
+    for first in in_flight {
+        let (extent, written) = receive_write(parts, first);
+        result.add(extent, written);
+    }
+    result
+        .written
+        .inspect(|written| assert!(*written <= data.len()))
 }
 
-/// Must the oldest answer be waited for before `piece` is sent?
-fn must_land<M>(flying: &VecDeque<Flying<'_, M>>, piece: &Extent) -> bool {
-    flying.len() >= MAX_IN_FLIGHT || flying.iter().any(|other| other.piece.node == piece.node)
+/// Reserves space for `length` bytes in a part, or for fewer. Returns how many may be written.
+fn reserve(parts: &Parts, part: &Part, length: usize, at: u64) -> Result<usize, Errno> {
+    let reserve = || part.reserve_for_write(&parts.attachment, length, at);
+    parts.with_part(part, reserve)
+}
+
+fn receive_write(parts: &Parts, in_flight: InFlight<'_, &[u8]>) -> (Extent, Result<usize, Errno>) {
+    let InFlight {
+        part,
+        extent,
+        memory,
+        connection,
+    } = in_flight;
+    let reply = connection.and_then(|connection| receive_data_reply(connection, &mut []));
+    let result = match reply {
+        Some((Reply::Written { count, .. }, _)) if count as usize <= memory.len() => {
+            Ok(count as usize)
+        }
+        Some((Reply::Failed(errno), _)) if !matches!(errno, Errno::EBADF | Errno::EDQUOT) => {
+            Err(errno)
+        }
+        // The slow path, with retries.
+        _ => {
+            let write = || part.write(&parts.attachment, memory, extent.object_offset);
+            parts.with_part(part, write)
+        }
+    };
+    (extent, result)
 }

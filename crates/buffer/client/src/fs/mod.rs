@@ -1,66 +1,46 @@
-//! The operations of an instance's file system, by inode. Each goes to the node that is the home of
-//! what it is about: of the directory where a name is given, else of the inode.
+//! The operations of an instance's file system, by inode. Each request goes to the metadata node of
+//! its directory if it names an entry, otherwise to that of its inode.
 
-mod attributes;
-mod caller;
+mod directory;
+mod inline_file;
 mod open;
-mod whole_file;
 
-pub(crate) use caller::{CallerProcess, GroupHints};
+pub use directory::DirPage;
 pub use open::Opened;
 
-use crate::close_batch::CloseBatch;
-use crate::file::{File, Removals};
+use crate::attachment::Attachment;
+use crate::file::File;
+use crate::requester::{CallerProcess, Requester};
 use crate::session::ClientOptions;
 use crate::sessions::{NodeAddresses, Sessions};
-use forebay_protocol::message::{DirEntry, NewInode, OnExisting, SetAttr, XattrMode};
-use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest};
+use forebay_protocol::message::{
+    InodeRequest, NameRequest, NewInode, OnExisting, SetAttr, XattrMode,
+};
 use forebay_protocol::{Attr, Credentials, Errno, Ino, InstanceId, NodeIndex, Reply, Request};
-use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
-/// An attached instance. Clones share the sessions; they end with the last of them and of its
-/// files.
+/// An attached instance. Clones share the sessions, which end with the last clone and its files.
 #[derive(Clone, Debug)]
 pub struct Fs {
-    /// Tells of closed files that nobody waits for. Ends before the sessions do.
-    pub(crate) close_batch: Option<Arc<CloseBatch>>,
-    pub(crate) sessions: Arc<Sessions>,
-    caller: Option<Credentials>,
-    /// Who can be asked for the caller's groups.
-    process: Option<CallerProcess>,
-    /// Files being written, whose unused promises of space can be given back when it runs out.
-    pub(crate) writers: Arc<Mutex<Vec<Weak<File>>>>,
-    pub(crate) removals: Arc<Removals>,
-}
-
-/// Some entries of a directory.
-#[derive(Debug)]
-pub struct DirPage {
-    /// The entries; the last one's cookie continues from there.
-    pub entries: Vec<DirEntry>,
-    /// Nothing follows.
-    pub end: bool,
-    /// How long all that may be believed.
-    pub(crate) ttl: Duration,
+    pub(crate) requester: Requester,
 }
 
 /// Capacity and use of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatFs {
-    /// Bytes in all.
+    /// Bytes in total.
     pub capacity: u64,
     /// Bytes in use.
     pub used: u64,
-    /// Inodes in all.
+    /// Inodes in total.
     pub inodes: u64,
     /// Inodes in use.
     pub inodes_used: u64,
 }
 
 impl Fs {
-    /// Attach to an instance. `nodes` are the addresses of its storage daemons in the order of its
-    /// nodes, or the address of any one of them, which then gives those of the others.
+    /// Attaches to an instance. `nodes` are the addresses of its storage daemons in the order of its
+    /// nodes, or the address of any one of them, which then provides those of the others.
     pub fn attach(
         nodes: impl Into<NodeAddresses>,
         instance: InstanceId,
@@ -68,78 +48,82 @@ impl Fs {
     ) -> Result<Fs, Errno> {
         let sessions = Sessions::open(&nodes.into(), instance, options, false)?;
         Ok(Fs {
-            close_batch: None,
-            sessions: Arc::new(sessions),
-            caller: None,
-            process: None,
-            writers: Arc::default(),
-            removals: Arc::default(),
+            requester: Requester {
+                attachment: Arc::new(Attachment::new(sessions, false)),
+                caller: None,
+                process: None,
+            },
         })
     }
 
-    /// The same sessions, on behalf of someone else. Only root and the daemon's user may do so.
+    /// The same sessions, on behalf of another user. Only root and the user of the daemon may use
+    /// that.
     pub fn on_behalf_of(&self, caller: Credentials) -> Fs {
         Fs {
-            caller: Some(caller),
-            ..self.clone()
+            requester: Requester {
+                caller: Some(caller),
+                ..self.requester.clone()
+            },
         }
     }
 
     /// The same sessions, on behalf of a process of user `uid` and group `gid` on this host.
     pub(crate) fn on_behalf_of_process(&self, uid: u32, gid: u32, process: CallerProcess) -> Fs {
         Fs {
-            caller: Some(process.caller(uid, gid)),
-            process: Some(process),
-            ..self.clone()
+            requester: Requester {
+                attachment: self.requester.attachment.clone(),
+                caller: Some(process.caller(uid, gid)),
+                process: Some(process),
+            },
         }
     }
 
-    pub(crate) fn call(&self, node: NodeIndex, request: Request) -> Result<Reply, Errno> {
-        self.request(node, request).map(|said| said.reply)
-    }
-
-    /// Other sessions with the same instance, which are told what may be cached.
-    pub(crate) fn for_cache(&self) -> Result<Fs, Errno> {
-        let sessions = Arc::new(self.sessions.open_for_cache()?);
+    /// New sessions with the same instance, whose replies have a time to live for a cache.
+    pub(crate) fn open_for_cache(&self) -> Result<Fs, Errno> {
+        let sessions = self.sessions().open_for_cache()?;
         Ok(Fs {
-            close_batch: CloseBatch::start(&sessions).map(Arc::new),
-            sessions,
-            caller: self.caller.clone(),
-            process: self.process.clone(),
-            writers: Arc::default(),
-            removals: Arc::default(),
+            requester: Requester {
+                attachment: Arc::new(Attachment::new(sessions, true)),
+                ..self.requester.clone()
+            },
         })
     }
 
-    fn attr(&self, node: NodeIndex, request: Request) -> Result<Attr, Errno> {
-        self.attr_for(node, request).map(|(attr, _)| attr)
+    fn sessions(&self) -> &Sessions {
+        &self.requester.attachment.sessions
     }
 
-    fn done(&self, node: NodeIndex, request: Request) -> Result<(), Errno> {
-        self.call(node, request).map(|_| ())
+    fn attr(&self, node: NodeIndex, request: Request) -> Result<Attr, Errno> {
+        let (attr, _) = self.requester.attr_for(node, request)?;
+        Ok(attr)
+    }
+
+    fn call_unit(&self, node: NodeIndex, request: Request) -> Result<(), Errno> {
+        self.requester.call(node, request).map(|_| ())
     }
 
     /// Attributes of an entry.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, Errno> {
-        let (found, _) = self.lookup_for(parent, name)?;
+        let (found, _) = self.lookup_with_ttl(parent, name)?;
         found.ok_or(Errno::ENOENT)
     }
 
     /// Attributes of an inode.
     pub fn get_attr(&self, ino: Ino) -> Result<Attr, Errno> {
-        self.attr_of(ino).map(|(attr, _)| attr)
+        let (attr, _) = self.requester.attr_of(ino)?;
+        Ok(attr)
     }
 
-    /// May the caller access an inode in all the ways that the bits of `mask` say: 4 to read, 2 to
-    /// write, 1 to execute it or to search it for names?
+    /// Checks whether the caller may access an inode in all ways of `mask`: 4 to read, 2 to write,
+    /// 1 to execute or search it.
     pub fn access(&self, ino: Ino, mask: u16) -> Result<(), Errno> {
-        self.done(
+        self.call_unit(
             ino.metadata_node(),
             Request::Inode(InodeRequest::Access { ino, mask }),
         )
     }
 
-    /// Change attributes. `file`: the open file through which it is done, if any.
+    /// Changes attributes, through the open file `file` if there is one.
     pub fn set_attr(&self, ino: Ino, file: Option<&File>, set: SetAttr) -> Result<Attr, Errno> {
         let handle = file.map(File::handle);
         if set.size.is_some() {
@@ -151,22 +135,31 @@ impl Fs {
         )
     }
 
+    /// A file is about to be truncated: old writes must not be carried out after that, and a later
+    /// sync has to know whether a power failure may have undone it.
+    pub(crate) fn before_truncate(&self, ino: Ino) -> Result<(), Errno> {
+        let sessions = self.sessions();
+        sessions.fence_writes()?;
+        sessions.truncations.record(ino, sessions.boot_ids());
+        Ok(())
+    }
+
     /// Target of a symbolic link.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
-        self.bytes(
+        self.call_bytes(
             ino.metadata_node(),
             Request::Name(NameRequest::ReadLink { ino }),
         )
     }
 
-    fn bytes(&self, node: NodeIndex, request: Request) -> Result<Vec<u8>, Errno> {
-        match self.call(node, request)? {
+    fn call_bytes(&self, node: NodeIndex, request: Request) -> Result<Vec<u8>, Errno> {
+        match self.requester.call(node, request)? {
             Reply::Bytes(bytes) => Ok(bytes),
             _ => Err(Errno::EPROTO),
         }
     }
 
-    /// Make a directory, symbolic link, pipe, socket or device, or a file without opening it.
+    /// Creates a directory, symbolic link, pipe, socket or device, or a file without opening it.
     pub fn make_inode(
         &self,
         parent: Ino,
@@ -184,32 +177,32 @@ impl Fs {
         self.attr(parent.metadata_node(), request)
     }
 
-    /// Make a directory.
+    /// Creates a directory.
     pub fn mkdir(&self, parent: Ino, name: &[u8], mode: u16) -> Result<Attr, Errno> {
         self.make_inode(parent, name, NewInode::Dir, mode)
     }
 
-    /// Remove a name of something that is not a directory.
+    /// Removes an entry that is not a directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.done(
+        self.call_unit(
             parent.metadata_node(),
             Request::Name(NameRequest::Unlink { parent, name }),
         )?;
-        self.removals.record();
+        self.requester.attachment.reservations.record_removal();
         Ok(())
     }
 
-    /// Remove an empty directory.
+    /// Removes an empty directory.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.done(
+        self.call_unit(
             parent.metadata_node(),
             Request::Name(NameRequest::RmDir { parent, name }),
         )
     }
 
-    /// Change a name.
+    /// Renames an entry.
     pub fn rename(
         &self,
         (parent, name): (Ino, &[u8]),
@@ -224,12 +217,12 @@ impl Fs {
             to_name,
             existing,
         });
-        self.done(parent.metadata_node(), request)?;
-        self.removals.record();
+        self.call_unit(parent.metadata_node(), request)?;
+        self.requester.attachment.reservations.record_removal();
         Ok(())
     }
 
-    /// Give a file a further name.
+    /// Creates a hard link.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, Errno> {
         let name = name.to_vec();
         self.attr(
@@ -238,7 +231,7 @@ impl Fs {
         )
     }
 
-    /// Set an extended attribute.
+    /// Sets an extended attribute.
     pub fn set_xattr(
         &self,
         ino: Ino,
@@ -253,13 +246,13 @@ impl Fs {
             value,
             mode,
         });
-        self.done(ino.metadata_node(), request)
+        self.call_unit(ino.metadata_node(), request)
     }
 
     /// Value of an extended attribute; `ENODATA` if there is none.
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let name = name.to_vec();
-        self.bytes(
+        self.call_bytes(
             ino.metadata_node(),
             Request::Inode(InodeRequest::GetXattr { ino, name }),
         )
@@ -267,67 +260,51 @@ impl Fs {
 
     /// Names of extended attributes.
     pub fn list_xattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
-        match self.call(
-            ino.metadata_node(),
-            Request::Inode(InodeRequest::ListXattr { ino }),
-        )? {
+        let request = Request::Inode(InodeRequest::ListXattr { ino });
+        match self.requester.call(ino.metadata_node(), request)? {
             Reply::Names(names) => Ok(names),
             _ => Err(Errno::EPROTO),
         }
     }
 
-    /// Remove an extended attribute.
+    /// Removes an extended attribute.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.done(
+        self.call_unit(
             ino.metadata_node(),
             Request::Inode(InodeRequest::RemoveXattr { ino, name }),
         )
     }
 
-    /// Make all changes of names and attributes so far durable.
+    /// Writes all changes of names and attributes so far to stable storage.
     pub fn sync(&self) -> Result<(), Errno> {
-        let request = Request::File(FileRequest::Sync {
-            handle: None,
-            data_only: false,
-        });
-        self.ask_all(&request, |_| Ok(()))
+        self.sessions().sync(self.requester.caller.as_ref())
     }
 
-    /// Capacity and use, of all nodes together.
+    /// Capacity and use, summed over all nodes.
     pub fn statfs(&self) -> Result<StatFs, Errno> {
+        let caller = self.requester.caller.as_ref();
         let mut total = StatFs::default();
-        self.ask_all(&Request::Inode(InodeRequest::StatFs), |reply| match reply {
-            Reply::StatFs {
-                capacity,
-                used,
-                inodes,
-                inodes_used,
-            } => {
-                total.capacity = total.capacity.saturating_add(capacity);
-                total.used = total.used.saturating_add(used);
-                total.inodes = total.inodes.saturating_add(inodes);
-                total.inodes_used = total.inodes_used.saturating_add(inodes_used);
-                Ok(())
-            }
-            _ => Err(Errno::EPROTO),
-        })?;
+        self.sessions()
+            .call_all_nodes(
+                caller,
+                &Request::Inode(InodeRequest::StatFs),
+                |reply| match reply {
+                    Reply::StatFs {
+                        capacity,
+                        used,
+                        inodes,
+                        inodes_used,
+                    } => {
+                        total.capacity = total.capacity.saturating_add(capacity);
+                        total.used = total.used.saturating_add(used);
+                        total.inodes = total.inodes.saturating_add(inodes);
+                        total.inodes_used = total.inodes_used.saturating_add(inodes_used);
+                        Ok(())
+                    }
+                    _ => Err(Errno::EPROTO),
+                },
+            )?;
         Ok(total)
-    }
-
-    /// Ask the same of all nodes.
-    fn ask_all(
-        &self,
-        request: &Request,
-        mut take: impl FnMut(Reply) -> Result<(), Errno>,
-    ) -> Result<(), Errno> {
-        let mut result = Ok(());
-        let requests = self.sessions.nodes().map(|node| (node, request.clone()));
-        self.sessions
-            .call_nodes(self.caller.as_ref(), requests, |_, said| {
-                let taken = said.and_then(|said| take(said.reply));
-                result = result.and(taken);
-            });
-        result
     }
 }

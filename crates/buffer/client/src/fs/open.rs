@@ -1,15 +1,14 @@
-//! Making and opening files.
+//! Creating and opening files.
 
 use super::Fs;
 use crate::file::File;
-use forebay_protocol::message::{FileRequest, NameRequest};
-use forebay_protocol::message::{OpenMode, SetAttr};
+use forebay_protocol::message::{FileRequest, NameRequest, OpenMode, SetAttr};
 use forebay_protocol::{Attr, Errno, HandleId, Ino, NodeIndex, Reply, Request};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often a create follows a name that others keep changing.
-const TRIES: u32 = 100;
+/// Maximum number of times that a create follows a name that other clients keep changing.
+const MAX_CREATES: u32 = 100;
 
 /// A file that was opened.
 #[derive(Debug)]
@@ -18,23 +17,23 @@ pub struct Opened {
     pub file: Arc<File>,
     /// Its attributes.
     pub attr: Attr,
-    /// It was made by this request.
+    /// Whether this request created it.
     pub created: bool,
-    /// How long the attributes may be believed.
+    /// Time to live of the attributes.
     pub(crate) ttl: Duration,
     /// When they were received.
-    heard: Instant,
+    received: Instant,
 }
 
-/// Where a name led.
-enum Found {
-    Here(Opened),
-    /// To an inode of another home.
-    Elsewhere(Ino),
+/// The result of opening a name.
+enum OpenReply {
+    Opened(Opened),
+    /// The inode has another metadata node.
+    Referral(Ino),
 }
 
 impl Fs {
-    /// Make and open a file; if it exists open that, or fail if `exclusive`.
+    /// Creates and opens a file. If it exists it is opened, or the request fails if `exclusive`.
     pub fn create(
         &self,
         parent: Ino,
@@ -43,8 +42,8 @@ impl Fs {
         exclusive: bool,
         open: OpenMode,
     ) -> Result<Opened, Errno> {
-        let handle = self.sessions.new_handle();
-        let open = self.by_descriptor(parent.metadata_node(), open)?;
+        let handle = self.sessions().new_handle();
+        let open = self.with_descriptor(parent.metadata_node(), open)?;
         let request = |open| {
             Request::Name(NameRequest::Create {
                 parent,
@@ -55,104 +54,111 @@ impl Fs {
                 open,
             })
         };
-        let mut tries = 0;
+        let mut creates = 1;
         loop {
-            let found = match self.opened(parent.metadata_node(), handle, open, request)? {
-                Found::Here(opened) => Ok(opened),
-                Found::Elsewhere(ino) => self.open_as(ino, handle, open),
+            let opened = match self.send_open(parent.metadata_node(), handle, open, request)? {
+                OpenReply::Opened(opened) => Ok(opened),
+                OpenReply::Referral(ino) => self.open_with_handle(ino, handle, open),
             };
-            match found {
-                // It went between the two requests; the name may be free by now.
-                Err(Errno::ESTALE | Errno::ENOENT) if tries < TRIES => tries += 1,
-                other => return self.completed(other?),
+            match opened {
+                // Removed between the two requests; the name may be free by now.
+                Err(Errno::ESTALE | Errno::ENOENT) if creates < MAX_CREATES => creates += 1,
+                other => return self.complete_opened(other?),
             }
         }
     }
 
-    /// Open a file or directory. The attributes are those at that moment.
+    /// Opens a file or directory. The attributes are those at that moment.
     pub fn open(&self, ino: Ino, open: OpenMode) -> Result<Opened, Errno> {
-        self.completed(self.open_quickly(ino, open)?)
+        self.complete_opened(self.open_provisional(ino, open)?)
     }
 
-    /// As [`open`](Fs::open), but length, space and times may not be known.
-    pub(crate) fn open_quickly(&self, ino: Ino, open: OpenMode) -> Result<Opened, Errno> {
-        self.open_as(ino, self.sessions.new_handle(), open)
+    /// As [`open`](Fs::open), but length, space and times may be outdated.
+    pub(crate) fn open_provisional(&self, ino: Ino, open: OpenMode) -> Result<Opened, Errno> {
+        self.open_with_handle(ino, self.sessions().new_handle(), open)
     }
 
-    /// Have the data objects say what the file's home could not.
-    fn completed(&self, opened: Opened) -> Result<Opened, Errno> {
-        let attr = self.complete(opened.attr)?;
-        let valid = opened.ttl.saturating_sub(opened.heard.elapsed());
+    /// Asks the data objects for the attributes that the metadata node does not know.
+    fn complete_opened(&self, opened: Opened) -> Result<Opened, Errno> {
+        let attr = self.requester.complete(opened.attr)?;
+        let ttl = opened.ttl.saturating_sub(opened.received.elapsed());
         Ok(Opened {
             attr,
-            ttl: valid,
+            ttl,
             ..opened
         })
     }
 
-    fn open_as(&self, ino: Ino, handle: HandleId, open: OpenMode) -> Result<Opened, Errno> {
-        let open = self.by_descriptor(ino.metadata_node(), open)?;
+    fn open_with_handle(
+        &self,
+        ino: Ino,
+        handle: HandleId,
+        open: OpenMode,
+    ) -> Result<Opened, Errno> {
+        let open = self.with_descriptor(ino.metadata_node(), open)?;
         let request = |open| Request::File(FileRequest::Open { ino, handle, open });
-        match self.opened(ino.metadata_node(), handle, open, request)? {
-            Found::Here(opened) => Ok(opened),
-            Found::Elsewhere(_) => Err(Errno::EPROTO),
+        match self.send_open(ino.metadata_node(), handle, open, request)? {
+            OpenReply::Opened(opened) => Ok(opened),
+            OpenReply::Referral(_) => Err(Errno::EPROTO),
         }
     }
 
-    /// A daemon of this host passes data objects, and only so can they be read and written.
-    fn by_descriptor(&self, node: NodeIndex, open: OpenMode) -> Result<OpenMode, Errno> {
-        let descriptor = open.descriptor || self.sessions.session(node)?.is_local();
+    /// A daemon on this host transfers data by the descriptors of its objects only.
+    fn with_descriptor(&self, node: NodeIndex, open: OpenMode) -> Result<OpenMode, Errno> {
+        let descriptor = open.descriptor || self.sessions().session(node)?.is_local();
         Ok(OpenMode { descriptor, ..open })
     }
 
-    /// Make the request that opens something at `node` in `mode`.
+    /// Sends `node` the request that opens a file in `mode`.
     ///
-    /// It cuts the file on its way, if `mode` says so and nothing has to be done before that
-    /// ([`before_cut`](Fs::before_cut)). Otherwise a file that was there is cut by a request of its
-    /// own, and a new one is not held up by nodes that it has nothing to do with.
-    fn opened(
+    /// The request truncates the file, if `mode` says so and nothing has to be done before that
+    /// ([`before_truncate`](Fs::before_truncate)). Otherwise an existing file is truncated by a
+    /// second request, and a new one does not wait for nodes that have no part of it.
+    fn send_open(
         &self,
         node: NodeIndex,
         handle: HandleId,
         mode: OpenMode,
         request: impl Fn(OpenMode) -> Request,
-    ) -> Result<Found, Errno> {
-        let truncate = mode.truncate && self.sessions.may_truncate_on_open();
-        let boots = truncate.then(|| self.sessions.boot_ids());
-        let said = self.request(node, request(OpenMode { truncate, ..mode }))?;
-        let heard = Instant::now();
-        let (attr, created, permit) = match said.reply {
+    ) -> Result<OpenReply, Errno> {
+        let sessions = self.sessions();
+        let truncate = mode.truncate && sessions.may_truncate_on_open();
+        let boot_ids = truncate.then(|| sessions.boot_ids());
+        let request = request(OpenMode { truncate, ..mode });
+        let reply = self.requester.request(node, request)?;
+        let received = Instant::now();
+        let (attr, created, capability) = match reply.reply {
             Reply::Opened {
                 attr,
                 created,
-                capability: permit,
-            } => (attr, created, permit),
-            Reply::Referral { ino, .. } => return Ok(Found::Elsewhere(ino)),
+                capability,
+            } => (attr, created, capability),
+            Reply::Referral { ino, .. } => return Ok(OpenReply::Referral(ino)),
             _ => return Err(Errno::EPROTO),
         };
-        self.sessions
+        sessions
             .session(node)?
             .remember_file(handle, attr.ino, mode);
         let file = File::new(
-            self.clone(),
+            self.requester.clone(),
             attr.ino,
             handle,
             mode,
-            said.descriptor,
-            permit,
+            reply.descriptor,
+            capability,
         );
         let mut opened = Opened {
             file,
             attr,
             created,
-            ttl: said.ttl,
-            heard,
+            ttl: reply.ttl,
+            received,
         };
         if created {
-            // Nobody can have written to it yet.
+            // No client can have written to it yet.
             opened.attr.provisional = None;
-        } else if let Some(boots) = boots {
-            self.sessions.truncations.record(attr.ino, boots);
+        } else if let Some(boot_ids) = boot_ids {
+            sessions.truncations.record(attr.ino, boot_ids);
         } else if mode.truncate {
             let empty = SetAttr {
                 size: Some(0),
@@ -161,16 +167,6 @@ impl Fs {
             opened.attr = self.set_attr(attr.ino, Some(&opened.file), empty)?;
             opened.ttl = Duration::ZERO;
         }
-        Ok(Found::Here(opened))
-    }
-
-    /// A file is about to be cut shorter: from now on nothing may be carried out that was written
-    /// before, and a later sync has to know whether a power cut has undone it.
-    pub(super) fn before_truncate(&self, ino: Ino) -> Result<(), Errno> {
-        self.sessions.fence_writes()?;
-        self.sessions
-            .truncations
-            .record(ino, self.sessions.boot_ids());
-        Ok(())
+        Ok(OpenReply::Opened(opened))
     }
 }

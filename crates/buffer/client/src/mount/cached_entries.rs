@@ -1,71 +1,76 @@
-//! Names that the kernel may keep for a while, by directory.
+//! Entries that the kernel may cache, by directory.
 //!
-//! The kernel leads everybody to a name that it keeps, without asking. So names are given to be kept
-//! only in directories that everybody may search, and when a directory ceases to be one, whoever
-//! makes it so waits until the kernel keeps none of its names any more.
+//! The kernel lets every process follow an entry that it caches, without a request. So entries are
+//! given a time to live only in directories that everybody may search, and a request that takes that
+//! right away waits until the kernel has dropped all entries of the directory.
 
-use crate::session::lock;
 use forebay_protocol::Ino;
 use forebay_protocol::message::CACHE_LIFETIME_NS;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// For a kernel that is slow to note the time at which it was told a name.
+/// For a kernel that is slow to note when it received an entry.
 const MARGIN: Duration = Duration::from_millis(200);
-/// Directories to remember before those whose time is over are dropped.
-const MANY: usize = 4096;
+/// Number of directories at which expired ones are dropped.
+const MAX_DIRECTORIES: usize = 4096;
 
 #[derive(Debug)]
-struct Given {
-    /// Answers under way.
-    asked: u32,
-    /// Until when the kernel may keep one.
+struct Directory {
+    /// Lookups in flight.
+    in_flight: u32,
+    /// Until when the kernel may cache an entry.
     until: Instant,
 }
 
-/// Directories some of whose names the kernel may keep.
+/// Directories whose entries the kernel may cache.
 #[derive(Debug, Default)]
-pub struct CachedEntries(Mutex<HashMap<Ino, Given>>);
+pub struct CachedEntries(Mutex<HashMap<Ino, Directory>>);
 
 impl CachedEntries {
-    /// Ask for a name in `dir` by `ask`, which says for how long it may be kept.
+    /// Runs `lookup` for an entry of `dir`. `ttl` is the time to live of its result.
     pub fn track_lookup<T>(
         &self,
         dir: Ino,
-        ask: impl FnOnce() -> T,
-        kept: impl Fn(&T) -> Duration,
+        lookup: impl FnOnce() -> T,
+        ttl: impl Fn(&T) -> Duration,
     ) -> T {
         {
-            let mut given = lock(&self.0);
-            if given.len() >= MANY {
+            let mut directories = self.0.lock();
+            if directories.len() >= MAX_DIRECTORIES {
                 let now = Instant::now();
-                given.retain(|_, given| given.asked > 0 || given.until > now);
+                directories.retain(|_, dir| dir.in_flight > 0 || dir.until > now);
             }
-            let until = Instant::now();
-            given.entry(dir).or_insert(Given { asked: 0, until }).asked += 1;
+            let new = Directory {
+                in_flight: 0,
+                until: Instant::now(),
+            };
+            directories.entry(dir).or_insert(new).in_flight += 1;
         }
-        let answer = ask();
-        let kept = kept(&answer);
-        let mut given = lock(&self.0);
-        if let Some(found) = given.get_mut(&dir) {
-            found.asked -= 1;
-            if !kept.is_zero() {
-                found.until = found.until.max(Instant::now() + kept + MARGIN);
-            } else if found.asked == 0 && found.until <= Instant::now() {
-                given.remove(&dir);
+        let result = lookup();
+        let ttl = ttl(&result);
+        let mut directories = self.0.lock();
+        let found = directories.get_mut(&dir);
+        debug_assert!(found.is_some(), "a directory in use is not dropped");
+        if let Some(found) = found {
+            assert!(found.in_flight > 0);
+            found.in_flight -= 1;
+            if !ttl.is_zero() {
+                found.until = found.until.max(Instant::now() + ttl + MARGIN);
+            } else if found.in_flight == 0 && found.until <= Instant::now() {
+                directories.remove(&dir);
             }
         }
-        answer
+        result
     }
 
-    /// How long it takes until no name in `dir` is kept that was given so far.
+    /// Time until the kernel has dropped all entries of `dir` that it received so far.
     pub fn time_left(&self, dir: Ino) -> Duration {
-        let given = lock(&self.0);
-        match given.get(&dir) {
+        let directories = self.0.lock();
+        match directories.get(&dir) {
             None => Duration::ZERO,
-            Some(given) if given.asked > 0 => Duration::from_nanos(CACHE_LIFETIME_NS) + MARGIN,
-            Some(given) => given.until.saturating_duration_since(Instant::now()),
+            Some(dir) if dir.in_flight > 0 => Duration::from_nanos(CACHE_LIFETIME_NS) + MARGIN,
+            Some(dir) => dir.until.saturating_duration_since(Instant::now()),
         }
     }
 }
@@ -75,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_waited_for_as_long_as_its_names_are_kept() {
+    fn time_left_is_that_of_the_longest_lived_entry() {
         let entries = CachedEntries::default();
         assert_eq!(entries.time_left(Ino(1)), Duration::ZERO);
         entries.track_lookup(Ino(1), || (), |()| Duration::ZERO);
@@ -84,8 +89,8 @@ mod tests {
         entries.track_lookup(Ino(1), || (), |()| Duration::from_secs(10));
         assert!(entries.time_left(Ino(1)) > Duration::from_secs(90));
         assert_eq!(entries.time_left(Ino(2)), Duration::ZERO);
-        let left = || entries.time_left(Ino(2));
-        let during = entries.track_lookup(Ino(2), left, |_| Duration::ZERO);
+        let time_left = || entries.time_left(Ino(2));
+        let during = entries.track_lookup(Ino(2), time_left, |_| Duration::ZERO);
         assert!(during > Duration::from_nanos(CACHE_LIFETIME_NS));
     }
 }

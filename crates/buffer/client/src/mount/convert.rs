@@ -1,4 +1,4 @@
-//! Between the kernel's words and ours.
+//! Conversions between the types of FUSE and of the protocol.
 
 use forebay_protocol::lock::FileLock;
 use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SetTime, XattrMode};
@@ -6,7 +6,7 @@ use forebay_protocol::{Attr, Errno, FileKind, Ino, LockOwner, Timestamp};
 use fuser::{FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The kernel's `FMODE_EXEC` among the flags of an open: for executing the file.
+/// `FMODE_EXEC` of the kernel in the flags of an open: the file is opened to be executed.
 pub const FMODE_EXEC: i32 = 0x20;
 /// The bits of `access(2)`.
 pub const ACCESS_READ: u16 = 4;
@@ -32,7 +32,7 @@ pub fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-/// What `mknod` makes of a mode and a device number.
+/// The inode that `mknod` creates for a mode and a device number.
 pub fn new_node(mode: u32, rdev: u32) -> Option<NewInode> {
     let kind = kind_of_mode(mode)?;
     let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
@@ -66,13 +66,13 @@ pub fn lock(owner: LockOwner, (start, end): (u64, u64), kind: i32, pid: u32) -> 
     }
 }
 
-/// Names as `listxattr` gives them: each with a NUL behind it.
+/// Names in the format of `listxattr`: each followed by a NUL.
 pub fn joined(names: &[Vec<u8>]) -> Vec<u8> {
     let ended = names.iter().flat_map(|name| name.iter().chain(&[0]));
     ended.copied().collect()
 }
 
-/// The kind that the type bits of a mode name.
+/// The file type of a mode.
 fn kind_of_mode(mode: u32) -> Option<FileKind> {
     match mode & libc::S_IFMT {
         libc::S_IFREG | 0 => Some(FileKind::File),
@@ -107,8 +107,8 @@ pub fn set_time(time: TimeOrNow) -> SetTime {
             secs: after.as_secs() as i64,
             nanos: after.subsec_nanos(),
         },
-        // The kernel counts nanoseconds forwards from a negative second; fuser 0.18 takes them
-        // for backwards when it builds the SystemTime, and this undoes it.
+        // The kernel counts nanoseconds forwards from a negative second. fuser 0.18 counts them
+        // backwards when it builds the SystemTime, which this reverts.
         Err(before) => Timestamp {
             secs: -(before.duration().as_secs() as i64),
             nanos: before.duration().subsec_nanos(),
@@ -136,7 +136,7 @@ pub fn attr(attr: &Attr) -> FileAttr {
     }
 }
 
-/// What tells the kernel that there is no such entry, and that it may remember so.
+/// A negative entry, which the kernel may cache.
 pub fn absent() -> FileAttr {
     FileAttr {
         ino: INodeNo(0),
@@ -172,18 +172,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_shown_as_they_are() {
+    fn times_before_1970_convert_to_system_time() {
         let shown = |secs, nanos| system_time(Timestamp { secs, nanos });
         assert_eq!(shown(5, 1), UNIX_EPOCH + Duration::new(5, 1));
         assert_eq!(shown(-7, 5), UNIX_EPOCH - Duration::new(6, 999_999_995));
     }
 
     #[test]
-    fn times_are_taken_as_the_kernel_means_them() {
+    fn times_before_1970_convert_from_the_kernel() {
         let taken = |time| set_time(TimeOrNow::SpecificTime(time));
         let wanted = |secs, nanos| SetTime::At(Timestamp { secs, nanos });
         assert_eq!(taken(UNIX_EPOCH + Duration::new(5, 1)), wanted(5, 1));
-        // What fuser makes of -7 s and 5 ns.
+        // The result of fuser for -7 s and 5 ns.
         assert_eq!(taken(UNIX_EPOCH - Duration::new(7, 5)), wanted(-7, 5));
     }
 }

@@ -1,4 +1,4 @@
-//! What a mount counts.
+//! Counters of a mount.
 
 use forebay_metrics::{Counter, Latency, LatencySnapshot};
 use serde::{Deserialize, Serialize};
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 macro_rules! operations {
     ($($op:ident $name:literal)*) => {
-        /// An operation that the kernel asks for.
+        /// An operation of the kernel.
         #[derive(Clone, Copy, Debug)]
         pub enum Op {
             $($op,)*
         }
 
-        /// What each is called where it is shown.
+        /// The names of the operations.
         const NAMES: [&str; [$(Op::$op),*].len()] = [$($name),*];
     };
 }
@@ -58,7 +58,7 @@ operations! {
     CopyFileRange "copy_file_range"
 }
 
-/// The counts, advanced by the mount's threads with relaxed atomics.
+/// Counters that the threads of a mount advance with relaxed atomics.
 #[derive(Debug)]
 pub struct Counters {
     operations: [Latency; NAMES.len()],
@@ -93,20 +93,20 @@ impl Counters {
     }
 }
 
-/// What a mount has done since it was made. What the kernel answers from its cache, or reads by
-/// passthrough, does not come here.
+/// The operations of a mount since it was created. Operations that the kernel serves from its cache,
+/// and reads by passthrough, are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountReport {
-    /// Operations of the kernel by kind, those without any included.
+    /// Operations by name, including those that never occurred.
     pub operations: BTreeMap<String, LatencySnapshot>,
-    /// Bytes that reads asked for.
+    /// Bytes requested by reads.
     pub read_requested: u64,
-    /// Bytes that writes brought.
+    /// Bytes of writes.
     pub written: u64,
 }
 
 impl MountReport {
-    /// All operations together.
+    /// The sum over all operations.
     pub fn all_operations(&self) -> LatencySnapshot {
         let mut all = LatencySnapshot::default();
         for latency in self.operations.values() {

@@ -4,9 +4,8 @@ use super::convert;
 use super::mounted_fs::MountedFs;
 use super::open_files::{OpenFile, SharedInode};
 use crate::fs::{Fs, Opened};
-use forebay_protocol::message::InodeRequest;
-use forebay_protocol::message::{Allocate, SetAttr};
-use forebay_protocol::{Errno, FileKind};
+use forebay_protocol::message::{Allocate, InodeRequest, SetAttr};
+use forebay_protocol::{Attr, Errno, FileKind, Request as WireRequest};
 use fuser::{
     BackingId, FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyData, ReplyOpen,
     Request, WriteFlags,
@@ -21,39 +20,39 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 thread_local! {
-    /// Reads of this thread land here on their way to the kernel.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// The data that this thread reads for the kernel.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How to answer an open.
-struct Answer {
+/// The reply to an open.
+struct OpenReply {
     handle: FileHandle,
     flags: FopenFlags,
-    /// The data object for the kernel to use directly.
+    /// The data object for passthrough.
     backing: Option<Arc<BackingId>>,
 }
 
 impl MountedFs {
     pub fn do_open(&self, request: &Request, ino: INodeNo, flags: i32, reply: ReplyOpen) {
-        let opened = self.fs_to_open(request, ino, flags);
+        let fs = self.fs_to_open(request, ino, flags);
         let opened =
-            opened.and_then(|fs| fs.open_quickly(convert::ino(ino), convert::open_mode(flags)));
-        let answer = opened.and_then(|opened| {
-            self.take_in(&opened, flags, |descriptor| reply.open_backing(descriptor))
+            fs.and_then(|fs| fs.open_provisional(convert::ino(ino), convert::open_mode(flags)));
+        let added = opened.and_then(|opened| {
+            self.add_open(&opened, flags, |descriptor| reply.open_backing(descriptor))
         });
-        match answer {
-            Ok(answer) => match answer.backing {
+        match added {
+            Ok(open) => match open.backing {
                 Some(id) => {
                     self.mark_registered();
-                    reply.opened_passthrough(answer.handle, answer.flags, &id);
+                    reply.opened_passthrough(open.handle, open.flags, &id);
                 }
-                None => reply.opened(answer.handle, answer.flags),
+                None => reply.opened(open.handle, open.flags),
             },
             Err(error) => reply.error(convert::errno(error)),
         }
     }
 
-    /// What may be executed is opened for that, also by those who may not read it.
+    /// A file that may be executed can be opened for that also by processes that may not read it.
     fn fs_to_open(&self, request: &Request, ino: INodeNo, flags: i32) -> Result<Fs, Errno> {
         let fs = self.fs_for(request);
         if flags & convert::FMODE_EXEC == 0 || !self.trusted {
@@ -75,56 +74,52 @@ impl MountedFs {
         let (exclusive, open) = (flags & libc::O_EXCL != 0, convert::open_mode(flags));
         let fs = self.fs_for(request);
         self.negative_lookups.add_name(parent, name);
-        let made = self.track_name(parent, || {
-            let made = fs.create(parent, name, (mode & 0o7777) as u16, exclusive, open)?;
-            let valid = made.ttl;
-            Ok((made, valid))
+        let created = self.track_name(parent, || {
+            let opened = fs.create(parent, name, (mode & 0o7777) as u16, exclusive, open)?;
+            let ttl = opened.ttl;
+            Ok((opened, ttl))
         });
-        let answer = made.and_then(|(opened, _)| {
-            let taken =
-                self.take_in(&opened, flags, |descriptor| reply.open_backing(descriptor))?;
-            Ok((convert::attr(&opened.attr), opened.ttl, taken))
+        let added = created.and_then(|(opened, ttl)| {
+            let open =
+                self.add_open(&opened, flags, |descriptor| reply.open_backing(descriptor))?;
+            Ok((convert::attr(&opened.attr), ttl, open))
         });
-        match answer {
-            Ok((attr, valid, answer)) => match answer.backing {
+        match added {
+            Ok((attr, ttl, open)) => match open.backing {
                 Some(id) => {
                     self.mark_registered();
-                    let (handle, flags) = (answer.handle, answer.flags);
-                    reply.created_passthrough(&valid, &attr, Generation(0), handle, flags, &id);
+                    let (handle, flags) = (open.handle, open.flags);
+                    reply.created_passthrough(&ttl, &attr, Generation(0), handle, flags, &id);
                 }
-                None => {
-                    reply.created(&valid, &attr, Generation(0), answer.handle, answer.flags);
-                }
+                None => reply.created(&ttl, &attr, Generation(0), open.handle, open.flags),
             },
             Err(error) => reply.error(convert::errno(error)),
         }
     }
 
-    /// Take an opened file into the table. `register` makes its data object known to the kernel.
-    fn take_in(
+    /// Adds an opened file to the table. `register` registers its data object with the kernel.
+    fn add_open(
         &self,
         opened: &Opened,
         flags: i32,
         register: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
-    ) -> Result<Answer, Errno> {
+    ) -> Result<OpenReply, Errno> {
         let ino = opened.attr.ino;
         let shared = self.opens.acquire_inode(ino);
         if opened.attr.mode & 0o6000 != 0 {
             shared.set_id.store(true, Ordering::Release);
         }
-        let result = self.register(opened, &shared, register);
-        let backing = match result {
+        let backing = match self.register_object(opened, &shared, register) {
             Ok(backing) => backing,
             Err(error) => {
                 self.opens.release_inode(ino);
                 return Err(error);
             }
         };
-        let write = opened.file.mode().write;
-        let mut answer_flags = FopenFlags::empty();
-        if backing.is_none() || write {
-            answer_flags |= FopenFlags::FOPEN_DIRECT_IO;
-            answer_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        let mut reply_flags = FopenFlags::empty();
+        if backing.is_none() || opened.file.mode().write {
+            reply_flags |= FopenFlags::FOPEN_DIRECT_IO;
+            reply_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
         let append = flags & libc::O_APPEND != 0;
         let handle = self.opens.add(OpenFile {
@@ -132,14 +127,14 @@ impl MountedFs {
             append,
             shared,
         });
-        Ok(Answer {
+        Ok(OpenReply {
             handle,
-            flags: answer_flags,
+            flags: reply_flags,
             backing,
         })
     }
 
-    fn register(
+    fn register_object(
         &self,
         opened: &Opened,
         shared: &SharedInode,
@@ -151,9 +146,9 @@ impl MountedFs {
         match shared.backing(descriptor, register) {
             Ok(backing) => Ok(Some(backing)),
             Err(error) => {
-                // All opens of an inode must be alike, so this is for all or for none.
+                // All opens of an inode must be alike, so passthrough is used for all or for none.
                 if self.disable_passthrough() {
-                    tracing::info!(%error, "the kernel does not take data objects directly");
+                    tracing::info!(%error, "FUSE passthrough is not available");
                     Ok(None)
                 } else {
                     Err(error.into())
@@ -162,12 +157,8 @@ impl MountedFs {
         }
     }
 
-    pub(super) fn open_file(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
-        self.opens.get(handle).ok_or(Errno::EBADF)
-    }
-
     pub fn do_read(&self, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
-        BUFFER.with_borrow_mut(|buffer| {
+        READ_BUFFER.with_borrow_mut(|buffer| {
             let size = size as usize;
             if buffer.len() < size {
                 buffer.resize(size, 0);
@@ -188,8 +179,8 @@ impl MountedFs {
         flags: WriteFlags,
     ) -> Result<u32, Errno> {
         let open = self.open_file(handle)?;
-        let clears = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        if clears && open.shared.set_id.swap(false, Ordering::AcqRel) {
+        let clears_set_id = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        if clears_set_id && open.shared.set_id.swap(false, Ordering::AcqRel) {
             self.clear_set_id(&open)?;
         }
         let written = if open.append {
@@ -197,19 +188,20 @@ impl MountedFs {
         } else {
             open.file.write_at(data, offset)?
         };
+        assert!(written <= data.len());
         Ok(written as u32)
     }
 
     fn clear_set_id(&self, open: &OpenFile) -> Result<(), Errno> {
         let fs = self.fs_as_root();
         let mode = fs.get_attr(open.file.ino())?.mode;
-        let mut without = mode & !0o4000;
+        let mut cleared = mode & !0o4000;
         if mode & 0o010 != 0 {
-            without &= !0o2000;
+            cleared &= !0o2000;
         }
-        if without != mode {
+        if cleared != mode {
             let set = SetAttr {
-                mode: Some(without),
+                mode: Some(cleared),
                 ..SetAttr::default()
             };
             fs.set_attr(open.file.ino(), None, set)?;
@@ -221,7 +213,7 @@ impl MountedFs {
         self.open_file(handle)?.file.fsync(data_only)
     }
 
-    pub fn do_allocate(
+    pub fn do_fallocate(
         &self,
         handle: FileHandle,
         offset: u64,
@@ -238,7 +230,7 @@ impl MountedFs {
         self.open_file(handle)?.file.allocate(offset, length, what)
     }
 
-    pub fn do_seek(&self, handle: FileHandle, offset: i64, whence: i32) -> Result<i64, Errno> {
+    pub fn do_lseek(&self, handle: FileHandle, offset: i64, whence: i32) -> Result<i64, Errno> {
         let hole = match whence {
             libc::SEEK_HOLE => true,
             libc::SEEK_DATA => false,
@@ -248,7 +240,7 @@ impl MountedFs {
         Ok(self.open_file(handle)?.file.seek(offset, hole)? as i64)
     }
 
-    pub fn do_copy(
+    pub fn do_copy_file_range(
         &self,
         (from, from_offset): (FileHandle, u64),
         (to, to_offset): (FileHandle, u64),
@@ -256,43 +248,44 @@ impl MountedFs {
     ) -> Result<u32, Errno> {
         let (from, to) = (self.open_file(from)?, self.open_file(to)?);
         let length = length.min(u64::from(u32::MAX));
-        Ok(from
+        let copied = from
             .file
-            .copy_file_range(from_offset, &to.file, to_offset, length)? as u32)
+            .copy_file_range(from_offset, &to.file, to_offset, length)?;
+        Ok(copied as u32)
     }
 
     pub fn do_set_attr(
         &self,
         request: &Request,
-        ino: fuser::INodeNo,
+        ino: INodeNo,
         handle: Option<FileHandle>,
         mut set: SetAttr,
-    ) -> Result<(forebay_protocol::Attr, Duration), Errno> {
-        // With a new length or owner the kernel sends the mode without set-id bits; nobody asked for
-        // that, and the daemon sees to it.
+    ) -> Result<(Attr, Duration), Errno> {
+        // With a new length or owner the kernel also sends the mode without set-id bits. No process
+        // requested that, and the daemon clears the bits itself.
         if set.size.is_some() || set.uid.is_some() || set.gid.is_some() {
             set.mode = None;
         }
         let mode = set.mode;
         let open = handle.and_then(|handle| self.opens.get(handle));
-        let gains = set.mode.is_some_and(|mode| mode & 0o6000 != 0);
         let ino = convert::ino(ino);
         let handle = open.as_ref().map(|open| open.file.handle());
-        let closed = mode.is_some_and(|mode| mode & 0o111 != 0o111);
-        if closed {
+        let is_search_restricted = mode.is_some_and(|mode| mode & 0o111 != 0o111);
+        if is_search_restricted {
             self.negative_lookups.forget_directory(ino);
         }
-        let request_set =
-            forebay_protocol::Request::Inode(InodeRequest::SetAttr { ino, handle, set });
-        let attr = self
-            .fs_for(request)
-            .attr_for(ino.metadata_node(), request_set)?;
-        if gains {
+        let fs = self.fs_for(request);
+        if set.size.is_some() {
+            fs.before_truncate(ino)?;
+        }
+        let wire_request = WireRequest::Inode(InodeRequest::SetAttr { ino, handle, set });
+        let (attr, ttl) = fs.requester.attr_for(ino.metadata_node(), wire_request)?;
+        if mode.is_some_and(|mode| mode & 0o6000 != 0) {
             self.opens.mark_set_id(ino);
         }
-        if closed && attr.0.kind == FileKind::Dir {
+        if is_search_restricted && attr.kind == FileKind::Dir {
             std::thread::sleep(self.cached_entries.time_left(ino));
         }
-        Ok(attr)
+        Ok((attr, ttl))
     }
 }

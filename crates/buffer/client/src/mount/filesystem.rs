@@ -1,8 +1,9 @@
-//! The kernel's requests.
+//! The requests of the kernel.
 
 use super::convert::{self, errno};
-use super::lock_owner;
-use super::mounted_fs::{MountedFs, attributes, empty, entry, xattr};
+use super::lock_owner::lock_owner;
+use super::mounted_fs::MountedFs;
+use super::reply::{attributes, empty, entry, xattr};
 use forebay_protocol::message::{NewInode, SetAttr, is_xattr_supported};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
@@ -27,7 +28,10 @@ impl Filesystem for MountedFs {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        attributes(reply, self.fs_for(request).attr_of(convert::ino(ino)));
+        attributes(
+            reply,
+            self.fs_for(request).requester.attr_of(convert::ino(ino)),
+        );
     }
 
     fn setattr(
@@ -77,7 +81,7 @@ impl Filesystem for MountedFs {
         reply: ReplyEntry,
     ) {
         match convert::new_node(mode, rdev) {
-            Some(new) => entry(reply, self.make(request, parent, name, new, mode)),
+            Some(new) => entry(reply, self.make_inode(request, parent, name, new, mode)),
             None => reply.error(fuser::Errno::EINVAL),
         }
     }
@@ -91,7 +95,10 @@ impl Filesystem for MountedFs {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        entry(reply, self.make(request, parent, name, NewInode::Dir, mode));
+        entry(
+            reply,
+            self.make_inode(request, parent, name, NewInode::Dir, mode),
+        );
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -119,7 +126,7 @@ impl Filesystem for MountedFs {
         reply: ReplyEntry,
     ) {
         let new = NewInode::Symlink(target.as_os_str().as_bytes().to_vec());
-        entry(reply, self.make(request, parent, name, new, 0o777));
+        entry(reply, self.make_inode(request, parent, name, new, 0o777));
     }
 
     fn rename(
@@ -138,7 +145,7 @@ impl Filesystem for MountedFs {
         let from = (convert::ino(parent), name.as_bytes());
         let to = (convert::ino(to), to_name.as_bytes());
         for (dir, name) in [from, to] {
-            self.negative_lookups.add_name(dir, name); // both may lead to something else, or be gone
+            self.negative_lookups.add_name(dir, name); // both may be replaced or removed
         }
         empty(reply, self.fs_for(request).rename(from, to, existing));
     }
@@ -208,11 +215,11 @@ impl Filesystem for MountedFs {
         _request: &Request,
         _ino: INodeNo,
         handle: FileHandle,
-        lock_owner: LockOwner,
+        owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        // Nothing that was written is held back here.
-        empty(reply, self.do_flush(handle, lock_owner.0));
+        // No written data are buffered here.
+        empty(reply, self.do_flush(handle, owner.0));
     }
 
     fn getlk(
@@ -220,14 +227,14 @@ impl Filesystem for MountedFs {
         _request: &Request,
         _ino: INodeNo,
         handle: FileHandle,
-        lock_owner: LockOwner,
+        owner: LockOwner,
         start: u64,
         end: u64,
         kind: i32,
         pid: u32,
         reply: ReplyLock,
     ) {
-        let owner = forebay_protocol::LockOwner::Fcntl(lock_owner.0);
+        let owner = forebay_protocol::LockOwner::Fcntl(owner.0);
         let wanted = convert::lock(owner, (start, end), kind, pid);
         self.do_test_lock(handle, wanted, reply);
     }
@@ -237,7 +244,7 @@ impl Filesystem for MountedFs {
         request: &Request,
         _ino: INodeNo,
         handle: FileHandle,
-        lock_owner: LockOwner,
+        owner: LockOwner,
         start: u64,
         end: u64,
         kind: i32,
@@ -245,7 +252,7 @@ impl Filesystem for MountedFs {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        let owner = lock_owner::owner(request.pid(), lock_owner.0, (start, end));
+        let owner = lock_owner(request.pid(), owner.0, (start, end));
         let wanted = convert::lock(owner, (start, end), kind, pid);
         self.do_set_lock(request.pid(), handle, (kind, wanted), sleep, reply);
     }
@@ -347,7 +354,7 @@ impl Filesystem for MountedFs {
         size: u32,
         reply: ReplyXattr,
     ) {
-        // Told so at once, `ls -l` asks for no further label and ACL.
+        // With this error `ls -l` does not ask for more labels and ACLs.
         if !is_xattr_supported(name.as_bytes()) {
             return reply.error(fuser::Errno::EOPNOTSUPP);
         }
@@ -382,7 +389,7 @@ impl Filesystem for MountedFs {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        empty(reply, self.do_allocate(handle, offset, length, mode));
+        empty(reply, self.do_fallocate(handle, offset, length, mode));
     }
 
     fn lseek(
@@ -394,7 +401,7 @@ impl Filesystem for MountedFs {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        match self.do_seek(handle, offset, whence) {
+        match self.do_lseek(handle, offset, whence) {
             Ok(offset) => reply.offset(offset),
             Err(error) => reply.error(errno(error)),
         }
@@ -413,7 +420,7 @@ impl Filesystem for MountedFs {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        match self.do_copy((handle_in, offset_in), (handle_out, offset_out), length) {
+        match self.do_copy_file_range((handle_in, offset_in), (handle_out, offset_out), length) {
             Ok(count) => reply.written(count),
             Err(error) => reply.error(errno(error)),
         }

@@ -1,4 +1,4 @@
-//! A file system whose operations are counted on their way to another one.
+//! A file system that counts and times the operations of another one.
 
 use super::counters::{Counters, Op};
 use fuser::{
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-/// Passes every operation on to `inner`, those too that it leaves to their defaults.
+/// Forwards every operation to `inner`, including those that it does not implement.
 #[derive(Debug)]
 pub struct Instrumented<F> {
     inner: F,
@@ -30,25 +30,25 @@ impl<F> Instrumented<F> {
         Timed {
             counters: &self.counters,
             op,
-            begun: Instant::now(),
+            started: Instant::now(),
         }
     }
 }
 
-/// Records an operation's time when it goes.
+/// Records the time of an operation when dropped.
 struct Timed<'a> {
     counters: &'a Counters,
     op: Op,
-    begun: Instant,
+    started: Instant,
 }
 
 impl Drop for Timed<'_> {
     fn drop(&mut self) {
-        self.counters.record(self.op, self.begun.elapsed());
+        self.counters.record(self.op, self.started.elapsed());
     }
 }
 
-/// Operations that are timed on their way, each behind the [`Op`] it counts as.
+/// Operations that are timed and forwarded, each after the [`Op`] it counts as.
 macro_rules! timed {
     ($($op:ident $name:ident($($argument:ident: $kind:ty),*);)*) => {
         $(

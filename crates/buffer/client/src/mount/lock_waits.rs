@@ -1,40 +1,40 @@
 //! Locks that processes on the mount take and wait for.
 //!
-//! A wait holds no thread of the mount: the kernel is answered when the lock comes. The kernel says
-//! that a waiting process was interrupted, but the FUSE library does not pass that on, so one thread
-//! looks from time to time whether those who wait have signals to attend to.
+//! A pending lock holds no thread of the mount: the kernel gets its reply when the lock is granted.
+//! The kernel reports if a waiting process was interrupted, but the FUSE library does not pass that
+//! on. So one thread polls whether the waiting processes have signals pending.
 
 use super::convert::errno;
-use super::mounted_fs::{MountedFs, empty};
 use super::open_files::OpenFile;
-use crate::session::lock;
-use forebay_protocol::lock::{FileLock, MAX_LOCK_OFFSET};
-use forebay_protocol::{Errno, LockOwner};
-use fuser::{FileHandle, ReplyEmpty, ReplyLock};
+use super::reply::empty;
+use forebay_protocol::Errno;
+use forebay_protocol::lock::FileLock;
+use fuser::ReplyEmpty;
+use parking_lot::Mutex;
 use std::fs;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How often it is looked whether those who wait were interrupted.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often waiting processes are checked for signals.
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A process that waits for a lock.
 #[derive(Debug)]
 struct Waiter {
     /// The thread.
-    pid: u32,
-    /// When it is closed is not for us to say.
+    tid: u32,
+    /// Weak: the wait does not keep the file open.
     open: Weak<OpenFile>,
     ticket: u64,
-    /// Its process had a signal to attend to when it was last looked.
+    /// A signal was pending for its process at the last poll.
     signalled: bool,
 }
 
 #[derive(Debug, Default)]
 struct Waiters {
     list: Vec<Waiter>,
-    /// There is a thread that looks.
-    watched: bool,
+    /// Whether the polling thread exists.
+    polled: bool,
 }
 
 /// All processes that wait for locks.
@@ -42,32 +42,70 @@ struct Waiters {
 pub struct LockWaits(Arc<Mutex<Waiters>>);
 
 impl LockWaits {
-    fn add(&self, waiter: Waiter) {
-        let mut waiters = lock(&self.0);
-        waiters.list.push(waiter);
-        if !waiters.watched {
-            let all = self.clone();
-            let thread = std::thread::Builder::new().name("forebay-waits".into());
-            waiters.watched = thread.spawn(move || all.watch()).is_ok();
+    /// Takes a lock for the thread `tid`, and replies when it is granted, or at once if it conflicts
+    /// and `wait` is not set.
+    pub fn lock(
+        &self,
+        tid: u32,
+        open: &Arc<OpenFile>,
+        wanted: FileLock,
+        wait: bool,
+        reply: ReplyEmpty,
+    ) {
+        // A lock that is free needs no ticket.
+        match open.file.try_lock_for(wanted) {
+            Ok(None) => return reply.ok(),
+            Ok(Some(_)) if !wait => return reply.error(errno(Errno::EAGAIN)),
+            Ok(Some(_)) => {}
+            Err(error) => return reply.error(errno(error)),
+        }
+        let reply = Arc::new(Mutex::new(Some(reply)));
+        let send = |reply: &Mutex<Option<ReplyEmpty>>, result| {
+            if let Some(reply) = reply.lock().take() {
+                empty(reply, result);
+            }
+        };
+        let pending_reply = reply.clone();
+        let callback = Box::new(move |result| send(&pending_reply, result));
+        match open.file.lock_async(wanted, callback) {
+            Ok(Some(ticket)) => self.add(Waiter {
+                tid,
+                open: Arc::downgrade(open),
+                ticket,
+                signalled: false,
+            }),
+            Ok(None) => {}
+            Err(error) => send(&reply, Err(error)),
         }
     }
 
-    /// Look after those who wait until nobody does.
-    fn watch(&self) {
+    fn add(&self, waiter: Waiter) {
+        let mut waiters = self.0.lock();
+        waiters.list.push(waiter);
+        if !waiters.polled {
+            let all = self.clone();
+            let thread = std::thread::Builder::new().name("forebay-waits".into());
+            waiters.polled = thread.spawn(move || all.poll()).is_ok();
+        }
+    }
+
+    /// Polls the waiting processes until there are none.
+    fn poll(&self) {
         loop {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(SIGNAL_POLL_INTERVAL);
             let mut interrupted = Vec::new();
-            // Closed, if need be, when the list is free again.
+            // Files that are closed by dropping them here, after the list is unlocked.
             let mut opens = Vec::new();
             {
-                let mut waiters = lock(&self.0);
+                let mut waiters = self.0.lock();
+                assert!(waiters.polled);
                 waiters.list.retain_mut(|waiter| {
                     let Some(open) = waiter.open.upgrade() else {
                         return false;
                     };
-                    let waits = open.file.is_lock_pending(waiter.ticket);
-                    let stays = waits && !waiter.is_interrupted();
-                    if waits && !stays {
+                    let is_pending = open.file.is_lock_pending(waiter.ticket);
+                    let stays = is_pending && !waiter.is_interrupted();
+                    if is_pending && !stays {
                         interrupted.push((open, waiter.ticket));
                     } else {
                         opens.push(open);
@@ -75,7 +113,7 @@ impl LockWaits {
                     stays
                 });
                 if waiters.list.is_empty() && interrupted.is_empty() {
-                    waiters.watched = false;
+                    waiters.polled = false;
                     return;
                 }
             }
@@ -88,105 +126,34 @@ impl LockWaits {
 }
 
 impl Waiter {
-    /// Is there a signal for it? One for its whole process may be about to be taken by another
-    /// thread, so it must be there twice.
+    /// Whether a signal is pending for the thread. A signal for its whole process may be about to be
+    /// handled by another thread, so it must be pending in two polls.
     fn is_interrupted(&mut self) -> bool {
-        if self.pid == 0 {
-            return false; // of another PID name space, where we cannot look
+        if self.tid == 0 {
+            return false; // in another PID name space, not visible here
         }
-        match signals(self.pid) {
+        match pending_signals(self.tid) {
             None => true,
-            Some((own, shared)) => {
-                let before = std::mem::replace(&mut self.signalled, shared);
-                own || (shared && before)
+            Some((thread, process)) => {
+                let before = std::mem::replace(&mut self.signalled, process);
+                thread || (process && before)
             }
         }
     }
 }
 
-/// Does a signal wait for this thread, and does one for its process that the thread would take?
-/// `None`: it has gone.
-fn signals(tid: u32) -> Option<(bool, bool)> {
+/// Whether a signal is pending for a thread, and whether one is pending for its process that the
+/// thread does not block. `None` if the thread has ended.
+fn pending_signals(tid: u32) -> Option<(bool, bool)> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let mask = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         u64::from_str_radix(line.trim(), 16).ok()
     };
-    let taken = !mask("SigBlk:")?;
-    Some((mask("SigPnd:")? & taken != 0, mask("ShdPnd:")? & taken != 0))
-}
-
-impl MountedFs {
-    pub fn do_set_lock(
-        &self,
-        pid: u32,
-        handle: FileHandle,
-        (kind, wanted): (i32, FileLock),
-        sleep: bool,
-        reply: ReplyEmpty,
-    ) {
-        let open = match self.open_file(handle) {
-            Ok(open) => open,
-            Err(error) => return reply.error(errno(error)),
-        };
-        if kind == libc::F_UNLCK {
-            let FileLock {
-                owner, start, end, ..
-            } = wanted;
-            return empty(reply, open.file.unlock_for(owner, start, end));
-        }
-        // What can be had at once needs no ticket.
-        let in_the_way = open.file.try_lock_for(wanted);
-        match in_the_way {
-            Ok(None) => return reply.ok(),
-            Ok(Some(_)) if !sleep => return reply.error(errno(Errno::EAGAIN)),
-            Ok(Some(_)) => {}
-            Err(error) => return reply.error(errno(error)),
-        }
-        let reply = Arc::new(Mutex::new(Some(reply)));
-        let answer = |reply: &Mutex<Option<ReplyEmpty>>, result| {
-            if let Some(reply) = lock(reply).take() {
-                empty(reply, result);
-            }
-        };
-        let to_answer = reply.clone();
-        let done = Box::new(move |result| answer(&to_answer, result));
-        match open.file.lock_async(wanted, done) {
-            Ok(Some(ticket)) => self.lock_waits.add(Waiter {
-                pid,
-                open: Arc::downgrade(&open),
-                ticket,
-                signalled: false,
-            }),
-            Ok(None) => {}
-            Err(error) => answer(&reply, Err(error)),
-        }
-    }
-
-    pub fn do_test_lock(&self, handle: FileHandle, wanted: FileLock, reply: ReplyLock) {
-        let found = self
-            .open_file(handle)
-            .and_then(|open| open.file.test_lock(wanted));
-        match found {
-            Ok(None) => reply.locked(0, 0, libc::F_UNLCK, 0),
-            Ok(Some(found)) => {
-                let kind = if found.exclusive {
-                    libc::F_WRLCK
-                } else {
-                    libc::F_RDLCK
-                };
-                reply.locked(found.start, found.end, kind, found.pid);
-            }
-            Err(error) => reply.error(errno(error)),
-        }
-    }
-
-    /// A process closes a file: its locks on it by `fcntl` go, whatever else it has it open by.
-    pub fn do_flush(&self, handle: FileHandle, owner: u64) -> Result<(), Errno> {
-        let open = self.open_file(handle)?;
-        open.file
-            .unlock_for(LockOwner::Fcntl(owner), 0, MAX_LOCK_OFFSET)
-    }
+    let not_blocked = !mask("SigBlk:")?;
+    let thread = mask("SigPnd:")? & not_blocked != 0;
+    let process = mask("ShdPnd:")? & not_blocked != 0;
+    Some((thread, process))
 }
 
 #[cfg(test)]
@@ -194,9 +161,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_was_signalled_is_found() {
+    fn signals_of_running_and_ended_threads() {
         let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        assert_eq!(signals(tid), Some((false, false)));
-        assert_eq!(signals(u32::MAX), None);
+        assert_eq!(pending_signals(tid), Some((false, false)));
+        assert_eq!(pending_signals(u32::MAX), None);
     }
 }

@@ -1,21 +1,23 @@
 //! An instance as a directory of the host, by FUSE.
 //!
-//! Nothing is cached that another client could change: names and attributes are asked for each
-//! time unless this mount is alone with the instance (no other mount, no other [`Fs`]), and file
-//! contents live in the page cache of the data object only. Where the kernel and
-//! our rights allow it (`FUSE_PASSTHROUGH`, root), a file open for reading is read straight from
-//! its data object, and memory maps of any file map the object; writes always come through here,
-//! because here the instance's capacity is watched.
+//! Nothing is cached that another client could change: names and attributes are requested each time
+//! unless this mount is the only client of the instance (no other mount, no other [`Fs`]), and file
+//! contents are cached in the page cache of the data object only. Where kernel and permissions allow
+//! it (`FUSE_PASSTHROUGH`, root), a file open for reading is read directly from its data object, and
+//! memory maps of any file map the object. Writes always pass through this process, because it
+//! enforces the capacity of the instance.
 //!
-//! What a caller may do the daemon checks with each request: a kernel that did it would ask for the
-//! attributes of every directory on a path first. Root's mount says who the caller is, and the
-//! groups that the caller is in once they matter; another user's mount is for that user alone, or
-//! has the kernel check. The kernel may keep names only of directories that everybody may search.
+//! The daemon checks permissions with each request: if the kernel did, it would request the
+//! attributes of every directory of a path first. A mount of root names the caller, and the groups
+//! of the caller once they are needed. A mount of another user is for that user only, or has the
+//! kernel check permissions. The kernel may cache entries only of directories that everybody may
+//! search.
 
 mod cached_entries;
 mod convert;
 mod counters;
 mod file_io;
+mod file_locks;
 mod filesystem;
 mod instrumented;
 mod lock_owner;
@@ -24,6 +26,7 @@ mod mounted_fs;
 mod names;
 mod negative_lookups;
 mod open_files;
+mod reply;
 
 pub use counters::MountReport;
 
@@ -38,19 +41,19 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// Threads that serve requests: one that waits for a disk does not hold up the others.
+    /// Threads that serve requests. One that waits for a disk does not delay the others.
     pub threads: usize,
-    /// Other users may enter, subject to permissions. Needs root, or `user_allow_other` in
+    /// Other users have access, subject to permissions. Needs root, or `user_allow_other` in
     /// `/etc/fuse.conf`.
     pub allow_other: bool,
-    /// Let the kernel reach data objects directly where it can.
+    /// The kernel accesses data objects directly where possible.
     pub passthrough: bool,
-    /// Nothing can be changed through the mount: `EROFS`.
+    /// Changes through the mount fail with `EROFS`.
     pub read_only: bool,
-    /// What `mount` shows as the source.
+    /// The source that `mount` shows.
     pub name: String,
 }
 
@@ -77,22 +80,22 @@ pub struct MountError {
 impl fmt::Display for MountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot mount at {}: {}", self.path.display(), self.error)?;
-        f.write_str(what_fuse_lacks().unwrap_or_default())
+        f.write_str(missing_fuse_support().unwrap_or_default())
     }
 }
 
 impl std::error::Error for MountError {}
 
-/// Why this host may not be able to mount at all.
-fn what_fuse_lacks() -> Option<&'static str> {
+/// Why no mount is possible on this host, if that is so.
+fn missing_fuse_support() -> Option<&'static str> {
     let device = File::options().read(true).write(true).open("/dev/fuse");
     match device.err()?.kind() {
         ErrorKind::NotFound => {
-            Some(" (there is no /dev/fuse: the kernel lacks FUSE, or a container hides it)")
+            Some(" (/dev/fuse does not exist: the kernel lacks FUSE, or a container hides it)")
         }
         ErrorKind::PermissionDenied => Some(
-            " (/dev/fuse is closed to this user; where udev runs it is open to all: \
-             `chmod 666 /dev/fuse` as root does the same)",
+            " (permission denied for /dev/fuse: run `chmod 666 /dev/fuse` as root, which udev does \
+             on most systems)",
         ),
         _ => None,
     }
@@ -107,24 +110,24 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Where it is.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it has done so far.
+    /// The operations so far.
     pub fn report(&self) -> MountReport {
         self.counters.report()
     }
 
-    /// Has someone else unmounted it?
+    /// Whether it was unmounted by another process.
     pub fn is_unmounted(&self) -> bool {
         self.session
             .as_ref()
             .is_none_or(|session| session.guard.is_finished())
     }
 
-    /// Unmount and wait until all requests are done. `EBUSY` while files in it are in use.
+    /// Unmounts, and waits until all requests are completed. `EBUSY` while files in it are in use.
     pub fn unmount(mut self) -> io::Result<()> {
         match self.session.take() {
             Some(session) => session.umount_and_join(),
@@ -133,9 +136,9 @@ impl Mount {
     }
 }
 
-/// Mount the instance of `fs` at the existing directory `path`, through a session of its own. As
-/// long as another session with the instance is open, `fs` if the caller keeps a clone of it for
-/// one, the kernel may cache no names and attributes, which makes walking through trees slower.
+/// Mounts the instance of `fs` at the existing directory `path`, with sessions of its own. As long as
+/// another client exists, for example a clone of `fs` that the caller keeps, the kernel caches no
+/// entries and attributes, which makes walks of trees slower.
 pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, MountError> {
     forebay_net::stream::raise_descriptor_limit();
     let failed = |error| MountError {
@@ -147,8 +150,8 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
         MountOption::FSName(options.name.clone()),
         MountOption::Subtype("forebay".into()),
     ];
-    // The daemon checks permissions; letting the kernel do that costs a request for every directory
-    // of a path. But the daemon must know for whom, and takes only root's word for that.
+    // The daemon checks permissions; in the kernel that would cost a request for every directory of
+    // a path. But only root may name the caller.
     let trusted = rustix::process::geteuid().is_root();
     if options.allow_other && !trusted {
         config.mount_options.push(MountOption::DefaultPermissions);
@@ -163,8 +166,8 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     };
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
-    // With a session of its own the kernel's cache is the only one who speaks through it.
-    let own = fs.for_cache().map_err(|errno| failed(errno.into()))?;
+    // The sessions are used by the cache of the kernel only.
+    let own = fs.open_for_cache().map_err(|errno| failed(errno.into()))?;
     drop(fs);
     let served = MountedFs::new(own, options.passthrough);
     let counters = Arc::<Counters>::default();

@@ -1,16 +1,15 @@
-//! What the mount serves, and the shapes of its answers.
+//! The state of a mount, and on whose behalf it sends requests.
 
 use super::cached_entries::CachedEntries;
-use super::convert::{self, errno};
+use super::convert;
 use super::lock_waits::LockWaits;
 use super::negative_lookups::NegativeLookups;
-use super::open_files::OpenFiles;
-use crate::fs::{CallerProcess, Fs, GroupHints};
-use forebay_protocol::Request as wire;
-use forebay_protocol::message::NameRequest;
-use forebay_protocol::message::NewInode;
-use forebay_protocol::{Attr, Credentials, Errno, FileKind, Ino};
-use fuser::{Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr, Request};
+use super::open_files::{OpenFile, OpenFiles};
+use crate::fs::Fs;
+use crate::requester::{CallerProcess, GroupHints};
+use forebay_protocol::message::{NameRequest, NewInode};
+use forebay_protocol::{Attr, Credentials, Errno, FileKind, Ino, Request as WireRequest};
+use fuser::{FileHandle, INodeNo, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -20,13 +19,14 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct MountedFs {
     pub(super) fs: Fs,
-    /// We are root, and say on whose behalf we ask; the daemon checks what they may.
+    /// This process is root: it names the caller of each request, and the daemon checks the
+    /// caller's permissions.
     pub(super) trusted: bool,
-    mattered: Arc<GroupHints>,
+    group_hints: Arc<GroupHints>,
     pub(super) cached_entries: CachedEntries,
     pub(super) negative_lookups: NegativeLookups,
     pub(super) passthrough: AtomicBool,
-    /// A data object has been registered: too late to do without passthrough.
+    /// A data object has been registered, so passthrough cannot be disabled any more.
     registered: AtomicBool,
     pub(super) opens: OpenFiles,
     pub(super) lock_waits: LockWaits,
@@ -37,7 +37,7 @@ impl MountedFs {
         MountedFs {
             fs,
             trusted: rustix::process::geteuid().is_root(),
-            mattered: Arc::default(),
+            group_hints: Arc::default(),
             cached_entries: CachedEntries::default(),
             negative_lookups: NegativeLookups::default(),
             passthrough: AtomicBool::new(passthrough),
@@ -51,7 +51,7 @@ impl MountedFs {
         self.passthrough.load(Ordering::Acquire)
     }
 
-    /// Registering a data object failed. `false`: others succeeded before.
+    /// Registering a data object failed. Returns `false` if others succeeded before.
     pub(super) fn disable_passthrough(&self) -> bool {
         self.passthrough.store(false, Ordering::Release);
         !self.registered.load(Ordering::Acquire)
@@ -61,7 +61,24 @@ impl MountedFs {
         self.registered.store(true, Ordering::Release);
     }
 
-    /// As one who may do anything, if we are.
+    pub(super) fn open_file(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
+        self.opens.get(handle).ok_or(Errno::EBADF)
+    }
+
+    /// The instance on behalf of the process that made the request.
+    pub(super) fn fs_for(&self, request: &Request) -> Fs {
+        if !self.trusted {
+            return self.fs.clone();
+        }
+        let process = CallerProcess {
+            pid: request.pid(),
+            group_hints: self.group_hints.clone(),
+        };
+        self.fs
+            .on_behalf_of_process(request.uid(), request.gid(), process)
+    }
+
+    /// The instance on behalf of root, if this process is root.
     pub(super) fn fs_as_root(&self) -> Fs {
         if !self.trusted {
             return self.fs.clone();
@@ -74,7 +91,7 @@ impl MountedFs {
         })
     }
 
-    pub(super) fn make(
+    pub(super) fn make_inode(
         &self,
         request: &Request,
         parent: INodeNo,
@@ -85,87 +102,45 @@ impl MountedFs {
         let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
         let mode = (mode & 0o7777) as u16;
         self.negative_lookups.add_name(parent, &name);
-        let make = wire::Name(NameRequest::Mknod {
+        let make = WireRequest::Name(NameRequest::Mknod {
             parent,
             name,
             new,
             mode,
         });
-        let fs = self.fs_for(request);
-        let made = self.track_name(parent, || fs.attr_for(parent.metadata_node(), make));
-        // The kernel lets nobody look into its parent before it has the answer.
-        if let Ok((attr, valid)) = &made
+        let requester = self.fs_for(request).requester;
+        let created = self.track_name(parent, || requester.attr_for(parent.metadata_node(), make));
+        // Until the kernel has the reply, no process reaches the new directory.
+        if let Ok((attr, ttl)) = &created
             && attr.kind == FileKind::Dir
             && attr.mode & 0o111 == 0o111
-            && !valid.is_zero()
+            && !ttl.is_zero()
         {
             self.negative_lookups.add_directory(attr.ino);
         }
-        made
+        created
     }
 
-    /// Do what answers with a name in `dir`.
+    /// Runs `lookup`, which returns an entry of `dir` and its time to live.
     pub(super) fn track_name<T>(
         &self,
         dir: Ino,
-        ask: impl FnOnce() -> Result<(T, Duration), Errno>,
+        lookup: impl FnOnce() -> Result<(T, Duration), Errno>,
     ) -> Result<(T, Duration), Errno> {
-        let asked = Instant::now();
-        let ask = || {
-            let answer = ask();
-            if matches!(&answer, Ok((_, valid)) if !valid.is_zero()) {
-                self.negative_lookups.confirm_alone(asked);
+        let sent_at = Instant::now();
+        let lookup = || {
+            let result = lookup();
+            if matches!(&result, Ok((_, ttl)) if !ttl.is_zero()) {
+                self.negative_lookups.confirm_alone(sent_at);
             }
-            answer
+            result
         };
         if !self.trusted {
-            return ask(); // there is only one user
+            return lookup(); // there is only one user
         }
-        let kept = |answer: &Result<(T, Duration), Errno>| {
-            answer.as_ref().map_or(Duration::ZERO, |(_, valid)| *valid)
+        let ttl = |result: &Result<(T, Duration), Errno>| {
+            result.as_ref().map_or(Duration::ZERO, |(_, ttl)| *ttl)
         };
-        self.cached_entries.track_lookup(dir, ask, kept)
-    }
-
-    pub(super) fn fs_for(&self, request: &Request) -> Fs {
-        if !self.trusted {
-            return self.fs.clone();
-        }
-        let process = CallerProcess {
-            pid: request.pid(),
-            group_hints: self.mattered.clone(),
-        };
-        self.fs
-            .on_behalf_of_process(request.uid(), request.gid(), process)
-    }
-}
-
-pub fn entry(reply: ReplyEntry, result: Result<(Attr, Duration), Errno>) {
-    match result {
-        Ok((attr, valid)) => reply.entry(&valid, &convert::attr(&attr), Generation(0)),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-pub fn attributes(reply: ReplyAttr, result: Result<(Attr, Duration), Errno>) {
-    match result {
-        Ok((attr, valid)) => reply.attr(&valid, &convert::attr(&attr)),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-pub fn empty(reply: ReplyEmpty, result: Result<(), Errno>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-pub fn xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Errno>) {
-    match result {
-        Ok(bytes) if size == 0 => reply.size(bytes.len() as u32),
-        Ok(bytes) if bytes.len() > size as usize => reply.error(fuser::Errno::ERANGE),
-        Ok(bytes) => reply.data(&bytes),
-        Err(error) => reply.error(errno(error)),
+        self.cached_entries.track_lookup(dir, lookup, ttl)
     }
 }

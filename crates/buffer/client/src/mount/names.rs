@@ -1,8 +1,9 @@
-//! Names and directories through the mount, and what the kernel and we agree on first.
+//! Names and directories through the mount, and its options in the kernel.
 
 use super::convert::{self, errno};
-use super::mounted_fs::{MountedFs, entry};
-use forebay_protocol::Request as wire;
+use super::mounted_fs::MountedFs;
+use super::reply::entry;
+use forebay_protocol::Request as WireRequest;
 use forebay_protocol::message::NameRequest;
 use forebay_protocol::{Attr, Errno, Ino};
 use fuser::{
@@ -14,15 +15,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Largest read or write in one request.
-const MAX_IO: u32 = 1 << 20;
-/// Cookies of the entries that every directory has.
+/// Maximum bytes of a read or write request.
+const MAX_IO_BYTES: u32 = 1 << 20;
+/// Cookies of the entries `.` and `..`.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
 impl MountedFs {
     pub fn negotiate(&mut self, config: &mut KernelConfig) {
-        // Each of these is an improvement where the kernel knows it, and dispensable where not.
+        // Each capability is used if the kernel supports it.
         for flag in [
             InitFlags::FUSE_ASYNC_READ,
             InitFlags::FUSE_PARALLEL_DIROPS,
@@ -43,8 +44,8 @@ impl MountedFs {
             && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
             && config.set_max_stack_depth(1).is_ok();
         self.passthrough.store(usable, Ordering::Release);
-        let _ = config.set_max_write(MAX_IO);
-        let _ = config.set_max_readahead(MAX_IO);
+        let _ = config.set_max_write(MAX_IO_BYTES);
+        let _ = config.set_max_readahead(MAX_IO_BYTES);
         let _ = config.set_max_background(64);
     }
 
@@ -53,18 +54,18 @@ impl MountedFs {
         if self.negative_lookups.is_absent(parent, name.as_bytes()) {
             return reply.error(fuser::Errno::ENOENT);
         }
-        let found = self.track_name(parent, || fs.lookup_for(parent, name.as_bytes()));
+        let found = self.track_name(parent, || fs.lookup_with_ttl(parent, name.as_bytes()));
         match found {
-            Ok((Some(attr), valid)) => entry(reply, Ok((attr, valid))),
-            Ok((None, valid)) if valid.is_zero() => reply.error(fuser::Errno::ENOENT),
-            Ok((None, valid)) => reply.entry(&valid, &convert::absent(), Generation(0)),
+            Ok((Some(attr), ttl)) => entry(reply, Ok((attr, ttl))),
+            Ok((None, ttl)) if ttl.is_zero() => reply.error(fuser::Errno::ENOENT),
+            Ok((None, ttl)) => reply.entry(&ttl, &convert::absent(), Generation(0)),
             Err(error) => reply.error(errno(error)),
         }
     }
 
-    /// May the caller do what the bits of `mask` say, those of `access(2)`?
+    /// Checks the permissions of `mask`, as `access(2)`.
     pub fn do_access(&self, request: &Request, ino: INodeNo, mask: u16) -> Result<(), Errno> {
-        // Root may anything but execute what nobody may.
+        // Root has all permissions, except to execute a file without any execute bit.
         if self.trusted && request.uid() == 0 && mask & convert::ACCESS_EXECUTE == 0 {
             return Ok(());
         }
@@ -81,9 +82,11 @@ impl MountedFs {
         let (ino, parent) = (convert::ino(ino), convert::ino(parent));
         let name = name.as_bytes().to_vec();
         self.negative_lookups.add_name(parent, &name);
-        let link = wire::Name(NameRequest::Link { ino, parent, name });
+        let link = WireRequest::Name(NameRequest::Link { ino, parent, name });
         let fs = self.fs_for(request);
-        self.track_name(parent, || fs.attr_for(parent.metadata_node(), link))
+        self.track_name(parent, || {
+            fs.requester.attr_for(parent.metadata_node(), link)
+        })
     }
 
     pub fn do_read_dir(&self, request: &Request, dir: Ino, offset: u64, mut reply: ReplyDirectory) {
@@ -93,7 +96,7 @@ impl MountedFs {
             return reply.ok();
         }
         if offset < DOT_DOT {
-            // Who may read a directory may know the number of the one above.
+            // A process that may read a directory may know the inode number of its parent.
             let parent = self
                 .fs_as_root()
                 .lookup(dir, b"..")
@@ -127,7 +130,7 @@ impl MountedFs {
         let fs = self.fs_for(request);
         for (cookie, name) in [(DOT, "."), (DOT_DOT, "..")] {
             if offset < cookie {
-                // The kernel takes only number and kind of these two.
+                // The kernel uses only the number and type of these two.
                 let Ok(attr) = self.fs_as_root().lookup(dir, name.as_bytes()) else {
                     continue;
                 };
@@ -141,8 +144,8 @@ impl MountedFs {
         loop {
             let read = || {
                 let page = fs.read_dir(dir, after, 64 * 1024, true)?;
-                let valid = page.ttl;
-                Ok((page, valid))
+                let ttl = page.ttl;
+                Ok((page, ttl))
             };
             let page = match self.track_name(dir, read) {
                 Ok((page, _)) => page,
@@ -154,12 +157,12 @@ impl MountedFs {
                 let Some(attr) = &entry.attr else { continue };
                 empty = false;
                 let (attr, name) = (convert::attr(attr), OsStr::from_bytes(&entry.name));
-                let (ino, valid) = (attr.ino, &page.ttl);
-                if reply.add(ino, entry.cookie, name, valid, &attr, Generation(0)) {
+                let (ino, ttl) = (attr.ino, &page.ttl);
+                if reply.add(ino, entry.cookie, name, ttl, &attr, Generation(0)) {
                     break;
                 }
             }
-            // To the kernel an empty answer is the end, and all of these may just have gone.
+            // For the kernel an empty reply is the end; all of these entries may just have been removed.
             if !empty || page.end || page.entries.is_empty() {
                 return reply.ok();
             }

@@ -1,104 +1,106 @@
-//! Directories that were made through this mount while it was alone, all of whose names are known
-//! since: who makes a file there is told without a question to the daemon that there is none yet.
+//! Negative lookup cache. While this mount is the only client, it knows every name in the
+//! directories that it created, so a lookup that precedes a create can be answered `ENOENT` without
+//! a round trip.
 //!
-//! The kernel asks for a name before it makes it. A mount that is alone has had a hand in every
-//! change; once it may have been otherwise for a moment, all is forgotten.
+//! As soon as another client may have existed for a moment, the cache is cleared.
 
-use crate::session::lock;
 use forebay_protocol::Ino;
 use forebay_protocol::message::CACHE_LIFETIME_NS;
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Names to remember, of all directories together.
-const MOST_NAMES: usize = 1 << 17;
-/// Directories to remember.
-const MOST_DIRS: usize = 1 << 13;
+/// Maximum number of names, of all directories together.
+const MAX_NAMES: usize = 1 << 17;
+/// Maximum number of directories.
+const MAX_DIRECTORIES: usize = 1 << 13;
 
 #[derive(Debug, Default)]
-struct Book {
-    /// Until when nobody else can have attached.
-    alone: Option<Instant>,
-    /// The names' hashes. Two that are alike, and names that are gone, cost a question.
-    dirs: HashMap<Ino, HashSet<u64>>,
+struct State {
+    /// No other client exists until then.
+    alone_until: Option<Instant>,
+    /// Hashes of all names that may exist. Equal hashes, and removed names, cost a round trip.
+    directories: HashMap<Ino, HashSet<u64>>,
     names: usize,
 }
 
-impl Book {
+impl State {
     fn is_alone(&self, now: Instant) -> bool {
-        self.alone.is_some_and(|until| now < until)
+        self.alone_until.is_some_and(|until| now < until)
     }
 
     fn clear(&mut self) {
-        self.dirs.clear();
+        self.directories.clear();
         self.names = 0;
     }
 }
 
-/// Directories all of whose names are known.
+/// Directories whose names are all known.
 #[derive(Debug, Default)]
 pub struct NegativeLookups {
-    book: Mutex<Book>,
+    state: Mutex<State>,
     hasher: RandomState,
 }
 
 impl NegativeLookups {
-    /// An answer to something that was asked at `asked` says that this mount was alone, and stays so
-    /// for the time that names may be kept.
-    pub fn confirm_alone(&self, asked: Instant) {
-        let mut book = lock(&self.book);
-        if !book.is_alone(Instant::now()) {
-            book.clear(); // others may have come and gone
+    /// A reply to a request that was sent at `sent_at` says that this mount was the only client; it
+    /// remains the only one for the lifetime of cached entries.
+    pub fn confirm_alone(&self, sent_at: Instant) {
+        let mut state = self.state.lock();
+        if !state.is_alone(Instant::now()) {
+            state.clear(); // other clients may have existed
         }
-        let until = asked + Duration::from_nanos(CACHE_LIFETIME_NS);
-        book.alone = book.alone.max(Some(until));
+        let until = sent_at + Duration::from_nanos(CACHE_LIFETIME_NS);
+        state.alone_until = state.alone_until.max(Some(until));
     }
 
-    /// An empty directory that everybody may search has just been made, and nobody was told of it.
+    /// This mount has created a directory that everybody may search, and not yet replied to that
+    /// request.
     pub fn add_directory(&self, dir: Ino) {
-        let mut book = lock(&self.book);
-        if book.dirs.len() >= MOST_DIRS {
-            book.clear();
+        let mut state = self.state.lock();
+        if state.directories.len() >= MAX_DIRECTORIES {
+            state.clear();
         }
-        if book.is_alone(Instant::now()) {
-            book.dirs.insert(dir, HashSet::new());
+        if state.is_alone(Instant::now()) {
+            let previous = state.directories.insert(dir, HashSet::new());
+            state.names -= previous.map_or(0, |names| names.len());
         }
     }
 
-    /// A name is about to come to be in a directory.
+    /// A name is about to be created.
     pub fn add_name(&self, dir: Ino, name: &[u8]) {
-        let mut book = lock(&self.book);
-        let Some(names) = book.dirs.get_mut(&dir) else {
+        let mut state = self.state.lock();
+        let Some(names) = state.directories.get_mut(&dir) else {
             return;
         };
         if names.insert(self.hasher.hash_one(name)) {
-            book.names += 1;
+            state.names += 1;
         }
-        if book.names > MOST_NAMES {
-            book.clear();
+        if state.names > MAX_NAMES {
+            state.clear();
         }
     }
 
-    /// Not everybody will be allowed to search the directory.
+    /// The directory loses the right of everybody to search it.
     pub fn forget_directory(&self, dir: Ino) {
-        let mut book = lock(&self.book);
-        if let Some(names) = book.dirs.remove(&dir) {
-            book.names -= names.len();
+        let mut state = self.state.lock();
+        if let Some(names) = state.directories.remove(&dir) {
+            assert!(names.len() <= state.names);
+            state.names -= names.len();
         }
     }
 
-    /// Is it certain that a directory has no such name?
+    /// Whether a directory certainly has no such name.
     pub fn is_absent(&self, dir: Ino, name: &[u8]) -> bool {
         if matches!(name, b"." | b"..") {
             return false;
         }
-        let book = lock(&self.book);
-        let Some(names) = book.dirs.get(&dir) else {
+        let state = self.state.lock();
+        let Some(names) = state.directories.get(&dir) else {
             return false;
         };
-        !names.contains(&self.hasher.hash_one(name)) && book.is_alone(Instant::now())
+        !names.contains(&self.hasher.hash_one(name)) && state.is_alone(Instant::now())
     }
 }
 
@@ -109,54 +111,54 @@ mod tests {
     const DIR: Ino = Ino(7);
 
     fn with_dir() -> NegativeLookups {
-        let known = NegativeLookups::default();
-        known.confirm_alone(Instant::now());
-        known.add_directory(DIR);
-        known
+        let lookups = NegativeLookups::default();
+        lookups.confirm_alone(Instant::now());
+        lookups.add_directory(DIR);
+        lookups
     }
 
     #[test]
-    fn what_was_not_made_is_not_there() {
-        let known = with_dir();
-        assert!(known.is_absent(DIR, b"a"));
-        known.add_name(DIR, b"a");
-        assert!(!known.is_absent(DIR, b"a"));
-        assert!(known.is_absent(DIR, b"b"));
-        assert!(!known.is_absent(DIR, b".."));
-        assert!(!known.is_absent(Ino(8), b"b"));
-        known.forget_directory(DIR);
-        assert!(!known.is_absent(DIR, b"b"));
-        assert_eq!(lock(&known.book).names, 0);
+    fn names_that_were_not_created_are_absent() {
+        let lookups = with_dir();
+        assert!(lookups.is_absent(DIR, b"a"));
+        lookups.add_name(DIR, b"a");
+        assert!(!lookups.is_absent(DIR, b"a"));
+        assert!(lookups.is_absent(DIR, b"b"));
+        assert!(!lookups.is_absent(DIR, b".."));
+        assert!(!lookups.is_absent(Ino(8), b"b"));
+        lookups.forget_directory(DIR);
+        assert!(!lookups.is_absent(DIR, b"b"));
+        assert_eq!(lookups.state.lock().names, 0);
     }
 
     #[test]
-    fn nothing_is_known_once_others_may_have_come() {
-        let known = with_dir();
+    fn cache_is_cleared_once_another_client_may_have_existed() {
+        let lookups = with_dir();
         let past = Instant::now().checked_sub(Duration::from_nanos(CACHE_LIFETIME_NS));
-        lock(&known.book).alone = past;
-        assert!(!known.is_absent(DIR, b"a"));
-        known.add_directory(Ino(8));
-        known.confirm_alone(Instant::now());
-        assert!(!known.is_absent(DIR, b"a"));
-        assert!(!known.is_absent(Ino(8), b"a"));
-        // An answer to what was asked long ago tells nothing of now.
-        known.add_directory(DIR);
-        assert!(known.is_absent(DIR, b"a"));
-        lock(&known.book).alone = None;
+        lookups.state.lock().alone_until = past;
+        assert!(!lookups.is_absent(DIR, b"a"));
+        lookups.add_directory(Ino(8));
+        lookups.confirm_alone(Instant::now());
+        assert!(!lookups.is_absent(DIR, b"a"));
+        assert!(!lookups.is_absent(Ino(8), b"a"));
+        // The reply to an old request says nothing about the present.
+        lookups.add_directory(DIR);
+        assert!(lookups.is_absent(DIR, b"a"));
+        lookups.state.lock().alone_until = None;
         if let Some(past) = past {
-            known.confirm_alone(past);
+            lookups.confirm_alone(past);
         }
-        known.add_directory(DIR);
-        assert!(!known.is_absent(DIR, b"a"));
+        lookups.add_directory(DIR);
+        assert!(!lookups.is_absent(DIR, b"a"));
     }
 
     #[test]
-    fn no_more_is_kept_than_there_is_room_for() {
-        let known = with_dir();
-        for number in 0..=MOST_NAMES {
-            known.add_name(DIR, &number.to_le_bytes());
+    fn cache_is_cleared_at_the_limit() {
+        let lookups = with_dir();
+        for number in 0..=MAX_NAMES {
+            lookups.add_name(DIR, &number.to_le_bytes());
         }
-        assert!(!known.is_absent(DIR, b"name"));
-        assert_eq!(lock(&known.book).names, 0);
+        assert!(!lookups.is_absent(DIR, b"name"));
+        assert_eq!(lookups.state.lock().names, 0);
     }
 }

@@ -3,22 +3,23 @@
 use crate::file::File;
 use forebay_protocol::Ino;
 use fuser::{BackingId, FileHandle};
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// What the opens of one inode share.
+/// State that all opens of an inode share.
 #[derive(Debug, Default)]
 pub struct SharedInode {
-    /// The data object's registration with the kernel, which must be the same for all opens.
+    /// The registration of the data object with the kernel, which must be the same for all opens.
     backing: Mutex<Option<Arc<BackingId>>>,
-    /// A write by someone unprivileged must take set-id bits away.
+    /// The inode may have set-id bits, which a write by an unprivileged process clears.
     pub set_id: AtomicBool,
 }
 
-/// One open.
+/// An open file of the kernel.
 #[derive(Debug)]
 pub struct OpenFile {
     pub file: Arc<File>,
@@ -26,15 +27,13 @@ pub struct OpenFile {
     pub shared: Arc<SharedInode>,
 }
 
-#[derive(Debug, Default)]
-struct Inodes(HashMap<Ino, (Arc<SharedInode>, usize)>);
-
-/// All opens.
+/// All open files of the kernel.
 #[derive(Debug, Default)]
 pub struct OpenFiles {
     opens: RwLock<HashMap<u64, Arc<OpenFile>>>,
-    inodes: Mutex<Inodes>,
-    next: AtomicU64,
+    /// Open inodes with the number of their opens.
+    inodes: Mutex<HashMap<Ino, (Arc<SharedInode>, usize)>>,
+    last_handle: AtomicU64,
 }
 
 impl SharedInode {
@@ -44,65 +43,59 @@ impl SharedInode {
         descriptor: BorrowedFd<'_>,
         register: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
     ) -> io::Result<Arc<BackingId>> {
-        let mut backing = self.backing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut backing = self.backing.lock();
         if let Some(known) = &*backing {
             return Ok(known.clone());
         }
-        let made = Arc::new(register(descriptor)?);
-        *backing = Some(made.clone());
-        Ok(made)
+        let new = Arc::new(register(descriptor)?);
+        *backing = Some(new.clone());
+        Ok(new)
     }
 }
 
 impl OpenFiles {
-    /// What the opens of `ino` share; one more of them begins, to be ended by
-    /// [`close`](OpenFiles::close) after [`add`](OpenFiles::add), or by [`leave`](OpenFiles::leave).
+    /// Adds an open of `ino`, which ends by [`close`](OpenFiles::close) after
+    /// [`add`](OpenFiles::add), or by [`release_inode`](OpenFiles::release_inode).
     pub fn acquire_inode(&self, ino: Ino) -> Arc<SharedInode> {
-        let mut inodes = self.inodes.lock().unwrap_or_else(PoisonError::into_inner);
-        let (shared, count) = inodes.0.entry(ino).or_default();
-        *count += 1;
+        let mut inodes = self.inodes.lock();
+        let (shared, opens) = inodes.entry(ino).or_default();
+        *opens += 1;
         shared.clone()
     }
 
     pub fn release_inode(&self, ino: Ino) {
-        let mut inodes = self.inodes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, count)) = inodes.0.get_mut(&ino) {
-            *count -= 1;
-            if *count == 0 {
-                inodes.0.remove(&ino);
+        let mut inodes = self.inodes.lock();
+        let found = inodes.get_mut(&ino);
+        debug_assert!(found.is_some(), "an open inode is in the table");
+        if let Some((_, opens)) = found {
+            assert!(*opens > 0, "each open is released once");
+            *opens -= 1;
+            if *opens == 0 {
+                inodes.remove(&ino);
             }
         }
     }
 
     /// `ino` has got set-id bits.
     pub fn mark_set_id(&self, ino: Ino) {
-        let inodes = self.inodes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((shared, _)) = inodes.0.get(&ino) {
+        if let Some((shared, _)) = self.inodes.lock().get(&ino) {
             shared.set_id.store(true, Ordering::Release);
         }
     }
 
     pub fn add(&self, open: OpenFile) -> FileHandle {
-        let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut opens = self.opens.write().unwrap_or_else(PoisonError::into_inner);
-        opens.insert(number, Arc::new(open));
-        FileHandle(number)
+        let handle = self.last_handle.fetch_add(1, Ordering::Relaxed) + 1;
+        let previous = self.opens.write().insert(handle, Arc::new(open));
+        assert!(previous.is_none(), "handles are unique");
+        FileHandle(handle)
     }
 
     pub fn get(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
-        self.opens
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&handle.0)
-            .cloned()
+        self.opens.read().get(&handle.0).cloned()
     }
 
     pub fn close(&self, handle: FileHandle) {
-        let open = self
-            .opens
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&handle.0);
+        let open = self.opens.write().remove(&handle.0);
         if let Some(open) = open {
             self.release_inode(open.file.ino());
         }

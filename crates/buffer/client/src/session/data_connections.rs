@@ -1,150 +1,155 @@
-//! Lanes: a session's bulk connections, by number.
+//! The data connections of a session, by number.
 //!
-//! Of a write whose connection broke nobody knows whether it is still going to be carried out: it may
-//! lie in the daemon's socket. A lane is therefore broken until another connection has been made
-//! under its number, for which the daemon ends the old one, and nothing is asked on any lane before
-//! that. Else the old write could go over newer ones that were answered. What else must not be undone
-//! by it, such as a cut, asks for that first ([`Session::end_old_writes`]).
+//! Whether a write whose connection broke will be carried out is unknown: it may be in the socket of
+//! the daemon. Its number is therefore broken until a new connection has been made under it, for
+//! which the daemon ends the old one, and no data connection is used before that. Otherwise the old
+//! write could overwrite newer ones that were acknowledged. Other requests that an old write must
+//! not undo, such as a truncation, call [`Session::fence_writes`](super::Session::fence_writes)
+//! first.
 
-use super::{Session, lock};
 use crate::system::Connection;
 use forebay_net::connection::Response;
-use forebay_protocol::{Call, Errno};
+use forebay_protocol::Call;
+use parking_lot::Mutex;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-/// A connection carries one request at a time, so that they need not be told apart.
+/// Sequence number of all calls: a connection carries one at a time.
 pub const DATA_SEQ: u64 = 1;
 
 #[derive(Debug, Default)]
-struct Book {
+struct State {
     idle: Vec<(u32, Connection)>,
-    /// Numbers without a connection and without anything that could still be carried out.
-    spare: Vec<u32>,
-    /// Numbers whose connection broke with a request under way.
+    /// Numbers without a connection that nothing can be carried out on.
+    unused: Vec<u32>,
+    /// Numbers whose connection broke with a request in flight.
     broken: Vec<u32>,
-    made: u32,
+    created: u32,
 }
 
-/// A session's lanes.
+impl State {
+    fn check(&self) {
+        let known = self.idle.len() + self.unused.len() + self.broken.len();
+        assert!(known <= self.created as usize, "a number is in one state");
+    }
+}
+
+/// The data connections of a session.
 #[derive(Debug, Default)]
 pub struct DataConnections {
-    book: Mutex<Book>,
-    /// Held while broken ones are mended: others have to wait for that.
-    mending: Mutex<()>,
+    state: Mutex<State>,
+    /// Held while broken ones are replaced: other requests have to wait for that.
+    replacing: Mutex<()>,
 }
 
 impl DataConnections {
-    /// Close connections that carry nothing.
+    /// Closes idle connections.
     pub fn close_idle(&self) {
-        let mut book = lock(&self.book);
-        let idle = std::mem::take(&mut book.idle);
-        book.spare
+        let mut state = self.state.lock();
+        let idle = std::mem::take(&mut state.idle);
+        state
+            .unused
             .extend(idle.into_iter().map(|(number, _)| number));
+        state.check();
     }
-}
 
-/// A lane for one request. It is broken if this is dropped before the [answer](Lane::done) is there.
-#[derive(Debug)]
-pub struct DataConnection {
-    lanes: Arc<DataConnections>,
-    number: u32,
-    link: Option<Connection>,
-}
+    pub fn has_broken(&self) -> bool {
+        !self.state.lock().broken.is_empty()
+    }
 
-impl DataConnection {
-    /// Send a request, the only one.
-    pub fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
-        match &mut self.link {
-            Some(link) => link.send(call, payload),
-            None => Err(io::ErrorKind::NotConnected.into()),
+    /// Replaces all broken connections by those that `connect` makes.
+    pub fn replace_broken(
+        &self,
+        connect: impl Fn(u32) -> io::Result<Connection>,
+    ) -> io::Result<()> {
+        if !self.has_broken() {
+            return Ok(());
         }
-    }
-
-    /// Wait for the answer. The lane is free again.
-    pub fn receive(mut self, into: &mut [u8]) -> io::Result<Response> {
-        let Some(mut link) = self.link.take() else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        let answer = link.receive(DATA_SEQ, into)?;
-        lock(&self.lanes.book).idle.push((self.number, link));
-        self.number = u32::MAX;
-        Ok(answer)
-    }
-}
-
-impl Drop for DataConnection {
-    fn drop(&mut self) {
-        if self.number != u32::MAX {
-            lock(&self.lanes.book).broken.push(self.number);
+        let next = || self.state.lock().broken.last().copied();
+        let _replacing = self.replacing.lock();
+        while let Some(number) = next() {
+            let connection = connect(number)?;
+            let mut state = self.state.lock();
+            // More may have broken meanwhile.
+            state.broken.retain(|broken| *broken != number);
+            state.idle.push((number, connection));
+            state.check();
         }
+        Ok(())
     }
-}
 
-impl Session {
-    /// A lane for a request.
-    pub(super) fn data_connection(&self) -> io::Result<DataConnection> {
-        self.mend()?;
-        let mut book = lock(&self.lanes.book);
-        let (number, link) = match book.idle.pop() {
+    /// An idle connection, or one that `connect` makes.
+    pub fn acquire(
+        self: &Arc<DataConnections>,
+        connect: impl Fn(u32) -> io::Result<Connection>,
+    ) -> io::Result<DataConnection> {
+        let mut state = self.state.lock();
+        let (number, connection) = match state.idle.pop() {
             Some(idle) => idle,
             None => {
-                let number = book.spare.pop().unwrap_or_else(|| {
-                    book.made += 1;
-                    book.made - 1
+                let number = state.unused.pop().unwrap_or_else(|| {
+                    state.created += 1;
+                    state.created - 1
                 });
-                drop(book);
-                match self.connect(number, DATA_SEQ, true) {
-                    Ok(link) => (number, link),
+                drop(state);
+                match connect(number) {
+                    Ok(connection) => (number, connection),
                     Err(error) => {
-                        lock(&self.lanes.book).spare.push(number);
+                        self.state.lock().unused.push(number);
                         return Err(error);
                     }
                 }
             }
         };
         Ok(DataConnection {
-            lanes: self.lanes.clone(),
+            all: self.clone(),
             number,
-            link: Some(link),
+            connection: Some(connection),
         })
     }
+}
 
-    /// May there be writes left to which [`end_old_writes`](Session::end_old_writes) puts an end?
-    pub fn has_unfenced_writes(&self) -> bool {
-        !lock(&self.lanes.book).broken.is_empty()
+/// A connection for one request. It is broken if this is dropped before the response was
+/// [received](DataConnection::receive).
+#[derive(Debug)]
+pub struct DataConnection {
+    all: Arc<DataConnections>,
+    number: u32,
+    /// `None` after the response was received.
+    connection: Option<Connection>,
+}
+
+impl DataConnection {
+    /// Sends the request.
+    pub fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
+        assert_eq!(call.seq, DATA_SEQ);
+        match &mut self.connection {
+            Some(connection) => connection.send(call, payload),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 
-    /// After this nothing is carried out any more that was sent on connections that broke before.
-    pub fn fence_writes(&self) -> Result<(), Errno> {
-        if self.has_unfenced_writes() {
-            self.persist(|| self.mend())?;
+    /// Waits for the response. The connection is idle again.
+    pub fn receive(mut self, into: &mut [u8]) -> io::Result<Response> {
+        let Some(connection) = &mut self.connection else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let response = connection.receive(DATA_SEQ, into)?;
+        if let Some(connection) = self.connection.take() {
+            let mut state = self.all.state.lock();
+            state.idle.push((self.number, connection));
+            state.check();
         }
-        Ok(())
+        Ok(response)
     }
+}
 
-    /// The same if the daemon answers at once.
-    pub fn try_fence_writes(&self) {
-        if let Err(error) = self.mend() {
-            tracing::warn!(address = %self.address, %error,
-                "a write that failed may still be carried out");
+impl Drop for DataConnection {
+    fn drop(&mut self) {
+        if self.connection.take().is_some() {
+            let mut state = self.all.state.lock();
+            state.broken.push(self.number);
+            state.check();
         }
-    }
-
-    /// Make sure that nothing is carried out any more that was sent on connections that broke.
-    fn mend(&self) -> io::Result<()> {
-        let next = || lock(&self.lanes.book).broken.last().copied();
-        if next().is_none() {
-            return Ok(());
-        }
-        let _turn = lock(&self.lanes.mending);
-        while let Some(number) = next() {
-            let link = self.connect(number, DATA_SEQ, true)?;
-            let mut book = lock(&self.lanes.book);
-            // Others may have been added meanwhile.
-            book.broken.retain(|broken| *broken != number);
-            book.idle.push((number, link));
-        }
-        Ok(())
     }
 }

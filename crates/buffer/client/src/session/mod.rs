@@ -1,45 +1,54 @@
-//! A session with a storage daemon: connections, repetition, recovery after the daemon restarts.
+//! A session with a storage daemon: connections, retransmission, recovery after the daemon restarts.
 
 mod connect;
 mod data_calls;
 mod data_connections;
+mod handles;
+mod lock_table;
 mod locks;
+mod slots;
 
 pub use data_calls::receive_data_reply;
 pub use data_connections::DataConnection;
-pub use locks::LockCallback;
+pub use lock_table::LockCallback;
 
-use crate::system::{Connection, Os, System};
+use crate::retry::Backoff;
+use crate::system::{Os, System};
 use crate::unsynced::{PendingSync, Unsynced};
-use connect::Identity;
+use data_connections::DataConnections;
 use forebay_net::auth::PoolKey;
 use forebay_net::connection::Response;
 use forebay_net::munge::Munge;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{CACHE_LIFETIME_NS, OpenMode};
-use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest, SessionRequest};
+use forebay_protocol::message::{
+    CACHE_LIFETIME_NS, FileRequest, InodeRequest, NameRequest, OpenMode, SessionRequest,
+};
 use forebay_protocol::placement::{Capability, Placement};
 use forebay_protocol::{
     Call, Credentials, Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
 };
-use std::collections::BTreeMap;
+use handles::{OpenHandles, Reopen, SessionIdentity, reopen_mode};
+use lock_table::LockTable;
+use parking_lot::Mutex;
+use slots::{Slot, Slots};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How to reach a daemon.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// How long to keep trying when a daemon does not answer; then calls fail with `EIO`.
+    /// How long requests are repeated if a daemon does not reply; then they fail with `EIO`.
     pub timeout: Duration,
-    /// Connections to each daemon for requests; as many can be under way at a time. At most 60.
+    /// Connections to each daemon for requests, and so the number of requests in flight. At most
+    /// 60.
     pub connections: u32,
-    /// The pool's key, for daemons on other hosts.
+    /// The key of the pool, for daemons on other hosts.
     pub key: Option<PoolKey>,
-    /// This host's `munged`, for daemons on other hosts; comes before the key.
+    /// The `munged` of this host, for daemons on other hosts; preferred to the key.
     pub munge: Option<Munge>,
-    /// Time and network.
+    /// Clock and network.
     pub system: Arc<dyn System>,
 }
 
@@ -55,58 +64,39 @@ impl Default for ClientOptions {
     }
 }
 
-/// First pause before a request that met another one is tried again.
-const FIRST_PAUSE: Duration = Duration::from_micros(50);
-/// Longest such pause.
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// How long an answer that can be done without is waited for.
-const GLANCE: Duration = Duration::from_secs(1);
+/// Backoff of a request that conflicts with another one; the timeout is that of the session.
+const CONFLICT_BACKOFF: Backoff = Backoff::new(
+    Duration::from_micros(50),
+    Duration::from_millis(50),
+    Duration::MAX,
+);
+/// Timeout of a request whose reply is dispensable.
+const BEST_EFFORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Timeout of the request that ends a session.
+const BYE_TIMEOUT: Duration = Duration::from_secs(5);
 
-#[derive(Debug)]
-struct Slot {
-    number: u32,
-    /// Number of the last call.
-    seq: u64,
-    link: Option<Connection>,
-}
-
-#[derive(Debug, Default)]
-struct Pool {
-    free: Vec<Slot>,
-    made: u32,
-    /// Those who wait for one.
-    waiting: u32,
-}
-
-/// How a handle is opened again after a restart of the daemon.
-#[derive(Clone, Debug)]
-enum Reopen {
-    File(Ino, OpenMode),
-    Object(Capability, OpenMode),
-}
-
-/// The answer to a call.
+/// The reply to a request.
 #[derive(Debug)]
 pub struct SessionReply {
     /// The reply.
     pub reply: Reply,
-    /// The descriptor that came along.
+    /// The descriptor that the daemon passed with it.
     pub descriptor: Option<OwnedFd>,
-    /// How long it may be believed.
+    /// Time to live in a cache.
     pub ttl: Duration,
 }
 
-/// A request that was sent, to be [finished](Session::finish).
+/// A request that was sent, whose reply is to be [received](Session::receive_reply).
 #[derive(Debug)]
-#[must_use = "its connection is lost unless it is finished"]
+#[must_use = "its connection is lost unless its reply is received"]
 pub struct PendingCall {
     slot: Slot,
     call: Call,
-    sent: Instant,
-    /// The connection took it.
-    taken: bool,
-    /// What it is to make durable.
-    unsynced: PendingSync,
+    sent_at: Instant,
+    /// Whether the connection accepted it.
+    is_sent: bool,
+    /// The changes that it makes durable.
+    pending_sync: PendingSync,
 }
 
 /// A session.
@@ -114,146 +104,108 @@ pub struct PendingCall {
 pub struct Session {
     address: Address,
     instance: Option<InstanceId>,
-    /// The place of the daemon's node in the instance, if that must be a certain one.
-    node: Option<NodeIndex>,
-    caches: bool,
+    /// The node that the daemon must be in the instance.
+    expected_node: Option<NodeIndex>,
+    single_cache: bool,
     options: ClientOptions,
-    place: OnceLock<Placement>,
-    pool: Mutex<Pool>,
-    lanes: Arc<data_connections::DataConnections>,
-    returned: Condvar,
-    identity: Mutex<Identity>,
+    placement: OnceLock<Placement>,
+    slots: Slots,
+    data_connections: Arc<DataConnections>,
+    identity: Mutex<SessionIdentity>,
     epoch: AtomicU64,
-    boot: AtomicU64,
-    /// Names and attributes that were changed.
+    boot_id: AtomicU64,
+    /// Changes of names and attributes that are not synced.
     unsynced: Unsynced,
-    handles: Mutex<BTreeMap<HandleId, Reopen>>,
-    locks: Mutex<locks::LockTable>,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    handles: OpenHandles,
+    locks: Mutex<LockTable>,
 }
 
 impl Session {
-    /// Begin a session: with an instance, or without to administer the daemon. `node`: the daemon
-    /// must be that one of the instance. `caches`: one cache sits between the session and all who
-    /// use it.
+    /// Opens a session with an instance, or without one to administer the daemon. `expected_node`:
+    /// the daemon must be this node of the instance. `single_cache`: all users of the session share
+    /// one cache.
     pub fn open(
         address: Address,
         instance: Option<InstanceId>,
-        node: Option<NodeIndex>,
+        expected_node: Option<NodeIndex>,
         options: ClientOptions,
-        caches: bool,
+        single_cache: bool,
     ) -> Result<Session, Errno> {
         let session = Session {
             address,
             instance,
-            node,
-            caches,
+            expected_node,
+            single_cache,
+            slots: Slots::new(options.connections),
             options,
-            place: OnceLock::new(),
-            pool: Mutex::default(),
-            lanes: Arc::default(),
-            returned: Condvar::new(),
+            placement: OnceLock::new(),
+            data_connections: Arc::default(),
             identity: Mutex::default(),
             epoch: AtomicU64::new(0),
-            boot: AtomicU64::new(0),
+            boot_id: AtomicU64::new(0),
             unsynced: Unsynced::default(),
-            handles: Mutex::default(),
+            handles: OpenHandles::default(),
             locks: Mutex::default(),
         };
-        let mut slot = session.take_slot();
-        let link = session.persist(|| session.connect(slot.number, 1, false));
-        slot.link = Some(link?);
-        session.put_slot(slot);
+        let mut slot = session.slots.acquire();
+        let connection = session.with_retries(|| session.connect(slot.number, 1, false));
+        slot.connection = Some(connection?);
+        session.slots.release(slot);
         Ok(session)
     }
 
-    /// Is the daemon on this host? Then data do not travel over sockets.
+    /// Whether the daemon is on this host, so that it passes descriptors of data objects.
     pub fn is_local(&self) -> bool {
         matches!(self.address, Address::Unix(_))
     }
 
-    /// Where the instance lies, as it was when the session began.
+    /// The placement of the instance when the session was opened.
     pub fn placement(&self) -> Result<&Placement, Errno> {
-        self.place.get().ok_or(Errno::EPROTO)
+        self.placement.get().ok_or(Errno::EPROTO)
     }
 
-    /// The daemon's start that the session last spoke to.
+    /// The epoch of the daemon at the last handshake: each start has its own.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// The start of the daemon's host that the session last spoke to; 0 if it is not known.
+    /// The boot id of the daemon's host at the last handshake; 0 if it is unknown.
     pub fn boot_id(&self) -> u64 {
-        self.boot.load(Ordering::Acquire)
+        self.boot_id.load(Ordering::Acquire)
     }
 
-    /// The daemon opened a handle; open it again if it restarts.
+    /// The daemon opened a file; it is opened again if the daemon restarts.
     pub fn remember_file(&self, handle: HandleId, ino: Ino, mode: OpenMode) {
-        lock(&self.handles).insert(handle, Reopen::File(ino, again(mode)));
+        self.handles
+            .add(handle, Reopen::File(ino, reopen_mode(mode)));
     }
 
-    /// The daemon opened a data object by this permit; open it again if it restarts.
-    pub fn remember_object(&self, handle: HandleId, permit: Capability, mode: OpenMode) {
-        lock(&self.handles).insert(handle, Reopen::Object(permit, again(mode)));
+    /// The daemon opened a data object; it is opened again if the daemon restarts.
+    pub fn remember_object(&self, handle: HandleId, capability: Capability, mode: OpenMode) {
+        self.handles
+            .add(handle, Reopen::Object(capability, reopen_mode(mode)));
     }
 
     /// A handle is being closed.
     pub fn forget_handle(&self, handle: HandleId) {
-        lock(&self.handles).remove(&handle);
+        self.handles.remove(handle);
     }
 
-    fn take_slot(&self) -> Slot {
-        let mut pool = lock(&self.pool);
-        loop {
-            if let Some(slot) = pool.free.pop() {
-                return slot;
-            }
-            if pool.made < self.options.connections.clamp(1, 60) {
-                pool.made += 1;
-                return Slot {
-                    number: pool.made - 1,
-                    seq: 0,
-                    link: None,
-                };
-            }
-            pool.waiting += 1;
-            pool = self
-                .returned
-                .wait(pool)
-                .unwrap_or_else(PoisonError::into_inner);
-            pool.waiting -= 1;
-        }
-    }
-
-    fn put_slot(&self, slot: Slot) {
-        let mut pool = lock(&self.pool);
-        pool.free.push(slot);
-        // Notifying is a system call, also when nobody waits.
-        let awaited = pool.waiting > 0;
-        drop(pool);
-        if awaited {
-            self.returned.notify_one();
-        }
-    }
-
-    /// Make a request; repeat it until it is answered or patience ends. The daemon carries it out
-    /// once, however often it is repeated.
+    /// Sends a request, and repeats it until there is a reply or the timeout elapses. The daemon
+    /// carries it out once, however often it is repeated. A refusal is an error.
     pub fn call(
         &self,
         caller: Option<&Credentials>,
         request: Request,
     ) -> Result<SessionReply, Errno> {
-        let said = self.exchange(caller, request)?;
-        match said.reply {
+        let reply = self.exchange(caller, request)?;
+        match reply.reply {
             Reply::Failed(errno) => Err(errno),
-            _ => Ok(said),
+            _ => Ok(reply),
         }
     }
 
-    /// As [`call`](Session::call), but the daemon's refusal is an answer that may be believed, too.
+    /// As [`call`](Session::call), but a refusal is a reply, too, with a time to live.
     pub fn exchange(
         &self,
         caller: Option<&Credentials>,
@@ -262,18 +214,18 @@ impl Session {
         self.receive_reply(self.send_call(caller, request))
     }
 
-    /// Send a request without waiting for the answer. Whoever has several under way must send them
-    /// in the order of their nodes, lest two wait for each other's connections.
+    /// Sends a request without waiting for the reply. Requests to several nodes must be sent in
+    /// ascending order of the nodes, or two clients could wait for each other's connections.
     pub fn send_call(&self, caller: Option<&Credentials>, request: Request) -> PendingCall {
-        let sent = self.options.system.now();
-        let mut slot = self.take_slot();
+        let sent_at = self.options.system.now();
+        let mut slot = self.slots.acquire();
         slot.seq += 1;
-        let unsynced = match request {
+        let pending_sync = match request {
             Request::File(FileRequest::Sync { .. })
             | Request::File(FileRequest::SyncMetadata { .. }) => self.unsynced.take(),
             _ => PendingSync::NOTHING,
         };
-        if changes(&request) {
+        if changes_metadata(&request) {
             self.unsynced.record_change(self.boot_id());
         }
         let call = Call {
@@ -281,164 +233,163 @@ impl Session {
             caller: caller.cloned(),
             request,
         };
-        let taken = match &mut slot.link {
-            Some(link) => link.send(&call, &[]).is_ok(),
+        let is_sent = match &mut slot.connection {
+            Some(connection) => connection.send(&call, &[]).is_ok(),
             None => false,
         };
-        if !taken {
-            slot.link = None;
+        if !is_sent {
+            slot.connection = None;
         }
         PendingCall {
             slot,
             call,
-            sent,
-            taken,
-            unsynced,
+            sent_at,
+            is_sent,
+            pending_sync,
         }
     }
 
-    /// Wait for the answer to a request that was sent; send it again where that is needed.
-    pub fn receive_reply(&self, under_way: PendingCall) -> Result<SessionReply, Errno> {
+    /// Receives the reply to a request that was sent; retransmits the request where necessary.
+    pub fn receive_reply(&self, pending: PendingCall) -> Result<SessionReply, Errno> {
         let PendingCall {
             mut slot,
             mut call,
-            mut sent,
-            mut taken,
-            unsynced,
-        } = under_way;
-        let start = sent;
-        let mut pause = FIRST_PAUSE;
+            mut sent_at,
+            mut is_sent,
+            pending_sync,
+        } = pending;
+        let backoff = CONFLICT_BACKOFF.with_timeout(self.options.timeout);
+        let mut retries = backoff.start(&*self.options.system);
         let result = loop {
-            let answer = self.persist(|| {
-                let mut link = match slot.link.take() {
-                    Some(link) => link,
+            assert_eq!(call.seq, slot.seq, "one call at a time");
+            let result = self.with_retries(|| {
+                let mut connection = match slot.connection.take() {
+                    Some(connection) => connection,
                     None => self.connect(slot.number, slot.seq, false)?,
                 };
-                if !std::mem::take(&mut taken) {
-                    link.send(&call, &[])?;
+                if !std::mem::take(&mut is_sent) {
+                    connection.send(&call, &[])?;
                 }
-                let answer = link.receive(call.seq, &mut [])?;
-                slot.link = Some(link);
-                Ok(answer)
+                let response = connection.receive(call.seq, &mut [])?;
+                slot.connection = Some(connection);
+                Ok(response)
             });
-            // It met another request. Nothing was done, and it may go through the next time.
-            let met = matches!(&answer, Ok(said) if said.reply == Reply::Failed(Errno::EAGAIN));
-            if !met {
-                break answer;
+            // EAGAIN: the request conflicts with another one, or a node is unreachable. Nothing was
+            // done.
+            let conflicts =
+                matches!(&result, Ok(response) if response.reply == Reply::Failed(Errno::EAGAIN));
+            if !conflicts {
+                break result;
             }
-            if self.options.system.now() - start >= self.options.timeout {
+            if !retries.wait() {
                 tracing::error!(address = %self.address, request = ?call.request,
-                    "a request met others, or missed a storage node, until patience ended");
+                    "request timeout: it conflicts with others, or a storage node is unreachable");
                 break Err(Errno::EIO);
             }
-            self.options.system.sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
-            sent = self.options.system.now();
+            sent_at = self.options.system.now();
             slot.seq += 1;
             call.seq = slot.seq;
         };
-        self.put_slot(slot);
+        self.slots.release(slot);
         match &result {
-            Ok(answer) if answer.reply == Reply::Done => {
-                if unsynced.is_lost(self.boot_id()) {
+            Ok(response) if response.reply == Reply::Done => {
+                if pending_sync.is_lost(self.boot_id()) {
                     tracing::error!(address = %self.address,
-                        "the storage node was started anew, and what was not synced may be gone");
+                        "sync failed: the storage node restarted, and unsynced changes may be lost");
                     return Err(Errno::EIO);
                 }
             }
-            _ => self.unsynced.put_back(unsynced),
+            _ => self.unsynced.put_back(pending_sync),
         }
-        Ok(self.said(result?, sent))
+        Ok(self.with_ttl(result?, sent_at))
     }
-}
 
-impl Session {
-    /// Make a request that is not worth waiting for if the daemon is not there.
+    /// Sends a request once, with a short timeout.
     pub fn call_best_effort(&self, request: Request) -> Option<SessionReply> {
-        let sent = self.options.system.now();
-        let mut slot = self.take_slot();
+        let sent_at = self.options.system.now();
+        let mut slot = self.slots.acquire();
         slot.seq += 1;
         let call = Call {
             seq: slot.seq,
             caller: None,
             request,
         };
-        let link = slot.link.take();
-        let link = link.or_else(|| self.connect(slot.number, slot.seq, false).ok());
-        let answer = link.and_then(|mut link| {
-            link.set_timeout(Some(GLANCE)).ok()?;
-            let answer = link.call(&call, &[], &mut []).ok()?;
-            link.set_timeout(None).ok()?;
-            slot.link = Some(link);
-            Some(answer)
+        let connection = slot.connection.take();
+        let connection = connection.or_else(|| self.connect(slot.number, slot.seq, false).ok());
+        let response = connection.and_then(|mut connection| {
+            connection.set_timeout(Some(BEST_EFFORT_TIMEOUT)).ok()?;
+            let response = connection.call(&call, &[], &mut []).ok()?;
+            connection.set_timeout(None).ok()?;
+            slot.connection = Some(connection);
+            Some(response)
         });
-        self.put_slot(slot);
-        answer.map(|answer| self.said(answer, sent))
+        self.slots.release(slot);
+        response.map(|response| self.with_ttl(response, sent_at))
     }
-}
 
-/// Does a request change names or attributes?
-fn changes(request: &Request) -> bool {
-    match request {
-        Request::File(FileRequest::Open { open, .. }) => open.truncate,
-        Request::Name(NameRequest::Mknod { .. })
-        | Request::Name(NameRequest::Create { .. })
-        | Request::Name(NameRequest::PutFile { .. })
-        | Request::Name(NameRequest::Unlink { .. })
-        | Request::Name(NameRequest::RmDir { .. })
-        | Request::Name(NameRequest::Rename { .. })
-        | Request::Name(NameRequest::Link { .. })
-        | Request::Inode(InodeRequest::SetAttr { .. })
-        | Request::Inode(InodeRequest::SetXattr { .. })
-        | Request::Inode(InodeRequest::RemoveXattr { .. })
-        | Request::File(FileRequest::Allocate { .. }) => true,
-        _ => false,
-    }
-}
-
-/// How to open again what was opened like this.
-fn again(mode: OpenMode) -> OpenMode {
-    OpenMode {
-        truncate: false,
-        descriptor: false,
-        ..mode
-    }
-}
-
-impl Session {
-    /// An answer to a call sent at `sent`.
-    fn said(&self, answer: Response, sent: Instant) -> SessionReply {
-        let valid = if answer.cacheable {
-            let passed = self.options.system.now() - sent;
+    /// The reply to a call sent at `sent_at`, with its time to live.
+    fn with_ttl(&self, response: Response, sent_at: Instant) -> SessionReply {
+        let ttl = if response.cacheable {
+            let passed = self.options.system.now() - sent_at;
             Duration::from_nanos(CACHE_LIFETIME_NS).saturating_sub(passed)
         } else {
             Duration::ZERO
         };
         SessionReply {
-            reply: answer.reply,
-            descriptor: answer.descriptor,
-            ttl: valid,
+            reply: response.reply,
+            descriptor: response.descriptor,
+            ttl,
         }
+    }
+}
+
+/// Whether a request changes names or attributes.
+fn changes_metadata(request: &Request) -> bool {
+    match request {
+        Request::Name(request) => match request {
+            NameRequest::Mknod { .. }
+            | NameRequest::Create { .. }
+            | NameRequest::PutFile { .. }
+            | NameRequest::Unlink { .. }
+            | NameRequest::RmDir { .. }
+            | NameRequest::Rename { .. }
+            | NameRequest::Link { .. } => true,
+            NameRequest::Lookup { .. }
+            | NameRequest::ReadLink { .. }
+            | NameRequest::ReadDir { .. } => false,
+        },
+        Request::Inode(request) => matches!(
+            request,
+            InodeRequest::SetAttr { .. }
+                | InodeRequest::SetXattr { .. }
+                | InodeRequest::RemoveXattr { .. }
+        ),
+        Request::File(FileRequest::Open { open, .. }) => open.truncate,
+        Request::File(request) => matches!(request, FileRequest::Allocate { .. }),
+        Request::Session(_)
+        | Request::Admin(_)
+        | Request::Lock(_)
+        | Request::Data(_)
+        | Request::Peer(_) => false,
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Without the goodbye the session would linger for the time of a lease.
-        let slot = lock(&self.pool).free.pop();
+        // Without this request the session would exist until its lease expires.
         if let Some(Slot {
             seq,
-            link: Some(mut link),
+            connection: Some(mut connection),
             ..
-        }) = slot
+        }) = self.slots.take_idle()
         {
-            let _ = link.set_timeout(Some(Duration::from_secs(5)));
+            let _ = connection.set_timeout(Some(BYE_TIMEOUT));
             let call = Call {
                 seq: seq + 1,
                 caller: None,
                 request: Request::Session(SessionRequest::Detach),
             };
-            let _ = link.call(&call, &[], &mut []);
+            let _ = connection.call(&call, &[], &mut []);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Configurations that are right, and what is told of those that are not.
+//! Valid configurations, and the errors of invalid ones.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ fn parse(text: &str) -> Result<PoolConfig, String> {
 }
 
 #[test]
-fn what_is_not_written_has_a_default() {
+fn omitted_entries_have_defaults() {
     let config = parse(GOOD).unwrap();
     assert_eq!(config.storage[0].capacity, Bytes(10 << 30));
     assert_eq!(config.mount_root, Path::new("/mnt/forebay"));
@@ -71,12 +71,12 @@ fn errors_name_the_line() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_panics(text in "[ -~\n]{0,200}") {
+    fn arbitrary_text_does_not_panic(text in "[ -~\n]{0,200}") {
         let _ = parse(&text);
     }
 
     #[test]
-    fn no_damage_panics(at in 0usize..300, with in "[ -~\n]{0,3}") {
+    fn damaged_configuration_does_not_panic(at in 0usize..300, with in "[ -~\n]{0,3}") {
         let mut text = GOOD.to_owned();
         let at = at.min(text.len());
         text.insert_str(at, &with);

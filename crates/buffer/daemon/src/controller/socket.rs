@@ -18,7 +18,9 @@ use crate::messages::{Query, Role, ToController};
 fn accounted_user(caller: &greet::Caller) -> Guest {
     match &caller.role {
         Role::Client(Some(owner)) if owner.uid != 0 => Some(owner.uid),
-        _ => (!caller.peer.trusted).then_some(caller.peer.uid),
+        Role::Client(_) | Role::Storage(_) | Role::Agent(_) => {
+            (!caller.peer.trusted).then_some(caller.peer.uid)
+        }
     }
 }
 

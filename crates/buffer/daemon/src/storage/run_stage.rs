@@ -38,7 +38,7 @@ pub fn run_stage(
     options: &StageOptions,
     counters: &ProgressCounters,
 ) -> MoverOutcome {
-    let progress = || counters.snapshot().into();
+    let progress = || counters.snapshot();
     let fail = |reason: String, problems: Vec<Problem>| {
         let files = problems.into_iter().map(|problem| FailedFile {
             path: problem.path.to_string_lossy().into_owned(),
@@ -46,23 +46,19 @@ pub fn run_stage(
         });
         MoverOutcome::Failed(StageFailure::new(reason, files, progress()))
     };
-    let fail_one = |problem: Problem| fail(problem.to_string(), vec![problem]);
     let request = match Ends::open(plan, attached, pfs).and_then(|ends| ends.request()) {
         Ok(request) => request,
-        Err(problem) => return fail_one(problem),
+        Err(problem) => return fail(problem.to_string(), vec![problem]),
     };
-    match forebay_stage::run_stage(&request, options, counters) {
-        Ok(_) => MoverOutcome::Completed(progress()),
-        Err(StageError::Cancelled) => MoverOutcome::Stopped,
-        Err(StageError::Stopped(problem)) => fail_one(problem),
-        Err(error) => {
-            let reason = error.to_string();
-            let problems = match error {
-                StageError::Incomplete { problems, .. } => problems,
-                _ => Vec::new(),
-            };
-            fail(reason, problems)
-        }
+    let error = match forebay_stage::run_stage(&request, options, counters) {
+        Ok(_) => return MoverOutcome::Completed(progress()),
+        Err(error) => error,
+    };
+    let reason = error.to_string();
+    match error {
+        StageError::Cancelled => MoverOutcome::Stopped,
+        StageError::Stopped(problem) => fail(reason, vec![problem]),
+        StageError::Incomplete { problems, .. } => fail(reason, problems),
     }
 }
 
@@ -94,7 +90,7 @@ impl<'a> Ends<'a> {
                 checked: false,
             }),
         };
-        let instance = plan.space.as_ref().or(plan.directive.instance());
+        let instance = plan.instance_ref.as_ref().or(plan.directive.instance());
         let instance = instance.unwrap_or(&InstanceRef::Job).clone();
         let shown = instance.variable();
         let namespace = forebay_stage::Namespace::new(fs, Path::new(STRIPED_DIRECTORY), &shown);

@@ -1,17 +1,12 @@
-//! Counters of a storage daemon, and reports of them.
+//! Counters of a storage daemon.
 
-use super::mailbox::Mailbox;
-use crate::log::LogSpace;
-use crate::objects::{RemovalProgress, RemovalQueue};
-use forebay_metrics::{Counter, Latency, LatencySnapshot};
+use super::report::RequestStats;
+use forebay_metrics::{Counter, Latency};
 use forebay_protocol::Request;
 use forebay_protocol::message::{
-    AdminRequest, DataRequest, FileRequest, InodeRequest, InstanceUsage, LockRequest, NameRequest,
-    SessionRequest,
+    AdminRequest, DataRequest, FileRequest, InodeRequest, LockRequest, NameRequest, SessionRequest,
 };
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 macro_rules! request_kinds {
@@ -127,80 +122,10 @@ impl StoreCounters {
             }
         }
     }
-}
 
-/// Statistics of one kind of request.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RequestStats {
-    /// Time from the arrival of a request until its reply was passed to the socket.
-    pub latency: LatencySnapshot,
-    /// Requests answered with an error, including `ENOENT` of a lookup.
-    pub failed: u64,
-}
-
-/// Current state of a daemon.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoreGauges {
-    /// Instances and their use of space and inodes.
-    pub instances: Vec<InstanceUsage>,
-    /// Sessions, including those of administrators.
-    pub sessions: u64,
-    /// Connections, including data connections.
-    pub connections: u64,
-    /// Which records the log has space for.
-    #[serde(default)]
-    pub log_space: LogSpace,
-}
-
-/// Statistics of a daemon since its start. Data that clients on the daemon's host read and write
-/// through descriptors bypass the daemon and are not counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoreReport {
-    /// Requests by kind, including kinds without requests.
-    pub requests: BTreeMap<String, RequestStats>,
-    /// Bytes received from sockets.
-    pub received: u64,
-    /// Bytes sent to sockets.
-    pub sent: u64,
-    /// Records written to the log.
-    pub records: u64,
-    /// Bytes of these records.
-    pub record_bytes: u64,
-    /// Syncs of the log: one serves all waiting requests.
-    pub syncs: LatencySnapshot,
-    /// Current state; `None` if the event loop did not answer in time.
-    pub gauges: Option<StoreGauges>,
-    /// Removed instances that still take space.
-    #[serde(default)]
-    pub removals: Vec<RemovalProgress>,
-}
-
-impl StoreReport {
-    /// Latency of all requests, except those that wait for other clients' locks.
-    pub fn total_latency(&self) -> LatencySnapshot {
-        let mut total = LatencySnapshot::default();
-        for (kind, requests) in &self.requests {
-            if kind != "await_locks" {
-                total.merge(&requests.latency);
-            }
-        }
-        total
-    }
-}
-
-/// Access to the statistics of a running daemon. Does not keep the daemon alive.
-#[derive(Clone, Debug)]
-pub struct StatsHandle {
-    pub(super) counters: Arc<StoreCounters>,
-    pub(super) removal_queue: Arc<RemovalQueue>,
-    pub(super) mailbox: Arc<Mailbox>,
-}
-
-impl StatsHandle {
-    /// Read all counters, and the gauges if the event loop answers within `timeout`, which costs it
-    /// some microseconds.
-    pub fn collect_report(&self, timeout: Duration) -> StoreReport {
-        let counters = &self.counters;
+    /// Statistics of all kinds of requests, by name.
+    pub fn request_stats(&self) -> BTreeMap<String, RequestStats> {
+        assert_eq!(self.requests.len(), KIND_NAMES.len());
         let stats_of = |(name, kind): (&&str, &KindCounters)| {
             let stats = RequestStats {
                 latency: kind.answered.snapshot(),
@@ -208,17 +133,11 @@ impl StatsHandle {
             };
             ((*name).to_owned(), stats)
         };
-        let kinds = KIND_NAMES.iter().zip(&counters.requests);
-        StoreReport {
-            requests: kinds.map(stats_of).collect(),
-            received: counters.received.get(),
-            sent: counters.sent.get(),
-            records: counters.records.get(),
-            record_bytes: counters.record_bytes.get(),
-            syncs: counters.syncs.snapshot(),
-            gauges: self.mailbox.request_gauges().recv_timeout(timeout).ok(),
-            removals: self.removal_queue.progress(),
-        }
+        KIND_NAMES
+            .iter()
+            .zip(&self.requests)
+            .map(stats_of)
+            .collect()
     }
 }
 

@@ -2,13 +2,14 @@
 
 use super::clock::Clock;
 use super::connections::{Connections, MAX_EVENTS, Ready, Received};
-use super::counters::{StoreCounters, StoreGauges};
+use super::counters::StoreCounters;
 use super::data_service::DataService;
 use super::log_writer::LogWriter;
 use super::mailbox::{LoopEvent, Mailbox};
 use super::munge_worker::PendingCredential;
 use super::object_workers::ObjectWorkers;
 use super::peer_links::PeerLinks;
+use super::report::StoreGauges;
 use crate::node::{ConnId, Effect, Input, Node};
 use crate::objects::DiskObjects;
 use forebay_protocol::SessionId;

@@ -1,6 +1,6 @@
 //! Events that other threads post to the event loop.
 
-use super::counters::StoreGauges;
+use super::report::StoreGauges;
 use crate::node::{ConnId, MungeAuthentication};
 use crate::objects::ObjectId;
 use forebay_protocol::{Errno, Reply};

@@ -25,11 +25,14 @@ mod munge_worker;
 mod object_workers;
 mod options;
 mod peer_links;
+mod report;
 mod start;
+mod stats;
 mod syncer;
 mod worker;
 
-pub use counters::{RequestStats, StatsHandle, StoreGauges, StoreReport};
 pub use doors::DoorLimits;
 pub use options::{StartError, StoreOptions};
+pub use report::{RequestStats, StoreGauges, StoreReport};
 pub use start::Daemon;
+pub use stats::StatsHandle;

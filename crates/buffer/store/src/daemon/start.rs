@@ -2,7 +2,7 @@
 
 use super::clock::Clock;
 use super::connections::Connections;
-use super::counters::{StatsHandle, StoreCounters};
+use super::counters::StoreCounters;
 use super::data_service::DataService;
 use super::event_loop::{EventLoop, Ticker};
 use super::log_writer::LogWriter;
@@ -11,12 +11,13 @@ use super::munge_worker::start_munge_worker;
 use super::object_workers::ObjectWorkers;
 use super::options::{StartError, StoreOptions};
 use super::peer_links::PeerLinks;
-use crate::log::spare_segment::{ensure_spare_segment, is_out_of_space};
+use super::stats::StatsHandle;
+use crate::log::spare_segment::ensure_spare_segment;
 use crate::log::{Log, RecoveryError};
 use crate::node::{Node, NodeState};
 use crate::objects::{DiskObjects, RemovalQueue, boot_hash};
 use crate::recovery;
-use crate::storage::DiskStorage;
+use crate::storage::{DiskStorage, is_out_of_space};
 use forebay_protocol::address::Address;
 use rustix::fs::{FlockOperation, flock};
 use std::fmt;
@@ -53,7 +54,7 @@ fn open_log(
 ) -> Result<(NodeState, Log<DiskStorage>), StartError> {
     let out_of_space = |error: io::Error| {
         let what = format!(
-            "{}: disk full: no log space for the start record; {} MiB must be free",
+            "{}: disk full: the log needs {} MiB free for the start record",
             dir.display(),
             segment_size >> 20
         );

@@ -11,29 +11,21 @@
 //! When no new segment can be allocated, the log continues in a preallocated one:
 //! [`spare_segment`].
 
+mod format;
 mod replay;
 pub mod spare_segment;
 
+pub use format::{HEADROOM_BYTES, MAX_RECORD_BYTES, segment_first_sequence};
 pub use replay::{RecoveryError, recover_log, scan_closed_segments};
 pub use spare_segment::LogSpace;
 
-use crate::storage::Storage;
-use spare_segment::{SPARE_SEGMENT, has_spare_segment, is_out_of_space};
+use crate::storage::{Storage, is_out_of_space};
+use format::{RECORD_HEADER_BYTES, headroom_bytes, segment_name};
+use spare_segment::{SPARE_SEGMENT, has_spare_segment};
 use std::io;
 
-const RECORD_HEADER_BYTES: usize = 24;
 /// Upper bound for the record that a daemon writes when it starts.
 const START_RECORD_BYTES: u64 = 64;
-/// Longest payload of a record.
-pub const MAX_RECORD_BYTES: usize = 192 * 1024;
-/// Space that [`Log::ensure_headroom`] guarantees unless it returns [`LogSpace::Exhausted`]; at
-/// most a quarter of a segment.
-pub const HEADROOM_BYTES: u64 = 1 << 20;
-
-fn headroom_bytes(segment_size: u64) -> u64 {
-    HEADROOM_BYTES.min(segment_size / 4)
-}
-
 /// The end of a log, open for appending.
 #[derive(Debug)]
 pub struct Log<S> {
@@ -55,15 +47,6 @@ pub struct Log<S> {
     durable: u64,
     /// Appended records that are not flushed yet.
     buffer: Vec<u8>,
-}
-
-fn segment_name(first: u64) -> String {
-    format!("log.{first:016x}")
-}
-
-/// First sequence number of a segment, from its name.
-pub fn segment_first_sequence(name: &str) -> Option<u64> {
-    u64::from_str_radix(name.strip_prefix("log.")?, 16).ok()
 }
 
 impl<S: Storage> Log<S> {

@@ -1,7 +1,8 @@
 //! Reading a log.
 
+use super::Log;
+use super::format::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES, segment_first_sequence};
 use super::spare_segment::has_spare_segment;
-use super::{Log, MAX_RECORD_BYTES, RECORD_HEADER_BYTES, segment_first_sequence};
 use crate::storage::Storage;
 use std::fmt;
 use std::io;

@@ -4,7 +4,7 @@
 //! can be allocated. From then on it records only changes that free space, until the checkpointer,
 //! which runs concurrently, has created another spare segment.
 
-use super::headroom_bytes;
+use super::format::headroom_bytes;
 use crate::storage::Storage;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -23,14 +23,6 @@ pub enum LogSpace {
     /// All records.
     #[default]
     Normal,
-}
-
-/// Whether an error reports a lack of space or quota.
-pub(crate) fn is_out_of_space(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
 }
 
 /// Bytes of the spare segment, for segments of `segment_size` bytes.

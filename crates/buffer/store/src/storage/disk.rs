@@ -1,7 +1,6 @@
 //! [`Storage`] in a directory of the local file system.
 
-use super::Storage;
-use crate::log::spare_segment::is_out_of_space;
+use super::{Storage, is_out_of_space};
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatvfs, openat};
 use rustix::process::geteuid;

@@ -42,3 +42,11 @@ pub trait Storage: Clone + Send + 'static {
     /// Make creations, removals and renames durable.
     fn sync_directory(&self) -> io::Result<()>;
 }
+
+/// Whether an error reports a lack of space or quota.
+pub(crate) fn is_out_of_space(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}

@@ -2,6 +2,7 @@
 //! to the objects.
 
 use std::io;
+use std::path::Path;
 
 /// Name of the file, in the directory of all objects.
 pub const WATERMARK_FILE: &str = "checksum-watermarks";
@@ -15,6 +16,20 @@ const ENTRY_BYTES: usize = 16 + 8;
 pub struct Watermarks(Vec<(u128, u64)>);
 
 impl Watermarks {
+    /// Read the file. If it is missing or damaged, no earlier checksums are valid; a read error is
+    /// returned, since a later attempt may succeed.
+    pub fn load(path: &Path) -> io::Result<Watermarks> {
+        match std::fs::read(path) {
+            Ok(bytes) => Ok(Watermarks::decode(&bytes).unwrap_or_else(|error| {
+                let path = path.display();
+                tracing::warn!(%path, %error, "checksums from earlier boots are ignored");
+                Watermarks::default()
+            })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Watermarks::default()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The last valid generation of a boot; 0 if none is valid.
     pub fn last_durable_generation(&self, boot: u128) -> u64 {
         let known = self.0.iter().rev().find(|(known, _)| *known == boot);

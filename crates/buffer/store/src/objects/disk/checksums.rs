@@ -10,7 +10,6 @@ use forebay_protocol::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 /// Why a checksum generation was not recorded.
@@ -98,19 +97,5 @@ impl DiskObjects {
         }
         std::fs::rename(&new, &path)?;
         self.root_dir.sync_all()
-    }
-}
-
-/// Read the watermarks. A missing or damaged file counts as empty; a read error is returned, since
-/// a later attempt may succeed.
-pub(super) fn read_watermarks(path: &Path) -> io::Result<Watermarks> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Watermarks::decode(&bytes).unwrap_or_else(|error| {
-            let path = path.display();
-            tracing::warn!(%path, %error, "checksums from earlier boots are ignored");
-            Watermarks::default()
-        })),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Watermarks::default()),
-        Err(error) => Err(error),
     }
 }

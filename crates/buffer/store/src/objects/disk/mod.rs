@@ -7,7 +7,7 @@ pub use checksums::RecordChecksumsError;
 
 use super::block_checksums::CHECKSUMS_XATTR;
 use super::checksum::{self, ObjectFile, boot_id};
-use super::checksum_validity::{ChecksumValidity, MAX_CHECKSUMS_BYTES, WATERMARK_FILE};
+use super::checksum_validity::{ChecksumValidity, MAX_CHECKSUMS_BYTES, WATERMARK_FILE, Watermarks};
 use super::removal::RemovalQueue;
 use super::{ObjectId, ObjectStat, Objects};
 use forebay_protocol::message::{Allocate, OpenMode};
@@ -46,7 +46,7 @@ impl DiskObjects {
     /// Open the directory `root`; it is created if missing.
     pub fn open(root: &Path) -> io::Result<DiskObjects> {
         std::fs::create_dir_all(root)?;
-        let watermarks = checksums::read_watermarks(&root.join(WATERMARK_FILE))?;
+        let watermarks = Watermarks::load(&root.join(WATERMARK_FILE))?;
         let has_objects = !list_instances(root)?.is_empty();
         let validity = ChecksumValidity::new(boot_id(), watermarks, has_objects);
         Ok(DiskObjects {

@@ -1,0 +1,27 @@
+//! What the clones of an attached file system share with their open files.
+
+use crate::close_batch::CloseBatch;
+use crate::reservations::Reservations;
+use crate::sessions::Sessions;
+use std::sync::Arc;
+
+/// The sessions of a client with an instance, and what belongs to them.
+#[derive(Debug)]
+pub struct Attachment {
+    /// Sends close requests that nobody waits for. Dropped before the sessions.
+    pub close_batch: Option<CloseBatch>,
+    pub reservations: Reservations,
+    pub sessions: Arc<Sessions>,
+}
+
+impl Attachment {
+    /// Without a close batch, each close is sent by itself.
+    pub fn new(sessions: Sessions, batch_closes: bool) -> Attachment {
+        let sessions = Arc::new(sessions);
+        Attachment {
+            close_batch: batch_closes.then(|| CloseBatch::start(&sessions)).flatten(),
+            reservations: Reservations::new(sessions.clone()),
+            sessions,
+        }
+    }
+}

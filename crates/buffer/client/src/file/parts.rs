@@ -1,0 +1,192 @@
+//! The data objects of an open file, one on each storage node that holds some of it.
+
+use super::part::Part;
+use crate::attachment::Attachment;
+use crate::session::Session;
+use forebay_policy::layout::Layout;
+use forebay_protocol::message::{FileRequest, OpenMode};
+use forebay_protocol::placement::Capability;
+use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Reply, Request};
+use parking_lot::Mutex;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
+
+/// The parts of an open file.
+#[derive(Debug)]
+pub struct Parts {
+    pub attachment: Arc<Attachment>,
+    pub ino: Ino,
+    pub layout: Layout,
+    mode: OpenMode,
+    /// The part on the file's metadata node; always open.
+    pub primary: Part,
+    /// Parts on other nodes by node, opened when first used.
+    others: OnceLock<Box<[OnceLock<Part>]>>,
+    /// Opens parts on other nodes.
+    capability: Mutex<Option<Capability>>,
+}
+
+impl Parts {
+    pub fn new(
+        attachment: Arc<Attachment>,
+        ino: Ino,
+        handle: HandleId,
+        mode: OpenMode,
+        descriptor: Option<OwnedFd>,
+        capability: Option<Capability>,
+    ) -> Parts {
+        Parts {
+            layout: attachment.sessions.layout(),
+            attachment,
+            ino,
+            mode,
+            primary: Part::new(ino.metadata_node(), handle, descriptor),
+            others: OnceLock::new(),
+            capability: Mutex::new(capability),
+        }
+    }
+
+    /// Whether one data object is the whole file, byte for byte.
+    pub fn is_single_object(&self) -> bool {
+        self.layout.nodes() == 1
+    }
+
+    pub fn session(&self, node: NodeIndex) -> Result<&Session, Errno> {
+        self.attachment.sessions.session(node)
+    }
+
+    fn other(&self, node: NodeIndex) -> Result<&OnceLock<Part>, Errno> {
+        assert_ne!(node, self.primary.node);
+        let nodes = usize::from(self.layout.nodes());
+        let others = self
+            .others
+            .get_or_init(|| (0..nodes).map(|_| OnceLock::new()).collect());
+        others.get(usize::from(node.0)).ok_or(Errno::ESTALE)
+    }
+
+    /// The part on `node`, opened now if necessary.
+    pub fn part(&self, node: NodeIndex) -> Result<&Part, Errno> {
+        if node == self.primary.node {
+            return Ok(&self.primary);
+        }
+        let other = self.other(node)?;
+        if let Some(part) = other.get() {
+            return Ok(part);
+        }
+        // Opening is idempotent with the same handle, so concurrent opens do no harm.
+        let part = self.open_part(node)?;
+        Ok(other.get_or_init(|| part))
+    }
+
+    /// Opens the parts on these nodes, in ascending order, concurrently. A part that fails to open
+    /// is opened again, and its error reported, when it is used.
+    pub fn open_parts(&self, nodes: impl Iterator<Item = NodeIndex>) -> Result<(), Errno> {
+        let is_closed = |node: &NodeIndex| {
+            *node != self.primary.node && self.other(*node).is_ok_and(|part| part.get().is_none())
+        };
+        let nodes: Vec<NodeIndex> = nodes.filter(is_closed).collect();
+        if nodes.len() < 2 {
+            return Ok(());
+        }
+        let capability = self.capability(false)?;
+        let requests = nodes
+            .iter()
+            .map(|node| (*node, self.open_request(capability)));
+        let sessions = &self.attachment.sessions;
+        sessions.call_nodes(None, requests, |node, reply| {
+            if let (Ok(reply), Ok(other)) = (reply, self.other(node)) {
+                other.get_or_init(|| self.opened_part(node, capability, reply.descriptor));
+            }
+        });
+        Ok(())
+    }
+
+    /// Opens the data object on `node` again, for example after that node has forgotten it.
+    pub fn open_part(&self, node: NodeIndex) -> Result<Part, Errno> {
+        let mut capability = self.capability(false)?;
+        let session = self.session(node)?;
+        let mut reply = session.call(None, self.open_request(capability));
+        if let Err(Errno::EKEYREJECTED) = reply {
+            capability = self.capability(true)?;
+            reply = session.call(None, self.open_request(capability));
+        }
+        Ok(self.opened_part(node, capability, reply?.descriptor))
+    }
+
+    fn open_request(&self, capability: Capability) -> Request {
+        Request::File(FileRequest::OpenObject {
+            handle: self.primary.handle,
+            capability,
+            open: self.part_mode(),
+        })
+    }
+
+    fn part_mode(&self) -> OpenMode {
+        OpenMode {
+            truncate: false,
+            descriptor: true,
+            ..self.mode
+        }
+    }
+
+    fn opened_part(
+        &self,
+        node: NodeIndex,
+        capability: Capability,
+        descriptor: Option<OwnedFd>,
+    ) -> Part {
+        let handle = self.primary.handle;
+        if let Ok(session) = self.session(node) {
+            session.remember_object(handle, capability, self.part_mode());
+        }
+        Part::new(node, handle, descriptor)
+    }
+
+    /// The capability that opens parts on other nodes. `renew`: the present one has expired.
+    fn capability(&self, renew: bool) -> Result<Capability, Errno> {
+        let mut capability = self.capability.lock();
+        if let Some(capability) = *capability
+            && !renew
+        {
+            return Ok(capability);
+        }
+        let handle = self.primary.handle;
+        let session = self.session(self.primary.node)?;
+        match session
+            .call(None, Request::File(FileRequest::RenewCapability { handle }))?
+            .reply
+        {
+            Reply::Capability(new) => Ok(*capability.insert(new)),
+            _ => Err(Errno::EPROTO),
+        }
+    }
+
+    /// Runs `act`, which needs the handle of `part`, once more if the part's node has forgotten it.
+    pub fn with_part<T>(
+        &self,
+        part: &Part,
+        mut act: impl FnMut() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match act() {
+            Err(Errno::EBADF | Errno::ESTALE) if part.node != self.primary.node => {
+                self.open_part(part.node)?;
+                act()
+            }
+            other => other,
+        }
+    }
+
+    /// The open parts on other nodes than the file's metadata node, in ascending order.
+    pub fn open_others(&self) -> impl Iterator<Item = &Part> {
+        self.others
+            .get()
+            .into_iter()
+            .flatten()
+            .filter_map(OnceLock::get)
+    }
+
+    /// All open parts.
+    pub fn open_all(&self) -> impl Iterator<Item = &Part> {
+        self.open_others().chain([&self.primary])
+    }
+}

@@ -1,0 +1,39 @@
+//! Replies to the kernel.
+
+use super::convert::{self, errno};
+use forebay_protocol::{Attr, Errno};
+use fuser::{Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr};
+use std::time::Duration;
+
+/// An entry and its time to live.
+pub fn entry(reply: ReplyEntry, result: Result<(Attr, Duration), Errno>) {
+    match result {
+        Ok((attr, ttl)) => reply.entry(&ttl, &convert::attr(&attr), Generation(0)),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+/// Attributes and their time to live.
+pub fn attributes(reply: ReplyAttr, result: Result<(Attr, Duration), Errno>) {
+    match result {
+        Ok((attr, ttl)) => reply.attr(&ttl, &convert::attr(&attr)),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+pub fn empty(reply: ReplyEmpty, result: Result<(), Errno>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+/// A value for a buffer of `size` bytes; only its length if `size` is 0.
+pub fn xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Errno>) {
+    match result {
+        Ok(bytes) if size == 0 => reply.size(bytes.len() as u32),
+        Ok(bytes) if bytes.len() > size as usize => reply.error(fuser::Errno::ERANGE),
+        Ok(bytes) => reply.data(&bytes),
+        Err(error) => reply.error(errno(error)),
+    }
+}

@@ -1,0 +1,400 @@
+//! The sessions of one client with the storage nodes of an instance, opened when a node is first
+//! needed.
+//!
+//! Node 0 is special: every client opens a session with it before it sends requests to any other
+//! node, and keeps it alive by heartbeats. So node 0 knows whether a client is the only one, and a
+//! time to live that another node grants is limited by what node 0 has granted. (A client that loses
+//! contact to node 0 only continues after its session has expired. A client that node 0 then takes
+//! for the only one may see the other's changes on other nodes up to a second late.)
+
+mod lock_watch;
+
+use crate::session::{ClientOptions, PendingCall, Session, SessionReply};
+use crate::system::System;
+use crate::truncations::{BootIds, Truncations};
+use forebay_policy::layout::Layout;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::{CACHE_LIFETIME_NS, FileRequest, InodeRequest};
+use forebay_protocol::{Credentials, Errno, HandleId, InstanceId, NodeIndex, Reply, Request};
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Maximum number of requests to different nodes that one operation has in flight.
+pub const MAX_IN_FLIGHT: usize = 32;
+
+/// Maximum time to live of a reply.
+const MAX_TTL: Duration = Duration::from_nanos(CACHE_LIFETIME_NS);
+/// Time without a reply after which node 0 gets a heartbeat; much shorter than its session timeout.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(20);
+
+/// The node that every client has a session with.
+const NODE_0: NodeIndex = NodeIndex(0);
+
+/// The addresses of an instance's storage daemons, in the order of the instance's nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAddresses(pub Vec<Address>);
+
+impl From<Address> for NodeAddresses {
+    fn from(address: Address) -> NodeAddresses {
+        NodeAddresses(vec![address])
+    }
+}
+
+impl From<Vec<Address>> for NodeAddresses {
+    fn from(addresses: Vec<Address>) -> NodeAddresses {
+        NodeAddresses(addresses)
+    }
+}
+
+impl From<&[Address]> for NodeAddresses {
+    fn from(addresses: &[Address]) -> NodeAddresses {
+        NodeAddresses(addresses.to_vec())
+    }
+}
+
+#[derive(Debug)]
+struct NodeSession {
+    address: Address,
+    session: OnceLock<Session>,
+    /// Held while the session is opened.
+    opening: Mutex<()>,
+}
+
+/// All sessions of a client.
+#[derive(Debug)]
+pub struct Sessions {
+    instance: InstanceId,
+    options: ClientOptions,
+    single_cache: bool,
+    layout: Layout,
+    nodes: Box<[NodeSession]>,
+    next_handle: AtomicU64,
+    append_slots: AppendSlots,
+    exclusivity: Mutex<Exclusivity>,
+    /// Files that were truncated and not synced.
+    pub(crate) truncations: Truncations,
+}
+
+/// What node 0 has granted to the only client of an instance.
+#[derive(Debug, Default)]
+struct Exclusivity {
+    /// No other client exists until then.
+    until: Option<Instant>,
+    /// Last reply of node 0.
+    last_reply: Option<Instant>,
+    last_heartbeat: Option<Instant>,
+}
+
+impl Exclusivity {
+    fn time_left(&self, now: Instant) -> Duration {
+        self.until
+            .map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+}
+
+/// A semaphore for appends.
+#[derive(Debug)]
+struct AppendSlots {
+    free: Mutex<u32>,
+    max: u32,
+    released: Condvar,
+}
+
+/// The right to append.
+#[derive(Debug)]
+pub struct AppendSlot<'a>(&'a AppendSlots);
+
+impl Drop for AppendSlot<'_> {
+    fn drop(&mut self) {
+        let mut free = self.0.free.lock();
+        *free += 1;
+        assert!(*free <= self.0.max, "each slot is released once");
+        self.0.released.notify_one();
+    }
+}
+
+impl Sessions {
+    /// Opens a session with the first of `nodes`; a single address may be that of any node, and
+    /// provides the others. `single_cache`: all users of the sessions share one cache.
+    pub fn open(
+        nodes: &NodeAddresses,
+        instance: InstanceId,
+        options: ClientOptions,
+        single_cache: bool,
+    ) -> Result<Sessions, Errno> {
+        let first = nodes.0.first().ok_or(Errno::EINVAL)?;
+        let expected = (nodes.0.len() > 1).then_some(NODE_0);
+        let session = Session::open(
+            first.clone(),
+            Some(instance),
+            expected,
+            options.clone(),
+            single_cache,
+        )?;
+        let placement = session.placement()?;
+        let (own, layout) = (usize::from(placement.node.0), placement.layout());
+        let mut addresses = nodes.0.clone();
+        if addresses.len() == 1 && placement.is_distributed() {
+            let peers = placement.peers.iter().map(|text| text.parse());
+            addresses = peers.collect::<Result<_, _>>()?;
+            if let Some(address) = addresses.get_mut(own) {
+                *address = first.clone();
+            }
+        }
+        if addresses.len() != usize::from(layout.nodes()) || own >= addresses.len() {
+            tracing::error!(%instance, addresses = addresses.len(), nodes = layout.nodes(),
+                "attach failed: the number of addresses is not that of the instance's nodes");
+            return Err(Errno::EINVAL);
+        }
+        let nodes: Box<[NodeSession]> = addresses
+            .into_iter()
+            .map(|address| NodeSession {
+                address,
+                session: OnceLock::new(),
+                opening: Mutex::default(),
+            })
+            .collect();
+        if let Some(node) = nodes.get(own) {
+            let _ = node.session.set(session);
+        }
+        let max = (options.connections / 2).max(1);
+        let sessions = Sessions {
+            instance,
+            append_slots: AppendSlots {
+                free: Mutex::new(max),
+                max,
+                released: Condvar::new(),
+            },
+            exclusivity: Mutex::new(Exclusivity {
+                last_reply: Some(options.system.now()),
+                ..Exclusivity::default()
+            }),
+            options,
+            single_cache,
+            layout,
+            nodes,
+            truncations: Truncations::default(),
+            next_handle: AtomicU64::new(1),
+        };
+        sessions.session(NODE_0)?;
+        Ok(sessions)
+    }
+
+    /// Opens new sessions with the same instance, for a cache.
+    pub fn open_for_cache(&self) -> Result<Sessions, Errno> {
+        let addresses = self.nodes.iter().map(|node| node.address.clone());
+        let nodes = NodeAddresses(addresses.collect());
+        Sessions::open(&nodes, self.instance, self.options.clone(), true)
+    }
+
+    /// Clock and network.
+    pub fn system(&self) -> &dyn System {
+        &*self.options.system
+    }
+
+    /// How files are striped.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// All nodes, in ascending order.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+        (0..self.layout.nodes()).map(NodeIndex)
+    }
+
+    /// A new handle, the same on all nodes.
+    pub fn new_handle(&self) -> HandleId {
+        HandleId(self.next_handle.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Waits for the right to append. A request that waits for an append lock occupies a connection,
+    /// and the holder of the lock needs one: at most half of them may wait.
+    pub fn acquire_append_slot(&self) -> AppendSlot<'_> {
+        let slots = &self.append_slots;
+        let mut free = slots.free.lock();
+        while *free == 0 {
+            slots.released.wait(&mut free);
+        }
+        *free -= 1;
+        AppendSlot(slots)
+    }
+
+    /// The session with `node`, opened now if there is none.
+    pub fn session(&self, node: NodeIndex) -> Result<&Session, Errno> {
+        let node_session = self.nodes.get(usize::from(node.0)).ok_or(Errno::ESTALE)?;
+        if let Some(session) = node_session.session.get() {
+            return Ok(session);
+        }
+        let _opening = node_session.opening.lock();
+        if let Some(session) = node_session.session.get() {
+            return Ok(session);
+        }
+        let session = Session::open(
+            node_session.address.clone(),
+            Some(self.instance),
+            Some(node),
+            self.options.clone(),
+            self.single_cache,
+        )?;
+        Ok(node_session.session.get_or_init(|| session))
+    }
+
+    fn open_sessions(&self) -> impl Iterator<Item = &Session> {
+        self.nodes.iter().filter_map(|node| node.session.get())
+    }
+
+    /// The boot ids of all nodes' hosts. Sessions are opened with nodes that have none; 0 for those
+    /// that do not reply.
+    pub fn boot_ids(&self) -> BootIds {
+        let boot_id = |node| self.session(node).map_or(0, Session::boot_id);
+        self.nodes().map(boot_id).collect()
+    }
+
+    /// Whether an open request may truncate a file without a request to any node before it: all boot
+    /// ids are known, and [`fence_writes`](Sessions::fence_writes) has nothing to do.
+    pub fn may_truncate_on_open(&self) -> bool {
+        self.open_sessions().count() == self.nodes.len()
+            && !self.open_sessions().any(Session::has_unfenced_writes)
+    }
+
+    /// After this no write is carried out whose connection broke before. Fails if a node does not
+    /// reply.
+    ///
+    /// A write that failed may still be in a socket. Other writes of this client wait until it
+    /// cannot be carried out any more, and so must every request that determines the contents of a
+    /// file, or it could be undone later. Writes of other clients do not wait: a daemon carries out
+    /// nothing for a client whose connection it knows to be closed, and this client closes the
+    /// connection of a write before the program learns that it failed.
+    pub fn fence_writes(&self) -> Result<(), Errno> {
+        self.open_sessions().try_for_each(Session::fence_writes)
+    }
+
+    /// As [`fence_writes`](Sessions::fence_writes), except for nodes that do not reply at once.
+    pub fn try_fence_writes(&self) {
+        self.open_sessions().for_each(Session::try_fence_writes);
+    }
+
+    /// Sends a request to `node`. A refusal is a reply, too, with a time to live.
+    pub fn exchange(
+        &self,
+        node: NodeIndex,
+        caller: Option<&Credentials>,
+        request: Request,
+    ) -> Result<SessionReply, Errno> {
+        self.send_heartbeat_if_due(node);
+        let mut reply = self.session(node)?.exchange(caller, request)?;
+        reply.ttl = self.limit_ttl(node, reply.ttl);
+        Ok(reply)
+    }
+
+    /// Before a request to `node`: keeps the session with node 0 alive, and its grant up to date.
+    fn send_heartbeat_if_due(&self, node: NodeIndex) {
+        if node == NODE_0 {
+            return;
+        }
+        let now = self.options.system.now();
+        {
+            let mut exclusivity = self.exclusivity.lock();
+            let since = |then: Option<Instant>| then.map_or(Duration::MAX, |then| now - then);
+            let expires = self.single_cache && exclusivity.time_left(now) < MAX_TTL / 2;
+            let due = expires || since(exclusivity.last_reply) > HEARTBEAT_INTERVAL;
+            let min_interval = if self.single_cache {
+                MAX_TTL / 4
+            } else {
+                HEARTBEAT_INTERVAL / 4
+            };
+            if !due || since(exclusivity.last_heartbeat) < min_interval {
+                return;
+            }
+            exclusivity.last_heartbeat = Some(now);
+        }
+        let first = self.nodes.first().and_then(|node| node.session.get());
+        if let Some(reply) =
+            first.and_then(|session| session.call_best_effort(Request::Inode(InodeRequest::StatFs)))
+        {
+            self.limit_ttl(NODE_0, reply.ttl);
+        }
+    }
+
+    /// The time to live of a reply of `node`, which itself grants `ttl`.
+    fn limit_ttl(&self, node: NodeIndex, ttl: Duration) -> Duration {
+        assert!(ttl <= MAX_TTL);
+        if node != NODE_0 && ttl.is_zero() {
+            return ttl;
+        }
+        let now = self.options.system.now();
+        let mut exclusivity = self.exclusivity.lock();
+        if node == NODE_0 {
+            exclusivity.last_reply = Some(now);
+            exclusivity.until = exclusivity.until.max(Some(now + ttl));
+            return ttl;
+        }
+        ttl.min(exclusivity.time_left(now))
+    }
+
+    /// Sends requests to several nodes concurrently, one to each, in ascending order of the nodes.
+    /// `take` gets every reply, in the same order; a refusal is an error.
+    pub fn call_nodes(
+        &self,
+        caller: Option<&Credentials>,
+        requests: impl IntoIterator<Item = (NodeIndex, Request)>,
+        mut take: impl FnMut(NodeIndex, Result<SessionReply, Errno>),
+    ) {
+        let mut in_flight = VecDeque::new();
+        let mut receive = |(node, sent): (NodeIndex, Result<(&Session, PendingCall), Errno>)| {
+            let reply = sent.and_then(|(session, pending)| session.receive_reply(pending));
+            let reply = reply.and_then(|reply| match reply.reply {
+                Reply::Failed(errno) => Err(errno),
+                _ => Ok(SessionReply {
+                    ttl: self.limit_ttl(node, reply.ttl),
+                    ..reply
+                }),
+            });
+            take(node, reply);
+        };
+        let mut last = None;
+        for (node, request) in requests {
+            // In any other order two clients could wait for each other's connections.
+            assert!(last < Some(node), "nodes are in ascending order");
+            last = Some(node);
+            if in_flight.len() == MAX_IN_FLIGHT
+                && let Some(first) = in_flight.pop_front()
+            {
+                receive(first);
+            }
+            let session = self.session(node);
+            let sent = session.map(|session| (session, session.send_call(caller, request)));
+            in_flight.push_back((node, sent));
+            assert!(in_flight.len() <= MAX_IN_FLIGHT);
+        }
+        in_flight.into_iter().for_each(receive);
+    }
+
+    /// Sends the same request to all nodes. Returns the first error, of a node or of `take`.
+    pub fn call_all_nodes(
+        &self,
+        caller: Option<&Credentials>,
+        request: &Request,
+        mut take: impl FnMut(Reply) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut result = Ok(());
+        let requests = self.nodes().map(|node| (node, request.clone()));
+        self.call_nodes(caller, requests, |_, reply| {
+            let taken = reply.and_then(|reply| take(reply.reply));
+            result = result.and(taken);
+        });
+        result
+    }
+
+    /// Writes all changes of names and attributes so far to stable storage.
+    pub fn sync(&self, caller: Option<&Credentials>) -> Result<(), Errno> {
+        let request = Request::File(FileRequest::Sync {
+            handle: None,
+            data_only: false,
+        });
+        self.call_all_nodes(caller, &request, |_| Ok(()))
+    }
+}

@@ -1,0 +1,216 @@
+//! Number of requests that a mount sends to the daemon for each operation, and permissions of entries
+//! that the kernel caches.
+//!
+//! Needs root, because it acts as several users.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod support;
+
+use forebay_store::daemon::{self, Daemon, StatsHandle};
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
+use std::path::Path;
+use std::time::Duration;
+use support::{Mounted, Temporary, as_user, as_user_in, attach, make_instance, mount_at};
+
+const TIMES: u64 = 50;
+
+/// Requests for each time that `act` is done, to one place behind the point: now and then a client
+/// also says that it lives.
+fn requests(watch: &StatsHandle, act: impl Fn(u64)) -> f64 {
+    let answered = || {
+        // Closed files are told of in the background.
+        let count = || watch.collect_report(Duration::ZERO).total_latency().count();
+        let mut last = count();
+        loop {
+            std::thread::sleep(Duration::from_millis(50));
+            match count() {
+                same if same == last => return same,
+                more => last = more,
+            }
+        }
+    };
+    // Connections are made when they are first needed.
+    (TIMES..TIMES + 20).for_each(&act);
+    let before = answered();
+    (0..TIMES).for_each(act);
+    let each = (answered() - before) as f64 / TIMES as f64;
+    (each * 10.0).round() / 10.0
+}
+
+fn denied<T>(result: std::io::Result<T>) -> bool {
+    result.is_err_and(|error| error.raw_os_error() == Some(libc::EACCES))
+}
+
+#[test]
+fn stat_takes_three_and_create_four_requests_with_another_client() {
+    let temporary = Temporary::new();
+    let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
+    make_instance(daemon.address(), 64 << 20);
+    let beside = attach(daemon.address());
+    let path = temporary.dir("mnt");
+    let mounted = mount_at(beside.clone(), &path);
+    beside.mkdir_all(Path::new("dir"), 0o777).unwrap();
+    let watch = daemon.stats();
+    for user in [0, 1000] {
+        let name = |i| path.join(format!("dir/{user}-{i}"));
+        let create = || {
+            requests(&watch, |i| {
+                drop(fs::File::create_new(name(i)).unwrap());
+            })
+        };
+        let created = as_user(user, user, create);
+        let stat = as_user(user, user, || {
+            requests(&watch, |i| {
+                fs::metadata(name(i)).unwrap();
+            })
+        });
+        let read = as_user(user, user, || {
+            requests(&watch, |i| {
+                fs::File::open(name(i)).unwrap();
+            })
+        });
+        eprintln!("as {user}: create {created}, stat {stat}, open and close {read}");
+        assert!(created <= 4.0, "{created} requests for a create");
+        assert!(stat <= 3.0, "{stat} requests for a stat");
+        assert!(read <= 4.0, "{read} requests for an open and a close");
+    }
+    mounted.unmount().unwrap();
+}
+
+#[test]
+fn create_in_own_directory_takes_no_lookup() {
+    let temporary = Temporary::new();
+    let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
+    make_instance(daemon.address(), 64 << 20);
+    let path = temporary.dir("mnt");
+    let mounted = mount_at(attach(daemon.address()), &path);
+    let dir = path.join("dir");
+    // Until the one that mounted it has gone, the mount is not alone.
+    std::thread::sleep(Duration::from_secs(2));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let watch = daemon.stats();
+    let kinds = || watch.collect_report(Duration::ZERO).requests;
+    let count = |kind: &str| {
+        kinds()
+            .get(kind)
+            .map_or(0, |of_kind| of_kind.latency.count())
+    };
+    let (looked, made) = (count("lookup"), count("create"));
+    for i in 0..TIMES {
+        let name = dir.join(format!("f{i}"));
+        assert!(!name.exists());
+        drop(fs::File::create_new(&name).unwrap());
+        assert!(name.exists());
+    }
+    assert_eq!(count("create") - made, TIMES);
+    let looked = count("lookup") - looked;
+    assert!(looked < TIMES / 2, "{looked} questions for names");
+    let again = (0..TIMES).map(|i| fs::File::create_new(dir.join(format!("f{i}"))));
+    assert!(
+        again.into_iter().all(|made| made.is_err()),
+        "they are there by now"
+    );
+    // What others make is seen at once, and after they have gone.
+    for round in 0..2 {
+        assert!(!dir.join("theirs").exists());
+        let beside = attach(daemon.address());
+        let theirs = Path::new("dir/theirs");
+        let made = beside.create_path(theirs, 0o644, support::READ_WRITE);
+        drop(made.unwrap());
+        assert!(dir.join("theirs").exists(), "round {round}");
+        drop(beside);
+        assert!(fs::File::create_new(dir.join("theirs")).is_err());
+        fs::remove_file(dir.join("theirs")).unwrap();
+        fs::rename(dir.join("f1"), dir.join("theirs")).unwrap();
+        assert!(dir.join("theirs").exists() && !dir.join("f1").exists());
+        fs::rename(dir.join("theirs"), dir.join("f1")).unwrap();
+    }
+    mounted.unmount().unwrap();
+}
+
+/// What several users do through one mount that is alone, and whose kernel therefore keeps names.
+#[test]
+fn cached_names_respect_search_permission() {
+    let mounted = Mounted::new(1, 1 << 26);
+    let dir = mounted.path.join("dir");
+    fs::set_permissions(&mounted.path, fs::Permissions::from_mode(0o777)).unwrap();
+    as_user(1000, 1000, || {
+        fs::DirBuilder::new().mode(0o755).create(&dir).unwrap();
+        fs::write(dir.join("f"), "text").unwrap();
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(dir.join("own"))
+            .unwrap();
+        fs::write(dir.join("own/f"), "text").unwrap();
+    });
+    let look = || fs::metadata(dir.join("own/f")).map(|_| ());
+    for _ in 0..10 {
+        as_user(1000, 1000, look).unwrap();
+        assert!(denied(as_user(1001, 1001, look)));
+        assert!(denied(as_user(1001, 1001, || fs::read(dir.join("own/f")))));
+        assert!(denied(as_user(1001, 1001, || fs::read(
+            dir.join("own/none")
+        ))));
+    }
+    // A directory that is closed is so at once, though the kernel may keep its names.
+    let look = || fs::metadata(dir.join("f")).map(|_| ());
+    for _ in 0..2 {
+        as_user(1001, 1001, look).unwrap();
+        as_user(1000, 1000, || {
+            fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
+        });
+        assert!(denied(as_user(1001, 1001, look)));
+        as_user(1000, 1000, || {
+            fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+        });
+        as_user(1001, 1001, look).unwrap();
+    }
+}
+
+/// Groups that only the kernel knows are found out when they matter.
+#[test]
+fn supplementary_groups_grant_access() {
+    for nodes in [1, 3] {
+        let mounted = Mounted::new(nodes, 1 << 26);
+        let path = |name: &str| mounted.path.join(name);
+        fs::set_permissions(&mounted.path, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(path("shared"), "text").unwrap();
+        chown(path("shared"), Some(1000), Some(3000)).unwrap();
+        fs::set_permissions(path("shared"), fs::Permissions::from_mode(0o640)).unwrap();
+        let read = || fs::read(path("shared"));
+        as_user_in(1001, 1001, &[2000, 3000], read).unwrap();
+        assert!(denied(as_user_in(1001, 1001, &[2000], read)));
+        as_user_in(1001, 1001, &[3000], read).unwrap();
+        assert!(denied(as_user(1001, 1001, read)), "groups are not kept");
+        // Members of the group may be those who may not.
+        fs::set_permissions(path("shared"), fs::Permissions::from_mode(0o604)).unwrap();
+        assert!(denied(as_user_in(1001, 1001, &[3000], read)));
+        as_user(1001, 1001, read).unwrap();
+        // Directories, also such as lie on other nodes.
+        for number in 0..6 {
+            let dir = path(&format!("dir{number}"));
+            fs::create_dir(&dir).unwrap();
+            chown(&dir, None, Some(3000)).unwrap();
+            fs::set_permissions(&dir, fs::Permissions::from_mode(0o2770)).unwrap();
+            assert!(denied(as_user(1001, 1001, || fs::create_dir(
+                dir.join("sub")
+            ))));
+            as_user_in(1001, 1001, &[3000], || {
+                fs::create_dir(dir.join("sub")).unwrap();
+                let mut options = fs::OpenOptions::new();
+                options.write(true).create_new(true).mode(0o2750);
+                options.open(dir.join("file")).unwrap();
+                fs::rename(dir.join("file"), dir.join("sub/file")).unwrap();
+            });
+            let file = fs::metadata(dir.join("sub/file")).unwrap();
+            assert_eq!(file.permissions().mode() & 0o7777, 0o2750);
+        }
+        // Only into groups that one is in may one's file be given.
+        as_user_in(1000, 1000, &[4000], || {
+            chown(path("shared"), None, Some(4000)).unwrap();
+            assert!(chown(path("shared"), None, Some(3000)).is_err());
+        });
+    }
+}

@@ -1,0 +1,310 @@
+//! Clients without permission, with forged requests, or without knowledge of the protocol.
+//!
+//! Needs root, because it acts as several users.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod support;
+
+use forebay_client::{Admin, ClientOptions, Fs};
+use forebay_net::connection::Connection;
+use forebay_net::frame::{self, HEADER_BYTES};
+use forebay_net::stream::Stream;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::{Attach, OpenMode, PROTOCOL_VERSION, SetAttr};
+use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest, SessionRequest};
+use forebay_protocol::{Call, Credentials, Errno, HandleId, Ino, InstanceId, Reply, Request};
+use forebay_store::daemon::{self, Daemon, StartError};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use support::{INSTANCE, READ_WRITE, Temporary, as_user, users_pool};
+
+const ONCE: fn() -> ClientOptions = || ClientOptions {
+    timeout: Duration::ZERO,
+    ..ClientOptions::default()
+};
+
+/// A daemon with an instance of user 1000, group 2000.
+fn pool() -> (Daemon, Temporary) {
+    let temporary = Temporary::new();
+    let options = daemon::StoreOptions::new(temporary.dir("flash"));
+    (users_pool(options, 0o750), temporary)
+}
+
+fn socket(daemon: &Daemon) -> std::path::PathBuf {
+    match daemon.address() {
+        Address::Unix(path) => path,
+        Address::Tcp(_) => panic!("a local daemon has a Unix socket"),
+    }
+}
+
+#[test]
+fn instance_is_limited_to_its_user_and_group() {
+    let (daemon, _temporary) = pool();
+    let attach = || Fs::attach(daemon.address(), INSTANCE, ONCE());
+    as_user(1000, 1, || {
+        let file = attach()
+            .unwrap()
+            .create(Ino::ROOT, b"f", 0o600, true, READ_WRITE)
+            .unwrap()
+            .file;
+        file.write_all_at(b"mine", 0).unwrap();
+    });
+    as_user(1001, 2000, || {
+        let fs = attach().unwrap();
+        let file = fs.lookup(Ino::ROOT, b"f").unwrap();
+        assert_eq!(
+            fs.open(file.ino, READ_WRITE).map(|_| ()),
+            Err(Errno::EACCES)
+        );
+        let wider = SetAttr {
+            mode: Some(0o666),
+            ..SetAttr::default()
+        };
+        assert_eq!(
+            fs.set_attr(file.ino, None, wider).map(|_| ()),
+            Err(Errno::EPERM)
+        );
+        assert_eq!(fs.unlink(Ino::ROOT, b"f"), Err(Errno::EACCES));
+        // Claiming to be someone else is for root.
+        let liar = fs.on_behalf_of(Credentials {
+            uid: 0,
+            gid: 0,
+            groups: Some(Vec::new()),
+            checked: true,
+        });
+        assert_eq!(liar.unlink(Ino::ROOT, b"f"), Err(Errno::EPERM));
+    });
+    as_user(1002, 1, || {
+        assert_eq!(attach().map(|_| ()), Err(Errno::EACCES))
+    });
+    as_user(1000, 1, || {
+        let admin = Admin::connect(daemon.address(), ONCE());
+        assert_eq!(admin.map(|_| ()), Err(Errno::EACCES));
+    });
+    let absent = Fs::attach(daemon.address(), InstanceId(99), ONCE());
+    assert_eq!(absent.map(|_| ()), Err(Errno::ENOENT));
+}
+
+#[test]
+fn invalid_names_are_refused() {
+    let (daemon, _temporary) = pool();
+    let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
+    for (name, errno) in [
+        (&b"a/b"[..], Errno::EINVAL),
+        (b"../x", Errno::EINVAL),
+        (b"nul\0", Errno::EINVAL),
+        (b"", Errno::ENOENT),
+        (b"..", Errno::EEXIST),
+        (&[b'n'; 256], Errno::ENAMETOOLONG),
+    ] {
+        assert_eq!(
+            fs.mkdir(Ino::ROOT, name, 0o700).map(|_| ()),
+            Err(errno),
+            "{name:?}"
+        );
+    }
+    let up = fs.resolve(Path::new("../../../etc/passwd"), true);
+    assert_eq!(
+        up.map(|_| ()),
+        Err(Errno::ENOENT),
+        "the root's parent is the root"
+    );
+    assert_eq!(fs.get_attr(Ino(12_345)).map(|_| ()), Err(Errno::ESTALE));
+}
+
+#[test]
+fn garbage_closes_only_its_own_connection() {
+    let (daemon, _temporary) = pool();
+    let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
+    let mut call = Vec::new();
+    let request = Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT });
+    frame::encode_call(
+        &mut call,
+        &Call {
+            seq: 1,
+            caller: None,
+            request,
+        },
+        0,
+    )
+    .unwrap();
+    let mut long = call.clone();
+    long[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+    let mut damaged = call.clone();
+    damaged[HEADER_BYTES] ^= 1;
+    for bytes in [
+        &b"GET / HTTP/1.1\r\n\r\n and some more"[..],
+        &[0; 5000],
+        &long,
+        &damaged,
+    ] {
+        let mut stream = UnixStream::connect(socket(&daemon)).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        stream.write_all(bytes).unwrap();
+        let closed = stream.read(&mut [0; 100]);
+        assert!(
+            matches!(closed, Ok(0))
+                || closed.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset)
+        );
+        fs.get_attr(Ino::ROOT).unwrap();
+    }
+    // Half a call, then silence: others are served.
+    let mut half = UnixStream::connect(socket(&daemon)).unwrap();
+    half.write_all(&call[..HEADER_BYTES + 1]).unwrap();
+    fs.get_attr(Ino::ROOT).unwrap();
+    // Thousands of calls without reading an answer: they wait in the socket.
+    let mut flood = UnixStream::connect(socket(&daemon)).unwrap();
+    flood
+        .set_write_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    let taken = (0..200_000)
+        .take_while(|_| flood.write_all(&call).is_ok())
+        .count();
+    assert!(
+        taken < 200_000,
+        "the daemon does not take in what it cannot answer"
+    );
+    fs.get_attr(Ino::ROOT).unwrap();
+}
+
+#[test]
+fn requests_before_handshake_or_with_guessed_session_are_refused() {
+    let (daemon, _temporary) = pool();
+    let connect =
+        || Connection::new(Stream::connect(&daemon.address(), Duration::from_secs(1)).unwrap());
+    let mut link = connect();
+    let mut ask = |request| {
+        let call = Call {
+            seq: 1,
+            caller: None,
+            request,
+        };
+        link.call(&call, &[], &mut []).unwrap().reply
+    };
+    assert_eq!(
+        ask(Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT })),
+        Reply::Failed(Errno::ENOTCONN)
+    );
+    let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
+    for session in 0..5 {
+        let resume = forebay_protocol::message::SessionToken {
+            session: forebay_protocol::SessionId(session),
+            secret: 42,
+        };
+        let hello = Attach {
+            version: PROTOCOL_VERSION,
+            instance: Some(INSTANCE),
+            token: Some(resume),
+            slot: 0,
+            data_connection: false,
+            single_cache: false,
+        };
+        assert_eq!(
+            ask(Request::Session(SessionRequest::Attach(hello.clone()))),
+            Reply::Failed(Errno::ESTALE)
+        );
+        let hello = Attach {
+            version: PROTOCOL_VERSION + 1,
+            ..hello
+        };
+        assert_eq!(
+            ask(Request::Session(SessionRequest::Attach(hello))),
+            Reply::Failed(Errno::EPROTO)
+        );
+    }
+    drop(fs);
+}
+
+#[test]
+fn second_daemon_on_a_directory_is_refused() {
+    let (daemon, temporary) = pool();
+    let second = Daemon::start(daemon::StoreOptions::new(temporary.0.join("flash")));
+    assert!(matches!(second, Err(StartError::DirectoryInUse(_))));
+    drop(daemon);
+    Daemon::start(daemon::StoreOptions::new(temporary.0.join("flash"))).unwrap();
+}
+
+/// A group member who may read a file does not get to write to it by opening the same handle again,
+/// nor by repeating the request with another wish.
+#[test]
+fn read_only_handle_cannot_be_upgraded() {
+    let (daemon, _temporary) = pool();
+    let fs = Fs::attach(daemon.address(), INSTANCE, ONCE()).unwrap();
+    let made = fs.create_path(Path::new("theirs"), 0o644, READ_WRITE);
+    let ino = made.unwrap().attr.ino;
+    let address = daemon.address();
+    as_user(3000, 2000, move || {
+        let mut link = Connection::new(Stream::connect(&address, Duration::from_secs(1)).unwrap());
+        let mut ask = |seq, request| {
+            let call = Call {
+                seq,
+                caller: None,
+                request,
+            };
+            link.call(&call, &[], &mut []).unwrap()
+        };
+        let hello = Attach {
+            version: PROTOCOL_VERSION,
+            instance: Some(INSTANCE),
+            token: None,
+            slot: 0,
+            data_connection: false,
+            single_cache: false,
+        };
+        ask(0, Request::Session(SessionRequest::Attach(hello)));
+        let open = |handle, open| Request::File(FileRequest::Open { ino, handle, open });
+        let create = |handle, open| {
+            Request::Name(NameRequest::Create {
+                parent: Ino::ROOT,
+                name: b"theirs".to_vec(),
+                mode: 0o644,
+                exclusive: false,
+                handle,
+                open,
+            })
+        };
+        let read = OpenMode {
+            read: true,
+            descriptor: true,
+            ..OpenMode::default()
+        };
+        let (one, two) = (HandleId(1), HandleId(2));
+        let refused = Reply::Failed(Errno::EACCES);
+        assert_eq!(ask(1, open(one, READ_WRITE)).reply, refused);
+        let said = ask(2, open(one, read));
+        assert!(matches!(said.reply, Reply::Opened { .. }));
+        descriptor_stays_for_reading(&said.descriptor.unwrap());
+        for (seq, request) in [
+            (2, open(one, READ_WRITE)),
+            (2, open(two, READ_WRITE)),
+            (3, open(one, READ_WRITE)),
+            (4, create(one, READ_WRITE)),
+            (4, create(two, READ_WRITE)),
+        ] {
+            let said = ask(seq, request);
+            assert_eq!(said.reply, refused, "{seq}");
+            assert!(said.descriptor.is_none());
+        }
+    });
+}
+
+/// Nor by what the system lets one do with a descriptor.
+fn descriptor_stays_for_reading(descriptor: &OwnedFd) {
+    use std::os::unix::fs::PermissionsExt;
+    let path = format!("/proc/thread-self/fd/{}", descriptor.as_raw_fd());
+    let again = std::fs::OpenOptions::new().write(true).open(&path);
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    let read = std::fs::File::open(&path);
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    let file = std::fs::File::from(descriptor.try_clone().unwrap());
+    let wider = std::fs::Permissions::from_mode(0o666);
+    assert!(file.set_permissions(wider).is_err());
+    assert!(file.set_len(0).is_err());
+    assert!(rustix::fs::fsetxattr(&file, "user.x", b"x", rustix::fs::XattrFlags::empty()).is_err());
+    assert!(rustix::fs::fchown(&file, Some(rustix::fs::Uid::from_raw(3000)), None).is_err());
+}

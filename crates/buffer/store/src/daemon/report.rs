@@ -1,0 +1,67 @@
+//! Reports of a storage daemon's statistics.
+
+use crate::log::LogSpace;
+use crate::objects::RemovalProgress;
+use forebay_metrics::LatencySnapshot;
+use forebay_protocol::message::InstanceUsage;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Statistics of one kind of request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestStats {
+    /// Time from the arrival of a request until its reply was passed to the socket.
+    pub latency: LatencySnapshot,
+    /// Requests answered with an error, including `ENOENT` of a lookup.
+    pub failed: u64,
+}
+
+/// Current state of a daemon.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreGauges {
+    /// Instances and their use of space and inodes.
+    pub instances: Vec<InstanceUsage>,
+    /// Sessions, including those of administrators.
+    pub sessions: u64,
+    /// Connections, including data connections.
+    pub connections: u64,
+    /// Which records the log has space for.
+    #[serde(default)]
+    pub log_space: LogSpace,
+}
+
+/// Statistics of a daemon since its start. Data that clients on the daemon's host read and write
+/// through descriptors bypass the daemon and are not counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreReport {
+    /// Requests by kind, including kinds without requests.
+    pub requests: BTreeMap<String, RequestStats>,
+    /// Bytes received from sockets.
+    pub received: u64,
+    /// Bytes sent to sockets.
+    pub sent: u64,
+    /// Records written to the log.
+    pub records: u64,
+    /// Bytes of these records.
+    pub record_bytes: u64,
+    /// Syncs of the log: one serves all waiting requests.
+    pub syncs: LatencySnapshot,
+    /// Current state; `None` if the event loop did not answer in time.
+    pub gauges: Option<StoreGauges>,
+    /// Removed instances that still take space.
+    #[serde(default)]
+    pub removals: Vec<RemovalProgress>,
+}
+
+impl StoreReport {
+    /// Latency of all requests, except those that wait for other clients' locks.
+    pub fn total_latency(&self) -> LatencySnapshot {
+        let mut total = LatencySnapshot::default();
+        for (kind, requests) in &self.requests {
+            if kind != "await_locks" {
+                total.merge(&requests.latency);
+            }
+        }
+        total
+    }
+}
