@@ -236,7 +236,11 @@ fn assert_same(
         let layout = by_place[0].1.place.layout();
         let extent = layout.extents(Ino(file), offset, 1).next().unwrap();
         let node = nodes[usize::from(extent.node.0)];
-        assert_eq!(node, instance.node_of(file, offset), "file {file}, {offset}");
+        assert_eq!(
+            node,
+            instance.node_of(file, offset),
+            "file {file}, {offset}"
+        );
         let twin = instance.layout().extents(file, offset, 1).next().unwrap();
         assert_eq!(extent, twin);
     }
