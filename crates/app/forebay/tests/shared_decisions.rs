@@ -43,7 +43,7 @@ struct ControllerRun {
     /// The fragments that nodes were commanded to set up, by instance.
     fragments: BTreeMap<InstanceId, BTreeMap<FragmentId, (NodeId, FragmentPlan)>>,
     now: u64,
-    number: u64,
+    number: u128,
 }
 
 impl ControllerRun {
@@ -84,9 +84,9 @@ impl ControllerRun {
     /// Makes a request and advances time until it is answered.
     fn request(&mut self, request: Request) -> Outcome {
         self.number += 1;
-        let envelope = Envelope {
-            client: 1,
-            number: self.number,
+        let id = RequestId(self.number);
+        let envelope = RequestEnvelope {
+            id,
             caller: ROOT,
             request,
         };
@@ -95,7 +95,7 @@ impl ControllerRun {
             self.now += 500;
             let mut inputs = vec![ControllerInput::Tick];
             for node in self.nodes.values_mut() {
-                inputs.extend(reports(node.step(StorageInput::Tick)));
+                inputs.extend(reports(node.step(StorageInput::Tick { written: Bytes(0) })));
             }
             inputs.extend(request.take());
             let mut answer = None;
@@ -104,14 +104,15 @@ impl ControllerRun {
                     for effect in self.controller.step(UnixMillis(self.now), input) {
                         match effect {
                             ControllerEffect::Persist(_) => {}
-                            ControllerEffect::Reply {
-                                number, outcome, ..
-                            } => {
-                                assert_eq!(number, self.number);
+                            ControllerEffect::Reply(replied, outcome) => {
+                                assert_eq!(replied, id);
                                 answer = Some(outcome);
                             }
-                            ControllerEffect::Send(peer, command) => {
-                                inputs.extend(self.carry_out(peer, command));
+                            ControllerEffect::SendToStorageNode(node, command) => {
+                                inputs.extend(self.carry_out(node, command));
+                            }
+                            ControllerEffect::SendToComputeNode(name, _) => {
+                                panic!("a command to {name}")
                             }
                         }
                     }
@@ -124,11 +125,12 @@ impl ControllerRun {
         panic!("no answer to request {}", self.number)
     }
 
-    fn carry_out(&mut self, peer: Peer, command: StampedCommand) -> Vec<ControllerInput> {
-        let Peer::StorageNode(id) = peer else {
-            panic!("a command to {peer:?}")
-        };
-        if let Command::SetupFragment(plan) = &command.command {
+    fn carry_out(
+        &mut self,
+        id: NodeId,
+        command: StampedCommand<StorageCommand>,
+    ) -> Vec<ControllerInput> {
+        if let StorageCommand::CreateFragment(plan) = &command.command {
             let fragments = self.fragments.entry(plan.instance).or_default();
             fragments.insert(plan.fragment, (id, plan.clone()));
         }
