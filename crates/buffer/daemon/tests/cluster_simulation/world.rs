@@ -1,4 +1,4 @@
-//! Time, and all that happens in it.
+//! The event queue of the simulation.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -33,10 +33,10 @@ pub const SECOND: u64 = 1000 * MS;
 const GRANULE: u64 = 1 << 20;
 pub const NODES: usize = 4;
 pub const HOSTS: usize = 3;
-/// Everything must have come to its end by then.
+/// Limit on the time of a history.
 const END: u64 = 2500 * SECOND;
 
-/// Something that is going to happen.
+/// A scheduled event.
 #[derive(Clone, Debug)]
 pub enum Event {
     ToController(Box<controller::ControllerInput>),
