@@ -1,4 +1,4 @@
-# make build  forebay and forebayd in target/dist, stripped, with their debug symbols beside them
+# make build  forebay and forebayd in target/dist, stripped, with separate debug symbols
 # make run    IOR on Trinity at growing node counts: a table, files, a picture, a report;
 #             then a job script on a burst buffer in runs/checkpoint
 # make test   every check

@@ -3,11 +3,11 @@
 #
 #     forebay run examples/checkpoint.sh [STEPS [SECONDS_PER_STEP]]
 #
-# Run it in a directory that has `input/`, with files of numbers (`*.txt`, one number a line).
-# It sums them over and over, as a solver would step through time, and writes the state of every
-# step to the buffer as a checkpoint. At the end `results/` appears beside `input/`.
+# Run it in a directory with `input/`, which contains files of numbers (`*.txt`, one per line). It
+# sums them repeatedly, as a solver steps through time, and writes the state of every step to the
+# buffer as a checkpoint. At the end the results are in `results/`.
 #
-# To go on after an interrupted run: `forebay recover`, then `mv results/checkpoints input/`, and
+# To continue after an interrupted run: `forebay recover`, then `mv results/checkpoints input/`, and
 # run it again.
 #
 #DW jobdw capacity=256MiB type=scratch access_mode=striped

@@ -1,4 +1,4 @@
-/* A program that stages its checkpoints out while it computes on. See staging.sh.
+/* A program that stages out its checkpoints while it computes. See staging.sh.
  *
  *     cc -o staging staging.c $(pkg-config --cflags --libs cray-datawarp)
  */
@@ -35,11 +35,11 @@ int main(int count, char **words) {
         fprintf(stderr, "run it in a job: forebay run staging.sh\n");
         return 1;
     }
-    /* Whatever the log says when the job ends, even if that is a crash, is staged out then. */
+    /* The log is staged out as it is when the job ends, also after a crash. */
     snprintf(log, sizeof log, "%slog", buffer);
     snprintf(pfs, sizeof pfs, "%s/log", here);
-    FILE *told = fopen(log, "w");
-    if (told == NULL) {
+    FILE *lines = fopen(log, "w");
+    if (lines == NULL) {
         perror(log);
         return 1;
     }
@@ -57,9 +57,9 @@ int main(int count, char **words) {
             unlink(before);
         }
         strcpy(before, path);
-        fprintf(told, "step %d\n", step);
-        fflush(told);
+        fprintf(lines, "step %d\n", step);
+        fflush(lines);
     }
     if (before[0] != '\0') check(dw_wait_file_stage(before), "wait for", before);
-    return fclose(told);
+    return fclose(lines);
 }

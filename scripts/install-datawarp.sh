@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds libdatawarp and installs it for C programs: library, header, and what pkg-config reads.
+# Builds libdatawarp and installs library, header and pkg-config file.
 #   scripts/install-datawarp.sh PREFIX
 set -euo pipefail
 

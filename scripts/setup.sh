@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs what building, running and testing need on Debian or Ubuntu, and only what is missing.
+# Installs missing dependencies on Debian or Ubuntu.
 #   scripts/setup.sh build   a C linker, Rust, and FUSE's mount helper
-#   scripts/setup.sh bench   the same, and GlusterFS to compare with, if it can be had
-#   scripts/setup.sh test    what building needs; Chromium, in which the tests open the reports; and
-#                            the programs that the tests run on a mounted buffer and between hosts
+#   scripts/setup.sh bench   the same, and GlusterFS for comparison, if available
+#   scripts/setup.sh test    the same as `build`; Chromium, for the tests of reports; and programs
+#                            that the tests run on mounts and between hosts
 set -euo pipefail
 
 RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
@@ -25,7 +25,7 @@ as_root() {
 updated=
 apt_install() {
     if ! command -v apt-get >/dev/null; then
-        say "$* is missing, and there is no apt-get here to install it with; install it and start again"
+        say "$* is missing, and there is no apt-get; install it and start again"
         exit 1
     fi
     if [ -z "$updated" ]; then
@@ -65,7 +65,7 @@ need_rust() {
         PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
     fi
     if ! rust_is_fine; then
-        say "no cargo of version $RUST_NEEDED or later could be had; see https://rustup.rs"
+        say "cargo $RUST_NEEDED or later is not available; see https://rustup.rs"
         exit 1
     fi
 }
@@ -93,8 +93,8 @@ has_chromium() {
         command -v google-chrome >/dev/null
 }
 
-# On Ubuntu the package is a snap, which is of no use where snaps do not run; Google's own package
-# of the same browser is one that apt can install by itself.
+# On Ubuntu the package is a snap, which does not run in containers; apt can install Google's
+# package of the same browser.
 need_chromium() {
     has_chromium && return
     if ! grep -qs '^ID=ubuntu' /etc/os-release; then
@@ -111,13 +111,12 @@ need_chromium() {
         rm -f "$package"
     fi
     if ! has_chromium; then
-        say "no Chromium and no Chrome could be had here; install one and start again"
+        say "neither Chromium nor Chrome is available; install one and start again"
         exit 1
     fi
 }
 
-# Programs for which the buffer has to look like any file system, and those that compile and run
-# a C program of a job.
+# Programs that run on a mounted buffer, and those that compile and run a job's C program.
 need_programs() {
     local missing=() program
     for program in fusermount3:fuse3 rsync:rsync sqlite3:sqlite3 fio:fio git:git make:make \
@@ -128,11 +127,11 @@ need_programs() {
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
 }
 
-# The measurements say so and go on where it is missing.
+# Without it the benchmarks skip the comparison.
 want_glusterfs() {
     command -v glusterd >/dev/null && command -v ip >/dev/null && return
     (apt_install glusterfs-server glusterfs-client iproute2) ||
-        say "GlusterFS cannot be had; nothing is compared with it"
+        say "GlusterFS is not available; the comparison is skipped"
 }
 
 case "${1:-}" in

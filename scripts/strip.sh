@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Copies programs without debug symbols, and the symbols into PROGRAM.debug beside each.
+# Copies programs without debug symbols, and their symbols into PROGRAM.debug in the same directory.
 # gdb and Rust's backtraces find that file by the name and checksum in the program.
 #   scripts/strip.sh FROM TO PROGRAM...
 set -euo pipefail

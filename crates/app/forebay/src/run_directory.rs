@@ -296,8 +296,8 @@ mod tests {
             let pipe = pipe.clone();
             std::thread::spawn(move || fs::read_to_string(pipe).unwrap())
         };
-        write_file(&pipe, "told").unwrap();
-        assert_eq!(read.join().unwrap(), "told");
+        write_file(&pipe, "text").unwrap();
+        assert_eq!(read.join().unwrap(), "text");
         assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
 
         let (file, link) = (tmp.path().join("file"), tmp.path().join("link"));

@@ -1,4 +1,4 @@
-//! libdatawarp, as C programs in a job use it.
+//! libdatawarp, called by C programs in a job.
 #![allow(
     clippy::unwrap_used,
     reason = "a test: what cannot be unwrapped has failed"
@@ -17,8 +17,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A directory with input, the library as it would be installed, and `dw`, a C program that makes
-/// the call that its arguments name.
+/// A directory with input, the installed library, and `dw`, a C program that makes
+/// the call named by its arguments.
 fn workplace() -> WorkDir {
     let dir = WorkDir::new();
     let path = |name: &str| dir.path().join(name);
@@ -43,7 +43,7 @@ B=$DW_JOB_STRIPED P=$PWD
 PATH=$PWD:$PATH
 ";
 
-/// Runs a job script; what it printed, line by line.
+/// Runs a job script and returns the lines that it printed.
 fn job(dir: &WorkDir, text: &str) -> Vec<String> {
     dir.write("job.sh", &format!("{HEAD}{text}"));
     let output = dir.expect_success("run --pool pool --pool-size 512MiB job.sh");
@@ -130,7 +130,7 @@ dw query-directory $B
         "complete 6 pending 0 deferred 3 failed 0",
     ];
     assert_eq!(printed, expected);
-    // At the job's end: what the files are then.
+    // The deferred stages copy the files as they are at the end of the job.
     assert_eq!(dir.read("r2"), "later\n");
     assert_eq!(dir.read("r6"), "first 6\n");
     assert_eq!(dir.read("tree/more"), "more\n");
@@ -146,7 +146,7 @@ fn example_stages_checkpoints_while_it_computes() {
     let examples = library::root().join("examples");
     library::compile(dir.path(), &examples.join("staging.c"), "staging");
     let script = examples.join("staging.sh");
-    // Thirty of them would not fit into the instance at the same time.
+    // Thirty checkpoints at a time would not fit into the instance.
     let run = format!("run --pool pool --pool-size 64MiB {} 30", script.display());
     dir.expect_success(&run);
     for step in 1..=30 {
@@ -308,7 +308,7 @@ exit 0
 ",
     );
     let denied = "concurrency: Permission denied";
-    // Root is heard; the path is in no instance.
+    // Root is allowed; the path is in no instance.
     assert_eq!(printed, [denied, denied, "concurrency: Invalid argument"]);
 }
 
@@ -332,13 +332,13 @@ exec sleep 100
         .command("run --pool pool --pool-size 512MiB --job-id kept job.sh")
         .spawn()
         .unwrap();
-    let begun = Instant::now();
+    let start = Instant::now();
     while !dir.path().join("ready").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it never came");
-        assert!(run.try_wait().unwrap().is_none(), "it ended by itself");
+        assert!(start.elapsed() < Duration::from_secs(60), "timeout");
+        assert!(run.try_wait().unwrap().is_none(), "the run has exited");
         std::thread::sleep(Duration::from_millis(10));
     }
-    strange_bytes(&dir.path().join("pool/calls.socket"), "kept");
+    malformed_calls_are_refused(&dir.path().join("pool/calls.socket"), "kept");
     run.kill().unwrap();
     run.wait().unwrap();
     assert!(!dir.path().join("r").exists());
@@ -348,8 +348,8 @@ exec sleep 100
     assert_eq!(dir.read("tree/deep/y"), "y\n");
 }
 
-/// What is no call is refused, and the next call is answered as ever.
-fn strange_bytes(socket: &Path, job: &str) {
+/// Malformed calls are refused, and the next call is answered.
+fn malformed_calls_are_refused(socket: &Path, job: &str) {
     let huge = [2, 0, 255, 255, 255, 255, 1, 2, 3];
     let short = [2, 0, 100, 0, 0, 0, 1, 2, 3];
     let unknown = [2, 0, 2, 0, 0, 0, 0, 200];
@@ -359,15 +359,15 @@ fn strange_bytes(socket: &Path, job: &str) {
         stream.write_all(bytes).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
-        // Where bytes were left unread, the connection may be reset behind the answer.
+        // If bytes were left unread, the connection may be reset after the reply.
         let _ = stream.read_to_end(&mut answer);
-        let told = String::from_utf8_lossy(&answer);
+        let text = String::from_utf8_lossy(&answer);
         assert!(
-            answer.len() > 6 && !told.contains("panic"),
-            "{bytes:?}: {told}"
+            answer.len() > 6 && !text.contains("panic"),
+            "{bytes:?}: {text}"
         );
     }
-    // Outside the instance by any spelling.
+    // Paths outside the instance, in various spellings.
     for path in ["/", "/etc/passwd", "relative", "", "/../x", "\0"] {
         // A job that is not running has no instances.
         for (job, expected) in [(job, libc::EINVAL), ("another", libc::ENOTCONN)] {

@@ -1,4 +1,4 @@
-//! Ctrl-C leaves nothing behind.
+//! Interrupted simulations leave no files.
 #![allow(clippy::unwrap_used)]
 
 mod forebay;
@@ -6,13 +6,14 @@ use forebay::WorkDir;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A run that takes minutes, stopped by a signal once it has begun to write.
+/// Sends a signal to a run of some minutes after it has started to write; returns the exit code and
+/// the files left.
 fn stopped_by(signal: &str, line: &str) -> (Option<i32>, Vec<String>) {
     let dir = WorkDir::new();
     let child = dir.spawn(line);
-    let began = Instant::now();
+    let start = Instant::now();
     while !dir.list_files().iter().any(|f| f.contains(".partial-")) {
-        assert!(began.elapsed() < Duration::from_secs(30), "it never began");
+        assert!(start.elapsed() < Duration::from_secs(30), "timeout");
         std::thread::sleep(Duration::from_millis(20));
     }
     std::thread::sleep(Duration::from_millis(300));
@@ -22,7 +23,7 @@ fn stopped_by(signal: &str, line: &str) -> (Option<i32>, Vec<String>) {
         .status();
     assert!(kill.unwrap().success());
     let output = child.wait_with_output().unwrap();
-    assert!(began.elapsed() < Duration::from_secs(60));
+    assert!(start.elapsed() < Duration::from_secs(60));
     assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
     (output.status.code(), dir.list_files())
 }

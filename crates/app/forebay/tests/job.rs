@@ -62,10 +62,10 @@ impl Home {
 
     /// Waits until a file exists in the instance of a running job.
     fn wait_for(&self, what: &str) {
-        let begun = Instant::now();
+        let start = Instant::now();
         while !self.seen(what) {
             assert!(
-                begun.elapsed() < Duration::from_secs(60),
+                start.elapsed() < Duration::from_secs(60),
                 "{what} never came"
             );
             std::thread::sleep(Duration::from_millis(20));
@@ -247,10 +247,10 @@ fn interrupted_job_keeps_its_data_for_recover() {
         text_of(&second)
     );
     // The status of a pool in use is published with a delay.
-    let begun = Instant::now();
+    let start = Instant::now();
     while !text_of(&home.forebay(&["status"])).contains("striped") {
         assert!(
-            begun.elapsed() < Duration::from_secs(10),
+            start.elapsed() < Duration::from_secs(10),
             "{}",
             text_of(&home.forebay(&["status"]))
         );

@@ -1,4 +1,4 @@
-//! What Prometheus sees while a job runs: a strictly read page whose counts rise by what was done.
+//! Metrics of a running job: the page is well-formed, and counters rise by the work done.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod exposition;
@@ -59,7 +59,7 @@ fn start() -> Job {
             Some(rest.strip_suffix("/metrics").unwrap().to_owned())
         })
         .unwrap();
-    // What it says later must not block it.
+    // Later output must not block the process.
     std::thread::spawn(move || lines.count());
     Job {
         child,
@@ -74,9 +74,9 @@ impl Job {
     }
 
     fn wait_for(&self, name: &str) {
-        let begun = Instant::now();
+        let start = Instant::now();
         while !self.path(name).exists() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{name}");
+            assert!(start.elapsed() < Duration::from_secs(60), "{name}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -111,7 +111,7 @@ fn metrics_rise_by_the_work_of_the_job() {
     assert_eq!(get(&before, "forebay_staged_files_total", &way), 5.0);
     assert_eq!(get(&before, "forebay_staged_bytes_total", &way), 50_000.0);
     assert_eq!(get(&before, "forebay_stages_done_total", &way), 1.0);
-    // What goes in is not read back.
+    // Stage-ins are not read back by default.
     let read_back = "forebay_staged_read_back_bytes_total";
     assert_eq!(get(&before, read_back, &way), 0.0);
     let spent = |phase| {
@@ -138,7 +138,7 @@ fn metrics_rise_by_the_work_of_the_job() {
     let requests = "forebay_store_request_duration_seconds_count";
     assert_eq!(rise(requests, &of("mknod")), 10.0);
     assert_eq!(rise(requests, &of("create")), 1.0);
-    // The mount has the object's descriptor and syncs the object itself.
+    // The mount has the object's descriptor and syncs it directly.
     assert_eq!(rise(requests, &of("sync_metadata")), 1.0);
     assert!(rise("forebay_store_request_duration_seconds_sum", &of("mknod")) > 0.0);
     assert!(rise("forebay_store_request_errors_total", &of("lookup")) >= 1.0);

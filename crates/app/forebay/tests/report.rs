@@ -1,4 +1,4 @@
-//! Reports and figures, looked at from outside: in Chromium, after scripts ran.
+//! Reports and figures in Chromium, after their scripts have run.
 
 mod sample;
 
@@ -26,7 +26,7 @@ fn keep(name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
-/// What Chromium makes of a page, and what it says on the console.
+/// The DOM of a page in Chromium, and its console messages.
 fn browse(page: &Path) -> (String, String) {
     let profile = tempfile::tempdir().expect("a temporary directory");
     let names = ["chromium", "chromium-browser", "google-chrome"];
@@ -120,7 +120,7 @@ fn ior_report_works_in_a_browser() {
     assert!(dom.contains("forebay sim ior -- -o 'a b'"));
 }
 
-/// What a reader does to a page, as a script at its end.
+/// The actions of a reader, as a script at the end of the page.
 const READER: &str = r##"<script>
 const table = document.querySelector("#bandwidth table");
 table.tHead.rows[0].cells[2].click();

@@ -1,4 +1,4 @@
-//! `forebay scrub`: bits that flip on the flash are found.
+//! `forebay scrub` finds flipped bits.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs::{self, File, FileTimes};
@@ -29,28 +29,28 @@ fn forebay(home: &Path, arguments: &[&str]) -> Output {
 
 fn run(home: &Path, script: &str) {
     fs::write(home.join("job.sh"), script).unwrap();
-    let said = forebay(home, &["run", "--pool-size", "1GiB", "job.sh"]);
-    assert!(said.status.success(), "{said:?}");
+    let output = forebay(home, &["run", "--pool-size", "1GiB", "job.sh"]);
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// Exit code and output of a scrub.
 fn scrub(home: &Path) -> (Option<i32>, String) {
-    told(forebay(home, &["scrub", ".forebay"]))
+    code_and_text(forebay(home, &["scrub", ".forebay"]))
 }
 
-fn told(said: Output) -> (Option<i32>, String) {
-    let text = [said.stdout, said.stderr].concat();
-    (said.status.code(), String::from_utf8(text).unwrap())
+fn code_and_text(output: Output) -> (Option<i32>, String) {
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
 }
 
-/// A scrub after the host was started anew for the `start`th time, as the kernel seems to say: in a
-/// name space of mounts, which takes root.
+/// A scrub after the `start`th boot of the host, simulated with another boot id in a mount
+/// namespace, which needs root.
 fn scrub_after_start(home: &Path, start: u32) -> (Option<i32>, String) {
     let boot = home.join("boot_id");
     fs::write(&boot, format!("{start:08}-0000-4000-8000-000000000000\n")).unwrap();
     let script =
         "mount --bind boot_id /proc/sys/kernel/random/boot_id && exec \"$0\" scrub .forebay";
-    let said = Command::new("unshare")
+    let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", script])
         .arg(env!("CARGO_BIN_EXE_forebay"))
         .current_dir(home)
@@ -59,7 +59,7 @@ fn scrub_after_start(home: &Path, start: u32) -> (Option<i32>, String) {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    told(said)
+    code_and_text(output)
 }
 
 fn last_row(text: &str) -> Vec<String> {
@@ -84,12 +84,12 @@ fn largest_below(folder: &Path) -> PathBuf {
     files.into_iter().max_by_key(size).unwrap()
 }
 
-/// A pool with two files that have their checksums.
-fn sealed(home: &Path) {
+/// Creates a pool with two files that have checksums.
+fn make_checksummed_pool(home: &Path) {
     run(home, JOB);
     run(home, FILL);
-    // Files that were written a moment ago get no checksums yet, and those that get them now are
-    // whole the next time.
+    // Recently written files get no checksums yet, and files that get them now are verified by the
+    // next scrub.
     let mut tries = 0;
     let row = loop {
         let (code, text) = scrub(home);
@@ -105,8 +105,8 @@ fn sealed(home: &Path) {
     assert_eq!(row[row.len() - 3..], ["0", "0", "0"], "{row:?}");
 }
 
-/// Flips a bit where no one looks, as worn-out flash does.
-fn rot(home: &Path) {
+/// Flips a bit in a data object without a trace in its metadata.
+fn flip_bit(home: &Path) {
     let object = largest_below(&home.join(".forebay/flash/objects"));
     let file = File::options()
         .read(true)
@@ -125,8 +125,8 @@ fn rot(home: &Path) {
 fn flipped_bit_is_found_and_located() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
-    sealed(home);
-    rot(home);
+    make_checksummed_pool(home);
+    flip_bit(home);
     let (code, text) = scrub(home);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("damaged from byte 262144 "), "{text}");
@@ -136,7 +136,7 @@ fn flipped_bit_is_found_and_located() {
 fn checksums_survive_a_restart_of_the_host() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
-    sealed(home);
+    make_checksummed_pool(home);
     for start in 1..3 {
         let (code, text) = scrub_after_start(home, start);
         assert_eq!(code, Some(0), "{text}");
@@ -144,11 +144,11 @@ fn checksums_survive_a_restart_of_the_host() {
         assert_eq!(row[1], "2", "{text}");
         assert_eq!(row[row.len() - 3..], ["0", "0", "0"], "{text}");
     }
-    rot(home);
+    flip_bit(home);
     let (code, text) = scrub_after_start(home, 3);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("damaged from byte 262144 "), "{text}");
-    // Without the record of which checksums last, nothing is known about the data.
+    // Without the record of valid checksums, the data is unverified.
     fs::remove_file(home.join(".forebay/flash/objects/checksum-watermarks")).unwrap();
     let (code, text) = scrub_after_start(home, 4);
     assert_eq!(code, Some(0), "{text}");
@@ -158,10 +158,10 @@ fn checksums_survive_a_restart_of_the_host() {
 #[test]
 fn scrub_of_another_directory_is_refused() {
     let home = tempfile::tempdir().unwrap();
-    let said = forebay(home.path(), &["scrub", "nowhere"]);
-    assert_eq!(said.status.code(), Some(2), "{said:?}");
-    let said = forebay(home.path(), &["scrub", "."]);
-    let text = String::from_utf8(said.stderr).unwrap();
-    assert_eq!(said.status.code(), Some(1), "{text}");
+    let output = forebay(home.path(), &["scrub", "nowhere"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let output = forebay(home.path(), &["scrub", "."]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("flash/objects"), "{text}");
 }

@@ -76,7 +76,7 @@ fn invalid_input_is_refused_and_writes_nothing() {
             "--machine toy --nodes 2 --traffic-nodes 2 --traffic-placement near -- -F",
             "contiguous",
         ),
-        // IOR by itself would take minutes; the traffic is refused before that.
+        // IOR alone would take minutes; the traffic is refused first.
         (
             "--machine toy --nodes 2 --traffic-nodes 2 --pattern halo:x=3,y=3,z=3 -- -F -t 4m -b 100g",
             "2 nodes",

@@ -63,13 +63,13 @@ fn count(root: &Path) -> usize {
         .sum()
 }
 
-/// Waits until `begun` and kills the process with SIGKILL.
-fn kill_when(child: &mut Child, begun: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !begun() {
+/// Waits until `condition` and kills the process with SIGKILL.
+fn kill_when(child: &mut Child, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
         let over = child.try_wait().unwrap();
         assert!(over.is_none(), "the process has exited: {over:?}");
-        assert!(began.elapsed() < Duration::from_secs(60), "timeout");
+        assert!(start.elapsed() < Duration::from_secs(60), "timeout");
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill().unwrap();

@@ -1,4 +1,4 @@
-//! `forebay status` in the situations that people ask it in.
+//! `forebay status` of various pools.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use serde_json::Value;
@@ -135,12 +135,12 @@ while [ ! -e %d/go ]; do sleep 0.02; done
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let begun = Instant::now();
+    let start = Instant::now();
     while !home.path("ready").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(60));
+        assert!(start.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(20));
     }
-    // What is counted is shown to others once a second.
+    // Counters are published once a second.
     std::thread::sleep(Duration::from_millis(1500));
     let text = home.status();
     let row = cells(&text, "77 ");

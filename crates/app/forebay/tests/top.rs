@@ -1,4 +1,4 @@
-//! `forebay top` in a terminal, and where there is none.
+//! `forebay top` with and without a terminal.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A pool with a job that makes and removes directories until it is told to stop.
+/// A pool with a job that creates and removes directories until it is dropped.
 struct Busy {
     directory: tempfile::TempDir,
     run: Child,
@@ -40,9 +40,9 @@ impl Busy {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let begun = Instant::now();
+        let start = Instant::now();
         while !path("ready").exists() {
-            assert!(begun.elapsed() < TIMEOUT);
+            assert!(start.elapsed() < TIMEOUT);
             std::thread::sleep(Duration::from_millis(20));
         }
         Busy { directory, run }
@@ -159,15 +159,15 @@ impl Screen {
         }
     }
 
-    /// What is on the screen once it is as wanted.
+    /// Waits until the screen contents fulfil `wanted`, and returns them.
     fn wait_for(&mut self, wanted: impl Fn(&str) -> bool) -> String {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             let text = self.parser.screen().contents();
             if wanted(&text) {
                 return text;
             }
-            assert!(begun.elapsed() < TIMEOUT, "{text}");
+            assert!(start.elapsed() < TIMEOUT, "{text}");
             if let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(100)) {
                 self.parser.process(&bytes);
             }
@@ -180,7 +180,7 @@ impl Screen {
     }
 
     fn ends(&mut self) -> i32 {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             while let Ok(bytes) = self.output.try_recv() {
                 self.parser.process(&bytes);
@@ -188,7 +188,7 @@ impl Screen {
             if let Some(status) = self.program.try_wait().unwrap() {
                 return status.code().unwrap();
             }
-            assert!(begun.elapsed() < TIMEOUT);
+            assert!(start.elapsed() < TIMEOUT);
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -201,7 +201,7 @@ impl Drop for Screen {
     }
 }
 
-/// Place of the row that begins with `first` among instances.
+/// Index of the instance row that begins with `first`.
 fn place(screen: &str, first: &str) -> usize {
     let below = screen
         .lines()
@@ -223,14 +223,14 @@ fn top_in_a_terminal_refreshes_sorts_and_quits() {
     let text = screen.wait_for(|text| {
         text.contains("sort by: operations") && text.contains("STAGE OF") && rate(text) > Some(5.0)
     });
-    // The busy one is first, then the fullest one, then the first by name.
+    // By operations, then by use, then by name.
     assert!(place(&text, "77 ") < place(&text, "aaa "), "{text}");
     screen.press(b"s");
     screen.wait_for(|text| text.contains("sort by: used"));
     screen.press(b"s");
     let text = screen.wait_for(|text| text.contains("sort by: name"));
     assert!(place(&text, "77 ") < place(&text, "aaa "), "{text}");
-    // It is drawn anew: another rate comes by itself.
+    // The display refreshes: the rate changes.
     let before = rate(&text);
     screen.wait_for(|text| {
         text.contains("STORE") && rate(text).is_some_and(|rate| Some(rate) != before)
@@ -259,7 +259,7 @@ fn interrupted_top_restores_the_terminal() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Whether the only process that has `word` among its arguments is a `top` that still runs.
+/// Whether a `top` with `word` in its arguments is running.
 fn top_runs(word: &str) -> bool {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
@@ -277,11 +277,11 @@ fn top_exits_when_its_terminal_closes() {
     let mut screen = Screen::start(&format!("{program} top --interval 0.3 --pool {pool}"));
     screen.wait_for(|text| text.contains("sort by: operations"));
     assert!(top_runs(pool));
-    // Killed, `script` leaves the program without a terminal and tells it nothing.
+    // A killed `script` closes the terminal of its program without a signal.
     drop(screen);
-    let begun = Instant::now();
+    let start = Instant::now();
     while top_runs(pool) {
-        assert!(begun.elapsed() < TIMEOUT, "top goes on without a terminal");
+        assert!(start.elapsed() < TIMEOUT, "top runs without a terminal");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

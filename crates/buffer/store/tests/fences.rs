@@ -1,5 +1,6 @@
-//! What a broken connection still holds is not carried out once another one has its place, its handle
-//! is closed, or its session is over: a real daemon, to which old connections are spoken late.
+//! Fencing of old connections: a request that is still on a broken connection is not carried out after
+//! another connection has taken its place, its handle was closed, or its session has ended. A real daemon
+//! receives delayed requests on old connections.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_net::auth::PoolKey;
@@ -50,8 +51,8 @@ fn encoded(call: &Call, payload: usize) -> Vec<u8> {
     bytes
 }
 
-/// The next answer; `None` if there is none, because the daemon has closed the connection.
-fn answer(stream: &Stream) -> Option<Reply> {
+/// The next reply; `None`: the daemon has closed the connection.
+fn receive_reply(stream: &Stream) -> Option<Reply> {
     let mut head = [0; HEADER_BYTES];
     let mut none = VecDeque::new();
     stream.receive_all(&mut head, &mut none).ok()?;
@@ -64,7 +65,7 @@ fn answer(stream: &Stream) -> Option<Reply> {
 fn ask(stream: &Stream, seq: u64, request: Request) -> Reply {
     let bytes = encoded(&call(seq, request), 0);
     stream.send_all(&bytes, &[], None).unwrap();
-    answer(stream).unwrap()
+    receive_reply(stream).unwrap()
 }
 
 fn write_request() -> Request {
@@ -75,11 +76,11 @@ fn write_request() -> Request {
     })
 }
 
-/// A daemon, and a session whose file is open.
+/// A daemon, and a session with an open file.
 struct Scene {
     daemon: Daemon,
     resume: SessionToken,
-    /// The connection for requests, and its last one's number.
+    /// The connection for requests, and the number of its last request.
     slot: Stream,
     seq: u64,
     _dir: TempDir,
@@ -126,22 +127,22 @@ impl Scene {
             handle: HANDLE,
             open: BOTH,
         });
-        assert!(matches!(scene.say(create), Reply::Opened { .. }));
+        assert!(matches!(scene.request(create), Reply::Opened { .. }));
         let reserve = Request::File(FileRequest::ReserveSpace {
             handle: HANDLE,
             returned: 0,
             want: 8 << 20,
         });
-        assert!(matches!(scene.say(reserve), Reply::SpaceGranted(_)));
+        assert!(matches!(scene.request(reserve), Reply::SpaceGranted(_)));
         scene
     }
 
-    fn say(&mut self, request: Request) -> Reply {
+    fn request(&mut self, request: Request) -> Reply {
         self.seq += 1;
         ask(&self.slot, self.seq, request)
     }
 
-    fn lane(&self, number: u32) -> Stream {
+    fn data_connection(&self, number: u32) -> Stream {
         connect(&self.daemon, None, Some(self.resume), (number, true)).0
     }
 
@@ -151,34 +152,37 @@ impl Scene {
             offset: 0,
             length: 4 << 20,
         });
-        let mut link = Connection::new(self.lane(7));
+        let mut link = Connection::new(self.data_connection(7));
         let mut into = vec![0; 4 << 20];
         let got = link.call(&call(1, request), &[], &mut into).unwrap();
         into.truncate(got.payload);
         into
     }
 
-    /// The first half of a write of ones has arrived, and is written.
+    /// Send the first half of a write of ones, and wait until it is written.
     fn begin_old_write(&self) -> Stream {
-        let old = self.lane(3);
+        let old = self.data_connection(3);
         let head = encoded(&call(1, write_request()), SIZE);
         chunk::send_chunk(&old, &head, &[1; MAX_CHUNK_BYTES]).unwrap();
         let start = Instant::now();
         while self.read().len() < MAX_CHUNK_BYTES {
-            assert!(start.elapsed() < Duration::from_secs(20), "nothing comes");
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "nothing is written"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         old
     }
 }
-/// A connection that has said hello, and its session.
+/// A connection that is attached, and its session.
 fn connect(
     daemon: &Daemon,
     instance: Option<InstanceId>,
     resume: Option<SessionToken>,
     (slot, bulk): (u32, bool),
 ) -> (Stream, SessionToken) {
-    // Only clients of other hosts send data over connections.
+    // Only clients on other hosts send data over connections.
     let address = daemon.tcp_address().unwrap();
     let stream = Stream::connect(&address, Duration::from_secs(5)).unwrap();
     stream.set_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -212,60 +216,60 @@ fn connect(
     (stream, resume)
 }
 
-/// The second half of the old write comes, and nothing comes of it.
+/// Send the second half of the old write: it has no effect.
 fn end_old_write(old: &Stream) {
-    // The daemon may have closed it, or may be about to.
+    // The daemon may have closed the connection, or may be about to.
     let _ = chunk::send_chunk(old, &[], &[1; MAX_CHUNK_BYTES]);
-    assert_eq!(answer(old), None);
+    assert_eq!(receive_reply(old), None);
 }
 
 #[test]
-fn an_old_write_does_not_go_over_a_newer_one_of_its_lane() {
+fn old_write_does_not_overwrite_newer_write_on_replacement_connection() {
     let scene = Scene::new();
     let old = scene.begin_old_write();
-    let new = scene.lane(3);
+    let new = scene.data_connection(3);
     let head = encoded(&call(1, write_request()), SIZE);
     chunk::send_chunks(&new, &head, &[2; SIZE]).unwrap();
-    assert!(matches!(answer(&new), Some(Reply::Written { .. })));
+    assert!(matches!(receive_reply(&new), Some(Reply::Written { .. })));
     end_old_write(&old);
     assert!(scene.read() == vec![2; SIZE]);
 }
 
 #[test]
-fn what_lies_in_the_socket_of_an_old_connection_is_not_written() {
+fn write_in_socket_buffer_of_replaced_connection_is_dropped() {
     let scene = Scene::new();
     let old = scene.begin_old_write();
-    // All of it has been sent, and another write behind it, when the new connection comes.
+    // All of it, and another write, have been sent when the new connection attaches.
     let _ = chunk::send_chunk(&old, &[], &[1; MAX_CHUNK_BYTES]);
     let head = encoded(&call(1, write_request()), SIZE);
     let _ = chunk::send_chunks(&old, &head, &[1; SIZE]);
-    let new = scene.lane(3);
+    let new = scene.data_connection(3);
     chunk::send_chunks(&new, &head, &[2; SIZE]).unwrap();
-    assert!(matches!(answer(&new), Some(Reply::Written { .. })));
-    while answer(&old).is_some() {}
+    assert!(matches!(receive_reply(&new), Some(Reply::Written { .. })));
+    while receive_reply(&old).is_some() {}
     assert!(scene.read() == vec![2; SIZE]);
 }
 
 #[test]
-fn other_lanes_go_on() {
+fn replacing_one_data_connection_leaves_others_working() {
     let scene = Scene::new();
     let old = scene.begin_old_write();
-    let _new = scene.lane(5);
+    let _new = scene.data_connection(5);
     chunk::send_chunk(&old, &[], &[1; MAX_CHUNK_BYTES]).unwrap();
-    assert!(matches!(answer(&old), Some(Reply::Written { .. })));
+    assert!(matches!(receive_reply(&old), Some(Reply::Written { .. })));
 }
 
 #[test]
-fn nothing_is_written_through_a_handle_after_it_is_closed() {
+fn write_in_flight_has_no_effect_after_close_of_handle() {
     let mut scene = Scene::new();
     let old = scene.begin_old_write();
     let close = Request::File(FileRequest::Close {
         handle: HANDLE,
         returned: 0,
     });
-    assert_eq!(scene.say(close), Reply::Done);
+    assert_eq!(scene.request(close), Reply::Done);
     end_old_write(&old);
-    let attr = scene.say(Request::Name(NameRequest::Lookup {
+    let attr = scene.request(Request::Name(NameRequest::Lookup {
         parent: Ino::ROOT,
         name: b"f".to_vec(),
     }));
@@ -273,11 +277,11 @@ fn nothing_is_written_through_a_handle_after_it_is_closed() {
 }
 
 #[test]
-fn nothing_is_written_by_a_session_after_its_end() {
+fn write_in_flight_has_no_effect_after_end_of_session() {
     let mut scene = Scene::new();
     let old = scene.begin_old_write();
     assert_eq!(
-        scene.say(Request::Session(SessionRequest::Detach)),
+        scene.request(Request::Session(SessionRequest::Detach)),
         Reply::Done
     );
     end_old_write(&old);
@@ -291,7 +295,7 @@ fn nothing_is_written_by_a_session_after_its_end() {
 }
 
 #[test]
-fn a_request_on_an_old_connection_of_a_slot_is_not_carried_out() {
+fn request_on_replaced_connection_of_slot_is_dropped() {
     let mut scene = Scene::new();
     let make = |name: &[u8]| {
         Request::Name(NameRequest::Mknod {
@@ -304,15 +308,15 @@ fn a_request_on_an_old_connection_of_a_slot_is_not_carried_out() {
     let late = encoded(&call(scene.seq + 1, make(b"late")), 0);
     let (now, later) = late.split_at(late.len() / 2);
     scene.slot.send_all(now, &[], None).unwrap();
-    // The client gives up, comes again, and asks for something else.
+    // The client gives up, reconnects, and makes another request.
     let (slot, _) = connect(&scene.daemon, None, Some(scene.resume), (0, false));
     let old = std::mem::replace(&mut scene.slot, slot);
-    assert!(matches!(scene.say(make(b"new")), Reply::Attr(_)));
+    assert!(matches!(scene.request(make(b"new")), Reply::Attr(_)));
     let _ = old.send_all(later, &[], None);
-    assert_eq!(answer(&old), None);
+    assert_eq!(receive_reply(&old), None);
     let lookup = Request::Name(NameRequest::Lookup {
         parent: Ino::ROOT,
         name: b"late".to_vec(),
     });
-    assert_eq!(scene.say(lookup), Reply::Failed(Errno::ENOENT));
+    assert_eq!(scene.request(lookup), Reply::Failed(Errno::ENOENT));
 }

@@ -232,7 +232,7 @@ pub(super) fn check_access_modes(
     let has = |mode| access.iter().any(|access| access.mode == mode);
     match kind {
         InstanceType::Scratch if has(AccessMode::LoadBalanced) && access.len() > 1 => {
-            findings.report(at, "access_mode=ldbalance beside another mode: its copies are read-only, so the other could write nothing", "write ldbalance alone, or striped, private or both");
+            findings.report(at, "access_mode=ldbalance with another mode: its copies are read-only, so the other could write nothing", "write ldbalance alone, or striped, private or both");
         }
         InstanceType::Cache { .. } if has(AccessMode::Private) => {
             findings.report(

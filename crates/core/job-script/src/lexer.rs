@@ -107,34 +107,54 @@ pub(super) fn directive_lines<'a>(
         };
         let before = findings.count();
         let column = at.shift_right(marker.text().len());
-        let mut more = split(rest, column, &mut directive.words, findings);
-        while more {
-            let Some((number, line)) = lines.next() else {
-                findings.report(
-                    at,
-                    "the directive ends with a backslash, but no line follows",
-                    "remove the backslash",
-                );
-                break;
-            };
-            let start = Position {
-                line: number,
-                column: 1,
-            };
-            let Some((rest, start)) = continuation(line, marker, start) else {
-                findings.report(
-                    start,
-                    format!("line {} ends with a backslash, but this line does not continue it", number - 1),
-                    format!("continue with `key=value` words (`{}` or `#` may stand before them), or remove the backslash", marker.text()),
-                );
-                break;
-            };
-            more = split(rest, start, &mut directive.words, findings);
+        let more = split(rest, column, &mut directive.words, findings);
+        if more {
+            read_continuations(&mut directive, &mut lines, findings);
         }
         directive.malformed = findings.count() > before;
         found.push(directive);
     }
     (found, unread)
+}
+
+/// Appends the words of the lines that continue `directive`.
+fn read_continuations<'a>(
+    directive: &mut DirectiveLine<'a>,
+    lines: &mut impl Iterator<Item = (u32, &'a str)>,
+    findings: &mut Findings,
+) {
+    let marker = directive.marker;
+    let mut more = true;
+    while more {
+        let Some((number, line)) = lines.next() else {
+            findings.report(
+                directive.at,
+                "the directive ends with a backslash, but no line follows",
+                "remove the backslash",
+            );
+            return;
+        };
+        let start = Position {
+            line: number,
+            column: 1,
+        };
+        let Some((rest, start)) = continuation(line, marker, start) else {
+            findings.report(
+                start,
+                format!(
+                    "line {} ends with a backslash, but this line does not continue it",
+                    number - 1
+                ),
+                format!(
+                    "continue with `key=value` words (`{}` or `#` may stand before them), or \
+                     remove the backslash",
+                    marker.text()
+                ),
+            );
+            return;
+        };
+        more = split(rest, start, &mut directive.words, findings);
+    }
 }
 
 /// The words of a continuation line: without a marker, after the same marker, or after `#`.

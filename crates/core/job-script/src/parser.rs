@@ -6,7 +6,7 @@ use super::directive::{DestroyPersistent, Direction, PersistentUse};
 use super::error::{Findings, closest_match, quote};
 use super::fields::{DirectiveForm, Fields};
 use super::instances::{parse_create_persistent, parse_jobdw, parse_swap};
-use super::lexer::{DIRECTIVES, DirectiveLine, Marker};
+use super::lexer::{DIRECTIVES, DirectiveLine, Marker, Word};
 use super::stage::parse_stage;
 use super::symbols::Symbols;
 
@@ -25,31 +25,13 @@ pub(super) fn parse_directive(
         );
         return;
     };
-    if line.marker == Marker::Bb && !matches!(name.text, "create_persistent" | "destroy_persistent")
-    {
-        findings.report(
-            name.at,
-            format!("{} after `#BB`", quote(name.text)),
-            if DIRECTIVES.contains(&name.text) {
-                "write `#DW`; `#BB` takes create_persistent and destroy_persistent"
-            } else {
-                "`#BB` takes create_persistent and destroy_persistent"
-            },
-        );
-        return;
-    }
     let bb = line.marker == Marker::Bb;
-    let Some(form) = form(name.text, bb) else {
-        let remedy = match closest_match(name.text, &DIRECTIVES) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("write one of {}", DIRECTIVES.join(", ")),
-        };
-        findings.report(
-            name.at,
-            format!("unknown directive {}", quote(name.text)),
-            remedy,
-        );
-        return;
+    let form = match find_form(name, bb) {
+        Ok(form) => form,
+        Err((problem, remedy)) => {
+            findings.report(name.at, problem, remedy);
+            return;
+        }
     };
     // `swap` takes a size without a key.
     let alone = if name.text == "swap" { 1 } else { 0 };
@@ -84,6 +66,25 @@ pub(super) fn parse_directive(
                 line: number,
             })),
     }
+}
+
+/// The arguments of a directive, or the problem with its name and the remedy.
+fn find_form(name: &Word<'_>, bb: bool) -> Result<DirectiveForm, (String, String)> {
+    if bb && !matches!(name.text, "create_persistent" | "destroy_persistent") {
+        let known = DIRECTIVES.contains(&name.text);
+        let advice = if known { "write `#DW`; " } else { "" };
+        return Err((
+            format!("{} after `#BB`", quote(name.text)),
+            format!("{advice}`#BB` takes create_persistent and destroy_persistent"),
+        ));
+    }
+    form(name.text, bb).ok_or_else(|| {
+        let remedy = match closest_match(name.text, &DIRECTIVES) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("write one of {}", DIRECTIVES.join(", ")),
+        };
+        (format!("unknown directive {}", quote(name.text)), remedy)
+    })
 }
 
 /// The arguments of a directive; `None` if there is no such directive.

@@ -13,7 +13,7 @@ impl Stage {
     /// `instance_path`, which is relative to the root of `instance`. Its line is 0.
     ///
     /// # Errors
-    /// What is wrong with a path, and how to correct it.
+    /// The problem of a path and the remedy.
     pub fn new(
         direction: Direction,
         kind: StageKind,

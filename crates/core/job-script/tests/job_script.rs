@@ -1,4 +1,4 @@
-//! Job scripts as users write them, and what they are told when they err.
+//! Job scripts, valid and invalid.
 
 use forebay_job_script::{
     AccessMode, BufferPath, Capacity, Direction, InstanceRef, InstanceType, JobScript,

@@ -88,7 +88,7 @@ fn totals(machine: &Machine, out: &mut String) {
     let c = &machine.client;
     let _ = writeln!(
         out,
-        "Client    {} a node, {} a call, requests of {}, {} at once; collective buffer {}",
+        "Client    {} per node, {} per call, requests of {}, {} in flight; collective buffer {}",
         c.node_rate, c.call_overhead, c.max_request, c.requests_in_flight, c.collective_buffer
     );
     if let Some(pfs) = &machine.pfs {
@@ -120,14 +120,14 @@ fn storage(bb: &BurstBuffer, nodes: u64, out: &mut String) {
     let (read, write) = (peak(bb.card_read), peak(bb.card_write));
     let _ = writeln!(
         out,
-        "Storage   {} in all; peak {} read, {} write",
+        "Storage   {} in total; peak {} read, {} write",
         capacity(nodes),
         read.times(nodes),
         write.times(nodes)
     );
     let _ = writeln!(
         out,
-        "          a node: {} of {}; {} read, {} write; server {}, {} threads, {} a request",
+        "          per node: {} of {}; {} read, {} write; server {}, {} threads, {} per request",
         many(bb.cards, "card"),
         bb.card_capacity,
         read,
@@ -138,7 +138,7 @@ fn storage(bb: &BurstBuffer, nodes: u64, out: &mut String) {
     );
     let _ = writeln!(
         out,
-        "          stripe {}, substripe {}, {} a file and node",
+        "          stripe {}, substripe {}, {} per file and node",
         bb.stripe,
         bb.substripe,
         many(bb.objects_per_file, "object")

@@ -335,6 +335,7 @@ impl Machine {
 
     /// Group, chassis in the group and slot in the chassis of a router.
     pub fn router_position(&self, router: u32) -> (u32, u32, u32) {
+        debug_assert!(router < self.routers(), "router {router} does not exist");
         let in_group = router % self.routers_per_group();
         let slots = self.network.routers_per_chassis;
         (

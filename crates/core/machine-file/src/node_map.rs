@@ -42,6 +42,14 @@ fn kind(letter: char) -> Option<NodeKind> {
     .find(|k| self::kind_letter(*k) == letter)
 }
 
+/// The keys of the expected counts in `[placement]`.
+const COUNT_KEYS: [(&str, NodeKind); 4] = [
+    ("compute", NodeKind::Compute),
+    ("burst_buffer", NodeKind::BurstBuffer),
+    ("lnet", NodeKind::Lnet),
+    ("service", NodeKind::Service),
+];
+
 /// Loads and parses the map, and checks the expected counts.
 pub(crate) fn read_node_map(
     section: &Section<'_, '_>,
@@ -50,30 +58,14 @@ pub(crate) fn read_node_map(
 ) -> Option<Vec<Node>> {
     let doc = section.doc;
     let map = section.sourced_text("map", "nodes.csv");
-    let mut expected: Vec<(NodeKind, &str, Option<Located<u32>>)> = Vec::new();
-    for (key, kind) in [
-        ("compute", NodeKind::Compute),
-        ("burst_buffer", NodeKind::BurstBuffer),
-        ("lnet", NodeKind::Lnet),
-        ("service", NodeKind::Service),
-    ] {
-        if section.has_key(key) {
-            expected.push((kind, key, section.integer(key, 0..=10_000_000u32)));
-        } else {
-            let none = Located {
-                value: 0,
-                span: section.span.clone(),
-            };
-            expected.push((kind, key, Some(none)));
-        }
-    }
+    let expected = COUNT_KEYS.map(|(key, kind)| (key, kind, expected_count(section, key)));
     section.report_unknown_keys(&["map", "compute", "burst_buffer", "lnet", "service"]);
     let map = map?;
     if map.value.contains(['/', '\\']) || map.value.starts_with('.') {
         doc.add_problem(
             map.span.start,
             format!("`placement.map` is \"{}\"", map.value),
-            "the name of a file beside the machine file, without a path",
+            "the name of a file in the directory of the machine file",
         );
         return None;
     }
@@ -83,41 +75,50 @@ pub(crate) fn read_node_map(
         .and_then(|i| doc.file.get(..=i))
         .unwrap_or("");
     let file = format!("{folder}{}", map.value);
-    let text = match map_loader(&map.value) {
-        Ok(text) => text,
-        Err(why) => {
+    let text = map_loader(&map.value)
+        .map_err(|why| {
             doc.add_problem(
                 map.span.start,
                 format!("the node map {file} cannot be read: {why}"),
-                "a node map beside the machine file",
+                "a node map in the directory of the machine file",
             );
-            return None;
-        }
-    };
+        })
+        .ok()?;
     let nodes = match parse(&file, &text, network) {
         Ok(nodes) => nodes,
         Err(problems) => {
-            problems
-                .into_iter()
-                .for_each(|p: Problem| doc.add_foreign_problem(map.span.start, p));
+            for problem in problems {
+                doc.add_foreign_problem(map.span.start, problem);
+            }
             return None;
         }
     };
-    for (kind, key, wanted) in expected {
-        let wanted = wanted?;
+    for (key, kind, count) in expected {
+        let count = count?;
         let found = nodes.iter().filter(|n| n.kind == kind).count();
-        if found != wanted.value as usize {
+        if found != count.value as usize {
             doc.add_problem(
-                wanted.span.start,
+                count.span.start,
                 format!(
                     "`placement.{key}` is {}, but {file} has {found}",
-                    wanted.value
+                    count.value
                 ),
                 format!("{key} = {{ value = {found}, from = \"…\" }}, or another map"),
             );
         }
     }
     Some(nodes)
+}
+
+/// The expected number of nodes of one kind: 0 without the key, `None` after a problem.
+fn expected_count(section: &Section<'_, '_>, key: &str) -> Option<Located<u32>> {
+    if section.has_key(key) {
+        return section.integer(key, 0..=10_000_000u32);
+    }
+    Some(Located {
+        value: 0,
+        span: section.span.clone(),
+    })
 }
 
 /// Parses a map; `file` is its name in problems.

@@ -1,4 +1,4 @@
-//! What is wrong in a machine file is said with file, line, column, and what would be right.
+//! Errors in machine files have file, line, column, and the expected input.
 
 use forebay_machine_file::machine::Machine;
 
@@ -14,10 +14,10 @@ fn problems(from: &str, to: &str) -> String {
 }
 
 macro_rules! wrong {
-    ($($name:ident: $from:literal => $to:literal, $says:literal;)*) => {$(
+    ($($name:ident: $from:literal => $to:literal, $message:literal;)*) => {$(
         #[test]
         fn $name() {
-            assert_eq!(problems($from, $to), $says);
+            assert_eq!(problems($from, $to), $message);
         }
     )*};
 }
@@ -98,7 +98,7 @@ wrong! {
     no_compute_node: "kind = \"compute\"" => "kind = \"service\"",
         "toy.toml:52:3: the machine has no compute node; expected at least one node of kind compute in `[placement]`";
     burst_buffers_not_described: "[burst_buffer]\n" => "[burst_bufer]\n",
-        "toy.toml:52:3: 4 burst-buffer nodes are placed, but nothing says what they are; expected a table `[burst_buffer]`\ntoy.toml:71:2: unknown key `burst_bufer`; expected `burst_buffer` (known here: burst_buffer, client, network, notes, pfs, placement, sources, title)";
+        "toy.toml:52:3: 4 burst-buffer nodes are placed, but not described; expected a table `[burst_buffer]`\ntoy.toml:71:2: unknown key `burst_bufer`; expected `burst_buffer` (known here: burst_buffer, client, network, notes, pfs, placement, sources, title)";
     no_threads: "threads = { value = 16," => "threads = { value = 0,",
         "toy.toml:74:21: `burst_buffer.threads` is 0, out of range; expected a whole number from 1 to 65536";
     stripe_not_of_substripes: "substripe = { value = \"512 KiB\"" => "substripe = { value = \"3 MiB\"",
@@ -106,7 +106,7 @@ wrong! {
     card_below_a_stripe: "card_capacity = { value = \"1 TB\"" => "card_capacity = { value = \"1 MB\"",
         "toy.toml:87:27: a card of 1 MB cannot hold one stripe of 8 MiB; expected a capacity of at least one stripe";
     missing_title: "title = " => "name = ",
-        "toy.toml:1:1: `title` is missing; expected title = \"one line that says what machine this is\"\ntoy.toml:1:1: unknown key `name`; expected one of burst_buffer, client, network, notes, pfs, placement, sources, title";
+        "toy.toml:1:1: `title` is missing; expected title = \"the machine in one line\"\ntoy.toml:1:1: unknown key `name`; expected one of burst_buffer, client, network, notes, pfs, placement, sources, title";
     missing_number: "threads = { value = 16, assumed = \"toy\" }\n" => "",
         "toy.toml:71:1: `burst_buffer.threads` is missing; expected threads = { value = 1, from = \"…\" }";
     missing_table_of_a_link: "[network.rank2]" => "[network.rank_2]",
@@ -119,7 +119,7 @@ wrong! {
         "toy.toml:62:1: both `placement.blade` and `placement.map`; expected one of the two";
 }
 
-/// A machine file with the map `nodes.csv` beside it.
+/// A machine file with the map `nodes.csv` in its directory.
 fn map_problems(map: &str) -> String {
     let toy = include_str!("../../../../machines/toy.toml");
     let (before, rest) = toy.split_once("[[placement.blade]]").expect("blades");
@@ -151,7 +151,7 @@ fn node_map_errors_have_line_and_column() {
     let cases = [
         (
             "missing",
-            "here/m.toml:53:17: the node map here/nodes.csv cannot be read: no such file; expected a node map beside the machine file",
+            "here/m.toml:53:17: the node map here/nodes.csv cannot be read: no such file; expected a node map in the directory of the machine file",
         ),
         (
             "",
@@ -194,8 +194,8 @@ fn node_map_errors_have_line_and_column() {
             "here/m.toml:54:21: `placement.compute` is 3, but here/nodes.csv has 2; expected compute = { value = 2, from = \"…\" }, or another map",
         ),
     ];
-    for (map, says) in cases {
-        assert_eq!(map_problems(map), says);
+    for (map, message) in cases {
+        assert_eq!(map_problems(map), message);
     }
 }
 
@@ -210,7 +210,7 @@ fn node_map_in_another_directory_is_refused() {
     assert_eq!(
         error.expect_err("a path").to_string(),
         "m.toml:53:17: `placement.map` is \"../../etc/passwd\"; \
-         expected the name of a file beside the machine file, without a path"
+         expected the name of a file in the directory of the machine file"
     );
 }
 
@@ -248,14 +248,14 @@ fn all_problems_are_reported_in_file_order() {
 
 #[test]
 fn unknown_machine_names_and_files_are_refused() {
-    let says = |name: &str| Machine::load(name).expect_err("unknown").to_string();
+    let message = |name: &str| Machine::load(name).expect_err("unknown").to_string();
     assert_eq!(
-        says("trinty"),
+        message("trinty"),
         "trinty: unknown machine; expected `trinity` (known here: toy, cori-phase1, theta, \
          edison, shaheen2, trinity-phase2, cori, trinity), or the path of a file that ends in .toml"
     );
     assert_eq!(
-        says("no/such.toml"),
+        message("no/such.toml"),
         "no/such.toml: cannot be read: No such file or directory (os error 2); \
          expected a readable machine file, or one of the built-in names"
     );

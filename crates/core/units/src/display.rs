@@ -38,6 +38,7 @@ fn shortest(quantity: &Quantity, value: u64) -> String {
             best = Some((score, format!("{whole}{point}{fraction} {}", unit.name)));
         }
     }
+    debug_assert!(best.is_some(), "the base unit always fits");
     best.map(|(_, text)| text).unwrap_or_default()
 }
 

@@ -162,8 +162,8 @@ fn errors_name_the_expected_input() {
                 .into(),
         ),
     ];
-    for (text, offset, says) in cases {
-        assert_eq!(wrong::<Bytes>(text), (offset, says), "{text}");
+    for (text, offset, message) in cases {
+        assert_eq!(wrong::<Bytes>(text), (offset, message), "{text}");
     }
 }
 

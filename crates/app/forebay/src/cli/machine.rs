@@ -82,7 +82,7 @@ fn list() -> Result<(), Failure> {
         Column::number("routers", 0),
         Column::number("compute", 0),
         Column::number("burst buffers", 0),
-        Column::text("what it is", 0),
+        Column::text("description", 0),
     ]);
     for (name, title) in builtin_machines() {
         let machine = load(name)?;

@@ -33,7 +33,7 @@ pub(super) struct OutputArgs {
 pub(super) struct Output {
     directory: Option<RunDir>,
     json: Option<PathBuf>,
-    said: String,
+    recorded_lines: String,
     /// How progress is shown.
     pub(super) display: Display,
 }
@@ -72,7 +72,7 @@ impl OutputArgs {
         Ok(Output {
             directory,
             json,
-            said: String::new(),
+            recorded_lines: String::new(),
             display: Display::choose(self.quiet),
         })
     }
@@ -85,8 +85,8 @@ impl Output {
 
     /// Prints a line and records it for `table.txt`.
     pub(super) fn print_and_record(&mut self, line: &str) -> Result<(), Failure> {
-        self.said.push_str(line);
-        self.said.push('\n');
+        self.recorded_lines.push_str(line);
+        self.recorded_lines.push('\n');
         self.print_line(line)
     }
 
@@ -101,7 +101,7 @@ impl Output {
 
     /// All recorded lines.
     pub(super) fn recorded(&self) -> &str {
-        &self.said
+        &self.recorded_lines
     }
 
     /// Adds a file to the run directory, if there is one; `folder` is empty for its top.

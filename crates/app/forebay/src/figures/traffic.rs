@@ -100,7 +100,7 @@ pub fn overview(run: &TrafficRun, palette: &Palette) -> Svg {
 /// The picture of an interference run.
 pub fn interference_overview(run: &InterferenceRun, palette: &Palette) -> Svg {
     let title = format!(
-        "IOR beside {} traffic on {}",
+        "IOR with {} traffic on {}",
         run.traffic_alone.pattern, run.machine
     );
     let mut figure = heading(&title, palette);
@@ -145,7 +145,7 @@ pub fn interference(run: &InterferenceRun, palette: &Palette) -> [Svg; 2] {
     let (alone, together) = (rate(&run.ior_alone), rate(&run.ior_together));
     let rates = [
         bar("IOR alone", alone, gbps(alone), 0),
-        bar("beside traffic", together, gbps(together), 1),
+        bar("with traffic", together, gbps(together), 1),
     ];
     let (a, t) = (
         run.traffic_alone.latency_ns.mean,
@@ -153,7 +153,7 @@ pub fn interference(run: &InterferenceRun, palette: &Palette) -> [Svg; 2] {
     );
     let latencies = [
         bar("traffic alone", a, seconds(a * 1e-9), 0),
-        bar("beside IOR", t, seconds(t * 1e-9), 1),
+        bar("with IOR", t, seconds(t * 1e-9), 1),
     ];
     [
         bars::draw("IOR's rate", &rates, 560.0, palette),

@@ -15,7 +15,7 @@
   }
   function hide() { tip.hidden = true; }
 
-  // The browser's own tooltips are slow; the same words are shown at once instead.
+  // The browser's own tooltips are slow; the script shows their text without delay.
   for (const mark of document.querySelectorAll("svg.chart [fill] > title")) {
     const text = mark.textContent, shape = mark.parentNode;
     shape.setAttribute("aria-label", text);

@@ -1,4 +1,4 @@
-//! libdatawarp as it would be installed, and C programs that use it.
+//! Installation of libdatawarp, and compilation of C programs that use it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub fn install(prefix: &Path) {
     }
 }
 
-/// Compiles a C program as its user would, into `prefix`.
+/// Compiles a C program with pkg-config, into `prefix`.
 pub fn compile(prefix: &Path, source: &Path, program: &str) {
     let flags = Command::new("pkg-config")
         .args(["--cflags", "--libs", "cray-datawarp"])
@@ -47,6 +47,6 @@ pub fn compile(prefix: &Path, source: &Path, program: &str) {
         .arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()))
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&compiled.stderr);
-    assert!(compiled.status.success(), "{told}");
+    let stderr = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success(), "{stderr}");
 }

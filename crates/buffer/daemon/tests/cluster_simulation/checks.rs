@@ -1,7 +1,6 @@
 //! What must hold all along, and in the end.
 
 use forebay_control::controller::{self, FragmentState};
-use forebay_control::messages::FragmentId;
 use forebay_store::objects::Objects;
 
 use crate::machines::Compute;
@@ -19,19 +18,21 @@ impl World {
             let here = |f: &&controller::Fragment| {
                 f.node.0 as usize == index && f.state != FragmentState::Forgotten
             };
-            let fragments = state.fragments.iter().map(|(_, f)| f);
+            let fragments = state.storage.fragments().map(|(_, f)| f);
             let booked: u64 = fragments.filter(here).map(|f| f.granules).sum();
             let stored: u64 = node.fragments.values().map(|plan| plan.granules).sum();
             let most = node.granules;
             assert!(booked <= most, "node {index}: {booked} granules of {most}");
             assert!(stored <= most, "disk {index}: {stored} granules of {most}");
         }
-        for (id, fragment) in state.fragments.iter() {
+        for (id, fragment) in state.storage.fragments() {
             let node = &self.nodes[fragment.node.0 as usize];
             // A node that was given up is in service again when it has nothing left of that.
-            if fragment.state == FragmentState::Forgotten && !state.is_forgotten(fragment.node) {
-                let left = node.fragments.contains_key(&FragmentId(id));
-                assert!(!left, "fragment {id} is given up and there");
+            if fragment.state == FragmentState::Forgotten
+                && !state.storage.is_forgotten(fragment.node)
+            {
+                let left = node.fragments.contains_key(&id);
+                assert!(!left, "{id:?} is given up and there");
             }
             let damaged = self.truth.damaged.contains(&fragment.instance);
             let Some((daemon, _)) = node.running.as_ref().filter(|_| !damaged) else {
@@ -40,7 +41,7 @@ impl World {
             if matches!(fragment.state, FragmentState::Ready(_)) {
                 let instance = forebay_protocol::InstanceId(fragment.instance.0);
                 let there = daemon.node.volume(instance).is_some();
-                assert!(there, "fragment {id} is ready but not there");
+                assert!(there, "{id:?} is ready but not there");
             }
         }
     }
@@ -51,13 +52,9 @@ impl World {
         };
         let state = controller.state();
         let books = state.sessions.is_empty()
-            && state.instances.is_empty()
-            && state.fragments.is_empty()
-            && state.configurations.is_empty()
-            && state.namespaces.is_empty()
-            && state.registrations.is_empty()
-            && state.activations.is_empty()
-            && state.stages.is_empty();
+            && state.storage.is_unused()
+            && state.sessions.activations().next().is_none()
+            && state.stages.iter().next().is_none();
         // What a node holds that is gone for ever is nobody's any more.
         let gone = |index: usize| self.nodes[index].down == u64::MAX && self.is_given_up(index);
         let mut nodes = self.nodes.iter().enumerate();
@@ -81,7 +78,7 @@ impl World {
         if let Some(controller) = &self.controller {
             let state = controller.state();
             text += &format!("; sessions {:?}", state.sessions);
-            text += &format!("; fragments {:?}", state.fragments);
+            text += &format!("; {:?}", state.storage);
         }
         for (index, node) in self.nodes.iter().enumerate() {
             let objects = node.objects.list_instances();

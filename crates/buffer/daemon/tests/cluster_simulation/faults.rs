@@ -104,7 +104,7 @@ impl World {
             let node = NodeId(self.random.below(NODES as u64) as u32);
             let drained = drain && self.random.chance(500);
             let request = Request::DrainNode { node, drained };
-            let envelope = envelope(self.random.next(), 1, request);
+            let envelope = envelope(self.random.next().into(), request);
             self.controller_step(controller::ControllerInput::Request(Box::new(envelope)));
         }
         self.give_up_nodes();
@@ -133,7 +133,7 @@ impl World {
                 node,
                 allow_data_loss: lost,
             };
-            let envelope = envelope(self.random.next(), 1, request);
+            let envelope = envelope(self.random.next().into(), request);
             self.controller_step(controller::ControllerInput::Request(Box::new(envelope)));
             if gone && self.is_given_up(index) && self.random.chance(300) {
                 self.nodes[index].down = self.now + self.random.below(60 * SECOND);
@@ -144,7 +144,7 @@ impl World {
     /// Whether the controller's records say that a node is given up.
     pub fn is_given_up(&self, index: usize) -> bool {
         let controller = self.controller.as_ref();
-        controller.is_some_and(|c| c.state().is_forgotten(NodeId(index as u32)))
+        controller.is_some_and(|c| c.state().storage.is_forgotten(NodeId(index as u32)))
     }
 
     pub fn faulty(&self) -> bool {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use forebay_client::Fs;
 use forebay_control::compute_node::ComputeNode;
 use forebay_control::messages::{ActivationId, FragmentId, FragmentPlan, MountPlan, StageId};
-use forebay_control::records::Change;
+use forebay_control::records::{Change, StoredRecord};
 use forebay_control::storage_node::StorageNode;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::{HandleId, SessionId};
@@ -27,7 +27,7 @@ pub enum MachineId {
 }
 
 /// Durable records of a state machine.
-pub type Records = BTreeMap<(String, u64), Vec<u8>>;
+pub type Records = BTreeMap<(String, u128), Vec<u8>>;
 
 pub fn apply_changes(records: &mut Records, changes: Vec<Change>) {
     for change in changes {
@@ -39,9 +39,9 @@ pub fn apply_changes(records: &mut Records, changes: Vec<Change>) {
     }
 }
 
-pub fn to_rows(records: &Records) -> Vec<(String, u64, Vec<u8>)> {
+pub fn to_rows(records: &Records) -> Vec<StoredRecord> {
     let row =
-        |((table, key), value): (&(String, u64), &Vec<u8>)| (table.clone(), *key, value.clone());
+        |((table, key), value): (&(String, u128), &Vec<u8>)| (table.clone(), *key, value.clone());
     records.iter().map(row).collect()
 }
 

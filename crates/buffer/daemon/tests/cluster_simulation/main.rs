@@ -58,7 +58,7 @@
 //! of the seeds try.
 //!
 //! Not noticed here, but by `forebay-store`'s simulations, are a message between daemons that is
-//! taken twice (`spread`, seed 7), a transaction that is announced before it is durable (`spread`, 2),
+//! taken twice (`striped`, seed 7), a transaction that is announced before it is durable (`striped`, 2),
 //! and promises of more space than there is (`simulation`, 2). Not noticed at all in 300 seeds, because
 //! another rule keeps the harm off, are: a node that does not count its granules itself, that forgets
 //! which fragments it has buried, or that does not look at how old an order is; nor, as it needs a

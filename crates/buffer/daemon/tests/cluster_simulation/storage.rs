@@ -16,6 +16,7 @@ use forebay_store::node::{ConnId, Effect, Input, Limits, Node, Now, fetch_reply_
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::storage::{Fault, MemoryStorage};
+use forebay_units::Bytes;
 
 use crate::actor_thread::Machine;
 use crate::codec;
@@ -346,7 +347,10 @@ impl World {
         for input in progress {
             self.node_step(index, input);
         }
-        self.node_step(index, storage_node::StorageInput::Tick);
+        self.node_step(
+            index,
+            storage_node::StorageInput::Tick { written: Bytes(0) },
+        );
         self.daemon_step(index, Input::Tick);
         self.sync(index, None);
         if self.chance(30) {

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forebay_control::controller::{Answer, Cause, Envelope, Outcome, Request, Setup};
+use forebay_control::controller::{
+    Answer, Cause, Outcome, Request, RequestEnvelope, RequestId, Setup,
+};
 use forebay_control::messages::{Owner, UnixMillis};
 use forebay_job_script::JobScript;
 
@@ -185,7 +187,7 @@ impl SimUser {
         others_ended: bool,
         random: &mut Random,
         truth: &mut Oracle,
-    ) -> Option<Envelope> {
+    ) -> Option<RequestEnvelope> {
         if self.step == Step::Ended || now < self.rest {
             return None;
         }
@@ -224,12 +226,15 @@ impl SimUser {
         }
         self.sent = now;
         let request = self.request.clone()?;
-        Some(Envelope {
-            client: self.client,
-            number: self.number,
+        Some(RequestEnvelope {
+            id: self.id(),
             caller: self.owner,
             request,
         })
+    }
+
+    fn id(&self) -> RequestId {
+        RequestId((u128::from(self.client) << 64) | u128::from(self.number))
     }
 
     fn compose(&self) -> Request {
@@ -251,6 +256,7 @@ impl SimUser {
             Step::Activate => Request::Activate {
                 token,
                 hosts: self.hosts.clone(),
+                creator: None,
             },
             Step::Defer => {
                 let script = format!(
@@ -261,7 +267,10 @@ impl SimUser {
                 let what = JobScript::parse(&script, None).unwrap().stages.remove(0);
                 Request::DeferStage { token, what }
             }
-            Step::Run | Step::Deactivate => Request::Deactivate { token },
+            Step::Run | Step::Deactivate => Request::Deactivate {
+                token,
+                creator: None,
+            },
             Step::StageOut => Request::StageOut { token },
             Step::Teardown if self.persistent => Request::DestroyPersistent {
                 name: token,
@@ -269,6 +278,7 @@ impl SimUser {
             },
             Step::Teardown | Step::Ended => Request::Teardown {
                 token,
+                creator: None,
                 hurry: self.hurry,
             },
         }
@@ -278,13 +288,13 @@ impl SimUser {
     pub fn answered(
         &mut self,
         now: UnixMillis,
-        (client, number): (u64, u64),
+        id: RequestId,
         outcome: &Outcome,
         random: &mut Random,
         truth: &mut Oracle,
         pfs: &Pfs,
     ) {
-        if client != self.client || number != self.number || self.request.is_none() {
+        if id != self.id() || self.request.is_none() {
             return;
         }
         self.request = None;

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use forebay_control::controller::{self, Controller, Outcome, Request, Settings};
-use forebay_control::messages::*;
+use forebay_control::controller::{self, Controller, Outcome, Request, RequestId, Settings};
+use forebay_control::messages::{ComputeCommand, StampedCommand, StorageCommand, UnixMillis};
 use forebay_control::{compute_node, storage_node};
 use forebay_protocol::Call;
 use forebay_protocol::peer::PeerMessage;
@@ -40,8 +40,9 @@ const END: u64 = 2500 * SECOND;
 #[derive(Clone, Debug)]
 pub enum Event {
     ToController(Box<controller::ControllerInput>),
-    ToPeer(Peer, StampedCommand),
-    ToUser(u64, u64, Outcome),
+    ToStorageNode(usize, StampedCommand<StorageCommand>),
+    ToComputeNode(usize, StampedCommand<ComputeCommand>),
+    ToUser(RequestId, Outcome),
     Peer(usize, Box<PeerMessage>),
     Tick(MachineId),
     Users,
@@ -188,17 +189,18 @@ impl World {
             });
         }
         for (number, request) in (1..).zip(requests) {
-            let envelope = envelope(1, number, request);
+            let envelope = envelope(number, request);
             let input = controller::ControllerInput::Request(Box::new(envelope));
             for effect in controller.step(UnixMillis(0), input) {
                 match effect {
                     controller::ControllerEffect::Persist(changes) => {
                         apply_changes(&mut self.controller_records, changes);
                     }
-                    controller::ControllerEffect::Reply { outcome, .. } => {
+                    controller::ControllerEffect::Reply(_, outcome) => {
                         assert!(outcome.is_ok(), "{outcome:?}");
                     }
-                    controller::ControllerEffect::Send(..) => {}
+                    controller::ControllerEffect::SendToStorageNode(..)
+                    | controller::ControllerEffect::SendToComputeNode(..) => {}
                 }
             }
         }
@@ -234,15 +236,13 @@ impl World {
         self.history = self.history.wrapping_mul(0x100_0000_01b3) ^ self.now;
         match event {
             Event::ToController(input) => self.controller_step(*input),
-            Event::ToPeer(Peer::StorageNode(node), order) => {
-                self.node_step(node.0 as usize, storage_node::StorageInput::Command(order));
+            Event::ToStorageNode(index, command) => {
+                self.node_step(index, storage_node::StorageInput::Command(command));
             }
-            Event::ToPeer(Peer::ComputeNode(name), order) => {
-                if let Some(index) = (0..HOSTS).find(|index| host_name(*index) == name) {
-                    self.host_step(index, compute_node::ComputeInput::Command(order));
-                }
+            Event::ToComputeNode(index, command) => {
+                self.host_step(index, compute_node::ComputeInput::Command(command));
             }
-            Event::ToUser(client, number, outcome) => self.answered(client, number, &outcome),
+            Event::ToUser(id, outcome) => self.answered(id, &outcome),
             Event::Peer(node, message) => self.peer_message(node, message),
             Event::Tick(place) => {
                 self.tick(place);

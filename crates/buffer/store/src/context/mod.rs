@@ -1,4 +1,4 @@
-//! What a node's volumes share: time, log, data objects, sessions, and the effects of a step.
+//! State that is shared by a node's volumes: time, log, data objects, sessions, and the effects of a step.
 
 mod journal;
 mod parked;
@@ -16,7 +16,7 @@ use forebay_protocol::peer::Incarnation;
 use forebay_protocol::random::keyed_block;
 use forebay_protocol::{Credentials, Errno, Reply, SessionId};
 
-/// What a request led to, if it did not fail.
+/// The outcome of a request that did not fail.
 #[derive(Debug)]
 pub enum Outcome<D> {
     /// The reply.
@@ -27,7 +27,7 @@ pub enum Outcome<D> {
     Deferred,
 }
 
-/// What a request led to.
+/// The outcome of a request, or its error.
 pub type Handled<O> = Result<Outcome<<O as Objects>::Descriptor>, Errno>;
 
 /// The connection and slot that a call came through.
@@ -61,13 +61,13 @@ impl Origin {
     }
 }
 
-/// Who makes a request, and through which connection.
+/// The origin of a request, and the user on whose behalf it is made.
 #[derive(Clone, Debug)]
 pub struct Requester {
     /// The connection and slot.
     pub origin: Origin,
     /// On whose behalf.
-    pub who: Credentials,
+    pub user: Credentials,
 }
 
 /// A keyed sequence of numbers that an outsider cannot predict.
@@ -96,18 +96,16 @@ impl Secrets {
     }
 }
 
-/// What a node's volumes share.
-pub struct NodeContext<O: Objects> {
+/// State that is shared by a node's volumes.
+pub struct Context<O: Objects> {
     /// The time of the present input.
     pub now: Now,
     /// When the node started, in nanoseconds of [`Now::steady_ns`].
     pub started_ns: u64,
-    /// What the log has space for.
+    /// The space of the log.
     pub log_space: LogSpace,
-    /// What clients may use up.
+    /// Limits on the use by clients.
     pub limits: Limits,
-    /// The data objects.
-    pub objects: O,
     /// Log records, and what waits for them.
     pub journal: Journal,
     /// Attached clients.
@@ -131,7 +129,7 @@ pub struct NodeContext<O: Objects> {
     pub settle_at_ns: Option<u64>,
 }
 
-impl<O: Objects> NodeContext<O> {
+impl<O: Objects> Context<O> {
     /// Write a record of a change that has been applied. Returns its sequence number.
     pub fn log(&mut self, event: Event, request: Option<SlotUpdate>) -> u64 {
         if let Some(update) = &request {
@@ -153,7 +151,7 @@ impl<O: Objects> NodeContext<O> {
         self.send_reply(conn, seq, reply, None);
     }
 
-    /// Reply to a call with what it led to, unless that is deferred.
+    /// Reply to a call with its outcome, unless that is deferred.
     pub fn finish(&mut self, conn: ConnId, seq: u64, handled: Handled<O>) {
         match handled {
             Ok(Outcome::Reply(reply)) => self.send_reply(conn, seq, reply, None),

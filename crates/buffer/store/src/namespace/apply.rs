@@ -34,7 +34,9 @@ impl Namespace {
                 now,
             } => match existing {
                 OnExisting::Exchange => self.exchange((*parent, name), (*to, to_name), *now),
-                _ => self.rename((*parent, name), (*to, to_name), *now),
+                OnExisting::Replace | OnExisting::Fail => {
+                    self.rename((*parent, name), (*to, to_name), *now)
+                }
             },
             Change::Link {
                 ino,
@@ -80,7 +82,12 @@ impl Namespace {
             }
             Change::RemoveName { ino, now } => match self.kind(*ino)? {
                 FileKind::Dir => self.end_dir(*ino, *now),
-                _ => self.drop_link(*ino, *now),
+                FileKind::File
+                | FileKind::Symlink
+                | FileKind::Fifo
+                | FileKind::Socket
+                | FileKind::CharDevice
+                | FileKind::BlockDevice => self.drop_link(*ino, *now),
             },
             Change::AddName { ino, now } => self.add_link(*ino, *now),
             Change::MoveInode { ino, parent, now } => self.set_parent(*ino, *parent, *now),
@@ -107,7 +114,7 @@ impl Namespace {
         if self.inodes.contains_key(&new.ino) {
             return Err("the inode exists");
         }
-        let built = new.build(parent, self.spread, now);
+        let built = new.build(parent, self.striped, now);
         self.add_name(parent, name, (new.ino, built.kind()), now)?;
         if built.dir().is_some() {
             self.inode_mut(parent)?.nlink += 1;
@@ -125,7 +132,7 @@ impl Namespace {
         now: Timestamp,
     ) -> Result<(), ApplyError> {
         self.reserve_ino(new.ino);
-        let built = new.build(parent, self.spread, now);
+        let built = new.build(parent, self.striped, now);
         match self.inodes.insert(new.ino, built) {
             None => Ok(()),
             Some(_) => Err("the inode exists"),
@@ -185,7 +192,9 @@ impl Namespace {
         }
         match &mut inode.body {
             Body::Striped(known) => *known = length,
-            _ => return Err("not a striped file"),
+            Body::File | Body::Dir(_) | Body::Symlink(_) | Body::Special(..) => {
+                return Err("not a striped file");
+            }
         }
         Ok(())
     }
@@ -209,7 +218,7 @@ impl Namespace {
         if self.inodes.contains_key(&new.ino) {
             return Err("the inode exists");
         }
-        let mut built = new.build(parent, self.spread, now);
+        let mut built = new.build(parent, self.striped, now);
         (built.atime, built.mtime) = times;
         if let (Body::Striped(known), Some(length)) = (&mut built.body, length) {
             *known = length;
@@ -253,7 +262,7 @@ impl Namespace {
         }
         let inode = self.inode_mut(dir)?;
         if old == Some(FileKind::Dir) {
-            inode.nlink = inode.nlink.saturating_sub(1);
+            remove_link(inode);
         }
         if put.is_some_and(|(_, kind)| kind == FileKind::Dir) {
             inode.nlink += 1;
@@ -264,7 +273,9 @@ impl Namespace {
     fn dir_mut(&mut self, ino: Ino) -> Result<&mut Directory, ApplyError> {
         match &mut self.inode_mut(ino)?.body {
             Body::Dir(dir) => Ok(dir),
-            _ => Err("not a directory"),
+            Body::File | Body::Striped(_) | Body::Symlink(_) | Body::Special(..) => {
+                Err("not a directory")
+            }
         }
     }
 
@@ -306,7 +317,7 @@ impl Namespace {
     /// An inode loses a name; without any it is an orphan.
     fn drop_link(&mut self, ino: Ino, now: Timestamp) -> Result<(), ApplyError> {
         let inode = self.inode_mut(ino)?;
-        inode.nlink = inode.nlink.saturating_sub(1);
+        remove_link(inode);
         inode.ctime = now;
         if inode.nlink == 0 {
             self.orphans.insert(ino);
@@ -317,8 +328,7 @@ impl Namespace {
     /// A directory is removed from its parent.
     fn drop_dir(&mut self, ino: Ino, parent: Ino, now: Timestamp) -> Result<(), ApplyError> {
         self.end_dir(ino, now)?;
-        let parent = self.inode_mut(parent)?;
-        parent.nlink = parent.nlink.saturating_sub(1);
+        remove_link(self.inode_mut(parent)?);
         Ok(())
     }
 
@@ -378,10 +388,13 @@ impl Namespace {
             && from != to
         {
             dir.parent = to;
-            let old = self.inode_mut(from)?;
-            old.nlink = old.nlink.saturating_sub(1);
+            remove_link(self.inode_mut(from)?);
             self.inode_mut(to)?.nlink += 1;
         }
         Ok(())
     }
+}
+
+fn remove_link(inode: &mut Inode) {
+    inode.nlink = inode.nlink.saturating_sub(1);
 }

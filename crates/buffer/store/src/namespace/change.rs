@@ -197,11 +197,11 @@ pub struct SetInode {
 }
 
 impl PlannedInode {
-    pub(super) fn build(&self, parent: Ino, spread: bool, now: Timestamp) -> Inode {
+    pub(super) fn build(&self, parent: Ino, striped: bool, now: Timestamp) -> Inode {
         let body = match &self.new {
             NewInode::Dir => Body::Dir(Directory::new(parent)),
             NewInode::Symlink(target) => Body::Symlink(target.clone()),
-            NewInode::Node(FileKind::File, _) if spread => Body::Striped(FileLength {
+            NewInode::Node(FileKind::File, _) if striped => Body::Striped(FileLength {
                 size: 0,
                 space: 0,
                 mtime_seen: Timestamp::default(),

@@ -210,7 +210,7 @@ impl Inode {
     pub fn dir(&self) -> Option<&Directory> {
         match &self.body {
             Body::Dir(dir) => Some(dir),
-            _ => None,
+            Body::File | Body::Striped(_) | Body::Symlink(_) | Body::Special(..) => None,
         }
     }
 
@@ -218,7 +218,7 @@ impl Inode {
     pub fn length(&self) -> Option<&FileLength> {
         match &self.body {
             Body::Striped(length) => Some(length),
-            _ => None,
+            Body::File | Body::Dir(_) | Body::Symlink(_) | Body::Special(..) => None,
         }
     }
 
@@ -261,7 +261,7 @@ pub struct Namespace {
     inodes: BTreeMap<Ino, Inode>,
     shard: NodeIndex,
     /// Whether files are striped over several nodes.
-    spread: bool,
+    striped: bool,
     next: u64,
     orphans: BTreeSet<Ino>,
 }
@@ -289,7 +289,7 @@ impl Namespace {
         Namespace {
             inodes: first.then_some((Ino::ROOT, root)).into_iter().collect(),
             shard: place.node,
-            spread: place.is_distributed(),
+            striped: place.is_distributed(),
             next: Ino::ROOT.0 + 1,
             orphans: BTreeSet::new(),
         }
@@ -348,5 +348,34 @@ impl Namespace {
     /// Whether `ino` has no name.
     pub fn is_orphan(&self, ino: Ino) -> bool {
         self.orphans.contains(&ino)
+    }
+
+    /// Check link counts and orphans, for debug builds. The names of a striped name space's inodes may be
+    /// on other nodes.
+    pub fn check(&self) {
+        let mut names: BTreeMap<Ino, u32> = BTreeMap::new();
+        for (dir, inode) in &self.inodes {
+            let Some(entries) = inode.dir() else {
+                continue;
+            };
+            assert_eq!(entries.names.len(), entries.order.len(), "directory {dir}");
+            let mut subdirs = 0;
+            for entry in entries.order.values() {
+                *names.entry(entry.ino).or_default() += 1;
+                subdirs += u32::from(entry.kind == FileKind::Dir);
+            }
+            let links = if inode.nlink == 0 { 0 } else { 2 + subdirs };
+            assert_eq!(inode.nlink, links, "links of directory {dir}");
+            assert!(inode.nlink > 0 || entries.is_empty(), "directory {dir}");
+        }
+        for (ino, inode) in &self.inodes {
+            let is_orphan = self.orphans.contains(ino);
+            assert_eq!(inode.nlink == 0, is_orphan, "inode {ino} is an orphan");
+            if !self.striped && inode.dir().is_none() {
+                let count = names.get(ino).copied().unwrap_or(0);
+                assert_eq!(inode.nlink, count, "names of inode {ino}");
+            }
+        }
+        assert!(self.orphans.iter().all(|ino| self.inodes.contains_key(ino)));
     }
 }

@@ -82,9 +82,9 @@ impl Namespace {
     }
 
     /// The inode of `name` in `parent`.
-    pub fn lookup(&self, who: &Credentials, parent: Ino, name: &[u8]) -> Result<Ino, Errno> {
+    pub fn lookup(&self, user: &Credentials, parent: Ino, name: &[u8]) -> Result<Ino, Errno> {
         let (inode, dir) = self.find_dir(parent)?;
-        who.check_access(inode, EXEC)?;
+        user.check_access(inode, EXEC)?;
         match name {
             b"." => Ok(parent),
             b".." => Ok(dir.parent),
@@ -93,29 +93,29 @@ impl Namespace {
         }
     }
 
-    /// A directory, after a check that `who` may add and remove names in it.
+    /// A directory, after a check that `user` may add and remove names in it.
     pub(super) fn writable_dir(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         ino: Ino,
     ) -> Result<(&Inode, &Directory), Errno> {
         let (inode, dir) = self.find_dir(ino)?;
         if inode.nlink == 0 {
             return Err(Errno::ENOENT);
         }
-        who.check_access(inode, WRITE | EXEC)?;
+        user.check_access(inode, WRITE | EXEC)?;
         Ok((inode, dir))
     }
 
-    /// Check that `who` may remove a name in a directory with the sticky bit: only owners may.
+    /// Check that `user` may remove a name in a directory with the sticky bit: only owners may.
     pub(super) fn check_sticky(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         parent: &Inode,
         child: &Inode,
     ) -> Result<(), Errno> {
         let sticky = parent.mode & 0o1000 != 0;
-        if sticky && !who.is_privileged() && who.uid != child.uid && who.uid != parent.uid {
+        if sticky && !user.is_privileged() && user.uid != child.uid && user.uid != parent.uid {
             return Err(Errno::EPERM);
         }
         Ok(())
@@ -124,7 +124,7 @@ impl Namespace {
     /// Plan to create an inode.
     pub fn plan_make(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         parent: Ino,
         name: &[u8],
         new: NewInode,
@@ -136,11 +136,11 @@ impl Namespace {
             (result, _) => result?,
         }
         let (inode, dir) = self.find_dir(parent)?;
-        who.check_access(inode, EXEC)?;
+        user.check_access(inode, EXEC)?;
         if dir.get(name).is_some() {
             return Err(Errno::EEXIST);
         }
-        self.writable_dir(who, parent)?;
+        self.writable_dir(user, parent)?;
         match &new {
             NewInode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
             NewInode::Symlink(target) if target.len() > MAX_SYMLINK_TARGET => {
@@ -149,19 +149,19 @@ impl Namespace {
             NewInode::Symlink(target) if target.contains(&0) => return Err(Errno::EINVAL),
             NewInode::Node(FileKind::Dir | FileKind::Symlink, _) => return Err(Errno::EINVAL),
             NewInode::Node(FileKind::CharDevice | FileKind::BlockDevice, _)
-                if !who.is_privileged() =>
+                if !user.is_privileged() =>
             {
                 return Err(Errno::EPERM);
             }
-            _ => {}
+            NewInode::Dir | NewInode::Symlink(_) | NewInode::Node(..) => {}
         }
         let mut mode = mode & 0o7777;
-        let mut gid = who.gid;
+        let mut gid = user.gid;
         if inode.mode & 0o2000 != 0 {
             gid = inode.gid;
             if matches!(new, NewInode::Dir) {
                 mode |= 0o2000;
-            } else if mode & 0o2010 == 0o2010 && !who.is_privileged() && !who.in_group(gid)? {
+            } else if mode & 0o2010 == 0o2010 && !user.is_privileged() && !user.in_group(gid)? {
                 mode &= !0o2000;
             }
         }
@@ -173,7 +173,7 @@ impl Namespace {
             ino,
             new,
             mode,
-            uid: who.uid,
+            uid: user.uid,
             gid,
             opened: false,
         };
@@ -188,7 +188,7 @@ impl Namespace {
     /// Plan to remove a name: of a directory if `dir`, of another inode otherwise.
     pub fn plan_remove(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         parent: Ino,
         name: &[u8],
         dir: bool,
@@ -198,10 +198,10 @@ impl Namespace {
             (Err(_), b"..") if dir => return Err(Errno::ENOTEMPTY),
             (result, _) => result?,
         }
-        let ino = self.lookup(who, parent, name)?;
-        let (parent_inode, _) = self.writable_dir(who, parent)?;
+        let ino = self.lookup(user, parent, name)?;
+        let (parent_inode, _) = self.writable_dir(user, parent)?;
         let inode = self.find(ino)?;
-        self.check_sticky(who, parent_inode, inode)?;
+        self.check_sticky(user, parent_inode, inode)?;
         let name = name.to_vec();
         match (inode.dir(), dir) {
             (Some(_), false) => Err(Errno::EISDIR),
@@ -215,7 +215,7 @@ impl Namespace {
     /// Plan to add a name.
     pub fn plan_link(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         ino: Ino,
         parent: Ino,
         name: &[u8],
@@ -227,11 +227,11 @@ impl Namespace {
             (result, _) => result?,
         }
         let (parent_inode, dir) = self.find_dir(parent)?;
-        who.check_access(parent_inode, EXEC)?;
+        user.check_access(parent_inode, EXEC)?;
         if dir.get(name).is_some() {
             return Err(Errno::EEXIST);
         }
-        self.writable_dir(who, parent)?;
+        self.writable_dir(user, parent)?;
         if inode.dir().is_some() {
             return Err(Errno::EPERM);
         }
@@ -253,20 +253,20 @@ impl Namespace {
     /// caller has the file open for writing.
     pub fn plan_set(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         ino: Ino,
-        wish: &SetAttr,
+        wanted: &SetAttr,
         writable: bool,
         now: Timestamp,
     ) -> Result<Change, Errno> {
-        let set = plan_attributes(who, self.find(ino)?, wish, writable, now)?;
+        let set = plan_attributes(user, self.find(ino)?, wanted, writable, now)?;
         Ok(Change::SetAttributes { ino, set })
     }
 
     /// Plan to set an extended attribute, or to remove it without a value.
     pub fn plan_xattr(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         ino: Ino,
         name: &[u8],
         value: Option<&[u8]>,
@@ -276,18 +276,18 @@ impl Namespace {
         let inode = self.find(ino)?;
         check_xattr_name(name)?;
         if name.starts_with(b"user.") {
-            who.check_access(inode, WRITE)?;
+            user.check_access(inode, WRITE)?;
             if !matches!(inode.kind(), FileKind::File | FileKind::Dir) {
                 return Err(Errno::EPERM);
             }
-        } else if !who.is_privileged() {
+        } else if !user.is_privileged() {
             return Err(Errno::EPERM);
         }
         let exists = inode.xattrs.contains_key(name);
         match (value, mode) {
             (Some(_), XattrMode::Create) if exists => return Err(Errno::EEXIST),
             (Some(_), XattrMode::Replace) | (None, _) if !exists => return Err(Errno::ENODATA),
-            _ => {}
+            (Some(_) | None, XattrMode::Create | XattrMode::Replace | XattrMode::Any) => {}
         }
         if let Some(value) = value {
             let taken: usize = inode
@@ -313,11 +313,11 @@ impl Namespace {
     }
 }
 
-/// The attributes to set, if `who` may set them: see [`Namespace::plan_set`].
+/// The attributes to set, if `user` may set them: see [`Namespace::plan_set`].
 pub(super) fn plan_attributes(
-    who: &Credentials,
+    user: &Credentials,
     inode: &Inode,
-    wish: &SetAttr,
+    wanted: &SetAttr,
     writable: bool,
     now: Timestamp,
 ) -> Result<SetInode, Errno> {
@@ -325,57 +325,64 @@ pub(super) fn plan_attributes(
         ctime: now,
         ..SetInode::default()
     };
-    if let Some(mode) = wish.mode {
-        who.check_owner(inode)?;
+    if let Some(mode) = wanted.mode {
+        user.check_owner(inode)?;
         let mut mode = mode & 0o7777;
-        if mode & 0o2000 != 0 && !who.is_privileged() && !who.in_group(inode.gid)? {
+        if mode & 0o2000 != 0 && !user.is_privileged() && !user.in_group(inode.gid)? {
             mode &= !0o2000;
         }
         set.mode = Some(mode);
     }
-    if wish.uid.is_some() || wish.gid.is_some() {
-        let same_uid = wish.uid.is_none_or(|uid| uid == inode.uid);
-        let own_group = || match wish.gid {
-            Some(gid) if gid != inode.gid => who.in_group(gid),
-            _ => Ok(true),
+    if wanted.uid.is_some() || wanted.gid.is_some() {
+        let same_uid = wanted.uid.is_none_or(|uid| uid == inode.uid);
+        let own_group = || match wanted.gid {
+            Some(gid) if gid != inode.gid => user.in_group(gid),
+            Some(_) | None => Ok(true),
         };
-        let own = who.uid == inode.uid && same_uid;
-        if !(who.is_privileged() || (own && own_group()?)) {
+        let own = user.uid == inode.uid && same_uid;
+        if !(user.is_privileged() || (own && own_group()?)) {
             return Err(Errno::EPERM);
         }
-        (set.uid, set.gid) = (wish.uid, wish.gid);
-        if inode.dir().is_none() && wish.mode.is_none() {
+        (set.uid, set.gid) = (wanted.uid, wanted.gid);
+        if inode.dir().is_none() && wanted.mode.is_none() {
             set.mode = Some(without_set_id(inode.mode));
         }
     }
-    if let Some(size) = wish.size {
+    if let Some(size) = wanted.size {
         match inode.kind() {
             FileKind::File => {}
             FileKind::Dir => return Err(Errno::EISDIR),
-            _ => return Err(Errno::EINVAL),
+            FileKind::Symlink
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice => return Err(Errno::EINVAL),
         }
         if !writable {
-            who.check_access(inode, WRITE)?;
+            user.check_access(inode, WRITE)?;
         }
         if i64::try_from(size).is_err() {
             return Err(Errno::EFBIG);
         }
         set.mtime = Some(now);
-        if who.uid != 0 && set.mode.is_none() && inode.mode & 0o6000 != 0 {
+        if user.uid != 0 && set.mode.is_none() && inode.mode & 0o6000 != 0 {
             set.mode = Some(without_set_id(inode.mode));
         }
     }
-    for (time, target) in [(wish.atime, &mut set.atime), (wish.mtime, &mut set.mtime)] {
+    for (time, target) in [
+        (wanted.atime, &mut set.atime),
+        (wanted.mtime, &mut set.mtime),
+    ] {
         *target = match time {
             None => *target,
             Some(SetTime::Now) => {
-                if who.check_owner(inode).is_err() {
-                    who.check_access(inode, WRITE)?;
+                if user.check_owner(inode).is_err() {
+                    user.check_access(inode, WRITE)?;
                 }
                 Some(now)
             }
             Some(SetTime::At(at)) => {
-                who.check_owner(inode)?;
+                user.check_owner(inode)?;
                 if at.nanos >= 1_000_000_000 {
                     return Err(Errno::EINVAL);
                 }

@@ -25,42 +25,42 @@ pub struct PlannedPut {
 }
 
 impl Namespace {
-    /// Plan to create a file with contents, all of it on this node, with the attributes of `wish`.
+    /// Plan to create a file with contents, all of it on this node, with the attributes of `wanted`.
     /// `EOPNOTSUPP`: it cannot be on this node, or it would replace an inode of another node, which
     /// takes a transaction.
     pub fn plan_put(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         (parent, name): (Ino, &[u8]),
-        wish: &SetAttr,
+        wanted: &SetAttr,
         layout: &Layout,
         now: Timestamp,
     ) -> Result<PlannedPut, Errno> {
-        if wish.size.is_some() {
+        if wanted.size.is_some() {
             return Err(Errno::EINVAL);
         }
         check_name(name)?;
         let (dir, entries) = self.find_dir(parent)?;
-        who.check_access(dir, EXEC)?;
+        user.check_access(dir, EXEC)?;
         let replaced = entries.entry(name).map(|entry| (entry.ino, entry.kind));
-        self.writable_dir(who, parent)?;
+        self.writable_dir(user, parent)?;
         match replaced {
             None => {}
             Some((_, FileKind::Dir)) => return Err(Errno::EISDIR),
             Some((ino, _)) if !self.owns(ino) => return Err(Errno::EOPNOTSUPP),
-            Some((ino, _)) => self.check_sticky(who, dir, self.find(ino)?)?,
+            Some((ino, _)) => self.check_sticky(user, dir, self.find(ino)?)?,
         }
         let inherits = dir.mode & 0o2000 != 0;
         let mut inode = PlannedInode {
             ino: self.next_for(layout)?,
             new: NewInode::Node(FileKind::File, 0),
             mode: 0o600,
-            uid: who.uid,
-            gid: if inherits { dir.gid } else { who.gid },
+            uid: user.uid,
+            gid: if inherits { dir.gid } else { user.gid },
             opened: false,
         };
-        let made = inode.build(parent, self.spread, now);
-        let set = plan_attributes(who, &made, wish, true, now)?;
+        let made = inode.build(parent, self.striped, now);
+        let set = plan_attributes(user, &made, wanted, true, now)?;
         inode.mode = set.mode.unwrap_or(inode.mode);
         inode.uid = set.uid.unwrap_or(inode.uid);
         inode.gid = set.gid.unwrap_or(inode.gid);

@@ -13,15 +13,15 @@ impl Namespace {
     /// Plan to rename `from` to `to`. `None`: both are names of the same inode, and nothing changes.
     pub fn plan_rename(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         from: EntryRef<'_>,
         to: EntryRef<'_>,
         existing: OnExisting,
         now: Timestamp,
     ) -> Result<Option<Change>, Errno> {
         self.check_rename(from.1, to.1)?;
-        let source = self.lookup(who, from.0, from.1)?;
-        let target = match self.lookup(who, to.0, to.1) {
+        let source = self.lookup(user, from.0, from.1)?;
+        let target = match self.lookup(user, to.0, to.1) {
             Ok(ino) => Some(ino),
             Err(Errno::ENOENT) => None,
             Err(error) => return Err(error),
@@ -29,18 +29,20 @@ impl Namespace {
         match (existing, target) {
             (OnExisting::Fail, Some(_)) => return Err(Errno::EEXIST),
             (OnExisting::Exchange, None) => return Err(Errno::ENOENT),
-            _ => {}
+            (OnExisting::Replace, _)
+            | (OnExisting::Fail, None)
+            | (OnExisting::Exchange, Some(_)) => {}
         }
-        let (from_dir, _) = self.writable_dir(who, from.0)?;
-        let (to_dir, _) = self.writable_dir(who, to.0)?;
+        let (from_dir, _) = self.writable_dir(user, from.0)?;
+        let (to_dir, _) = self.writable_dir(user, to.0)?;
         let moving = self.find(source)?;
-        self.check_sticky(who, from_dir, moving)?;
-        self.may_move(who, moving, source, from.0, to.0)?;
+        self.check_sticky(user, from_dir, moving)?;
+        self.may_move(user, moving, source, from.0, to.0)?;
         if let Some(target) = target {
             let replaced = self.find(target)?;
-            self.check_sticky(who, to_dir, replaced)?;
+            self.check_sticky(user, to_dir, replaced)?;
             if existing == OnExisting::Exchange {
-                self.may_move(who, replaced, target, to.0, from.0)?;
+                self.may_move(user, replaced, target, to.0, from.0)?;
             } else {
                 if source == target {
                     return Ok(None);
@@ -74,7 +76,7 @@ impl Namespace {
     /// and must not move below itself.
     fn may_move(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         inode: &Inode,
         ino: Ino,
         from: Ino,
@@ -93,7 +95,7 @@ impl Namespace {
             }
             at = self.find_dir(at)?.1.parent;
         }
-        who.check_access(inode, WRITE)
+        user.check_access(inode, WRITE)
     }
 }
 
@@ -102,6 +104,6 @@ fn may_replace(moving: &Inode, replaced: &Inode) -> Result<(), Errno> {
         (Some(_), None) => Err(Errno::ENOTDIR),
         (None, Some(_)) => Err(Errno::EISDIR),
         (Some(_), Some(dir)) if !dir.is_empty() => Err(Errno::ENOTEMPTY),
-        _ => Ok(()),
+        (Some(_), Some(_)) | (None, None) => Ok(()),
     }
 }

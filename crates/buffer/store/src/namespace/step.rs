@@ -44,7 +44,7 @@ impl Namespace {
     /// Check a step, and plan its changes.
     pub fn prepare_step(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         step: &Step,
         now: Timestamp,
     ) -> Result<PreparedStep, Errno> {
@@ -76,7 +76,7 @@ impl Namespace {
                 kind,
                 existing,
             } => {
-                let (old, owner_only) = self.may_enter(who, *dir, name, *kind, *existing)?;
+                let (old, owner_only) = self.may_enter(user, *dir, name, *kind, *existing)?;
                 let change = Change::SetEntry {
                     dir: *dir,
                     name: name.clone(),
@@ -94,12 +94,12 @@ impl Namespace {
                 owner_only,
             } => {
                 let inode = self.find(*ino)?;
-                check_owner(who, inode, *owner_only)?;
+                check_owner(user, inode, *owner_only)?;
                 match (inode.dir(), *dir) {
                     (Some(_), false) => return Err(Errno::EISDIR),
                     (None, true) => return Err(Errno::ENOTDIR),
                     (Some(entries), true) if !entries.is_empty() => return Err(Errno::ENOTEMPTY),
-                    _ => {}
+                    (Some(_), true) | (None, false) => {}
                 }
                 Ok(ready(Change::RemoveName { ino: *ino, now }))
             }
@@ -122,10 +122,10 @@ impl Namespace {
                 owner_only,
             } => {
                 let inode = self.find(*ino)?;
-                check_owner(who, inode, *owner_only)?;
+                check_owner(user, inode, *owner_only)?;
                 if parent.is_some() {
                     inode.dir().ok_or(Errno::ENOTDIR)?;
-                    who.check_access(inode, WRITE)?;
+                    user.check_access(inode, WRITE)?;
                 }
                 Ok(ready(Change::MoveInode {
                     ino: *ino,
@@ -144,7 +144,7 @@ impl Namespace {
     /// only its owner may remove that.
     fn may_enter(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         dir: Ino,
         name: &[u8],
         kind: FileKind,
@@ -152,69 +152,71 @@ impl Namespace {
     ) -> Result<(Option<(Ino, FileKind)>, bool), Errno> {
         check_name(name)?;
         let (inode, entries) = self.find_dir(dir)?;
-        who.check_access(inode, EXEC)?;
+        user.check_access(inode, EXEC)?;
         let old = entries.entry(name).map(|entry| (entry.ino, entry.kind));
         match (existing, old) {
             (OnExisting::Fail, Some(_)) => return Err(Errno::EEXIST),
             (OnExisting::Exchange, None) => return Err(Errno::ENOENT),
-            _ => {}
+            (OnExisting::Replace, _)
+            | (OnExisting::Fail, None)
+            | (OnExisting::Exchange, Some(_)) => {}
         }
-        self.writable_dir(who, dir)?;
+        self.writable_dir(user, dir)?;
         if existing == OnExisting::Replace
             && let Some((_, old)) = old
         {
             match (kind == FileKind::Dir, old == FileKind::Dir) {
                 (true, false) => return Err(Errno::ENOTDIR),
                 (false, true) => return Err(Errno::EISDIR),
-                _ => {}
+                (true, true) | (false, false) => {}
             }
         }
-        Ok((old, self.owner_only(who, inode)))
+        Ok((old, self.owner_only(user, inode)))
     }
 
-    /// Check that `who` may remove an entry. Returns its inode and kind, and whether only the inode's owner
+    /// Check that `user` may remove an entry. Returns its inode and kind, and whether only the inode's owner
     /// may remove it.
     pub fn check_entry_removal(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         dir: Ino,
         name: &[u8],
     ) -> Result<(Ino, FileKind, bool), Errno> {
-        let entry = self.lookup_entry(who, dir, name)?;
+        let entry = self.lookup_entry(user, dir, name)?;
         let found = (entry.ino, entry.kind);
-        let (inode, _) = self.writable_dir(who, dir)?;
-        Ok((found.0, found.1, self.owner_only(who, inode)))
+        let (inode, _) = self.writable_dir(user, dir)?;
+        Ok((found.0, found.1, self.owner_only(user, inode)))
     }
 
     /// An entry by a name other than `.` and `..`.
-    pub fn lookup_entry(&self, who: &Credentials, dir: Ino, name: &[u8]) -> Result<&Entry, Errno> {
+    pub fn lookup_entry(&self, user: &Credentials, dir: Ino, name: &[u8]) -> Result<&Entry, Errno> {
         let (inode, entries) = self.find_dir(dir)?;
-        who.check_access(inode, EXEC)?;
+        user.check_access(inode, EXEC)?;
         entries.entry(name).ok_or(Errno::ENOENT)
     }
 
     /// Check that a name may be added.
-    pub fn check_new_entry(&self, who: &Credentials, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+    pub fn check_new_entry(&self, user: &Credentials, dir: Ino, name: &[u8]) -> Result<(), Errno> {
         match (check_name(name), name) {
             (Err(Errno::EINVAL), b"." | b"..") => return Err(Errno::EEXIST),
             (result, _) => result?,
         }
         let (inode, entries) = self.find_dir(dir)?;
-        who.check_access(inode, EXEC)?;
+        user.check_access(inode, EXEC)?;
         if entries.get(name).is_some() {
             return Err(Errno::EEXIST);
         }
-        self.writable_dir(who, dir).map(|_| ())
+        self.writable_dir(user, dir).map(|_| ())
     }
 
     /// Whether only their owners may remove entries of a directory.
-    fn owner_only(&self, who: &Credentials, dir: &Inode) -> bool {
-        dir.mode & 0o1000 != 0 && !who.is_privileged() && who.uid != dir.uid
+    fn owner_only(&self, user: &Credentials, dir: &Inode) -> bool {
+        dir.mode & 0o1000 != 0 && !user.is_privileged() && user.uid != dir.uid
     }
 }
 
-fn check_owner(who: &Credentials, inode: &Inode, owner_only: bool) -> Result<(), Errno> {
-    if owner_only && who.uid != inode.uid {
+fn check_owner(user: &Credentials, inode: &Inode, owner_only: bool) -> Result<(), Errno> {
+    if owner_only && user.uid != inode.uid {
         return Err(Errno::EPERM);
     }
     Ok(())

@@ -11,7 +11,7 @@ use forebay_protocol::message::{AdminRequest, InstanceSpec, InstanceUsage};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Errno, InstanceId, Reply, Request, SessionId};
 
-impl<O: Objects> Node<O> {
+impl<O: Objects + Clone> Node<O> {
     /// A call of a session without an instance.
     pub(super) fn administer(
         &mut self,
@@ -101,9 +101,9 @@ impl<O: Objects> Node<O> {
         if self.context.journal.is_removing(id) {
             return Err(Errno::EBUSY);
         }
-        self.context.objects.add_instance(id)?;
+        self.objects.add_instance(id)?;
         let now = self.context.now.wall;
-        let volume = Volume::new(VolumeState::new(spec.clone(), now));
+        let volume = Volume::new(VolumeState::new(spec.clone(), now), self.objects.clone());
         self.any_striped |= volume.is_striped();
         self.volumes.insert(id, volume);
         let (capacity, uid) = (spec.capacity, spec.uid);
@@ -119,7 +119,7 @@ impl<O: Objects> Node<O> {
         capacity: u64,
         update: SlotUpdate,
     ) -> Result<(), Errno> {
-        let shrinks = |volume: &Volume| capacity <= volume.state().spec.capacity;
+        let shrinks = |volume: &Volume<O>| capacity <= volume.state().spec.capacity;
         self.context
             .require_log_space(match self.volumes.get(&id).is_some_and(shrinks) {
                 true => LogSpace::ReserveOnly,
@@ -176,7 +176,7 @@ impl<O: Objects> Node<O> {
 
     /// All instances and how full they are.
     pub fn instance_usage(&self) -> Vec<InstanceUsage> {
-        let usage = |volume: &Volume| {
+        let usage = |volume: &Volume<O>| {
             let state = volume.state();
             InstanceUsage {
                 spec: InstanceSpec {

@@ -10,7 +10,7 @@ use forebay_protocol::message::{NameRequest, RECOVERY_SLOT, SessionRequest};
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Credentials, Errno, InstanceId, Reply, Request};
 
-impl<O: Objects> Node<O> {
+impl<O: Objects + Clone> Node<O> {
     pub(super) fn call(&mut self, conn: ConnId, call: Call) {
         let seq = call.seq;
         let is_for_all = self.is_for_all(conn, &call);
@@ -78,7 +78,7 @@ impl<O: Objects> Node<O> {
             self.context.parked.park(instance, conn, call, attempts);
             return Ok(Outcome::Deferred);
         }
-        let at_rest = volume.object_to_invalidate(&self.context, &origin, &call.request);
+        let at_rest = volume.object_to_invalidate(&origin, &call.request);
         if let Some(ino) = at_rest {
             let call = PendingCall::Call(conn, call);
             volume.await_invalidation(&mut self.context, ino, call);
@@ -88,15 +88,15 @@ impl<O: Objects> Node<O> {
             .sessions
             .get_mut(id)?
             .check_order(slot, call.seq)?;
-        let who = || credentials(&connection.peer, call.caller.as_ref());
+        let user = || credentials(&connection.peer, call.caller.as_ref());
         if let Some(result) = completed {
-            return volume.repeat(&mut self.context, &origin, who, &call.request, result);
+            return volume.repeat(&mut self.context, &origin, user, &call.request, result);
         }
         if let Request::Session(_) = call.request {
             return self.detach(&origin);
         }
-        let who = who()?;
-        volume.call(&mut self.context, Requester { origin, who }, call)
+        let user = user()?;
+        volume.call(&mut self.context, Requester { origin, user }, call)
     }
 
     /// A client ends its session.

@@ -18,14 +18,12 @@ pub use crate::state::{
     Event, NodeState, Prepared, Record, Round, SessionState, SlotResult, SlotUpdate, VolumeEvent,
     VolumeState,
 };
-pub use crate::volume::{Volume, fetch_reply, fetch_reply_in_memory};
+pub use crate::volume::{fetch_reply, fetch_reply_in_memory};
 
-use crate::context::{
-    AfterDurable, Journal, NodeContext, ParkedCalls, Secrets, Sessions, Unlocked,
-};
+use crate::context::{AfterDurable, Context, Journal, ParkedCalls, Secrets, Sessions, Unlocked};
 use crate::log::LogSpace;
 use crate::objects::{ObjectId, Objects};
-use crate::volume::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS, RETRANSMIT_INTERVAL_NS};
+use crate::volume::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS, RETRANSMIT_INTERVAL_NS, Volume};
 use connections::Connections;
 use forebay_net::auth::PoolKey;
 use forebay_protocol::message::FileRequest;
@@ -35,9 +33,10 @@ use std::collections::BTreeMap;
 
 /// The state machine.
 pub struct Node<O: Objects> {
-    volumes: BTreeMap<InstanceId, Volume>,
+    volumes: BTreeMap<InstanceId, Volume<O>>,
     connections: Connections,
-    context: NodeContext<O>,
+    context: Context<O>,
+    objects: O,
     /// Starts of the daemon so far.
     epoch: u64,
     /// Identifies the boot of the host.
@@ -48,7 +47,7 @@ pub struct Node<O: Objects> {
     retransmitted_ns: u64,
 }
 
-impl<O: Objects> Node<O> {
+impl<O: Objects + Clone> Node<O> {
     /// Start from a recovered state whose last record is `last`. `seed` is random; secrets follow from
     /// it. Objects that no inode refers to are removed.
     pub fn start(
@@ -69,7 +68,7 @@ impl<O: Objects> Node<O> {
         let mut volumes = BTreeMap::new();
         for (id, mut volume) in state.volumes {
             volume.names.skip_inode_numbers();
-            volumes.insert(id, Volume::restore(volume, &mut objects)?);
+            volumes.insert(id, Volume::restore(volume, objects.clone())?);
         }
         for (session, instance) in state
             .sessions
@@ -86,12 +85,11 @@ impl<O: Objects> Node<O> {
             nonce: secrets.next() as u64 | 1,
         };
         let sessions = Sessions::restore(state.sessions, state.session_count, now.steady_ns);
-        let mut context = NodeContext {
+        let mut context = Context {
             now,
             started_ns: now.steady_ns,
             log_space: LogSpace::Normal,
             limits,
-            objects,
             journal: Journal::new(last),
             sessions,
             parked: ParkedCalls::default(),
@@ -107,6 +105,7 @@ impl<O: Objects> Node<O> {
         Ok(Node {
             any_striped: volumes.values().any(Volume::is_striped),
             volumes,
+            objects,
             connections: Connections::new(key),
             context,
             epoch,
@@ -127,13 +126,13 @@ impl<O: Objects> Node<O> {
         self.boot_id = boot_id;
     }
 
-    /// Set what the log has space for. Requests for which it has none fail with `ENOSPC`. Returns what
-    /// was set before.
+    /// Set the log's space. Requests for which it has none fail with `ENOSPC`. Returns the
+    /// previous value.
     pub fn set_log_space(&mut self, space: LogSpace) -> LogSpace {
         std::mem::replace(&mut self.context.log_space, space)
     }
 
-    /// What the log has space for, as it was [set](Node::set_log_space).
+    /// The log's space, as it was [set](Node::set_log_space).
     pub fn log_space(&self) -> LogSpace {
         self.context.log_space
     }
@@ -263,10 +262,9 @@ impl<O: Objects> Node<O> {
     fn log_synced(&mut self, sequence: u64) {
         self.context.journal.mark_durable(sequence);
         while let Some(action) = self.context.journal.pop_durable() {
-            let objects = &mut self.context.objects;
             let removed = match action {
-                AfterDurable::RemoveObject(object) => objects.remove(object),
-                AfterDurable::RemoveInstance(id) => objects.remove_instance(id),
+                AfterDurable::RemoveObject(object) => self.objects.remove(object),
+                AfterDurable::RemoveInstance(id) => self.objects.remove_instance(id),
                 AfterDurable::Volume(id, action) => {
                     if let Some(volume) = self.volumes.get_mut(&id) {
                         volume.carry_out(&mut self.context, action);

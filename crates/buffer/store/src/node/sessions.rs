@@ -13,7 +13,7 @@ use forebay_protocol::message::{
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, SessionId};
 
-impl<O: Objects> Node<O> {
+impl<O: Objects + Clone> Node<O> {
     /// The handshake that a challenged far end has to authenticate, with its own random bytes.
     pub fn handshake(&self, conn: ConnId, nonce: [u8; 32]) -> Option<Opening> {
         self.connections.handshake(conn, nonce)
@@ -64,7 +64,7 @@ impl<O: Objects> Node<O> {
             let bulk = Effect::BulkConnection(conn, id, attach.slot);
             self.context.effects.push(bulk);
         } else if let Some(old) = session.take_slot(attach.slot, conn, seq) {
-            // What still arrives on the old connection must not be carried out.
+            // Calls that still arrive on the old connection must not be carried out.
             self.context.effects.push(Effect::Disconnect(old));
             self.connections.remove(old);
         }
@@ -85,7 +85,7 @@ impl<O: Objects> Node<O> {
         })
     }
 
-    /// The session that a token is of. `ESTALE`: it is over, or its beginning was lost in a power cut
+    /// The session of a token. `ESTALE`: it is over, or its beginning was lost in a power cut
     /// and its number was given to another session, which has another secret.
     fn check_token(&self, token: SessionToken, peer: &PeerIdentity) -> Result<SessionId, Errno> {
         let session = &self.context.sessions.get(token.session)?.state;

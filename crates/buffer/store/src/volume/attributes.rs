@@ -1,7 +1,7 @@
 //! Attributes: those of the inode, and those that the data object determines.
 
 use super::Volume;
-use crate::context::{Handled, NodeContext, Outcome, Requester};
+use crate::context::{Context, Handled, Outcome, Requester};
 use crate::log::LogSpace;
 use crate::namespace::{Access, Body, Change, READ};
 use crate::objects::{ObjectStat, Objects};
@@ -10,7 +10,7 @@ use forebay_net::frame::MAX_BODY_BYTES;
 use forebay_protocol::message::{DirEntry, MAX_REQUEST_INODES, OpenMode, SetAttr};
 use forebay_protocol::{Attr, Errno, HandleId, Ino, Reply};
 
-/// Bytes that an entry of a listing takes beside its name, with attributes.
+/// Bytes that an entry of a listing takes in addition to its name, with attributes.
 const ENTRY_WITH_ATTR_BYTES: usize = 128;
 /// The same without attributes.
 const ENTRY_BYTES: usize = 24;
@@ -30,62 +30,53 @@ pub fn add_object_stat(attr: &mut Attr, stat: &ObjectStat) {
     attr.atime = stat.atime;
 }
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// The attributes of an inode.
-    pub fn attr<O: Objects>(&self, node: &NodeContext<O>, ino: Ino) -> Result<Attr, Errno> {
+    pub fn attr(&self, ino: Ino) -> Result<Attr, Errno> {
         let inode = self.names().find(ino)?;
         let mut attr = inode.attr(ino);
         if matches!(inode.body, Body::File) && self.space.has_object(ino) {
-            let stat = node.objects.stat(self.object(ino))?;
+            let stat = self.objects.stat(self.object(ino))?;
             add_object_stat(&mut attr, &stat);
         }
         Ok(attr)
     }
 
     /// The attributes of those inodes that exist.
-    pub(super) fn attrs<O: Objects>(
-        &self,
-        node: &NodeContext<O>,
-        inos: &[Ino],
-    ) -> Result<Vec<Attr>, Errno> {
+    pub fn attrs(&self, inos: &[Ino]) -> Result<Vec<Attr>, Errno> {
         if inos.len() > MAX_REQUEST_INODES {
             return Err(Errno::EINVAL);
         }
-        let all = inos.iter().map(|ino| self.attr(node, *ino));
+        let all = inos.iter().map(|ino| self.attr(*ino));
         all.filter(|found| !matches!(found, Err(Errno::ESTALE | Errno::ENOENT)))
             .collect()
     }
 
     /// A client sets attributes.
-    pub(super) fn handle_set_attr<O: Objects>(
+    pub fn handle_set_attr(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         (ino, handle): (Ino, Option<HandleId>),
         set: &SetAttr,
     ) -> Handled<O> {
-        let needed = self.space_to_set(node, ino, set.size);
+        let needed = self.space_to_set(ino, set.size);
         node.require_log_space(needed)?;
         let result = SlotResult::Attr(ino);
         if self.set_attributes(node, requester, (ino, handle), set, result, None)? {
             return Ok(Outcome::Deferred);
         }
-        Ok(Outcome::Reply(Reply::Attr(self.attr(node, ino)?)))
+        Ok(Outcome::Reply(Reply::Attr(self.attr(ino)?)))
     }
 
     /// The log space that setting attributes takes. A truncation gives space back; so may one that
     /// was in progress when the daemon stopped, and has been carried out in part.
-    fn space_to_set<O: Objects>(
-        &self,
-        node: &NodeContext<O>,
-        ino: Ino,
-        size: Option<u64>,
-    ) -> LogSpace {
+    fn space_to_set(&self, ino: Ino, size: Option<u64>) -> LogSpace {
         let Some(size) = size else {
             return LogSpace::Normal;
         };
         let in_progress = self.length(ino).is_some_and(|length| !length.known);
-        let attr = || self.attr(node, ino).ok();
+        let attr = || self.attr(ino).ok();
         match in_progress || attr().is_some_and(|attr| size <= attr.size) {
             true => LogSpace::ReserveOnly,
             false => LogSpace::Normal,
@@ -94,9 +85,9 @@ impl Volume {
 
     /// Set attributes. `result` is recorded for the slot. `open`: the open that this is part of.
     /// `true`: other nodes have to do their parts first, and the reply follows.
-    pub(super) fn set_attributes<O: Objects>(
+    pub fn set_attributes(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         (ino, handle): (Ino, Option<HandleId>),
         set: &SetAttr,
@@ -111,7 +102,7 @@ impl Volume {
             None => false,
         };
         let names = self.names();
-        let change = names.plan_set(&requester.who, ino, set, is_writable, node.now.wall)?;
+        let change = names.plan_set(&requester.user, ino, set, is_writable, node.now.wall)?;
         if matches!(names.find(ino)?.body, Body::File) {
             self.set_object_attributes(node, ino, set.size, &change)?;
         } else if self.begin_set_attributes(node, requester, ino, set, (&change, result), open)? {
@@ -122,9 +113,9 @@ impl Volume {
     }
 
     /// Set the length and the times of the data object of a file that is not striped.
-    fn set_object_attributes<O: Objects>(
+    fn set_object_attributes(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         ino: Ino,
         size: Option<u64>,
         change: &Change,
@@ -135,22 +126,21 @@ impl Volume {
                 self.ensure_object(node, ino)?;
             }
             if self.space.has_object(ino) {
-                node.objects.truncate(object, size)?;
-                self.recharge(node, ino);
+                self.objects.truncate(object, size)?;
+                self.recharge(ino);
             }
         }
         if let Change::SetAttributes { set, .. } = change
             && (set.atime.is_some() || set.mtime.is_some())
             && self.space.has_object(ino)
         {
-            node.objects.set_times(object, set.atime, set.mtime)?;
+            self.objects.set_times(object, set.atime, set.mtime)?;
         }
         Ok(())
     }
 
-    pub(super) fn read_dir<O: Objects>(
+    pub fn read_dir(
         &self,
-        node: &NodeContext<O>,
         requester: &Requester,
         ino: Ino,
         cookie: u64,
@@ -158,7 +148,7 @@ impl Volume {
     ) -> Handled<O> {
         let names = self.names();
         let inode = names.find(ino)?;
-        requester.who.check_access(inode, READ)?;
+        requester.user.check_access(inode, READ)?;
         let directory = inode.dir().ok_or(Errno::ENOTDIR)?;
         let budget = (bytes as usize).min(MAX_LISTING_BYTES);
         let mut taken = 0;
@@ -176,7 +166,7 @@ impl Volume {
             }
             // The client queries the other nodes for the attributes of their inodes.
             let attr = match with_attrs && names.owns(entry.ino) {
-                true => Some(self.attr(node, entry.ino)?),
+                true => Some(self.attr(entry.ino)?),
                 false => None,
             };
             entries.push(DirEntry {

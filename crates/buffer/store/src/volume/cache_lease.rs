@@ -17,7 +17,7 @@ const MARGIN_NS: u64 = 200_000_000;
 /// How long caching is not permitted for a newcomer that retries.
 const RETRY_TIMEOUT_NS: u64 = 5_000_000_000;
 
-/// What a volume permits its only client.
+/// The permission for a volume's only client.
 #[derive(Debug, Default)]
 pub struct CacheLease {
     /// When all that a client may be caching has expired.
@@ -38,7 +38,7 @@ impl CacheLease {
         assert!(self.cached_until_ns > now_ns, "a lease lasts for some time");
     }
 
-    /// Another client wants to attach beside `clients`: `EAGAIN` until nothing is cached any more.
+    /// Another client wants to attach in addition to `clients`: `EAGAIN` until nothing is cached any more.
     pub fn revoke(&mut self, clients: usize, now_ns: u64) -> Result<(), Errno> {
         if clients == 0 || now_ns >= self.cached_until_ns {
             return Ok(());

@@ -5,7 +5,7 @@
 //! object for writing invalidate its checksums synchronously.
 
 use super::Volume;
-use crate::context::{NodeContext, Origin};
+use crate::context::{Context, Origin};
 use crate::driver::{ConnId, Effect};
 use crate::objects::Objects;
 use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest, OpenMode};
@@ -13,7 +13,7 @@ use forebay_protocol::peer::PeerPayload;
 use forebay_protocol::{Call, Errno, Ino, NodeIndex, Request};
 use std::collections::BTreeMap;
 
-/// What continues when the checksums of an object are invalid.
+/// A call or a message that waits until the checksums of an object are invalid.
 #[derive(Debug)]
 pub enum PendingCall {
     /// A call of a client.
@@ -78,14 +78,9 @@ impl Invalidations {
     }
 }
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// The object that a request writes to, if its checksums must be invalidated first.
-    pub fn object_to_invalidate<O: Objects>(
-        &self,
-        node: &NodeContext<O>,
-        origin: &Origin,
-        request: &Request,
-    ) -> Option<Ino> {
+    pub fn object_to_invalidate(&self, origin: &Origin, request: &Request) -> Option<Ino> {
         let passes_descriptor = |open: &OpenMode| open.descriptor && origin.is_local;
         let ino = match request {
             Request::Name(request) => self.file_to_create(request)?,
@@ -107,7 +102,7 @@ impl Volume {
             | Request::Peer(_) => return None,
         };
         let object = self.object(ino);
-        (self.space.has_object(ino) && node.objects.has_durable_checksums(object)).then_some(ino)
+        (self.space.has_object(ino) && self.objects.has_durable_checksums(object)).then_some(ino)
     }
 
     /// The existing file that a request creates, and writes.
@@ -134,12 +129,7 @@ impl Volume {
     }
 
     /// Continue when the checksums of an object are invalid.
-    pub fn await_invalidation<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        ino: Ino,
-        call: PendingCall,
-    ) {
+    pub fn await_invalidation(&mut self, node: &mut Context<O>, ino: Ino, call: PendingCall) {
         if self.invalidations.add(ino, call) {
             let object = self.object(ino);
             node.effects.push(Effect::InvalidateChecksums(object));
@@ -147,9 +137,9 @@ impl Volume {
     }
 
     /// The checksums of an object are invalid, or that failed. Returns the calls to carry out now.
-    pub fn checksums_invalidated<O: Objects>(
+    pub fn checksums_invalidated(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         ino: Ino,
         result: Result<(), Errno>,
     ) -> Vec<(ConnId, Call)> {

@@ -2,42 +2,38 @@
 
 use super::Volume;
 use super::lengths::NEVER;
-use crate::context::{Handled, NodeContext, Outcome, Requester};
+use crate::context::{Context, Handled, Outcome, Requester};
 use crate::driver::Effect;
 use crate::log::LogSpace;
 use crate::objects::Objects;
 use forebay_protocol::message::{Allocate, OpenMode};
 use forebay_protocol::{Errno, HandleId, Ino, Reply, Timestamp};
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// Open the data object of a file, which is created if there is none.
-    pub(super) fn open_object<O: Objects>(
+    pub fn open_object(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         ino: Ino,
         mode: OpenMode,
     ) -> Result<O::Descriptor, Errno> {
         let object = self.object(ino);
         if self.space.has_object(ino) {
-            return node.objects.open(object, mode);
+            return self.objects.open(object, mode);
         }
         let times = self.times_of_new_object(ino, node.now.wall);
-        let descriptor = node.objects.create_open(object, times, mode)?;
+        let descriptor = self.objects.create_open(object, times, mode)?;
         self.object_created(ino);
         Ok(descriptor)
     }
 
     /// Create the data object of a file if there is none.
-    pub(super) fn ensure_object<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        ino: Ino,
-    ) -> Result<(), Errno> {
+    pub fn ensure_object(&mut self, node: &mut Context<O>, ino: Ino) -> Result<(), Errno> {
         if self.space.has_object(ino) {
             return Ok(());
         }
         let (atime, mtime) = self.times_of_new_object(ino, node.now.wall);
-        node.objects.create(self.object(ino), atime, mtime)?;
+        self.objects.create(self.object(ino), atime, mtime)?;
         self.object_created(ino);
         Ok(())
     }
@@ -60,11 +56,7 @@ impl Volume {
 
     /// As [`ensure_object`](Volume::ensure_object), but a piece is only created when it is opened, with
     /// a capability: later, it may have been removed with its file.
-    fn require_object<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        ino: Ino,
-    ) -> Result<(), Errno> {
+    fn require_object(&mut self, node: &mut Context<O>, ino: Ino) -> Result<(), Errno> {
         if !self.space.has_object(ino) && !self.names().owns(ino) {
             return Err(Errno::ESTALE);
         }
@@ -72,19 +64,19 @@ impl Volume {
     }
 
     /// Update the space that an object takes. Returns its length, if it can be determined.
-    pub(super) fn recharge<O: Objects>(&mut self, node: &NodeContext<O>, ino: Ino) -> Option<u64> {
+    pub fn recharge(&mut self, ino: Ino) -> Option<u64> {
         if !self.space.has_object(ino) {
             return Some(0);
         }
-        let stat = node.objects.stat(self.object(ino)).ok()?;
+        let stat = self.objects.stat(self.object(ino)).ok()?;
         self.space.charge(ino, stat.space);
         Some(stat.size)
     }
 
     /// The file that a handle writes to, with its object created. `EBADF`: it is not open for writing.
-    fn file_to_write<O: Objects>(
+    fn file_to_write(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         id: HandleId,
     ) -> Result<Ino, Errno> {
@@ -94,14 +86,14 @@ impl Volume {
         }
         let ino = handle.ino();
         self.require_object(node, ino)?;
-        self.recharge(node, ino);
+        self.recharge(ino);
         Ok(ino)
     }
 
     /// Grant more space to a writer, which returns the unused part of its grant.
-    pub(super) fn reserve<O: Objects>(
+    pub fn reserve(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         id: HandleId,
         (returned, want): (u64, u64),
@@ -129,9 +121,9 @@ impl Volume {
     }
 
     /// Reserve, free or clear a range of an object.
-    pub(super) fn allocate<O: Objects>(
+    pub fn allocate(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         id: HandleId,
         (offset, length): (u64, u64),
@@ -155,7 +147,7 @@ impl Volume {
         }
         let ino = self.file_to_write(node, requester, id)?;
         let object = self.object(ino);
-        let before = node.objects.stat(object)?;
+        let before = self.objects.stat(object)?;
         // Data in the range counts as allocated only if the object has no holes.
         let covered = match before.space >= before.size && offset < before.size {
             true => length.min(before.size - offset),
@@ -165,16 +157,16 @@ impl Volume {
         if !frees && needed > self.state.spec.capacity {
             return Err(Errno::ENOSPC);
         }
-        node.objects.allocate(object, offset, length, what)?;
-        self.recharge(node, ino);
+        self.objects.allocate(object, offset, length, what)?;
+        self.recharge(ino);
         Ok(Outcome::Reply(Reply::Done))
     }
 
     /// Make a file durable, or all files and names without a `handle`. `by_client`: the client has
     /// made the data durable.
-    pub(super) fn sync<O: Objects>(
+    pub fn sync(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         handle: Option<HandleId>,
         (data_only, by_client): (bool, bool),

@@ -2,9 +2,7 @@
 
 use super::Volume;
 use super::handles::Handle;
-use crate::context::{
-    AfterDurable, Handled, NodeContext, Origin, Outcome, Requester, VolumeAction,
-};
+use crate::context::{AfterDurable, Context, Handled, Origin, Outcome, Requester, VolumeAction};
 use crate::driver::Effect;
 use crate::log::LogSpace;
 use crate::namespace::{Access, Change, EXEC, Inode, READ, WRITE};
@@ -30,10 +28,10 @@ pub struct CreateFile<'a> {
     pub open: OpenMode,
 }
 
-impl Volume {
-    pub(super) fn open<O: Objects>(
+impl<O: Objects> Volume<O> {
+    pub fn open(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         ino: Ino,
         id: HandleId,
@@ -44,7 +42,7 @@ impl Volume {
         let inode = self.names().find(ino)?;
         match self.check_reopen(origin.session, id, mode) {
             Some(checked) => checked?,
-            None => check_open(&requester.who, inode, mode)?,
+            None => check_open(&requester.user, inode, mode)?,
         }
         let is_file = match inode.kind() {
             FileKind::File => true,
@@ -67,7 +65,7 @@ impl Volume {
             let result = SlotResult::Opened(ino, false);
             if is_empty {
                 let names = self.names();
-                let change = names.plan_set(&requester.who, ino, &set, true, node.now.wall)?;
+                let change = names.plan_set(&requester.user, ino, &set, true, node.now.wall)?;
                 self.log_change(node, origin, change, result);
             } else {
                 let file = (ino, Some(id));
@@ -81,7 +79,7 @@ impl Volume {
 
     /// A handle that is open already was checked when it was opened, for the mode it was opened in.
     /// `None`: it is not open.
-    pub(super) fn check_reopen(
+    pub fn check_reopen(
         &self,
         session: SessionId,
         id: HandleId,
@@ -95,15 +93,15 @@ impl Volume {
         })
     }
 
-    pub(super) fn create<O: Objects>(
+    pub fn create(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         file: &CreateFile<'_>,
     ) -> Handled<O> {
         let (parent, name, open) = (file.parent, file.name, file.open);
-        let (who, origin) = (&requester.who, &requester.origin);
-        match self.names().lookup(who, parent, name) {
+        let (user, origin) = (&requester.user, &requester.origin);
+        match self.names().lookup(user, parent, name) {
             Ok(_) if file.exclusive => return Err(Errno::EEXIST),
             Ok(ino) => {
                 return match self.elsewhere(parent, name, ino) {
@@ -118,7 +116,7 @@ impl Volume {
         let new = NewInode::Node(FileKind::File, 0);
         let planned = self
             .names()
-            .plan_make(who, parent, name, new, file.mode, node.now.wall);
+            .plan_make(user, parent, name, new, file.mode, node.now.wall);
         let mut change = planned?;
         let Change::Make { inode, .. } = &mut change else {
             unreachable!("plan_make plans nothing else");
@@ -140,9 +138,9 @@ impl Volume {
     }
 
     /// Reply to the open of an inode whose handle has been added.
-    pub(super) fn opened<O: Objects>(
+    pub fn opened(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         origin: &Origin,
         ino: Ino,
         mode: OpenMode,
@@ -156,16 +154,16 @@ impl Volume {
         self.reply_opened(node, ino, mode, created, descriptor)
     }
 
-    fn reply_opened<O: Objects>(
+    fn reply_opened(
         &self,
-        node: &NodeContext<O>,
+        node: &Context<O>,
         ino: Ino,
         mode: OpenMode,
         created: bool,
         descriptor: Option<O::Descriptor>,
     ) -> Handled<O> {
         let reply = Reply::Opened {
-            attr: self.attr(node, ino)?,
+            attr: self.attr(ino)?,
             created,
             capability: self.capability(node, ino, mode)?,
         };
@@ -176,32 +174,32 @@ impl Volume {
     }
 
     /// Reply to the repetition of an open. The repetition may ask for more than the first call.
-    pub(super) fn repeat_open<O: Objects>(
+    pub fn repeat_open(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         origin: &Origin,
-        who: impl FnOnce() -> Result<Credentials, Errno>,
+        user: impl FnOnce() -> Result<Credentials, Errno>,
         (ino, created): (Ino, bool),
         (id, mode): (HandleId, OpenMode),
     ) -> Handled<O> {
         match self.check_reopen(origin.session, id, mode) {
             Some(checked) => checked?,
             None if created => {}
-            None => check_open(&who()?, self.names().find(ino)?, mode)?,
+            None => check_open(&user()?, self.names().find(ino)?, mode)?,
         }
         self.add_handle(node, origin, id, ino, mode)?;
         let passes = mode.descriptor && origin.is_local && self.space.has_object(ino);
         let descriptor = match passes {
-            true => Some(node.objects.open(self.object(ino), mode)?),
+            true => Some(self.objects.open(self.object(ino), mode)?),
             false => None,
         };
         self.reply_opened(node, ino, mode, created, descriptor)
     }
 
     /// Add a handle of an inode, unless it is open already.
-    pub(super) fn add_handle<O: Objects>(
+    pub fn add_handle(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         origin: &Origin,
         id: HandleId,
         ino: Ino,
@@ -212,10 +210,8 @@ impl Volume {
         if self.handles.is_same(origin.session, id, ino)? {
             return Ok(());
         }
-        let length = self.length(ino);
-        if mode.write
-            && let Some(length) = length
-        {
+        let length = if mode.write { self.length(ino) } else { None };
+        if let Some(length) = length {
             self.begin_writing(node, ino, length)?;
         }
         let handle = Handle::of_inode(ino, mode, length.is_some());
@@ -224,9 +220,9 @@ impl Volume {
     }
 
     /// Add a handle of a data object, unless it is open already.
-    pub(super) fn add_piece_handle<O: Objects>(
+    pub fn add_piece_handle(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         origin: &Origin,
         id: HandleId,
         ino: Ino,
@@ -241,15 +237,15 @@ impl Volume {
         Ok(())
     }
 
-    fn insert_handle<O: Objects>(
+    fn insert_handle(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         origin: &Origin,
         id: HandleId,
         handle: Handle,
     ) {
         let (ino, mode) = (handle.ino(), handle.mode());
-        assert!(
+        debug_assert!(
             handle.is_piece() || self.names().get(ino).is_some(),
             "an open inode exists"
         );
@@ -267,27 +263,22 @@ impl Volume {
     }
 
     /// Close a handle. A repeated close finds none, and has nothing to do.
-    pub(super) fn close<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        session: SessionId,
-        id: HandleId,
-    ) {
+    pub fn close(&mut self, node: &mut Context<O>, session: SessionId, id: HandleId) {
         if let Some(handle) = self.handles.remove(session, id) {
             self.handle_closed(node, session, id, &handle);
         }
     }
 
     /// Close all handles of a session.
-    pub fn close_all<O: Objects>(&mut self, node: &mut NodeContext<O>, session: SessionId) {
+    pub fn close_all(&mut self, node: &mut Context<O>, session: SessionId) {
         while let Some((id, handle)) = self.handles.pop(session) {
             self.handle_closed(node, session, id, &handle);
         }
     }
 
-    fn handle_closed<O: Objects>(
+    fn handle_closed(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         session: SessionId,
         id: HandleId,
         handle: &Handle,
@@ -300,20 +291,20 @@ impl Volume {
         }
         self.space.release(handle.grant().0);
         // There is nothing to checksum in an empty object.
-        if mode.write && self.recharge(node, ino) != Some(0) {
+        if mode.write && self.recharge(ino) != Some(0) {
             node.effects.push(Effect::ObjectWritten(self.object(ino)));
         }
         self.drop_if_unused(node, ino);
-        let is_last_writer = mode.write && !handle.is_piece() && !self.handles.is_written(ino);
+        let is_last_writer = handle.is_counted_writer() && !self.handles.is_written(ino);
         if is_last_writer && self.length(ino).is_some() {
             self.settle_soon(node, ino);
         }
     }
 
     /// Take the right to append from a handle, if it holds it.
-    pub(super) fn unlock_append<O: Objects>(
+    pub fn unlock_append(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         ino: Ino,
         holder: (SessionId, HandleId),
     ) {
@@ -323,7 +314,7 @@ impl Volume {
     }
 
     /// Drop an inode that has no name and is not open.
-    pub(super) fn drop_if_unused<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+    pub fn drop_if_unused(&mut self, node: &mut Context<O>, ino: Ino) {
         if !self.names().is_orphan(ino) || self.handles.is_open(ino) {
             return;
         }
@@ -352,7 +343,7 @@ impl Volume {
     }
 
     /// Drop all inodes that have no name and are not open.
-    pub fn drop_unused_orphans<O: Objects>(&mut self, node: &mut NodeContext<O>) {
+    pub fn drop_unused_orphans(&mut self, node: &mut Context<O>) {
         let orphans: Vec<Ino> = self.names().orphans().collect();
         for ino in orphans {
             self.drop_if_unused(node, ino);
@@ -363,7 +354,7 @@ impl Volume {
 /// The log space that opening takes. A handle from before this start must be restored in any case: its
 /// client may have written.
 pub fn require_space_to_open<O: Objects>(
-    node: &NodeContext<O>,
+    node: &Context<O>,
     requester: &Requester,
     mode: OpenMode,
 ) -> Result<(), Errno> {
@@ -376,7 +367,7 @@ pub fn require_space_to_open<O: Objects>(
 }
 
 /// Check that an inode may be opened in this mode.
-fn check_open(who: &Credentials, inode: &Inode, mode: OpenMode) -> Result<(), Errno> {
+fn check_open(user: &Credentials, inode: &Inode, mode: OpenMode) -> Result<(), Errno> {
     let mut wanted = 0;
     if mode.read {
         wanted |= READ;
@@ -388,5 +379,5 @@ fn check_open(who: &Credentials, inode: &Inode, mode: OpenMode) -> Result<(), Er
     if wanted == 0 && inode.dir().is_some() {
         wanted = EXEC;
     }
-    who.check_access(inode, wanted)
+    user.check_access(inode, wanted)
 }

@@ -22,7 +22,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// A handle of an inode whose metadata is here. `is_striped`: it is a striped file.
+    /// A handle of an inode whose metadata is here. `is_striped`: it is a striped file, if it is opened for
+    /// writing.
     pub fn of_inode(ino: Ino, mode: OpenMode, is_striped: bool) -> Handle {
         Handle {
             ino,
@@ -55,6 +56,11 @@ impl Handle {
     /// Whether it is a handle of a data object only.
     pub fn is_piece(&self) -> bool {
         self.is_piece
+    }
+
+    /// Whether it is a write handle of a striped file whose metadata is here.
+    pub fn is_counted_writer(&self) -> bool {
+        self.is_counted_writer
     }
 
     /// Bytes granted to the writer, and how many to grant ahead the next time.

@@ -6,7 +6,7 @@
 
 use super::Volume;
 use super::tasks::{Goal, TaskRequest};
-use crate::context::{NodeContext, Requester};
+use crate::context::{Context, Requester};
 use crate::log::LogSpace;
 use crate::namespace::{Change, FileLength};
 use crate::objects::Objects;
@@ -45,7 +45,7 @@ impl Lengths {
         !self.unsettled.is_empty()
     }
 
-    /// The files to settle next, beside those that are `busy`.
+    /// The files to settle next, without those that are `busy`.
     fn next_batch(&self, busy: &BTreeSet<Ino>) -> Vec<Ino> {
         let idle = self.unsettled.iter().filter(|ino| !busy.contains(ino));
         let free = MAX_SETTLING.saturating_sub(busy.len());
@@ -58,16 +58,16 @@ impl Lengths {
     }
 }
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// The recorded length of a striped file whose metadata is here.
-    pub(super) fn length(&self, ino: Ino) -> Option<FileLength> {
+    pub fn length(&self, ino: Ino) -> Option<FileLength> {
         self.names().get(ino)?.length().copied()
     }
 
     /// A write handle is opened: from now on the objects determine the length.
-    pub(super) fn begin_writing<O: Objects>(
+    pub fn begin_writing(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         ino: Ino,
         length: FileLength,
     ) -> Result<(), Errno> {
@@ -81,7 +81,7 @@ impl Volume {
     }
 
     /// Record that the objects determine the length of a file.
-    fn unsettle<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+    fn unsettle(&mut self, node: &mut Context<O>, ino: Ino) {
         let Some(length) = self.length(ino) else {
             return;
         };
@@ -98,7 +98,7 @@ impl Volume {
     }
 
     /// Another node has a piece of a file. A power cut may have undone the record of that.
-    pub(super) fn note_piece<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+    pub fn note_piece(&mut self, node: &mut Context<O>, ino: Ino) {
         let length = self.length(ino);
         if length.is_some_and(|length| !length.may_have_pieces) {
             self.unsettle(node, ino);
@@ -107,20 +107,20 @@ impl Volume {
     }
 
     /// Settle the length of a file together with others.
-    pub(super) fn settle_soon<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+    pub fn settle_soon(&mut self, node: &mut Context<O>, ino: Ino) {
         self.lengths.add_unsettled(ino);
         let soon_ns = node.now.steady_ns.saturating_add(SETTLE_DELAY_NS);
         node.settle_at_ns.get_or_insert(soon_ns);
     }
 
     /// A file is dropped: it needs no length.
-    pub(super) fn forget_length(&mut self, ino: Ino) {
+    pub fn forget_length(&mut self, ino: Ino) {
         self.lengths.remove_unsettled(ino);
         self.tasks.cancel_settling(ino);
     }
 
     /// Settle lengths, once clients have had the time to open their files again after a start.
-    pub fn settle_lengths<O: Objects>(&mut self, node: &mut NodeContext<O>) {
+    pub fn settle_lengths(&mut self, node: &mut Context<O>) {
         if !self.lengths.any_unsettled() || !node.handles_are_restored() {
             return;
         }
@@ -138,9 +138,9 @@ impl Volume {
 
     /// Begin to set the length or the times of a striped file, if that needs the other nodes.
     /// `false`: it does not.
-    pub(super) fn begin_set_attributes<O: Objects>(
+    pub fn begin_set_attributes(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         ino: Ino,
         set: &SetAttr,

@@ -2,11 +2,11 @@
 //!
 //! Every message names the incarnation of the daemon it is meant for, and is numbered; a receiver
 //! accepts only messages meant for its own incarnation, in ascending order. So an old message never
-//! undoes the effect of a newer one. What must arrive is retransmitted until it is answered: every
-//! message may be sent twice.
+//! undoes the effect of a newer one. Important messages are retransmitted until they are
+//! answered: every message may be sent twice.
 
 use super::Volume;
-use crate::context::NodeContext;
+use crate::context::Context;
 use crate::driver::Effect;
 use crate::objects::Objects;
 use forebay_protocol::NodeIndex;
@@ -35,7 +35,7 @@ struct Link {
     oldest_task: u64,
 }
 
-/// What an arriving message means for a link.
+/// The relation of an arriving message to the state of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// The other node has started again since its last message.
@@ -130,14 +130,9 @@ impl Links {
     }
 }
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// Send a message to another node of the instance.
-    pub(super) fn send<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        to: NodeIndex,
-        payload: PeerPayload,
-    ) {
+    pub fn send(&mut self, node: &mut Context<O>, to: NodeIndex, payload: PeerPayload) {
         let placement = &self.state.spec.placement;
         let Some(address) = placement.peers.get(usize::from(to.0)) else {
             return;
@@ -164,7 +159,7 @@ impl Volume {
     }
 
     /// A message from another node, which is authenticated and trusted.
-    pub fn receive<O: Objects>(&mut self, node: &mut NodeContext<O>, message: PeerMessage) {
+    pub fn receive(&mut self, node: &mut Context<O>, message: PeerMessage) {
         let placement = &self.state.spec.placement;
         let from = message.from;
         if from == placement.node
@@ -193,12 +188,7 @@ impl Volume {
         }
     }
 
-    fn handle_message<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        from: NodeIndex,
-        payload: PeerPayload,
-    ) {
+    fn handle_message(&mut self, node: &mut Context<O>, from: NodeIndex, payload: PeerPayload) {
         match payload {
             PeerPayload::Probe => self.send(node, from, PeerPayload::ProbeAck),
             PeerPayload::ProbeAck => {}
@@ -224,15 +214,15 @@ impl Volume {
             PeerPayload::ObjectsRemoved(inos) => self.pieces.note_removed(from, &inos),
             PeerPayload::CheckOrphans(inos) => self.check_files(node, from, inos),
             PeerPayload::OrphansChecked { existing, removed } => {
-                self.files_checked(node, from, &existing, removed);
+                self.files_checked(from, &existing, removed);
             }
             PeerPayload::Prepare {
                 tx,
                 round,
-                who,
+                who: user,
                 now,
                 steps,
-            } => self.prepare(node, from, (tx, round), &who, now, &steps),
+            } => self.prepare(node, from, (tx, round), &user, now, &steps),
             PeerPayload::Vote { tx, round, found } => self.voted(node, from, (tx, round), found),
             PeerPayload::QueryParent { tx, dir } => self.report_parent(node, from, tx, dir),
             PeerPayload::ParentReply { tx, dir, parent } => {
@@ -257,7 +247,7 @@ impl Volume {
     }
 
     /// Retransmit to all nodes what they have not answered, and give up requests that timed out.
-    pub fn retransmit<O: Objects>(&mut self, node: &mut NodeContext<O>) {
+    pub fn retransmit(&mut self, node: &mut Context<O>) {
         self.time_out_tasks(node);
         self.time_out_transactions(node);
         self.settle_lengths(node);
@@ -270,7 +260,7 @@ impl Volume {
     }
 
     /// Retransmit all that one node has not answered.
-    fn retransmit_to<O: Objects>(&mut self, node: &mut NodeContext<O>, to: NodeIndex) {
+    fn retransmit_to(&mut self, node: &mut Context<O>, to: NodeIndex) {
         self.retransmit_tasks(node, to);
         self.retransmit_pieces(node, to);
         self.retransmit_transactions(node, to);

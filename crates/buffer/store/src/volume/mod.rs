@@ -27,7 +27,7 @@ pub use links::RETRANSMIT_INTERVAL_NS;
 pub use tasks::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS};
 pub use whole_files::{fetch_reply, fetch_reply_in_memory};
 
-use crate::context::{NodeContext, Origin, VolumeAction};
+use crate::context::{Context, Origin, VolumeAction};
 use crate::driver::ConnId;
 use crate::namespace::{Change, Namespace};
 use crate::objects::{ObjectId, Objects};
@@ -49,9 +49,11 @@ use tx_locks::{TxLockOwner, TxLocks};
 
 /// The state of one instance on this node.
 #[derive(Debug)]
-pub struct Volume {
+pub struct Volume<O> {
     /// The durable part.
     state: VolumeState,
+    /// The data objects of all instances.
+    objects: O,
     space: Space,
     handles: Handles,
     locks: FileLocks,
@@ -66,9 +68,9 @@ pub struct Volume {
     participant: Participant,
 }
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// A volume without clients and data objects.
-    pub fn new(state: VolumeState) -> Volume {
+    pub fn new(state: VolumeState, objects: O) -> Volume<O> {
         let mut tx_locks = TxLocks::default();
         for (tx, prepared) in &state.prepared {
             for lock in prepared.rounds.iter().flat_map(|round| &round.locks) {
@@ -84,6 +86,7 @@ impl Volume {
         Volume {
             coordinator: Coordinator::restore(&state.decided),
             state,
+            objects,
             space: Space::default(),
             handles: Handles::default(),
             locks: FileLocks::default(),
@@ -99,17 +102,17 @@ impl Volume {
     }
 
     /// A volume of a node that starts. Objects without an inode are removed.
-    pub fn restore<O: Objects>(state: VolumeState, objects: &mut O) -> Result<Volume, Errno> {
-        let mut volume = Volume::new(state);
-        objects.add_instance(volume.id())?;
-        for (ino, bytes) in objects.list_objects(volume.id())? {
+    pub fn restore(state: VolumeState, objects: O) -> Result<Volume<O>, Errno> {
+        let mut volume = Volume::new(state, objects);
+        volume.objects.add_instance(volume.id())?;
+        for (ino, bytes) in volume.objects.list_objects(volume.id())? {
             if !volume.names().owns(ino) {
                 volume.pieces.check_later(ino);
                 volume.space.charge(ino, bytes);
             } else if volume.names().get(ino).is_some() {
                 volume.space.charge(ino, bytes);
             } else {
-                objects.remove(volume.object(ino))?;
+                volume.objects.remove(volume.object(ino))?;
             }
         }
         Ok(volume)
@@ -148,7 +151,7 @@ impl Volume {
     }
 
     /// The other nodes of the instance.
-    fn other_nodes(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+    fn other_nodes(&self) -> impl Iterator<Item = NodeIndex> + use<O> {
         let placement = &self.state.spec.placement;
         let own = placement.node;
         (0..placement.nodes)
@@ -182,7 +185,7 @@ impl Volume {
     }
 
     /// A session is over: close its handles, and forget it.
-    pub fn detach<O: Objects>(&mut self, node: &mut NodeContext<O>, session: SessionId) {
+    pub fn detach(&mut self, node: &mut Context<O>, session: SessionId) {
         if let Some((conn, seq)) = self.locks.take_watch(session) {
             node.reply(conn, seq, Reply::Failed(Errno::ESTALE));
         }
@@ -220,7 +223,7 @@ impl Volume {
     }
 
     /// Carry out an action whose log record is durable.
-    pub fn carry_out<O: Objects>(&mut self, node: &mut NodeContext<O>, action: VolumeAction) {
+    pub fn carry_out(&mut self, node: &mut Context<O>, action: VolumeAction) {
         match action {
             VolumeAction::RemovePieces(ino) => self.have_pieces_removed(node, ino),
             VolumeAction::Vote(tx, round) => self.vote(node, tx, round),
@@ -231,7 +234,7 @@ impl Volume {
     }
 
     /// The instance is removed: calls that wait for other nodes or for checksums fail.
-    pub fn fail_waiting_calls<O: Objects>(&mut self, node: &mut NodeContext<O>) {
+    pub fn fail_waiting_calls(&mut self, node: &mut Context<O>) {
         let requesters = self.coordinator.calls().map(|requester| requester.origin);
         let calls: Vec<Origin> = self.tasks.origins().chain(requesters).collect();
         let calls = calls.iter().map(|origin| (origin.conn, origin.seq));
@@ -241,9 +244,9 @@ impl Volume {
     }
 
     /// Change the capacity, in bytes. `EBUSY`: more is in use or granted.
-    pub fn resize<O: Objects>(
+    pub fn resize(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         capacity: u64,
         update: SlotUpdate,
     ) -> Result<(), Errno> {
@@ -255,9 +258,9 @@ impl Volume {
     }
 
     /// Change the addresses of the instance's nodes. `EINVAL`: there must be one for each.
-    pub fn set_peers<O: Objects>(
+    pub fn set_peers(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         peers: Vec<String>,
         update: SlotUpdate,
     ) -> Result<(), Errno> {
@@ -271,9 +274,9 @@ impl Volume {
     }
 
     /// Apply a change to the durable state and log it. Returns the record's sequence number.
-    fn log<O: Objects>(
+    fn log(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         event: VolumeEvent,
         request: Option<SlotUpdate>,
     ) -> u64 {
@@ -284,9 +287,9 @@ impl Volume {
     }
 
     /// Log a change of the name space, with its result for the slot of the call that made it.
-    fn log_change<O: Objects>(
+    fn log_change(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         origin: &Origin,
         change: Change,
         result: SlotResult,
@@ -297,6 +300,7 @@ impl Volume {
 
     /// Check the invariants that connect sub-states, for debug builds.
     pub fn check(&self) {
+        self.names().check();
         self.space.check();
         self.handles.check();
         assert_eq!(self.space.granted(), self.handles.granted(), "grants");

@@ -2,14 +2,14 @@
 //!
 //! A client shows the metadata node's capability to open a piece. The metadata node has pieces
 //! measured, resized and removed. A piece may outlive its file, because it was created late or
-//! because a power cut took the file back; every piece that is new, or that was there when this node
+//! because a power cut took the file back; every piece that is new, or that existed when this node
 //! or the metadata node started, is therefore checked with the metadata node.
 
 use super::Volume;
 use super::checksums::PendingCall;
 use super::space::Space;
 use super::tasks::Goal;
-use crate::context::{AfterDurable, Handled, NodeContext, Outcome, Requester, VolumeAction};
+use crate::context::{AfterDurable, Context, Handled, Outcome, Requester, VolumeAction};
 use crate::log::LogSpace;
 use crate::objects::Objects;
 use forebay_protocol::message::{MAX_REQUEST_INODES, OpenMode};
@@ -98,11 +98,11 @@ impl Pieces {
     }
 }
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// A capability for the pieces of a file on other nodes, if there may be any.
-    pub(super) fn capability<O: Objects>(
+    pub fn capability(
         &self,
-        node: &NodeContext<O>,
+        node: &Context<O>,
         ino: Ino,
         mode: OpenMode,
     ) -> Result<Option<Capability>, Errno> {
@@ -121,9 +121,9 @@ impl Volume {
         )))
     }
 
-    pub(super) fn renew_capability<O: Objects>(
+    pub fn renew_capability(
         &self,
-        node: &NodeContext<O>,
+        node: &Context<O>,
         requester: &Requester,
         id: HandleId,
     ) -> Handled<O> {
@@ -135,9 +135,9 @@ impl Volume {
     }
 
     /// Open a piece.
-    pub(super) fn open_piece<O: Objects>(
+    pub fn open_piece(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         id: HandleId,
         capability: &Capability,
@@ -163,10 +163,10 @@ impl Volume {
         }
         self.add_piece_handle(node, &requester.origin, id, ino, mode)?;
         let descriptor = match passes_descriptor {
-            true => Some(node.objects.open(self.object(ino), mode)?),
+            true => Some(self.objects.open(self.object(ino), mode)?),
             false => None,
         };
-        let reply = Reply::Object(self.object_info(node, ino)?);
+        let reply = Reply::Object(self.object_info(ino)?);
         Ok(match descriptor {
             Some(descriptor) => Outcome::ReplyWith(reply, descriptor),
             None => Outcome::Reply(reply),
@@ -174,15 +174,11 @@ impl Volume {
     }
 
     /// Size, space and times of a data object here; `None` if there is none.
-    pub(super) fn object_info<O: Objects>(
-        &self,
-        node: &NodeContext<O>,
-        ino: Ino,
-    ) -> Result<Option<ObjectInfo>, Errno> {
+    pub fn object_info(&self, ino: Ino) -> Result<Option<ObjectInfo>, Errno> {
         if !self.space.has_object(ino) {
             return Ok(None);
         }
-        let stat = node.objects.stat(self.object(ino))?;
+        let stat = self.objects.stat(self.object(ino))?;
         Ok(Some(ObjectInfo {
             size: stat.size,
             space: stat.space,
@@ -192,26 +188,15 @@ impl Volume {
     }
 
     /// The same for several files.
-    pub(super) fn object_infos<O: Objects>(
-        &self,
-        node: &NodeContext<O>,
-        inos: &[Ino],
-    ) -> Result<Vec<Option<ObjectInfo>>, Errno> {
+    pub fn object_infos(&self, inos: &[Ino]) -> Result<Vec<Option<ObjectInfo>>, Errno> {
         if inos.len() > MAX_REQUEST_INODES {
             return Err(Errno::EINVAL);
         }
-        inos.iter()
-            .map(|ino| self.object_info(node, *ino))
-            .collect()
+        inos.iter().map(|ino| self.object_info(*ino)).collect()
     }
 
     /// Truncate or extend the object here of a file whose length becomes `length` bytes.
-    fn resize_piece<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        ino: Ino,
-        length: u64,
-    ) -> Result<(), Errno> {
+    fn resize_piece(&mut self, node: &mut Context<O>, ino: Ino, length: u64) -> Result<(), Errno> {
         let placement = &self.state.spec.placement;
         let (layout, own) = (placement.layout(), placement.node);
         let target = layout.object_length(ino, own, length);
@@ -220,37 +205,32 @@ impl Volume {
             self.ensure_object(node, ino)?;
         }
         let object = self.object(ino);
-        if self.space.has_object(ino) && (has_last_byte || node.objects.stat(object)?.size > target)
+        if self.space.has_object(ino) && (has_last_byte || self.objects.stat(object)?.size > target)
         {
-            node.objects.truncate(object, target)?;
-            self.recharge(node, ino);
+            self.objects.truncate(object, target)?;
+            self.recharge(ino);
         }
         Ok(())
     }
 
     /// This node's part of a task: resize the object, and measure it.
-    pub(super) fn do_own_part<O: Objects>(
+    pub fn do_own_part(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         ino: Ino,
         goal: Goal,
     ) -> Result<Option<ObjectInfo>, Errno> {
         if let Goal::Resize(length) = goal {
             self.resize_piece(node, ino, length)?;
         }
-        self.object_info(node, ino)
+        self.object_info(ino)
     }
 
     /// Report objects to the metadata node of their files.
-    pub(super) fn report_objects<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        to: NodeIndex,
-        queries: &[(u64, Ino)],
-    ) {
+    pub fn report_objects(&mut self, node: &mut Context<O>, to: NodeIndex, queries: &[(u64, Ino)]) {
         let mut reports = Vec::with_capacity(queries.len());
         for (task, ino) in queries {
-            match self.object_info(node, *ino) {
+            match self.object_info(*ino) {
                 Ok(info) => reports.push((*task, info)),
                 Err(errno) => tracing::warn!(%errno, "cannot stat a data object"),
             }
@@ -259,9 +239,9 @@ impl Volume {
     }
 
     /// Resize an object if there is a `length`, and report it to the metadata node of its file.
-    pub(super) fn resize_and_report<O: Objects>(
+    pub fn resize_and_report(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         to: NodeIndex,
         task: u64,
         ino: Ino,
@@ -271,7 +251,7 @@ impl Volume {
             return;
         }
         if let Some(length) = length
-            && node.objects.has_durable_checksums(self.object(ino))
+            && self.objects.has_durable_checksums(self.object(ino))
         {
             let resize = PendingCall::Resize {
                 from: to,
@@ -284,27 +264,22 @@ impl Volume {
             Some(length) => self.resize_piece(node, ino, length),
             None => Ok(()),
         };
-        let info = resized.and_then(|()| self.object_info(node, ino));
+        let info = resized.and_then(|()| self.object_info(ino));
         self.send(node, to, PeerPayload::ObjectResized { task, info });
     }
 
-    pub(super) fn remove_pieces<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        from: NodeIndex,
-        inos: Vec<Ino>,
-    ) {
+    pub fn remove_pieces(&mut self, node: &mut Context<O>, from: NodeIndex, inos: Vec<Ino>) {
         for ino in &inos {
             if ino.metadata_node() == from {
-                self.remove_piece(node, *ino);
+                self.remove_piece(*ino);
             }
         }
         self.send(node, from, PeerPayload::ObjectsRemoved(inos));
     }
 
-    fn remove_piece<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+    fn remove_piece(&mut self, ino: Ino) {
         if self.space.remove_object(ino)
-            && let Err(error) = node.objects.remove(self.object(ino))
+            && let Err(error) = self.objects.remove(self.object(ino))
         {
             tracing::warn!(%error, "cannot remove a data object; the next start retries");
         }
@@ -313,7 +288,7 @@ impl Volume {
 
     /// The removal of a file is durable: other nodes are to remove their pieces. If this node forgets
     /// that in a crash, they will find out when they check.
-    pub(super) fn have_pieces_removed<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+    pub fn have_pieces_removed(&mut self, node: &mut Context<O>, ino: Ino) {
         for other in self.other_nodes() {
             self.pieces.remove_later(other, ino);
             self.send(node, other, PeerPayload::RemoveObjects(vec![ino]));
@@ -322,12 +297,7 @@ impl Volume {
 
     /// Another node checks which of these files exist. That one does not is reported only when it is
     /// durable: a power cut must not bring a file back whose pieces were removed.
-    pub(super) fn check_files<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        from: NodeIndex,
-        inos: Vec<Ino>,
-    ) {
+    pub fn check_files(&mut self, node: &mut Context<O>, from: NodeIndex, inos: Vec<Ino>) {
         if node.log_space == LogSpace::Exhausted {
             return; // it asks again
         }
@@ -359,37 +329,22 @@ impl Volume {
         }
     }
 
-    pub(super) fn report_removed<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        to: NodeIndex,
-        removed: Vec<Ino>,
-    ) {
+    pub fn report_removed(&mut self, node: &mut Context<O>, to: NodeIndex, removed: Vec<Ino>) {
         let existing = Vec::new();
         self.send(node, to, PeerPayload::OrphansChecked { existing, removed });
     }
 
-    pub(super) fn files_checked<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        from: NodeIndex,
-        existing: &[Ino],
-        removed: Vec<Ino>,
-    ) {
+    pub fn files_checked(&mut self, from: NodeIndex, existing: &[Ino], removed: Vec<Ino>) {
         let from_metadata_node = |ino: &Ino| ino.metadata_node() == from;
         for ino in existing.iter().copied().filter(from_metadata_node) {
             self.pieces.checked(ino);
         }
         for ino in removed.into_iter().filter(from_metadata_node) {
-            self.remove_piece(node, ino);
+            self.remove_piece(ino);
         }
     }
 
-    pub(super) fn retransmit_pieces<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        to: NodeIndex,
-    ) {
+    pub fn retransmit_pieces(&mut self, node: &mut Context<O>, to: NodeIndex) {
         let (removals, unchecked) = self.pieces.pending_with(to);
         if !removals.is_empty() {
             self.send(node, to, PeerPayload::RemoveObjects(removals));

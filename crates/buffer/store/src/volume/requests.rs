@@ -2,7 +2,7 @@
 
 use super::Volume;
 use super::files::CreateFile;
-use crate::context::{Handled, NodeContext, Origin, Outcome, Requester};
+use crate::context::{Context, Handled, Origin, Outcome, Requester};
 use crate::namespace::{Access, Body, EXEC, READ, WRITE};
 use crate::objects::Objects;
 use crate::state::SlotResult;
@@ -11,7 +11,7 @@ use forebay_protocol::message::{
 };
 use forebay_protocol::{Call, Credentials, Errno, Ino, Reply, Request};
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// Whether a request must wait for the end of a transaction, a task or another client's append.
     /// `is_repeated`: it is the last change made through its slot.
     pub fn blocks(&self, origin: &Origin, is_repeated: bool, request: &Request) -> bool {
@@ -26,18 +26,18 @@ impl Volume {
     }
 
     /// Reply to the repetition of a call that led to `result`.
-    pub fn repeat<O: Objects>(
+    pub fn repeat(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         origin: &Origin,
-        who: impl FnOnce() -> Result<Credentials, Errno>,
+        user: impl FnOnce() -> Result<Credentials, Errno>,
         request: &Request,
         result: SlotResult,
     ) -> Handled<O> {
         let reply = match result {
             SlotResult::Done => Reply::Done,
             SlotResult::Referral(ino, kind) => Reply::Referral { ino, kind },
-            SlotResult::Attr(ino) => Reply::Attr(self.attr(node, ino)?),
+            SlotResult::Attr(ino) => Reply::Attr(self.attr(ino)?),
             SlotResult::Opened(ino, created) => {
                 let (Request::Name(NameRequest::Create { handle, open, .. })
                 | Request::File(FileRequest::Open { handle, open, .. })) = request
@@ -45,19 +45,14 @@ impl Volume {
                     return Err(Errno::ESTALE);
                 };
                 let handle = (*handle, *open);
-                return self.repeat_open(node, origin, who, (ino, created), handle);
+                return self.repeat_open(node, origin, user, (ino, created), handle);
             }
         };
         Ok(Outcome::Reply(reply))
     }
 
     /// Carry out a call.
-    pub fn call<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        requester: Requester,
-        call: Call,
-    ) -> Handled<O> {
+    pub fn call(&mut self, node: &mut Context<O>, requester: Requester, call: Call) -> Handled<O> {
         if self.is_striped()
             && let Some(plan) = self.plan_transaction(node, &requester, &call.request)?
         {
@@ -76,14 +71,14 @@ impl Volume {
         }
     }
 
-    fn name_request<O: Objects>(
+    fn name_request(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         request: NameRequest,
     ) -> Handled<O> {
         match request {
-            NameRequest::Lookup { parent, name } => self.lookup(node, requester, parent, &name),
+            NameRequest::Lookup { parent, name } => self.lookup(requester, parent, &name),
             NameRequest::ReadLink { ino } => match &self.names().find(ino)?.body {
                 Body::Symlink(target) => Ok(Outcome::Reply(Reply::Bytes(target.clone()))),
                 Body::File | Body::Striped(_) | Body::Dir(_) | Body::Special(..) => {
@@ -95,7 +90,7 @@ impl Volume {
                 cookie,
                 bytes,
                 attrs,
-            } => self.read_dir(node, requester, ino, cookie, (bytes, attrs)),
+            } => self.read_dir(requester, ino, cookie, (bytes, attrs)),
             NameRequest::Mknod {
                 parent,
                 name,
@@ -145,22 +140,22 @@ impl Volume {
         }
     }
 
-    fn inode_request<O: Objects>(
+    fn inode_request(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         request: InodeRequest,
     ) -> Handled<O> {
         let reply = match request {
-            InodeRequest::GetAttr { ino } => Reply::Attr(self.attr(node, ino)?),
-            InodeRequest::GetAttrs { inos } => Reply::Attrs(self.attrs(node, &inos)?),
+            InodeRequest::GetAttr { ino } => Reply::Attr(self.attr(ino)?),
+            InodeRequest::GetAttrs { inos } => Reply::Attrs(self.attrs(&inos)?),
             InodeRequest::SetAttr { ino, handle, set } => {
                 return self.handle_set_attr(node, requester, (ino, handle), &set);
             }
             InodeRequest::Access { ino, mask } => {
                 let inode = self.names().find(ino)?;
                 let wanted = mask & (READ | WRITE | EXEC);
-                requester.who.check_access(inode, wanted)?;
+                requester.user.check_access(inode, wanted)?;
                 Reply::Done
             }
             InodeRequest::SetXattr {
@@ -185,7 +180,7 @@ impl Volume {
                 inodes: self.state.spec.inodes,
                 inodes_used: self.names().len() as u64,
             },
-            InodeRequest::StatObjects { inos } => Reply::Objects(self.object_infos(node, &inos)?),
+            InodeRequest::StatObjects { inos } => Reply::Objects(self.object_infos(&inos)?),
         };
         Ok(Outcome::Reply(reply))
     }
@@ -193,15 +188,15 @@ impl Volume {
     fn get_xattr(&self, requester: &Requester, ino: Ino, name: &[u8]) -> Result<Reply, Errno> {
         let inode = self.names().find(ino)?;
         if name.starts_with(b"user.") {
-            requester.who.check_access(inode, READ)?;
+            requester.user.check_access(inode, READ)?;
         }
         let value = inode.xattrs.get(name).cloned();
         value.map(Reply::Bytes).ok_or(Errno::ENODATA)
     }
 
-    fn file_request<O: Objects>(
+    fn file_request(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         request: FileRequest,
     ) -> Handled<O> {
@@ -255,9 +250,9 @@ impl Volume {
         Ok(Outcome::Reply(Reply::Done))
     }
 
-    fn lock_request<O: Objects>(
+    fn lock_request(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         request: LockRequest,
     ) -> Handled<O> {
@@ -273,9 +268,9 @@ impl Volume {
                 start,
                 end,
             } => self.unlock_file(node, requester, (handle, owner), (start, end)),
-            LockRequest::Test { handle, lock } => self.test_lock::<O>(requester, handle, lock),
+            LockRequest::Test { handle, lock } => self.test_lock(requester, handle, lock),
             LockRequest::Await { known } => self.await_locks(node, requester, &known),
-            LockRequest::Cancel { ticket } => self.cancel_lock::<O>(requester, ticket),
+            LockRequest::Cancel { ticket } => self.cancel_lock(requester, ticket),
         }
     }
 }

@@ -50,7 +50,7 @@ impl Space {
         self.charged = self.charged - before + bytes;
     }
 
-    /// An object goes. `false`: there is none.
+    /// Remove an object. `false`: there is none.
     pub fn remove_object(&mut self, ino: Ino) -> bool {
         self.fresh.remove(&ino);
         let Some(bytes) = self.objects.remove(&ino) else {
@@ -84,7 +84,7 @@ impl Space {
         bytes
     }
 
-    /// What [`grant`](Space::grant) would grant.
+    /// The bytes that [`grant`](Space::grant) would grant.
     pub fn available(&self, capacity: u64, want: u64, ahead: u64) -> u64 {
         let free = capacity.saturating_sub(self.used());
         want.max(ahead.min(free / 8)).min(free)

@@ -2,7 +2,7 @@
 
 use super::Volume;
 use super::tx_locks::TxLockOwner;
-use crate::context::{Handled, NodeContext, Origin, Outcome};
+use crate::context::{Context, Handled, Origin, Outcome};
 use crate::log::LogSpace;
 use crate::namespace::{Change, FileLength, TxLock};
 use crate::objects::Objects;
@@ -24,9 +24,9 @@ const MAX_BATCH: usize = 1024;
 /// The purpose of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// Settle the length: nobody writes to the file any more.
+    /// Settle the length: the last write handle was closed.
     Settle,
-    /// Set the times: the last write so far must be known to tell later ones.
+    /// Set the times: the last write so far must be known to recognize later ones.
     Times,
     /// Set the length, in bytes.
     Resize(u64),
@@ -161,11 +161,11 @@ impl Tasks {
     }
 }
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// Begin a task, and do this node's part of it.
-    pub(super) fn begin_task<O: Objects>(
+    pub fn begin_task(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         ino: Ino,
         goal: Goal,
         request: Option<TaskRequest>,
@@ -187,19 +187,14 @@ impl Volume {
     }
 
     /// Ask a node to stat its objects for several tasks.
-    pub(super) fn query_objects<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        to: NodeIndex,
-        tasks: &[(u64, Ino)],
-    ) {
+    pub fn query_objects(&mut self, node: &mut Context<O>, to: NodeIndex, tasks: &[(u64, Ino)]) {
         for batch in tasks.chunks(MAX_BATCH) {
             self.send(node, to, PeerPayload::StatObjects(batch.to_vec()));
         }
     }
 
     /// Ask all other nodes for their parts of a task.
-    pub(super) fn query_all<O: Objects>(&mut self, node: &mut NodeContext<O>, id: u64) {
+    pub fn query_all(&mut self, node: &mut Context<O>, id: u64) {
         for other in self.other_nodes() {
             if let Some(query) = self.tasks.query(id) {
                 self.send(node, other, query);
@@ -207,11 +202,7 @@ impl Volume {
         }
     }
 
-    pub(super) fn retransmit_tasks<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        to: NodeIndex,
-    ) {
+    pub fn retransmit_tasks(&mut self, node: &mut Context<O>, to: NodeIndex) {
         let (mut stat, mut resize) = (Vec::new(), Vec::new());
         for (id, task) in &self.tasks.tasks {
             if !task.waiting.contains(&to) {
@@ -231,9 +222,9 @@ impl Volume {
     }
 
     /// A node has done its part of a task, or failed.
-    pub(super) fn object_reported<O: Objects>(
+    pub fn object_reported(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         from: NodeIndex,
         id: u64,
         info: Result<Option<ObjectInfo>, Errno>,
@@ -252,7 +243,7 @@ impl Volume {
         }
     }
 
-    fn end_task<O: Objects>(&mut self, node: &mut NodeContext<O>, id: u64) -> Option<Task> {
+    fn end_task(&mut self, node: &mut Context<O>, id: u64) -> Option<Task> {
         let task = self.tasks.tasks.remove(&id)?;
         if task.goal != Goal::Settle {
             self.tx_locks.release(TxLockOwner::Task(id));
@@ -261,7 +252,7 @@ impl Volume {
         Some(task)
     }
 
-    fn fail_task<O: Objects>(&mut self, node: &mut NodeContext<O>, id: u64, errno: Errno) {
+    fn fail_task(&mut self, node: &mut Context<O>, id: u64, errno: Errno) {
         let Some(task) = self.end_task(node, id) else {
             return;
         };
@@ -276,14 +267,14 @@ impl Volume {
 
     /// Return requests that wait for a node which does not answer, or has no part of the instance any
     /// more.
-    pub(super) fn time_out_tasks<O: Objects>(&mut self, node: &mut NodeContext<O>) {
+    pub fn time_out_tasks(&mut self, node: &mut Context<O>) {
         for id in self.tasks.timed_out(node.now.steady_ns) {
             self.fail_task(node, id, Errno::EAGAIN);
         }
     }
 
     /// All nodes have done their parts of a task.
-    fn finish_task<O: Objects>(&mut self, node: &mut NodeContext<O>, id: u64) {
+    fn finish_task(&mut self, node: &mut Context<O>, id: u64) {
         let Some(mut task) = self.end_task(node, id) else {
             return;
         };
@@ -298,11 +289,7 @@ impl Volume {
     }
 
     /// Record the length that a task has led to. `ESTALE`: the file was removed.
-    fn apply_task<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        task: &mut Task,
-    ) -> Result<(), Errno> {
+    fn apply_task(&mut self, node: &mut Context<O>, task: &mut Task) -> Result<(), Errno> {
         let ino = task.ino;
         let inode = self.names().find(ino)?;
         let known = *inode.length().ok_or(Errno::ESTALE)?;
@@ -339,16 +326,16 @@ impl Volume {
     }
 
     /// Carry out the rest of a request for which all objects of a file are done.
-    fn finish_request<O: Objects>(
+    fn finish_request(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         ino: Ino,
         request: TaskRequest,
     ) -> Handled<O> {
         self.log_change(node, &request.origin, request.change, request.result);
         match request.open {
             Some(mode) => self.opened(node, &request.origin, ino, mode, false),
-            None => Ok(Outcome::Reply(Reply::Attr(self.attr(node, ino)?))),
+            None => Ok(Outcome::Reply(Reply::Attr(self.attr(ino)?))),
         }
     }
 }

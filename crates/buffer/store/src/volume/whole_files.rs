@@ -2,7 +2,7 @@
 
 use super::Volume;
 use super::attributes::add_object_stat;
-use crate::context::{Handled, NodeContext, Outcome, Requester};
+use crate::context::{Context, Handled, Outcome, Requester};
 use crate::driver::Effect;
 use crate::log::LogSpace;
 use crate::namespace::{Access, Body, Change, FileLength, READ};
@@ -12,12 +12,12 @@ use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr};
 use forebay_protocol::space::block_bytes;
 use forebay_protocol::{Attr, Errno, FileKind, Ino, Reply};
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// Store a file with contents, attributes and name. The object comes first: one without an inode is
     /// removed at the next start.
-    pub(super) fn put<O: Objects>(
+    pub fn put(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         at: (Ino, &[u8]),
         set: &SetAttr,
@@ -33,7 +33,7 @@ impl Volume {
             return Err(Errno::EOPNOTSUPP);
         }
         let names = self.names();
-        let mut planned = names.plan_put(&requester.who, at, set, &layout, node.now.wall)?;
+        let mut planned = names.plan_put(&requester.user, at, set, &layout, node.now.wall)?;
         self.check_inode_limit()?;
         let ino = planned.ino;
         let mut stat = None;
@@ -43,7 +43,7 @@ impl Volume {
                 return Err(Errno::ENOSPC);
             }
             let (atime, mtime) = planned.times;
-            let stored = node
+            let stored = self
                 .objects
                 .put_object(self.object(ino), data, atime, mtime)?;
             self.space.add_object(ino, stored.space);
@@ -78,14 +78,9 @@ impl Volume {
 
     /// Fetch attributes and contents of a file, consistent with each other. The driver reads the
     /// object; other requests need not wait for the device.
-    pub(super) fn fetch<O: Objects>(
-        &self,
-        node: &mut NodeContext<O>,
-        requester: &Requester,
-        ino: Ino,
-    ) -> Handled<O> {
+    pub fn fetch(&self, node: &mut Context<O>, requester: &Requester, ino: Ino) -> Handled<O> {
         let inode = self.names().find(ino)?;
-        requester.who.check_access(inode, READ)?;
+        requester.user.check_access(inode, READ)?;
         match inode.kind() {
             FileKind::File => {}
             FileKind::Dir => return Err(Errno::EISDIR),

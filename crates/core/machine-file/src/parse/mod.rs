@@ -83,7 +83,7 @@ fn read(
 ) -> Option<Machine> {
     let root = Section::root(doc, table);
     doc.read_sources(&root);
-    let title = root.text("title", "one line that says what machine this is");
+    let title = root.text("title", "the machine in one line");
     let notes = root.text("notes", "choices made, and where sources disagree");
     let network = root
         .required_section("network")
@@ -113,9 +113,7 @@ fn read(
     match burst_buffer_span {
         None if burst_buffers > 0 => doc.add_problem(
             placement_span,
-            format!(
-                "{burst_buffers} burst-buffer nodes are placed, but nothing says what they are"
-            ),
+            format!("{burst_buffers} burst-buffer nodes are placed, but not described"),
             "a table `[burst_buffer]`",
         ),
         Some(offset) if burst_buffers == 0 => doc.add_problem(
@@ -134,6 +132,17 @@ fn read(
     }
     if !doc.has_no_problems() {
         return None;
+    }
+    debug_assert!(
+        nodes.is_sorted_by_key(|node| node.router),
+        "node numbers ascend router by router"
+    );
+    if let (Some(network), Some(last)) = (&network, nodes.last()) {
+        let routers = network.groups * network.chassis_per_group * network.routers_per_chassis;
+        assert!(
+            last.router < routers,
+            "a node on a router that does not exist"
+        );
     }
     let stem = doc.file.rsplit(['/', '\\']).next().unwrap_or(doc.file);
     Some(Machine {

@@ -8,7 +8,7 @@ mod table;
 mod tests;
 
 use super::Volume;
-use crate::context::{Handled, NodeContext, Outcome, Requester};
+use crate::context::{Context, Handled, Outcome, Requester};
 use crate::driver::ConnId;
 use crate::objects::Objects;
 use forebay_protocol::lock::{FileLock, HeldLock};
@@ -105,7 +105,7 @@ impl FileLocks {
     }
 }
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// The file of a handle at its metadata node. `EINVAL`: only the data object is open.
     fn locked_file(&self, session: SessionId, id: HandleId) -> Result<Ino, Errno> {
         let handle = self.handles.get(session, id)?;
@@ -115,9 +115,9 @@ impl Volume {
         }
     }
 
-    pub(super) fn lock_file<O: Objects>(
+    pub fn lock_file(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         id: HandleId,
         lock: FileLock,
@@ -158,12 +158,7 @@ impl Volume {
         ))
     }
 
-    pub(super) fn test_lock<O: Objects>(
-        &self,
-        requester: &Requester,
-        id: HandleId,
-        lock: FileLock,
-    ) -> Handled<O> {
+    pub fn test_lock(&self, requester: &Requester, id: HandleId, lock: FileLock) -> Handled<O> {
         let session = requester.origin.session;
         let ino = self.locked_file(session, id)?;
         let found = self.locks.table.conflict(session, ino, lock);
@@ -173,9 +168,9 @@ impl Volume {
         }))
     }
 
-    pub(super) fn unlock_file<O: Objects>(
+    pub fn unlock_file(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         (id, owner): (HandleId, LockOwner),
         (start, end): (u64, u64),
@@ -191,9 +186,9 @@ impl Volume {
     }
 
     /// A handle is closed: its locks go.
-    pub(super) fn close_locks<O: Objects>(
+    pub fn close_locks(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         session: SessionId,
         ino: Ino,
         id: HandleId,
@@ -203,11 +198,7 @@ impl Volume {
         }
     }
 
-    pub(super) fn cancel_lock<O: Objects>(
-        &mut self,
-        requester: &Requester,
-        ticket: u64,
-    ) -> Handled<O> {
+    pub fn cancel_lock(&mut self, requester: &Requester, ticket: u64) -> Handled<O> {
         let session = requester.origin.session;
         self.locks.table.cancel(session, ticket);
         Ok(Outcome::Reply(
@@ -219,9 +210,9 @@ impl Volume {
     }
 
     /// Wait for notifications.
-    pub(super) fn await_locks<O: Objects>(
+    pub fn await_locks(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: &Requester,
         confirmed: &[u64],
     ) -> Handled<O> {
@@ -237,14 +228,14 @@ impl Volume {
 
     /// Whether sessions from before this start may still reclaim locks. Those that do not come expire
     /// after a lease; one that comes and makes no request may hold others up for another lease.
-    fn locks_may_be_reclaimed<O: Objects>(&self, node: &NodeContext<O>) -> bool {
+    fn locks_may_be_reclaimed(&self, node: &Context<O>) -> bool {
         let leases = node.limits.lease_ns.saturating_mul(2);
         let deadline_ns = node.started_ns.saturating_add(leases);
         node.now.steady_ns < deadline_ns && node.sessions.any_returning_to(self.id())
     }
 
     /// Grant locks that were held back, if no session may reclaim locks any more.
-    pub fn grant_held_back<O: Objects>(&mut self, node: &mut NodeContext<O>) {
+    pub fn grant_held_back(&mut self, node: &mut Context<O>) {
         if self.locks.is_held_back() && !self.locks_may_be_reclaimed(node) {
             let grants = self.locks.table.grant_all();
             self.granted(node, &grants);
@@ -252,7 +243,7 @@ impl Volume {
     }
 
     /// Grant locks on a file that were waited for and have no conflict any more.
-    fn grant_locks<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+    fn grant_locks(&mut self, node: &mut Context<O>, ino: Ino) {
         if self.locks_may_be_reclaimed(node) {
             return; // later, with those that are held back
         }
@@ -261,14 +252,14 @@ impl Volume {
         self.granted(node, &grants);
     }
 
-    fn granted<O: Objects>(&mut self, node: &mut NodeContext<O>, grants: &[LockGrant]) {
+    fn granted(&mut self, node: &mut Context<O>, grants: &[LockGrant]) {
         self.locks.note_grants(grants);
         for grant in grants {
             self.notify(node, grant.session);
         }
     }
 
-    fn notify<O: Objects>(&mut self, node: &mut NodeContext<O>, session: SessionId) {
+    fn notify(&mut self, node: &mut Context<O>, session: SessionId) {
         if let Some(((conn, seq), tickets)) = self.locks.take_notification(session) {
             node.reply(conn, seq, Reply::LocksGranted(tickets));
         }

@@ -251,13 +251,13 @@ impl LockTable {
         let owners: Vec<SessionOwner> = owners.map(|(owner, _)| *owner).collect();
         let is_of_handle = |w: &&Waiting| w.session == session && w.wanted.handle == handle;
         let waits = file.waiting.iter().filter(is_of_handle);
-        let tickets: Vec<u64> = waits.map(|waiting| waiting.ticket).collect();
-        let mut found = false;
+        let waits: Vec<_> = waits.map(|wait| (wait.owner(), wait.ticket)).collect();
+        let mut found = !waits.is_empty();
         for owner in owners {
             found |= self.change_ranges(owner, ino, |ranges| ranges.release_handle(handle));
         }
-        for ticket in tickets {
-            found |= self.cancel(session, ticket);
+        for (owner, ticket) in waits {
+            self.remove_wait(owner, ino, ticket);
         }
         found
     }
@@ -269,15 +269,20 @@ impl LockTable {
         let Some((owner, ino)) = found.next() else {
             return false;
         };
+        self.remove_wait(owner, ino, ticket);
+        true
+    }
+
+    /// Remove a wait. Its owner has no other one of this ticket.
+    fn remove_wait(&mut self, owner: SessionOwner, ino: Ino, ticket: u64) {
         self.forget_wait(owner, ticket);
         if let Some(file) = self.files.get_mut(&ino) {
-            let is_cancelled = |w: &Waiting| w.session == session && w.ticket == ticket;
-            file.waiting.retain(|waiting| !is_cancelled(waiting));
+            let is_removed = |wait: &Waiting| wait.owner() == owner && wait.ticket == ticket;
+            file.waiting.retain(|wait| !is_removed(wait));
             if file.is_idle() {
                 self.files.remove(&ino);
             }
         }
-        true
     }
 
     fn forget_wait(&mut self, owner: SessionOwner, ticket: u64) {

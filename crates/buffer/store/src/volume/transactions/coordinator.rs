@@ -1,7 +1,7 @@
 //! The coordinator's part of transactions, up to the decision.
 
 use super::plan::{Next, Plan};
-use crate::context::{Attempts, NodeContext, Requester};
+use crate::context::{Attempts, Context, Requester};
 use crate::namespace::{Change, TxLock, lock_for_step};
 use crate::objects::Objects;
 use crate::volume::Volume;
@@ -36,10 +36,10 @@ pub struct Walk {
     pub rest: Vec<(Ino, Ino)>,
 }
 
-/// What is left to do for a transaction that has committed.
+/// The remainder of a transaction that has committed.
 #[derive(Debug)]
 pub struct Decided {
-    /// The commit is durable: participants may be told.
+    /// The commit is durable: it may be announced.
     pub is_durable: bool,
     /// Participants that have not applied it.
     pub pending: BTreeSet<NodeIndex>,
@@ -52,7 +52,7 @@ pub struct Decided {
 pub struct Transaction {
     /// The call, unless the daemon has started again since or the call has timed out.
     pub call: Option<(Requester, Call)>,
-    /// What is left to prepare. `None`: it was committed before this start.
+    /// The plan. `None`: it was committed before this start.
     pub plan: Option<Plan>,
     pub phase: Phase,
     attempts: Attempts,
@@ -127,7 +127,7 @@ impl Transaction {
         Some(PeerPayload::Prepare {
             tx,
             round: self.round,
-            who: requester.who.clone(),
+            who: requester.user.clone(),
             now: self.now,
             steps: self.waiting.get(&node)?.clone(),
         })
@@ -255,11 +255,11 @@ impl Coordinator {
     }
 }
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// Begin a transaction: lock its first name, and prepare.
-    pub(in crate::volume) fn begin_transaction<O: Objects>(
+    pub fn begin_transaction(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         requester: Requester,
         call: Call,
         plan: Plan,
@@ -279,7 +279,7 @@ impl Volume {
     }
 
     /// A round or a walk is over: continue with the next part of the plan.
-    pub(super) fn advance<O: Objects>(&mut self, node: &mut NodeContext<O>, tx: TxId) {
+    pub fn advance(&mut self, node: &mut Context<O>, tx: TxId) {
         loop {
             let Some(live) = self.coordinator.get_mut(tx) else {
                 return;
@@ -316,9 +316,9 @@ impl Volume {
     }
 
     /// Prepare nodes for their steps. `true`: all were on this node, which is prepared.
-    fn begin_round<O: Objects>(
+    fn begin_round(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         tx: TxId,
         steps: Vec<(NodeIndex, Step)>,
     ) -> Result<bool, Errno> {
@@ -347,7 +347,7 @@ impl Volume {
         let names = &self.state.names;
         let live = self.coordinator.get_mut(tx).ok_or(Errno::ESTALE)?;
         let (requester, _) = live.call.as_ref().ok_or(Errno::ESTALE)?;
-        let prepared = names.prepare_step(&requester.who, step, live.now)?;
+        let prepared = names.prepare_step(&requester.user, step, live.now)?;
         live.changes.extend(prepared.changes);
         live.found.push(prepared.found);
         if let Some(lock) = lock_for_step(step) {
@@ -356,18 +356,14 @@ impl Volume {
         Ok(())
     }
 
-    fn send_prepare<O: Objects>(&mut self, node: &mut NodeContext<O>, tx: TxId, to: NodeIndex) {
+    fn send_prepare(&mut self, node: &mut Context<O>, tx: TxId, to: NodeIndex) {
         let live = self.coordinator.get(tx);
         if let Some(prepare) = live.and_then(|live| live.prepare_message(tx, to)) {
             self.send(node, to, prepare);
         }
     }
 
-    pub(in crate::volume) fn retransmit_transactions<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        to: NodeIndex,
-    ) {
+    pub fn retransmit_transactions(&mut self, node: &mut Context<O>, to: NodeIndex) {
         let (mut prepare, mut walk, mut announce) = (Vec::new(), Vec::new(), Vec::new());
         for (tx, live) in &self.coordinator.transactions {
             match &live.phase {
@@ -389,9 +385,9 @@ impl Volume {
     }
 
     /// A participant has voted.
-    pub(in crate::volume) fn voted<O: Objects>(
+    pub fn voted(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         from: NodeIndex,
         (tx, round): (TxId, u8),
         vote: Result<Vec<StepResult>, Errno>,
@@ -404,7 +400,7 @@ impl Volume {
     }
 
     /// Abort a transaction. After a conflict its request is retried.
-    pub(super) fn fail<O: Objects>(&mut self, node: &mut NodeContext<O>, tx: TxId, errno: Errno) {
+    pub fn fail(&mut self, node: &mut Context<O>, tx: TxId, errno: Errno) {
         let Some(live) = self.abort(node, tx) else {
             return;
         };
@@ -426,10 +422,7 @@ impl Volume {
     /// part of the instance any more. A request whose transaction has committed is answered `EIO`
     /// after a longer timeout: it is not known whether all nodes have applied it. The transaction keeps
     /// its locks.
-    pub(in crate::volume) fn time_out_transactions<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-    ) {
+    pub fn time_out_transactions(&mut self, node: &mut Context<O>) {
         let now_ns = node.now.steady_ns;
         for (requester, _) in self.coordinator.take_decided_timed_out(now_ns) {
             let origin = requester.origin;
@@ -445,7 +438,7 @@ impl Volume {
     }
 
     /// A request turned out to change nothing.
-    fn finish_unchanged<O: Objects>(&mut self, node: &mut NodeContext<O>, tx: TxId) {
+    fn finish_unchanged(&mut self, node: &mut Context<O>, tx: TxId) {
         let live = self.abort(node, tx);
         if let Some((requester, _)) = live.and_then(|live| live.call) {
             let origin = requester.origin;
@@ -453,7 +446,7 @@ impl Volume {
         }
     }
 
-    fn abort<O: Objects>(&mut self, node: &mut NodeContext<O>, tx: TxId) -> Option<Transaction> {
+    fn abort(&mut self, node: &mut Context<O>, tx: TxId) -> Option<Transaction> {
         let live = self.coordinator.remove(tx)?;
         assert!(!live.is_decided(), "a committed transaction is not aborted");
         self.tx_locks.release(TxLockOwner::Transaction(tx));

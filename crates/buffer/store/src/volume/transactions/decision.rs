@@ -1,7 +1,7 @@
 //! The coordinator's part of transactions, from the decision on.
 
 use super::coordinator::{Decided, Phase};
-use crate::context::{AfterDurable, NodeContext, VolumeAction};
+use crate::context::{AfterDurable, Context, VolumeAction};
 use crate::driver::Effect;
 use crate::log::LogSpace;
 use crate::namespace::Change;
@@ -23,9 +23,9 @@ pub fn unlinked(changes: &[Change]) -> Vec<Ino> {
     inos
 }
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// All participants are prepared: commit.
-    pub(super) fn decide<O: Objects>(&mut self, node: &mut NodeContext<O>, tx: TxId) {
+    pub fn decide(&mut self, node: &mut Context<O>, tx: TxId) {
         if node.log_space == LogSpace::Exhausted {
             return self.fail(node, tx, Errno::ENOSPC);
         }
@@ -35,11 +35,14 @@ impl Volume {
         let (Some(plan), Some((requester, _))) = (&live.plan, &live.call) else {
             return;
         };
-        let (entry, reply) = plan.conclusion(live.now());
-        let result = match &reply {
-            Reply::Referral { ino, kind } => SlotResult::Referral(*ino, *kind),
-            _ => SlotResult::Done,
+        let (entry, result) = plan.conclusion(live.now());
+        let reply = match result {
+            Some((ino, kind)) => Reply::Referral { ino, kind },
+            None => Reply::Done,
         };
+        let result = result.map_or(SlotResult::Done, |(ino, kind)| {
+            SlotResult::Referral(ino, kind)
+        });
         let update = requester.origin.slot_update(result);
         let mut changes = std::mem::take(&mut live.changes);
         changes.push(entry);
@@ -67,7 +70,7 @@ impl Volume {
     }
 
     /// The commit is durable: announce it to all participants.
-    pub(in crate::volume) fn announce<O: Objects>(&mut self, node: &mut NodeContext<O>, tx: TxId) {
+    pub fn announce(&mut self, node: &mut Context<O>, tx: TxId) {
         let Some(live) = self.coordinator.get_mut(tx) else {
             return;
         };
@@ -80,12 +83,7 @@ impl Volume {
         }
     }
 
-    pub(super) fn announce_to<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        tx: TxId,
-        to: NodeIndex,
-    ) {
+    pub fn announce_to(&mut self, node: &mut Context<O>, tx: TxId, to: NodeIndex) {
         let phase = self.coordinator.get(tx).map(|live| &live.phase);
         if let Some(Phase::Decided(Decided {
             is_durable: true, ..
@@ -96,12 +94,7 @@ impl Volume {
     }
 
     /// A prepared participant queries the decision.
-    pub(in crate::volume) fn decision_queried<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        from: NodeIndex,
-        tx: TxId,
-    ) {
+    pub fn decision_queried(&mut self, node: &mut Context<O>, from: NodeIndex, tx: TxId) {
         match self.coordinator.get(tx).map(|live| &live.phase) {
             None => self.send(node, from, PeerPayload::Resolve { tx, commit: false }),
             Some(Phase::Decided(_)) => self.announce_to(node, tx, from),
@@ -110,9 +103,9 @@ impl Volume {
     }
 
     /// A participant has applied a transaction. `is_durable`: a power cut there does not undo that.
-    pub(in crate::volume) fn participant_done<O: Objects>(
+    pub fn participant_done(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         from: NodeIndex,
         tx: TxId,
         is_durable: bool,
@@ -140,7 +133,7 @@ impl Volume {
     }
 
     /// A transaction has been applied by all participants: reply, and release its locks here.
-    fn finish_transaction<O: Objects>(&mut self, node: &mut NodeContext<O>, tx: TxId) {
+    fn finish_transaction(&mut self, node: &mut Context<O>, tx: TxId) {
         let Some(live) = self.coordinator.get_mut(tx) else {
             return;
         };

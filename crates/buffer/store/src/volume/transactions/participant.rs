@@ -1,7 +1,7 @@
 //! The participant's part of transactions.
 
 use super::decision::unlinked;
-use crate::context::{AfterDurable, NodeContext, VolumeAction};
+use crate::context::{AfterDurable, Context, VolumeAction};
 use crate::driver::Effect;
 use crate::log::LogSpace;
 use crate::namespace::{TxLock, lock_for_step};
@@ -22,9 +22,9 @@ pub struct Participant {
     applied: BTreeMap<TxId, u64>,
 }
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// `EAGAIN` if a step conflicts with another transaction.
-    pub(super) fn check_conflict(&self, tx: TxId, step: &Step) -> Result<(), Errno> {
+    pub fn check_conflict(&self, tx: TxId, step: &Step) -> Result<(), Errno> {
         let locks = &self.tx_locks;
         let is_locked = lock_for_step(step).is_some_and(|lock| locks.conflicts(&lock, tx));
         let is_in_use = match step {
@@ -43,12 +43,12 @@ impl Volume {
     }
 
     /// Prepare for a round of a transaction, and vote once that is durable.
-    pub(in crate::volume) fn prepare<O: Objects>(
+    pub fn prepare(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         from: NodeIndex,
         (tx, number): (TxId, u8),
-        who: &Credentials,
+        user: &Credentials,
         now: Timestamp,
         steps: &[Step],
     ) {
@@ -56,7 +56,7 @@ impl Volume {
         if known.is_some_and(|known| known.rounds.iter().any(|round| round.number == number)) {
             return self.vote(node, tx, number);
         }
-        let round = match self.prepare_round(node, tx, number, who, now, steps) {
+        let round = match self.prepare_round(node, tx, number, user, now, steps) {
             Ok(round) => round,
             Err(errno) => {
                 let vote = PeerPayload::Vote {
@@ -83,12 +83,12 @@ impl Volume {
         node.effects.push(Effect::SyncLog);
     }
 
-    fn prepare_round<O: Objects>(
+    fn prepare_round(
         &self,
-        node: &NodeContext<O>,
+        node: &Context<O>,
         tx: TxId,
         number: u8,
-        who: &Credentials,
+        user: &Credentials,
         now: Timestamp,
         steps: &[Step],
     ) -> Result<Round, Errno> {
@@ -104,7 +104,7 @@ impl Volume {
             if matches!(step, Step::MakeDir { .. }) {
                 self.check_inode_limit()?;
             }
-            let prepared = self.names().prepare_step(who, step, now)?;
+            let prepared = self.names().prepare_step(user, step, now)?;
             round.changes.extend(prepared.changes);
             round.found.push(prepared.found);
             round.locks.extend(lock_for_step(step));
@@ -114,12 +114,7 @@ impl Volume {
     }
 
     /// Send the vote on a round if its record is durable; otherwise it is sent when it is.
-    pub(in crate::volume) fn vote<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        tx: TxId,
-        number: u8,
-    ) {
+    pub fn vote(&mut self, node: &mut Context<O>, tx: TxId, number: u8) {
         let votes = &mut self.participant.prepared;
         if let Some(record) = votes.get(&(tx, number)) {
             if !node.journal.is_durable(*record) {
@@ -143,13 +138,7 @@ impl Volume {
     }
 
     /// The coordinator has decided.
-    pub(in crate::volume) fn resolve<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        from: NodeIndex,
-        tx: TxId,
-        commit: bool,
-    ) {
+    pub fn resolve(&mut self, node: &mut Context<O>, from: NodeIndex, tx: TxId, commit: bool) {
         if let Some(prepared) = self.state.prepared.get(&tx) {
             // Without log space the coordinator sends the decision again.
             if prepared.coordinator != from || node.log_space == LogSpace::Exhausted {
@@ -177,12 +166,7 @@ impl Volume {
 
     /// Report to the coordinator that a transaction has been applied here, and whether durably. Until
     /// then it must remember the decision, since this node would query it.
-    pub(in crate::volume) fn report_done<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        tx: TxId,
-        to: NodeIndex,
-    ) {
+    pub fn report_done(&mut self, node: &mut Context<O>, tx: TxId, to: NodeIndex) {
         let applied = &mut self.participant.applied;
         let record = applied.get(&tx);
         let durable = record.is_none_or(|record| node.journal.is_durable(*record));
@@ -193,11 +177,7 @@ impl Volume {
     }
 
     /// Query the decision of transactions this node is prepared for.
-    pub(in crate::volume) fn query_decisions<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        coordinator: NodeIndex,
-    ) {
+    pub fn query_decisions(&mut self, node: &mut Context<O>, coordinator: NodeIndex) {
         let open = self.state.prepared.iter();
         let open = open.filter(|(_, prepared)| prepared.coordinator == coordinator);
         let open: Vec<TxId> = open.map(|(tx, _)| *tx).collect();

@@ -1,13 +1,13 @@
 //! The steps that a request which concerns several nodes takes on each of them, and their order.
 
-use crate::context::{NodeContext, Requester};
+use crate::context::{Context, Requester};
 use crate::log::LogSpace;
 use crate::namespace::{Change, Namespace};
 use crate::objects::Objects;
 use crate::volume::Volume;
 use forebay_protocol::message::{NameRequest, NewInode, OnExisting};
 use forebay_protocol::peer::{Step, StepResult};
-use forebay_protocol::{Credentials, Errno, FileKind, Ino, NodeIndex, Reply, Request, Timestamp};
+use forebay_protocol::{Credentials, Errno, FileKind, Ino, NodeIndex, Request, Timestamp};
 
 /// A name in a directory.
 type NameAt = (Ino, Vec<u8>);
@@ -63,34 +63,34 @@ pub enum Next {
     Nothing,
 }
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// The transaction that a request takes, if it concerns other nodes. The first checks are made here;
     /// a request that fails them fails.
-    pub(in crate::volume) fn plan_transaction<O: Objects>(
+    pub fn plan_transaction(
         &self,
-        node: &NodeContext<O>,
+        node: &Context<O>,
         requester: &Requester,
         request: &Request,
     ) -> Result<Option<Plan>, Errno> {
         let Request::Name(request) = request else {
             return Ok(None);
         };
-        let (names, who) = (self.names(), &requester.who);
+        let (names, user) = (self.names(), &requester.user);
         let plan = match request {
             NameRequest::Mknod {
                 parent,
                 name,
                 new: NewInode::Dir,
                 mode,
-            } => self.plan_make_dir(who, (*parent, name), *mode, node.now.wall)?,
+            } => self.plan_make_dir(user, (*parent, name), *mode, node.now.wall)?,
             NameRequest::Unlink { parent, name } if is_elsewhere(names, *parent, name) => {
-                Some(plan_removal(names, who, (*parent, name), false)?)
+                Some(plan_removal(names, user, (*parent, name), false)?)
             }
             NameRequest::RmDir { parent, name } if is_elsewhere(names, *parent, name) => {
-                Some(plan_removal(names, who, (*parent, name), true)?)
+                Some(plan_removal(names, user, (*parent, name), true)?)
             }
             NameRequest::Link { ino, parent, name } if !names.owns(*ino) => {
-                names.check_new_entry(who, *parent, name)?;
+                names.check_new_entry(user, *parent, name)?;
                 Some(Plan::Link {
                     at: (*parent, name.clone()),
                     ino: *ino,
@@ -107,7 +107,7 @@ impl Volume {
                 let (from, to) = ((*parent, name.as_slice()), (*to, to_name.as_slice()));
                 match is_local_rename(names, from, to, *existing) {
                     true => None,
-                    false => Some(plan_rename(names, who, from, to, *existing)?),
+                    false => Some(plan_rename(names, user, from, to, *existing)?),
                 }
             }
             NameRequest::Mknod { .. }
@@ -133,7 +133,7 @@ impl Volume {
     /// A directory may be on another node than its name.
     fn plan_make_dir(
         &self,
-        who: &Credentials,
+        user: &Credentials,
         (parent, name): (Ino, &[u8]),
         mode: u16,
         now: Timestamp,
@@ -145,7 +145,7 @@ impl Volume {
         }
         let planned = self
             .names()
-            .plan_make(who, parent, name, NewInode::Dir, mode, now)?;
+            .plan_make(user, parent, name, NewInode::Dir, mode, now)?;
         let Change::Make { inode, .. } = planned else {
             unreachable!("plan_make plans nothing else");
         };
@@ -167,11 +167,11 @@ impl Volume {
 /// otherwise.
 fn plan_removal(
     names: &Namespace,
-    who: &Credentials,
+    user: &Credentials,
     (parent, name): (Ino, &[u8]),
     dir: bool,
 ) -> Result<Plan, Errno> {
-    let (ino, kind, owner_only) = names.check_entry_removal(who, parent, name)?;
+    let (ino, kind, owner_only) = names.check_entry_removal(user, parent, name)?;
     match (dir, kind == FileKind::Dir) {
         (true, false) => return Err(Errno::ENOTDIR),
         (false, true) => return Err(Errno::EISDIR),
@@ -187,13 +187,13 @@ fn plan_removal(
 
 fn plan_rename(
     names: &Namespace,
-    who: &Credentials,
+    user: &Credentials,
     from: (Ino, &[u8]),
     to: (Ino, &[u8]),
     existing: OnExisting,
 ) -> Result<Plan, Errno> {
     names.check_rename(from.1, to.1)?;
-    let (ino, kind, owner_only) = names.check_entry_removal(who, from.0, from.1)?;
+    let (ino, kind, owner_only) = names.check_entry_removal(user, from.0, from.1)?;
     Ok(Plan::Rename(Rename {
         from: (from.0, from.1.to_vec()),
         to: (to.0, to.1.to_vec()),
@@ -258,8 +258,8 @@ impl Plan {
         }
     }
 
-    /// The changes of names on the coordinator, and the reply.
-    pub fn conclusion(&self, now: Timestamp) -> (Change, Reply) {
+    /// The change of a name on the coordinator, and the inode that got the name.
+    pub fn conclusion(&self, now: Timestamp) -> (Change, Option<(Ino, FileKind)>) {
         let entry = |at: &NameAt, put| Change::SetEntry {
             dir: at.0,
             name: at.1.clone(),
@@ -269,20 +269,19 @@ impl Plan {
         match self {
             Plan::MakeDir { at, made, .. } => {
                 let ino = made.unwrap_or_else(|| unreachable!("the directory was prepared"));
-                let kind = FileKind::Dir;
-                let put = Some((ino, kind));
-                (entry(at, put), Reply::Referral { ino, kind })
+                let inode = Some((ino, FileKind::Dir));
+                (entry(at, inode), inode)
             }
-            Plan::Remove { at, .. } => (entry(at, None), Reply::Done),
+            Plan::Remove { at, .. } => (entry(at, None), None),
             Plan::Link { at, ino, kind } => {
                 let kind = kind.unwrap_or_else(|| unreachable!("the inode was prepared"));
-                let put = Some((*ino, kind));
-                (entry(at, put), Reply::Referral { ino: *ino, kind })
+                let inode = Some((*ino, kind));
+                (entry(at, inode), inode)
             }
             Plan::Rename(rename) => {
                 let is_exchange = rename.existing == OnExisting::Exchange;
                 let back = rename.replaced.filter(|_| is_exchange);
-                (entry(&rename.from, back), Reply::Done)
+                (entry(&rename.from, back), None)
             }
         }
     }
@@ -338,7 +337,7 @@ impl Rename {
         walks
     }
 
-    /// What becomes of the inodes.
+    /// The steps that change the inodes.
     fn moves(&self, across: bool) -> Vec<(NodeIndex, Step)> {
         let step = |(ino, kind): (Ino, FileKind), to: Ino, owner_only| Step::ChangeParent {
             ino,
@@ -353,7 +352,7 @@ impl Rename {
             let owner_only = self.replaced_owner_only;
             let step = match self.existing {
                 OnExisting::Exchange => step(replaced, self.from.0, owner_only),
-                _ => Step::RemoveLink {
+                OnExisting::Replace | OnExisting::Fail => Step::RemoveLink {
                     ino: replaced.0,
                     dir: replaced.1 == FileKind::Dir,
                     owner_only,

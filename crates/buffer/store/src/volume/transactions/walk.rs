@@ -2,17 +2,17 @@
 //! other directory moves.
 
 use super::coordinator::Phase;
-use crate::context::NodeContext;
+use crate::context::Context;
 use crate::namespace::TxLock;
 use crate::objects::Objects;
 use crate::volume::Volume;
 use forebay_protocol::peer::{PeerPayload, TxId};
 use forebay_protocol::{Errno, Ino, NodeIndex};
 
-impl Volume {
+impl<O: Objects> Volume<O> {
     /// Walk up to the root, which succeeds, or to the forbidden directory, which fails, or until
     /// another node has to be queried.
-    pub(in crate::volume) fn walk<O: Objects>(&mut self, node: &mut NodeContext<O>, tx: TxId) {
+    pub fn walk(&mut self, node: &mut Context<O>, tx: TxId) {
         loop {
             let Some(live) = self.coordinator.get_mut(tx) else {
                 return;
@@ -48,9 +48,9 @@ impl Volume {
     }
 
     /// The parent of a directory. `None`: another node was queried, or the parent is about to change.
-    fn parent_of<O: Objects>(
+    fn parent_of(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         tx: TxId,
         dir: Ino,
     ) -> Option<Result<Ino, Errno>> {
@@ -75,13 +75,7 @@ impl Volume {
 
     /// Another node queries the parent of a directory. While the directory moves, there is no answer,
     /// and the query is repeated.
-    pub(in crate::volume) fn report_parent<O: Objects>(
-        &mut self,
-        node: &mut NodeContext<O>,
-        from: NodeIndex,
-        tx: TxId,
-        dir: Ino,
-    ) {
+    pub fn report_parent(&mut self, node: &mut Context<O>, from: NodeIndex, tx: TxId, dir: Ino) {
         if self.names().owns(dir)
             && let Some(parent) = self.parent_of(node, tx, dir)
         {
@@ -90,28 +84,28 @@ impl Volume {
     }
 
     /// Another node has reported the parent of a directory.
-    pub(in crate::volume) fn parent_reported<O: Objects>(
+    pub fn parent_reported(
         &mut self,
-        node: &mut NodeContext<O>,
+        node: &mut Context<O>,
         tx: TxId,
         dir: Ino,
         parent: Result<Ino, Errno>,
     ) {
         let phase = self.coordinator.get(tx).map(|live| &live.phase);
-        match (phase, parent) {
-            (Some(Phase::Walking(walk)), Ok(parent)) if walk.at == dir => {
+        if !matches!(phase, Some(Phase::Walking(walk)) if walk.at == dir) {
+            return;
+        }
+        match parent {
+            Ok(parent) => {
                 self.step_walk(tx, parent);
                 self.walk(node, tx);
             }
-            (Some(Phase::Walking(walk)), Err(errno)) if walk.at == dir => {
-                self.fail(node, tx, errno);
-            }
-            _ => {}
+            Err(errno) => self.fail(node, tx, errno),
         }
     }
 
     /// Continue walks that may have waited for something that was unlocked here.
-    pub fn continue_walks<O: Objects>(&mut self, node: &mut NodeContext<O>) {
+    pub fn continue_walks(&mut self, node: &mut Context<O>) {
         for tx in self.coordinator.walking() {
             self.walk(node, tx);
         }
