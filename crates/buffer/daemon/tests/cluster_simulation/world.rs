@@ -46,7 +46,7 @@ pub enum Event {
     Peer(usize, Box<PeerMessage>),
     Tick(MachineId),
     Users,
-    /// A node's log becomes durable, in this life of the node.
+    /// A node's log becomes durable, unless the node has crashed since.
     Sync(usize, u64, Option<SyncAsked>),
     Syn(ActorId, u64, usize),
     Wake(ActorId, u64, Wake),
@@ -64,7 +64,7 @@ pub struct World {
     queue: BTreeMap<(u64, u64), Event>,
     sequence: u64,
     pub steps: u64,
-    /// A fingerprint of all that happened.
+    /// A fingerprint of the history.
     pub history: u64,
     pub shared: Arc<Shared>,
     pub asks: (Sender<ActorWait>, Receiver<ActorWait>),
@@ -79,7 +79,7 @@ pub struct World {
     /// Nodes that were given up when that was last looked at.
     pub given_up: [bool; NODES],
     pub hosts: Vec<Compute>,
-    /// Machines that nobody can reach until then.
+    /// Time until which machines are unreachable.
     pub isolated: BTreeMap<MachineId, u64>,
     pub pfs: Pfs,
     pub pfs_back: u64,
@@ -172,7 +172,7 @@ impl World {
         world
     }
 
-    /// Pool and nodes are there from the beginning, and everything begins to tick.
+    /// Adds the pool and its nodes, and starts all timers.
     fn prepare(&mut self) {
         let mut controller = Controller::restore(settings(), Vec::new()).unwrap();
         let mut requests = vec![Request::AddPool {
