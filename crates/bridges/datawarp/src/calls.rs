@@ -1,11 +1,11 @@
-//! The functions that begin, revoke, ask about, wait for and stop stages.
+//! The functions that start, revoke, query, wait for and stop stages.
 
 use std::ffi::{c_char, c_int, c_uint};
 
 use forebay_protocol::staging::{PathKind, StageCounts, StageOutTime, StagingCall, StagingReply};
 use rustix::io::Errno;
 
-use crate::paths::{asked, given, given_list, pair_in, pair_out, staged};
+use crate::paths::{given, given_list, instance_path, pair_in, pair_out, stage_path};
 use crate::{call, result};
 
 /// Stage as soon as possible.
@@ -14,7 +14,7 @@ pub const DW_STAGE_IMMEDIATE: c_int = 0;
 pub const DW_STAGE_AT_JOB_END: c_int = 1;
 /// Do not stage when the job ends.
 pub const DW_REVOKE_STAGE_AT_JOB_END: c_int = 2;
-/// Stage now what was to be staged when the job ends.
+/// Stage now what is deferred until the job ends.
 pub const DW_ACTIVATE_DEFERRED_STAGE: c_int = 3;
 
 /// Stages a file in.
@@ -23,22 +23,22 @@ pub const DW_ACTIVATE_DEFERRED_STAGE: c_int = 3;
 /// The arguments are null or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dw_stage_file_in(dw: *const c_char, pfs: *const c_char) -> c_int {
-    // SAFETY: the caller vouches for the strings.
+    // SAFETY: the caller guarantees the validity of the strings.
     result(|| unsafe { stage_in(PathKind::File, dw, pfs) })
 }
 
-/// Stages a directory in, and all below it.
+/// Stages a directory in, with everything below it.
 ///
 /// # Safety
 /// The arguments are null or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dw_stage_directory_in(dw: *const c_char, pfs: *const c_char) -> c_int {
-    // SAFETY: the caller vouches for the strings.
+    // SAFETY: the caller guarantees the validity of the strings.
     result(|| unsafe { stage_in(PathKind::Directory, dw, pfs) })
 }
 
 unsafe fn stage_in(kind: PathKind, dw: *const c_char, pfs: *const c_char) -> Result<(), Errno> {
-    // SAFETY: the caller vouches for the strings.
+    // SAFETY: the caller guarantees the validity of the strings.
     let (dw, pfs) = unsafe { (given(dw)?, given(pfs)?) };
     call(StagingCall::StageIn(kind, vec![pair_in(kind, dw, pfs)?])).map(|_| ())
 }
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn dw_stage_list_in(
     pfs: *const *const c_char,
 ) -> c_int {
     result(|| {
-        // SAFETY: the caller vouches for the strings.
+        // SAFETY: the caller guarantees the validity of the strings.
         let (directory, files) = unsafe { (given(dw_directory)?, given_list(pfs)?) };
         let pair = |file: &std::path::Path| {
             let name = file.file_name().ok_or(Errno::INVAL)?;
@@ -75,11 +75,11 @@ pub unsafe extern "C" fn dw_stage_file_out(
     pfs: *const c_char,
     stage_type: c_int,
 ) -> c_int {
-    // SAFETY: the caller vouches for the strings.
+    // SAFETY: the caller guarantees the validity of the strings.
     result(|| unsafe { stage_out(PathKind::File, dw, pfs, stage_type) })
 }
 
-/// Stages a directory out and all below it, or revokes or activates that.
+/// Stages a directory out with everything below it, or revokes or activates that.
 ///
 /// # Safety
 /// The first two arguments are null or C strings.
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn dw_stage_directory_out(
     pfs: *const c_char,
     stage_type: c_int,
 ) -> c_int {
-    // SAFETY: the caller vouches for the strings.
+    // SAFETY: the caller guarantees the validity of the strings.
     result(|| unsafe { stage_out(PathKind::Directory, dw, pfs, stage_type) })
 }
 
@@ -99,10 +99,10 @@ unsafe fn stage_out(
     pfs: *const c_char,
     stage_type: c_int,
 ) -> Result<(), Errno> {
-    // SAFETY: the caller vouches for the string.
+    // SAFETY: the caller guarantees the validity of the string.
     let dw = unsafe { given(dw)? };
-    let begin = |when| {
-        // SAFETY: the caller vouches for the string.
+    let stage_out = |when| {
+        // SAFETY: the caller guarantees the validity of the string.
         let pfs = unsafe { given(pfs)? };
         Ok(StagingCall::StageOut(
             kind,
@@ -111,10 +111,10 @@ unsafe fn stage_out(
         ))
     };
     let message = match stage_type {
-        DW_STAGE_IMMEDIATE => begin(StageOutTime::Now)?,
-        DW_STAGE_AT_JOB_END => begin(StageOutTime::JobEnd)?,
-        DW_REVOKE_STAGE_AT_JOB_END => StagingCall::Revoke(kind, vec![asked(kind, dw)?]),
-        DW_ACTIVATE_DEFERRED_STAGE => StagingCall::Activate(kind, vec![asked(kind, dw)?]),
+        DW_STAGE_IMMEDIATE => stage_out(StageOutTime::Now)?,
+        DW_STAGE_AT_JOB_END => stage_out(StageOutTime::JobEnd)?,
+        DW_REVOKE_STAGE_AT_JOB_END => StagingCall::Revoke(kind, vec![instance_path(kind, dw)?]),
+        DW_ACTIVATE_DEFERRED_STAGE => StagingCall::Activate(kind, vec![instance_path(kind, dw)?]),
         _ => return Err(Errno::INVAL),
     };
     call(message).map(|_| ())
@@ -132,10 +132,10 @@ pub unsafe extern "C" fn dw_stage_list_out(
     stage_type: c_int,
 ) -> c_int {
     result(|| {
-        // SAFETY: the caller vouches for the strings.
+        // SAFETY: the caller guarantees the validity of the strings.
         let files = unsafe { given_list(dw)? };
-        let begin = |when| {
-            // SAFETY: the caller vouches for the string.
+        let stage_out = |when| {
+            // SAFETY: the caller guarantees the validity of the string.
             let directory = unsafe { given(pfs_directory)? };
             let pair = |file: &&std::path::Path| {
                 let name = file.file_name().ok_or(Errno::INVAL)?;
@@ -145,12 +145,12 @@ pub unsafe extern "C" fn dw_stage_list_out(
             Ok(StagingCall::StageOut(PathKind::File, pairs?, when))
         };
         let paths = || -> Result<Vec<_>, Errno> {
-            let path = |file: &&std::path::Path| asked(PathKind::File, file);
+            let path = |file: &&std::path::Path| instance_path(PathKind::File, file);
             files.iter().map(path).collect()
         };
         let message = match stage_type {
-            DW_STAGE_IMMEDIATE => begin(StageOutTime::Now)?,
-            DW_STAGE_AT_JOB_END => begin(StageOutTime::JobEnd)?,
+            DW_STAGE_IMMEDIATE => stage_out(StageOutTime::Now)?,
+            DW_STAGE_AT_JOB_END => stage_out(StageOutTime::JobEnd)?,
             DW_REVOKE_STAGE_AT_JOB_END => StagingCall::Revoke(PathKind::File, paths()?),
             DW_ACTIVATE_DEFERRED_STAGE => StagingCall::Activate(PathKind::File, paths()?),
             _ => return Err(Errno::INVAL),
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn dw_stage_list_out(
     })
 }
 
-/// Limits how many stages of an instance are moved at a time.
+/// Limits the number of concurrent stages of an instance.
 ///
 /// # Safety
 /// `dw_instance` is null or a C string.
@@ -169,19 +169,19 @@ pub unsafe extern "C" fn dw_set_stage_concurrency(
     concurrent_stages: c_uint,
 ) -> c_int {
     result(|| {
-        // SAFETY: the caller vouches for the string.
-        let path = asked(PathKind::Directory, unsafe { given(dw_instance)? })?;
+        // SAFETY: the caller guarantees the validity of the string.
+        let path = instance_path(PathKind::Directory, unsafe { given(dw_instance)? })?;
         call(StagingCall::SetConcurrency(path, concurrent_stages)).map(|_| ())
     })
 }
 
-/// Where the counts of a query go; pointers may be null.
-struct Into(*mut c_int, *mut c_int, *mut c_int, *mut c_int);
+/// The output arguments of a query; pointers may be null.
+struct QueryOutputs(*mut c_int, *mut c_int, *mut c_int, *mut c_int);
 
-impl Into {
+impl QueryOutputs {
     /// # Safety
     /// The pointers are null or to integers that may be written.
-    unsafe fn put(&self, counts: &StageCounts) {
+    unsafe fn write_counts(&self, counts: &StageCounts) {
         let each = [
             (self.0, counts.complete),
             (self.1, counts.pending),
@@ -190,26 +190,26 @@ impl Into {
         ];
         for (to, count) in each {
             if !to.is_null() {
-                // SAFETY: it is not null, and the caller vouches for the rest.
+                // SAFETY: it is not null, and the caller guarantees the rest.
                 unsafe { *to = c_int::try_from(count).unwrap_or(c_int::MAX) };
             }
         }
     }
 }
 
-unsafe fn query(kind: PathKind, paths: Vec<String>, into: &Into) -> Result<(), Errno> {
+unsafe fn query(kind: PathKind, paths: Vec<String>, outputs: &QueryOutputs) -> Result<(), Errno> {
     match call(StagingCall::Query(kind, paths))? {
         StagingReply::Counts(counts) => {
-            // SAFETY: the caller vouches for the pointers.
-            unsafe { into.put(&counts) };
+            // SAFETY: the caller guarantees the validity of the pointers.
+            unsafe { outputs.write_counts(&counts) };
             Ok(())
         }
         _ => Err(Errno::PROTO),
     }
 }
 
-/// One path or a list of them, as the functions below take them.
-macro_rules! about {
+/// Functions that take one path or a list of paths.
+macro_rules! stage_functions {
     ($(#[$doc:meta])* $name:ident, $kind:expr, one, $message:ident) => {
         $(#[$doc])*
         ///
@@ -218,8 +218,8 @@ macro_rules! about {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(dw: *const c_char) -> c_int {
             result(|| {
-                // SAFETY: the caller vouches for the string.
-                let path = staged($kind, unsafe { given(dw)? })?;
+                // SAFETY: the caller guarantees the validity of the string.
+                let path = stage_path($kind, unsafe { given(dw)? })?;
                 call(StagingCall::$message($kind, vec![path])).map(|_| ())
             })
         }
@@ -232,7 +232,7 @@ macro_rules! about {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(dw: *const *const c_char) -> c_int {
             result(|| {
-                // SAFETY: the caller vouches for the strings.
+                // SAFETY: the caller guarantees the validity of the strings.
                 let paths = unsafe { staged_list(dw)? };
                 call(StagingCall::$message($kind, paths)).map(|_| ())
             })
@@ -252,11 +252,11 @@ macro_rules! about {
             failed: *mut c_int,
         ) -> c_int {
             result(|| {
-                // SAFETY: the caller vouches for the string.
-                let path = staged($kind, unsafe { given(dw)? })?;
-                let into = Into(complete, pending, deferred, failed);
-                // SAFETY: the caller vouches for the pointers.
-                unsafe { query($kind, vec![path], &into) }
+                // SAFETY: the caller guarantees the validity of the string.
+                let path = stage_path($kind, unsafe { given(dw)? })?;
+                let outputs = QueryOutputs(complete, pending, deferred, failed);
+                // SAFETY: the caller guarantees the validity of the pointers.
+                unsafe { query($kind, vec![path], &outputs) }
             })
         }
     };
@@ -265,41 +265,41 @@ macro_rules! about {
 /// # Safety
 /// As for [`given_list`].
 unsafe fn staged_list(dw: *const *const c_char) -> Result<Vec<String>, Errno> {
-    // SAFETY: the caller vouches for the strings.
+    // SAFETY: the caller guarantees the validity of the strings.
     let files = unsafe { given_list(dw)? };
-    let path = |file: &std::path::Path| staged(PathKind::File, file);
+    let path = |file: &std::path::Path| stage_path(PathKind::File, file);
     files.into_iter().map(path).collect()
 }
 
-about!(
+stage_functions!(
     /// Counts a file's stages by their state.
     dw_query_file_stage, PathKind::File, query
 );
-about!(
+stage_functions!(
     /// Counts the stages of a directory's files by their state.
     dw_query_directory_stage, PathKind::Directory, query
 );
-about!(
+stage_functions!(
     /// Waits for a file's stage.
     dw_wait_file_stage, PathKind::File, one, Wait
 );
-about!(
+stage_functions!(
     /// Waits for the stages of a directory.
     dw_wait_directory_stage, PathKind::Directory, one, Wait
 );
-about!(
+stage_functions!(
     /// Waits for the stages of files.
     dw_wait_list_stage, PathKind::File, list, Wait
 );
-about!(
+stage_functions!(
     /// Stops a file's stage.
     dw_terminate_file_stage, PathKind::File, one, Terminate
 );
-about!(
+stage_functions!(
     /// Stops the stages of a directory.
     dw_terminate_directory_stage, PathKind::Directory, one, Terminate
 );
-about!(
+stage_functions!(
     /// Stops the stages of files.
     dw_terminate_list_stage, PathKind::File, list, Terminate
 );
@@ -318,10 +318,10 @@ pub unsafe extern "C" fn dw_query_list_stage(
     failed: *mut c_int,
 ) -> c_int {
     result(|| {
-        // SAFETY: the caller vouches for the strings.
+        // SAFETY: the caller guarantees the validity of the strings.
         let paths = unsafe { staged_list(dw)? };
-        let into = Into(complete, pending, deferred, failed);
-        // SAFETY: the caller vouches for the pointers.
-        unsafe { query(PathKind::File, paths, &into) }
+        let outputs = QueryOutputs(complete, pending, deferred, failed);
+        // SAFETY: the caller guarantees the validity of the pointers.
+        unsafe { query(PathKind::File, paths, &outputs) }
     })
 }

@@ -1,14 +1,14 @@
-//! Walking through the files that could not be staged.
+//! Iterating over the files that could not be staged.
 
 use std::ffi::{c_char, c_int};
 
 use forebay_protocol::staging::{PathKind, StagingCall, StagingReply};
 use rustix::io::Errno;
 
-use crate::paths::{asked, given};
+use crate::paths::{given, instance_path};
 use crate::{call, number, result};
 
-/// What was found, and how far it is read.
+/// The failures, and the next one to be read.
 #[allow(non_camel_case_types, reason = "the name that C programs use")]
 pub struct dw_failed_stage_t {
     failures: Vec<(String, i32)>,
@@ -28,20 +28,21 @@ pub unsafe extern "C" fn dw_open_failed_stage(
         if handle.is_null() {
             return Err(Errno::INVAL);
         }
-        // SAFETY: the caller vouches for the string.
-        let path = asked(PathKind::Directory, unsafe { given(dw_instance)? })?;
+        // SAFETY: the caller guarantees the validity of the string.
+        let path = instance_path(PathKind::Directory, unsafe { given(dw_instance)? })?;
         let StagingReply::Failures(failures) = call(StagingCall::QueryFailures(path))? else {
             return Err(Errno::PROTO);
         };
         let found = Box::new(dw_failed_stage_t { failures, next: 0 });
-        // SAFETY: it is not null, and the caller vouches for the rest.
+        // SAFETY: it is not null, and the caller guarantees the validity of the rest.
         unsafe { *handle = Box::into_raw(found) };
         Ok(())
     })
 }
 
-/// The next file and why it could not be staged: the length of its path, or 0 if there is none.
-/// `RANGE`: the path with its terminating zero is longer than `path_size`; it is read again.
+/// Reads the path and error of the next file. Returns the length of the path, or 0 at the end.
+/// `RANGE` if the path with its terminating zero is longer than `path_size`; the next call reads the
+/// same file.
 ///
 /// # Safety
 /// `handle` is null or from [`dw_open_failed_stage`] and not closed; `path` null or to `path_size`
@@ -62,18 +63,18 @@ pub unsafe extern "C" fn dw_read_failed_stage(
         let Some((name, why)) = found.failures.get(found.next) else {
             return Ok(0);
         };
-        let room = usize::try_from(path_size).map_err(|_| Errno::INVAL)?;
-        if name.len() >= room {
+        let capacity = usize::try_from(path_size).map_err(|_| Errno::INVAL)?;
+        if name.len() >= capacity {
             return Err(Errno::RANGE);
         }
         let length = c_int::try_from(name.len()).map_err(|_| Errno::RANGE)?;
-        // SAFETY: there is room for the name and a zero.
+        // SAFETY: the buffer has space for the name and a zero.
         unsafe {
             std::ptr::copy_nonoverlapping(name.as_ptr().cast(), path, name.len());
             *path.add(name.len()) = 0;
         }
         if !errno.is_null() {
-            // SAFETY: it is not null, and the caller vouches for the rest.
+            // SAFETY: it is not null, and the caller guarantees the validity of the rest.
             unsafe { *errno = -*why };
         }
         found.next += 1;
@@ -81,7 +82,7 @@ pub unsafe extern "C" fn dw_read_failed_stage(
     })
 }
 
-/// Ends the walk.
+/// Ends the iteration.
 ///
 /// # Safety
 /// `handle` is null or from [`dw_open_failed_stage`], and not used any more.

@@ -3,11 +3,11 @@
 //! The functions have the names, arguments and results of the library of the same name; the
 //! signatures are known from its public callers (AXL, libhio, Ioss, SPARTA).
 //! `include/datawarp.h` describes each of them for C programs; it was written for this library.
-//! Every call is one exchange with the service for the job ([`forebay_protocol::staging`]): that of
-//! `forebay run` on an embedded pool, that of the host's agent on a pool over several hosts.
+//! Every call is one request to the service of the job ([`forebay_protocol::staging`]): that of
+//! `forebay run` on an embedded pool, or of the agent of the host on a distributed pool.
 //!
-//! What a path means, and whether its caller may read or write there, is settled here, in the
-//! caller's own process and with the caller's own rights.
+//! Paths are resolved, and read and write permissions checked, in the process of the caller and with
+//! its permissions.
 #![warn(missing_docs)]
 
 mod calls;
@@ -30,25 +30,27 @@ use forebay_protocol::staging::{
 };
 use rustix::io::Errno;
 
-/// How long a call is repeated while the service has too many under way.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Delay before a refused call is repeated.
+const BUSY_BACKOFF: Duration = Duration::from_millis(50);
+/// Timeout of a call that the service refuses because too many are in flight.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Asks the job's service.
+/// Sends a call to the service of the job.
 fn call(call: StagingCall) -> Result<StagingReply, Errno> {
     // Not in a job, or in one without a burst buffer.
     let socket = std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty());
     let socket = PathBuf::from(socket.ok_or(Errno::NODEV)?);
     let job = std::env::var(JOB_VARIABLE).map_err(|_| Errno::NODEV)?;
     let call = JobRequest { job, call };
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let answer = match call_service(&socket, &call) {
             Ok(answer) => answer,
-            Err(error) => return Err(connection(&error)),
+            Err(error) => return Err(connection_errno(&error)),
         };
         match answer {
-            StagingReply::Refused(libc::EAGAIN, _) if begun.elapsed() < PATIENCE => {
-                std::thread::sleep(Duration::from_millis(50));
+            StagingReply::Refused(libc::EAGAIN, _) if started.elapsed() < BUSY_TIMEOUT => {
+                std::thread::sleep(BUSY_BACKOFF);
             }
             StagingReply::Refused(errno, _) => return Err(Errno::from_raw_os_error(errno)),
             answer => return Ok(answer),
@@ -56,8 +58,8 @@ fn call(call: StagingCall) -> Result<StagingReply, Errno> {
     }
 }
 
-/// Why the service cannot be asked.
-fn connection(error: &io::Error) -> Errno {
+/// The error number of a failed connection to the service.
+fn connection_errno(error: &io::Error) -> Errno {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Errno::ACCESS,
         // The job has ended, or the service with it.
@@ -73,14 +75,14 @@ fn connection(error: &io::Error) -> Errno {
     }
 }
 
-/// The number of an error of the system.
+/// The error number of a system error.
 fn errno(error: &io::Error) -> Errno {
     error
         .raw_os_error()
         .map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
-/// What a function returns: 0, or the negative error number. A panic must not reach C.
+/// The result of a C function: 0, or the negative error number. Panics do not unwind into C.
 fn result(outcome: impl FnOnce() -> Result<(), Errno> + std::panic::UnwindSafe) -> c_int {
     number(|| outcome().map(|()| 0))
 }

@@ -1,4 +1,4 @@
-//! Paths as C programs give them.
+//! Path arguments of C programs.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::fs;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::errno;
 
-/// Most paths in a list.
+/// Maximum number of paths in a list.
 const MAX_LIST: usize = 1 << 20;
 
 /// A C string; a null pointer is `INVAL`, an empty string `NOENT`.
@@ -22,7 +22,7 @@ pub(crate) unsafe fn given<'a>(text: *const c_char) -> Result<&'a Path, Errno> {
     if text.is_null() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: it is not null, and the caller vouches for the rest.
+    // SAFETY: it is not null, and the caller guarantees the rest.
     let text = unsafe { CStr::from_ptr(text) };
     match text.to_bytes() {
         [] => Err(Errno::NOENT),
@@ -40,7 +40,7 @@ pub(crate) unsafe fn given_list<'a>(list: *const *const c_char) -> Result<Vec<&'
     }
     let mut paths = Vec::new();
     loop {
-        // SAFETY: no null pointer was met, so the array goes at least so far.
+        // SAFETY: no null pointer was found before, so the array has this element.
         let text = unsafe { *list.add(paths.len()) };
         if text.is_null() {
             return if paths.is_empty() {
@@ -52,14 +52,13 @@ pub(crate) unsafe fn given_list<'a>(list: *const *const c_char) -> Result<Vec<&'
         if paths.len() == MAX_LIST {
             return Err(Errno::TOOBIG);
         }
-        // SAFETY: it is a C string of the array that the caller vouches for.
+        // SAFETY: it is a C string of the array that the caller guarantees.
         paths.push(unsafe { given(text) }?);
     }
 }
 
-/// The path without symbolic links above its last component, absolute; what is there need not
-/// exist, but the directory must.
-fn place(path: &Path) -> Result<PathBuf, Errno> {
+/// The absolute path, without symbolic links except in the last component, which need not exist.
+fn resolve_parent(path: &Path) -> Result<PathBuf, Errno> {
     let Some(name) = path.file_name() else {
         return fs::canonicalize(path).map_err(|e| errno(&e));
     };
@@ -75,8 +74,8 @@ fn place(path: &Path) -> Result<PathBuf, Errno> {
     }
 }
 
-/// The path without any symbolic links, absolute; it must exist.
-fn existing(path: &Path) -> Result<PathBuf, Errno> {
+/// The absolute path without symbolic links; it must exist.
+fn resolve(path: &Path) -> Result<PathBuf, Errno> {
     fs::canonicalize(path).map_err(|e| errno(&e))
 }
 
@@ -86,9 +85,9 @@ fn text(path: PathBuf) -> Result<String, Errno> {
         .map_err(|_| Errno::ILSEQ)
 }
 
-/// A path in an instance that a stage is asked about: it must exist.
-pub(crate) fn asked(kind: PathKind, path: &Path) -> Result<String, Errno> {
-    let found = existing(path)?;
+/// A path in an instance; it must exist.
+pub(crate) fn instance_path(kind: PathKind, path: &Path) -> Result<String, Errno> {
+    let found = resolve(path)?;
     let is_dir = found.is_dir();
     match kind {
         PathKind::File if is_dir => Err(Errno::ISDIR),
@@ -97,16 +96,16 @@ pub(crate) fn asked(kind: PathKind, path: &Path) -> Result<String, Errno> {
     }
 }
 
-/// A path in an instance whose stage is asked about; one that is staged in may not be there yet.
-pub(crate) fn staged(kind: PathKind, path: &Path) -> Result<String, Errno> {
-    match asked(kind, path) {
-        Err(Errno::NOENT) => text(place(path)?),
+/// The path of a stage in an instance; it need not exist before it is staged in.
+pub(crate) fn stage_path(kind: PathKind, path: &Path) -> Result<String, Errno> {
+    match instance_path(kind, path) {
+        Err(Errno::NOENT) => text(resolve_parent(path)?),
         outcome => outcome,
     }
 }
 
-/// Whether something of that kind is at a path that its caller may read.
-fn readable(kind: PathKind, path: &Path) -> Result<(), Errno> {
+/// Checks that the path exists with that kind, and that the caller may read it.
+fn check_readable(kind: PathKind, path: &Path) -> Result<(), Errno> {
     let state = fs::metadata(path).map_err(|e| errno(&e))?;
     match kind {
         PathKind::File if state.is_dir() => return Err(Errno::ISDIR),
@@ -121,8 +120,8 @@ fn readable(kind: PathKind, path: &Path) -> Result<(), Errno> {
     accessat(CWD, path, wanted, AtFlags::EACCESS)
 }
 
-/// Whether the caller may make something at a path, or write into the directory that is there.
-fn writable(kind: PathKind, path: &Path) -> Result<(), Errno> {
+/// Checks that the caller may create the path, or write into the existing directory.
+fn check_writable(kind: PathKind, path: &Path) -> Result<(), Errno> {
     let state = fs::metadata(path);
     let directory = match (kind, &state) {
         (PathKind::Directory, Ok(state)) if state.is_dir() => path,
@@ -134,22 +133,22 @@ fn writable(kind: PathKind, path: &Path) -> Result<(), Errno> {
     accessat(CWD, directory, wanted, AtFlags::EACCESS)
 }
 
-/// The ends of a stage in.
+/// The paths of a stage in.
 pub(crate) fn pair_in(kind: PathKind, inside: &Path, pfs: &Path) -> Result<PathPair, Errno> {
-    let (pfs, inside) = (existing(pfs)?, place(inside)?);
-    readable(kind, &pfs)?;
-    writable(kind, &inside)?;
+    let (pfs, inside) = (resolve(pfs)?, resolve_parent(inside)?);
+    check_readable(kind, &pfs)?;
+    check_writable(kind, &inside)?;
     Ok(PathPair {
         instance: text(inside)?,
         pfs: text(pfs)?,
     })
 }
 
-/// The ends of a stage out.
+/// The paths of a stage out.
 pub(crate) fn pair_out(kind: PathKind, inside: &Path, pfs: &Path) -> Result<PathPair, Errno> {
-    let (inside, pfs) = (existing(inside)?, place(pfs)?);
-    readable(kind, &inside)?;
-    writable(kind, &pfs)?;
+    let (inside, pfs) = (resolve(inside)?, resolve_parent(pfs)?);
+    check_readable(kind, &inside)?;
+    check_writable(kind, &pfs)?;
     Ok(PathPair {
         instance: text(inside)?,
         pfs: text(pfs)?,

@@ -1,4 +1,4 @@
-//! How files are striped, and what concerns single metadata servers and caches.
+//! Stripes of files, and functions for metadata servers and caches.
 
 use std::ffi::{CString, c_char, c_int};
 use std::fs;
@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use forebay_protocol::staging::{PathKind, StagingCall, StagingReply};
 use rustix::io::Errno;
 
-use crate::paths::{asked, given};
+use crate::paths::{given, instance_path};
 use crate::{call, errno, result};
 
 /// Size, width and first index of an open file's stripes.
@@ -33,15 +33,15 @@ fn stripes(fd: c_int) -> Result<(c_int, c_int, c_int), Errno> {
     else {
         return Err(Errno::PROTO);
     };
-    let most = c_int::MAX;
+    let max = c_int::MAX;
     Ok((
-        c_int::try_from(size).unwrap_or(most),
-        c_int::try_from(width).unwrap_or(most),
-        c_int::try_from(start).unwrap_or(most),
+        c_int::try_from(size).unwrap_or(max),
+        c_int::try_from(width).unwrap_or(max),
+        c_int::try_from(start).unwrap_or(max),
     ))
 }
 
-/// How an open file or directory is striped.
+/// The stripes of an open file or directory.
 ///
 /// # Safety
 /// The pointers are null or to integers that may be written.
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn dw_get_stripe_configuration(
             (starting_index, start),
         ] {
             if !to.is_null() {
-                // SAFETY: it is not null, and the caller vouches for the rest.
+                // SAFETY: it is not null, and the caller guarantees the validity of the rest.
                 unsafe { *to = value };
             }
         }
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn dw_get_stripe_configuration(
     })
 }
 
-/// Has an open file striped as all files of its instance are; another way is `OPNOTSUPP`.
+/// Sets the stripes of an open file; `OPNOTSUPP` unless they are those of the instance.
 #[unsafe(no_mangle)]
 pub extern "C" fn dw_set_stripe_configuration(
     fd: c_int,
@@ -96,10 +96,10 @@ pub extern "C" fn dw_set_stripe_configuration(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dw_get_mds_path(dw_root: *const c_char, _key: u64) -> *mut c_char {
     let path = std::panic::catch_unwind(|| {
-        // SAFETY: the caller vouches for the string.
+        // SAFETY: the caller guarantees the validity of the string.
         let given = unsafe { given(dw_root)? };
         // Refused unless the path is in an instance of the job.
-        let directory = asked(PathKind::Directory, given)?;
+        let directory = instance_path(PathKind::Directory, given)?;
         let inode = fs::metadata(&directory).map_err(|e| errno(&e))?.ino();
         call(StagingCall::QueryStripes(directory, inode))?;
         CString::new(given.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn dw_get_mds_path(dw_root: *const c_char, _key: u64) -> *
     }
 }
 
-/// Waits until a cache has written a file back. A scratch instance is not one: `INVAL`.
+/// Waits until a cache has written a file back. `INVAL` for a scratch instance.
 #[unsafe(no_mangle)]
 pub extern "C" fn dw_wait_sync_complete(fd: c_int) -> c_int {
     result(|| {

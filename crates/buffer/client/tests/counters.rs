@@ -1,4 +1,4 @@
-//! What daemon and mount count, beside what was done.
+//! The counters of daemon and mount, compared with the operations.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod support;
@@ -41,7 +41,7 @@ fn wait_for(watch: &StatsHandle, what: impl Fn(&StoreReport) -> bool) -> StoreRe
 }
 
 #[test]
-fn the_log_is_synced_with_a_file_only_where_something_was_logged() {
+fn fsync_syncs_the_log_only_on_nodes_with_new_records() {
     let temporary = Temporary::new();
     let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 64 << 20);
@@ -91,7 +91,7 @@ fn the_log_is_synced_with_a_file_only_where_something_was_logged() {
 }
 
 #[test]
-fn requests_are_counted_by_kind_and_failures_beside_them() {
+fn requests_and_failures_are_counted_by_kind() {
     let temporary = Temporary::new();
     let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 64 << 20);
@@ -132,7 +132,7 @@ fn requests_are_counted_by_kind_and_failures_beside_them() {
 }
 
 #[test]
-fn data_over_sockets_is_counted_and_data_by_descriptor_is_not() {
+fn only_data_over_sockets_are_counted() {
     let temporary = Temporary::new();
     let key = || PoolKey::new(b"of this test only").unwrap();
     let mut options = daemon::StoreOptions::new(temporary.dir("flash"));
@@ -175,7 +175,7 @@ fn data_over_sockets_is_counted_and_data_by_descriptor_is_not() {
 }
 
 #[test]
-fn a_daemon_tells_what_it_has() {
+fn daemon_reports_its_instances_and_space() {
     let temporary = Temporary::new();
     let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     let watch = daemon.stats();
@@ -200,7 +200,7 @@ fn a_daemon_tells_what_it_has() {
 }
 
 #[test]
-fn a_mount_counts_what_the_kernel_asks_of_it() {
+fn mount_counts_operations_of_the_kernel() {
     let mounted = Mounted::new(1, 64 << 20);
     let mount = mounted.mount.as_ref().unwrap();
     let before = mount.report();
@@ -232,7 +232,7 @@ fn a_mount_counts_what_the_kernel_asks_of_it() {
 /// Otherwise a power cut of a node that holds nothing of the file any more would bring its old end
 /// back.
 #[test]
-fn a_sync_reaches_the_nodes_that_a_file_was_cut_on_and_no_more() {
+fn fsync_after_truncate_reaches_only_nodes_that_hold_objects() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 4, 64 << 20);
     let (fs, beside) = (attach(pool.nodes()), attach(pool.nodes()));

@@ -1,4 +1,4 @@
-//! Data that changed on the flash by themselves are noticed.
+//! Data corruption on the flash is detected.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod support;
@@ -115,7 +115,7 @@ fn read(fs: &Fs, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
 }
 
 #[test]
-fn a_flipped_bit_is_found_and_not_handed_out() {
+fn flipped_bit_is_detected_and_not_returned() {
     let flash = Flash::new();
     let whole = flash.sealed();
     assert_eq!((whole.intact, whole.bytes), (1, SIZE as u64));
@@ -150,7 +150,7 @@ fn a_flipped_bit_is_found_and_not_handed_out() {
 }
 
 #[test]
-fn the_tail_of_a_file_is_covered_too() {
+fn tail_of_a_file_is_checksummed() {
     let flash = Flash::new();
     flash.sealed();
     flash.rot(SIZE as u64 - 1);
@@ -162,7 +162,7 @@ fn the_tail_of_a_file_is_covered_too() {
 }
 
 #[test]
-fn setting_times_keeps_the_checksums_and_cutting_breaks_them() {
+fn setting_times_keeps_checksums_and_truncation_invalidates_them() {
     let flash = Flash::new();
     let whole = flash.sealed();
     let fs = flash.fs();
@@ -185,7 +185,7 @@ fn setting_times_keeps_the_checksums_and_cutting_breaks_them() {
 }
 
 #[test]
-fn a_reader_that_began_before_a_change_sees_the_change() {
+fn reader_opened_before_a_change_sees_the_change() {
     let flash = Flash::new();
     flash.sealed();
     let remote = flash.remote();
@@ -203,7 +203,7 @@ fn a_reader_that_began_before_a_change_sees_the_change() {
 }
 
 #[test]
-fn a_time_set_back_does_not_bring_broken_checksums_back() {
+fn old_mtime_does_not_revalidate_checksums() {
     let flash = Flash::new();
     let whole = flash.sealed();
     let fs = flash.fs();
@@ -237,7 +237,7 @@ fn a_time_set_back_does_not_bring_broken_checksums_back() {
 }
 
 #[test]
-fn many_small_files_get_their_checksums_by_themselves() {
+fn small_files_get_checksums_in_the_background() {
     const FILES: usize = 100;
     let flash = Flash::new();
     let fs = flash.fs();

@@ -1,5 +1,5 @@
-//! Disks without a single free block: daemons start on them, what they hold can be read and
-//! removed, and then everything goes on. Each on tmpfs and on ext4, which the tests make small
+//! Disks without a free block: daemons start on them, files can be read and removed, and then all
+//! operations succeed again. Each on tmpfs and on ext4, which the tests make small
 //! enough to fill; they need root for that.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -274,7 +274,7 @@ fn admin_instances(process: &Process) -> Vec<InstanceId> {
 }
 
 #[test]
-fn a_daemon_starts_on_a_full_disk_and_what_it_holds_can_be_removed() {
+fn daemon_starts_on_a_full_disk_and_files_can_be_removed() {
     on_each(full_without_reserve);
 }
 
@@ -323,7 +323,7 @@ fn full_while_it_runs(disk: &Disk) {
 }
 
 #[test]
-fn a_disk_that_fills_up_while_the_daemon_runs_stops_what_needs_space_and_nothing_else() {
+fn full_disk_refuses_only_requests_that_need_space() {
     on_each(full_while_it_runs);
 }
 
@@ -378,12 +378,12 @@ fn empty_by_programs(nodes: usize) {
 }
 
 #[test]
-fn programs_on_a_mount_can_empty_a_full_disk() {
+fn full_disk_can_be_emptied_through_a_mount() {
     empty_by_programs(1);
 }
 
 #[test]
-fn programs_on_a_mount_over_three_nodes_can_empty_the_one_that_is_full() {
+fn full_node_of_three_can_be_emptied_through_a_mount() {
     empty_by_programs(3);
 }
 
@@ -395,7 +395,7 @@ fn start(home: &Path) -> Daemon {
 }
 
 #[test]
-fn a_daemon_tells_that_its_disk_is_full() {
+fn daemon_reports_a_full_disk() {
     let disk = Disk::tmpfs();
     let daemon = start(&disk.home());
     let room = |daemon: &Daemon| {
@@ -422,7 +422,7 @@ fn a_daemon_tells_that_its_disk_is_full() {
     options.segment_size = SEGMENT;
     let error = Daemon::start(options).unwrap_err().to_string();
     assert!(
-        error.contains("4 MiB free") || error.contains("No space left"),
+        error.contains("4 MiB must be free") || error.contains("No space left"),
         "{error}"
     );
 }

@@ -1,4 +1,4 @@
-//! How many requests a listing with attributes takes where they come from several nodes.
+//! Number of requests of a listing with attributes from several nodes.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod support;
@@ -38,7 +38,7 @@ fn pages(fs: &Fs, dir: Ino) -> Vec<DirPage> {
 /// Directories are spread by their names, files stay on the nodes of the directories that they were
 /// made in, and lengths of files that are being written are on all nodes.
 #[test]
-fn a_page_of_a_listing_takes_a_few_requests_of_each_node() {
+fn listing_page_takes_a_few_requests_per_node() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, NODES, 64 << 20);
     // Beside others nothing is cached.
@@ -92,7 +92,7 @@ fn a_page_of_a_listing_takes_a_few_requests_of_each_node() {
 
 /// What is removed between two questions has no attributes, and those beside it have.
 #[test]
-fn a_page_with_names_of_removed_files_is_read() {
+fn listing_page_with_removed_files_is_read() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, NODES, 64 << 20);
     let (fs, beside) = (attach(pool.nodes()), attach(pool.nodes()));
@@ -126,7 +126,7 @@ fn a_page_with_names_of_removed_files_is_read() {
 
 /// `ls -l` asks for label and ACL of every file until it is told that there are none.
 #[test]
-fn labels_and_acls_take_no_requests() {
+fn unsupported_xattrs_take_no_requests() {
     let mounted = Mounted::new(NODES, 64 << 20);
     let file = mounted.path.join("file");
     std::fs::write(&file, "text").unwrap();

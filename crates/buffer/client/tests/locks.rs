@@ -1,7 +1,7 @@
 //! Locks on files, by `fcntl`, by `flock` and by the library, between two mounts of an instance over
 //! one storage daemon and over three.
 //!
-//! A test has its mounts in its own process: to each of them the process is another owner of locks.
+//! The mounts are in the process of the test. For each of them the process is another lock owner.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod support;
@@ -183,7 +183,7 @@ fn soon(what: impl Fn() -> bool) {
 use libc::{F_RDLCK, F_UNLCK, F_WRLCK, LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN};
 
 #[test]
-fn ranges_are_kept_from_other_mounts() {
+fn locked_ranges_exclude_other_mounts() {
     on_two_mounts(|two| {
         let (a, b) = two.open("f");
         set(&a, F_WRLCK, 10, 10).unwrap();
@@ -221,7 +221,7 @@ fn ranges_are_kept_from_other_mounts() {
 }
 
 #[test]
-fn who_waits_gets_the_lock_when_it_is_given_up() {
+fn released_lock_is_granted_to_the_waiting_process() {
     on_two_mounts(|two| {
         let (a, b) = two.open("f");
         set(&a, F_WRLCK, 0, 100).unwrap();
@@ -255,7 +255,7 @@ fn who_waits_gets_the_lock_when_it_is_given_up() {
 }
 
 #[test]
-fn waits_that_would_never_end_are_refused() {
+fn deadlock_is_refused() {
     on_two_mounts(|two| {
         let (a, b) = two.open("f");
         let (c, d) = two.open("g");
@@ -276,7 +276,7 @@ fn waits_that_would_never_end_are_refused() {
 extern "C" fn noted(_: i32) {}
 
 #[test]
-fn who_waits_can_be_interrupted() {
+fn pending_lock_can_be_interrupted() {
     // SAFETY: the handler does nothing, and the structure is valid with zeros.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -357,7 +357,7 @@ fn flock_holds_between_mounts() {
 }
 
 #[test]
-fn flock_and_fcntl_know_nothing_of_each_other() {
+fn flock_and_fcntl_locks_are_independent() {
     on_two_mounts(|two| {
         let (a, b) = two.open("f");
         // Who holds both on one file does not stand in its own way, in either order.
@@ -404,7 +404,7 @@ fn flock_and_fcntl_know_nothing_of_each_other() {
 }
 
 #[test]
-fn a_database_is_written_from_two_mounts() {
+fn database_is_written_from_two_mounts() {
     need("sqlite3");
     on_two_mounts(|two| {
         shell(
@@ -430,7 +430,7 @@ fn a_database_is_written_from_two_mounts() {
 }
 
 #[test]
-fn the_library_locks_files_for_mounts_too() {
+fn library_locks_exclude_mounts() {
     on_two_mounts(|two| {
         let fs = attach(two.mounted.pool.nodes());
         let open = |fs: &Fs| {
@@ -470,7 +470,7 @@ fn the_library_locks_files_for_mounts_too() {
 }
 
 #[test]
-fn the_locks_of_a_killed_mount_go_with_its_session() {
+fn locks_of_a_killed_mount_end_with_its_session() {
     let _alone = alone();
     let temporary = Temporary::new();
     let mut options = daemon::StoreOptions::new(temporary.dir("flash"));
@@ -502,7 +502,7 @@ fn the_locks_of_a_killed_mount_go_with_its_session() {
 /// The daemon is killed and started again, again and again; who has the lock keeps it, who waits
 /// gets it afterwards, and never do two have it.
 #[test]
-fn locks_outlive_the_daemon() {
+fn locks_survive_a_daemon_restart() {
     let _alone = alone();
     let temporary = Temporary::new();
     let mut daemon = Process::start(&temporary.dir("flash"));

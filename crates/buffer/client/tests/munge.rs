@@ -1,4 +1,4 @@
-//! Hosts and users known by MUNGE, with a `munged` of the test's own.
+//! Hosts and users authenticated by MUNGE, with a `munged` of the test.
 //!
 //! Needs root, because it acts as several users, and the package `munge`.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
@@ -93,7 +93,7 @@ fn pool(munge: Munge, temporary: &Temporary) -> Daemon {
 }
 
 #[test]
-fn munge_says_who_attaches_from_another_host() {
+fn munge_authenticates_users_of_other_hosts() {
     let temporary = Temporary::new();
     let munged = Munged::start(&temporary.dir("munge"));
     let daemon = pool(munged.munge(), &temporary);
@@ -130,7 +130,7 @@ fn munge_says_who_attaches_from_another_host() {
 }
 
 #[test]
-fn a_host_without_the_right_key_is_refused() {
+fn host_with_wrong_key_is_refused() {
     let temporary = Temporary::new();
     let munged = Munged::start(&temporary.dir("munge"));
     let other = Munged::start(&temporary.dir("other"));
@@ -143,7 +143,7 @@ fn a_host_without_the_right_key_is_refused() {
 }
 
 #[test]
-fn a_credential_is_good_for_one_challenge() {
+fn credential_is_valid_for_one_challenge() {
     let temporary = Temporary::new();
     let munged = Munged::start(&temporary.dir("munge"));
     let daemon = pool(munged.munge(), &temporary);
@@ -219,7 +219,7 @@ fn a_credential_is_good_for_one_challenge() {
 
 /// Users who listen where a storage daemon should be, and answer as well as they can.
 #[test]
-fn a_user_in_a_daemons_place_is_not_believed() {
+fn impostor_daemon_fails_authentication() {
     let temporary = Temporary::new();
     let munged = Munged::start(&temporary.dir("munge"));
     let daemon = pool(munged.munge(), &temporary);

@@ -1,6 +1,5 @@
-//! What POSIX and Linux say of every operation, tried on mounted instances on one storage node and
-//! on three. Each check also runs on a local directory first, which shows that the check itself is
-//! right.
+//! The semantics of POSIX and Linux for every operation, on mounted instances on one storage node and
+//! on three. Each check also runs on a local directory, which validates the check itself.
 //!
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
@@ -582,7 +581,7 @@ fn special_files_and_extended_attributes() {
 }
 
 #[test]
-fn the_current_directory_can_go() {
+fn current_directory_can_be_removed() {
     on_all(|dir| {
         let gone = dir.join("gone");
         fs::create_dir(&gone).unwrap();

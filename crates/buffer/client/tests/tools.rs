@@ -1,4 +1,4 @@
-//! Programs that know nothing of Forebay, on a mounted instance on one storage node.
+//! Unmodified programs on a mounted instance on one storage node.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod programs;
@@ -12,7 +12,7 @@ use support::{Mounted, attach, mount_at};
 on_nodes!(1);
 
 #[test]
-fn maps_and_writes_see_each_other_on_every_mount() {
+fn memory_maps_and_writes_are_coherent_on_every_mount() {
     let mounted = Mounted::new(1, 1 << 30);
     let address = mounted.pool.nodes();
     let second = mounted.temporary.dir("second");

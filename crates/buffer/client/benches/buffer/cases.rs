@@ -1,4 +1,4 @@
-//! What is measured, by whom, and what is wanted.
+//! The cases, their contestants and targets.
 
 use crate::process::Process;
 use crate::report::{self, Line, Target, median};

@@ -1,4 +1,4 @@
-//! A GlusterFS volume of one brick, as its own tools make it, in a network name space of its own.
+//! A GlusterFS volume of one brick, created by its own tools in a network name space of its own.
 
 use crate::Outcome;
 use crate::process::Process;

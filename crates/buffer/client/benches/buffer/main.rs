@@ -1,9 +1,9 @@
-//! How fast the buffer is, beside the file system underneath and beside GlusterFS, in one run:
+//! Speed of the buffer, compared with the underlying file system and with GlusterFS, in one run:
 //! `make bench`, or `cargo bench -p forebay-client --bench buffer -- [options]`.
 //!
-//! Daemons, mounts and clients are processes of their own. In each round every contestant does the
-//! same work once, one after another; a ratio is the median of the rounds' ratios, so that what
-//! disturbs the machine disturbs both sides, and a rate is the median of the rounds' rates.
+//! Daemons, mounts and clients are separate processes. In each round every contestant does the same
+//! work once, one after another. A ratio is the median of the ratios of the rounds, so that a
+//! disturbance of the machine affects both sides; a rate is the median of the rates of the rounds.
 
 mod cases;
 mod gluster;

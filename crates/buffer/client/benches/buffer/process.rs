@@ -1,4 +1,4 @@
-//! Processes that go when they are no longer needed.
+//! Processes that are ended when dropped.
 
 use crate::Outcome;
 use std::io::{BufRead, BufReader, Write};

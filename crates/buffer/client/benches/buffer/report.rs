@@ -1,4 +1,4 @@
-//! The table and the document; those of the bench of staging, too.
+//! The table and the JSON document, also of the staging bench.
 
 use crate::Outcome;
 use serde_json::{Value, json};

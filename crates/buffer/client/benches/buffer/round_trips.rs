@@ -1,4 +1,4 @@
-//! How many requests a daemon answers for one operation: each is a round trip.
+//! Number of requests that a daemon serves per operation: each is a round trip.
 
 use crate::Outcome;
 use crate::site::INSTANCE;

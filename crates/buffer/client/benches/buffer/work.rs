@@ -1,4 +1,4 @@
-//! What client processes do.
+//! The work of client processes.
 
 use crate::Outcome;
 use crate::site::{INSTANCE, Place, key};

@@ -16,23 +16,23 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub const INSTANCE: InstanceId = InstanceId(1);
-/// Short, so that small files lie on several nodes.
+/// Short, so that small files are striped over several nodes.
 pub const STRIPE: u64 = 16 << 10;
 
-/// How a file is opened to be read.
+/// Opens a file for reading.
 pub const READ: OpenMode = OpenMode {
     read: true,
     write: false,
     truncate: false,
     descriptor: true,
 };
-/// How a file is opened to be read and written.
+/// Opens a file for reading and writing.
 pub const READ_WRITE: OpenMode = OpenMode {
     write: true,
     ..READ
 };
 
-/// A directory that goes when the test ends.
+/// A directory that is removed at the end of the test.
 pub struct Temporary(pub PathBuf);
 
 impl Temporary {
@@ -72,7 +72,7 @@ pub fn spec(capacity: u64) -> InstanceSpec {
     }
 }
 
-/// An instance of `capacity` bytes in all over these daemons.
+/// Creates an instance of `capacity` bytes in total over these daemons.
 pub fn make_instance(nodes: impl Into<NodeAddresses>, capacity: u64) {
     let nodes = nodes.into();
     let share = capacity / nodes.0.len() as u64;
@@ -80,7 +80,7 @@ pub fn make_instance(nodes: impl Into<NodeAddresses>, capacity: u64) {
     admin.create_instance(&spec(share), STRIPE).unwrap();
 }
 
-/// A daemon with an instance of user 1000 and group 2000, for tests that act as several users.
+/// A daemon with an instance of user 1000 and group 2000, for tests with several users.
 pub fn users_pool(options: daemon::StoreOptions, mode: u16) -> Daemon {
     assert!(
         rustix::process::geteuid().is_root(),
@@ -99,7 +99,7 @@ pub fn users_pool(options: daemon::StoreOptions, mode: u16) -> Daemon {
     daemon
 }
 
-/// Daemons in this process that serve one instance together.
+/// Daemons in this process with one instance.
 pub struct Pool {
     pub daemons: Vec<Daemon>,
 }
@@ -164,7 +164,7 @@ pub fn mount_at(fs: Fs, path: &Path) -> Mount {
     mount(fs, path, &MountOptions::default()).unwrap()
 }
 
-/// Run a shell script in `dir`; it must succeed.
+/// Runs a shell script in `dir`; it must succeed.
 pub fn shell(dir: &Path, script: &str) -> String {
     let Output {
         status,
@@ -184,7 +184,7 @@ pub fn shell(dir: &Path, script: &str) -> String {
     out.into_owned()
 }
 
-/// Fails unless a program is there; `scripts/setup.sh test` installs what the tests need.
+/// Fails unless a program is installed; `scripts/setup.sh test` installs them.
 pub fn need(program: &str) {
     let found = Command::new("sh")
         .arg("-c")
@@ -196,12 +196,12 @@ pub fn need(program: &str) {
     );
 }
 
-/// Run `act` in a thread of another user without further groups.
+/// Runs `act` in a thread of another user without supplementary groups.
 pub fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
     as_user_in(uid, gid, &[], act)
 }
 
-/// Run `act` in a thread of another user who is in these groups, too.
+/// Runs `act` in a thread of another user with these supplementary groups.
 pub fn as_user_in<T: Send>(
     uid: u32,
     gid: u32,

@@ -54,7 +54,7 @@ fn open_log(
 ) -> Result<(NodeState, Log<DiskStorage>), StartError> {
     let out_of_space = |error: io::Error| {
         let what = format!(
-            "{}: disk full: no log space for the start record; {} MiB must be free",
+            "{}: disk full: the log needs {} MiB free for the start record",
             dir.display(),
             segment_size >> 20
         );

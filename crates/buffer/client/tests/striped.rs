@@ -1,4 +1,4 @@
-//! Instances over several storage daemons, seen by several clients.
+//! Instances over several storage daemons with several clients.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod support;
@@ -81,7 +81,7 @@ fn soon(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_big_file_lies_on_all_daemons_and_its_space_comes_back() {
+fn large_file_is_striped_over_all_daemons_and_its_space_is_freed() {
     let mounted = Mounted::new(3, 96 * MIB);
     let flash = |node: usize| mounted.temporary.0.join(format!("flash{node}"));
     let before: Vec<u64> = (0..3).map(|node| space(&flash(node))).collect();
@@ -114,7 +114,7 @@ fn a_big_file_lies_on_all_daemons_and_its_space_comes_back() {
 }
 
 #[test]
-fn what_one_client_writes_another_sees_at_once() {
+fn written_data_are_visible_to_other_clients_at_once() {
     let temporary = Temporary::new();
     let (_processes, local, remote) = processes(&temporary, 3);
     let admin = StripedAdmin::connect(local.clone(), &ClientOptions::default()).unwrap();
@@ -158,7 +158,7 @@ fn what_one_client_writes_another_sees_at_once() {
 }
 
 #[test]
-fn what_was_cut_off_does_not_come_back() {
+fn truncated_data_do_not_reappear() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 3, 64 * MIB);
     let fs = attach(pool.nodes());
@@ -191,7 +191,7 @@ fn what_was_cut_off_does_not_come_back() {
 }
 
 #[test]
-fn appends_of_several_clients_keep_together() {
+fn appends_of_several_clients_do_not_interleave() {
     let temporary = Temporary::new();
     let (_processes, local, remote) = processes(&temporary, 3);
     let admin = StripedAdmin::connect(local.clone(), &ClientOptions::default()).unwrap();
@@ -224,7 +224,7 @@ fn appends_of_several_clients_keep_together() {
 }
 
 #[test]
-fn ranges_are_reserved_cleared_and_found_over_the_nodes() {
+fn ranges_are_allocated_cleared_and_sought_over_several_nodes() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 3, 64 * MIB);
     let fs = attach(pool.nodes());
@@ -265,7 +265,7 @@ fn ranges_are_reserved_cleared_and_found_over_the_nodes() {
 }
 
 #[test]
-fn directories_are_spread_and_listed_whole() {
+fn directories_are_distributed_and_listed_completely() {
     let mounted = Mounted::new(3, 64 * MIB);
     let fs = attach(mounted.pool.nodes());
     let mut shards = BTreeSet::new();
@@ -315,7 +315,7 @@ fn directories_are_spread_and_listed_whole() {
 }
 
 #[test]
-fn a_mount_that_is_alone_forgets_what_it_saw_before_another_client_changes_it() {
+fn only_mount_drops_its_cache_before_another_client_changes_it() {
     let mounted = Mounted::new(3, 64 * MIB);
     let NodeAddresses(addresses) = mounted.pool.nodes();
     let dir = &mounted.path;
@@ -356,7 +356,7 @@ fn a_mount_that_is_alone_forgets_what_it_saw_before_another_client_changes_it() 
 }
 
 #[test]
-fn names_are_changed_between_nodes_by_several_clients_at_once() {
+fn concurrent_renames_between_nodes_are_consistent() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 3, 64 * MIB);
     let setup = attach(pool.nodes());
@@ -402,7 +402,7 @@ fn names_are_changed_between_nodes_by_several_clients_at_once() {
 }
 
 #[test]
-fn addresses_must_be_all_and_in_order_but_one_leads_to_the_others() {
+fn wrong_or_reordered_addresses_are_refused() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 3, 64 * MIB);
     let NodeAddresses(addresses) = pool.nodes();
@@ -429,7 +429,7 @@ fn addresses_must_be_all_and_in_order_but_one_leads_to_the_others() {
 }
 
 #[test]
-fn a_daemon_that_stays_away_is_an_error_and_one_that_returns_is_not() {
+fn unreachable_daemon_fails_requests_and_restarted_one_does_not() {
     let temporary = Temporary::new();
     let (mut processes, local, remote) = processes(&temporary, 3);
     let admin = StripedAdmin::connect(local.clone(), &ClientOptions::default()).unwrap();
@@ -476,7 +476,7 @@ fn a_daemon_that_stays_away_is_an_error_and_one_that_returns_is_not() {
 }
 
 #[test]
-fn an_instance_is_made_and_removed_on_all_daemons_or_on_none() {
+fn instance_is_created_and_removed_on_all_daemons_or_none() {
     let temporary = Temporary::new();
     let start = |node| {
         let options = daemon::StoreOptions::new(temporary.dir(&format!("flash{node}")));

@@ -1,4 +1,4 @@
-//! Small files that are made and read whole, with one request each.
+//! Small files that are created and read with one request each.
 //!
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
@@ -74,14 +74,14 @@ fn comes_and_goes_whole(nodes: NodeAddresses) {
 }
 
 #[test]
-fn a_file_comes_and_goes_whole() {
+fn inline_file_is_written_and_read_in_one_request() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 1, 64 << 20);
     comes_and_goes_whole(pool.nodes());
 }
 
 #[test]
-fn over_several_nodes_too() {
+fn inline_file_is_written_and_read_over_several_nodes() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 3, 96 << 20);
     comes_and_goes_whole(pool.nodes());
@@ -106,7 +106,7 @@ fn over_several_nodes_too() {
 }
 
 #[test]
-fn it_takes_the_place_of_what_has_the_name() {
+fn inline_file_replaces_existing_entry() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 1, 64 << 20);
     let fs = attach(pool.nodes());
@@ -159,7 +159,7 @@ fn it_takes_the_place_of_what_has_the_name() {
 }
 
 #[test]
-fn everyone_may_do_what_they_might_do_step_by_step() {
+fn inline_requests_check_the_same_permissions() {
     let temporary = Temporary::new();
     let options = daemon::StoreOptions::new(temporary.dir("flash"));
     let daemon = users_pool(options, 0o770);
@@ -220,7 +220,7 @@ fn everyone_may_do_what_they_might_do_step_by_step() {
 }
 
 #[test]
-fn no_more_than_there_is_room_for() {
+fn inline_files_are_limited_by_capacity() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 1, 1 << 20);
     let fs = attach(pool.nodes());
@@ -249,7 +249,7 @@ fn object(temporary: &Temporary, ino: Ino) -> PathBuf {
 }
 
 #[test]
-fn it_has_checksums_at_once_and_damaged_data_are_not_handed_out() {
+fn inline_file_has_checksums_and_damaged_data_are_not_returned() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 1, 64 << 20);
     let fs = attach(pool.nodes());
@@ -269,7 +269,7 @@ fn it_has_checksums_at_once_and_damaged_data_are_not_handed_out() {
 }
 
 #[test]
-fn it_is_there_after_the_daemon_was_started_again() {
+fn inline_file_survives_daemon_restart() {
     let temporary = Temporary::new();
     let flash = temporary.dir("flash");
     let start = || Daemon::start(daemon::StoreOptions::new(&flash)).unwrap();

@@ -1,5 +1,5 @@
-//! Writes that come late, after their program was told that they failed, and storage nodes that lose
-//! their power just when a file is cut: real daemons, behind a network that a test can hold up.
+//! Writes that arrive after the program received their error, and power failures of storage nodes
+//! during a truncation. The daemons are real, behind a network that a test can delay.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod support;
@@ -255,7 +255,7 @@ fn cut(fs: &Fs, ino: Ino) {
 }
 
 #[test]
-fn what_a_client_does_after_a_write_has_failed_is_not_undone_by_it() {
+fn failed_write_does_not_undo_later_requests() {
     for nodes in [1, 3] {
         type Act = fn(&Fs, &forebay_client::File);
         let acts: [(&str, Act); 4] = [
@@ -286,7 +286,7 @@ fn what_a_client_does_after_a_write_has_failed_is_not_undone_by_it() {
 }
 
 #[test]
-fn a_write_that_failed_does_not_go_over_what_is_written_under_a_lock_after() {
+fn failed_write_does_not_overwrite_data_written_under_a_later_lock() {
     let scene = Scene::new(3);
     let (fs, other) = (scene.client(), scene.other());
     let ino = fs.create(Ino::ROOT, b"f", 0o644, false, BOTH).unwrap();
@@ -301,7 +301,7 @@ fn a_write_that_failed_does_not_go_over_what_is_written_under_a_lock_after() {
 }
 
 #[test]
-fn an_append_that_failed_does_not_go_over_another_one() {
+fn failed_append_does_not_overwrite_another_one() {
     let scene = Scene::new(3);
     let (fs, other) = (scene.client(), scene.other());
     let opened = fs.create(Ino::ROOT, b"f", 0o644, true, BOTH).unwrap();
@@ -317,7 +317,7 @@ fn an_append_that_failed_does_not_go_over_another_one() {
 }
 
 #[test]
-fn a_sync_tells_of_a_power_cut_just_when_the_file_was_cut() {
+fn fsync_after_power_failure_fails_only_if_the_file_was_truncated() {
     type Act = fn(&Fs, Ino) -> Arc<forebay_client::File>;
     let acts: [(&str, Act); 3] = [
         ("open", |fs, ino| fs.open(ino, ANEW).unwrap().file),
@@ -355,7 +355,7 @@ fn a_sync_tells_of_a_power_cut_just_when_the_file_was_cut() {
 }
 
 #[test]
-fn a_new_file_does_not_wait_for_nodes_it_has_nothing_to_do_with() {
+fn create_does_not_wait_for_nodes_without_parts_of_the_file() {
     let scene = Scene::new(3);
     let fs = scene.client();
     let away = scene.nodes.0[1..].iter().map(Address::to_string);
@@ -366,7 +366,7 @@ fn a_new_file_does_not_wait_for_nodes_it_has_nothing_to_do_with() {
 }
 
 #[test]
-fn a_file_is_opened_and_cut_by_one_request_when_all_nodes_are_known() {
+fn open_with_truncate_takes_one_request_if_all_nodes_are_known() {
     let scene = Scene::new(3);
     let fs = scene.client();
     let ino = fs

@@ -1,4 +1,4 @@
-//! Clients that may not, that lie, or that do not speak the protocol.
+//! Clients without permission, with forged requests, or without knowledge of the protocol.
 //!
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
@@ -41,7 +41,7 @@ fn socket(daemon: &Daemon) -> std::path::PathBuf {
 }
 
 #[test]
-fn an_instance_is_for_its_user_and_group() {
+fn instance_is_limited_to_its_user_and_group() {
     let (daemon, _temporary) = pool();
     let attach = || Fs::attach(daemon.address(), INSTANCE, ONCE());
     as_user(1000, 1, || {
@@ -89,7 +89,7 @@ fn an_instance_is_for_its_user_and_group() {
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_refused() {
+fn invalid_names_are_refused() {
     let (daemon, _temporary) = pool();
     let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
     for (name, errno) in [
@@ -116,7 +116,7 @@ fn names_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn noise_closes_the_connection_and_hurts_nobody_else() {
+fn garbage_closes_only_its_own_connection() {
     let (daemon, _temporary) = pool();
     let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
     let mut call = Vec::new();
@@ -173,7 +173,7 @@ fn noise_closes_the_connection_and_hurts_nobody_else() {
 }
 
 #[test]
-fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
+fn requests_before_handshake_or_with_guessed_session_are_refused() {
     let (daemon, _temporary) = pool();
     let connect =
         || Connection::new(Stream::connect(&daemon.address(), Duration::from_secs(1)).unwrap());
@@ -221,7 +221,7 @@ fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
 }
 
 #[test]
-fn one_directory_is_for_one_daemon() {
+fn second_daemon_on_a_directory_is_refused() {
     let (daemon, temporary) = pool();
     let second = Daemon::start(daemon::StoreOptions::new(temporary.0.join("flash")));
     assert!(matches!(second, Err(StartError::DirectoryInUse(_))));
@@ -232,7 +232,7 @@ fn one_directory_is_for_one_daemon() {
 /// A group member who may read a file does not get to write to it by opening the same handle again,
 /// nor by repeating the request with another wish.
 #[test]
-fn a_handle_for_reading_does_not_become_one_for_writing() {
+fn read_only_handle_cannot_be_upgraded() {
     let (daemon, _temporary) = pool();
     let fs = Fs::attach(daemon.address(), INSTANCE, ONCE()).unwrap();
     let made = fs.create_path(Path::new("theirs"), 0o644, READ_WRITE);

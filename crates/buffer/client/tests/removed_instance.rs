@@ -1,4 +1,4 @@
-//! What is removed while somebody has it: an instance, and a file whose space is needed.
+//! Removal of an instance in use, and of an open file whose space is needed.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod support;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use support::{INSTANCE, Temporary, attach, make_instance, spec};
 
 #[test]
-fn everything_fails_and_nothing_hangs() {
+fn requests_to_a_removed_instance_fail_without_hanging() {
     let temporary = Temporary::new();
     let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     let admin = Admin::connect(daemon.address(), ClientOptions::default()).unwrap();
@@ -36,7 +36,7 @@ fn everything_fails_and_nothing_hangs() {
 /// As after `head -c 99G /dev/zero >big; rm big; echo fits >small`: the kernel tells a mount of the
 /// close of `big` when the next program is writing already.
 #[test]
-fn a_removed_file_that_is_closed_a_moment_later_leaves_its_space_to_who_waits_for_it() {
+fn write_waits_for_space_of_a_removed_file_that_is_closed_later() {
     let temporary = Temporary::new();
     let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 8 << 20);

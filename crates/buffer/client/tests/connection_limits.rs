@@ -1,4 +1,4 @@
-//! Clients that take as much of a storage daemon as they can: others are served all the same.
+//! Clients that exhaust what a storage daemon grants them do not block others.
 //!
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
@@ -89,7 +89,7 @@ fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
 }
 
 #[test]
-fn a_thousand_who_say_nothing_keep_nobody_out() {
+fn thousand_silent_connections_do_not_block_others() {
     let (daemon, _temporary) = pool(DoorLimits::default(), 100);
     let address = tcp(&daemon);
     let mut silent: Vec<TcpStream> = (0..1000)
@@ -106,7 +106,7 @@ fn a_thousand_who_say_nothing_keep_nobody_out() {
 }
 
 #[test]
-fn a_greeting_must_end_in_time_and_be_short() {
+fn handshake_is_limited_in_time_and_size() {
     let doors = DoorLimits {
         greeting: Duration::from_millis(500),
         ..DoorLimits::default()
@@ -178,7 +178,7 @@ fn a_greeting_must_end_in_time_and_be_short() {
 }
 
 #[test]
-fn a_user_does_not_take_all_connections() {
+fn user_cannot_exhaust_connections() {
     let doors = DoorLimits {
         user: 8,
         bulk: 6,
@@ -232,7 +232,7 @@ fn a_user_does_not_take_all_connections() {
 }
 
 #[test]
-fn a_user_does_not_take_all_sessions() {
+fn user_cannot_exhaust_sessions() {
     let (daemon, _temporary) = pool(DoorLimits::default(), 4);
     as_user(1000, 1, || {
         for _ in 0..4 {
@@ -254,7 +254,7 @@ fn a_user_does_not_take_all_sessions() {
 
 /// Whoever listens in a daemon's place and says nothing, or nonsense, is given up.
 #[test]
-fn a_client_is_not_held_up_by_who_listens_in_a_daemons_place() {
+fn client_times_out_on_silent_impostor_daemon() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap());
     let options = ClientOptions {

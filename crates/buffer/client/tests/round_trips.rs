@@ -1,5 +1,5 @@
-//! How many requests a mount makes of the daemon for what a program does, and who may do what where
-//! the kernel keeps names.
+//! Number of requests that a mount sends to the daemon for each operation, and permissions of entries
+//! that the kernel caches.
 //!
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
@@ -43,7 +43,7 @@ fn denied<T>(result: std::io::Result<T>) -> bool {
 }
 
 #[test]
-fn a_stat_takes_three_requests_and_a_create_four_beside_another_client() {
+fn stat_takes_three_and_create_four_requests_with_another_client() {
     let temporary = Temporary::new();
     let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 64 << 20);
@@ -79,7 +79,7 @@ fn a_stat_takes_three_requests_and_a_create_four_beside_another_client() {
 }
 
 #[test]
-fn a_file_in_a_directory_of_ones_own_is_made_without_asking_for_it() {
+fn create_in_own_directory_takes_no_lookup() {
     let temporary = Temporary::new();
     let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 64 << 20);
@@ -132,7 +132,7 @@ fn a_file_in_a_directory_of_ones_own_is_made_without_asking_for_it() {
 
 /// What several users do through one mount that is alone, and whose kernel therefore keeps names.
 #[test]
-fn names_that_the_kernel_keeps_are_for_those_who_may_look_them_up() {
+fn cached_names_respect_search_permission() {
     let mounted = Mounted::new(1, 1 << 26);
     let dir = mounted.path.join("dir");
     fs::set_permissions(&mounted.path, fs::Permissions::from_mode(0o777)).unwrap();
@@ -171,7 +171,7 @@ fn names_that_the_kernel_keeps_are_for_those_who_may_look_them_up() {
 
 /// Groups that only the kernel knows are found out when they matter.
 #[test]
-fn supplementary_groups_count() {
+fn supplementary_groups_grant_access() {
     for nodes in [1, 3] {
         let mounted = Mounted::new(nodes, 1 << 26);
         let path = |name: &str| mounted.path.join(name);

@@ -1,6 +1,6 @@
-//! Random operations against a local directory as the oracle, while storage daemons are killed and
-//! started again: by descriptor on the same host, and over TCP as from another one, on one storage
-//! node and on three.
+//! Random operations, compared with a local directory, while storage daemons are killed and
+//! restarted: by descriptor on the same host, and over TCP as from another host, on one storage node
+//! and on three.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod support;
@@ -326,7 +326,7 @@ fn random_operations_on_three_nodes_over_tcp_survive_kills() {
 }
 
 #[test]
-fn who_does_not_know_the_key_is_refused() {
+fn client_with_wrong_key_is_refused() {
     let temporary = Temporary::new();
     let process = Process::start(&temporary.dir("flash"));
     make_instance(process.local(), 1 << 20);
@@ -343,7 +343,7 @@ fn who_does_not_know_the_key_is_refused() {
 }
 
 #[test]
-fn an_idle_daemon_uses_no_processor_time() {
+fn idle_daemon_uses_no_cpu_time() {
     let temporary = Temporary::new();
     let process = Process::start(&temporary.dir("flash"));
     make_instance(process.local(), 1 << 20);
@@ -356,7 +356,7 @@ fn an_idle_daemon_uses_no_processor_time() {
 }
 
 #[test]
-fn appends_over_tcp_keep_together() {
+fn appends_over_tcp_do_not_interleave() {
     let temporary = Temporary::new();
     let process = Process::start(&temporary.dir("flash"));
     make_instance(process.local(), 1 << 30);

@@ -1,4 +1,4 @@
-//! Programs that know nothing of Forebay, on a mounted instance on three storage nodes.
+//! Unmodified programs on a mounted instance on three storage nodes.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod programs;
