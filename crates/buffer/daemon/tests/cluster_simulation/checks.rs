@@ -1,4 +1,4 @@
-//! What must hold all along, and in the end.
+//! Invariants, checked during a history and at its end.
 
 use forebay_control::controller::{self, FragmentState};
 use forebay_store::objects::Objects;
@@ -8,7 +8,8 @@ use crate::users::Step;
 use crate::world::World;
 
 impl World {
-    /// Nothing is given twice: neither in the books nor on the disks; and what can be used is there.
+    /// Checks that no granule is allocated twice, in the records or on the disks, and that fragments
+    /// that are ready exist.
     pub fn check_allocation(&self) {
         let Some(controller) = &self.controller else {
             return;
@@ -27,7 +28,7 @@ impl World {
         }
         for (id, fragment) in state.storage.fragments() {
             let node = &self.nodes[fragment.node.0 as usize];
-            // A node that was given up is in service again when it has nothing left of that.
+            // A node that was given up is used again only when its old fragments are gone.
             if fragment.state == FragmentState::Forgotten
                 && !state.storage.is_forgotten(fragment.node)
             {
@@ -55,7 +56,7 @@ impl World {
             && state.storage.is_unused()
             && state.sessions.activations().next().is_none()
             && state.stages.iter().next().is_none();
-        // What a node holds that is gone for ever is nobody's any more.
+        // Data on a node that is lost for good does not count.
         let gone = |index: usize| self.nodes[index].down == u64::MAX && self.is_given_up(index);
         let mut nodes = self.nodes.iter().enumerate();
         let flash = nodes.all(|(index, node)| {
@@ -70,7 +71,7 @@ impl World {
         books && flash && self.hosts.iter().all(mounts) && self.actors.is_empty()
     }
 
-    /// What there is that should not be.
+    /// Describes what is left at the end and should not be.
     pub fn unfinished(&self) -> String {
         let users = self.users.iter().filter(|user| user.step != Step::Ended);
         let users: Vec<_> = users.map(|user| (&user.token, user.step)).collect();

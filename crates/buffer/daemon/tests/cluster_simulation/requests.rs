@@ -1,4 +1,4 @@
-//! Users, the controller, and what they say to each other.
+//! Users, the controller, and their messages.
 
 use std::sync::atomic::Ordering;
 
@@ -30,7 +30,7 @@ impl World {
                 self.trace_line(|| format!("user {token} asks {step:?} {}", envelope.id));
                 let input = controller::ControllerInput::Request(Box::new(envelope));
                 let message = Event::ToController(Box::new(input));
-                // Users sit at the controller's machine, whose network fails as all others do.
+                // Users are on the controller's machine, whose network fails like all others.
                 self.send(MachineId::Controller, MachineId::Controller, message);
             }
         }
@@ -60,7 +60,7 @@ impl World {
         self.steps += 1;
         let effects = controller.step(UnixMillis(self.now / MS), input);
         let state = controller.state();
-        // Numbers given in a step whose records a crash loses are given again: the last one counts.
+        // Ids given in a step whose records are lost in a crash are given again: the last one counts.
         for (id, instance) in state.storage.instances() {
             let label = instance.label.clone();
             self.truth.labels.insert(id, label);

@@ -1,4 +1,4 @@
-//! Time, and all that happens in it.
+//! The event queue of the simulation.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -33,10 +33,10 @@ pub const SECOND: u64 = 1000 * MS;
 const GRANULE: u64 = 1 << 20;
 pub const NODES: usize = 4;
 pub const HOSTS: usize = 3;
-/// Everything must have come to its end by then.
+/// Limit on the time of a history.
 const END: u64 = 2500 * SECOND;
 
-/// Something that is going to happen.
+/// A scheduled event.
 #[derive(Clone, Debug)]
 pub enum Event {
     ToController(Box<controller::ControllerInput>),
@@ -46,7 +46,7 @@ pub enum Event {
     Peer(usize, Box<PeerMessage>),
     Tick(MachineId),
     Users,
-    /// A node's log becomes durable, in this life of the node.
+    /// A node's log becomes durable, unless the node has crashed since.
     Sync(usize, u64, Option<SyncAsked>),
     Syn(ActorId, u64, usize),
     Wake(ActorId, u64, Wake),
@@ -64,7 +64,7 @@ pub struct World {
     queue: BTreeMap<(u64, u64), Event>,
     sequence: u64,
     pub steps: u64,
-    /// A fingerprint of all that happened.
+    /// A fingerprint of the history.
     pub history: u64,
     pub shared: Arc<Shared>,
     pub asks: (Sender<ActorWait>, Receiver<ActorWait>),
@@ -79,7 +79,7 @@ pub struct World {
     /// Nodes that were given up when that was last looked at.
     pub given_up: [bool; NODES],
     pub hosts: Vec<Compute>,
-    /// Machines that nobody can reach until then.
+    /// Time until which machines are unreachable.
     pub isolated: BTreeMap<MachineId, u64>,
     pub pfs: Pfs,
     pub pfs_back: u64,
@@ -172,7 +172,7 @@ impl World {
         world
     }
 
-    /// Pool and nodes are there from the beginning, and everything begins to tick.
+    /// Adds the pool and its nodes, and starts all timers.
     fn prepare(&mut self) {
         let mut controller = Controller::restore(settings(), Vec::new()).unwrap();
         let mut requests = vec![Request::AddPool {
