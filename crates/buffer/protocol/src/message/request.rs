@@ -42,7 +42,12 @@ pub enum SessionRequest {
     Attach(Attach),
     /// Answer to [`Reply::Challenge`] on a TCP connection, with the client's own random bytes.
     /// Answered by [`Reply::Proved`].
-    Prove { proof: Proof, nonce: [u8; 32] },
+    Prove {
+        /// Proof of the client's identity.
+        proof: Proof,
+        /// The client's random bytes.
+        nonce: [u8; 32],
+    },
     /// End the session: close all its handles, forget its slots.
     Detach,
 }
