@@ -179,7 +179,7 @@ fn metrics_address_in_use_fails_before_the_job_starts() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(
-        text.contains("metrics cannot be served at 127.0.0.1:") && text.contains("in use"),
+        text.contains("cannot serve metrics at 127.0.0.1:") && text.contains("in use"),
         "{text}"
     );
     assert!(!Path::new(&directory.path().join("ran")).exists());

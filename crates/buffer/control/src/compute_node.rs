@@ -1,203 +1,222 @@
-//! A compute node's side of the control plane: instances are mounted and unmounted.
+//! The compute node's side of the control plane: mounts and unmounts instances.
 //!
-//! A host keeps no durable state: when its agent dies, its mounts die with it, and the controller
-//! learns that from the next report.
+//! A compute node keeps no durable state. When its agent dies, its mounts are gone, and the
+//! controller learns that from the next heartbeat.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::messages::{
-    ActivationId, Command, MountPlan, Peer, Report, ReportBody, StampedCommand, UnixMillis,
+    ActivationId, ComputeCommand, ComputeReport, MountPlan, Report, StampedCommand, UnixMillis,
 };
 
-/// Ended activations that are remembered, so that a late command does not mount them again.
-const ENDED_KEPT: usize = 4096;
+/// Ended activations that are remembered, so that a delayed command does not mount them again.
+const MAX_ENDED_ACTIVATIONS: usize = 4096;
 
-/// What happens to a host.
+/// What happens to a compute node.
 #[derive(Clone, Debug)]
 pub enum ComputeInput {
-    /// The controller wants something.
-    Command(StampedCommand),
-    /// [`Effect::Mount`] was carried out.
+    /// A command from the controller.
+    Command(StampedCommand<ComputeCommand>),
+    /// [`ComputeEffect::Mount`] was carried out.
     Mounted(ActivationId, Result<(), String>),
-    /// [`Effect::Unmount`] was carried out.
+    /// [`ComputeEffect::Unmount`] was carried out.
     Unmounted(ActivationId, Result<(), String>),
-    /// Time to say that it lives; about once a second.
+    /// A heartbeat is due; about once a second.
     Tick,
 }
 
-/// What a host does, in this order.
+/// What a compute node does, in this order.
 #[derive(Clone, Debug)]
 pub enum ComputeEffect {
     /// Mount an instance.
     Mount(MountPlan),
     /// Unmount it, once its files are closed and its data is on the storage nodes.
     Unmount(MountPlan),
-    /// Tell the controller.
+    /// Send a report to the controller.
     Report(Report),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LocalMountState {
+    /// Being mounted.
     Mounting,
     Mounted,
-    /// Another copy is being mounted in the place of the one that was mounted at this turn.
-    Remounting(u32),
-    /// To be unmounted as soon as the mount under way is there; whether something is mounted
-    /// already.
-    Unwanted(bool),
+    /// The replica that was mounted at this generation is being replaced by another one.
+    Switching {
+        mounted_generation: u32,
+    },
+    /// To be unmounted as soon as the mount in progress is done.
+    UnmountPending {
+        /// Whether an earlier generation is mounted, so that there is something to unmount even if
+        /// the mount in progress fails.
+        mounted: bool,
+    },
     Unmounting,
 }
 
-/// A host's state.
+/// The state of a compute node.
 #[derive(Clone, Debug)]
 pub struct ComputeNode {
     name: String,
-    /// The count with which the agent started.
-    first: u64,
-    count: u64,
+    /// Sequence number at the start of the agent.
+    first_sequence: u64,
+    sequence: u64,
     mounts: BTreeMap<ActivationId, (MountPlan, LocalMountState)>,
     ended: BTreeSet<ActivationId>,
     effects: Vec<ComputeEffect>,
 }
 
 impl ComputeNode {
-    /// A host whose agent starts now. The time makes its report counter rise over restarts.
+    /// A compute node whose agent starts now. The time makes its sequence numbers increase across
+    /// restarts.
     pub fn new(name: String, now: UnixMillis) -> ComputeNode {
+        let sequence = now.0 << 16;
         ComputeNode {
             name,
-            first: now.0 << 16,
-            count: now.0 << 16,
+            first_sequence: sequence,
+            sequence,
             mounts: BTreeMap::new(),
             ended: BTreeSet::new(),
             effects: Vec::new(),
         }
     }
 
-    /// Takes an input and says what to do about it, in this order.
+    /// Processes an input and returns its effects, in the order in which to carry them out.
     pub fn step(&mut self, input: ComputeInput) -> Vec<ComputeEffect> {
+        let before = self.sequence;
         match input {
-            ComputeInput::Command(order) => match order.command {
-                Command::Mount(plan) => self.mount(plan, order.last_report),
-                Command::Unmount(activation) => self.unmount(activation),
-                // For storage nodes; a message that went astray.
-                _ => {}
+            ComputeInput::Command(stamped) => match stamped.command {
+                ComputeCommand::Mount(plan) => self.mount(plan, stamped.last_report),
+                ComputeCommand::Unmount(activation) => self.unmount(activation),
             },
-            ComputeInput::Mounted(activation, outcome) => self.mounted(activation, outcome),
-            ComputeInput::Unmounted(activation, outcome) => self.unmounted(activation, outcome),
-            ComputeInput::Tick => {
-                let mounts = self.mounts.keys().copied().collect();
-                self.report(ReportBody::ComputeHeartbeat(mounts));
-            }
+            ComputeInput::Mounted(activation, outcome) => self.mount_done(activation, outcome),
+            ComputeInput::Unmounted(activation, outcome) => self.unmount_done(activation, outcome),
+            ComputeInput::Tick => self.heartbeat(),
         }
+        debug_assert!(
+            self.ended.iter().all(|id| !self.mounts.contains_key(id)),
+            "an ended activation is mounted"
+        );
+        assert!(self.ended.len() <= MAX_ENDED_ACTIVATIONS);
+        assert!(self.sequence >= before, "sequence numbers never decrease");
         std::mem::take(&mut self.effects)
     }
 
-    fn report(&mut self, what: ReportBody) {
-        self.count += 1;
-        let from = Peer::ComputeNode(self.name.clone());
-        self.effects.push(ComputeEffect::Report(Report {
-            from,
-            sequence: self.count,
-            body: what,
+    fn report(&mut self, body: ComputeReport) {
+        self.sequence += 1;
+        self.effects.push(ComputeEffect::Report(Report::Compute {
+            host: self.name.clone(),
+            sequence: self.sequence,
+            body,
         }));
     }
 
-    fn mount(&mut self, plan: MountPlan, heard: u64) {
+    fn heartbeat(&mut self) {
+        let mounts = self.mounts.keys().copied().collect();
+        self.report(ComputeReport::Heartbeat(mounts));
+    }
+
+    fn mount(&mut self, plan: MountPlan, last_report: u64) {
         let activation = plan.activation;
         if self.ended.contains(&activation) {
-            return self.report(ReportBody::Unmounted(activation));
+            return self.report(ComputeReport::Unmounted(activation));
         }
         let known = self.mounts.get(&activation);
-        match known.map(|(known, state)| (known.generation, *state)) {
-            Some((turn, LocalMountState::Mounted)) if turn < plan.generation => {
-                let state = LocalMountState::Remounting(turn);
-                self.mounts.insert(activation, (plan.clone(), state));
-                self.effects.push(ComputeEffect::Mount(plan));
+        let state = match known.map(|(known, state)| (known.generation, *state)) {
+            Some((generation, LocalMountState::Mounted)) if generation < plan.generation => {
+                LocalMountState::Switching {
+                    mounted_generation: generation,
+                }
             }
-            Some((turn, LocalMountState::Mounted)) => {
-                self.report(ReportBody::Mounted(activation, turn))
+            Some((generation, LocalMountState::Mounted)) => {
+                return self.report(ComputeReport::Mounted(activation, generation));
             }
-            Some(_) => {}
-            None if heard < self.first => {
-                let mounts = self.mounts.keys().copied().collect();
-                self.report(ReportBody::ComputeHeartbeat(mounts));
-            }
-            None => {
-                self.mounts
-                    .insert(activation, (plan.clone(), LocalMountState::Mounting));
-                self.effects.push(ComputeEffect::Mount(plan));
-            }
-        }
+            // In progress: reported when it is done.
+            Some(_) => return,
+            // The controller does not know yet that this agent has restarted.
+            None if last_report < self.first_sequence => return self.heartbeat(),
+            None => LocalMountState::Mounting,
+        };
+        self.mounts.insert(activation, (plan.clone(), state));
+        self.effects.push(ComputeEffect::Mount(plan));
     }
 
     fn unmount(&mut self, activation: ActivationId) {
         let Some((plan, state)) = self.mounts.get_mut(&activation) else {
-            self.end(activation);
-            return self.report(ReportBody::Unmounted(activation));
+            self.remember_ended(activation);
+            return self.report(ComputeReport::Unmounted(activation));
         };
         match state {
-            LocalMountState::Mounting => *state = LocalMountState::Unwanted(false),
-            LocalMountState::Remounting(_) => *state = LocalMountState::Unwanted(true),
+            LocalMountState::Mounting => {
+                *state = LocalMountState::UnmountPending { mounted: false };
+            }
+            LocalMountState::Switching { .. } => {
+                *state = LocalMountState::UnmountPending { mounted: true };
+            }
             LocalMountState::Mounted => {
                 *state = LocalMountState::Unmounting;
                 self.effects.push(ComputeEffect::Unmount(plan.clone()));
             }
-            LocalMountState::Unwanted(_) | LocalMountState::Unmounting => {}
+            LocalMountState::UnmountPending { .. } | LocalMountState::Unmounting => {}
         }
     }
 
-    fn mounted(&mut self, activation: ActivationId, outcome: Result<(), String>) {
+    fn mount_done(&mut self, activation: ActivationId, outcome: Result<(), String>) {
         let Some((plan, state)) = self.mounts.get_mut(&activation) else {
             return;
         };
         match (outcome, *state) {
-            (Ok(()), LocalMountState::Mounting | LocalMountState::Remounting(_)) => {
+            (Ok(()), LocalMountState::Mounting | LocalMountState::Switching { .. }) => {
                 *state = LocalMountState::Mounted;
-                let turn = plan.generation;
-                self.report(ReportBody::Mounted(activation, turn));
+                let generation = plan.generation;
+                self.report(ComputeReport::Mounted(activation, generation));
             }
-            (Err(reason), LocalMountState::Remounting(before)) => {
-                // What was mounted still is: the controller may name yet another copy.
-                let turn = std::mem::replace(&mut plan.generation, before);
+            (Err(reason), LocalMountState::Switching { mounted_generation }) => {
+                // The earlier replica is still mounted: the controller may name yet another one.
+                let failed = std::mem::replace(&mut plan.generation, mounted_generation);
                 *state = LocalMountState::Mounted;
-                self.report(ReportBody::MountFailed(activation, turn, reason));
+                self.report(ComputeReport::MountFailed(activation, failed, reason));
             }
-            (Ok(()), LocalMountState::Unwanted(_)) | (Err(_), LocalMountState::Unwanted(true)) => {
+            (Ok(()), LocalMountState::UnmountPending { .. })
+            | (Err(_), LocalMountState::UnmountPending { mounted: true }) => {
                 *state = LocalMountState::Unmounting;
                 self.effects.push(ComputeEffect::Unmount(plan.clone()));
             }
-            (Ok(()), LocalMountState::Mounted | LocalMountState::Unmounting) => {}
-            (Err(reason), state) => {
-                let turn = plan.generation;
+            (Err(_), LocalMountState::UnmountPending { mounted: false }) => {
                 self.mounts.remove(&activation);
-                if state == LocalMountState::Unwanted(false) {
-                    self.end(activation);
-                    self.report(ReportBody::Unmounted(activation));
-                } else {
-                    self.report(ReportBody::MountFailed(activation, turn, reason));
-                }
+                self.remember_ended(activation);
+                self.report(ComputeReport::Unmounted(activation));
+            }
+            (Ok(()), LocalMountState::Mounted | LocalMountState::Unmounting) => {}
+            (
+                Err(reason),
+                LocalMountState::Mounting | LocalMountState::Mounted | LocalMountState::Unmounting,
+            ) => {
+                let generation = plan.generation;
+                self.mounts.remove(&activation);
+                self.report(ComputeReport::MountFailed(activation, generation, reason));
             }
         }
     }
 
-    fn unmounted(&mut self, activation: ActivationId, outcome: Result<(), String>) {
+    fn unmount_done(&mut self, activation: ActivationId, outcome: Result<(), String>) {
         let Some((_, state)) = self.mounts.get_mut(&activation) else {
             return;
         };
         match outcome {
             Ok(()) => {
                 self.mounts.remove(&activation);
-                self.end(activation);
-                self.report(ReportBody::Unmounted(activation));
+                self.remember_ended(activation);
+                self.report(ComputeReport::Unmounted(activation));
             }
-            // Files are still open there: the controller asks again.
+            // Files are still open there: the controller repeats its command.
             Err(_) => *state = LocalMountState::Mounted,
         }
     }
 
-    fn end(&mut self, activation: ActivationId) {
+    fn remember_ended(&mut self, activation: ActivationId) {
         self.ended.insert(activation);
-        if self.ended.len() > ENDED_KEPT {
+        if self.ended.len() > MAX_ENDED_ACTIVATIONS {
             self.ended.pop_first();
         }
     }
@@ -209,90 +228,93 @@ mod tests {
     use crate::messages::{InstanceId, Owner};
     use forebay_job_script::AccessMode;
 
-    fn order(turn: u32) -> ComputeInput {
-        let plan = MountPlan {
-            activation: ActivationId(1),
-            instance: InstanceId(2),
-            mode: AccessMode::LoadBalanced,
-            generation: turn,
-            path: "/jobs/1/ldbalance/".into(),
-            owner: Owner { uid: 7, gid: 7 },
-            nodes: Vec::new(),
-            addresses: vec![format!("10.0.0.{turn}:7511")],
-        };
-        let command = Command::Mount(plan);
+    const ACTIVATION: ActivationId = ActivationId(1);
+
+    fn stamped(command: ComputeCommand) -> ComputeInput {
         ComputeInput::Command(StampedCommand {
             last_report: u64::MAX,
             command,
         })
     }
 
-    /// A host that has mounted the copy of turn 1.
-    fn host() -> ComputeNode {
-        let mut host = ComputeNode::new("n1".into(), UnixMillis(0));
+    fn mount(generation: u32) -> ComputeInput {
+        stamped(ComputeCommand::Mount(MountPlan {
+            activation: ACTIVATION,
+            instance: InstanceId(2),
+            mode: AccessMode::LoadBalanced,
+            generation,
+            path: "/jobs/1/ldbalance/".into(),
+            owner: Owner { uid: 7, gid: 7 },
+            nodes: Vec::new(),
+            addresses: vec![format!("10.0.0.{generation}:7511")],
+        }))
+    }
+
+    /// A compute node that has mounted the replica of generation 1.
+    fn mounted_node() -> ComputeNode {
+        let mut node = ComputeNode::new("n1".into(), UnixMillis(0));
         assert!(matches!(
-            &host.step(order(1))[..],
+            &node.step(mount(1))[..],
             [ComputeEffect::Mount(_)]
         ));
         assert_eq!(
-            said(&mut host, Ok(())),
-            [ReportBody::Mounted(ActivationId(1), 1)]
+            reports_of_outcome(&mut node, Ok(())),
+            [ComputeReport::Mounted(ACTIVATION, 1)]
         );
-        host
+        node
     }
 
-    fn news(effects: Vec<ComputeEffect>) -> Vec<ReportBody> {
-        let news = effects.into_iter().filter_map(|effect| match effect {
-            ComputeEffect::Report(report) => Some(report.body),
+    fn reports(effects: Vec<ComputeEffect>) -> Vec<ComputeReport> {
+        let bodies = effects.into_iter().filter_map(|effect| match effect {
+            ComputeEffect::Report(Report::Compute { body, .. }) => Some(body),
             _ => None,
         });
-        news.collect()
+        bodies.collect()
     }
 
-    fn said(host: &mut ComputeNode, outcome: Result<(), String>) -> Vec<ReportBody> {
-        news(host.step(ComputeInput::Mounted(ActivationId(1), outcome)))
+    fn reports_of_outcome(
+        node: &mut ComputeNode,
+        outcome: Result<(), String>,
+    ) -> Vec<ComputeReport> {
+        reports(node.step(ComputeInput::Mounted(ACTIVATION, outcome)))
     }
 
     #[test]
-    fn another_copy_is_mounted_once_and_late_orders_do_not_bring_the_old_one_back() {
-        let mut host = host();
+    fn late_commands_after_replica_switch_do_not_remount_old_replica() {
+        let mut node = mounted_node();
         assert!(
-            matches!(&host.step(order(2))[..], [ComputeEffect::Mount(plan)] if plan.addresses == ["10.0.0.2:7511"])
+            matches!(&node.step(mount(2))[..], [ComputeEffect::Mount(plan)] if plan.addresses == ["10.0.0.2:7511"])
         );
-        assert!(host.step(order(2)).is_empty());
+        assert!(node.step(mount(2)).is_empty());
         assert_eq!(
-            said(&mut host, Ok(())),
-            [ReportBody::Mounted(ActivationId(1), 2)]
+            reports_of_outcome(&mut node, Ok(())),
+            [ComputeReport::Mounted(ACTIVATION, 2)]
         );
         for late in [1, 2] {
             assert_eq!(
-                news(host.step(order(late))),
-                [ReportBody::Mounted(ActivationId(1), 2)]
+                reports(node.step(mount(late))),
+                [ComputeReport::Mounted(ACTIVATION, 2)]
             );
         }
     }
 
     #[test]
-    fn a_copy_that_cannot_be_mounted_leaves_the_one_before_which_is_unmounted_in_the_end() {
-        let mut host = host();
-        host.step(order(2));
-        let failed = said(&mut host, Err("away".into()));
+    fn failed_replica_switch_keeps_old_mount_which_is_unmounted_at_the_end() {
+        let mut node = mounted_node();
+        node.step(mount(2));
         assert_eq!(
-            failed,
-            [ReportBody::MountFailed(ActivationId(1), 2, "away".into())]
+            reports_of_outcome(&mut node, Err("away".into())),
+            [ComputeReport::MountFailed(ACTIVATION, 2, "away".into())]
         );
         assert!(matches!(
-            &host.step(order(3))[..],
+            &node.step(mount(3))[..],
             [ComputeEffect::Mount(_)]
         ));
-        let unmount = ComputeInput::Command(StampedCommand {
-            last_report: u64::MAX,
-            command: Command::Unmount(ActivationId(1)),
-        });
-        assert!(host.step(unmount).is_empty());
-        let outcome = ComputeInput::Mounted(ActivationId(1), Err("away".into()));
+        let unmount = stamped(ComputeCommand::Unmount(ACTIVATION));
+        assert!(node.step(unmount).is_empty());
+        let outcome = ComputeInput::Mounted(ACTIVATION, Err("away".into()));
         assert!(matches!(
-            &host.step(outcome)[..],
+            &node.step(outcome)[..],
             [ComputeEffect::Unmount(_)]
         ));
     }

@@ -1,8 +1,8 @@
-//! What the controller and its peers say to each other.
+//! Messages between the controller and its peers: storage nodes and compute nodes.
 //!
-//! Messages may be lost, delayed and repeated. Commands name objects whose numbers are never
-//! used twice, so carrying one out again changes nothing; reports carry the sender's counter, so
-//! an old one is recognised.
+//! Messages may be lost, delayed and repeated. Commands name objects whose ids are never reused, so
+//! a repeated command changes nothing; reports carry the sender's sequence number, so an outdated
+//! report is recognised.
 
 use forebay_job_script::{AccessMode, InstanceRef, Stage};
 use forebay_policy::pool::NodeId;
@@ -10,53 +10,43 @@ use forebay_protocol::placement::Placement;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use forebay_protocol::InstanceId;
 pub use forebay_protocol::progress::{PhaseTimes, StageProgress};
 
-macro_rules! number {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(
-            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-        )]
-        #[serde(transparent)]
-        pub struct $name(pub u64);
+use crate::records::record_key;
+
+macro_rules! object_id {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(
+                Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize,
+                Deserialize,
+            )]
+            #[serde(transparent)]
+            pub struct $name(pub u64);
+        )*
+        record_key!($($name),*);
     };
 }
 
-number! {
-    /// A session's number; never used twice, as all the others.
-    SessionId
+object_id! {
+    /// Id of a pool. Like all ids of the controller's objects, it is never reused.
+    PoolId;
+    /// Id of a session.
+    SessionId;
+    /// Id of a fragment.
+    FragmentId;
+    /// Id of a configuration.
+    ConfigurationId;
+    /// Id of an activation.
+    ActivationId;
+    /// Id of a stage.
+    StageId;
 }
-number! {
-    /// An instance's number.
-    InstanceId
-}
-number! {
-    /// A fragment's number.
-    FragmentId
-}
-number! {
-    /// A configuration's number.
-    ConfigurationId
-}
-number! {
-    /// A name space's number.
-    NameSpaceId
-}
-number! {
-    /// A registration's number.
-    RegistrationId
-}
-number! {
-    /// An activation's number.
-    ActivationId
-}
-number! {
-    /// A stage's number.
-    StageId
-}
+record_key!(InstanceId, NodeId);
 
-/// A point in time, in milliseconds since some fixed moment (the Unix epoch in drivers).
+/// Wall-clock time in milliseconds since a fixed moment (the Unix epoch in drivers).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -64,12 +54,12 @@ number! {
 pub struct UnixMillis(pub u64);
 
 impl UnixMillis {
-    /// This much later.
+    /// The time this many milliseconds later.
     pub fn plus_ms(self, milliseconds: u64) -> UnixMillis {
         UnixMillis(self.0.saturating_add(milliseconds))
     }
 
-    /// Milliseconds since `earlier`, or zero.
+    /// Milliseconds since `earlier`; zero if `earlier` is later.
     pub fn ms_since(self, earlier: UnixMillis) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -78,184 +68,250 @@ impl UnixMillis {
 /// A user and group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
-    /// User number.
+    /// User id.
     pub uid: u32,
-    /// Group number.
+    /// Group id.
     pub gid: u32,
 }
 
-/// One who carries out commands.
+/// A node that carries out commands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Peer {
-    /// A storage node: keeps fragments and moves data.
+    /// A storage node: stores fragments and moves data.
     StorageNode(NodeId),
-    /// A compute node, by its host name: mounts.
+    /// A compute node, by its host name: mounts instances.
     ComputeNode(String),
 }
 
-/// A fragment of an instance as its node needs to know it.
+/// A fragment of an instance, as its storage node needs to know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FragmentPlan {
     /// The fragment.
     pub fragment: FragmentId,
-    /// Whose part it is.
+    /// The instance that it is a part of.
     pub instance: InstanceId,
-    /// Granules of the node it takes.
+    /// Granules of the node that it occupies.
     pub granules: u64,
-    /// Bytes in these.
+    /// Bytes in these granules.
     pub capacity: Bytes,
-    /// Who may use it.
+    /// Owner of the instance.
     pub owner: Owner,
     /// Permissions of the root directory.
     pub root_permissions: u32,
-    /// Most files in it, if there is a limit.
+    /// Limit on the number of files, if there is one.
     pub max_files: Option<u64>,
-    /// Its place among the instance's fragments.
-    #[serde(default)]
+    /// Position among the instance's fragments.
     pub place: Placement,
 }
 
-/// A stage as a mover needs to know it.
+/// A stage, as a mover needs to know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StagePlan {
     /// The stage.
     pub stage: StageId,
-    /// Which try this is; a higher one replaces a lower one.
+    /// Number of the attempt; a higher one replaces a lower one.
     pub attempt: u32,
     /// The instance to move to or from.
     pub instance: InstanceId,
-    /// How paths name it; absent in records of earlier versions.
-    #[serde(default)]
-    pub space: Option<InstanceRef>,
-    /// On whose behalf.
+    /// How the directive's paths name the instance.
+    pub instance_ref: Option<InstanceRef>,
+    /// The user for whom data is moved.
     pub owner: Owner,
-    /// Whose instance it is: the one who made it, if it is persistent.
+    /// Owner of the instance; differs from `owner` for a persistent instance of another user.
     pub instance_owner: Owner,
-    /// What and where.
+    /// Source and destination.
     pub directive: Stage,
-    /// Directories of the parallel file system out of which no path may lead; empty for anywhere.
-    #[serde(default)]
+    /// Directories of the parallel file system that paths must not leave; empty for no limit.
     pub pfs_roots: Vec<String>,
-    /// Whether what was copied is read back from its storage and compared.
-    #[serde(default)]
+    /// Whether the copies are read back from storage and compared.
     pub read_back: bool,
 }
 
-/// A mount as a host needs to know it.
+/// A mount, as a compute node needs to know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountPlan {
     /// The activation.
     pub activation: ActivationId,
     /// The instance to mount.
     pub instance: InstanceId,
-    /// How it is seen.
+    /// Access mode of the mount.
     pub mode: AccessMode,
-    /// Rises when the host is to mount another copy of a load-balanced instance, in the place of
-    /// the one that it has mounted.
-    #[serde(default)]
+    /// Increases when the compute node is to mount another replica of a load-balanced instance
+    /// instead of the one that it has mounted.
     pub generation: u32,
-    /// Where to mount it.
+    /// Mount point.
     pub path: String,
-    /// Whose instance it is: the one who made it, if it is persistent, whoever uses it.
+    /// Owner of the instance; of a persistent one, the user who created it.
     pub owner: Owner,
-    /// Nodes that hold its fragments, in the fragments' order; of a load-balanced instance the one
-    /// node with the copy that the host is to read.
+    /// Storage nodes with its fragments, in the fragments' order; of a load-balanced instance the
+    /// node with the replica to read.
     pub nodes: Vec<NodeId>,
-    /// Where their storage daemons listen, in the same order. Empty if the only one is in the
+    /// Addresses of their storage daemons, in the same order. Empty if the only daemon is in the
     /// same process.
-    #[serde(default)]
     pub addresses: Vec<String>,
 }
 
-/// From the controller.
+/// A command to a storage node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Command {
-    /// Make room for a fragment.
-    SetupFragment(FragmentPlan),
-    /// Destroy a fragment and what is in it.
+pub enum StorageCommand {
+    /// Create a fragment.
+    CreateFragment(FragmentPlan),
+    /// Destroy a fragment and the data in it.
     RemoveFragment(FragmentId),
     /// Move data.
     StartStage(StagePlan),
-    /// Stop moving data; keep what the source has.
+    /// Stop moving data; the source stays as it is.
     CancelStage(StageId),
+}
+
+/// A command to a compute node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ComputeCommand {
     /// Mount an instance.
     Mount(MountPlan),
     /// Unmount it.
     Unmount(ActivationId),
 }
 
-/// A command on its way.
+/// A command in transit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StampedCommand {
-    /// Count of the peer's last report that the controller had seen. A peer that has forgotten
-    /// everything since (an agent started anew, a disk replaced) makes and mounts nothing on an
-    /// order from before: the controller must first learn what is gone.
+pub struct StampedCommand<C> {
+    /// Sequence number of the peer's last report that the controller had received. A peer that has
+    /// lost its state since (a restarted agent, a replaced disk) creates and mounts nothing on an
+    /// older command: the controller must first learn what was lost.
     pub last_report: u64,
-    /// What is wanted.
-    pub command: Command,
+    /// The command.
+    pub command: C,
 }
 
-/// To the controller: a peer's counter, which rises with every report and survives its crashes,
-/// and what it reports.
+/// A report to the controller. Its sequence number increases with every report of the sender, also
+/// across crashes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// The sender.
-    pub from: Peer,
-    /// Its counter.
-    pub sequence: u64,
-    /// What it says.
-    pub body: ReportBody,
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    /// From a storage node.
+    Storage {
+        /// The sender.
+        node: NodeId,
+        /// Its sequence number.
+        sequence: u64,
+        /// Contents.
+        body: StorageReport,
+    },
+    /// From a compute node.
+    Compute {
+        /// Host name of the sender.
+        host: String,
+        /// Its sequence number.
+        sequence: u64,
+        /// Contents.
+        body: ComputeReport,
+    },
+}
+
+impl Report {
+    /// The peer that sent it.
+    pub fn sender(&self) -> Peer {
+        match self {
+            Report::Storage { node, .. } => Peer::StorageNode(*node),
+            Report::Compute { host, .. } => Peer::ComputeNode(host.clone()),
+        }
+    }
+
+    /// The sender's sequence number.
+    pub fn sequence(&self) -> u64 {
+        match self {
+            Report::Storage { sequence, .. } | Report::Compute { sequence, .. } => *sequence,
+        }
+    }
+}
+
+/// What a storage node reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StorageReport {
+    /// The node is alive.
+    Heartbeat {
+        /// All fragments that it has.
+        fragments: Vec<FragmentId>,
+        /// Bytes written to its flash since the disk was taken into use.
+        written: Bytes,
+    },
+    /// The fragment can be used.
+    FragmentReady(FragmentId),
+    /// The fragment cannot be created now, for this reason.
+    FragmentRefused(FragmentId, String),
+    /// The fragment and the data in it are gone.
+    FragmentRemoved(FragmentId),
+    /// Progress of an attempt of a stage.
+    StageProgress(StageId, u32, StageProgress),
+    /// The attempt is done: all data is on stable storage.
+    StageDone(StageId, u32, StageProgress),
+    /// The attempt failed; the source is untouched.
+    StageFailed(StageId, u32, StageFailure),
+    /// The stage was stopped.
+    StageCancelled(StageId),
+}
+
+/// What a compute node reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ComputeReport {
+    /// The node is alive and has these mounts, and no others.
+    Heartbeat(Vec<ActivationId>),
+    /// The instance is mounted as the plan of this generation said.
+    Mounted(ActivationId, u32),
+    /// The instance cannot be mounted as the plan of this generation said, for this reason.
+    MountFailed(ActivationId, u32, String),
+    /// The instance is not mounted.
+    Unmounted(ActivationId),
 }
 
 /// A file that could not be staged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedFile {
-    /// Its path at the source, as messages name it.
+    /// Its path at the source, as error messages name it.
     pub path: String,
-    /// The number of `errno(3)` that comes closest.
+    /// The closest `errno(3)`.
     pub errno: i32,
 }
 
 /// Why a stage failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "WrittenTrouble")]
 pub struct StageFailure {
-    /// In words.
+    /// Reason, in words.
     pub reason: String,
-    /// The files that were in the way, as far as they are known: at most [`Trouble::FILES`], with
-    /// at most [`Trouble::TEXT`] bytes of paths.
+    /// Files that could not be staged: at most [`StageFailure::MAX_FILES`], with at most
+    /// [`StageFailure::MAX_PATH_BYTES`] bytes of paths.
     pub files: Vec<FailedFile>,
-    /// How far it came all the same.
+    /// Progress until the failure.
     pub moved: StageProgress,
 }
 
 impl StageFailure {
-    /// Most files that are named.
+    /// Limit on the number of files that are named.
     pub const MAX_FILES: usize = 1000;
-    /// Most bytes in their paths.
+    /// Limit on the sum of their paths' lengths, in bytes.
     pub const MAX_PATH_BYTES: usize = 256 << 10;
 
-    /// With as many of the files as there is room for.
+    /// A failure that names as many of `files` as the limits allow.
     pub fn new(
         reason: String,
         files: impl IntoIterator<Item = FailedFile>,
         moved: StageProgress,
     ) -> StageFailure {
-        let mut text = 0;
+        let mut path_bytes = 0;
         let fits = |file: &FailedFile| {
-            text += file.path.len();
-            text <= StageFailure::MAX_PATH_BYTES
+            path_bytes += file.path.len();
+            path_bytes <= StageFailure::MAX_PATH_BYTES
         };
-        let files = files
-            .into_iter()
-            .take(StageFailure::MAX_FILES)
-            .take_while(fits);
-        let files = files.collect();
+        let files = files.into_iter().take(StageFailure::MAX_FILES);
         StageFailure {
             reason,
-            files,
+            files: files.take_while(fits).collect(),
             moved,
         }
     }
@@ -274,59 +330,4 @@ impl From<&str> for StageFailure {
     fn from(reason: &str) -> StageFailure {
         reason.to_owned().into()
     }
-}
-
-/// A [`Trouble`] in a record: earlier versions wrote the reason alone.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum WrittenTrouble {
-    Reason(String),
-    Whole {
-        reason: String,
-        files: Vec<FailedFile>,
-        moved: StageProgress,
-    },
-}
-
-impl From<WrittenTrouble> for StageFailure {
-    fn from(written: WrittenTrouble) -> StageFailure {
-        match written {
-            WrittenTrouble::Reason(reason) => reason.into(),
-            WrittenTrouble::Whole {
-                reason,
-                files,
-                moved,
-            } => StageFailure::new(reason, files, moved),
-        }
-    }
-}
-
-/// What a peer reports.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReportBody {
-    /// A storage node lives and has these fragments, all of them.
-    StorageHeartbeat(Vec<FragmentId>),
-    /// A host lives and has these mounts, all of them.
-    ComputeHeartbeat(Vec<ActivationId>),
-    /// The fragment can be used.
-    FragmentReady(FragmentId),
-    /// There is no room for the fragment now.
-    FragmentRefused(FragmentId, String),
-    /// The fragment is gone, with what was in it.
-    FragmentRemoved(FragmentId),
-    /// How far a stage's attempt is.
-    StageProgress(StageId, u32, StageProgress),
-    /// All of it is moved and safe.
-    StageDone(StageId, u32, StageProgress),
-    /// It cannot be moved; the source is untouched.
-    StageFailed(StageId, u32, StageFailure),
-    /// It was stopped.
-    StageCancelled(StageId),
-    /// The instance is mounted, as the plan of this turn said.
-    Mounted(ActivationId, u32),
-    /// It cannot be mounted as the plan of this turn said.
-    MountFailed(ActivationId, u32, String),
-    /// It is not mounted.
-    Unmounted(ActivationId),
 }

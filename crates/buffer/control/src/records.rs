@@ -1,37 +1,42 @@
-//! Records by number, with a note of which ones changed since they were last made durable.
+//! Tables of durable records with typed keys. Each table tracks which records have changed since
+//! they were last made durable.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// One record to write, or to remove if there is no value.
+/// A stored record: table name, key, contents in JSON.
+pub type StoredRecord = (String, u128, Vec<u8>);
+
+/// A record to write, or to remove if there is no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The table's name.
+    /// Name of the table.
     pub table: &'static str,
-    /// The record's number.
-    pub key: u64,
-    /// Its new contents in JSON; `None` removes it.
+    /// Key of the record.
+    pub key: u128,
+    /// New contents in JSON; `None` removes the record.
     pub value: Option<Vec<u8>>,
 }
 
-/// A record that cannot be read back.
+/// A stored record that cannot be decoded.
 #[derive(Debug)]
 pub struct CorruptRecord {
-    /// The table's name.
+    /// Name of the table.
     pub table: &'static str,
-    /// The record's number.
-    pub key: u64,
-    /// Why.
-    pub reason: serde_json::Error,
+    /// Key of the record.
+    pub key: u128,
+    /// Reason, in words.
+    pub reason: String,
 }
 
-impl std::fmt::Display for CorruptRecord {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for CorruptRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "record {} of table `{}` cannot be read: {}; it was written by another version or is damaged",
+            "record {} of table `{}` is corrupt or from another version: {}",
             self.key, self.table, self.reason
         )
     }
@@ -39,17 +44,52 @@ impl std::fmt::Display for CorruptRecord {
 
 impl std::error::Error for CorruptRecord {}
 
-/// A table of records.
-#[derive(Clone, Debug)]
-pub struct Table<T> {
-    name: &'static str,
-    rows: BTreeMap<u64, T>,
-    changed: BTreeSet<u64>,
+/// A type that identifies a record within its table.
+pub trait RecordKey: Copy + Ord {
+    /// The key as it is stored.
+    fn to_stored(self) -> u128;
+    /// The key from its stored form; `None` if it is out of range.
+    fn from_stored(stored: u128) -> Option<Self>;
 }
 
-impl<T: Serialize + DeserializeOwned> Table<T> {
+/// Implements [`RecordKey`] for newtypes of an unsigned integer.
+macro_rules! record_key {
+    ($($name:ty),*) => {
+        $(impl $crate::records::RecordKey for $name {
+            fn to_stored(self) -> u128 {
+                self.0.into()
+            }
+
+            fn from_stored(stored: u128) -> Option<Self> {
+                stored.try_into().ok().map(Self)
+            }
+        })*
+    };
+}
+pub(crate) use record_key;
+
+/// Key of a table with a single record.
+impl RecordKey for () {
+    fn to_stored(self) -> u128 {
+        0
+    }
+
+    fn from_stored(stored: u128) -> Option<()> {
+        (stored == 0).then_some(())
+    }
+}
+
+/// A table of records.
+#[derive(Clone, Debug)]
+pub struct Table<K, R> {
+    name: &'static str,
+    rows: BTreeMap<K, R>,
+    changed: BTreeSet<K>,
+}
+
+impl<K: RecordKey, R: Serialize + DeserializeOwned> Table<K, R> {
     /// An empty table.
-    pub fn new(name: &'static str) -> Table<T> {
+    pub fn new(name: &'static str) -> Table<K, R> {
         Table {
             name,
             rows: BTreeMap::new(),
@@ -57,79 +97,93 @@ impl<T: Serialize + DeserializeOwned> Table<T> {
         }
     }
 
-    /// The table's name.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// Reads a record back as it was made durable.
-    pub fn restore(&mut self, key: u64, value: &[u8]) -> Result<(), CorruptRecord> {
-        let row = serde_json::from_slice(value).map_err(|reason| CorruptRecord {
+    /// Loads a stored record if it belongs to this table. Returns whether it does.
+    pub fn restore(&mut self, (table, key, value): &StoredRecord) -> Result<bool, CorruptRecord> {
+        if table != self.name {
+            return Ok(false);
+        }
+        let corrupt = |reason: String| CorruptRecord {
             table: self.name,
-            key,
+            key: *key,
             reason,
-        })?;
-        self.rows.insert(key, row);
-        Ok(())
+        };
+        let id = K::from_stored(*key).ok_or_else(|| corrupt("key out of range".to_owned()))?;
+        let row = serde_json::from_slice(value).map_err(|error| corrupt(error.to_string()))?;
+        self.rows.insert(id, row);
+        Ok(true)
     }
 
-    /// The record with this number.
-    pub fn get(&self, key: u64) -> Option<&T> {
+    /// The record with this key.
+    pub fn get(&self, key: K) -> Option<&R> {
         self.rows.get(&key)
     }
 
-    /// The record with this number, to be changed.
-    pub fn get_mut(&mut self, key: u64) -> Option<&mut T> {
+    /// The record with this key, which counts as changed.
+    pub fn get_mut(&mut self, key: K) -> Option<&mut R> {
         let row = self.rows.get_mut(&key)?;
         self.changed.insert(key);
         Some(row)
     }
 
+    /// Whether there is a record with this key.
+    pub fn contains(&self, key: K) -> bool {
+        self.rows.contains_key(&key)
+    }
+
     /// Adds or replaces a record.
-    pub fn insert(&mut self, key: u64, row: T) {
+    pub fn insert(&mut self, key: K, row: R) {
         self.rows.insert(key, row);
         self.changed.insert(key);
     }
 
+    /// Adds a record under a key that is not in use.
+    pub fn insert_new(&mut self, key: K, row: R) {
+        let old = self.rows.insert(key, row);
+        assert!(old.is_none(), "a key of table `{}` was reused", self.name);
+        self.changed.insert(key);
+    }
+
     /// Removes a record.
-    pub fn remove(&mut self, key: u64) -> Option<T> {
+    pub fn remove(&mut self, key: K) -> Option<R> {
         let row = self.rows.remove(&key)?;
         self.changed.insert(key);
         Some(row)
     }
 
-    /// All records in ascending order of their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+    /// All records, by ascending key.
+    pub fn iter(&self) -> impl Iterator<Item = (K, &R)> {
         self.rows.iter().map(|(key, row)| (*key, row))
     }
 
-    /// The numbers of all records, ascending.
-    pub fn keys(&self) -> Vec<u64> {
+    /// All keys, ascending; the table may be changed while the result is in use.
+    pub fn keys(&self) -> Vec<K> {
         self.rows.keys().copied().collect()
     }
 
-    /// How many records there are.
+    /// The highest key.
+    pub fn last_key(&self) -> Option<K> {
+        self.rows.keys().next_back().copied()
+    }
+
+    /// Number of records.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is none.
+    /// Whether the table has no record.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Appends what changed since the last call.
+    /// Appends the changes since the last call.
     pub fn take_changes(&mut self, changes: &mut Vec<Change>) {
         for key in std::mem::take(&mut self.changed) {
-            // Records are plain data with string keys: writing them as JSON cannot fail.
-            let value = self
-                .rows
-                .get(&key)
-                .and_then(|row| serde_json::to_vec(row).ok());
+            // A record that could not be encoded must not be mistaken for one that was removed.
+            let encode = |row| serde_json::to_vec(row).expect("records have a JSON form");
             changes.push(Change {
                 table: self.name,
-                key,
-                value,
+                key: key.to_stored(),
+                value: self.rows.get(&key).map(encode),
             });
         }
     }

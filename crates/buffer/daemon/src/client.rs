@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use forebay_control::controller::{Cause, Failure, JobView, Outcome, Request, RequestedStage};
+use forebay_control::controller::{
+    Cause, Failure, JobView, Outcome, Request, RequestId, RequestedStage,
+};
 use forebay_control::messages::{Owner, StageId};
 use forebay_job_script::BufferPath;
 use forebay_protocol::address::Address;
@@ -18,6 +20,7 @@ use crate::config::PoolConfig;
 use crate::connection::{Connection, Endpoint, Sender};
 use crate::error::DaemonError;
 use crate::messages::{FromController, Query, QueryReply, Role, ToController};
+use crate::request_ids::RequestIds;
 use crate::service::Service;
 use forebay_net::auth::Authenticator;
 
@@ -44,8 +47,7 @@ pub struct ControllerClient {
     caller: Owner,
     host: Option<String>,
     job_api_socket: PathBuf,
-    /// Random: idempotency keys of different clients differ.
-    key: u64,
+    request_ids: RequestIds,
     last_number: AtomicU64,
     _service: Service,
 }
@@ -54,7 +56,7 @@ type ReplyToRequest = SyncSender<Outcome>;
 type ReplyToQuery = SyncSender<Result<QueryReply, Failure>>;
 
 enum Work {
-    Request(u64, u64, Box<Request>, ReplyToRequest),
+    Request(RequestId, Box<Request>, ReplyToRequest),
     Query(u64, Query, ReplyToQuery),
     /// From the connection of this number.
     Received(u64, Box<FromController>),
@@ -90,9 +92,8 @@ impl ControllerClient {
     ) -> Result<ControllerClient, DaemonError> {
         let role = Role::Client(owner);
         let connection = connect_first(&endpoints, &role).map_err(DaemonError::new)?;
-        let mut random = [0; 8];
-        forebay_protocol::random::fill_random(&mut random)
-            .map_err(DaemonError::with_context("/dev/urandom"))?;
+        let request_ids =
+            RequestIds::new().map_err(DaemonError::with_context("cannot read /dev/urandom"))?;
         let host = host.or_else(|| connection.welcome.host.clone());
         let (work, inbox) = sync_channel(QUEUE_CAPACITY);
         let worker = Worker {
@@ -118,7 +119,7 @@ impl ControllerClient {
             caller: owner.unwrap_or_else(own_user),
             host,
             job_api_socket,
-            key: u64::from_le_bytes(random),
+            request_ids,
             last_number: AtomicU64::new(0),
             _service: service,
         })
@@ -142,11 +143,9 @@ impl ControllerClient {
     /// Sends a request, which is retransmitted until the controller replies. The outcome comes
     /// through the channel.
     pub fn submit(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
-        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
-        // The controller remembers one request for each key.
-        let key = self.key.wrapping_add(number << 40);
+        let id = self.request_ids.next_id();
         let (reply, outcome) = sync_channel(1);
-        let work = Work::Request(key, number, Box::new(request), reply);
+        let work = Work::Request(id, Box::new(request), reply);
         self.work.send(work).map_err(|_| controller_gone())?;
         Ok(outcome)
     }
@@ -304,7 +303,7 @@ struct Worker {
     /// Number of the current connection.
     generation: u64,
     /// Requests and queries without a reply.
-    requests: BTreeMap<(u64, u64), (Box<Request>, ReplyToRequest)>,
+    requests: BTreeMap<RequestId, (Box<Request>, ReplyToRequest)>,
     queries: BTreeMap<u64, (Query, ReplyToQuery)>,
 }
 
@@ -345,9 +344,9 @@ impl Worker {
 
     fn handle_work(&mut self, work: Work) {
         match work {
-            Work::Request(key, number, request, reply) => {
-                let message = ToController::Request(key, number, request.clone());
-                self.requests.insert((key, number), (request, reply));
+            Work::Request(id, request, reply) => {
+                let message = ToController::Request(id, request.clone());
+                self.requests.insert(id, (request, reply));
                 self.send(&message);
             }
             Work::Query(number, query, reply) => {
@@ -376,8 +375,8 @@ impl Worker {
     fn handle_message(&mut self, message: FromController) {
         // The thread that asked may have given up; then nothing takes the reply.
         match message {
-            FromController::Reply(key, number, outcome) => {
-                if let Some((_, reply)) = self.requests.remove(&(key, number)) {
+            FromController::Reply(id, outcome) => {
+                if let Some((_, reply)) = self.requests.remove(&id) {
                     let _ = reply.try_send(outcome);
                 }
             }
@@ -386,7 +385,7 @@ impl Worker {
                     let _ = reply.try_send(answer);
                 }
             }
-            FromController::Command(_) => {
+            FromController::StorageCommand(_) | FromController::ComputeCommand(_) => {
                 tracing::warn!("protocol error: the controller sent a command to a client");
                 self.current = None;
             }
@@ -421,9 +420,8 @@ impl Worker {
         }
         self.current = Some(connection.sender);
         let requests = self.requests.iter();
-        let requests = requests.map(|((key, number), (request, _))| {
-            ToController::Request(*key, *number, request.clone())
-        });
+        let requests =
+            requests.map(|(id, (request, _))| ToController::Request(*id, request.clone()));
         let queries = self.queries.iter();
         let queries =
             queries.map(|(number, (query, _))| ToController::Query(*number, query.clone()));

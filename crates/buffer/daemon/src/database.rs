@@ -9,9 +9,9 @@ use redb::backends::FileBackend;
 use redb::{Database as Redb, Durability, ReadableTable, StorageBackend, TableDefinition};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use forebay_control::records::Change;
+use forebay_control::records::{Change, StoredRecord};
 
-const RECORDS: TableDefinition<(&str, u64), &[u8]> = TableDefinition::new("records");
+const RECORDS: TableDefinition<(&str, u128), &[u8]> = TableDefinition::new("records");
 
 /// A database error, with the name of its file.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Database {
     }
 
     /// All records: table, key, value.
-    pub fn load_records(&self) -> Result<Vec<(String, u64, Vec<u8>)>, DatabaseError> {
+    pub fn load_records(&self) -> Result<Vec<StoredRecord>, DatabaseError> {
         let read = self.inner.begin_read().map_err(|e| self.fail(e))?;
         let records = read.open_table(RECORDS).map_err(|e| self.fail(e))?;
         let mut rows = Vec::new();

@@ -20,10 +20,16 @@ pub mod database;
 mod directory;
 pub mod embedded;
 mod error;
+<<<<<<< HEAD
+=======
+mod flash_wear;
+mod hosts;
+>>>>>>> main
 mod job_api;
 mod link;
 mod messages;
 pub mod mounts;
+mod request_ids;
 pub mod scrub;
 mod service;
 pub mod storage;

@@ -11,8 +11,10 @@
 //! Before that both sides have authenticated each other (see [`control_channel`](crate::control_channel)).
 //! After that, reports and requests go to the controller, commands and replies come from it.
 
-use forebay_control::controller::{Failure, JobView, Outcome, Request, RequestedStage};
-use forebay_control::messages::{Owner, Report, StageId, StampedCommand};
+use forebay_control::controller::{Failure, JobView, Outcome, Request, RequestId, RequestedStage};
+use forebay_control::messages::{
+    ComputeCommand, Owner, Report, StageId, StampedCommand, StorageCommand,
+};
 use forebay_job_script::BufferPath;
 use forebay_policy::pool::NodeId;
 use serde::{Deserialize, Serialize};
@@ -106,7 +108,7 @@ pub enum ToController {
     Activity(Box<HostActivity>),
     /// A client's request, with its idempotency key. Clients retransmit it until there is a reply;
     /// it is carried out once.
-    Request(u64, u64, Box<Request>),
+    Request(RequestId, Box<Request>),
     /// A query, with a number for its reply.
     Query(u64, Query),
 }
@@ -115,10 +117,12 @@ pub enum ToController {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromController {
-    /// To a storage node or a compute node.
-    Command(Box<StampedCommand>),
+    /// To a storage node.
+    StorageCommand(Box<StampedCommand<StorageCommand>>),
+    /// To a compute node.
+    ComputeCommand(Box<StampedCommand<ComputeCommand>>),
     /// The reply to the request with this idempotency key.
-    Reply(u64, u64, Outcome),
+    Reply(RequestId, Outcome),
     /// The reply to the query with this number.
     QueryReply(u64, Result<QueryReply, Failure>),
 }

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use forebay_control::messages::Owner;
 use forebay_daemon::activity::{HostActivity, exposition};
 use forebay_daemon::{ControllerClient, Daemon, PoolConfig};
 use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
+use forebay_net::frame::{Flags, Kind, encode};
 use forebay_units::Bytes;
 use test_pool::{TestPool, frame, is_online, wait_for};
 
@@ -51,7 +53,8 @@ fn hosts_with_another_key_fail_authentication() {
     let refused = ControllerClient::open(&pool.file("other-key", "none"))
         .err()
         .unwrap();
-    assert!(refused.to_string().contains("not valid"), "{refused}");
+    let refused = refused.to_string();
+    assert!(refused.contains("authentication failed"), "{refused}");
     let between = ControllerClient::open(&pool.file("key", "none")).unwrap();
     assert_eq!(between.status().unwrap().nodes.len(), 2);
     assert!(!is_online(&pool, "s1") && !bad.has_ended());
@@ -153,34 +156,50 @@ fn reply_to(to: SocketAddr, bytes: &[u8]) -> String {
 fn malformed_messages_are_refused_and_the_controller_keeps_running() {
     let pool = TestPool::new(1);
     let _controller = pool.controller();
-    let key = serde_json::to_string(&[7; 32]).unwrap();
-    let hello = |version: u16| {
-        frame(&format!(
-            "{{\"hello\":{{\"version\":{version},\"role\":{{\"client\":null}},\"key\":{key}}}}}"
-        ))
-    };
-    assert!(reply_to(pool.controller, b"GET / HTTP/1.1\r\n\r\n").contains("does not speak"));
-    assert!(reply_to(pool.controller, &[0xff; 5000]).contains("does not speak"));
-    let huge = [b"FBC1".as_slice(), &[0xff; 8]].concat();
-    assert!(reply_to(pool.controller, &huge).contains("too long"));
-    assert!(
-        reply_to(pool.controller, &frame("{\"query\":[1,\"status\"]}")).contains("unknown variant")
-    );
-    assert!(reply_to(pool.controller, &hello(9)).contains("version 9"));
-    let zeros = serde_json::to_string(&[0; 32]).unwrap();
-    for proof in [
-        format!("{{\"Key\":{{\"mac\":{zeros},\"uid\":0,\"gid\":0}}}}"),
-        "{\"Munge\":[77,85,78,71,69]}".to_owned(),
-    ] {
-        let mut bytes = hello(2);
-        bytes.extend(frame(&format!("{{\"proof\":{proof}}}")));
-        bytes.extend(frame("{\"query\":[1,\"status\"]}"));
-        let said = reply_to(pool.controller, &bytes);
+    let refused = |bytes: &[u8], reason: &str| {
+        let reply = reply_to(pool.controller, bytes);
         assert!(
-            said.contains("refused") && !said.contains("granularity"),
-            "{said}"
+            reply.contains(reason) && !reply.contains("granularity"),
+            "{reply}"
         );
-    }
+    };
+    refused(
+        b"GET / HTTP/1.1\r\n\r\nUser-Agent: none",
+        "not a Forebay peer",
+    );
+    refused(&[0xff; 5000], "not a Forebay peer");
+    let query = frame("{\"query\":[1,\"status\"]}");
+    refused(&query, "unexpected kind of frame");
+    let mut huge = query.clone();
+    huge[8..12].fill(0xff);
+    refused(&huge, "too long");
+    let opening = |version: u16, method: u8| {
+        let mut bytes = Vec::new();
+        let fields = (Kind::Handshake, Flags::default(), 0);
+        let message = (version, method, vec![7u8; 48]);
+        encode(&mut bytes, fields, &message, 0, 1000).unwrap();
+        bytes.extend(&query);
+        bytes
+    };
+    refused(&opening(9, 0), "version mismatch");
+    refused(&opening(1, 0), "authentication failed");
+    refused(
+        &opening(1, 1),
+        "authentication failed: the client uses MUNGE",
+    );
+    // On a Unix socket the kernel identifies the client.
+    let local = |bytes: &[u8]| {
+        let mut stream = UnixStream::connect(pool.path("controller.socket")).unwrap();
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut reply = Vec::new();
+        let _ = stream.read_to_end(&mut reply);
+        String::from_utf8_lossy(&reply).into_owned()
+    };
+    assert!(local(&query).contains("cannot decode"));
+    let hello = frame("{\"version\":9,\"role\":{\"client\":null}}");
+    let reply = local(&hello);
+    assert!(reply.contains("version mismatch") && reply.contains("version 9"));
     assert_eq!(pool.client().status().unwrap().nodes.len(), 1);
 }
 

@@ -54,7 +54,7 @@ impl Drop for Disk {
     }
 }
 
-fn put(key: u64, length: usize) -> Change {
+fn put(key: u128, length: usize) -> Change {
     Change {
         table: "things",
         key,
@@ -62,7 +62,7 @@ fn put(key: u64, length: usize) -> Change {
     }
 }
 
-fn remove(key: u64) -> Change {
+fn remove(key: u128) -> Change {
     Change {
         table: "things",
         key,
@@ -70,7 +70,7 @@ fn remove(key: u64) -> Change {
     }
 }
 
-fn keys(file: &Path) -> Vec<u64> {
+fn keys(file: &Path) -> Vec<u128> {
     let rows = Database::open(file).unwrap().load_records().unwrap();
     rows.iter().map(|(_, key, _)| *key).collect()
 }

@@ -124,10 +124,10 @@ impl<'a> JobLife<'a> {
                 hosts.join(", ")
             ));
         }
-        let mount = Request::Run {
+        let mount = Request::Activate {
             token: self.token.to_owned(),
             hosts,
-            creator: self.creator.clone(),
+            creator: Some(self.creator.clone()),
         };
         self.step("mount", mount, None)
     }
@@ -160,17 +160,17 @@ impl<'a> JobLife<'a> {
 
     /// Unmounts the job, unless another run has taken it over.
     fn unmount_request(&self) -> Request {
-        Request::Leave {
+        Request::Deactivate {
             token: self.token.to_owned(),
-            creator: self.creator.clone(),
+            creator: Some(self.creator.clone()),
         }
     }
 
     /// Tears the job down, unless another run has taken it over.
     fn tear_down_request(&self, hurry: bool) -> Request {
-        Request::End {
+        Request::Teardown {
             token: self.token.to_owned(),
-            creator: self.creator.clone(),
+            creator: Some(self.creator.clone()),
             hurry,
         }
     }

@@ -92,7 +92,11 @@ fn recover_job(
         false => Recovery::NothingToSave,
     };
     if written {
-        step("unmount", Request::Deactivate { token: owned() })?;
+        let unmount = Request::Deactivate {
+            token: owned(),
+            creator: None,
+        };
+        step("unmount", unmount)?;
         if !discard {
             step("stage out", Request::StageOut { token: owned() })?;
             let status = client.status().map_err(StepError::Failed)?;
@@ -100,6 +104,7 @@ fn recover_job(
         }
     }
     let tear_down = Request::Teardown {
+        creator: None,
         token: owned(),
         hurry: discard,
     };

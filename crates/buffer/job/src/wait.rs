@@ -164,12 +164,9 @@ fn job_of(request: &Request) -> Option<&str> {
         Request::Setup { token, .. }
         | Request::StageIn { token }
         | Request::Activate { token, .. }
-        | Request::Run { token, .. }
-        | Request::Deactivate { token }
-        | Request::Leave { token, .. }
+        | Request::Deactivate { token, .. }
         | Request::StageOut { token }
-        | Request::Teardown { token, .. }
-        | Request::End { token, .. } => Some(token),
+        | Request::Teardown { token, .. } => Some(token),
         _ => None,
     }
 }

@@ -482,13 +482,23 @@ pub fn accept(
     };
     let outcome = run();
     if let Err(error) = &outcome
-        && let Some(refusal) = error.get_ref().and_then(|e| e.downcast_ref::<Refusal>())
+        && let Some(refusal) = refusal_for(error)
     {
         // The client may have gone already.
-        let _ = ServerHandshake::refuse(sender.has_guard(), refusal)
+        let _ = ServerHandshake::refuse(sender.has_guard(), &refusal)
             .map(|bytes| sender.send(&bytes, None));
     }
     outcome
+}
+
+/// The refusal to send after this error; none if the connection is broken.
+fn refusal_for(error: &io::Error) -> Option<Refusal> {
+    let inner = error.get_ref()?;
+    let refusal = inner.downcast_ref::<Refusal>().cloned();
+    refusal.or_else(|| {
+        let error = inner.downcast_ref::<FrameError>()?;
+        Some(Refusal::from(*error))
+    })
 }
 
 /// Lets an authenticated client in.

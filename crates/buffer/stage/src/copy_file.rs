@@ -7,9 +7,10 @@ use rustix::io::Errno;
 
 use crate::context::StageContext;
 use crate::copy_large::queue_large_file;
-use crate::copy_range::{CopyRange, NO_DIGEST, Pieces, copy_range};
+use crate::copy_range::{CopyRange, Pieces, copy_range};
 use crate::end::{DirHandle, FileHandle, FileKind, FileStat};
 use crate::error::Failure;
+use crate::journal::NO_DIGEST;
 use crate::open_copy::{Destination, OpenCopy};
 use crate::publish::publish;
 use crate::request::Verify;

@@ -1,8 +1,9 @@
 //! Copying large files in parts, by all threads that are free.
 
 use crate::context::StageContext;
-use crate::copy_range::{CopyRange, NO_DIGEST, Pieces, copy_range};
+use crate::copy_range::{CopyRange, Pieces, copy_range};
 use crate::error::Failure;
+use crate::journal::NO_DIGEST;
 use crate::large_file::{CopiedPart, LargeFile};
 use crate::open_copy::OpenCopy;
 use crate::publish::publish;

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 
 use crate::end::FileHandle;
 use crate::error::Failure;
+use crate::journal::NO_DIGEST;
 use crate::progress::ProgressCounters;
 use crate::request::Verify;
 
@@ -16,8 +17,6 @@ const KERNEL_CHUNK_BYTES: u64 = 16 << 20;
 /// Unit in which runs of zeros of a sparse file are left out, where the file system does not report
 /// its holes.
 const SPARSE_PIECE_BYTES: usize = 64 << 10;
-/// The digest of contents that were not hashed.
-pub(crate) const NO_DIGEST: &str = "-";
 
 /// A range of a file to be copied.
 pub(crate) struct CopyRange<'a> {

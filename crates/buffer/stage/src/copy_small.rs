@@ -3,10 +3,10 @@
 use std::ffi::OsStr;
 
 use crate::context::StageContext;
-use crate::copy_range::{NO_DIGEST, Pieces, digest_of_contents};
+use crate::copy_range::{Pieces, digest_of_contents};
 use crate::end::{DirHandle, FileStat, PutOutcome};
 use crate::error::Failure;
-use crate::journal::Copied;
+use crate::journal::{Copied, NO_DIGEST};
 use crate::open_copy::Destination;
 use crate::request::Verify;
 use crate::tree::{CopyLocation, DirPair, hidden_name};

@@ -27,11 +27,12 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::copy_range::NO_DIGEST;
 use crate::end::FileStat;
 use crate::error::Problem;
 
 const FORMAT: &str = "forebay-stage-3";
+/// The digest of contents that were not hashed.
+pub(crate) const NO_DIGEST: &str = "-";
 
 /// A file or a part of one: path, and part number if it is large.
 type Key = (PathBuf, Option<u64>);

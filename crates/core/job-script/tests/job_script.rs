@@ -437,17 +437,17 @@ const BAD_STAGES: &[(&str, u32, &str)] = &[
     (
         "stage_in type=file source=/p/a destination=/p/b",
         48,
-        "inside an instance is wanted",
+        "inside an instance is expected",
     ),
     (
         "stage_out type=file source=/p/a destination=/p/b",
         32,
-        "inside an instance is wanted",
+        "inside an instance is expected",
     ),
     (
         "stage_in type=file source=$DW_JOB_STRIPED/a destination=$DW_JOB_STRIPED/b",
         31,
-        "parallel file system is wanted",
+        "parallel file system is expected",
     ),
     (
         "stage_in type=file source=p/a destination=$DW_JOB_STRIPED/b",

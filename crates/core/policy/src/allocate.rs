@@ -57,8 +57,7 @@ pub enum Preference {
     Bandwidth,
     /// Nodes with the fewest other instances first.
     Interference,
-    /// Treated as [`Preference::Bandwidth`]: emptiest nodes first, which levels use over time. Nodes
-    /// do not report the bytes written to their flash.
+    /// Nodes with the fewest bytes written to their flash first.
     Wear,
 }
 
@@ -226,8 +225,9 @@ fn ranked(nodes: &[StorageNode], preference: Preference) -> Vec<(NodeId, u64)> {
         .collect();
     usable.sort_by_key(|node| {
         let first = match preference {
-            Preference::Bandwidth | Preference::Wear => 0,
-            Preference::Interference => node.instances,
+            Preference::Bandwidth => 0,
+            Preference::Interference => u64::from(node.instances),
+            Preference::Wear => node.written.0,
         };
         (first, Reverse(node.free_granules()), node.id)
     });

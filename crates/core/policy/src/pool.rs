@@ -35,6 +35,8 @@ pub struct StorageNode {
     pub used: u64,
     /// Instances with a fragment on the node.
     pub instances: u32,
+    /// Bytes written to its flash.
+    pub written: Bytes,
 }
 
 impl StorageNode {

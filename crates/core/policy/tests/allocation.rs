@@ -14,6 +14,7 @@ fn node(id: u32, total: u64, used: u64) -> StorageNode {
         total,
         used,
         instances: 0,
+        written: Bytes(0),
     }
 }
 
@@ -78,6 +79,21 @@ fn interference_prefers_nodes_with_few_instances() {
         ..ask(Size::Granules(1))
     };
     assert_eq!(allocate(&pool, &request).unwrap(), shares(&[(2, 1)]));
+}
+
+#[test]
+fn wear_prefers_nodes_with_fewest_bytes_written() {
+    let mut pool: Vec<StorageNode> = (0..3).map(|id| node(id, 10, 0)).collect();
+    pool[0].written = Bytes(7 << 40);
+    pool[2].written = Bytes(1 << 40);
+    let request = AllocationRequest {
+        preference: Preference::Wear,
+        ..ask(Size::Granules(2))
+    };
+    assert_eq!(
+        allocate(&pool, &request).unwrap(),
+        shares(&[(1, 1), (2, 1)])
+    );
 }
 
 #[test]
@@ -170,6 +186,7 @@ fn pools() -> impl Strategy<Value = Vec<StorageNode>> {
                 total,
                 used,
                 instances,
+                written: Bytes(0),
             })
             .collect()
     })

@@ -38,7 +38,7 @@ impl Group {
             unreachable!("{event:?} without an I/O job")
         };
         io.handle(event, &mut self.fabric, context);
-        // Traffic beside IOR ends with it.
+        // Traffic that runs together with IOR ends with it.
         if io.has_ended()
             && let Some(traffic) = &mut self.traffic
         {

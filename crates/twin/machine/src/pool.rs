@@ -40,6 +40,7 @@ impl StoragePool {
             total: capacity / granularity.0,
             used: 0,
             instances: 0,
+            written: Bytes(0),
         };
         Some(StoragePool {
             nodes: (0..machine_nodes.len() as u32).map(node).collect(),

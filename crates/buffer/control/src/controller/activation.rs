@@ -1,14 +1,14 @@
-//! Sessions that live and end: mounted, unmounted, taken down when that is safe.
+//! Activation of sessions: mounting and unmounting on compute nodes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_job_script::{AccessMode, Direction, InstanceType};
-use forebay_policy::removal::{self, InstanceUses};
 
 use super::dispatch::Accepted;
-use super::state::check_may_act;
-use super::*;
-use crate::messages::*;
+use super::machine::Controller;
+use super::objects::{Activation, MountState, Session, StageState, Wait};
+use super::request::{Cause, Failure};
+use crate::messages::{ActivationId, ConfigurationId, InstanceId, Owner, Peer, SessionId};
 
 impl Controller {
     pub(super) fn activate_session(
@@ -17,64 +17,61 @@ impl Controller {
         token: &str,
         hosts: Vec<String>,
     ) -> Result<Accepted, Failure> {
-        let (id, session) = self.state.authorized_session(token, caller)?;
+        let (id, session) = self.state.sessions.authorized(token, caller)?;
         let session = session.clone();
         if hosts.is_empty() {
-            return Err(Failure::new(Cause::Invalid, "no host is named to mount on"));
+            let reason = "no compute node is named to mount on";
+            return Err(Failure::new(Cause::Invalid, reason));
         }
         self.check_usable(&session)?;
         self.check_hosts_reported(&hosts)?;
-        let running = |stage: &StageId| {
-            self.state
-                .stages
-                .get(stage.0)
-                .is_some_and(StageRecord::in_progress)
-        };
-        if session.stages.iter().any(running) {
-            let reason = format!("`{token}` is still being staged; wait for it first");
+        if self.has_stage_in_progress(&session) {
+            let reason = format!("`{token}` is still being staged; wait until that has ended");
             return Err(Failure::new(Cause::Busy, reason));
         }
-        self.add_hosts(&session, &hosts)?;
         let activations = match session.activations.is_empty() {
-            true => self.new_activations(id, &session, &hosts),
-            false => session.activations.clone(),
+            true => self.add_activations(id, &session, &hosts),
+            false => {
+                self.add_hosts(&session, &hosts)?;
+                session.activations.clone()
+            }
         };
         self.reopen_stage_outs(&session);
-        if let Some(session) = self.state.sessions.get_mut(id.0) {
-            session.activations = activations.clone();
+        if let Some(session) = self.state.sessions.get_mut(id) {
             session.written = true;
             session.hosts = hosts;
         }
         Ok(Accepted::Wait(Wait::Mounted(activations)))
     }
 
-    /// Has what a session has mounted already mounted on these hosts, too. Hosts that failed are
-    /// asked again.
+    /// Adds compute nodes to the activations of a session. Nodes that failed try again.
     fn add_hosts(&mut self, session: &Session, hosts: &[String]) -> Result<(), Failure> {
-        for activation in &session.activations {
-            let Some(row) = self.state.activations.get_mut(activation.0) else {
+        let is_ending = |id: &ActivationId| {
+            let activation = self.state.sessions.activation(*id);
+            activation.is_some_and(|activation| activation.ending.is_some())
+        };
+        if session.activations.iter().any(is_ending) {
+            let reason = format!("`{}` is still being unmounted; try again", session.token);
+            return Err(Failure::new(Cause::Busy, reason));
+        }
+        for id in &session.activations {
+            let Some(activation) = self.state.sessions.activation_mut(*id) else {
                 continue;
             };
-            if row.ending.is_some() {
-                let reason = format!("`{}` is still being unmounted; try again", session.token);
-                return Err(Failure::new(Cause::Busy, reason));
-            }
-            // Hosts that an earlier attempt named and that do not exist are no longer waited for.
-            let peers = &self.peers;
-            row.hosts.retain(|host, state| {
-                !matches!(state, MountState::Requested)
+            // Nodes that an earlier request named and that do not exist are no longer waited for.
+            let contacts = &self.contacts;
+            activation.hosts.retain(|host, state| {
+                *state != MountState::Requested
                     || hosts.contains(host)
-                    || peers.contains_key(&Peer::ComputeNode(host.clone()))
+                    || contacts.has_reported(&Peer::ComputeNode(host.clone()))
             });
             for host in hosts {
-                let state = row
-                    .hosts
-                    .entry(host.clone())
-                    .or_insert(MountState::Requested);
+                let entry = activation.hosts.entry(host.clone());
+                let state = entry.or_insert(MountState::Requested);
                 if matches!(state, MountState::Failed(_)) {
                     *state = MountState::Requested;
-                    if let Some(copy) = row.replicas.get_mut(host) {
-                        copy.failed.clear();
+                    if let Some(replica) = activation.replicas.get_mut(host) {
+                        replica.failed.clear();
                     }
                 }
             }
@@ -82,133 +79,112 @@ impl Controller {
         Ok(())
     }
 
-    /// Makes an activation of each configuration that a session has a claim on.
-    fn new_activations(
+    /// Adds an activation of each configuration that a session uses.
+    fn add_activations(
         &mut self,
-        id: SessionId,
-        session: &Session,
+        session: SessionId,
+        row: &Session,
         hosts: &[String],
     ) -> Vec<ActivationId> {
         let mut activations = Vec::new();
-        for registration in &session.registrations {
-            let Some(claim) = self.state.registrations.get(registration.0) else {
+        for configuration in &row.configurations {
+            let Some(mount) = self.mount_path(row, *configuration) else {
                 continue;
             };
-            let configuration = claim.configuration;
-            let Some(mount) = self.mount_path(session, configuration) else {
-                continue;
-            };
-            let wanted = hosts
-                .iter()
-                .map(|host| (host.clone(), MountState::Requested));
-            let row = Activation {
-                session: id,
-                configuration,
+            let requested = |host: &String| (host.clone(), MountState::Requested);
+            let activation = Activation {
+                session,
+                configuration: *configuration,
                 mount,
-                hosts: wanted.collect(),
+                hosts: hosts.iter().map(requested).collect(),
                 ending: None,
                 replicas: BTreeMap::new(),
             };
-            let activation = ActivationId(self.state.next_id());
-            self.state.activations.insert(activation.0, row);
-            activations.push(activation);
+            let id = ActivationId(self.state.next_id());
+            self.state.sessions.add_activation(id, activation);
+            activations.push(id);
         }
         activations
     }
 
-    /// What a job writes from now on is not what was staged out before.
+    /// What a job writes from now on is not what its stage-outs have moved before.
     fn reopen_stage_outs(&mut self, session: &Session) {
-        let out = |s: &StageRecord| {
-            s.directive.direction == Direction::Out && s.state == StageState::Done
-        };
         for id in &session.stages {
-            if self.state.stages.get(id.0).is_some_and(out)
-                && let Some(stage) = self.state.stages.get_mut(id.0)
-            {
-                stage.state = StageState::Waiting;
+            let stage = self.state.stages.get(*id);
+            if stage.is_some_and(|stage| {
+                stage.directive.direction == Direction::Out && stage.state == StageState::Done
+            }) {
+                self.state.stages.reopen(*id);
             }
         }
     }
 
-    /// Refuses hosts that have been silent for so long that they will hardly mount anything.
+    /// Refuses compute nodes that have not reported for so long that they will hardly mount.
     pub(super) fn check_hosts_reported(&self, hosts: &[String]) -> Result<(), Failure> {
-        let most = self.settings.host_dead_after_ms;
-        let silent = |host: &&String| self.silence(&Peer::ComputeNode((*host).clone())) > most;
-        // A host is asked for once for each view.
-        let silent: BTreeSet<String> = hosts
-            .iter()
-            .filter(silent)
-            .map(|host| format!("`{host}`"))
-            .collect();
+        let max_silence_ms = self.settings.host_dead_after_ms;
+        let is_silent = |host: &&String| {
+            let peer = Peer::ComputeNode((*host).clone());
+            self.silence_ms(&peer) > max_silence_ms
+        };
+        // Each node is named once, also if several activations wait for it.
+        let silent = hosts.iter().filter(is_silent);
+        let silent: BTreeSet<String> = silent.map(|host| format!("`{host}`")).collect();
         if silent.is_empty() {
             return Ok(());
         }
         let reason = format!(
             "no agent of {} has reported for {} s; start it there, or name other hosts",
             Vec::from_iter(silent).join(", "),
-            most / 1000
+            max_silence_ms / 1000
         );
         Err(Failure::new(Cause::NotFound, reason))
     }
 
     /// Refuses a session that is ending or whose instances cannot be used.
     pub(super) fn check_usable(&self, session: &Session) -> Result<(), Failure> {
+        let token = &session.token;
         if session.ending {
-            let reason = format!("`{}` is being taken down", session.token);
+            let reason = format!("`{token}` is being torn down");
             return Err(Failure::new(Cause::Busy, reason));
         }
-        for instance in self.instances_of(session) {
-            if let Some(reason) = self
-                .state
-                .instances
-                .get(instance.0)
-                .and_then(|i| i.broken.clone())
-            {
+        for id in self.instances_of(session) {
+            let instance = self.state.storage.instance(id);
+            if let Some(reason) = instance.and_then(|instance| instance.broken.clone()) {
                 return Err(Failure::new(Cause::Failed, reason));
             }
-            if !self.state.is_ready(instance) {
-                let reason = format!("`{}` is not set up yet; wait for it first", session.token);
+            if !self.state.storage.is_ready(id) {
+                let reason = format!("`{token}` is not set up yet; wait until it is");
                 return Err(Failure::new(Cause::Busy, reason));
             }
         }
         Ok(())
     }
 
-    /// The instances on which a session has a claim, each once.
+    /// The instances that a session uses, in ascending order.
     pub(super) fn instances_of(&self, session: &Session) -> Vec<InstanceId> {
-        let claims = session
-            .registrations
-            .iter()
-            .filter_map(|id| self.state.registrations.get(id.0));
-        let configurations =
-            claims.filter_map(|c| self.state.configurations.get(c.configuration.0));
-        let mut instances: Vec<InstanceId> = configurations.map(|c| c.instance).collect();
-        instances.sort();
-        instances.dedup();
-        instances
+        let configurations = session.configurations.iter();
+        let configurations = configurations.filter_map(|id| self.state.storage.configuration(*id));
+        let instances: BTreeSet<InstanceId> = configurations.map(|c| c.instance).collect();
+        instances.into_iter().collect()
     }
 
-    /// Where a session's hosts mount a configuration; ends with `/`.
-    pub(super) fn mount_path(
-        &self,
-        session: &Session,
-        configuration: ConfigurationId,
-    ) -> Option<String> {
-        let row = self.state.configurations.get(configuration.0)?;
-        let instance = self.state.instances.get(row.instance.0)?;
-        let persistent =
-            (session.instance != Some(row.instance)).then_some(instance.label.as_str());
-        let short = match (&row.kind, row.mode) {
+    /// The mount point of a configuration on a session's compute nodes; ends with `/`.
+    pub(super) fn mount_path(&self, session: &Session, id: ConfigurationId) -> Option<String> {
+        let configuration = self.state.storage.configuration(id)?;
+        let instance = self.state.storage.instance(configuration.instance)?;
+        let mode = match (&configuration.kind, configuration.mode) {
             (InstanceType::Cache { .. }, AccessMode::LoadBalanced) => "ldbal_cache",
-            (InstanceType::Cache { .. }, _) => "striped_cache",
-            (_, AccessMode::Private) => "private",
-            (_, AccessMode::LoadBalanced) => "ldbalance",
-            (_, _) => "ss",
+            (InstanceType::Cache { .. }, AccessMode::Striped | AccessMode::Private) => {
+                "striped_cache"
+            }
+            (InstanceType::Scratch, AccessMode::Private) => "private",
+            (InstanceType::Scratch, AccessMode::LoadBalanced) => "ldbalance",
+            (InstanceType::Scratch, AccessMode::Striped) => "ss",
         };
         let (root, token) = (&self.settings.mount_root, &session.token);
-        Some(match persistent {
-            None => format!("{root}/{token}/{short}/"),
-            Some(name) => format!("{root}/{token}/{name}_{short}/"),
+        Some(match session.instance == Some(configuration.instance) {
+            true => format!("{root}/{token}/{mode}/"),
+            false => format!("{root}/{token}/{}_{mode}/", instance.label),
         })
     }
 
@@ -217,81 +193,45 @@ impl Controller {
         caller: Owner,
         token: &str,
     ) -> Result<Accepted, Failure> {
-        let (id, session) = self.state.authorized_session(token, caller)?;
+        let (_, session) = self.state.sessions.authorized(token, caller)?;
         let activations = session.activations.clone();
-        self.end_activations(id);
+        self.end_activations(&activations);
         Ok(Accepted::Wait(Wait::Unmounted(activations)))
     }
 
-    pub(super) fn end_activations(&mut self, session: SessionId) {
-        let of = self.state.sessions.get(session.0);
-        for activation in of.map(|s| s.activations.clone()).unwrap_or_default() {
-            let mounted = self
-                .state
-                .activations
-                .get(activation.0)
-                .is_some_and(|a| a.ending.is_none());
-            if let (true, Some(row)) = (mounted, self.state.activations.get_mut(activation.0)) {
-                row.ending = Some(self.now);
+    /// Has activations unmounted on all compute nodes.
+    pub(super) fn end_activations(&mut self, activations: &[ActivationId]) {
+        for id in activations {
+            let activation = self.state.sessions.activation(*id);
+            let mounted = activation.is_some_and(|activation| activation.ending.is_none());
+            if let (true, Some(activation)) = (mounted, self.state.sessions.activation_mut(*id)) {
+                activation.ending = Some(self.now);
             }
         }
     }
 
-    pub(super) fn tear_down_session(
-        &mut self,
-        caller: Owner,
-        token: &str,
-        hurry: bool,
-        lifetime: Lifetime,
-    ) -> Result<Accepted, Failure> {
-        let Some((id, session)) = self
-            .state
-            .session(token)
-            .filter(|(_, s)| s.lifetime == lifetime)
-        else {
-            if lifetime == Lifetime::Job {
-                return Ok(Accepted::Answer(Answer::Done)); // Asked again after it was done.
+    /// Removes activations that all compute nodes have unmounted. A node without a report for long
+    /// has lost its mounts.
+    pub(super) fn remove_ended_activations(&mut self) {
+        for id in self.state.sessions.activation_ids() {
+            let Some(activation) = self.state.sessions.activation(id) else {
+                continue;
+            };
+            let Some(since) = activation.ending else {
+                continue;
+            };
+            let is_dead = |host: &&String| {
+                let silence_ms = self.silence_ms(&Peer::ComputeNode((*host).clone()));
+                silence_ms.min(self.now.ms_since(since)) > self.settings.host_dead_after_ms
+            };
+            let dead: Vec<String> = activation.hosts.keys().filter(is_dead).cloned().collect();
+            if activation.hosts.len() == dead.len() {
+                self.state.sessions.remove_activation(id);
+            } else if !dead.is_empty()
+                && let Some(activation) = self.state.sessions.activation_mut(id)
+            {
+                activation.hosts.retain(|host, _| !dead.contains(host));
             }
-            let reason = format!("there is no persistent instance `{token}`");
-            return Err(Failure::new(Cause::NotFound, reason));
-        };
-        check_may_act(caller, session.owner, &format!("`{token}`"))?;
-        if session.ending {
-            return Ok(Accepted::Wait(Wait::TornDown(id)));
         }
-        let outs: Vec<&StageRecord> = session
-            .stages
-            .iter()
-            .filter_map(|stage| self.state.stages.get(stage.0))
-            .filter(|s| s.directive.direction == Direction::Out)
-            .filter(|s| !matches!(s.state, StageState::Done | StageState::Cancelled))
-            .collect();
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let failed = outs
-            .iter()
-            .filter(|s| matches!(s.state, StageState::Failed(_)))
-            .count();
-        let others = session
-            .instance
-            .map(|i| self.state.other_sessions_using(i).len())
-            .unwrap_or(0);
-        let uses = InstanceUses {
-            // A persistent instance is written by the jobs that use it, not by its own session.
-            written: session.written || lifetime == Lifetime::Persistent,
-            unfinished_stage_outs: count(outs.len()),
-            failed_stage_outs: count(failed),
-            other_sessions: count(others),
-        };
-        removal::check_removal(&uses, hurry)
-            .map_err(|keep| Failure::new(Cause::Busy, format!("`{token}` is kept: {keep}")))?;
-        let stages = session.stages.clone();
-        if let Some(session) = self.state.sessions.get_mut(id.0) {
-            session.ending = true;
-        }
-        self.end_activations(id);
-        for stage in stages {
-            self.cancel_stage(stage);
-        }
-        Ok(Accepted::Wait(Wait::TornDown(id)))
     }
 }

@@ -1,263 +1,220 @@
-//! Commands, from the difference between what is and what should be.
+//! Commands to storage nodes and compute nodes: they follow from the difference between the actual
+//! and the desired state of the objects.
 
 use forebay_policy::pool::{self, NodeId};
-use forebay_units::Bytes;
-
 use forebay_protocol::NodeIndex;
 use forebay_protocol::placement::Placement;
 use forebay_protocol::random::keyed_block;
+use forebay_units::Bytes;
 
-use super::*;
-use crate::messages::*;
+use super::machine::Controller;
+use super::objects::{Activation, Fragment, FragmentState, MountState, StageRecord, StageState};
+use super::sent_commands::CommandTarget;
+use crate::messages::{
+    ActivationId, ComputeCommand, FragmentId, FragmentPlan, InstanceId, MountPlan, StageId,
+    StagePlan, StorageCommand,
+};
 
-/// What a command is about; one command about each is under way at a time.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum CommandTarget {
-    Fragment(FragmentId),
-    Stage(StageId),
-    Mount(ActivationId, String),
-    /// As the above, for taking it away.
-    FragmentEnd(FragmentId),
-    StageEnd(StageId),
-    MountEnd(ActivationId, String),
+/// A command and its receiver.
+enum AddressedCommand {
+    Storage(NodeId, StorageCommand),
+    Compute(String, ComputeCommand),
 }
 
+type Commands = Vec<(CommandTarget, AddressedCommand)>;
+
 impl Controller {
+    /// Sends the commands that are needed and not in flight.
     pub(super) fn send_commands(&mut self) {
-        let mut commands: Vec<(CommandTarget, Peer, Command)> = Vec::new();
-        self.fragment_commands(&mut commands);
-        self.stage_commands(&mut commands);
-        self.mount_commands(&mut commands);
-        let (now, retry_after) = (self.now, self.settings.retry_interval_ms);
-        let due =
-            |last: Option<&UnixMillis>| last.is_none_or(|last| now.ms_since(*last) >= retry_after);
-        // What is no longer wanted is forgotten, so that the record of sent commands stays small.
-        let mut sent = BTreeMap::new();
-        for (subject, peer, command) in commands {
-            let last = self.last_sent.get(&subject).copied();
-            if due(last.as_ref()) {
-                self.send_command(peer, command);
-                sent.insert(subject, self.now);
-            } else if let Some(last) = last {
-                sent.insert(subject, last);
+        let mut needed = Vec::new();
+        self.fragment_commands(&mut needed);
+        self.stage_commands(&mut needed);
+        self.mount_commands(&mut needed);
+        let retry_interval_ms = self.settings.retry_interval_ms;
+        for command in self.sent.take_due(needed, self.now, retry_interval_ms) {
+            match command {
+                AddressedCommand::Storage(node, command) => {
+                    self.send_to_storage_node(node, command);
+                }
+                AddressedCommand::Compute(host, command) => {
+                    self.send_to_compute_node(host, command);
+                }
             }
         }
-        self.last_sent = sent;
     }
 
-    pub(super) fn send_command(&mut self, peer: Peer, command: Command) {
-        let heard = self.peers.get(&peer).map_or(0, |view| view.last_sequence);
-        self.effects.push(ControllerEffect::Send(
-            peer,
-            StampedCommand {
-                last_report: heard,
-                command,
-            },
-        ));
-    }
-
-    fn fragment_commands(&self, commands: &mut Vec<(CommandTarget, Peer, Command)>) {
-        for (key, fragment) in self.state.fragments.iter() {
-            let id = FragmentId(key);
-            let peer = Peer::StorageNode(fragment.node);
-            match fragment.state {
+    fn fragment_commands(&self, commands: &mut Commands) {
+        for (id, fragment) in self.state.storage.fragments() {
+            let (target, command) = match fragment.state {
                 FragmentState::Requested => {
                     let Some(plan) = self.fragment_plan(id, fragment) else {
                         continue;
                     };
-                    commands.push((
-                        CommandTarget::Fragment(id),
-                        peer,
-                        Command::SetupFragment(plan),
-                    ));
+                    let command = StorageCommand::CreateFragment(plan);
+                    (CommandTarget::CreateFragment(id), command)
                 }
                 FragmentState::Ending => {
-                    commands.push((
-                        CommandTarget::FragmentEnd(id),
-                        peer,
-                        Command::RemoveFragment(id),
-                    ));
+                    let command = StorageCommand::RemoveFragment(id);
+                    (CommandTarget::RemoveFragment(id), command)
                 }
-                FragmentState::Ready(_) | FragmentState::Lost | FragmentState::Forgotten => {}
-            }
+                FragmentState::Ready(_) | FragmentState::Lost | FragmentState::Forgotten => {
+                    continue;
+                }
+            };
+            commands.push((target, AddressedCommand::Storage(fragment.node, command)));
         }
     }
 
     fn fragment_plan(&self, id: FragmentId, fragment: &Fragment) -> Option<FragmentPlan> {
-        let instance = self.state.instances.get(fragment.instance.0)?;
-        let owner = self.owner_of(fragment.instance)?;
-        let granularity = self.state.pool(Some(&instance.pool)).ok()?.granularity;
-        let configurations = instance.configurations.iter();
-        let configurations = configurations.filter_map(|id| self.state.configurations.get(id.0));
-        let root_permissions = configurations
-            .clone()
-            .next()
-            .map_or(0o770, |c| c.root_permissions);
-        let of_session = self
-            .state
-            .sessions
-            .get(instance.session.0)?
-            .setup
-            .instance
-            .as_ref();
-        let overall = of_session.and_then(|spec| spec.modifiers.max_files);
-        let max_files = configurations
-            .filter_map(|c| c.modifiers.max_files)
-            .chain(overall)
-            .min();
+        let storage = &self.state.storage;
+        let instance = storage.instance(fragment.instance)?;
+        let session = self.state.sessions.get(instance.session)?;
+        let granularity = storage.pool(Some(&instance.pool)).ok()?.granularity;
+        let mut configurations = storage.configurations_of(instance);
+        let limits = configurations.clone().filter_map(|c| c.modifiers.max_files);
+        let spec = session.setup.instance.as_ref();
+        let max_files = limits.chain(spec.and_then(|spec| spec.modifiers.max_files));
+        let root_permissions = configurations.next().map(|c| c.root_permissions);
         Some(FragmentPlan {
             fragment: id,
             instance: fragment.instance,
             granules: fragment.granules,
             capacity: pool::bytes_in(fragment.granules, granularity).unwrap_or(Bytes(u64::MAX)),
-            owner,
-            root_permissions,
-            max_files,
+            owner: session.owner,
+            root_permissions: root_permissions.unwrap_or(0o770),
+            max_files: max_files.min(),
             place: self.fragment_place(id, fragment.instance)?,
         })
     }
 
-    /// Whose an instance is, whoever uses it.
-    fn owner_of(&self, instance: InstanceId) -> Option<Owner> {
-        let session = self.state.instances.get(instance.0)?.session;
-        Some(self.state.sessions.get(session.0)?.owner)
-    }
-
-    /// Where a fragment stands among those of its instance.
+    /// The position of a fragment among those of its instance.
     pub(super) fn fragment_place(&self, id: FragmentId, instance: InstanceId) -> Option<Placement> {
-        let row = self.state.instances.get(instance.0)?;
-        let fragments = &row.fragments;
-        // A copy stands by itself.
-        if row.replicated || fragments.len() < 2 {
+        let row = self.state.storage.instance(instance)?;
+        // A replica is complete on its own.
+        if row.replicated || row.fragments.len() < 2 {
             return Some(Placement::single_node());
         }
-        let node = fragments.iter().position(|fragment| *fragment == id)?;
-        let number = |half| (u128::from(instance.0) << 1) | half;
+        let node = row.fragments.iter().position(|fragment| *fragment == id)?;
+        let block =
+            |half: u128| keyed_block(&self.settings.secret, (u128::from(instance.0) << 1) | half);
         let mut secret = [0; 32];
-        let key = &self.settings.secret;
-        secret[..16].copy_from_slice(&keyed_block(key, number(0)));
-        secret[16..].copy_from_slice(&keyed_block(key, number(1)));
+        secret[..16].copy_from_slice(&block(0));
+        secret[16..].copy_from_slice(&block(1));
         Some(Placement {
             node: NodeIndex(u16::try_from(node).ok()?),
-            nodes: u16::try_from(fragments.len()).ok()?,
+            nodes: u16::try_from(row.fragments.len()).ok()?,
             stripe_bytes: self.settings.stripe_bytes,
             secret,
-            peers: self.addresses(instance, |_| true),
+            peers: self.storage_addresses(instance, |_| true),
         })
     }
 
-    /// Where the storage daemons of those of an instance's fragments listen that are wanted, in the
-    /// fragments' order.
-    fn addresses(&self, instance: InstanceId, wanted: impl Fn(&FragmentId) -> bool) -> Vec<String> {
-        let of = |fragment: &Fragment| {
-            let node = self.state.nodes.get(u64::from(fragment.node.0));
-            node.and_then(|node| node.address.clone())
-        };
-        self.state
-            .fragments_of(instance)
-            .filter(|(id, _)| wanted(id))
-            .filter_map(|(_, fragment)| of(fragment))
+    /// Addresses of the storage daemons of those fragments of an instance that are `wanted`, in
+    /// stripe order.
+    fn storage_addresses(
+        &self,
+        instance: InstanceId,
+        wanted: impl Fn(&FragmentId) -> bool,
+    ) -> Vec<String> {
+        let storage = &self.state.storage;
+        let fragments = storage.fragments_of(instance).filter(|(id, _)| wanted(id));
+        fragments
+            .filter_map(|(_, fragment)| storage.node(fragment.node)?.address.clone())
             .collect()
     }
 
-    fn stage_commands(&self, commands: &mut Vec<(CommandTarget, Peer, Command)>) {
-        for (key, stage) in self.state.stages.iter() {
-            let id = StageId(key);
+    fn stage_commands(&self, commands: &mut Commands) {
+        for (id, stage) in self.state.stages.iter() {
             let Some(node) = stage.node else { continue };
-            match stage.state {
+            let (target, command) = match stage.state {
                 StageState::Running => {
-                    let Some(session) = self.state.sessions.get(stage.session.0) else {
+                    let Some(plan) = self.stage_plan(id, stage) else {
                         continue;
                     };
-                    let Some(instance_owner) = self.owner_of(stage.instance) else {
-                        continue;
-                    };
-                    let plan = StagePlan {
-                        stage: id,
-                        attempt: stage.attempt,
-                        instance: stage.instance,
-                        space: self.space_of(session, stage.instance),
-                        owner: session.owner,
-                        instance_owner,
-                        directive: stage.directive.clone(),
-                        pfs_roots: self.settings.pfs_roots.clone(),
-                        read_back: self
-                            .settings
-                            .read_back
-                            .applies_to(stage.directive.direction),
-                    };
-                    commands.push((
-                        CommandTarget::Stage(id),
-                        Peer::StorageNode(node),
-                        Command::StartStage(plan),
-                    ));
+                    (
+                        CommandTarget::StartStage(id),
+                        StorageCommand::StartStage(plan),
+                    )
                 }
-                StageState::Cancelling => {
-                    commands.push((
-                        CommandTarget::StageEnd(id),
-                        Peer::StorageNode(node),
-                        Command::CancelStage(id),
-                    ));
-                }
-                _ => {}
-            }
+                StageState::Cancelling => (
+                    CommandTarget::CancelStage(id),
+                    StorageCommand::CancelStage(id),
+                ),
+                StageState::Waiting
+                | StageState::Queued
+                | StageState::Done
+                | StageState::Failed(_)
+                | StageState::Cancelled => continue,
+            };
+            commands.push((target, AddressedCommand::Storage(node, command)));
         }
     }
 
-    fn mount_commands(&self, commands: &mut Vec<(CommandTarget, Peer, Command)>) {
-        for (key, row) in self.state.activations.iter() {
-            let id = ActivationId(key);
-            for (host, state) in &row.hosts {
-                let peer = Peer::ComputeNode(host.clone());
-                if row.ending.is_some() {
-                    let subject = CommandTarget::MountEnd(id, host.clone());
-                    commands.push((subject, peer, Command::Unmount(id)));
+    fn stage_plan(&self, id: StageId, stage: &StageRecord) -> Option<StagePlan> {
+        let session = self.state.sessions.get(stage.session)?;
+        Some(StagePlan {
+            stage: id,
+            attempt: stage.attempt,
+            instance: stage.instance,
+            instance_ref: self.instance_ref_of(session, stage.instance),
+            owner: session.owner,
+            instance_owner: self.state.owner_of(stage.instance)?,
+            directive: stage.directive.clone(),
+            pfs_roots: self.settings.pfs_roots.clone(),
+            read_back: self
+                .settings
+                .read_back
+                .applies_to(stage.directive.direction),
+        })
+    }
+
+    fn mount_commands(&self, commands: &mut Commands) {
+        for (id, activation) in self.state.sessions.activations() {
+            for (host, state) in &activation.hosts {
+                let (target, command) = if activation.ending.is_some() {
+                    let target = CommandTarget::Unmount(id, host.clone());
+                    (target, ComputeCommand::Unmount(id))
                 } else if *state == MountState::Requested {
-                    let Some(plan) = self.mount_plan(id, row, host) else {
+                    let Some(plan) = self.mount_plan(id, activation, host) else {
                         continue;
                     };
-                    commands.push((
-                        CommandTarget::Mount(id, host.clone()),
-                        peer,
-                        Command::Mount(plan),
-                    ));
-                }
+                    let target = CommandTarget::Mount(id, host.clone());
+                    (target, ComputeCommand::Mount(plan))
+                } else {
+                    continue;
+                };
+                commands.push((target, AddressedCommand::Compute(host.clone(), command)));
             }
         }
     }
 
+    /// `None` while no replica of a load-balanced instance can be read.
     fn mount_plan(
         &self,
-        activation: ActivationId,
-        row: &Activation,
+        id: ActivationId,
+        activation: &Activation,
         host: &str,
     ) -> Option<MountPlan> {
-        let configuration = self.state.configurations.get(row.configuration.0)?;
-        let owner = self.owner_of(configuration.instance)?;
-        let copied = self
-            .state
-            .instances
-            .get(configuration.instance.0)?
-            .replicated;
-        let copy = row.replicas.get(host).filter(|_| copied);
-        let own = copy.and_then(|copy| copy.fragment);
-        if copied && own.is_none() {
+        let storage = &self.state.storage;
+        let configuration = storage.configuration(activation.configuration)?;
+        let instance = configuration.instance;
+        let replicated = storage.instance(instance)?.replicated;
+        let replica = activation.replicas.get(host).filter(|_| replicated);
+        let only = replica.and_then(|replica| replica.fragment);
+        if replicated && only.is_none() {
             return None;
         }
-        let read = |id: &FragmentId| own.is_none_or(|own| own == *id);
-        let fragments = self.state.fragments_of(configuration.instance);
-        let fragments = fragments.filter(|(id, _)| read(id));
-        let nodes: Vec<NodeId> = fragments.map(|(_, f)| f.node).collect();
-        let addresses = self.addresses(configuration.instance, read);
+        let is_read = |id: &FragmentId| only.is_none_or(|only| only == *id);
+        let fragments = storage.fragments_of(instance).filter(|(id, _)| is_read(id));
         Some(MountPlan {
-            activation,
-            instance: configuration.instance,
+            activation: id,
+            instance,
             mode: configuration.mode,
-            path: row.mount.clone(),
-            owner,
-            generation: copy.map_or(0, |copy| copy.generation),
-            nodes,
-            addresses,
+            path: activation.mount.clone(),
+            owner: self.state.owner_of(instance)?,
+            generation: replica.map_or(0, |replica| replica.generation),
+            nodes: fragments.map(|(_, fragment)| fragment.node).collect(),
+            addresses: self.storage_addresses(instance, is_read),
         })
     }
 }

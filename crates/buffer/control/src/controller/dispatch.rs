@@ -1,76 +1,56 @@
-//! Requests: checked, begun, and remembered with what they wait for.
+//! Requests: recognised if repeated, authorized, carried out, and recorded with what they wait for.
 
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 
-use super::*;
-use crate::messages::*;
+use super::machine::{Controller, ControllerEffect};
+use super::objects::{NodeRecord, Pool, RequestProgress, RequestRecord, Wait};
+use super::request::{Answer, Cause, Failure, Lifetime, Request, RequestEnvelope, Setup};
+use crate::messages::{Owner, PoolId};
 
-/// What a request leads to: an answer now, or something to wait for.
+/// Result of an accepted request: an answer now, or something to wait for.
 pub(super) enum Accepted {
     Answer(Answer),
     Wait(Wait),
 }
 
 impl Controller {
-    pub(super) fn accept_request(&mut self, envelope: Envelope) {
-        let Envelope {
-            client,
-            number,
+    pub(super) fn accept_request(&mut self, envelope: RequestEnvelope) {
+        let RequestEnvelope {
+            id,
             caller,
             request,
         } = envelope;
-        if let Some(record) = self.state.requests.get(client) {
-            if number < record.number {
-                return; // A late copy of a request whose client has gone on.
+        if let Some(record) = self.state.requests.get(id) {
+            if let RequestProgress::Answered(outcome) = &record.progress {
+                let reply = ControllerEffect::Reply(id, outcome.clone());
+                self.effects.push(reply);
             }
-            if number == record.number {
-                if let Some(outcome) = record.outcome.clone() {
-                    self.effects.push(ControllerEffect::Reply {
-                        client,
-                        number,
-                        outcome,
-                    });
-                }
-                return; // Under way: answered when it ends.
-            }
+            return; // A pending request is answered when its wait is over.
         }
-        let staging = matches!(
-            request,
-            Request::StageIn { .. } | Request::StageOut { .. } | Request::AwaitStage { .. }
-        );
-        let timeout = if staging {
-            self.settings.staging_timeout_ms
-        } else {
-            self.settings.request_timeout_ms
+        let timeout_ms = match request.is_for_staging() {
+            true => self.settings.staging_timeout_ms,
+            false => self.settings.request_timeout_ms,
         };
-        let (wait, outcome) = match self.begin(caller, request) {
-            Ok(Accepted::Answer(answer)) => (None, Some(Ok(answer))),
-            Ok(Accepted::Wait(wait)) => (Some(wait), None),
-            Err(failure) => (None, Some(Err(failure))),
+        let progress = match self.dispatch(caller, request) {
+            Ok(Accepted::Wait(wait)) => RequestProgress::Pending(wait),
+            Ok(Accepted::Answer(answer)) => RequestProgress::Answered(Ok(answer)),
+            Err(failure) => RequestProgress::Answered(Err(failure)),
         };
-        if let Some(outcome) = outcome.clone() {
-            self.effects.push(ControllerEffect::Reply {
-                client,
-                number,
-                outcome,
-            });
+        if let RequestProgress::Answered(outcome) = &progress {
+            let reply = ControllerEffect::Reply(id, outcome.clone());
+            self.effects.push(reply);
         }
         let record = RequestRecord {
-            number,
             accepted: self.now,
-            deadline: self.now.plus_ms(timeout),
-            wait,
-            outcome,
+            deadline: self.now.plus_ms(timeout_ms),
+            progress,
         };
-        match record.outcome {
-            None => self.pending_requests.insert(client),
-            Some(_) => self.pending_requests.remove(&client),
-        };
-        self.state.requests.insert(client, record);
+        self.state.requests.insert(id, record);
     }
 
-    fn begin(&mut self, caller: Owner, request: Request) -> Result<Accepted, Failure> {
+    /// Carries a request out. A refused request changes nothing.
+    fn dispatch(&mut self, caller: Owner, request: Request) -> Result<Accepted, Failure> {
         match request {
             Request::Setup {
                 token,
@@ -78,7 +58,7 @@ impl Controller {
                 creator,
                 setup,
             } => {
-                may_be(caller, owner, self.settings.operator)?;
+                check_may_request_for(caller, owner, self.settings.operator)?;
                 self.set_up_session(token, Lifetime::Job, owner, creator, setup, false)
             }
             Request::CreatePersistent {
@@ -87,7 +67,7 @@ impl Controller {
                 spec,
                 public,
             } => {
-                may_be(caller, owner, self.settings.operator)?;
+                check_may_request_for(caller, owner, self.settings.operator)?;
                 let creator = "persistent".to_owned();
                 let setup = Setup {
                     instance: Some(spec),
@@ -97,59 +77,47 @@ impl Controller {
             }
             Request::StageIn { token } => self.begin_stage_in(caller, &token),
             Request::StageOut { token } => self.begin_stage_out(caller, &token),
-            Request::Activate { token, hosts } => self.activate_session(caller, &token, hosts),
-            Request::Run {
+            Request::Activate {
                 token,
                 hosts,
                 creator,
             } => {
-                self.check_set_up_by(caller, &token, &creator)?;
+                self.check_set_up_by(caller, &token, creator.as_deref())?;
                 self.activate_session(caller, &token, hosts)
             }
-            Request::Deactivate { token } => self.deactivate_session(caller, &token),
-            Request::Leave { token, creator } => {
-                self.check_set_up_by(caller, &token, &creator)?;
+            Request::Deactivate { token, creator } => {
+                self.check_set_up_by(caller, &token, creator.as_deref())?;
                 self.deactivate_session(caller, &token)
             }
-            Request::Teardown { token, hurry } => {
-                self.tear_down_session(caller, &token, hurry, Lifetime::Job)
-            }
-            Request::End {
+            Request::Teardown {
                 token,
                 creator,
                 hurry,
             } => {
-                // One that is gone already has ended.
-                if self.state.session(&token).is_some() {
-                    self.check_set_up_by(caller, &token, &creator)?;
+                // A session that does not exist was torn down before.
+                if self.state.sessions.by_token(&token).is_some() {
+                    self.check_set_up_by(caller, &token, creator.as_deref())?;
                 }
                 self.tear_down_session(caller, &token, hurry, Lifetime::Job)
             }
             Request::DestroyPersistent { name, hurry } => {
                 self.tear_down_session(caller, &name, hurry, Lifetime::Persistent)
             }
-            Request::BeginStage { token, what } => {
-                self.accept_stage(caller, &token, what, StageState::Queued)
-            }
-            Request::DeferStage { token, what } => {
-                self.accept_stage(caller, &token, what, StageState::Waiting)
-            }
-            Request::ReleaseStage { stage } => {
-                self.check_stage_owner(caller, stage)?;
-                self.release_stage(stage)
-            }
+            Request::BeginStage { token, what } => self.accept_stage(caller, &token, what, false),
+            Request::DeferStage { token, what } => self.accept_stage(caller, &token, what, true),
+            Request::ReleaseStage { stage } => self.release_stage(caller, stage),
             Request::LimitStages {
                 token,
-                space,
-                max_concurrent: most,
-            } => self.limit_stages(caller, &token, &space, most),
+                instance,
+                max_concurrent,
+            } => self.limit_stages(caller, &token, &instance, max_concurrent),
             Request::AwaitStage { stage } => {
                 self.check_stage_owner(caller, stage)?;
                 Ok(Accepted::Wait(Wait::Staged(vec![stage])))
             }
             Request::CancelStage { stage } => {
                 self.check_stage_owner(caller, stage)?;
-                self.cancel_stage(stage);
+                self.state.stages.cancel(stage);
                 Ok(Accepted::Wait(Wait::Stopped(vec![stage])))
             }
             Request::AddPool {
@@ -157,8 +125,13 @@ impl Controller {
                 granularity,
                 equalize_fragments,
             } => {
-                self.operator(caller)?;
-                self.add_pool(name, granularity, equalize_fragments)
+                self.check_operator(caller)?;
+                let pool = Pool {
+                    name,
+                    granularity,
+                    equalize_fragments,
+                };
+                self.add_pool(pool)
             }
             Request::AddNode {
                 name,
@@ -166,124 +139,106 @@ impl Controller {
                 granules,
                 address,
             } => {
-                self.operator(caller)?;
-                self.add_node(name, pool, granules, address)
+                self.check_operator(caller)?;
+                self.add_or_change_node(name, pool, granules, address)
             }
             Request::DrainNode { node, drained } => {
-                self.operator(caller)?;
-                self.drain(node, drained)
+                self.check_operator(caller)?;
+                self.drain_node(node, drained)
             }
             Request::ForgetNode {
                 node,
-                allow_data_loss: lost,
+                allow_data_loss,
             } => {
-                self.operator(caller)?;
-                self.forget_node(node, lost)
+                self.check_operator(caller)?;
+                self.forget_node(node, allow_data_loss)
             }
         }
     }
 
-    fn drain(&mut self, node: NodeId, drained: bool) -> Result<Accepted, Failure> {
-        let row = self.state.nodes.get_mut(u64::from(node.0));
-        let row = row.ok_or_else(|| {
-            let reason = format!("there is no storage node {}", node.0);
-            Failure::new(Cause::NotFound, reason)
-        })?;
-        row.drained = drained;
-        Ok(Accepted::Answer(Answer::Done))
-    }
-
-    fn operator(&self, caller: Owner) -> Result<(), Failure> {
+    fn check_operator(&self, caller: Owner) -> Result<(), Failure> {
         if caller.uid == 0 || caller.uid == self.settings.operator {
             return Ok(());
         }
         Err(Failure::new(
             Cause::Denied,
-            "only an operator may change pools and nodes",
+            "permission denied: only an operator may change pools and nodes",
         ))
     }
 
-    fn add_pool(
-        &mut self,
-        name: String,
-        granularity: Bytes,
-        equalize_fragments: bool,
-    ) -> Result<Accepted, Failure> {
-        if granularity.0 == 0 {
-            return Err(Failure::new(
-                Cause::Invalid,
-                "a granule must have at least one byte",
-            ));
+    fn add_pool(&mut self, pool: Pool) -> Result<Accepted, Failure> {
+        if pool.granularity == Bytes(0) {
+            let reason = "a granule must have at least one byte";
+            return Err(Failure::new(Cause::Invalid, reason));
         }
-        let pool = Pool {
-            name,
-            granularity,
-            equalize_fragments,
-        };
-        let known = self
-            .state
-            .pools
-            .iter()
-            .find(|(_, known)| known.name == pool.name);
-        match known.map(|(_, known)| known.clone()) {
-            Some(known) if known == pool => {}
+        let mut pools = self.state.storage.pools();
+        match pools.find(|known| known.name == pool.name) {
+            // The request was repeated under another key.
+            Some(known) if *known == pool => {}
             Some(_) => {
-                let reason = format!("there is another pool `{}` already", pool.name);
+                let reason = format!("there is already another pool `{}`", pool.name);
                 return Err(Failure::new(Cause::Exists, reason));
             }
             None => {
-                let number = self.state.next_id();
-                self.state.pools.insert(number, pool);
+                drop(pools);
+                let id = PoolId(self.state.next_id());
+                self.state.storage.add_pool(id, pool);
             }
         }
         Ok(Accepted::Answer(Answer::Done))
     }
 
-    fn add_node(
+    fn add_or_change_node(
         &mut self,
         name: String,
         pool: String,
         granules: u64,
         address: Option<String>,
     ) -> Result<Accepted, Failure> {
-        self.state.pool(Some(&pool))?;
-        let known = self.state.nodes.iter().find(|(_, node)| node.name == name);
-        let known = known.map(|(key, node)| (key, node.pool.clone()));
-        let key = match known {
-            Some((key, old)) if old == pool => key,
+        let storage = &mut self.state.storage;
+        storage.pool(Some(&pool))?;
+        let known = storage.nodes().find(|(_, node)| node.name == name);
+        let known = known.map(|(id, node)| (id, node.pool.clone()));
+        let id = match known {
+            Some((id, old)) if old == pool => {
+                if let Some(node) = storage.node_mut(id) {
+                    node.granules = granules;
+                    node.address = address;
+                }
+                id
+            }
             Some((_, old)) => {
                 let reason = format!("node `{name}` is in pool `{old}`");
                 return Err(Failure::new(Cause::Exists, reason));
             }
-            None => self.state.nodes.iter().last().map_or(0, |(key, _)| key + 1),
-        };
-        let known = self.state.nodes.get(key);
-        let drained = known.is_some_and(|node| node.drained);
-        let forgotten = known.and_then(|node| node.forgotten);
-        self.state.nodes.insert(
-            key,
-            NodeRecord {
+            None => storage.add_node(NodeRecord {
                 name,
                 pool,
                 granules,
-                drained,
-                forgotten,
+                drained: false,
+                forgotten: None,
                 address,
-            },
-        );
-        Ok(Accepted::Answer(Answer::Node(NodeId(
-            u32::try_from(key).unwrap_or(u32::MAX),
-        ))))
+            }),
+        };
+        Ok(Accepted::Answer(Answer::Node(id)))
+    }
+
+    fn drain_node(&mut self, id: NodeId, drained: bool) -> Result<Accepted, Failure> {
+        self.state.storage.existing_node(id)?;
+        if let Some(node) = self.state.storage.node_mut(id) {
+            node.drained = drained;
+        }
+        Ok(Accepted::Answer(Answer::Done))
     }
 }
 
-/// Refuses to act in another user's name, except for operators.
-fn may_be(caller: Owner, owner: Owner, operator: u32) -> Result<(), Failure> {
+/// Refuses a request in the name of another user, except of operators.
+fn check_may_request_for(caller: Owner, owner: Owner, operator: u32) -> Result<(), Failure> {
     if caller == owner || caller.uid == 0 || (operator != 0 && caller.uid == operator) {
         return Ok(());
     }
     let reason = format!(
-        "user {} may not ask in the name of user {}, group {}",
+        "permission denied: user {} may not make requests for user {}, group {}",
         caller.uid, owner.uid, owner.gid
     );
     Err(Failure::new(Cause::Denied, reason))

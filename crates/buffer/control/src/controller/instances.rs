@@ -1,191 +1,147 @@
-//! Instances: granules allocated, and the objects made that an instance has.
+//! Creation of instances.
 
-use forebay_job_script::AccessMode;
-use forebay_policy::allocate::{self, Share, Size};
+use forebay_policy::allocate::{self, AllocationRequest, Share, Size};
 use forebay_policy::pool;
-use forebay_units::Bytes;
+use forebay_units::{Bytes, human};
 
-use super::*;
-use crate::messages::*;
-use forebay_units::human;
+use super::machine::Controller;
+use super::objects::{Configuration, Instance, Pool, is_replicated};
+use super::request::{Cause, Failure, InstanceSpec};
+use crate::messages::{ConfigurationId, FragmentId, InstanceId, SessionId};
+
+/// Granules that were chosen for an instance.
+pub(super) struct Allocation {
+    pub pool: Pool,
+    pub shares: Vec<Share>,
+}
+
+impl Allocation {
+    /// Bytes in the granules.
+    pub fn capacity(&self) -> Bytes {
+        let granules = self.shares.iter().map(|share| share.granules);
+        let granules = granules.fold(0, u64::saturating_add);
+        pool::bytes_in(granules, self.pool.granularity).unwrap_or(Bytes(u64::MAX))
+    }
+}
 
 impl Controller {
-    /// Chooses the nodes that an instance gets granules of, and says how many; nothing is taken yet.
-    pub(super) fn allocate_granules(
-        &mut self,
-        spec: &InstanceSpec,
-    ) -> Result<(Pool, Vec<Share>), Failure> {
+    /// Chooses the nodes of an instance, and the granules on each; nothing is taken yet.
+    pub(super) fn allocate_granules(&mut self, spec: &InstanceSpec) -> Result<Allocation, Failure> {
         if spec.access.is_empty() {
-            return Err(Failure::new(
-                Cause::Invalid,
-                "an instance needs an access mode",
-            ));
+            let reason = "an instance needs an access mode";
+            return Err(Failure::new(Cause::Invalid, reason));
         }
-        let copied = is_replicated(spec);
-        if copied && spec.access.len() > 1 {
+        let replicated = is_replicated(spec);
+        if replicated && spec.access.len() > 1 {
             let reason = "a load-balanced instance has no other access mode: it is read-only";
             return Err(Failure::new(Cause::Invalid, reason));
         }
-        let pool = self.state.pool(spec.pool.as_deref())?.clone();
-        let size = Size::of_instance(spec.capacity, copied, pool.granularity)
-            .ok_or_else(|| Failure::new(Cause::Invalid, "the pool has no granularity"))?;
-        let request = allocate::AllocationRequest {
+        let pool = self.state.storage.pool(spec.pool.as_deref())?.clone();
+        let size = Size::of_instance(spec.capacity, replicated, pool.granularity);
+        let size = size.ok_or_else(|| {
+            Failure::new(Cause::Invalid, "the granules of the pool have no bytes")
+        })?;
+        let request = AllocationRequest {
             size,
             preference: spec.preference,
             equalize: pool.equalize_fragments,
             max_nodes: Some(self.settings.max_nodes),
         };
-        let nodes = self
-            .state
-            .candidate_nodes(&pool.name, |node| self.node_online(node));
+        let nodes = self.candidate_nodes(&pool.name, |_| true);
         match allocate::allocate(&nodes, &request) {
-            Ok(shares) => Ok((pool, shares)),
+            Ok(shares) => {
+                assert!(
+                    shares.is_sorted_by(|one, next| one.node < next.node),
+                    "the shares of an allocation are on distinct nodes"
+                );
+                Ok(Allocation { pool, shares })
+            }
             Err(refusal) => {
-                self.short_of_space = Some(self.now);
-                let size =
+                self.short_of_space_at = Some(self.now);
+                let bytes =
                     |granules: u64| human::bytes(granules.saturating_mul(pool.granularity.0));
                 let sizes = match refusal.wanted_and_free() {
                     Some((wanted, free)) => {
-                        format!(", which is {} and {}", size(wanted), size(free))
+                        format!(", which is {} and {}", bytes(wanted), bytes(free))
                     }
                     None => String::new(),
                 };
                 let reason = format!(
                     "pool `{}`: {refusal} (a granule is {}{sizes})",
                     pool.name,
-                    size(1)
+                    bytes(1)
                 );
                 Err(Failure::new(Cause::Full, reason))
             }
         }
     }
 
-    /// Makes an instance of `session` on the nodes that were chosen.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "each is a part of what is recorded of the instance"
-    )]
+    /// Creates the instance of a session on the nodes that were chosen.
     pub(super) fn create_instance(
         &mut self,
         session: SessionId,
-        label: String,
-        owner: Owner,
         spec: &InstanceSpec,
-        pool: Pool,
-        shares: Vec<Share>,
+        allocation: Allocation,
         public: bool,
     ) {
         let id = InstanceId(self.state.next_id());
-        let granules = shares.iter().map(|share| share.granules);
-        let granules = granules.fold(0, u64::saturating_add);
-        let fragments: Vec<FragmentId> = shares
-            .iter()
-            .map(|share| self.add_fragment(id, *share))
-            .collect();
-        let mut configurations = Vec::new();
-        for access in &spec.access {
-            let configuration = ConfigurationId(self.state.next_id());
-            let namespaces = self.add_namespaces(configuration, access.mode, &fragments);
-            let row = Configuration {
-                instance: id,
-                kind: spec.kind.clone(),
-                mode: access.mode,
-                group: owner.gid,
-                root_permissions: if public { 0o1777 } else { 0o770 },
-                modifiers: access.modifiers.clone(),
-                namespaces,
-            };
-            self.state.configurations.insert(configuration.0, row);
-            configurations.push(configuration);
-        }
-        let row = Instance {
+        let Some(row) = self.state.sessions.get_mut(session) else {
+            return;
+        };
+        row.instance = Some(id);
+        let group = row.owner.gid;
+        let instance = Instance {
             session,
-            label,
-            pool: pool.name,
-            capacity: pool::bytes_in(granules, pool.granularity).unwrap_or(Bytes(u64::MAX)),
+            label: row.token.clone(),
+            pool: allocation.pool.name.clone(),
+            capacity: allocation.capacity(),
             public,
             replicated: is_replicated(spec),
             created: self.now,
-            fragments,
-            configurations,
+            fragments: Vec::new(),
+            configurations: Vec::new(),
             broken: None,
             ending: false,
         };
-        self.state.instances.insert(id.0, row);
-        if let Some(session) = self.state.sessions.get_mut(session.0) {
-            session.instance = Some(id);
-        }
-        self.register_session(session, id);
-    }
-
-    /// The trees of a configuration: one on each fragment, unless every host has one of its own.
-    pub(super) fn add_namespaces(
-        &mut self,
-        configuration: ConfigurationId,
-        mode: AccessMode,
-        fragments: &[FragmentId],
-    ) -> Vec<NameSpaceId> {
-        let mut namespaces = Vec::new();
-        if mode == AccessMode::Private {
-            return namespaces;
-        }
-        let span = match mode {
-            AccessMode::LoadBalanced => 1,
-            _ => u32::try_from(fragments.len()).unwrap_or(u32::MAX),
-        };
-        for fragment in fragments {
-            let number = NameSpaceId(self.state.next_id());
-            let row = NameSpace {
-                configuration,
-                fragment: *fragment,
-                span,
+        self.state.storage.add_instance(id, instance);
+        self.add_fragments(id, &allocation.shares);
+        for access in &spec.access {
+            let configuration = Configuration {
+                instance: id,
+                kind: spec.kind.clone(),
+                mode: access.mode,
+                group,
+                root_permissions: if public { 0o1777 } else { 0o770 },
+                modifiers: access.modifiers.clone(),
             };
-            self.state.namespaces.insert(number.0, row);
-            namespaces.push(number);
+            let id = ConfigurationId(self.state.next_id());
+            self.state.storage.add_configuration(id, configuration);
         }
-        namespaces
+        self.use_instance(session, id);
     }
 
-    /// A fragment that its node is to make.
-    pub(super) fn add_fragment(&mut self, instance: InstanceId, share: Share) -> FragmentId {
-        let id = FragmentId(self.state.next_id());
-        let (node, granules, state) = (share.node, share.granules, FragmentState::Requested);
-        self.state.fragments.insert(
-            id.0,
-            Fragment {
-                instance,
-                node,
-                granules,
-                state,
-            },
-        );
-        id
+    /// Adds the fragments of an allocation to an instance. Returns the first one.
+    pub(super) fn add_fragments(
+        &mut self,
+        instance: InstanceId,
+        shares: &[Share],
+    ) -> Option<FragmentId> {
+        let mut first = None;
+        for share in shares {
+            let id = FragmentId(self.state.next_id());
+            let storage = &mut self.state.storage;
+            storage.add_fragment(id, instance, share.node, share.granules);
+            first.get_or_insert(id);
+        }
+        first
     }
 
-    /// A session's claims on all configurations of an instance.
-    pub(super) fn register_session(&mut self, session: SessionId, instance: InstanceId) {
-        let of = self.state.instances.get(instance.0);
-        let configurations = of.map(|i| i.configurations.clone()).unwrap_or_default();
-        for configuration in configurations {
-            let id = RegistrationId(self.state.next_id());
-            self.state.registrations.insert(
-                id.0,
-                Registration {
-                    session,
-                    configuration,
-                    wait: true,
-                },
-            );
-            if let Some(session) = self.state.sessions.get_mut(session.0) {
-                session.registrations.push(id);
-            }
+    /// Registers a session for all configurations of an instance.
+    pub(super) fn use_instance(&mut self, session: SessionId, instance: InstanceId) {
+        let instance = self.state.storage.instance(instance);
+        let configurations = instance.map_or(&[][..], |instance| &instance.configurations);
+        if let Some(session) = self.state.sessions.get_mut(session) {
+            session.configurations.extend(configurations);
         }
     }
-}
-
-/// Whether an allocation is to be load-balanced: a copy of everything on each of its nodes.
-pub(super) fn is_replicated(spec: &InstanceSpec) -> bool {
-    spec.access
-        .iter()
-        .any(|access| access.mode == AccessMode::LoadBalanced)
 }

@@ -1,79 +1,33 @@
-//! Storage nodes that an operator gives up: what only they held is lost, everything else goes on
-//! without them. One that comes back all the same is emptied, and is taken back when it is empty.
-
-use std::fmt;
+//! Storage nodes that an operator gives up: data that only they had is lost, and everything else
+//! continues without them. A node that returns nevertheless is emptied, and used again when it is
+//! empty.
 
 use forebay_job_script::Direction;
 use forebay_policy::pool::NodeId;
-use serde::{Deserialize, Serialize};
 
 use super::dispatch::Accepted;
-use super::*;
-use crate::messages::*;
-
-/// An instance that is lost with a storage node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InstanceLoss {
-    /// The job's id or the persistent instance's name.
-    pub label: String,
-    /// Which of the two.
-    pub lifetime: Lifetime,
-    /// Whose it is.
-    pub owner: Owner,
-    /// Its stage-outs that are not done.
-    pub unfinished_outs: u32,
-    /// Jobs other than its own that use it.
-    pub users: Vec<String>,
-}
-
-impl fmt::Display for InstanceLoss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.lifetime {
-            Lifetime::Job => "job",
-            Lifetime::Persistent => "persistent instance",
-        };
-        write!(f, "{what} `{}` of user {}", self.label, self.owner.uid)?;
-        if self.unfinished_outs > 0 {
-            write!(f, ", {} stage-out(s) not done", self.unfinished_outs)?;
-        }
-        if !self.users.is_empty() {
-            write!(f, ", used by {}", self.users.join(", "))?;
-        }
-        Ok(())
-    }
-}
+use super::machine::Controller;
+use super::objects::{Fragment, FragmentState, StageState};
+use super::request::{Answer, Cause, Failure, InstanceLoss};
+use crate::messages::{FragmentId, InstanceId, Peer};
 
 impl Controller {
-    /// Gives a node up. Refused while it may be alive, and, unless `lost`, while an instance has
-    /// data on it that is nowhere else.
-    pub(super) fn forget_node(&mut self, node: NodeId, lost: bool) -> Result<Accepted, Failure> {
-        let row = self.state.nodes.get(u64::from(node.0));
-        let row = row.ok_or_else(|| {
-            let reason = format!("there is no storage node {}", node.0);
-            Failure::new(Cause::NotFound, reason)
-        })?;
-        let name = row.name.clone();
-        if row.forgotten.is_some() {
-            // Asked again.
-            return Ok(Accepted::Answer(Answer::NodeForgotten(self.losses(node))));
+    /// Gives a node up. Refused while the node may be alive, and, unless `allow_data_loss`, while an
+    /// instance has data on it that is nowhere else.
+    pub(super) fn forget_node(
+        &mut self,
+        id: NodeId,
+        allow_data_loss: bool,
+    ) -> Result<Accepted, Failure> {
+        let node = self.state.storage.existing_node(id)?;
+        let name = node.name.clone();
+        if node.forgotten.is_some() {
+            // The request was repeated under another key.
+            return Ok(Accepted::Answer(Answer::NodeForgotten(self.losses(id))));
         }
-        let peer = Peer::StorageNode(node);
-        if self.is_online(&peer) {
-            let seconds = self.settings.offline_after_ms / 1000;
-            let reason = match self.peers.contains_key(&peer) {
-                true => format!(
-                    "storage node `{name}` is not offline: it has reported in the last {seconds} s; \
-                     `forebay drain {name}` keeps new instances off it"
-                ),
-                false => format!(
-                    "the controller has just started, and gives storage node `{name}` {seconds} s to \
-                     report; try again then"
-                ),
-            };
-            return Err(Failure::new(Cause::Busy, reason));
-        }
-        let losses = self.losses(node);
-        if !lost && !losses.is_empty() {
+        self.check_offline(id, &name)?;
+        let losses = self.losses(id);
+        if !allow_data_loss && !losses.is_empty() {
             let losses: Vec<String> = losses.iter().map(InstanceLoss::to_string).collect();
             let reason = format!(
                 "storage node `{name}` has the only copy of data of:\n  {}\nIf it will never come \
@@ -82,186 +36,176 @@ impl Controller {
             );
             return Err(Failure::new(Cause::Busy, reason));
         }
-        for (fragment, instance) in self.fragments_on(node) {
-            self.lose(fragment, instance, &name);
+        for (fragment, instance) in self.fragments_on(id) {
+            self.lose_fragment(fragment, instance, &name);
         }
-        let heard = self.peers.get(&peer).map_or(0, |view| view.last_sequence);
-        if let Some(row) = self.state.nodes.get_mut(u64::from(node.0)) {
-            row.forgotten = Some(heard);
+        let last_sequence = self.contacts.last_sequence(&Peer::StorageNode(id));
+        if let Some(node) = self.state.storage.node_mut(id) {
+            node.forgotten = Some(last_sequence);
         }
-        self.end_stages_of(node, &name);
+        self.end_stages_on(id, &name);
         Ok(Accepted::Answer(Answer::NodeForgotten(losses)))
     }
 
+    fn check_offline(&self, id: NodeId, name: &str) -> Result<(), Failure> {
+        let peer = Peer::StorageNode(id);
+        if !self.is_online(&peer) {
+            return Ok(());
+        }
+        let seconds = self.settings.offline_after_ms / 1000;
+        let reason = match self.contacts.has_reported(&peer) {
+            true => format!(
+                "storage node `{name}` is not offline: it has reported in the last {seconds} s; \
+                 `forebay drain {name}` keeps new instances off it"
+            ),
+            false => format!(
+                "the controller has just started, and gives storage node `{name}` {seconds} s to \
+                 report; try again then"
+            ),
+        };
+        Err(Failure::new(Cause::Busy, reason))
+    }
+
     fn fragments_on(&self, node: NodeId) -> Vec<(FragmentId, InstanceId)> {
-        let fragments = self.state.fragments.iter();
-        fragments
-            .filter(|(_, f)| f.node == node)
-            .map(|(id, f)| (FragmentId(id), f.instance))
+        let fragments = self.state.storage.fragments();
+        let on_node = fragments.filter(|(_, fragment)| fragment.node == node);
+        on_node
+            .map(|(id, fragment)| (id, fragment.instance))
             .collect()
     }
 
-    /// Whether data goes with a fragment: it was in use, is still wanted, and there is no other copy.
+    /// Whether data is lost with a fragment: it was in use, is still wanted, and has no other copy.
     fn is_only_copy(&self, id: FragmentId, instance: InstanceId) -> bool {
-        let (Some(fragment), Some(row)) = (
-            self.state.fragments.get(id.0),
-            self.state.instances.get(instance.0),
-        ) else {
+        let storage = &self.state.storage;
+        let (Some(fragment), Some(row)) = (storage.fragment(id), storage.instance(instance)) else {
             return false;
         };
         let others = || {
-            let others = self.state.fragments_of(instance);
-            others.filter(move |(other, _)| *other != id)
+            storage
+                .fragments_of(instance)
+                .filter(|(other, _)| *other != id)
         };
-        let wanted = |f: &Fragment| f.state == FragmentState::Requested;
-        let there = |f: &Fragment| matches!(f.state, FragmentState::Ready(_));
+        let is_requested = |f: &Fragment| f.state == FragmentState::Requested;
         match fragment.state {
             FragmentState::Forgotten => true,
             FragmentState::Ready(_) if row.ending => false,
             FragmentState::Ready(_) if row.replicated => {
-                !others().any(|(_, f)| there(f) || wanted(f))
+                !others().any(|(_, f)| f.is_ready() || is_requested(f))
             }
-            // One with parts that were never made was never used; it is begun anew.
-            FragmentState::Ready(_) => row.broken.is_some() || !others().any(|(_, f)| wanted(f)),
+            // An instance that never had all its fragments was never used; it is created again.
+            FragmentState::Ready(_) => {
+                row.broken.is_some() || !others().any(|(_, f)| is_requested(f))
+            }
             FragmentState::Requested | FragmentState::Lost | FragmentState::Ending => false,
         }
     }
 
-    /// The instances that have, or had, their only copy of something on a node.
+    /// The instances that have, or had, their only copy of some data on a node.
     fn losses(&self, node: NodeId) -> Vec<InstanceLoss> {
         let fragments = self.fragments_on(node).into_iter();
         let lost = fragments.filter(|(id, instance)| self.is_only_copy(*id, *instance));
-        lost.filter_map(|(_, id)| self.loss(id)).collect()
+        lost.filter_map(|(_, id)| self.loss_of(id)).collect()
     }
 
-    fn loss(&self, id: InstanceId) -> Option<InstanceLoss> {
-        let instance = self.state.instances.get(id.0)?;
-        let session = self.state.sessions.get(instance.session.0)?;
-        let stages = self.state.stages.iter().map(|(_, stage)| stage);
-        let unfinished = stages.filter(|stage| {
+    fn loss_of(&self, id: InstanceId) -> Option<InstanceLoss> {
+        let instance = self.state.storage.instance(id)?;
+        let session = self.state.sessions.get(instance.session)?;
+        let unfinished = self.state.stages.ids(|stage| {
             stage.instance == id
                 && stage.directive.direction == Direction::Out
-                && !matches!(stage.state, StageState::Done | StageState::Cancelled)
+                && !stage.state.is_settled()
         });
         let users = self.state.other_sessions_using(id).into_iter();
-        let users = users.filter_map(|id| Some(self.state.sessions.get(id.0)?.token.clone()));
+        let users = users.filter_map(|id| Some(self.state.sessions.get(id)?.token.clone()));
         Some(InstanceLoss {
             label: instance.label.clone(),
             lifetime: session.lifetime,
             owner: session.owner,
-            unfinished_outs: u32::try_from(unfinished.count()).unwrap_or(u32::MAX),
+            unfinished_outs: u32::try_from(unfinished.len()).unwrap_or(u32::MAX),
             users: users.collect(),
         })
     }
 
-    /// What becomes of a fragment whose node is given up, and of its instance. Fragments that are
-    /// ending, or are still to be made, are dealt with as the instance's state says.
-    fn lose(&mut self, id: FragmentId, instance: InstanceId, name: &str) {
-        let state = self.state.fragments.get(id.0).map(|f| f.state);
-        if !matches!(state, Some(FragmentState::Ready(_) | FragmentState::Lost)) {
+    /// Does without a fragment whose node is given up, or gives up its instance. Fragments that are
+    /// ending or not yet created are handled as the state of the instance requires.
+    fn lose_fragment(&mut self, id: FragmentId, instance: InstanceId, node: &str) {
+        let state = self.state.storage.fragment(id).map(|f| f.state);
+        let is_ready = matches!(state, Some(FragmentState::Ready(_)));
+        if !is_ready && state != Some(FragmentState::Lost) {
             return;
         }
-        let only = self.is_only_copy(id, instance);
-        if !only && matches!(state, Some(FragmentState::Ready(_))) {
+        if is_ready && !self.is_only_copy(id, instance) {
             if !self.give_up_replica(id, instance) {
                 self.abandon_instance(instance);
             }
             return;
         }
-        if let Some(fragment) = self.state.fragments.get_mut(id.0) {
-            fragment.state = FragmentState::Forgotten;
-        }
-        let Some(row) = self.state.instances.get_mut(instance.0) else {
+        let storage = &mut self.state.storage;
+        storage.set_fragment_state(id, FragmentState::Forgotten);
+        let Some(row) = storage.instance_mut(instance) else {
             return;
         };
         let reason = format!(
-            "storage node `{name}`, which held a part of `{}`, is lost for good: an operator has \
+            "storage node `{node}`, which held a part of `{}`, is lost for good: an operator has \
              given it up",
             row.label
         );
-        // That it will not come back says more than what was known before.
+        // More definite than any earlier reason.
         row.broken = Some(reason.clone());
-        let stages = self.state.stages.iter();
-        let queued: Vec<u64> = stages
-            .filter(|(_, s)| s.instance == instance && s.state == StageState::Queued)
-            .map(|(id, _)| id)
-            .collect();
+        let queued = self
+            .state
+            .stages
+            .ids(|stage| stage.instance == instance && stage.state == StageState::Queued);
         for stage in queued {
-            if let Some(stage) = self.state.stages.get_mut(stage) {
-                stage.state = StageState::Failed(reason.clone());
-            }
+            self.state.stages.fail(stage, reason.clone());
         }
     }
 
-    /// Stages that a node moved have ended with it.
-    fn end_stages_of(&mut self, node: NodeId, name: &str) {
-        let stages = self.state.stages.iter();
-        let of: Vec<StageId> = stages
-            .filter(|(_, stage)| stage.node == Some(node) && stage.in_progress())
-            .map(|(id, _)| StageId(id))
-            .collect();
-        for id in of {
-            let Some(stage) = self.state.stages.get_mut(id.0) else {
+    /// Ends the stages whose data a node moved.
+    fn end_stages_on(&mut self, node: NodeId, name: &str) {
+        let stages = &mut self.state.stages;
+        let moved_here = stages.ids(|s| s.node == Some(node) && s.state.is_in_progress());
+        for id in moved_here {
+            let Some(stage) = stages.get(id) else {
                 continue;
             };
-            stage.state = match stage.state {
-                StageState::Cancelling => StageState::Cancelled,
-                _ => StageState::Failed(format!(
-                    "storage node `{name}`, which moved it, is lost for good: an operator has given \
-                     it up"
+            let state = match stage.state == StageState::Cancelling {
+                true => StageState::Cancelled,
+                false => StageState::Failed(format!(
+                    "storage node `{name}`, which moved it, is lost for good: an operator has \
+                     given it up"
                 )),
             };
-            if let Some(progress) = self.progress.remove(&id) {
-                stage.moved = progress;
-            }
+            let moved = stages.progress(id, stage);
+            stages.end(id, state, moved);
         }
     }
 
-    /// Why a stage failed; if its instance is lost, that too.
+    /// Adds to the reason of a stage's failure that its instance is lost, if so.
     pub(super) fn describe_loss(&self, instance: InstanceId, reason: String) -> String {
-        let lost = |f: &Fragment| f.state == FragmentState::Forgotten;
-        let row = self.state.instances.get(instance.0);
-        let known = row.and_then(|row| row.broken.as_ref());
-        match known.filter(|_| self.state.fragments_of(instance).any(|(_, f)| lost(f))) {
-            Some(known) => format!("{reason}; {known}"),
+        let storage = &self.state.storage;
+        let mut fragments = storage.fragments_of(instance);
+        let is_lost = fragments.any(|(_, f)| f.state == FragmentState::Forgotten);
+        let broken = storage
+            .instance(instance)
+            .and_then(|row| row.broken.as_ref());
+        match broken.filter(|_| is_lost) {
+            Some(broken) => format!("{reason}; {broken}"),
             None => reason,
         }
     }
 
-    /// A fragment is to go; one that is lost already has gone.
-    pub(super) fn end_fragment(&mut self, id: FragmentId) {
-        match self.state.fragments.get_mut(id.0) {
-            Some(f) if f.state == FragmentState::Forgotten => self.drop_fragment(id),
-            Some(fragment) => fragment.state = FragmentState::Ending,
-            None => {}
-        }
-    }
-
-    /// Nodes that are given up are not waited for. If one comes back, it is told to remove what it
-    /// has before it gets anything.
-    pub(super) fn drop_forgotten_fragments(&mut self) {
-        let fragments = self.state.fragments.iter();
-        let gone: Vec<FragmentId> = fragments
-            .filter(|(_, f)| f.state == FragmentState::Ending && self.state.is_forgotten(f.node))
-            .map(|(id, _)| FragmentId(id))
-            .collect();
-        for id in gone {
-            self.drop_fragment(id);
-        }
-    }
-
-    /// A node reports: one that was given up is in service again when it has nothing left of what
-    /// it had.
-    pub(super) fn readmit_node(&mut self, node: NodeId, count: u64, empty: bool) {
-        let row = self.state.nodes.get(u64::from(node.0));
-        let returned = row
-            .and_then(|row| row.forgotten)
-            .is_some_and(|heard| count > heard);
-        if returned
+    /// A node has reported: one that was given up is used again when it has no fragment left of
+    /// before.
+    pub(super) fn readmit_node(&mut self, id: NodeId, sequence: u64, empty: bool) {
+        let node = self.state.storage.node(id);
+        let forgotten = node.and_then(|node| node.forgotten);
+        let has_returned = forgotten.is_some_and(|last_sequence| sequence > last_sequence);
+        if has_returned
             && empty
-            && let Some(row) = self.state.nodes.get_mut(u64::from(node.0))
+            && let Some(node) = self.state.storage.node_mut(id)
         {
-            row.forgotten = None;
+            node.forgotten = None;
         }
     }
 }

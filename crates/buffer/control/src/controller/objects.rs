@@ -1,6 +1,6 @@
-//! The controller's objects, in DataWarp's terms: pools of nodes; sessions with instances made of
-//! fragments; configurations of instances with their name spaces; a session's registrations on
-//! configurations and its activations of them on hosts; and stages.
+//! The controller's objects, in DataWarp's terms: pools of storage nodes; sessions with instances
+//! that consist of fragments; configurations of instances; activations, which mount a configuration
+//! on compute nodes; and stages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,102 +10,79 @@ use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::request::{Outcome, Setup};
+use super::request::{InstanceSpec, Lifetime, Outcome, Setup};
 use crate::messages::{
-    ActivationId, ConfigurationId, FailedFile, FragmentId, InstanceId, NameSpaceId, Owner,
-    RegistrationId, SessionId, StageId, StageProgress, UnixMillis,
+    ActivationId, ConfigurationId, FailedFile, FragmentId, InstanceId, Owner, SessionId, StageId,
+    StageProgress, UnixMillis,
 };
 
-/// A pool: storage of one granularity.
+/// A pool: storage nodes with granules of one size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Bytes in a granule.
     pub granularity: Bytes,
-    /// Whether requests are enlarged so that all fragments match.
+    /// Whether requests are enlarged so that all fragments have the same size.
     pub equalize_fragments: bool,
 }
 
 /// A storage node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Its host name.
+    /// Host name.
     pub name: String,
     /// Name of its pool.
     pub pool: String,
-    /// Granules it has.
+    /// Number of granules.
     pub granules: u64,
-    /// Whether an operator takes it out of service: it keeps what it has and gets nothing new.
+    /// Whether an operator has drained it: it keeps its fragments and gets no new ones.
     pub drained: bool,
-    /// Whether an operator has given it up for lost: the count of the last report that was heard
-    /// of it by then. Ends when it reports that it is there and empty.
-    #[serde(default)]
+    /// Sequence number of the node's last report before an operator gave it up for lost. Reset when
+    /// the node reports that it is back and empty.
     pub forgotten: Option<u64>,
-    /// Where its storage daemon listens, if other hosts can reach it.
-    #[serde(default)]
+    /// Address of its storage daemon, if other hosts can reach it.
     pub address: Option<String>,
 }
 
-/// Whether a session ends with its job or when someone says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Lifetime {
-    /// Ends with the job.
-    Job,
-    /// Holds a persistent instance.
-    Persistent,
-}
-
-impl Lifetime {
-    /// `job` or `persistent`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Lifetime::Job => "job",
-            Lifetime::Persistent => "persistent",
-        }
-    }
-}
-
-/// A job's or a persistent instance's claim on the buffer.
+/// The use of the buffer by a job, or for a persistent instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// The job's id or the persistent instance's name.
+    /// Job id or name of the persistent instance.
     pub token: String,
-    /// How long it lives.
+    /// When it ends.
     pub lifetime: Lifetime,
-    /// Whose it is.
+    /// Owner.
     pub owner: Owner,
-    /// Who asked for it: the workload manager's name, for instance.
+    /// The client that set it up first: the name of the workload manager, for instance.
     pub creator: String,
-    /// Who has set it up last, if that was someone else: only they run it.
-    #[serde(default)]
+    /// The client that set it up last, if that is another one: only this client runs the job.
     pub runner: Option<String>,
-    /// Since when.
+    /// Time of creation.
     pub created: UnixMillis,
-    /// What was asked for, so that asking again is recognised.
+    /// The request that created it; a repeated request is compared with this one.
     pub setup: Setup,
     /// Its own instance.
     pub instance: Option<InstanceId>,
-    /// Its claims on configurations.
-    pub registrations: Vec<RegistrationId>,
+    /// Configurations that it uses (DataWarp's registrations): of its own instance and of
+    /// persistent ones.
+    pub configurations: Vec<ConfigurationId>,
     /// Its mounts.
     pub activations: Vec<ActivationId>,
-    /// Its stages, in the order in which they were asked for.
+    /// Its stages, in the order of their requests.
     pub stages: Vec<StageId>,
-    /// Client hosts it was last activated on.
+    /// Compute nodes of its last activation.
     pub hosts: Vec<String>,
     /// Whether clients may have written since the last stage-out began.
     pub written: bool,
-    /// Whether it is being taken down.
+    /// Whether it is being torn down.
     pub ending: bool,
-    /// Most of its stages of an instance that are moved at a time, where it has set that.
-    #[serde(default)]
-    pub stages_at_once: Vec<(InstanceId, u32)>,
+    /// Limits on its concurrent stages of an instance, where it has set one.
+    pub stage_limits: BTreeMap<InstanceId, u32>,
 }
 
 impl Session {
-    /// One that claims nothing yet.
+    /// A session without an instance, mounts or stages.
     pub fn new(
         token: String,
         lifetime: Lifetime,
@@ -123,28 +100,34 @@ impl Session {
             created,
             setup,
             instance: None,
-            registrations: Vec::new(),
+            configurations: Vec::new(),
             activations: Vec::new(),
             stages: Vec::new(),
             hosts: Vec::new(),
             written: false,
             ending: false,
-            stages_at_once: Vec::new(),
+            stage_limits: BTreeMap::new(),
         }
     }
 
-    /// Most of its stages of an instance that are moved at a time.
+    /// Limit on its concurrent stages of an instance.
     pub fn max_concurrent_stages_of(&self, instance: InstanceId) -> u32 {
-        let mut limits = self.stages_at_once.iter();
-        let limit = limits.find(|(of, _)| *of == instance);
-        limit.map_or(u32::MAX, |(_, most)| *most)
+        self.stage_limits
+            .get(&instance)
+            .copied()
+            .unwrap_or(u32::MAX)
+    }
+
+    /// The client that set it up last.
+    pub fn last_creator(&self) -> &str {
+        self.runner.as_ref().unwrap_or(&self.creator)
     }
 }
 
 /// An allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
-    /// The session that made it.
+    /// The session that created it.
     pub session: SessionId,
     /// Name of a persistent instance, else the session's token.
     pub label: String,
@@ -154,12 +137,11 @@ pub struct Instance {
     pub capacity: Bytes,
     /// Whether any user may use it.
     pub public: bool,
-    /// Whether it is load-balanced: each of its fragments holds a copy of everything.
-    #[serde(default)]
+    /// Whether it is load-balanced: each fragment holds a replica of all data.
     pub replicated: bool,
-    /// Since when.
+    /// Time of creation.
     pub created: UnixMillis,
-    /// Its parts.
+    /// Its fragments, in stripe order.
     pub fragments: Vec<FragmentId>,
     /// Its configurations.
     pub configurations: Vec<ConfigurationId>,
@@ -169,174 +151,167 @@ pub struct Instance {
     pub ending: bool,
 }
 
-/// How far a fragment is.
+/// State of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FragmentState {
-    /// Its node was asked, or is about to be.
+    /// Its node is asked to create it.
     Requested,
-    /// It is there, since the node's report with this count.
+    /// It exists since the node's report with this sequence number.
     Ready(u64),
-    /// Its node said that it is no longer there.
+    /// Its node has reported that it no longer exists.
     Lost,
     /// Its node is asked to remove it.
     Ending,
-    /// Its node was given up: what was in it is lost, and it takes no room any more.
+    /// Its node was given up: its data is lost, and it occupies no granules.
     Forgotten,
 }
 
-/// An instance's part of one node.
+/// The part of an instance on one storage node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fragment {
-    /// Whose part.
+    /// Its instance.
     pub instance: InstanceId,
-    /// Where.
+    /// Its storage node.
     pub node: NodeId,
-    /// How much.
+    /// Granules that it occupies.
     pub granules: u64,
-    /// How far.
+    /// State.
     pub state: FragmentState,
 }
 
-/// A way to see an instance.
+impl Fragment {
+    /// Whether it exists and is not to be removed.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.state, FragmentState::Ready(_))
+    }
+}
+
+/// An access mode of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Of which instance.
+    /// Its instance.
     pub instance: InstanceId,
     /// Scratch or cache.
     pub kind: InstanceType,
     /// Striped, private or load-balanced.
     pub mode: AccessMode,
-    /// Group of its root directory.
+    /// Group of the root directory.
     pub group: u32,
-    /// Permissions of its root directory.
+    /// Permissions of the root directory.
     pub root_permissions: u32,
-    /// Its limits.
+    /// Limits.
     pub modifiers: Modifiers,
-    /// Its trees: one for each metadata server if striped.
-    pub namespaces: Vec<NameSpaceId>,
 }
 
-/// One tree of a configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NameSpace {
-    /// Of which configuration.
-    pub configuration: ConfigurationId,
-    /// The fragment that has it.
-    pub fragment: FragmentId,
-    /// Fragments over which its files are spread.
-    pub span: u32,
-}
-
-/// A session's claim on a configuration; keeps it until the session's stages are done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Registration {
-    /// Whose claim.
-    pub session: SessionId,
-    /// On what.
-    pub configuration: ConfigurationId,
-    /// Whether the session's end waits for stages before the claim is given up.
-    pub wait: bool,
-}
-
-/// How far a mount on one host is.
+/// State of a mount on one compute node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MountState {
-    /// The host was asked, or is about to be.
+    /// The node is asked to mount it.
     Requested,
-    /// It is mounted, since the host's report with this count.
+    /// It is mounted since the node's report with this sequence number.
     Mounted(u64),
-    /// The host could not; why.
+    /// The node could not mount it, for this reason.
     Failed(String),
 }
 
-/// A configuration mounted on hosts.
+/// A configuration that is mounted on compute nodes for a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activation {
-    /// For which session.
+    /// Its session.
     pub session: SessionId,
-    /// What.
+    /// Its configuration.
     pub configuration: ConfigurationId,
-    /// Where on each host; ends with `/`.
+    /// Mount point on each compute node; ends with `/`.
     pub mount: String,
-    /// The hosts that have it or are to get it; those that gave it back are no longer here.
+    /// The compute nodes, except those that have unmounted it.
     pub hosts: BTreeMap<String, MountState>,
-    /// Whether it is being taken away, and since when.
+    /// Since when it is being unmounted, if it is.
     pub ending: Option<UnixMillis>,
-    /// The copies that hosts read, if the instance is load-balanced.
-    #[serde(default)]
+    /// The replicas that compute nodes read, if the instance is load-balanced.
     pub replicas: BTreeMap<String, HostReplica>,
 }
 
-/// The copy of a load-balanced instance that a host reads.
+/// The replica of a load-balanced instance that a compute node reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReplica {
-    /// The host's number among those of the activation.
+    /// Index of the compute node within the activation.
     pub number: u32,
-    /// How often it was given a copy.
+    /// Number of replicas that it was assigned so far.
     pub generation: u32,
-    /// Which one it has now, or is to mount.
+    /// The replica that it reads or is to mount.
     pub fragment: Option<FragmentId>,
-    /// Copies that it could not mount since it last had one.
+    /// Replicas that it failed to mount since its last successful mount.
     pub failed: Vec<FragmentId>,
 }
 
-/// How far a stage is.
+/// State of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StageState {
-    /// Not yet asked to begin.
+    /// Not yet to start.
     Waiting,
-    /// To begin when a mover is free.
+    /// To start when a mover is free.
     Queued,
     /// Its node moves data.
     Running,
-    /// Being stopped.
+    /// Its node is asked to stop.
     Cancelling,
-    /// Moved, and safe at its destination.
+    /// Moved, and durable at its destination.
     Done,
-    /// Not moved; why. The source is untouched.
+    /// Failed for this reason; the source is untouched.
     Failed(String),
     /// Stopped.
     Cancelled,
 }
 
+impl StageState {
+    /// Whether a mover works on it or is about to.
+    pub fn is_in_progress(&self) -> bool {
+        match self {
+            StageState::Queued | StageState::Running | StageState::Cancelling => true,
+            StageState::Waiting
+            | StageState::Done
+            | StageState::Failed(_)
+            | StageState::Cancelled => false,
+        }
+    }
+
+    /// Whether its node has a mover for it.
+    pub fn has_mover(&self) -> bool {
+        self.is_in_progress() && *self != StageState::Queued
+    }
+
+    /// Whether nothing is left to move.
+    pub fn is_settled(&self) -> bool {
+        matches!(self, StageState::Done | StageState::Cancelled)
+    }
+}
+
 /// A stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageRecord {
-    /// For which session.
+    /// Its session.
     pub session: SessionId,
-    /// In which instance.
+    /// Its instance.
     pub instance: InstanceId,
-    /// Of a load-balanced instance: which of its copies.
-    #[serde(default)]
+    /// The replica that it fills, if the instance is load-balanced.
     pub replica: Option<FragmentId>,
-    /// What and where.
+    /// Source and destination.
     pub directive: Stage,
-    /// The node that moves the data.
+    /// The storage node that moves the data.
     pub node: Option<NodeId>,
-    /// Which try.
+    /// Number of the current attempt.
     pub attempt: u32,
-    /// How far.
+    /// State.
     pub state: StageState,
-    /// When it was last queued.
+    /// Time at which it was last queued.
     pub queued: UnixMillis,
-    /// What was moved, once it is over.
+    /// Progress at the end of the last attempt.
     pub moved: StageProgress,
-    /// If it failed: the files that were in the way, as far as they are remembered.
-    #[serde(default)]
+    /// Files that could not be staged in a failed attempt, as far as they are remembered.
     pub failed_files: Vec<FailedFile>,
-}
-
-impl StageRecord {
-    /// Whether a mover has it or is about to get it.
-    pub fn in_progress(&self) -> bool {
-        matches!(
-            self.state,
-            StageState::Queued | StageState::Running | StageState::Cancelling
-        )
-    }
 }
 
 /// What an accepted request waits for.
@@ -349,52 +324,69 @@ pub enum Wait {
     Staged(Vec<StageId>),
     /// None of these stages is in progress.
     Stopped(Vec<StageId>),
-    /// All these are mounted everywhere.
+    /// These activations are mounted on all their compute nodes.
     Mounted(Vec<ActivationId>),
-    /// All these are unmounted everywhere.
+    /// These activations are mounted nowhere.
     Unmounted(Vec<ActivationId>),
-    /// The session is gone, but for fragments on nodes that cannot be reached.
+    /// The session is torn down, on all storage nodes that can be reached.
     TornDown(SessionId),
 }
 
-/// A client's last request: kept so that repeating it does nothing twice.
+/// An accepted request, and its outcome once there is one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRecord {
-    /// The client's number of the request.
-    pub number: u64,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub accepted: UnixMillis,
-    /// When it is answered at the latest.
+    /// Time at which it is answered at the latest.
     pub deadline: UnixMillis,
-    /// What it waits for.
-    pub wait: Option<Wait>,
-    /// Its answer, once there is one.
-    pub outcome: Option<Outcome>,
+    /// How far it is.
+    pub progress: RequestProgress,
 }
 
-/// An object's state in five characters: goal `C`reate or `D`estroy, `A`ctual, `F`use blown,
-/// in `T`ransition, `M`ixed; `-` where it is not. This buffer has no fuse, so the third is `-`.
+impl RequestRecord {
+    /// The answer, once there is one.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match &self.progress {
+            RequestProgress::Pending(_) => None,
+            RequestProgress::Answered(outcome) => Some(outcome),
+        }
+    }
+}
+
+/// Progress of an accepted request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestProgress {
+    /// It waits.
+    Pending(Wait),
+    /// It was answered.
+    Answered(Outcome),
+}
+
+/// State of an object in DataWarp's five characters: goal `C`reate or `D`estroy, `A`ctual, `F`use
+/// blown, in `T`ransition, `M`ixed; `-` for no. There is no fuse in this buffer, so the third is `-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StateWord {
-    /// It is to go.
+    /// It is to be destroyed.
     pub destroy: bool,
-    /// All of it is there.
+    /// All of its parts exist.
     pub actual: bool,
-    /// Something is under way.
+    /// It is changing.
     pub transitioning: bool,
-    /// Some parts are there and some are not.
+    /// Some of its parts exist and some do not.
     pub mixed: bool,
 }
 
 impl StateWord {
-    /// From the numbers of parts that are there and of all parts.
-    pub fn from_parts(destroy: bool, there: usize, parts: usize) -> StateWord {
-        let actual = there == parts && !(destroy && parts == 0);
+    /// The state of an object of `total` parts, of which `existing` exist.
+    pub fn from_parts(destroy: bool, existing: usize, total: usize) -> StateWord {
+        assert!(existing <= total, "more parts exist than there are");
+        let actual = existing == total && !(destroy && total == 0);
         StateWord {
             destroy,
             actual,
             transitioning: destroy || !actual,
-            mixed: there > 0 && there < parts,
+            mixed: existing > 0 && existing < total,
         }
     }
 }
@@ -411,4 +403,10 @@ impl fmt::Display for StateWord {
             mark(self.mixed, 'M')
         )
     }
+}
+
+/// Whether an allocation is to be load-balanced: a replica of all data on each of its nodes.
+pub(super) fn is_replicated(spec: &InstanceSpec) -> bool {
+    let mut access = spec.access.iter();
+    access.any(|access| access.mode == AccessMode::LoadBalanced)
 }

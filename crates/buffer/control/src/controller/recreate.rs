@@ -1,160 +1,110 @@
-//! Instances that are begun anew because a storage node went offline while they were set up.
+//! Instances that are created again because a storage node went offline while they were set up.
 //!
-//! Every fragment is made with the places of all, and with the instance's number. So one that is to
-//! be made elsewhere cannot join others that may be there already: the instance gets another number
-//! and other fragments, and what there is under the old number is removed when its nodes can be
-//! reached. A copy of a load-balanced instance stands alone, and is replaced by itself (`copies.rs`).
+//! Every fragment is created with the positions of all fragments and with the id of the instance.
+//! A replacement therefore cannot join fragments that may exist already: the instance gets another
+//! id and other fragments, and what exists under the old id is removed when its nodes can be
+//! reached. A replica of a load-balanced instance is complete on its own and is replaced alone
+//! (`replicas.rs`).
 
 use std::collections::BTreeSet;
 
-use forebay_policy::pool;
-use forebay_units::Bytes;
-
-use super::*;
-use crate::messages::*;
+use super::machine::Controller;
+use super::objects::{Fragment, FragmentState, Instance};
+use crate::messages::{FragmentId, InstanceId};
 
 impl Controller {
-    /// Instances with a fragment that is still to be made on a node that has gone offline. They were
-    /// never ready, so nobody has used them.
+    /// Creates instances again that have a fragment still to be created on a node that has gone
+    /// offline. They have never been ready, so nobody has used them.
     pub(super) fn recreate_instances(&mut self) {
-        let fragments = self.state.fragments.iter();
-        let stuck: Vec<(FragmentId, InstanceId)> = fragments
-            .filter(|(_, f)| f.state == FragmentState::Requested && !self.node_online(f.node))
-            .map(|(id, f)| (FragmentId(id), f.instance))
-            .collect();
-        let (copies, parts): (Vec<_>, Vec<_>) = stuck
+        let is_stuck = |fragment: &Fragment| {
+            fragment.state == FragmentState::Requested && !self.is_node_online(fragment.node)
+        };
+        let stuck = self.state.storage.fragments().filter(|(_, f)| is_stuck(f));
+        let stuck: Vec<(FragmentId, InstanceId)> = stuck.map(|(id, f)| (id, f.instance)).collect();
+        let (replicas, stripes): (Vec<_>, Vec<_>) = stuck
             .into_iter()
-            .partition(|(_, id)| self.is_replicated_instance(*id));
-        for (copy, instance) in copies {
-            self.replace_replica(copy, instance);
+            .partition(|(_, instance)| self.is_replicated(*instance));
+        for (replica, instance) in replicas {
+            self.replace_replica(replica, instance);
         }
-        let parts: BTreeSet<InstanceId> = parts.into_iter().map(|(_, id)| id).collect();
-        for id in parts {
+        let instances: BTreeSet<InstanceId> = stripes.into_iter().map(|(_, id)| id).collect();
+        for id in instances {
             self.abandon_instance(id);
         }
-        let empty = |i: &Instance| i.fragments.is_empty() && !i.ending && i.broken.is_none();
-        let instances = self.state.instances.iter();
-        let waiting: Vec<u64> = instances
-            .filter(|(_, instance)| empty(instance))
-            .map(|(id, _)| id)
-            .collect();
+        let is_waiting = |i: &Instance| i.fragments.is_empty() && !i.ending && i.broken.is_none();
+        let instances = self.state.storage.instances();
+        let waiting = instances.filter(|(_, instance)| is_waiting(instance));
+        let waiting: Vec<InstanceId> = waiting.map(|(id, _)| id).collect();
         for id in waiting {
-            self.allocate_anew(InstanceId(id));
+            self.allocate_again(id);
         }
     }
 
-    /// The instance gets another number, and has no fragments yet.
+    /// Gives an instance another id and takes its fragments away.
     pub(super) fn abandon_instance(&mut self, old: InstanceId) {
-        let Some(instance) = self.state.instances.get(old.0).cloned() else {
+        let Some(instance) = self.state.storage.instance(old) else {
             return;
         };
         if instance.broken.is_some() || instance.ending {
             return;
         }
+        let session = instance.session;
         let new = InstanceId(self.state.next_id());
-        for fragment in &instance.fragments {
-            if let Some(fragment) = self.state.fragments.get_mut(fragment.0) {
-                fragment.state = FragmentState::Ending;
-            }
-        }
-        for id in &instance.configurations {
-            let Some(configuration) = self.state.configurations.get_mut(id.0) else {
-                continue;
-            };
-            configuration.instance = new;
-            for namespace in std::mem::take(&mut configuration.namespaces) {
-                self.state.namespaces.remove(namespace.0);
-            }
-        }
-        let stages = self.state.stages.iter();
-        let stages: Vec<u64> = stages
-            .filter(|(_, stage)| stage.instance == old)
-            .map(|(id, _)| id)
-            .collect();
-        for id in stages {
-            if let Some(stage) = self.state.stages.get_mut(id) {
-                stage.instance = new;
-            }
-        }
-        if let Some(session) = self.state.sessions.get_mut(instance.session.0) {
+        self.state.storage.renumber_instance(old, new);
+        self.state.stages.move_to_instance(old, new);
+        if let Some(session) = self.state.sessions.get_mut(session) {
             session.instance = Some(new);
         }
-        let abandoned = Instance {
-            configurations: Vec::new(),
-            ending: true,
-            ..instance.clone()
-        };
-        self.state.instances.insert(old.0, abandoned);
-        let fragments = Vec::new();
-        let row = Instance {
-            fragments,
-            ..instance
-        };
-        self.state.instances.insert(new.0, row);
     }
 
-    /// Finds room for an instance that has none, or waits until what it had has been given back.
-    fn allocate_anew(&mut self, id: InstanceId) {
-        let Some(instance) = self.state.instances.get(id.0).cloned() else {
+    /// Allocates fragments for an instance without any, or waits until its earlier ones are removed.
+    fn allocate_again(&mut self, id: InstanceId) {
+        let Some(instance) = self.state.storage.instance(id) else {
             return;
         };
-        let session = self.state.sessions.get(instance.session.0);
+        let session = self.state.sessions.get(instance.session);
         let Some(spec) = session.and_then(|session| session.setup.instance.clone()) else {
             return;
         };
-        let (pool, shares) = match self.allocate_granules(&spec) {
-            Ok(found) => found,
+        match self.allocate_granules(&spec) {
+            Ok(allocation) => {
+                self.add_fragments(id, &allocation.shares);
+                if let Some(instance) = self.state.storage.instance_mut(id) {
+                    instance.capacity = allocation.capacity();
+                }
+            }
             Err(refusal) => {
-                let ending = |f: &Fragment| f.state == FragmentState::Ending;
-                let mut fragments = self.state.fragments.iter().map(|(_, fragment)| fragment);
-                if !fragments.any(|f| ending(f) && self.node_online(f.node)) {
-                    let reason = format!(
+                let frees_granules = |fragment: &Fragment| {
+                    fragment.state == FragmentState::Ending && self.is_node_online(fragment.node)
+                };
+                let mut fragments = self.state.storage.fragments();
+                if fragments.any(|(_, fragment)| frees_granules(fragment)) {
+                    return;
+                }
+                drop(fragments);
+                if let Some(instance) = self.state.storage.instance_mut(id) {
+                    instance.broken = Some(format!(
                         "a storage node of `{}` went offline while it was set up, and the others \
                          cannot take its part: {refusal}",
                         instance.label
-                    );
-                    if let Some(instance) = self.state.instances.get_mut(id.0) {
-                        instance.broken = Some(reason);
-                    }
+                    ));
                 }
-                return;
             }
-        };
-        let fragments: Vec<FragmentId> = shares
-            .iter()
-            .map(|share| self.add_fragment(id, *share))
-            .collect();
-        for configuration in &instance.configurations {
-            let row = self.state.configurations.get(configuration.0);
-            let Some(mode) = row.map(|row| row.mode) else {
-                continue;
-            };
-            let namespaces = self.add_namespaces(*configuration, mode, &fragments);
-            if let Some(row) = self.state.configurations.get_mut(configuration.0) {
-                row.namespaces = namespaces;
-            }
-        }
-        if let Some(instance) = self.state.instances.get_mut(id.0) {
-            instance.fragments = fragments;
-            let granules = shares.iter().map(|share| share.granules);
-            let granules = granules.fold(0, u64::saturating_add);
-            let capacity = pool::bytes_in(granules, pool.granularity);
-            instance.capacity = capacity.unwrap_or(Bytes(u64::MAX));
         }
     }
 
-    /// Instances that were begun anew under another number are gone when their fragments are.
+    /// Drops instances that were created again under another id, when their fragments are removed.
     pub(super) fn drop_abandoned_instances(&mut self) {
-        let instances = self.state.instances.iter();
-        let gone: Vec<u64> = instances
-            .filter(|(_, instance)| instance.ending && instance.fragments.is_empty())
-            .map(|(id, _)| id)
-            .collect();
+        let is_abandoned = |id: InstanceId, instance: &Instance| {
+            let session = self.state.sessions.get(instance.session);
+            let current = session.and_then(|session| session.instance);
+            instance.ending && instance.fragments.is_empty() && current != Some(id)
+        };
+        let instances = self.state.storage.instances();
+        let gone = instances.filter(|(id, instance)| is_abandoned(*id, instance));
+        let gone: Vec<InstanceId> = gone.map(|(id, _)| id).collect();
         for id in gone {
-            let mut sessions = self.state.sessions.iter();
-            if !sessions.any(|(_, session)| session.instance == Some(InstanceId(id))) {
-                self.state.instances.remove(id);
-            }
+            self.state.storage.remove_instance(id);
         }
     }
 }

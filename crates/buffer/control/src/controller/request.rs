@@ -1,4 +1,4 @@
-//! What is asked of the controller, and its answers.
+//! Requests to the controller, and its answers.
 
 use std::fmt;
 
@@ -11,53 +11,66 @@ use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::node_loss::InstanceLoss;
 use crate::messages::{Owner, SessionId, StageId};
+use crate::records::record_key;
 
-/// A request, who makes it, and which of that client's it is.
+/// Idempotency key of a request: a random number that the client chooses. It repeats the request
+/// under the same key until it gets a reply; the controller carries it out once.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct RequestId(pub u128);
+
+record_key!(RequestId);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// A request in transit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Envelope {
-    /// The client: a random number that it keeps as long as it lives. It has one request under
-    /// way at a time and repeats it, number and all, until it is answered.
-    pub client: u64,
-    /// Rises with every new request.
-    pub number: u64,
-    /// Whose process it is, as the transport has verified.
+pub struct RequestEnvelope {
+    /// Idempotency key.
+    pub id: RequestId,
+    /// User of the client's process, as the transport has authenticated it.
     pub caller: Owner,
-    /// What is asked.
+    /// The request.
     pub request: Request,
 }
 
-/// An allocation that is asked for.
+/// A requested allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceSpec {
-    /// How much.
+    /// Size.
     pub capacity: Capacity,
     /// Scratch or cache.
     pub kind: InstanceType,
-    /// How it is seen.
+    /// Access modes.
     pub access: Vec<Access>,
-    /// From which pool; the first pool if none is named.
+    /// Name of the pool; the default pool if absent.
     pub pool: Option<String>,
-    /// What nodes are chosen for.
+    /// Criterion by which storage nodes are chosen.
     pub preference: Preference,
     /// Limits for all access modes.
     pub modifiers: Modifiers,
 }
 
-/// Everything a job wants of the buffer.
+/// What a job requests of the buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// Its own instance.
     pub instance: Option<InstanceSpec>,
-    /// Names of persistent instances it uses.
+    /// Names of the persistent instances that it uses.
     pub persistents: Vec<String>,
-    /// What is to be staged, in the script's order.
+    /// Stages, in the script's order.
     pub stages: Vec<Stage>,
 }
 
 impl Setup {
-    /// What a job script's `jobdw`, `persistentdw`, `stage_in` and `stage_out` ask for.
+    /// The setup that a job script's directives request.
     pub fn from_script(script: &JobScript) -> Setup {
         let instance = script.job().map(|job| InstanceSpec {
             capacity: job.capacity,
@@ -71,224 +84,264 @@ impl Setup {
             },
             modifiers: job.modifiers.clone(),
         });
+        let persistents = script.persistents.iter().map(|used| used.name.clone());
         Setup {
             instance,
-            persistents: script
-                .persistents
-                .iter()
-                .map(|used| used.name.clone())
-                .collect(),
+            persistents: persistents.collect(),
             stages: script.stages.clone(),
         }
     }
 }
 
-/// What can be asked.
+/// When a session ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lifetime {
+    /// With its job.
+    Job,
+    /// On request: the session holds a persistent instance.
+    Persistent,
+}
+
+impl Lifetime {
+    /// `job` or `persistent`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Lifetime::Job => "job",
+            Lifetime::Persistent => "persistent",
+        }
+    }
+}
+
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Make a session and its instance; answered when the instance can be used.
+    /// Create a session and its instance; answered when the instance can be used.
     Setup {
-        /// The job's id.
+        /// Job id.
         token: String,
-        /// For whom.
+        /// Owner of the session.
         owner: Owner,
-        /// In whose name: the workload manager's.
+        /// Name of the client, such as a workload manager or one run of a script.
         creator: String,
-        /// What.
+        /// Instance, persistent instances and stages.
         setup: Setup,
     },
-    /// Stage in; answered when all is there.
+    /// Stage in; answered when all stage-ins are done.
     StageIn {
-        /// Which session.
+        /// The session.
         token: String,
     },
-    /// Mount on these hosts; answered when it is mounted.
+    /// Mount on compute nodes; answered when all have mounted.
     Activate {
-        /// Which session.
+        /// The session.
         token: String,
-        /// The hosts.
+        /// Host names of the compute nodes.
         hosts: Vec<String>,
+        /// If given: refuse unless this client has set the session up last, so that a job runs once
+        /// at a time.
+        creator: Option<String>,
     },
-    /// The same for a job that a script is to run in: only if nobody else has set it up since, so
-    /// that it runs once at a time.
-    Run {
-        /// Which session.
-        token: String,
-        /// The hosts.
-        hosts: Vec<String>,
-        /// In whose name it was set up.
-        creator: String,
-    },
-    /// Unmount everywhere; answered when it is unmounted.
+    /// Unmount on all compute nodes; answered when all have unmounted.
     Deactivate {
-        /// Which session.
+        /// The session.
         token: String,
+        /// If given: refuse unless this client has set the session up last.
+        creator: Option<String>,
     },
-    /// The same for a job that a script has run in: only if nobody else has set it up since.
-    Leave {
-        /// Which session.
-        token: String,
-        /// In whose name it was set up.
-        creator: String,
-    },
-    /// Stage out; answered when all is safe.
+    /// Stage out; answered when all stage-outs are done.
     StageOut {
-        /// Which session.
+        /// The session.
         token: String,
     },
-    /// End a session; answered when it is gone.
+    /// End a job's session; answered when it is torn down.
     Teardown {
-        /// Which session.
+        /// The session.
         token: String,
-        /// Destroy results that are not staged out.
+        /// If given: refuse unless this client has set the session up last.
+        creator: Option<String>,
+        /// Whether to destroy results that are not staged out.
         hurry: bool,
     },
-    /// The same for a job that a script has run in: only if nobody else has set it up since.
-    End {
-        /// Which session.
-        token: String,
-        /// In whose name it was set up.
-        creator: String,
-        /// Destroy results that are not staged out.
-        hurry: bool,
-    },
-    /// Make a persistent instance; answered when it can be used.
+    /// Create a persistent instance; answered when it can be used.
     CreatePersistent {
-        /// Its name.
+        /// Name.
         name: String,
-        /// For whom.
+        /// Owner.
         owner: Owner,
-        /// What.
+        /// Allocation.
         spec: InstanceSpec,
         /// Whether any user may use it.
         public: bool,
     },
-    /// End a persistent instance.
+    /// Destroy a persistent instance; answered when it is torn down.
     DestroyPersistent {
-        /// Its name.
+        /// Name.
         name: String,
-        /// Destroy data in it that waits for its stage-out.
+        /// Whether to destroy data that is still to be staged out.
         hurry: bool,
     },
-    /// Stage while the job runs; answered at once with the stage's number.
+    /// Stage while the job runs; answered at once with the stage's id.
     BeginStage {
-        /// Which session.
+        /// The session.
         token: String,
-        /// What and where.
+        /// Source and destination.
         what: Stage,
     },
-    /// Stage when the job ends; answered at once with the stage's number.
+    /// Stage at the end of the job; answered at once with the stage's id.
     DeferStage {
-        /// Which session.
+        /// The session.
         token: String,
-        /// What and where.
+        /// Source and destination.
         what: Stage,
     },
-    /// Stage now what was deferred.
+    /// Start a deferred stage now.
     ReleaseStage {
-        /// Which.
+        /// The stage.
         stage: StageId,
     },
-    /// Limit how many stages of an instance are moved at a time.
+    /// Limit the session's concurrent stages of an instance.
     LimitStages {
-        /// Which session.
+        /// The session.
         token: String,
-        /// Which of its instances.
-        space: InstanceRef,
-        /// The limit, at least 1. A storage node may have a lower one.
+        /// The instance, as directives name it.
+        instance: InstanceRef,
+        /// Limit, at least 1. A storage node may have a lower one.
         max_concurrent: u32,
     },
-    /// Wait for a stage.
+    /// Wait for the end of a stage.
     AwaitStage {
-        /// Which.
+        /// The stage.
         stage: StageId,
     },
     /// Stop a stage; answered when it has stopped.
     CancelStage {
-        /// Which.
+        /// The stage.
         stage: StageId,
     },
     /// Add a pool (operators only).
     AddPool {
-        /// Its name.
+        /// Name.
         name: String,
         /// Bytes in a granule.
         granularity: Bytes,
-        /// Whether requests are enlarged so that all fragments match.
+        /// Whether requests are enlarged so that all fragments have the same size.
         equalize_fragments: bool,
     },
-    /// Add a storage node, or change how much it has (operators only).
+    /// Add a storage node, or change its granules and address (operators only).
     AddNode {
-        /// Its host name.
+        /// Host name.
         name: String,
-        /// Its pool.
+        /// Name of the pool.
         pool: String,
-        /// Granules it has.
+        /// Number of granules.
         granules: u64,
-        /// Where its storage daemon listens, if other hosts can reach it.
+        /// Address of its storage daemon, if other hosts can reach it.
         address: Option<String>,
     },
-    /// Take a node out of service or put it back (operators only).
+    /// Drain a node or put it back into service (operators only).
     DrainNode {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// Out or back.
+        /// Whether to drain it.
         drained: bool,
     },
     /// Give up a node that is offline and will not come back with its data (operators only).
     ForgetNode {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// Even if that loses data.
+        /// Whether to do so even if that loses data.
         allow_data_loss: bool,
     },
 }
 
-/// An answer to a request that could be met.
+impl Request {
+    /// Whether the timeout for staging applies.
+    pub fn is_for_staging(&self) -> bool {
+        matches!(
+            self,
+            Request::StageIn { .. } | Request::StageOut { .. } | Request::AwaitStage { .. }
+        )
+    }
+}
+
+/// The answer to a successful request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It is done.
+    /// Done.
     Done,
-    /// The session.
+    /// The session is set up.
     Session(SessionId),
-    /// The stage.
+    /// The stage is accepted.
     Stage(StageId),
-    /// The node.
+    /// The node is added.
     Node(NodeId),
-    /// A node is given up; with it, these are lost.
+    /// The node is given up; these instances are lost with it.
     NodeForgotten(Vec<InstanceLoss>),
 }
 
-/// Why a request was not met, as an error number of the system knows it.
+/// An instance that is lost with a storage node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceLoss {
+    /// Job id or name of the persistent instance.
+    pub label: String,
+    /// Whether it is a job's or a persistent instance.
+    pub lifetime: Lifetime,
+    /// Owner.
+    pub owner: Owner,
+    /// Number of its stage-outs that are not done.
+    pub unfinished_outs: u32,
+    /// Jobs other than its own that use it.
+    pub users: Vec<String>,
+}
+
+impl fmt::Display for InstanceLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.lifetime {
+            Lifetime::Job => "job",
+            Lifetime::Persistent => "persistent instance",
+        };
+        write!(f, "{kind} `{}` of user {}", self.label, self.owner.uid)?;
+        if self.unfinished_outs > 0 {
+            write!(f, ", {} stage-out(s) not done", self.unfinished_outs)?;
+        }
+        if !self.users.is_empty() {
+            write!(f, ", used by {}", self.users.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Kind of a failure; each corresponds to an `errno(3)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// EACCES: it is someone else's.
+    /// EACCES: the object belongs to another user.
     Denied,
-    /// ENOENT: there is no such thing.
+    /// ENOENT: the object does not exist.
     NotFound,
-    /// EEXIST: there is one of that name already.
+    /// EEXIST: another object has this name.
     Exists,
-    /// EBUSY: something has to end first.
+    /// EBUSY: something else has to end first.
     Busy,
     /// ENOSPC: the pool is full.
     Full,
-    /// EINVAL: the request makes no sense.
+    /// EINVAL: the request is not valid.
     Invalid,
-    /// ETIMEDOUT: it took too long; it may still come about.
+    /// ETIMEDOUT: not done in time; it may still be done later.
     TimedOut,
-    /// EIO: it was tried and failed.
+    /// EIO: an attempt failed.
     Failed,
 }
 
-/// A request that was not met.
+/// The failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What kind of failure.
+    /// Kind.
     pub cause: Cause,
-    /// What was wrong and what would be right.
+    /// What is wrong, and how to correct it.
     pub reason: String,
 }
 
@@ -313,7 +366,7 @@ impl std::error::Error for Failure {}
 /// How a request ended.
 pub type Outcome = Result<Answer, Failure>;
 
-/// The variable that names an access mode's mount, and the directory below the session's.
+/// The environment variable that names the mount point of an access mode.
 pub fn mount_variable(kind: &InstanceType, mode: AccessMode, persistent: Option<&str>) -> String {
     match (persistent, kind, mode) {
         (Some(name), _, AccessMode::Private) => format!("DW_PERSISTENT_PRIVATE_{name}"),
@@ -321,7 +374,7 @@ pub fn mount_variable(kind: &InstanceType, mode: AccessMode, persistent: Option<
         (None, InstanceType::Cache { .. }, AccessMode::LoadBalanced) => "DW_JOB_LDBAL_CACHE".into(),
         (None, InstanceType::Cache { .. }, _) => "DW_JOB_STRIPED_CACHE".into(),
         (None, InstanceType::Scratch, AccessMode::Private) => "DW_JOB_PRIVATE".into(),
-        // DataWarp balances the load of caches alone; this name is ours.
+        // DataWarp balances the load of caches only; this name is ours.
         (None, InstanceType::Scratch, AccessMode::LoadBalanced) => "DW_JOB_LDBALANCE".into(),
         (None, InstanceType::Scratch, _) => "DW_JOB_STRIPED".into(),
     }

@@ -1,12 +1,18 @@
-//! Sessions set up: what is asked for is checked, and persistent instances are looked up.
+//! Setup of sessions: checks, and the lookup of persistent instances.
+
+use std::path::{Component, Path};
 
 use forebay_job_script::{AccessMode, Direction, InstanceRef, InstanceType, Stage, StagePath};
 
 use super::dispatch::Accepted;
-use super::instances::is_replicated;
-use super::state::check_may_act;
-use super::*;
-use crate::messages::*;
+use super::machine::Controller;
+use super::objects::{Session, Wait, is_replicated};
+use super::request::{Cause, Failure, Lifetime, Setup};
+use super::session_table::check_may_act;
+use crate::messages::{InstanceId, Owner, SessionId, StageId};
+
+/// Limit on the length of a session's token, in bytes.
+const MAX_TOKEN_LENGTH: usize = 64;
 
 impl Controller {
     pub(super) fn set_up_session(
@@ -19,158 +25,168 @@ impl Controller {
         public: bool,
     ) -> Result<Accepted, Failure> {
         check_token(&token)?;
-        if let Some((id, session)) = self.state.session(&token) {
+        if let Some((id, session)) = self.state.sessions.by_token(&token) {
             check_may_act(owner, session.owner, &format!("session `{token}`"))?;
-            return self.set_up_again(id, lifetime, creator, &setup);
+            self.check_same_setup(session, lifetime, &setup)?;
+            self.take_over_session(id, creator)?;
+            return Ok(Accepted::Wait(Wait::Ready(id)));
         }
-        self.has_room_for_session(owner)?;
+        self.check_session_limits(owner)?;
         if lifetime == Lifetime::Persistent && setup.instance.as_ref().is_some_and(is_replicated) {
             let reason = "a persistent instance cannot be load-balanced: no job could fill it";
             return Err(Failure::new(Cause::Invalid, reason));
         }
-        let persistents = self.persistents(owner, &setup.persistents)?;
+        let persistents = self.persistent_instances(owner, &setup.persistents)?;
         self.check_stages(&setup)?;
         let allocated = match &setup.instance {
             None => None,
             Some(spec) => Some(self.allocate_granules(spec)?),
         };
-        // From here on nothing fails: a refused request leaves nothing behind.
+        // From here on nothing fails: a refused request changes nothing.
         let id = SessionId(self.state.next_id());
-        let (name, asked) = (token.clone(), setup.clone());
-        let session = Session::new(name, lifetime, owner, creator, self.now, asked);
-        self.state.sessions.insert(id.0, session);
-        if let (Some(spec), Some((pool, shares))) = (&setup.instance, allocated) {
-            self.create_instance(id, token, owner, spec, pool, shares, public);
+        let session = Session::new(
+            token.clone(),
+            lifetime,
+            owner,
+            creator,
+            self.now,
+            setup.clone(),
+        );
+        self.state.sessions.insert(id, session);
+        if let (Some(spec), Some(allocation)) = (&setup.instance, allocated) {
+            self.create_instance(id, spec, allocation, public);
         }
         for instance in persistents {
-            self.register_session(id, instance);
+            self.use_instance(id, instance);
         }
         self.add_stages(id, setup.stages);
         Ok(Accepted::Wait(Wait::Ready(id)))
     }
 
-    /// The same is set up again: because an answer was lost, or by somebody who takes the job over.
-    fn set_up_again(
-        &mut self,
-        id: SessionId,
+    /// Refuses a setup that differs from that of an existing session of the same name.
+    fn check_same_setup(
+        &self,
+        session: &Session,
         lifetime: Lifetime,
-        creator: String,
         setup: &Setup,
-    ) -> Result<Accepted, Failure> {
-        let Some(session) = self.state.sessions.get(id.0) else {
-            return Ok(Accepted::Wait(Wait::Ready(id)));
-        };
+    ) -> Result<(), Failure> {
         let token = &session.token;
         if session.ending {
-            let reason = format!("`{token}` is still being taken down; try again");
+            let reason = format!("`{token}` is still being torn down; try again");
             return Err(Failure::new(Cause::Busy, reason));
         }
         if session.setup != *setup || session.lifetime != lifetime {
-            let reason = format!("there is another session `{token}` already; end it first");
+            let reason = format!("there is already another session `{token}`; end it first");
             return Err(Failure::new(Cause::Exists, reason));
         }
-        let other = session.runner.as_ref().unwrap_or(&session.creator) != &creator;
-        if other && lifetime == Lifetime::Job {
-            self.take_over(id, creator)?;
-        }
-        Ok(Accepted::Wait(Wait::Ready(id)))
+        Ok(())
     }
 
-    /// Refuses a session that would be one too many.
-    fn has_room_for_session(&self, owner: Owner) -> Result<(), Failure> {
-        if self.state.sessions.len() >= self.settings.max_sessions {
-            let reason = format!(
-                "there are {} sessions, the most there can be",
-                self.settings.max_sessions
-            );
+    /// Refuses a session beyond the limits.
+    fn check_session_limits(&self, owner: Owner) -> Result<(), Failure> {
+        let sessions = &self.state.sessions;
+        let max = self.settings.max_sessions;
+        if sessions.len() >= max {
+            let reason = format!("limit reached: there are {max} sessions");
             return Err(Failure::new(Cause::Full, reason));
         }
         if owner.uid == 0 || owner.uid == self.settings.operator {
             return Ok(());
         }
-        let most = self.settings.max_user_sessions;
-        let sessions = self.state.sessions.iter();
-        let own = sessions.filter(|(_, session)| session.owner.uid == owner.uid);
-        if own.count() >= most {
-            let reason = format!(
-                "user {} has {most} sessions, the most a user may have; end some",
-                owner.uid
-            );
+        let max = self.settings.max_user_sessions;
+        let of_user = sessions.iter().filter(|(_, s)| s.owner.uid == owner.uid);
+        if of_user.count() >= max {
+            let uid = owner.uid;
+            let reason = format!("limit reached: user {uid} has {max} sessions; end some first");
             return Err(Failure::new(Cause::Full, reason));
         }
         Ok(())
     }
 
-    /// The stages of a job's script, which wait until they are asked for.
+    /// Adds the stages of a job's script, which wait until they are requested.
     fn add_stages(&mut self, id: SessionId, stages: Vec<Stage>) {
-        for what in stages {
-            let Some(instance) = self.stage_instance(id, what.instance()) else {
+        for directive in stages {
+            let Some(instance) = self.stage_instance(id, directive.instance()) else {
                 continue;
             };
-            for copy in self.replicas_to_fill(instance) {
-                let stage = self.add_stage(id, instance, what.clone(), StageState::Waiting);
-                if let Some(stage) = self.state.stages.get_mut(stage.0) {
-                    stage.replica = copy;
-                }
+            for replica in self.replicas_to_fill(instance) {
+                let stage = self.add_stage(id, instance, directive.clone());
+                self.state.stages.set_replica(stage, replica);
             }
         }
     }
 
-    /// A job that is there already goes on in another name, unless it is under way.
-    fn take_over(&mut self, id: SessionId, creator: String) -> Result<(), Failure> {
-        let Some(session) = self.state.sessions.get(id.0) else {
+    /// Continues an existing job under the name of another client, unless it is in use.
+    fn take_over_session(&mut self, id: SessionId, creator: String) -> Result<(), Failure> {
+        let Some(session) = self.state.sessions.get(id) else {
             return Ok(());
         };
+        if session.last_creator() == creator || session.lifetime == Lifetime::Persistent {
+            return Ok(());
+        }
         let token = &session.token;
-        let staged = |stage: &StageId| {
-            let stage = self.state.stages.get(stage.0);
-            stage.is_some_and(StageRecord::in_progress)
-        };
-        // In a pool that is one process's alone whoever mounted it before has ended.
-        if !self.settings.single_process && !session.activations.is_empty() {
-            let reason = format!(
-                "job `{token}` is mounted on {}: it runs, or was interrupted while it ran. Wait for \
-                 its end, or have `forebay recover --job-id {token}` end it",
-                session.hosts.join(", ")
-            );
-            return Err(Failure::new(Cause::Busy, reason));
+        // In a pool of a single process, the process that has mounted the job has ended.
+        if !self.settings.single_process {
+            if !session.activations.is_empty() {
+                let reason = format!(
+                    "job `{token}` is mounted on {}: it runs, or was interrupted while it ran. \
+                     Wait for its end, or end it with `forebay recover --job-id {token}`",
+                    session.hosts.join(", ")
+                );
+                return Err(Failure::new(Cause::Busy, reason));
+            }
+            if self.has_stage_in_progress(session) {
+                let reason = format!("job `{token}` is being staged; wait until that has ended");
+                return Err(Failure::new(Cause::Busy, reason));
+            }
         }
-        if !self.settings.single_process && session.stages.iter().any(staged) {
-            let reason = format!("job `{token}` is being staged; wait for the end of that");
-            return Err(Failure::new(Cause::Busy, reason));
-        }
-        if let Some(session) = self.state.sessions.get_mut(id.0) {
+        if let Some(session) = self.state.sessions.get_mut(id) {
             session.runner = Some(creator);
         }
         Ok(())
     }
 
-    /// Refuses who has not set a session up last.
+    /// Whether a stage of a session has a mover or waits for one.
+    pub(super) fn has_stage_in_progress(&self, session: &Session) -> bool {
+        let in_progress = |id: &StageId| {
+            let stage = self.state.stages.get(*id);
+            stage.is_some_and(|stage| stage.state.is_in_progress())
+        };
+        session.stages.iter().any(in_progress)
+    }
+
+    /// Refuses clients other than the one that has set the session up last, if one is given.
     pub(super) fn check_set_up_by(
         &self,
         caller: Owner,
         token: &str,
-        creator: &str,
+        creator: Option<&str>,
     ) -> Result<(), Failure> {
-        let (_, session) = self.state.authorized_session(token, caller)?;
-        if session.runner.as_ref().unwrap_or(&session.creator) == creator {
+        let Some(creator) = creator else {
+            return Ok(());
+        };
+        let (_, session) = self.state.sessions.authorized(token, caller)?;
+        if session.last_creator() == creator {
             return Ok(());
         }
-        let reason = format!("another run has taken job `{token}` over; it runs once at a time");
+        let reason = format!("another run has taken over job `{token}`; a job runs once at a time");
         Err(Failure::new(Cause::Busy, reason))
     }
 
     /// The persistent instances of these names, if `owner` may use them.
-    fn persistents(&self, owner: Owner, names: &[String]) -> Result<Vec<InstanceId>, Failure> {
+    fn persistent_instances(
+        &self,
+        owner: Owner,
+        names: &[String],
+    ) -> Result<Vec<InstanceId>, Failure> {
         let mut found = Vec::new();
         for name in names {
-            let session = self
-                .state
-                .session(name)
-                .filter(|(_, s)| s.lifetime == Lifetime::Persistent);
-            let session = session.and_then(|(_, s)| Some((s, s.instance?)));
-            let instance =
-                session.and_then(|(s, id)| Some((s, id, self.state.instances.get(id.0)?)));
+            let session = self.state.sessions.by_token(name).map(|(_, s)| s);
+            let session = session.filter(|s| s.lifetime == Lifetime::Persistent);
+            let instance = session.and_then(|session| {
+                let id = session.instance?;
+                Some((session, id, self.state.storage.instance(id)?))
+            });
             let Some((session, id, instance)) = instance else {
                 let reason = format!("there is no persistent instance `{name}`; create it first");
                 return Err(Failure::new(Cause::NotFound, reason));
@@ -179,13 +195,9 @@ impl Controller {
                 let reason = format!("the persistent instance `{name}` is being destroyed");
                 return Err(Failure::new(Cause::Busy, reason));
             }
-            let group = owner.gid == session.owner.gid;
-            if !instance.public && !group {
-                check_may_act(
-                    owner,
-                    session.owner,
-                    &format!("the persistent instance `{name}`"),
-                )?;
+            if !instance.public && owner.gid != session.owner.gid {
+                let object = format!("the persistent instance `{name}`");
+                check_may_act(owner, session.owner, &object)?;
             }
             found.push(id);
         }
@@ -193,11 +205,9 @@ impl Controller {
     }
 
     fn check_stages(&self, setup: &Setup) -> Result<(), Failure> {
-        if setup.stages.len() > self.settings.max_stages {
-            let reason = format!(
-                "more than {} stages; stage directories",
-                self.settings.max_stages
-            );
+        let max = self.settings.max_stages;
+        if setup.stages.len() > max {
+            let reason = format!("more than {max} stages; stage whole directories instead");
             return Err(Failure::new(Cause::Invalid, reason));
         }
         for stage in &setup.stages {
@@ -228,55 +238,58 @@ impl Controller {
         Ok(())
     }
 
-    /// Refuses paths of the parallel file system that are not absolute, or not below the
-    /// directories for it.
+    /// Refuses paths of the parallel file system that are not absolute, or not below one of the
+    /// directories from and to which the pool stages.
     pub(super) fn check_pfs_paths(&self, stage: &Stage) -> Result<(), Failure> {
-        let allowed = &self.settings.pfs_roots;
+        let line = match stage.line {
+            // Requested by a running job.
+            0 => String::new(),
+            line => format!("line {line}: "),
+        };
         for path in [&stage.source, &stage.destination] {
             let StagePath::Pfs(path) = path else { continue };
-            let path = std::path::Path::new(path);
-            if !path.is_absolute() {
-                let reason = format!("`{}` is no absolute path", path.display());
-                return Err(Failure::new(Cause::Invalid, reason));
+            if let Err(Failure { cause, reason }) = check_pfs_path(path, &self.settings.pfs_roots) {
+                return Err(Failure::new(cause, line + &reason));
             }
-            if allowed.is_empty() {
-                continue;
-            }
-            let plain = path
-                .components()
-                .all(|part| !matches!(part, std::path::Component::ParentDir));
-            let shown = path.display();
-            let wrong = if !plain {
-                format!(
-                    "`{shown}` has `..` in it, and this pool stages only from and to certain \
-                         directories; write the path without `..`"
-                )
-            } else if !allowed.iter().any(|directory| path.starts_with(directory)) {
-                let allowed = allowed.join(", ");
-                format!(
-                    "`{shown}` is not below a directory from and to which this pool stages: \
-                         {allowed}"
-                )
-            } else {
-                continue;
-            };
-            let line = match stage.line {
-                // Not asked for by a script.
-                0 => String::new(),
-                line => format!("line {line}: "),
-            };
-            return Err(Failure::new(Cause::Denied, line + &wrong));
         }
         Ok(())
     }
 }
 
-/// Whether a session may be called so: its name becomes that of a directory.
+fn check_pfs_path(path: &str, roots: &[String]) -> Result<(), Failure> {
+    let parsed = Path::new(path);
+    if !parsed.is_absolute() {
+        let reason = format!("`{path}` is not an absolute path");
+        return Err(Failure::new(Cause::Invalid, reason));
+    }
+    if roots.is_empty() {
+        return Ok(());
+    }
+    let mut components = parsed.components();
+    if components.any(|part| matches!(part, Component::ParentDir)) {
+        let reason = format!(
+            "`{path}` contains `..`; this pool stages only below certain directories, so write \
+             the path without `..`"
+        );
+        return Err(Failure::new(Cause::Denied, reason));
+    }
+    if !roots.iter().any(|root| parsed.starts_with(root)) {
+        let reason = format!(
+            "`{path}` is not below a directory from and to which this pool stages: {}",
+            roots.join(", ")
+        );
+        return Err(Failure::new(Cause::Denied, reason));
+    }
+    Ok(())
+}
+
+/// Refuses tokens that are not valid directory names.
 fn check_token(token: &str) -> Result<(), Failure> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if token.is_empty() || token.len() > 64 || token.starts_with('.') || !token.chars().all(plain) {
-        let reason =
-            "a session's name has 1 to 64 letters, digits and `_-.` and does not begin with a dot";
+    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let length = 1..=MAX_TOKEN_LENGTH;
+    if !length.contains(&token.len()) || token.starts_with('.') || !token.chars().all(valid) {
+        let reason = "the name of a session consists of 1 to 64 letters, digits and `_-.`, and \
+                      does not begin with a dot";
         return Err(Failure::new(Cause::Invalid, reason));
     }
     Ok(())
@@ -285,10 +298,11 @@ fn check_token(token: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::Settings;
     use forebay_job_script::{BufferPath, StageKind};
 
     #[test]
-    fn paths_that_are_not_staged_are_refused_for_what_is_wrong_with_them() {
+    fn refused_pfs_paths_are_named_with_line_and_reason() {
         let settings = Settings {
             pfs_roots: vec!["/lus/a".into(), "/lus/b".into()],
             ..Settings::default()
@@ -311,17 +325,17 @@ mod tests {
                 .unwrap_or_default()
         };
         assert_eq!(refused("/lus/a/in", 3), "");
-        let told = refused("/lus/c/in", 3);
+        let reason = refused("/lus/c/in", 3);
         assert!(
-            told.starts_with("line 3: `/lus/c/in` is not below a"),
-            "{told}"
+            reason.starts_with("line 3: `/lus/c/in` is not below a"),
+            "{reason}"
         );
-        assert!(told.ends_with("/lus/a, /lus/b"), "{told}");
-        let told = refused("/lus/a/../a/in", 0);
+        assert!(reason.ends_with("/lus/a, /lus/b"), "{reason}");
+        let reason = refused("/lus/a/../a/in", 0);
         assert!(
-            told.starts_with("`/lus/a/../a/in` has `..` in it"),
-            "{told}"
+            reason.starts_with("`/lus/a/../a/in` contains `..`"),
+            "{reason}"
         );
-        assert!(refused("in", 0).contains("no absolute path"));
+        assert!(refused("in", 0).contains("not an absolute path"));
     }
 }

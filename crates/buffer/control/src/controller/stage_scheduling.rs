@@ -1,88 +1,82 @@
-//! Movers: queued stages are given to storage nodes, in the order that policy decides.
+//! Scheduling of stages: queued stages are assigned to storage nodes in the order that the policy
+//! decides.
 
 use std::collections::BTreeMap;
 
 use forebay_policy::pool::NodeId;
-use forebay_policy::staging::{self, PendingStage};
+use forebay_policy::staging::{PendingStage, start_order};
 
-use super::*;
-use crate::messages::*;
+use super::machine::Controller;
+use super::objects::{StageRecord, StageState};
+use crate::messages::{InstanceId, SessionId, StageId};
 
-/// The pool counts as short of space for so long after a request was refused, in milliseconds.
-const SHORT_FOR: u64 = 60_000;
+/// The pool counts as short of space for this long after a request was refused.
+const SHORTAGE_MS: u64 = 60_000;
 
-/// How many stages are being moved.
+/// Number of stages that have a mover.
 #[derive(Default)]
-struct Moving {
-    on_node: BTreeMap<NodeId, usize>,
+struct RunningStages {
+    of_node: BTreeMap<NodeId, usize>,
     of_session: BTreeMap<(SessionId, InstanceId), u32>,
 }
 
 impl Controller {
-    /// Gives queued stages to nodes that have a mover free.
+    /// Assigns queued stages to nodes that have a free mover.
     pub(super) fn start_stages(&mut self) {
-        let short = self
-            .short_of_space
-            .is_some_and(|at| self.now.ms_since(at) < SHORT_FOR);
-        let Moving {
-            on_node,
+        let shortage = self.short_of_space_at;
+        let short_of_space = shortage.is_some_and(|at| self.now.ms_since(at) < SHORTAGE_MS);
+        let RunningStages {
+            of_node,
             mut of_session,
-        } = self.moving();
-        for (node, waiting) in self.queued() {
-            let busy = on_node.get(&node).copied().unwrap_or(0);
-            let mut slots = self.settings.max_stages_per_node.saturating_sub(busy);
-            if slots == 0 {
-                continue;
-            }
-            for id in staging::start_order(&waiting, short) {
+        } = self.running_stages();
+        for (node, queued) in self.queued_stages() {
+            let running = of_node.get(&node).copied().unwrap_or(0);
+            let mut free = self.settings.max_stages_per_node.saturating_sub(running);
+            for id in start_order(&queued, short_of_space) {
+                if free == 0 {
+                    break;
+                }
+                let id = StageId(id);
                 let Some(stage) = self.state.stages.get(id) else {
                     continue;
                 };
-                let (session, instance) = (stage.session, stage.instance);
-                let row = self.state.sessions.get(session.0);
-                let most = row.map_or(u32::MAX, |row| row.max_concurrent_stages_of(instance));
-                let of = of_session.entry((session, instance)).or_default();
-                if *of >= most {
-                    continue;
-                }
-                if let Some(stage) = self.state.stages.get_mut(id) {
-                    stage.state = StageState::Running;
-                    stage.node = Some(node);
-                    *of += 1;
-                    slots -= 1;
-                }
-                if slots == 0 {
-                    break;
+                let session = self.state.sessions.get(stage.session);
+                let limit = session.map_or(u32::MAX, |session| {
+                    session.max_concurrent_stages_of(stage.instance)
+                });
+                let key = (stage.session, stage.instance);
+                let running = of_session.entry(key).or_default();
+                if *running < limit {
+                    *running += 1;
+                    free -= 1;
+                    self.state.stages.assign(id, node);
                 }
             }
         }
     }
 
-    /// How many stages are being moved.
-    fn moving(&self) -> Moving {
-        let mut moving = Moving::default();
+    fn running_stages(&self) -> RunningStages {
+        let mut running = RunningStages::default();
         for (_, stage) in self.state.stages.iter() {
-            if let (StageState::Running | StageState::Cancelling, Some(node)) =
-                (&stage.state, stage.node)
-            {
-                let of = (stage.session, stage.instance);
-                *moving.on_node.entry(node).or_default() += 1;
-                *moving.of_session.entry(of).or_default() += 1;
+            if let (true, Some(node)) = (stage.state.has_mover(), stage.node) {
+                let key = (stage.session, stage.instance);
+                *running.of_node.entry(node).or_default() += 1;
+                *running.of_session.entry(key).or_default() += 1;
             }
         }
-        moving
+        running
     }
 
     /// The stages that wait for a mover, by the node that is to move them.
-    fn queued(&self) -> BTreeMap<NodeId, Vec<PendingStage>> {
+    fn queued_stages(&self) -> BTreeMap<NodeId, Vec<PendingStage>> {
         let mut queued: BTreeMap<NodeId, Vec<PendingStage>> = BTreeMap::new();
         let stages = self.state.stages.iter();
         for (id, stage) in stages.filter(|(_, stage)| stage.state == StageState::Queued) {
-            let Some(node) = self.mover_of(StageId(id), stage) else {
+            let Some(node) = self.mover_node(id, stage) else {
                 continue;
             };
             queued.entry(node).or_default().push(PendingStage {
-                id,
+                id: id.0,
                 direction: stage.directive.direction,
                 since_ms: stage.queued.0,
             });
@@ -90,56 +84,55 @@ impl Controller {
         queued
     }
 
-    /// The node that moves a stage's data: one that has a fragment of the instance, the same one
-    /// at every try, so that what it has copied already counts.
-    fn mover_of(&self, id: StageId, stage: &StageRecord) -> Option<NodeId> {
+    /// The node that moves a stage's data: a node with a fragment of the instance, and the same one
+    /// in every attempt, so that it can resume.
+    fn mover_node(&self, id: StageId, stage: &StageRecord) -> Option<NodeId> {
         if stage.node.is_some() {
             return stage.node;
         }
-        let ready = |f: &Fragment| matches!(f.state, FragmentState::Ready(_));
-        if let Some(copy) = stage.replica {
-            let fragment = self.state.fragments.get(copy.0);
-            return fragment.filter(|f| ready(f)).map(|f| f.node);
+        if let Some(replica) = stage.replica {
+            let fragment = self.state.storage.fragment(replica);
+            return fragment.filter(|f| f.is_ready()).map(|f| f.node);
         }
-        let nodes: Vec<NodeId> = self
-            .state
-            .fragments_of(stage.instance)
-            .filter(|(_, f)| ready(f))
-            .map(|(_, f)| f.node)
-            .collect();
-        let count = u64::try_from(nodes.len()).ok().filter(|n| *n > 0)?;
-        nodes.get(usize::try_from(id.0 % count).ok()?).copied()
+        let fragments = self.state.storage.fragments_of(stage.instance);
+        let ready = fragments.filter(|(_, fragment)| fragment.is_ready());
+        let nodes: Vec<NodeId> = ready.map(|(_, fragment)| fragment.node).collect();
+        let count = u64::try_from(nodes.len()).ok()?;
+        let index = id.0.checked_rem(count)?;
+        nodes.get(usize::try_from(index).ok()?).copied()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::{
+        FragmentState, Instance, Lifetime, NodeRecord, Session, Settings, Setup,
+    };
+    use crate::messages::{FragmentId, Owner, UnixMillis};
     use forebay_job_script::{BufferPath, Direction, InstanceRef, Stage, StageKind, StagePath};
     use forebay_units::Bytes;
 
-    /// How many of five queued stages of an instance are begun at once for a session with this
-    /// limit, and for another one that has five of the same instance.
-    fn begun(most: Option<u32>, stages_per_node: usize) -> (usize, usize) {
+    /// A controller with an instance on one node that two sessions use, each with five queued
+    /// stages. Returns how many stages of each start; the first session has this limit.
+    fn started(limit: Option<u32>, stages_per_node: usize) -> (usize, usize) {
         let settings = Settings {
             max_stages_per_node: stages_per_node,
             ..Settings::default()
         };
         let mut controller = Controller::restore(settings, Vec::new()).unwrap();
         let owner = Owner { uid: 7, gid: 7 };
-        for (key, token) in [(1, "one"), (9, "other")] {
-            let mut session = Session::new(
-                token.into(),
-                Lifetime::Job,
-                owner,
-                String::new(),
-                UnixMillis(0),
-                Setup::default(),
-            );
-            session.instance = Some(InstanceId(2));
-            controller.state.sessions.insert(key, session);
-        }
-        let instance = Instance {
+        let storage = &mut controller.state.storage;
+        let node = storage.add_node(NodeRecord {
+            name: "bb0".into(),
+            pool: "pool".into(),
+            granules: 1,
+            drained: false,
+            forgotten: None,
+            address: None,
+        });
+        let instance = InstanceId(2);
+        let row = Instance {
             session: SessionId(1),
             label: "job".into(),
             pool: "pool".into(),
@@ -147,26 +140,30 @@ mod tests {
             public: false,
             replicated: false,
             created: UnixMillis(0),
-            fragments: vec![FragmentId(3)],
+            fragments: Vec::new(),
             configurations: Vec::new(),
             broken: None,
             ending: false,
         };
-        controller.state.instances.insert(2, instance);
-        let fragment = Fragment {
-            instance: InstanceId(2),
-            node: NodeId(0),
-            granules: 1,
-            state: FragmentState::Ready(1),
-        };
-        controller.state.fragments.insert(3, fragment);
-        if let Some(most) = most {
-            let limited = controller.limit_stages(owner, "one", &InstanceRef::Job, most);
+        storage.add_instance(instance, row);
+        let fragment = FragmentId(3);
+        storage.add_fragment(fragment, instance, node, 1);
+        storage.set_fragment_state(fragment, FragmentState::Ready(1));
+        let sessions = [(SessionId(1), "one"), (SessionId(9), "other")];
+        for (id, token) in sessions {
+            let now = UnixMillis(0);
+            let (token, creator, setup) = (token.to_owned(), String::new(), Setup::default());
+            let mut session = Session::new(token, Lifetime::Job, owner, creator, now, setup);
+            session.instance = Some(instance);
+            controller.state.sessions.insert(id, session);
+        }
+        if let Some(limit) = limit {
+            let limited = controller.limit_stages(owner, "one", &InstanceRef::Job, limit);
             assert!(limited.is_ok());
         }
-        for session in [1, 9] {
+        for (session, _) in sessions {
             for name in 0..5 {
-                let what = Stage {
+                let directive = Stage {
                     direction: Direction::In,
                     kind: StageKind::File,
                     source: StagePath::Pfs("/pfs/a".into()),
@@ -176,32 +173,32 @@ mod tests {
                     }),
                     line: 0,
                 };
-                let (session, instance) = (SessionId(session), InstanceId(2));
-                controller.add_stage(session, instance, what, StageState::Queued);
+                let stage = controller.add_stage(session, instance, directive);
+                controller.state.stages.queue(stage, UnixMillis(0));
             }
         }
         controller.start_stages();
-        // Those that are begun count for those that are to be.
+        // Running stages count towards the limits.
         controller.start_stages();
         let running = |session| {
-            let stages = controller.state.stages.iter();
-            let of = stages.filter(|(_, stage)| stage.session == SessionId(session));
-            of.filter(|(_, stage)| stage.state == StageState::Running)
-                .count()
+            let stages = &controller.state.stages;
+            let running =
+                stages.ids(|stage| stage.session == session && stage.state == StageState::Running);
+            running.len()
         };
-        (running(1), running(9))
+        (running(SessionId(1)), running(SessionId(9)))
     }
 
     #[test]
-    fn a_session_has_no_more_stages_at_a_time_than_it_and_its_node_permit() {
-        assert_eq!(begun(None, 4), (4, 0));
-        assert_eq!(begun(Some(9), 2), (2, 0));
-        assert_eq!(begun(None, 0), (0, 0));
+    fn concurrent_stages_stay_within_session_and_node_limits() {
+        assert_eq!(started(None, 4), (4, 0));
+        assert_eq!(started(Some(9), 2), (2, 0));
+        assert_eq!(started(None, 0), (0, 0));
     }
 
     #[test]
-    fn a_limit_of_one_session_does_not_hold_for_another() {
-        assert_eq!(begun(Some(3), 4), (3, 1));
-        assert_eq!(begun(Some(1), 9), (1, 5));
+    fn stage_limit_of_one_session_does_not_apply_to_others() {
+        assert_eq!(started(Some(3), 4), (3, 1));
+        assert_eq!(started(Some(1), 9), (1, 5));
     }
 }

@@ -1,17 +1,19 @@
-//! What people and other programs are shown.
+//! Status of all objects, for people and other programs.
 
 use forebay_job_script::{AccessMode, Direction};
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::*;
-use crate::messages::*;
+use super::machine::Controller;
+use super::objects::{FragmentState, Instance, Session, StageRecord, StageState, StateWord};
+use super::request::Lifetime;
+use crate::messages::{InstanceId, Owner, SessionId, StageId, StageProgress, UnixMillis};
 
-/// A pool.
+/// Status of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Bytes in a granule.
     pub granularity: Bytes,
@@ -21,103 +23,101 @@ pub struct PoolStatus {
     pub free: u64,
 }
 
-/// A storage node.
+/// Status of a storage node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// Its number.
+    /// Id.
     pub id: NodeId,
-    /// Its name.
+    /// Host name.
     pub name: String,
-    /// Its pool.
+    /// Name of its pool.
     pub pool: String,
     /// Whether it reports.
     pub online: bool,
-    /// Whether it is taken out of service.
+    /// Whether an operator has drained it.
     pub drained: bool,
-    /// Whether it is given up for lost.
-    #[serde(default)]
+    /// Whether an operator has given it up for lost.
     pub forgotten: bool,
-    /// Granules it has; none if it is given up.
+    /// Number of granules; 0 if it was given up.
     pub granules: u64,
     /// Granules in use.
     pub used: u64,
-    /// Fragments on it.
+    /// Number of fragments.
     pub fragments: u32,
 }
 
-/// A session.
+/// Status of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionStatus {
-    /// Its number.
+    /// Id.
     pub id: SessionId,
-    /// Five characters.
+    /// State in DataWarp's five characters.
     pub state: String,
-    /// The job's id or the persistent instance's name.
+    /// Job id or name of the persistent instance.
     pub token: String,
-    /// Whether it ends with its job.
+    /// When it ends.
     pub lifetime: Lifetime,
     /// Whether clients may have written since it was set up.
     pub written: bool,
-    /// Whether it is being taken down.
+    /// Whether it is being torn down.
     pub ending: bool,
-    /// In whose name it was made.
+    /// The client that set it up first.
     pub creator: String,
-    /// Its user and group.
+    /// Owner.
     pub owner: Owner,
-    /// Since when.
+    /// Time of creation.
     pub created: UnixMillis,
-    /// Client hosts.
+    /// Compute nodes of its last activation.
     pub hosts: Vec<String>,
 }
 
-/// An instance.
+/// Status of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceStatus {
-    /// Its number.
+    /// Id.
     pub id: InstanceId,
-    /// Five characters.
+    /// State in DataWarp's five characters.
     pub state: String,
-    /// Its session.
+    /// The session that created it.
     pub session: SessionId,
-    /// Its name.
+    /// Name of a persistent instance, else the session's token.
     pub label: String,
-    /// Its pool.
+    /// Name of its pool.
     pub pool: String,
     /// Bytes in its fragments.
     pub capacity: Bytes,
-    /// Nodes that hold it.
+    /// Storage nodes with its fragments.
     pub nodes: Vec<NodeId>,
-    /// Whether all its data is there.
+    /// Whether no data is lost.
     pub intact: bool,
-    /// Why not, or why it cannot be used at all.
-    #[serde(default)]
+    /// Why it cannot be used, if it cannot.
     pub broken: Option<String>,
     /// Whether any user may use it.
     pub public: bool,
-    /// Its access modes.
+    /// Access modes.
     pub modes: Vec<AccessMode>,
-    /// Since when.
+    /// Time of creation.
     pub created: UnixMillis,
 }
 
-/// A stage.
+/// Status of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageStatus {
-    /// Its number.
+    /// Id.
     pub id: StageId,
-    /// The session's token.
+    /// Token of its session.
     pub token: String,
-    /// Which way.
+    /// Direction.
     pub direction: Direction,
-    /// Line of the directive.
+    /// Line of the directive; 0 if a running job has requested it.
     pub line: u32,
-    /// How far.
+    /// State.
     pub state: StageState,
-    /// Files and bytes.
+    /// Progress.
     pub progress: StageProgress,
 }
 
-/// All of it.
+/// Status of all objects, each kind by ascending id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlStatus {
     /// Pools.
@@ -130,39 +130,38 @@ pub struct ControlStatus {
     pub instances: Vec<InstanceStatus>,
     /// Stages.
     pub stages: Vec<StageStatus>,
-    /// The process that has the pool open, of a pool that is open only while one needs it.
-    #[serde(default)]
+    /// Process id of the driver, if the pool is embedded and in use.
     pub process: Option<u32>,
 }
 
 impl Controller {
-    /// All pools, nodes, sessions, instances and stages, in the order of their numbers.
+    /// Status of all objects.
     pub fn status(&self) -> ControlStatus {
-        let (pools, nodes) = self.pools_and_nodes();
+        let (pools, nodes) = self.pool_and_node_status();
         let sessions = self.state.sessions.iter();
-        let instances = self.state.instances.iter();
+        let instances = self.state.storage.instances();
         let stages = self.state.stages.iter();
         ControlStatus {
             pools,
             nodes,
             sessions: sessions
-                .map(|(id, session)| self.session_status(SessionId(id), session))
+                .map(|(id, row)| self.session_status(id, row))
                 .collect(),
             instances: instances
-                .map(|(id, instance)| self.instance_status(InstanceId(id), instance))
+                .map(|(id, row)| self.instance_status(id, row))
                 .collect(),
             stages: stages
-                .map(|(id, stage)| self.stage_status(StageId(id), stage))
+                .map(|(id, row)| self.status_of_stage(id, row))
                 .collect(),
-            ..ControlStatus::default()
+            process: None,
         }
     }
 
-    fn pools_and_nodes(&self) -> (Vec<PoolStatus>, Vec<NodeStatus>) {
+    fn pool_and_node_status(&self) -> (Vec<PoolStatus>, Vec<NodeStatus>) {
+        let storage = &self.state.storage;
         let (mut pools, mut all) = (Vec::new(), Vec::new());
-        for (_, pool) in self.state.pools.iter() {
-            let online = |node| self.node_online(node);
-            let nodes = self.state.candidate_nodes(&pool.name, online);
+        for pool in storage.pools() {
+            let nodes = self.candidate_nodes(&pool.name, |_| true);
             let total = nodes.iter().map(|node| node.total);
             let free = nodes.iter().map(|node| node.free_granules());
             pools.push(PoolStatus {
@@ -172,14 +171,14 @@ impl Controller {
                 free: free.fold(0, u64::saturating_add),
             });
             for node in nodes {
-                let Some(row) = self.state.nodes.get(u64::from(node.id.0)) else {
+                let Some(row) = storage.node(node.id) else {
                     continue;
                 };
                 all.push(NodeStatus {
                     id: node.id,
                     name: row.name.clone(),
                     pool: row.pool.clone(),
-                    online: self.node_online(node.id),
+                    online: self.is_node_online(node.id),
                     drained: row.drained,
                     forgotten: row.forgotten.is_some(),
                     granules: node.total,
@@ -193,11 +192,13 @@ impl Controller {
     }
 
     fn session_status(&self, id: SessionId, session: &Session) -> SessionStatus {
-        let instance = session.instance.map(|i| self.instance_state(i));
-        let word = instance.unwrap_or(StateWord::from_parts(session.ending, 0, 0));
+        let state = match session.instance {
+            Some(instance) => self.instance_state(instance),
+            None => StateWord::from_parts(session.ending, 0, 0),
+        };
         SessionStatus {
             id,
-            state: word.to_string(),
+            state: state.to_string(),
             token: session.token.clone(),
             lifetime: session.lifetime,
             written: session.written,
@@ -210,10 +211,10 @@ impl Controller {
     }
 
     fn instance_status(&self, id: InstanceId, instance: &Instance) -> InstanceStatus {
-        let fragments = self.state.fragments_of(id);
-        let there = fragments.filter(|(_, f)| f.state != FragmentState::Forgotten);
-        let configurations = instance.configurations.iter();
-        let modes = configurations.filter_map(|c| Some(self.state.configurations.get(c.0)?.mode));
+        let storage = &self.state.storage;
+        let fragments = storage.fragments_of(id);
+        let present = fragments.filter(|(_, f)| f.state != FragmentState::Forgotten);
+        let configurations = storage.configurations_of(instance);
         InstanceStatus {
             id,
             state: self.instance_state(id).to_string(),
@@ -221,81 +222,42 @@ impl Controller {
             label: instance.label.clone(),
             pool: instance.pool.clone(),
             capacity: instance.capacity,
-            nodes: there.map(|(_, f)| f.node).collect(),
+            nodes: present.map(|(_, f)| f.node).collect(),
             intact: instance.broken.is_none(),
             broken: instance.broken.clone(),
             public: instance.public,
-            modes: modes.collect(),
+            modes: configurations
+                .map(|configuration| configuration.mode)
+                .collect(),
             created: instance.created,
         }
     }
 
-    /// One stage.
-    pub fn stage(&self, id: StageId) -> Option<StageStatus> {
-        let stage = self.state.stages.get(id.0)?;
-        Some(self.stage_status(id, stage))
+    /// Status of one stage.
+    pub fn stage_status(&self, id: StageId) -> Option<StageStatus> {
+        let stage = self.state.stages.get(id)?;
+        Some(self.status_of_stage(id, stage))
     }
 
-    fn stage_status(&self, id: StageId, stage: &StageRecord) -> StageStatus {
-        let session = self.state.sessions.get(stage.session.0);
+    fn status_of_stage(&self, id: StageId, stage: &StageRecord) -> StageStatus {
+        let session = self.state.sessions.get(stage.session);
         StageStatus {
             id,
             token: session.map(|s| s.token.clone()).unwrap_or_default(),
             direction: stage.directive.direction,
             line: stage.directive.line,
             state: stage.state.clone(),
-            progress: self.progress.get(&id).copied().unwrap_or(stage.moved),
+            progress: self.state.stages.progress(id, stage),
         }
     }
 
-    /// The state of an instance, from its fragments'.
+    /// State of an instance; it follows from those of its fragments.
     pub fn instance_state(&self, id: InstanceId) -> StateWord {
-        let ending = self.state.instances.get(id.0).is_some_and(|i| i.ending);
-        let parts = self.state.fragments_of(id).count();
-        let there = self
-            .state
-            .fragments_of(id)
-            .filter(|(_, f)| matches!(f.state, FragmentState::Ready(_) | FragmentState::Ending))
-            .count();
-        StateWord::from_parts(ending, there, parts)
-    }
-
-    /// The variables of a session's job and what they are set to; values end with `/`.
-    pub fn mount_variables(
-        &self,
-        token: &str,
-        caller: Owner,
-    ) -> Result<Vec<(String, String)>, Failure> {
-        let (_, session) = self.state.authorized_session(token, caller)?;
-        let mut paths = Vec::new();
-        for registration in &session.registrations {
-            let claim = self.state.registrations.get(registration.0);
-            let Some(configuration) = claim.map(|claim| claim.configuration) else {
-                continue;
-            };
-            let Some(row) = self.state.configurations.get(configuration.0) else {
-                continue;
-            };
-            let label = self
-                .state
-                .instances
-                .get(row.instance.0)
-                .map(|i| i.label.as_str());
-            let persistent = label.filter(|_| session.instance != Some(row.instance));
-            let Some(path) = self.mount_path(session, configuration) else {
-                continue;
-            };
-            paths.push((mount_variable(&row.kind, row.mode, persistent), path));
-        }
-        Ok(paths)
-    }
-
-    /// Bytes that a session's own instance really has.
-    pub fn real_size(&self, token: &str, caller: Owner) -> Result<Bytes, Failure> {
-        let (_, session) = self.state.authorized_session(token, caller)?;
-        let instance = session
-            .instance
-            .and_then(|id| self.state.instances.get(id.0));
-        Ok(instance.map_or(Bytes(0), |instance| instance.capacity))
+        let storage = &self.state.storage;
+        let ending = storage.instance(id).is_some_and(|instance| instance.ending);
+        let total = storage.fragments_of(id).count();
+        let existing = storage.fragments_of(id);
+        let existing = existing.filter(|(_, f)| f.is_ready() || f.state == FragmentState::Ending);
+        StateWord::from_parts(ending, existing.count(), total)
     }
 }

@@ -1,123 +1,123 @@
-//! What follows from the objects' states alone.
+//! Teardown of sessions: refused while it would lose data, and then advanced step by step.
 
-use super::*;
-use crate::messages::*;
+use forebay_job_script::Direction;
+use forebay_policy::removal::{self, InstanceUses};
+
+use super::dispatch::Accepted;
+use super::machine::Controller;
+use super::objects::{FragmentState, StageRecord, StageState, Wait};
+use super::request::{Answer, Cause, Failure, Lifetime};
+use super::session_table::check_may_act;
+use crate::messages::{InstanceId, Owner, SessionId};
 
 impl Controller {
+    pub(super) fn tear_down_session(
+        &mut self,
+        caller: Owner,
+        token: &str,
+        hurry: bool,
+        lifetime: Lifetime,
+    ) -> Result<Accepted, Failure> {
+        let found = self.state.sessions.by_token(token);
+        let Some((id, session)) = found.filter(|(_, session)| session.lifetime == lifetime) else {
+            if lifetime == Lifetime::Job {
+                return Ok(Accepted::Answer(Answer::Done)); // Torn down before.
+            }
+            let reason = format!("there is no persistent instance `{token}`");
+            return Err(Failure::new(Cause::NotFound, reason));
+        };
+        check_may_act(caller, session.owner, &format!("`{token}`"))?;
+        if session.ending {
+            return Ok(Accepted::Wait(Wait::TornDown(id)));
+        }
+        let stages = session.stages.iter();
+        let stages = stages.filter_map(|stage| self.state.stages.get(*stage));
+        let is_unfinished = |stage: &&StageRecord| {
+            stage.directive.direction == Direction::Out && !stage.state.is_settled()
+        };
+        let outs: Vec<&StageRecord> = stages.filter(is_unfinished).collect();
+        let failed = outs.iter();
+        let failed = failed.filter(|stage| matches!(stage.state, StageState::Failed(_)));
+        let others = session.instance.map_or(0, |instance| {
+            self.state.other_sessions_using(instance).len()
+        });
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let uses = InstanceUses {
+            // A persistent instance is written by the jobs that use it, not by its own session.
+            written: session.written || lifetime == Lifetime::Persistent,
+            unfinished_stage_outs: count(outs.len()),
+            failed_stage_outs: count(failed.count()),
+            other_sessions: count(others),
+        };
+        removal::check_removal(&uses, hurry)
+            .map_err(|keep| Failure::new(Cause::Busy, format!("`{token}` is kept: {keep}")))?;
+        let (activations, stages) = (session.activations.clone(), session.stages.clone());
+        if let Some(session) = self.state.sessions.get_mut(id) {
+            session.ending = true;
+        }
+        self.end_activations(&activations);
+        for stage in stages {
+            self.state.stages.cancel(stage);
+        }
+        Ok(Accepted::Wait(Wait::TornDown(id)))
+    }
+
+    /// Advances each ending session as far as is possible now.
     pub(super) fn advance_teardowns(&mut self) {
-        self.release_mounts();
-        self.recreate_instances();
-        self.drop_forgotten_fragments();
-        self.choose_replicas();
-        self.drop_abandoned_instances();
-        for key in self.state.sessions.keys() {
-            if self
-                .state
-                .sessions
-                .get(key)
-                .is_some_and(|session| session.ending)
-            {
-                self.end_session(SessionId(key));
-            }
+        for id in self.state.sessions.ending() {
+            self.advance_teardown(id);
         }
     }
 
-    /// Activations whose hosts have all given them back are gone.
-    fn release_mounts(&mut self) {
-        for key in self.state.activations.keys() {
-            let Some(row) = self.state.activations.get(key) else {
-                continue;
-            };
-            let Some(since) = row.ending else { continue };
-            let dead: Vec<String> = row
-                .hosts
-                .keys()
-                .filter(|host| {
-                    let silence = self.silence(&Peer::ComputeNode((*host).clone()));
-                    silence.min(self.now.ms_since(since)) > self.settings.host_dead_after_ms
-                })
-                .cloned()
-                .collect();
-            let empty = row.hosts.len() == dead.len();
-            let session = row.session;
-            if empty {
-                self.state.activations.remove(key);
-                if let Some(session) = self.state.sessions.get_mut(session.0) {
-                    session.activations.retain(|id| id.0 != key);
-                }
-            } else if !dead.is_empty()
-                && let Some(row) = self.state.activations.get_mut(key)
-            {
-                row.hosts.retain(|host, _| !dead.contains(host));
-            }
-        }
-    }
-
-    /// Takes an ending session as far down as it can go now: mounts and stages first, then its
-    /// claims, then its instance, then itself.
-    fn end_session(&mut self, id: SessionId) {
-        let Some(session) = self.state.sessions.get(id.0).cloned() else {
+    /// Mounts and stages end first, then the session's use of instances, then its own instance.
+    fn advance_teardown(&mut self, id: SessionId) {
+        let Some(session) = self.state.sessions.get(id).cloned() else {
             return;
         };
-        let busy = |stage: &StageId| {
-            self.state
-                .stages
-                .get(stage.0)
-                .is_some_and(StageRecord::in_progress)
-        };
-        if !session.activations.is_empty() || session.stages.iter().any(busy) {
+        if !session.activations.is_empty() || self.has_stage_in_progress(&session) {
             return;
         }
-        for registration in &session.registrations {
-            self.state.registrations.remove(registration.0);
-        }
-        if !session.registrations.is_empty()
-            && let Some(session) = self.state.sessions.get_mut(id.0)
+        if !session.configurations.is_empty()
+            && let Some(session) = self.state.sessions.get_mut(id)
         {
-            session.registrations.clear();
+            session.configurations.clear();
         }
         if let Some(instance) = session.instance
-            && !self.end_instance(instance)
+            && !self.advance_instance_removal(instance)
         {
             return;
         }
-        for stage in &session.stages {
-            self.state.stages.remove(stage.0);
-            self.progress.remove(stage);
-            self.last_sent
-                .remove(&commands::CommandTarget::Stage(*stage));
-        }
-        self.job_stages.remove_session(id);
-        self.failed_files.remove(&id);
-        self.state.sessions.remove(id.0);
+        self.state.stages.remove_session(id, &session.stages);
+        self.state.sessions.remove(id);
     }
 
-    /// Whether an instance is gone; if not, its fragments are on their way out.
-    fn end_instance(&mut self, id: InstanceId) -> bool {
-        let Some(instance) = self.state.instances.get(id.0).cloned() else {
+    /// Has the fragments of an instance removed, and then the instance. Returns whether it is gone.
+    fn advance_instance_removal(&mut self, id: InstanceId) -> bool {
+        let storage = &mut self.state.storage;
+        let Some(instance) = storage.instance(id) else {
             return true;
         };
         if !instance.ending {
-            if let Some(instance) = self.state.instances.get_mut(id.0) {
-                instance.ending = true;
-            }
-            for fragment in &instance.fragments {
-                self.end_fragment(*fragment);
-            }
+            storage.end_instance(id);
         }
-        // Of what its nodes have not removed some may be on nodes that are given up.
+        // Nodes that are given up will not confirm a removal.
         self.drop_forgotten_fragments();
-        if self.state.fragments_of(id).next().is_some() {
+        if self.state.storage.fragments_of(id).next().is_some() {
             return false;
         }
-        for configuration in &instance.configurations {
-            if let Some(row) = self.state.configurations.remove(configuration.0) {
-                for namespace in row.namespaces {
-                    self.state.namespaces.remove(namespace.0);
-                }
-            }
-        }
-        self.state.instances.remove(id.0);
+        self.state.storage.remove_instance(id);
         true
+    }
+
+    /// Drops fragments that are to be removed from nodes that were given up. Such a node is emptied
+    /// before it is used again.
+    pub(super) fn drop_forgotten_fragments(&mut self) {
+        let storage = &self.state.storage;
+        let gone = storage.fragment_ids(|fragment| {
+            fragment.state == FragmentState::Ending && storage.is_forgotten(fragment.node)
+        });
+        for id in gone {
+            self.remove_fragment(id);
+        }
     }
 }

@@ -1,84 +1,86 @@
-//! A storage node's side of the control plane: fragments come and go, stages move data.
+//! The storage node's side of the control plane: creates and removes fragments, and moves data.
 //!
-//! [`Node::step`] turns commands and the outcomes of earlier effects into effects. What it must
-//! not forget is made durable before anything that depends on it is done or said; after a crash
-//! [`Input::Started`] takes up what was under way.
+//! [`StorageNode::step`] turns commands and the outcomes of earlier effects into effects. State that
+//! must survive a crash is made durable before anything that depends on it is done or reported;
+//! after a crash, [`StorageInput::Started`] resumes what was in progress.
 
 mod stages;
 
 use std::collections::BTreeMap;
 
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::messages::{
-    Command, FragmentId, FragmentPlan, InstanceId, Peer, Report, ReportBody, StageFailure, StageId,
-    StagePlan, StageProgress, StampedCommand, UnixMillis,
+    FragmentId, FragmentPlan, InstanceId, Report, StageFailure, StageId, StagePlan, StageProgress,
+    StampedCommand, StorageCommand, StorageReport, UnixMillis,
 };
-use crate::records::{Change, CorruptRecord, Table};
+use crate::records::{Change, CorruptRecord, StoredRecord, Table};
 
-/// Removed fragments that are remembered, so that a late command does not bring them back.
-const GONE_KEPT: usize = 4096;
-/// Stages that are remembered after they ended.
-const STAGES_KEPT: usize = 65_536;
-/// Report numbers taken at a time, so that not every report needs a write.
-const COUNTS_TAKEN: u64 = 4096;
-/// Record of `counts`: report numbers below this one may have been used.
-const NEXT: u64 = 0;
-/// Record of `counts`: the report number with which this disk was taken into use.
-const FIRST: u64 = 1;
+/// Removed fragments that are remembered, so that a delayed command does not create them again.
+const MAX_TOMBSTONES: usize = 4096;
+/// Stages that are remembered after their end.
+const MAX_ENDED_STAGES: usize = 65_536;
+/// Sequence numbers reserved at a time, so that not every report needs a durable write.
+const RESERVED_SEQUENCE_NUMBERS: u64 = 4096;
+/// The count of written bytes is made durable whenever it has grown by this much.
+const WRITTEN_RESOLUTION: u64 = 1 << 30;
 
-/// What happens to a node.
+/// What happens to a storage node.
 #[derive(Clone, Debug)]
 pub enum StorageInput {
-    /// It starts; first input after [`Node::restore`].
+    /// The node starts; first input after [`StorageNode::restore`].
     Started,
-    /// The controller wants something.
-    Command(StampedCommand),
-    /// [`Effect::Create`] was carried out.
+    /// A command from the controller.
+    Command(StampedCommand<StorageCommand>),
+    /// [`StorageEffect::Create`] was carried out.
     Created(FragmentId, Result<(), String>),
-    /// [`Effect::Destroy`] was carried out.
+    /// [`StorageEffect::Destroy`] was carried out.
     Destroyed(FragmentId, Result<(), String>),
-    /// A copy has come so far.
+    /// Progress of a mover on an attempt of a stage.
     MoverProgress(StageId, u32, StageProgress),
-    /// A copy ended.
+    /// A mover ended its attempt of a stage.
     MoverEnded(StageId, u32, MoverOutcome),
-    /// Time to say that it lives; about once a second.
-    Tick,
+    /// A heartbeat is due; about once a second.
+    Tick {
+        /// Bytes that this process has written to flash since it started.
+        written: Bytes,
+    },
 }
 
-/// How a copy ended.
+/// How a mover ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoverOutcome {
-    /// All of it is on stable storage.
+    /// All data is on stable storage.
     Completed(StageProgress),
-    /// It failed; why.
+    /// The stage failed.
     Failed(StageFailure),
-    /// [`Effect::StopCopy`] stopped it.
+    /// [`StorageEffect::StopMover`] stopped the mover.
     Stopped,
 }
 
-/// What a node does, in this order.
+/// What a storage node does, in this order.
 #[derive(Clone, Debug)]
 pub enum StorageEffect {
     /// Make these records durable before what follows.
     Persist(Vec<Change>),
-    /// Make room for a fragment, or find that it is there already.
+    /// Create a fragment, unless it exists already.
     Create(FragmentPlan),
-    /// Destroy a fragment, if it is there.
+    /// Destroy a fragment, if it exists.
     Destroy(FragmentPlan),
-    /// Begin a copy, or go on where one was interrupted.
+    /// Start a mover; it resumes an attempt that was interrupted.
     StartMover(StagePlan),
-    /// Stop a copy; [`Input::Copied`] follows if it runs.
+    /// Stop the mover of this attempt; [`StorageInput::MoverEnded`] follows if it runs.
     StopMover(StageId, u32),
-    /// Tell the controller.
+    /// Send a report to the controller.
     Report(Report),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum LocalFragmentState {
-    Making,
+    Creating,
     Ready,
     Removing,
 }
@@ -101,124 +103,147 @@ enum LocalStageState {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct StageRow {
-    /// Absent if the stage was cancelled before it was heard of.
+    /// Absent if the stage was cancelled before its start command arrived.
     plan: Option<StagePlan>,
     state: LocalStageState,
 }
 
-/// A storage node's state.
+impl StageRow {
+    fn is_of(&self, instance: InstanceId) -> bool {
+        let plan = self.plan.as_ref();
+        plan.is_some_and(|plan| plan.instance == instance)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Counters {
+    /// Sequence number with which this disk was taken into use.
+    first_sequence: u64,
+    /// Sequence numbers below this one may have been used.
+    reserved_sequence: u64,
+    /// Bytes written to flash since the disk was taken into use, rounded down.
+    written: Bytes,
+}
+
+/// The state of a storage node.
 #[derive(Clone, Debug)]
 pub struct StorageNode {
     id: NodeId,
     granules: u64,
-    fragments: Table<FragmentRow>,
-    tombstones: Table<()>,
-    stages: Table<StageRow>,
-    counts: Table<u64>,
-    count: u64,
-    /// Copies that run in this process, and how far they are.
+    fragments: Table<FragmentId, FragmentRow>,
+    tombstones: Table<FragmentId, ()>,
+    stages: Table<StageId, StageRow>,
+    counters: Table<(), Counters>,
+    /// Copy of the record in `counters`.
+    durable: Counters,
+    sequence: u64,
+    /// Bytes that earlier processes have written to flash.
+    written_before: Bytes,
+    written: Bytes,
+    /// Attempt and progress of the movers that run in this process.
     movers: BTreeMap<StageId, (u32, StageProgress)>,
     effects: Vec<StorageEffect>,
 }
 
 impl StorageNode {
-    /// The node with this number and so many granules, from its durable records. On a new disk,
-    /// which has none, the time makes its report counter rise over that of the old disk.
+    /// The node with this id and number of granules, from its durable records. On a new disk, which
+    /// has no records, the time makes its sequence numbers higher than those of the old disk.
     pub fn restore(
         id: NodeId,
         granules: u64,
         now: UnixMillis,
-        records: impl IntoIterator<Item = (String, u64, Vec<u8>)>,
+        records: impl IntoIterator<Item = StoredRecord>,
     ) -> Result<StorageNode, CorruptRecord> {
-        let mut node = StorageNode {
+        let mut fragments = Table::new("node.fragments");
+        let mut tombstones = Table::new("node.tombstones");
+        let mut stages = Table::new("node.stages");
+        let mut counters = Table::new("node.counters");
+        for record in records {
+            // Other tables are the controller's, which may share the database.
+            let _known = fragments.restore(&record)?
+                || tombstones.restore(&record)?
+                || stages.restore(&record)?
+                || counters.restore(&record)?;
+        }
+        let known: Option<Counters> = counters.get(()).copied();
+        let durable = known.unwrap_or(Counters {
+            first_sequence: now.0 << 16,
+            reserved_sequence: now.0 << 16,
+            written: Bytes(0),
+        });
+        if known.is_none() {
+            counters.insert((), durable);
+        }
+        Ok(StorageNode {
             id,
             granules,
-            fragments: Table::new("node.fragments"),
-            tombstones: Table::new("node.gone"),
-            stages: Table::new("node.stages"),
-            counts: Table::new("node.counts"),
-            count: 0,
+            fragments,
+            tombstones,
+            stages,
+            counters,
+            durable,
+            sequence: durable.reserved_sequence,
+            written_before: durable.written,
+            written: durable.written,
             movers: BTreeMap::new(),
             effects: Vec::new(),
-        };
-        for (table, key, value) in records {
-            match table.as_str() {
-                "node.fragments" => node.fragments.restore(key, &value)?,
-                "node.gone" => node.tombstones.restore(key, &value)?,
-                "node.stages" => node.stages.restore(key, &value)?,
-                "node.counts" => node.counts.restore(key, &value)?,
-                // Records of the controller, which may share the database.
-                _ => {}
-            }
-        }
-        if node.counts.is_empty() {
-            node.counts.insert(FIRST, now.0 << 16);
-            node.counts.insert(NEXT, now.0 << 16);
-        }
-        node.count = node.counts.get(NEXT).copied().unwrap_or(0);
-        Ok(node)
+        })
     }
 
     /// Granules in use.
     pub fn used_granules(&self) -> u64 {
-        self.fragments
-            .iter()
-            .fold(0, |sum, (_, row)| sum.saturating_add(row.plan.granules))
+        let granules = self.fragments.iter().map(|(_, row)| row.plan.granules);
+        granules.fold(0, u64::saturating_add)
     }
 
-    /// Granules it has.
+    /// Granules that the node has.
     pub fn granules(&self) -> u64 {
         self.granules
     }
 
-    /// Gives it more granules, or fewer: what is in use stays.
+    /// Changes the number of granules; fragments stay, also if they then exceed it.
     pub fn set_granules(&mut self, granules: u64) {
         self.granules = granules;
     }
 
-    /// Where the storage daemons of an instance listen that has a fragment here, in the fragments'
-    /// order. Empty if this is the only one.
+    /// Addresses of the storage daemons of an instance that has a fragment here, in the order of
+    /// its fragments. Empty if this is the only one.
     pub fn storage_addresses_of(&self, instance: InstanceId) -> Vec<String> {
-        self.fragments
-            .iter()
-            .find(|(_, row)| row.plan.instance == instance)
-            .map(|(_, row)| row.plan.place.peers.clone())
+        let mut rows = self.fragments.iter().map(|(_, row)| row);
+        let row = rows.find(|row| row.plan.instance == instance);
+        row.map(|row| row.plan.place.peers.clone())
             .unwrap_or_default()
     }
 
-    /// The fragments it has, whatever their state.
+    /// All fragments of the node, in any state.
     pub fn fragments(&self) -> Vec<FragmentId> {
-        self.fragments.keys().into_iter().map(FragmentId).collect()
+        self.fragments.keys()
     }
 
-    /// Takes an input and says what to do about it, in this order.
+    /// Processes an input and returns its effects, in the order in which to carry them out.
     pub fn step(&mut self, input: StorageInput) -> Vec<StorageEffect> {
         match input {
             StorageInput::Started => self.resume(),
-            StorageInput::Command(order) => self.order(order),
+            StorageInput::Command(command) => self.command(command),
             StorageInput::Created(fragment, outcome) => self.created(fragment, outcome),
             StorageInput::Destroyed(fragment, outcome) => self.destroyed(fragment, outcome),
             StorageInput::MoverProgress(stage, attempt, progress) => {
-                if let Some(copy) = self.movers.get_mut(&stage)
-                    && copy.0 == attempt
-                {
-                    copy.1 = progress;
-                    self.report(ReportBody::StageProgress(stage, attempt, progress));
-                }
+                self.mover_progress(stage, attempt, progress);
             }
             StorageInput::MoverEnded(stage, attempt, outcome) => {
-                self.mover_ended(stage, attempt, outcome)
+                self.mover_ended(stage, attempt, outcome);
             }
-            StorageInput::Tick => {
-                let fragments = self.fragments();
-                self.report(ReportBody::StorageHeartbeat(fragments));
+            StorageInput::Tick { written } => {
+                self.count_written(written);
+                self.heartbeat();
             }
         }
+        self.check_invariants();
         let mut changes = Vec::new();
         self.fragments.take_changes(&mut changes);
         self.tombstones.take_changes(&mut changes);
         self.stages.take_changes(&mut changes);
-        self.counts.take_changes(&mut changes);
+        self.counters.take_changes(&mut changes);
         let mut effects = Vec::new();
         if !changes.is_empty() {
             effects.push(StorageEffect::Persist(changes));
@@ -227,124 +252,144 @@ impl StorageNode {
         effects
     }
 
-    fn report(&mut self, what: ReportBody) {
-        self.count += 1;
-        if self.count >= self.counts.get(NEXT).copied().unwrap_or(0) {
-            self.counts.insert(NEXT, self.count + COUNTS_TAKEN);
-        }
-        let report = Report {
-            from: Peer::StorageNode(self.id),
-            sequence: self.count,
-            body: what,
+    fn check_invariants(&self) {
+        assert!(
+            self.sequence <= self.durable.reserved_sequence,
+            "a sequence number was used that is not reserved"
+        );
+        debug_assert!(
+            self.fragments
+                .iter()
+                .all(|(id, _)| !self.tombstones.contains(id)),
+            "a fragment exists that was removed"
+        );
+        let active = |row: &StageRow| {
+            matches!(
+                row.state,
+                LocalStageState::Running | LocalStageState::Cancelling
+            )
         };
-        self.effects.push(StorageEffect::Report(report));
+        debug_assert!(
+            self.movers
+                .keys()
+                .all(|id| self.stages.get(*id).is_none_or(active)),
+            "a mover runs for a stage that has ended"
+        );
+    }
+
+    fn report(&mut self, body: StorageReport) {
+        self.sequence += 1;
+        if self.sequence >= self.durable.reserved_sequence {
+            self.durable.reserved_sequence = self.sequence + RESERVED_SEQUENCE_NUMBERS;
+            self.counters.insert((), self.durable);
+        }
+        self.effects.push(StorageEffect::Report(Report::Storage {
+            node: self.id,
+            sequence: self.sequence,
+            body,
+        }));
+    }
+
+    fn heartbeat(&mut self) {
+        self.report(StorageReport::Heartbeat {
+            fragments: self.fragments.keys(),
+            written: self.written,
+        });
+    }
+
+    fn count_written(&mut self, by_this_process: Bytes) {
+        self.written = Bytes(self.written_before.0.saturating_add(by_this_process.0));
+        if self.written.0.saturating_sub(self.durable.written.0) >= WRITTEN_RESOLUTION {
+            self.durable.written = self.written;
+            self.counters.insert((), self.durable);
+        }
     }
 
     fn resume(&mut self) {
         for (_, row) in self.fragments.iter() {
             match row.state {
-                LocalFragmentState::Making => {
-                    self.effects.push(StorageEffect::Create(row.plan.clone()))
+                LocalFragmentState::Creating => {
+                    self.effects.push(StorageEffect::Create(row.plan.clone()));
                 }
                 LocalFragmentState::Removing => {
-                    self.effects.push(StorageEffect::Destroy(row.plan.clone()))
+                    self.effects.push(StorageEffect::Destroy(row.plan.clone()));
                 }
                 LocalFragmentState::Ready => {}
             }
         }
-        for key in self.stages.keys() {
-            let Some(row) = self.stages.get(key) else {
-                continue;
-            };
-            match (&row.state, row.plan.clone()) {
-                (LocalStageState::Running, Some(plan)) => self.start_mover(plan),
-                (LocalStageState::Cancelling, _) => {
-                    if let Some(row) = self.stages.get_mut(key) {
-                        row.state = LocalStageState::Cancelled;
-                    }
-                }
-                _ => {}
+        self.resume_stages();
+        self.heartbeat();
+    }
+
+    fn command(&mut self, stamped: StampedCommand<StorageCommand>) {
+        let outdated = stamped.last_report < self.durable.first_sequence;
+        match stamped.command {
+            // The controller does not know yet that this disk is new.
+            StorageCommand::CreateFragment(_) | StorageCommand::StartStage(_) if outdated => {
+                self.heartbeat();
             }
-        }
-        let fragments = self.fragments();
-        self.report(ReportBody::StorageHeartbeat(fragments));
-    }
-
-    fn order(
-        &mut self,
-        StampedCommand {
-            last_report: heard,
-            command,
-        }: StampedCommand,
-    ) {
-        let makes = matches!(command, Command::SetupFragment(_) | Command::StartStage(_));
-        if makes && heard < self.counts.get(FIRST).copied().unwrap_or(0) {
-            let fragments = self.fragments();
-            return self.report(ReportBody::StorageHeartbeat(fragments));
-        }
-        match command {
-            Command::SetupFragment(plan) => self.setup(plan),
-            Command::RemoveFragment(fragment) => self.remove(fragment),
-            Command::StartStage(plan) => self.start_stage(plan),
-            Command::CancelStage(stage) => self.cancel_stage(stage),
-            // For hosts; a message that went astray.
-            Command::Mount(_) | Command::Unmount(_) => {}
+            StorageCommand::CreateFragment(plan) => self.create(plan),
+            StorageCommand::RemoveFragment(fragment) => self.remove(fragment),
+            StorageCommand::StartStage(plan) => self.start_stage(plan),
+            StorageCommand::CancelStage(stage) => self.cancel_stage(stage),
         }
     }
 
-    fn setup(&mut self, plan: FragmentPlan) {
+    fn create(&mut self, plan: FragmentPlan) {
         let fragment = plan.fragment;
-        if self.tombstones.get(fragment.0).is_some() {
-            return self.report(ReportBody::FragmentRemoved(fragment));
+        if self.tombstones.contains(fragment) {
+            return self.report(StorageReport::FragmentRemoved(fragment));
         }
-        match self.fragments.get(fragment.0).map(|row| row.state) {
-            Some(LocalFragmentState::Ready) => self.report(ReportBody::FragmentReady(fragment)),
-            Some(LocalFragmentState::Making | LocalFragmentState::Removing) => {}
+        match self.fragments.get(fragment).map(|row| row.state) {
+            Some(LocalFragmentState::Ready) => self.report(StorageReport::FragmentReady(fragment)),
+            Some(LocalFragmentState::Creating | LocalFragmentState::Removing) => {}
             None if plan.granules > self.granules.saturating_sub(self.used_granules()) => {
                 let reason = format!(
-                    "{} granules are wanted, {} of {} are in use",
+                    "{} granules requested, {} of {} in use",
                     plan.granules,
                     self.used_granules(),
                     self.granules
                 );
-                self.report(ReportBody::FragmentRefused(fragment, reason));
+                self.report(StorageReport::FragmentRefused(fragment, reason));
             }
             None => {
                 let row = FragmentRow {
                     plan: plan.clone(),
-                    state: LocalFragmentState::Making,
+                    state: LocalFragmentState::Creating,
                 };
-                self.fragments.insert(fragment.0, row);
+                self.fragments.insert_new(fragment, row);
+                assert!(
+                    self.used_granules() <= self.granules,
+                    "more granules in use than the node has"
+                );
                 self.effects.push(StorageEffect::Create(plan));
             }
         }
     }
 
     fn created(&mut self, fragment: FragmentId, outcome: Result<(), String>) {
-        let Some(row) = self.fragments.get(fragment.0) else {
-            return;
-        };
-        if row.state != LocalFragmentState::Making {
+        let state = self.fragments.get(fragment).map(|row| row.state);
+        if state != Some(LocalFragmentState::Creating) {
             return;
         }
         match outcome {
             Ok(()) => {
-                if let Some(row) = self.fragments.get_mut(fragment.0) {
+                if let Some(row) = self.fragments.get_mut(fragment) {
                     row.state = LocalFragmentState::Ready;
                 }
-                self.report(ReportBody::FragmentReady(fragment));
+                self.report(StorageReport::FragmentReady(fragment));
             }
             Err(reason) => {
-                self.fragments.remove(fragment.0);
-                self.report(ReportBody::FragmentRefused(fragment, reason));
+                self.fragments.remove(fragment);
+                self.report(StorageReport::FragmentRefused(fragment, reason));
             }
         }
     }
 
     fn remove(&mut self, fragment: FragmentId) {
-        let Some(row) = self.fragments.get_mut(fragment.0) else {
-            self.bury(fragment);
-            return self.report(ReportBody::FragmentRemoved(fragment));
+        let Some(row) = self.fragments.get_mut(fragment) else {
+            self.add_tombstone(fragment);
+            return self.report(StorageReport::FragmentRemoved(fragment));
         };
         row.state = LocalFragmentState::Removing;
         let plan = row.plan.clone();
@@ -355,60 +400,52 @@ impl StorageNode {
                 self.effects.push(StorageEffect::StopMover(stage, *attempt));
             }
         }
-        // A copy that still runs is waited for: its end comes back here.
+        // The fragment is destroyed when its last mover has ended.
         if !running {
             self.effects.push(StorageEffect::Destroy(plan));
         }
     }
 
     fn destroyed(&mut self, fragment: FragmentId, outcome: Result<(), String>) {
-        let Some(row) = self.fragments.get(fragment.0) else {
+        let Some(row) = self.fragments.get(fragment) else {
             return;
         };
-        // A failure leaves the fragment as it is: the controller asks again.
+        // After a failure the fragment stays as it is: the controller repeats its command.
         if row.state != LocalFragmentState::Removing || outcome.is_err() {
             return;
         }
         let instance = row.plan.instance;
-        self.fragments.remove(fragment.0);
-        self.bury(fragment);
-        if !self.has(instance) {
+        self.fragments.remove(fragment);
+        self.add_tombstone(fragment);
+        if !self.has_fragment_of(instance) {
             for stage in self.stages_of(instance) {
-                self.stages.remove(stage.0);
+                self.stages.remove(stage);
             }
         }
-        self.report(ReportBody::FragmentRemoved(fragment));
+        self.report(StorageReport::FragmentRemoved(fragment));
     }
 
-    fn bury(&mut self, fragment: FragmentId) {
-        self.tombstones.insert(fragment.0, ());
-        if self.tombstones.len() > GONE_KEPT {
-            let oldest = self.tombstones.iter().next().map(|(key, ())| key);
-            oldest.map(|key| self.tombstones.remove(key));
+    fn add_tombstone(&mut self, fragment: FragmentId) {
+        self.tombstones.insert(fragment, ());
+        if self.tombstones.len() > MAX_TOMBSTONES {
+            let oldest = self.tombstones.iter().next().map(|(id, ())| id);
+            oldest.map(|id| self.tombstones.remove(id));
         }
     }
 
-    fn has(&self, instance: InstanceId) -> bool {
-        self.fragments
-            .iter()
-            .any(|(_, row)| row.plan.instance == instance)
+    fn has_fragment_of(&self, instance: InstanceId) -> bool {
+        let mut rows = self.fragments.iter().map(|(_, row)| row);
+        rows.any(|row| row.plan.instance == instance)
     }
 
-    fn usable(&self, instance: InstanceId) -> bool {
+    fn has_ready_fragment_of(&self, instance: InstanceId) -> bool {
         let mut rows = self.fragments.iter().map(|(_, row)| row);
         rows.any(|row| row.plan.instance == instance && row.state == LocalFragmentState::Ready)
     }
 
     fn stages_of(&self, instance: InstanceId) -> Vec<StageId> {
-        let of = |row: &StageRow| {
-            row.plan
-                .as_ref()
-                .is_some_and(|plan| plan.instance == instance)
-        };
-        self.stages
-            .iter()
-            .filter(|(_, row)| of(row))
-            .map(|(key, _)| StageId(key))
-            .collect()
+        let stages = self.stages.iter();
+        let stages = stages.filter(|(_, row)| row.is_of(instance));
+        stages.map(|(id, _)| id).collect()
     }
 }

@@ -1,11 +1,15 @@
-//! Stages on a storage node: begun once, ended once, remembered.
+//! Stages on a storage node: each attempt is started once, ends once, and is remembered.
 
-use super::*;
+use super::{
+    LocalFragmentState, LocalStageState, MAX_ENDED_STAGES, MoverOutcome, StageRow, StorageEffect,
+    StorageNode,
+};
+use crate::messages::{StageFailure, StageId, StagePlan, StageProgress, StorageReport};
 
 impl StorageNode {
-    /// Whether a stage may still go on where it was interrupted.
+    /// Whether a stage may still be resumed, so that its journal is of use.
     pub fn may_resume_stage(&self, stage: StageId) -> bool {
-        let row = self.stages.get(stage.0);
+        let row = self.stages.get(stage);
         row.is_some_and(|row| {
             matches!(
                 row.state,
@@ -14,157 +18,178 @@ impl StorageNode {
         })
     }
 
+    pub(super) fn resume_stages(&mut self) {
+        for id in self.stages.keys() {
+            let Some(row) = self.stages.get(id) else {
+                continue;
+            };
+            match (&row.state, row.plan.clone()) {
+                (LocalStageState::Running, Some(plan)) => self.start_mover(plan),
+                // Its mover died with the process.
+                (LocalStageState::Cancelling, _) => {
+                    self.set_stage_state(id, LocalStageState::Cancelled);
+                }
+                (LocalStageState::Running, None)
+                | (
+                    LocalStageState::Done(_)
+                    | LocalStageState::Failed(_)
+                    | LocalStageState::Cancelled,
+                    _,
+                ) => {}
+            }
+        }
+    }
+
     pub(super) fn start_stage(&mut self, plan: StagePlan) {
         let (stage, attempt) = (plan.stage, plan.attempt);
-        let known = self.stages.get(stage.0).map(|row| {
-            (
-                row.plan.as_ref().map_or(u32::MAX, |plan| plan.attempt),
-                row.state.clone(),
-            )
+        let known = self.stages.get(stage).map(|row| {
+            let last = row.plan.as_ref().map_or(u32::MAX, |plan| plan.attempt);
+            (last, row.state.clone())
         });
         if let Some((last, state)) = known {
             match state {
                 LocalStageState::Cancelled => {
-                    return self.report(ReportBody::StageCancelled(stage));
+                    return self.report(StorageReport::StageCancelled(stage));
                 }
                 LocalStageState::Running | LocalStageState::Cancelling => {
                     if let Some((attempt, progress)) = self.movers.get(&stage).copied() {
-                        self.report(ReportBody::StageProgress(stage, attempt, progress));
+                        self.report(StorageReport::StageProgress(stage, attempt, progress));
                     }
                     return;
                 }
                 LocalStageState::Done(_) | LocalStageState::Failed(_) if last > attempt => return,
                 LocalStageState::Done(progress) if last == attempt => {
-                    return self.report(ReportBody::StageDone(stage, attempt, progress));
+                    return self.report(StorageReport::StageDone(stage, attempt, progress));
                 }
-                LocalStageState::Failed(reason) if last == attempt => {
-                    return self.report(ReportBody::StageFailed(stage, attempt, reason));
+                LocalStageState::Failed(failure) if last == attempt => {
+                    return self.report(StorageReport::StageFailed(stage, attempt, failure));
                 }
                 LocalStageState::Done(_) | LocalStageState::Failed(_) => {}
             }
         }
-        if !self.usable(plan.instance) {
-            let reason = "no fragment of the instance is on this node".to_owned();
-            return self.report(ReportBody::StageFailed(stage, attempt, reason.into()));
+        if !self.has_ready_fragment_of(plan.instance) {
+            let failure = StageFailure::from("no fragment of the instance is on this node");
+            return self.report(StorageReport::StageFailed(stage, attempt, failure));
         }
-        self.stages.insert(
-            stage.0,
-            StageRow {
-                plan: Some(plan.clone()),
-                state: LocalStageState::Running,
-            },
-        );
+        let row = StageRow {
+            plan: Some(plan.clone()),
+            state: LocalStageState::Running,
+        };
+        self.stages.insert(stage, row);
         self.forget_old_stages();
         self.start_mover(plan);
     }
 
-    pub(super) fn start_mover(&mut self, plan: StagePlan) {
-        self.movers
-            .insert(plan.stage, (plan.attempt, StageProgress::default()));
+    fn start_mover(&mut self, plan: StagePlan) {
+        let new = (plan.attempt, StageProgress::default());
+        let old = self.movers.insert(plan.stage, new);
+        assert!(old.is_none(), "a stage has two movers");
         self.effects.push(StorageEffect::StartMover(plan));
     }
 
+    fn set_stage_state(&mut self, stage: StageId, state: LocalStageState) {
+        if let Some(row) = self.stages.get_mut(stage) {
+            row.state = state;
+        }
+    }
+
     fn forget_old_stages(&mut self) {
-        if self.stages.len() > STAGES_KEPT {
-            let over = |row: &StageRow| {
-                !matches!(
-                    row.state,
-                    LocalStageState::Running | LocalStageState::Cancelling
-                ) && row
-                    .plan
-                    .as_ref()
-                    .is_none_or(|plan| !self.has(plan.instance))
-            };
-            let oldest = self
-                .stages
-                .iter()
-                .find(|(_, row)| over(row))
-                .map(|(key, _)| key);
-            oldest.map(|key| self.stages.remove(key));
+        if self.stages.len() <= MAX_ENDED_STAGES {
+            return;
+        }
+        let is_over = |row: &StageRow| {
+            let plan = row.plan.as_ref();
+            !matches!(
+                row.state,
+                LocalStageState::Running | LocalStageState::Cancelling
+            ) && plan.is_none_or(|plan| !self.has_fragment_of(plan.instance))
+        };
+        let oldest = self.stages.iter().find(|(_, row)| is_over(row));
+        if let Some(id) = oldest.map(|(id, _)| id) {
+            self.stages.remove(id);
         }
     }
 
     pub(super) fn cancel_stage(&mut self, stage: StageId) {
-        let copy = self.movers.get(&stage).copied();
-        let Some(row) = self.stages.get(stage.0) else {
-            self.stages.insert(
-                stage.0,
-                StageRow {
-                    plan: None,
-                    state: LocalStageState::Cancelled,
-                },
-            );
+        let mover = self.movers.get(&stage).copied();
+        let Some(row) = self.stages.get(stage) else {
+            let row = StageRow {
+                plan: None,
+                state: LocalStageState::Cancelled,
+            };
+            self.stages.insert(stage, row);
             self.forget_old_stages();
-            return self.report(ReportBody::StageCancelled(stage));
+            return self.report(StorageReport::StageCancelled(stage));
         };
         let attempt = row.plan.as_ref().map_or(0, |plan| plan.attempt);
-        match (row.state.clone(), copy) {
+        match (row.state.clone(), mover) {
             (LocalStageState::Done(progress), _) => {
-                self.report(ReportBody::StageDone(stage, attempt, progress));
+                self.report(StorageReport::StageDone(stage, attempt, progress));
             }
             (LocalStageState::Running | LocalStageState::Cancelling, Some((attempt, _))) => {
-                if let Some(row) = self.stages.get_mut(stage.0) {
-                    row.state = LocalStageState::Cancelling;
-                }
+                self.set_stage_state(stage, LocalStageState::Cancelling);
                 self.effects.push(StorageEffect::StopMover(stage, attempt));
             }
-            _ => {
-                if let Some(row) = self.stages.get_mut(stage.0) {
-                    row.state = LocalStageState::Cancelled;
-                }
-                self.report(ReportBody::StageCancelled(stage));
+            (LocalStageState::Running | LocalStageState::Cancelling, None)
+            | (LocalStageState::Failed(_) | LocalStageState::Cancelled, _) => {
+                self.set_stage_state(stage, LocalStageState::Cancelled);
+                self.report(StorageReport::StageCancelled(stage));
             }
         }
     }
 
-    pub(super) fn mover_ended(&mut self, stage: StageId, attempt: u32, outcome: MoverOutcome) {
-        if self
-            .movers
-            .get(&stage)
-            .is_none_or(|(current, _)| *current != attempt)
+    pub(super) fn mover_progress(&mut self, stage: StageId, attempt: u32, now: StageProgress) {
+        if let Some((current, progress)) = self.movers.get_mut(&stage)
+            && *current == attempt
         {
+            *progress = now;
+            self.report(StorageReport::StageProgress(stage, attempt, now));
+        }
+    }
+
+    pub(super) fn mover_ended(&mut self, stage: StageId, attempt: u32, outcome: MoverOutcome) {
+        let current = self.movers.get(&stage).map(|(current, _)| *current);
+        if current != Some(attempt) {
             return;
         }
         self.movers.remove(&stage);
-        let Some(row) = self.stages.get_mut(stage.0) else {
+        let Some(row) = self.stages.get_mut(stage) else {
             return;
         };
         let cancelling = row.state == LocalStageState::Cancelling;
-        let (state, news) = match outcome {
+        let (state, report) = match outcome {
             MoverOutcome::Completed(progress) => (
                 LocalStageState::Done(progress),
-                ReportBody::StageDone(stage, attempt, progress),
+                StorageReport::StageDone(stage, attempt, progress),
             ),
             MoverOutcome::Stopped | MoverOutcome::Failed(_) if cancelling => (
                 LocalStageState::Cancelled,
-                ReportBody::StageCancelled(stage),
+                StorageReport::StageCancelled(stage),
             ),
-            MoverOutcome::Failed(reason) => (
-                LocalStageState::Failed(reason.clone()),
-                ReportBody::StageFailed(stage, attempt, reason),
+            MoverOutcome::Failed(failure) => (
+                LocalStageState::Failed(failure.clone()),
+                StorageReport::StageFailed(stage, attempt, failure),
             ),
             MoverOutcome::Stopped => {
-                let reason = StageFailure::from("the copy was stopped");
+                let failure = StageFailure::from("the mover was stopped");
                 (
-                    LocalStageState::Failed(reason.clone()),
-                    ReportBody::StageFailed(stage, attempt, reason),
+                    LocalStageState::Failed(failure.clone()),
+                    StorageReport::StageFailed(stage, attempt, failure),
                 )
             }
         };
         row.state = state;
         let instance = row.plan.as_ref().map(|plan| plan.instance);
-        self.report(news);
-        // A removal may have waited for this copy.
+        self.report(report);
+        // The removal of a fragment may have waited for this mover.
         let Some(instance) = instance else { return };
-        let waits = self
-            .stages_of(instance)
-            .iter()
-            .any(|stage| self.movers.contains_key(stage));
-        if !waits {
-            for (_, row) in self.fragments.iter() {
-                if row.plan.instance == instance && row.state == LocalFragmentState::Removing {
-                    self.effects.push(StorageEffect::Destroy(row.plan.clone()));
-                }
+        let stages = self.stages_of(instance);
+        if stages.iter().any(|stage| self.movers.contains_key(stage)) {
+            return;
+        }
+        for (_, row) in self.fragments.iter() {
+            if row.plan.instance == instance && row.state == LocalFragmentState::Removing {
+                self.effects.push(StorageEffect::Destroy(row.plan.clone()));
             }
         }
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
-use forebay_control::messages::{ActivationId, MountPlan, StampedCommand};
+use forebay_control::messages::{ActivationId, ComputeCommand, MountPlan, StampedCommand};
 
 use crate::activity::HostActivity;
 use crate::clock::now;
@@ -36,7 +36,7 @@ pub(crate) struct Setup {
 
 /// An input of the driver's loop.
 pub(super) enum Event {
-    Command(StampedCommand),
+    Command(StampedCommand<ComputeCommand>),
     /// An effect was carried out.
     Done(ComputeInput),
     Activity(SyncSender<HostActivity>),

@@ -36,8 +36,10 @@ pub(crate) fn start(setup: Setup, endpoint: Endpoint) -> Result<ComputeService, 
         Delivery::Command(command) => drop(commands.try_send(Event::Command(command))),
     };
     let command = |message| match message {
-        FromController::Command(command) => Some(*command),
-        FromController::Reply(..) | FromController::QueryReply(..) => None,
+        FromController::ComputeCommand(command) => Some(*command),
+        FromController::StorageCommand(_)
+        | FromController::Reply(..)
+        | FromController::QueryReply(..) => None,
     };
     let role = Role::Agent(setup.name.clone());
     let link = ControllerLink::start(endpoint, role, command, deliver)?;

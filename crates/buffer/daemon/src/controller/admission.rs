@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use forebay_control::controller::State;
 use forebay_control::messages::{Owner, Peer};
-use forebay_policy::pool::NodeId;
 
 use super::port::Candidate;
 use crate::config::AllowedSources;
@@ -56,14 +55,13 @@ impl Policy {
         let (peer, caller) = match &candidate.role {
             Role::Storage(name) => {
                 require_trust("connect as a storage node")?;
-                let known = state.nodes.iter().find(|(_, node)| node.name == *name);
-                let (number, node) = known.ok_or_else(|| {
+                let known = state.storage.nodes().find(|(_, node)| node.name == *name);
+                let (id, node) = known.ok_or_else(|| {
                     format!(
                         "there is no storage node `{name}` in the controller's configuration; \
                          add it there and restart the controller"
                     )
                 })?;
-                let id = NodeId(u32::try_from(number).unwrap_or(u32::MAX));
                 self.check_source(name, candidate)?;
                 welcome.node = Some(id);
                 welcome.granules = node.granules;

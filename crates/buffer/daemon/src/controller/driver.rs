@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::time::{Duration, Instant};
 
 use forebay_control::controller::{
-    Answer, Cause, Controller, ControllerEffect, ControllerInput, Envelope, Failure, Outcome,
-    Request,
+    Answer, Cause, Controller, ControllerEffect, ControllerInput, Failure, Outcome, Request,
+    RequestEnvelope, RequestId,
 };
 use forebay_control::messages::{Owner, Peer};
 use forebay_net::stream::Stream;
@@ -21,6 +21,7 @@ use crate::activity::{HostActivity, Status};
 use crate::clock::now;
 use crate::database::Database;
 use crate::messages::{FromController, Query, QueryReply, ToController};
+use crate::request_ids::RequestIds;
 
 /// Capacity of a node's outbox. A connection that lets more pile up is closed.
 const NODE_OUTBOX_CAPACITY: usize = 4096;
@@ -65,7 +66,7 @@ pub(super) struct Driver {
     /// The last activity reported by each connected node.
     activity: BTreeMap<Peer, HostActivity>,
     /// The connection that gets the reply to each request in flight.
-    pending: BTreeMap<(u64, u64), ConnectionId>,
+    pending: BTreeMap<RequestId, ConnectionId>,
     last_id: u64,
 }
 
@@ -230,7 +231,7 @@ impl Driver {
             return Ok(());
         };
         match message {
-            ToController::Report(report) if connection.peer.as_ref() == Some(&report.from) => {
+            ToController::Report(report) if connection.peer.as_ref() == Some(&report.sender()) => {
                 self.step(ControllerInput::Report(report))
             }
             ToController::Activity(activity) if connection.peer.is_some() => {
@@ -243,9 +244,7 @@ impl Driver {
                 self.forget(id);
                 Ok(())
             }
-            ToController::Request(client, number, request) => {
-                self.request(id, client, number, *request)
-            }
+            ToController::Request(request_id, request) => self.request(id, request_id, *request),
             ToController::Query(number, query) => {
                 self.query(id, number, query);
                 Ok(())
@@ -256,8 +255,7 @@ impl Driver {
     fn request(
         &mut self,
         id: ConnectionId,
-        client: u64,
-        number: u64,
+        request_id: RequestId,
         request: Request,
     ) -> Result<(), String> {
         let Some(connection) = self.connections.get_mut(&id) else {
@@ -266,11 +264,11 @@ impl Driver {
         if connection.requests_in_flight >= MAX_REQUESTS_IN_FLIGHT {
             let reason = format!("{MAX_REQUESTS_IN_FLIGHT} requests are in flight; wait for one");
             let busy = Err(Failure::new(Cause::Busy, reason));
-            self.send(id, FromController::Reply(client, number, busy));
+            self.send(id, FromController::Reply(request_id, busy));
             return Ok(());
         }
         let caller = connection.caller;
-        let before = self.pending.insert((client, number), id);
+        let before = self.pending.insert(request_id, id);
         if before != Some(id) {
             connection.requests_in_flight += 1;
         }
@@ -280,10 +278,9 @@ impl Driver {
         {
             old.requests_in_flight = old.requests_in_flight.saturating_sub(1);
         }
-        tracing::debug!(client, ?request, "request");
-        self.step(ControllerInput::Request(Box::new(Envelope {
-            client,
-            number,
+        tracing::debug!(%request_id, ?request, "request");
+        self.step(ControllerInput::Request(Box::new(RequestEnvelope {
+            id: request_id,
             caller,
             request,
         })))
@@ -347,41 +344,46 @@ impl Driver {
                 ControllerEffect::Persist(changes) => {
                     self.records.commit(&changes).map_err(|e| e.to_string())?;
                 }
-                ControllerEffect::Send(peer, command) => {
-                    if let Some(id) = self.peers.get(&peer).copied() {
-                        self.send(id, FromController::Command(Box::new(command)));
-                    }
+                ControllerEffect::SendToStorageNode(node, command) => {
+                    let message = FromController::StorageCommand(Box::new(command));
+                    self.send_to_peer(&Peer::StorageNode(node), message);
                 }
-                ControllerEffect::Reply {
-                    client,
-                    number,
-                    outcome,
-                } => self.reply(client, number, outcome),
+                ControllerEffect::SendToComputeNode(host, command) => {
+                    let message = FromController::ComputeCommand(Box::new(command));
+                    self.send_to_peer(&Peer::ComputeNode(host), message);
+                }
+                ControllerEffect::Reply(request_id, outcome) => self.reply(request_id, outcome),
             }
         }
         Ok(())
     }
 
-    fn reply(&mut self, client: u64, number: u64, outcome: Outcome) {
-        match &outcome {
-            Ok(answer) => tracing::debug!(client, ?answer, "request done"),
-            Err(failure) => tracing::info!(client, %failure, "request refused or failed"),
+    /// Sends a command, unless the peer is disconnected: commands are repeated.
+    fn send_to_peer(&mut self, peer: &Peer, message: FromController) {
+        if let Some(id) = self.peers.get(peer).copied() {
+            self.send(id, message);
         }
-        let Some(id) = self.pending.remove(&(client, number)) else {
+    }
+
+    fn reply(&mut self, request_id: RequestId, outcome: Outcome) {
+        match &outcome {
+            Ok(answer) => tracing::debug!(%request_id, ?answer, "request done"),
+            Err(failure) => tracing::info!(%request_id, %failure, "request refused or failed"),
+        }
+        let Some(id) = self.pending.remove(&request_id) else {
             return;
         };
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.requests_in_flight = connection.requests_in_flight.saturating_sub(1);
         }
-        self.send(id, FromController::Reply(client, number, outcome));
+        self.send(id, FromController::Reply(request_id, outcome));
     }
 
     /// Carries out a request of the configuration's before there are connections.
     pub fn apply(&mut self, request: Request) -> Result<Answer, String> {
-        self.last_id += 1;
-        let envelope = Envelope {
-            client: now().0,
-            number: self.last_id,
+        let ids = RequestIds::new().map_err(|error| error.to_string())?;
+        let envelope = RequestEnvelope {
+            id: ids.next_id(),
             caller: Owner { uid: 0, gid: 0 },
             request,
         };
@@ -392,9 +394,10 @@ impl Driver {
                 ControllerEffect::Persist(changes) => {
                     self.records.commit(&changes).map_err(|e| e.to_string())?;
                 }
-                ControllerEffect::Reply { outcome, .. } => answer = Some(outcome),
+                ControllerEffect::Reply(_, outcome) => answer = Some(outcome),
                 // Nothing is connected yet; commands are retransmitted.
-                ControllerEffect::Send(..) => {}
+                ControllerEffect::SendToStorageNode(..)
+                | ControllerEffect::SendToComputeNode(..) => {}
             }
         }
         answer

@@ -75,6 +75,8 @@ impl Default for EmbeddedPoolOptions {
 pub struct EmbeddedPool {
     client: ControllerClient,
     port: ControllerPort,
+    /// Sources of the nodes' counters.
+    nodes: [StatusSource; 2],
     directory: PathBuf,
     listeners: Vec<Listener>,
     compute: Service,
@@ -154,6 +156,7 @@ impl EmbeddedPool {
         Ok(EmbeddedPool {
             client,
             port: controller.port,
+            nodes: [storage.status_source, compute.status_source],
             directory: directory.to_owned(),
             listeners: vec![listener, job_api_listener],
             compute: compute.service,
@@ -175,8 +178,16 @@ impl EmbeddedPool {
 
     /// A source of the pool's status that replies within `timeout` or fails, for any thread.
     pub fn status_source(&self, timeout: Duration) -> StatusSource {
-        let port = self.port.clone();
-        Arc::new(move || port.status(timeout))
+        let (port, nodes) = (self.port.clone(), self.nodes.clone());
+        Arc::new(move || {
+            let mut status = port.status(timeout)?;
+            // The counters that the controller has are those of the last report.
+            status.activity.clear();
+            for node in &nodes {
+                status.activity.extend(node()?.activity);
+            }
+            Ok(status)
+        })
     }
 
     /// Stops stages, unmounts, makes everything durable and releases the directory.

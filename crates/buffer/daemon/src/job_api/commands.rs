@@ -251,7 +251,7 @@ pub(super) fn limit_stages(job: &Job<'_>, path: &str, max: u32) -> Result<Stagin
     };
     job.client.request(Request::LimitStages {
         token: job.token.to_owned(),
-        space: root.instance.clone(),
+        instance: root.instance.clone(),
         max_concurrent: max,
     })?;
     Ok(StagingReply::Done)

@@ -50,7 +50,7 @@ impl<'a> Job<'a> {
             mounts,
             begin_lock,
             roots: instance_roots(&view.mount_variables),
-            striping: view.stripes,
+            striping: view.striping,
         })
     }
 

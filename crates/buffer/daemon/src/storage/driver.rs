@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use forebay_client::{Admin, Fs};
 use forebay_control::messages::{
-    FragmentId, FragmentPlan, InstanceId, StageId, StagePlan, StampedCommand,
+    FragmentId, FragmentPlan, InstanceId, StageId, StagePlan, StampedCommand, StorageCommand,
 };
 use forebay_control::storage_node::{MoverOutcome, StorageEffect, StorageInput, StorageNode};
 use forebay_job_script::AccessMode;
@@ -23,6 +23,7 @@ use crate::activity::HostActivity;
 use crate::clock::now;
 use crate::database::Database;
 use crate::directory::write_atomically;
+use crate::flash_wear::WrittenBytes;
 use crate::link::{ControllerLink, Delivery};
 use crate::messages::Welcome;
 use crate::mounts::Mounts;
@@ -41,7 +42,7 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_millis(20);
 /// An input of the driver's loop.
 pub(super) enum Event {
     Welcome(Welcome),
-    Command(StampedCommand),
+    Command(StampedCommand<StorageCommand>),
     /// The instance of a stage is attached, or cannot be.
     Attached(StagePlan, Result<Fs, String>),
     MoverEnded(StageId, u32, MoverOutcome),
@@ -64,7 +65,7 @@ impl CommandQueue {
         }
     }
 
-    pub fn deliver(&self, delivery: Delivery<StampedCommand>) {
+    pub fn deliver(&self, delivery: Delivery<StampedCommand<StorageCommand>>) {
         let event = match delivery {
             Delivery::Welcome(welcome) => Event::Welcome(welcome),
             Delivery::Command(_)
@@ -113,6 +114,7 @@ pub(super) struct Driver {
     attaching: BTreeMap<StageId, bool>,
     /// Destroyed fragments whose space is not yet free.
     removals: BTreeMap<FragmentId, InstanceId>,
+    written: WrittenBytes,
 }
 
 impl Driver {
@@ -123,6 +125,7 @@ impl Driver {
         );
         let admin = admin.map_err(|e| format!("cannot connect to the storage daemon: {e}"))?;
         let movers = Movers::new(parts.directory.join("journals"));
+        let written = WrittenBytes::of_device(&parts.directory.join("flash"));
         Ok(Driver {
             parts,
             admin,
@@ -131,6 +134,7 @@ impl Driver {
             movers,
             attaching: BTreeMap::new(),
             removals: BTreeMap::new(),
+            written,
         })
     }
 
@@ -257,7 +261,8 @@ impl Driver {
         self.inputs.extend(self.movers.progress());
         self.check_removals();
         if self.node.is_some() {
-            self.inputs.push_back(StorageInput::Tick);
+            let written = self.written.since_start();
+            self.inputs.push_back(StorageInput::Tick { written });
         }
         Ok(())
     }
@@ -275,7 +280,7 @@ impl Driver {
                 | StorageInput::Created(..)
                 | StorageInput::Destroyed(..)
                 | StorageInput::MoverProgress(..)
-                | StorageInput::Tick => None,
+                | StorageInput::Tick { .. } => None,
             };
             for effect in node.step(input) {
                 self.carry_out(effect)?;

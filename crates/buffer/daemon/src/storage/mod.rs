@@ -73,8 +73,10 @@ pub(crate) fn start(
     let (events, inbox) = channel();
     let commands = CommandQueue::new(events.clone());
     let command = |message| match message {
-        FromController::Command(command) => Some(*command),
-        FromController::Reply(..) | FromController::QueryReply(..) => None,
+        FromController::StorageCommand(command) => Some(*command),
+        FromController::ComputeCommand(_)
+        | FromController::Reply(..)
+        | FromController::QueryReply(..) => None,
     };
     let queue = commands.clone();
     let deliver = move |delivery| queue.deliver(delivery);

@@ -90,7 +90,7 @@ impl<'a> Ends<'a> {
                 checked: false,
             }),
         };
-        let instance = plan.space.as_ref().or(plan.directive.instance());
+        let instance = plan.instance_ref.as_ref().or(plan.directive.instance());
         let instance = instance.unwrap_or(&InstanceRef::Job).clone();
         let shown = instance.variable();
         let namespace = forebay_stage::Namespace::new(fs, Path::new(STRIPED_DIRECTORY), &shown);

@@ -1,6 +1,6 @@
-//! Blocking code in virtual time. Each actor (a mount being made, a mover, a process of a job) is a
-//! thread, of which one runs at a time: it is given the turn, and gives it back when it has to
-//! wait. Whatever it waits for, an answer or time, comes from the world.
+//! Blocking code in virtual time. Each actor (a mount, a mover, a process of a job) is a thread. One
+//! thread runs at a time: it is given the turn, and gives it back when it blocks. Whatever it waits
+//! for, a reply or time, comes from the simulation.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,12 +16,12 @@ use forebay_net::connection::Response;
 use forebay_protocol::address::Address;
 use forebay_protocol::{Call, Reply};
 
-/// Who waits.
+/// Id of an actor.
 pub type ActorId = u64;
 /// A connection of a client.
 pub type LinkId = u64;
 
-/// Who waits, and for what.
+/// An actor and what it waits for.
 pub type ActorWait = (ActorId, WaitFor);
 
 /// What an actor waits for.
@@ -29,11 +29,11 @@ pub enum WaitFor {
     Connect(Address, Duration),
     Receive(LinkId, Option<Duration>),
     Sleep(Duration),
-    /// It is done, and this comes of it.
+    /// It has ended with this outcome.
     End(std::thread::Result<Outcome>),
 }
 
-/// What comes of an actor.
+/// Outcome of an actor.
 pub enum Outcome {
     Nothing,
     Node(forebay_control::storage_node::StorageInput),
@@ -43,7 +43,7 @@ pub enum Outcome {
 /// A reply with its payload.
 pub type SimReply = Box<(u64, Reply, Vec<u8>)>;
 
-/// What an actor is given with the turn.
+/// What an actor receives with the turn.
 pub enum Turn {
     Go,
     Linked(io::Result<LinkId>),
@@ -52,13 +52,13 @@ pub enum Turn {
     Killed,
 }
 
-/// What actors do without waiting.
+/// Actions of actors that do not block.
 pub enum ActorOutput {
     Send(LinkId, Box<Call>, Vec<u8>),
     Close(LinkId),
 }
 
-/// What the world and all actors share.
+/// State shared by the simulation and all actors.
 #[derive(Debug)]
 pub struct Shared {
     /// Names threads.
@@ -109,7 +109,7 @@ pub struct ActorContext {
 
 thread_local! {
     static SEAT: RefCell<Option<Arc<ActorContext>>> = const { RefCell::new(None) };
-    /// Time passes for those who are dead, so that their patience ends.
+    /// Time passes for dead actors, so that their timeouts expire.
     static AFTERLIFE: RefCell<u64> = const { RefCell::new(0) };
 }
 
@@ -118,7 +118,7 @@ fn seat() -> Option<Arc<ActorContext>> {
     seat.filter(|seat| !seat.killed.load(Ordering::Relaxed))
 }
 
-/// Is the actor that runs here dead, or nobody?
+/// Whether the actor of this thread is dead, or there is none.
 pub fn is_dead() -> bool {
     seat().is_none()
 }
@@ -131,7 +131,7 @@ fn dead() -> io::Error {
 }
 
 impl ActorContext {
-    /// Wait for the turn.
+    /// Waits for the turn.
     fn wait(&self) -> Turn {
         let turn = self.turns.lock().unwrap().recv().unwrap_or(Turn::Killed);
         if matches!(turn, Turn::Killed) {
@@ -146,7 +146,7 @@ impl ActorContext {
     }
 }
 
-/// Begin an actor, which does not run before it is given the turn.
+/// Starts an actor, which does not run before it is given the turn.
 pub fn begin(
     id: ActorId,
     shared: &Arc<Shared>,
@@ -172,7 +172,7 @@ pub fn begin(
     thread.spawn(run).unwrap()
 }
 
-/// The simulated machine, for the client library: that of whoever calls.
+/// The simulated machine of the calling actor, for the client library.
 #[derive(Clone, Debug)]
 pub struct Machine(pub Arc<Shared>);
 
@@ -259,7 +259,14 @@ impl Channel for Wire {
         }
     }
 
+<<<<<<< HEAD
     /// All hosts trust each other: proofs are not simulated.
+=======
+    /// All hosts trust each other: authentication is not simulated.
+    fn remote_address(&self) -> io::Result<Option<std::net::SocketAddr>> {
+        Ok(None)
+    }
+>>>>>>> main
 
     fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
         *self.timeout.lock().unwrap() = patience;

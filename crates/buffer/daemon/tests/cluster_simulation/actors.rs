@@ -1,4 +1,4 @@
-//! Blocking code in the world: it gets the turn, and the world waits until it gives it back.
+//! Blocking code in the simulation: one actor runs at a time, and the simulation waits until it blocks.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;

@@ -1,7 +1,6 @@
-//! What must hold all along, and in the end.
+//! Invariants, checked during a history and at its end.
 
 use forebay_control::controller::{self, FragmentState};
-use forebay_control::messages::FragmentId;
 use forebay_store::objects::Objects;
 
 use crate::machines::Compute;
@@ -9,7 +8,8 @@ use crate::users::Step;
 use crate::world::World;
 
 impl World {
-    /// Nothing is given twice: neither in the books nor on the disks; and what can be used is there.
+    /// Checks that no granule is allocated twice, in the records or on the disks, and that fragments
+    /// that are ready exist.
     pub fn check_allocation(&self) {
         let Some(controller) = &self.controller else {
             return;
@@ -19,19 +19,21 @@ impl World {
             let here = |f: &&controller::Fragment| {
                 f.node.0 as usize == index && f.state != FragmentState::Forgotten
             };
-            let fragments = state.fragments.iter().map(|(_, f)| f);
+            let fragments = state.storage.fragments().map(|(_, f)| f);
             let booked: u64 = fragments.filter(here).map(|f| f.granules).sum();
             let stored: u64 = node.fragments.values().map(|plan| plan.granules).sum();
             let most = node.granules;
             assert!(booked <= most, "node {index}: {booked} granules of {most}");
             assert!(stored <= most, "disk {index}: {stored} granules of {most}");
         }
-        for (id, fragment) in state.fragments.iter() {
+        for (id, fragment) in state.storage.fragments() {
             let node = &self.nodes[fragment.node.0 as usize];
-            // A node that was given up is in service again when it has nothing left of that.
-            if fragment.state == FragmentState::Forgotten && !state.is_forgotten(fragment.node) {
-                let left = node.fragments.contains_key(&FragmentId(id));
-                assert!(!left, "fragment {id} is given up and there");
+            // A node that was given up is used again only when its old fragments are gone.
+            if fragment.state == FragmentState::Forgotten
+                && !state.storage.is_forgotten(fragment.node)
+            {
+                let left = node.fragments.contains_key(&id);
+                assert!(!left, "{id:?} is given up and there");
             }
             let damaged = self.truth.damaged.contains(&fragment.instance);
             let Some((daemon, _)) = node.running.as_ref().filter(|_| !damaged) else {
@@ -40,7 +42,7 @@ impl World {
             if matches!(fragment.state, FragmentState::Ready(_)) {
                 let instance = forebay_protocol::InstanceId(fragment.instance.0);
                 let there = daemon.node.volume(instance).is_some();
-                assert!(there, "fragment {id} is ready but not there");
+                assert!(there, "{id:?} is ready but not there");
             }
         }
     }
@@ -51,14 +53,10 @@ impl World {
         };
         let state = controller.state();
         let books = state.sessions.is_empty()
-            && state.instances.is_empty()
-            && state.fragments.is_empty()
-            && state.configurations.is_empty()
-            && state.namespaces.is_empty()
-            && state.registrations.is_empty()
-            && state.activations.is_empty()
-            && state.stages.is_empty();
-        // What a node holds that is gone for ever is nobody's any more.
+            && state.storage.is_unused()
+            && state.sessions.activations().next().is_none()
+            && state.stages.iter().next().is_none();
+        // Data on a node that is lost for good does not count.
         let gone = |index: usize| self.nodes[index].down == u64::MAX && self.is_given_up(index);
         let mut nodes = self.nodes.iter().enumerate();
         let flash = nodes.all(|(index, node)| {
@@ -73,7 +71,7 @@ impl World {
         books && flash && self.hosts.iter().all(mounts) && self.actors.is_empty()
     }
 
-    /// What there is that should not be.
+    /// Describes what is left at the end and should not be.
     pub fn unfinished(&self) -> String {
         let users = self.users.iter().filter(|user| user.step != Step::Ended);
         let users: Vec<_> = users.map(|user| (&user.token, user.step)).collect();
@@ -81,7 +79,7 @@ impl World {
         if let Some(controller) = &self.controller {
             let state = controller.state();
             text += &format!("; sessions {:?}", state.sessions);
-            text += &format!("; fragments {:?}", state.fragments);
+            text += &format!("; {:?}", state.storage);
         }
         for (index, node) in self.nodes.iter().enumerate() {
             let objects = node.objects.list_instances();

@@ -1,4 +1,4 @@
-//! What travels between clients and daemons is put into frames and taken out again on its way.
+//! Encodes and decodes messages between clients and daemons on their way.
 
 use forebay_net::frame::{self, Flags, HEADER_BYTES};
 use forebay_protocol::{Call, Reply};

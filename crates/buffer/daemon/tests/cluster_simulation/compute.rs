@@ -102,7 +102,7 @@ impl World {
         });
     }
 
-    /// An actor of the host is done.
+    /// An actor of the host has ended.
     pub fn compute_effect_done(&mut self, index: usize, input: compute_node::ComputeInput) {
         if let compute_node::ComputeInput::Unmounted(id, Ok(()))
         | compute_node::ComputeInput::Mounted(id, Err(_)) = &input
@@ -150,7 +150,7 @@ impl World {
         found.map(|(id, plan)| (*id, plan.clone()))
     }
 
-    /// The processes of a job begin, on all its hosts where it is mounted.
+    /// Starts the processes of a job on all its hosts where it is mounted.
     pub fn start_job(&mut self, user: usize) {
         let user = &self.users[user];
         let (token, owner) = (user.token.clone(), user.owner);
@@ -211,7 +211,7 @@ impl World {
         }
     }
 
-    /// How many processes of a job run.
+    /// Number of running processes of a job.
     pub fn processes(&self, token: &str) -> u64 {
         let all = self.hosts.iter().flat_map(|host| host.using.values());
         all.filter(|(of, _)| of == token).count() as u64

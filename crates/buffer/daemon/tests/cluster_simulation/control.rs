@@ -1,4 +1,4 @@
-//! Storage nodes, as the controller sees them: fragments are made and destroyed, stages move data.
+//! Storage nodes, as the controller sees them: fragments are created and destroyed, stages move data.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -93,8 +93,8 @@ impl World {
         self.order(index, Some((false, plan)));
     }
 
-    /// Makes and destroys fragments one after the other, as a node's thread does. `None`: the last
-    /// one is done.
+    /// Creates and destroys fragments one after the other, as a node's thread does. `None`: the
+    /// current one is done.
     fn order(&mut self, index: usize, new: Option<(bool, FragmentPlan)>) {
         let orders = &mut self.nodes[index].orders;
         match new {
@@ -166,10 +166,10 @@ impl World {
         });
     }
 
-    /// Input comes before the job, and results are taken when nobody writes to them any more.
+    /// Checks that a stage-in runs before its job, and a stage-out after it was unmounted.
     ///
-    /// A node that was given up and comes back fills its copy of a load-balanced instance until the
-    /// controller tells it to remove that; nobody has it mounted.
+    /// A node that was given up and returns fills its replica of a load-balanced instance until the
+    /// controller has it removed; nobody has that replica mounted.
     fn check_copy(&self, index: usize, plan: &StagePlan) {
         let instance = plan.instance;
         let Some(job) = self.truth.labels.get(&instance) else {
@@ -181,7 +181,7 @@ impl World {
         match plan.directive.direction {
             Direction::In if self.given_up[index] => {}
             Direction::In => assert_eq!(job.runs, 0, "{instance:?}: input over what it wrote"),
-            // A host that is out of reach for long counts as dead, and may not be.
+            // A compute node that is unreachable for long counts as dead, and may not be.
             Direction::Out if self.faults.outage == 0 => {
                 let using = |host: &Compute| {
                     let mut plans = host.plans.iter();
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// An actor of the node is done.
+    /// An actor of the node has ended.
     pub fn storage_effect_done(&mut self, index: usize, input: storage_node::StorageInput) {
         if matches!(
             input,

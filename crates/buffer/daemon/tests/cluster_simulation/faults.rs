@@ -1,4 +1,4 @@
-//! What goes wrong, and how often.
+//! Kinds of faults and their rates.
 
 use forebay_control::controller::{self, Request};
 use forebay_policy::pool::NodeId;
@@ -8,7 +8,7 @@ use crate::random::Random;
 use crate::requests::envelope;
 use crate::world::{MS, NODES, SECOND, World};
 
-/// How hard the world is, each in a thousand.
+/// Rates of faults, per mille.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     pub lose: u64,
@@ -22,11 +22,11 @@ pub struct Faults {
     pub power: bool,
     /// A crashed node has lost its disk.
     pub lose_disk: u64,
-    /// Something is wrong with the parallel file system, or a machine is cut off, within a second.
+    /// A fault of the parallel file system, or a partition, within a second.
     pub outage: u64,
-    /// A crashed node never comes back by itself; an operator gives it up.
+    /// A crashed node never returns; an operator gives it up.
     pub gone: u64,
-    /// Faults end at this time, so that everything can come to its end.
+    /// Time at which faults end, so that everything can finish.
     pub until: u64,
 }
 
@@ -65,7 +65,7 @@ impl Faults {
 }
 
 impl World {
-    /// What happens to the parallel file system, to the network and to the pool.
+    /// Injects faults into the parallel file system, the network and the pool.
     pub fn outages(&mut self) {
         if self.now >= self.pfs_back {
             self.pfs.set_away(false);
@@ -104,14 +104,14 @@ impl World {
             let node = NodeId(self.random.below(NODES as u64) as u32);
             let drained = drain && self.random.chance(500);
             let request = Request::DrainNode { node, drained };
-            let envelope = envelope(self.random.next(), 1, request);
+            let envelope = envelope(self.random.next().into(), request);
             self.controller_step(controller::ControllerInput::Request(Box::new(envelope)));
         }
         self.give_up_nodes();
     }
 
-    /// An operator gives up nodes that will not come back, and now and then one that would have.
-    /// Some come back all the same.
+    /// An operator gives up nodes that will not return, and now and then one that would have.
+    /// Some return nevertheless.
     fn give_up_nodes(&mut self) {
         if self.faults.gone == 0 {
             return;
@@ -133,7 +133,7 @@ impl World {
                 node,
                 allow_data_loss: lost,
             };
-            let envelope = envelope(self.random.next(), 1, request);
+            let envelope = envelope(self.random.next().into(), request);
             self.controller_step(controller::ControllerInput::Request(Box::new(envelope)));
             if gone && self.is_given_up(index) && self.random.chance(300) {
                 self.nodes[index].down = self.now + self.random.below(60 * SECOND);
@@ -144,7 +144,7 @@ impl World {
     /// Whether the controller's records say that a node is given up.
     pub fn is_given_up(&self, index: usize) -> bool {
         let controller = self.controller.as_ref();
-        controller.is_some_and(|c| c.state().is_forgotten(NodeId(index as u32)))
+        controller.is_some_and(|c| c.state().storage.is_forgotten(NodeId(index as u32)))
     }
 
     pub fn faulty(&self) -> bool {

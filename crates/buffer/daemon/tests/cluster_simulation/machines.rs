@@ -1,4 +1,4 @@
-//! What runs where.
+//! Simulated machines and the programs that run on them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use forebay_client::Fs;
 use forebay_control::compute_node::ComputeNode;
 use forebay_control::messages::{ActivationId, FragmentId, FragmentPlan, MountPlan, StageId};
-use forebay_control::records::Change;
+use forebay_control::records::{Change, StoredRecord};
 use forebay_control::storage_node::StorageNode;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::{HandleId, SessionId};
@@ -27,7 +27,7 @@ pub enum MachineId {
 }
 
 /// Durable records of a state machine.
-pub type Records = BTreeMap<(String, u64), Vec<u8>>;
+pub type Records = BTreeMap<(String, u128), Vec<u8>>;
 
 pub fn apply_changes(records: &mut Records, changes: Vec<Change>) {
     for change in changes {
@@ -39,13 +39,13 @@ pub fn apply_changes(records: &mut Records, changes: Vec<Change>) {
     }
 }
 
-pub fn to_rows(records: &Records) -> Vec<(String, u64, Vec<u8>)> {
+pub fn to_rows(records: &Records) -> Vec<StoredRecord> {
     let row =
-        |((table, key), value): (&(String, u64), &Vec<u8>)| (table.clone(), *key, value.clone());
+        |((table, key), value): (&(String, u128), &Vec<u8>)| (table.clone(), *key, value.clone());
     records.iter().map(row).collect()
 }
 
-/// A storage daemon that runs.
+/// A running storage daemon.
 pub struct Daemon {
     pub node: Node<MemoryObjects>,
     pub log: Log<MemoryStorage>,
@@ -65,23 +65,23 @@ pub struct OpenObject {
 
 /// A storage node with its disk.
 pub struct Storage {
-    /// Rises with every crash.
+    /// Increases with every crash.
     pub life: u64,
-    /// Rises with every power cut.
+    /// Increases with every power cut.
     pub boot: u64,
-    /// Down until then.
+    /// Time until which it is down.
     pub down: u64,
     pub granules: u64,
     pub disk: MemoryStorage,
     pub objects: MemoryObjects,
     pub journals: Journals,
     pub records: Records,
-    /// Fragments that were made and are not destroyed.
+    /// Fragments that exist.
     pub fragments: BTreeMap<FragmentId, FragmentPlan>,
     pub running: Option<(Daemon, StorageNode)>,
     /// Fragments to be made (or destroyed, if not `true`), one after the other.
     pub orders: VecDeque<(bool, FragmentPlan)>,
-    /// Copies under way.
+    /// Running movers.
     pub copies: BTreeMap<StageId, (u32, Arc<forebay_stage::ProgressCounters>)>,
 }
 

@@ -1,75 +1,76 @@
-//! The whole buffer in virtual time: the real controller, storage nodes with their daemons' state
-//! machines, hosts, and the real client library and movers, on simulated machines with simulated
-//! disks, a simulated network and a simulated parallel file system. Users bring jobs through their
-//! lives, whose processes read and write through the client library.
+//! Fault simulation of the whole buffer in virtual time: the real controller, storage nodes with
+//! the state machines of their daemons, compute nodes, the real client library and the real movers,
+//! on simulated machines with simulated disks, a simulated network and a simulated parallel file
+//! system. Simulated users run jobs, whose processes read and write through the client library.
 //!
-//! Messages are lost, late and repeated; connections break; machines are cut off, crash between any
-//! two steps and at any write of a log, lose their power and what they had not synced, or their
-//! disks; nodes never come back, and are given up by an operator, who may be wrong; logs fill up; the parallel file system goes away, crashes, and fills up.
+//! Faults: messages are lost, delayed and repeated; connections break; machines are partitioned,
+//! crash between any two steps and at any write of a log, lose power and unsynced data, or lose
+//! their disks; nodes never return, and are given up by an operator, who may be wrong; logs fill up;
+//! the parallel file system is unreachable, crashes, and fills up.
 //!
-//! What must hold, whatever happens:
-//! - what was synced is there, and without power cuts what was answered; processes read what they
-//!   wrote, and their input as it was on the parallel file system;
-//! - results are on the disks of the parallel file system before the user is told so, and before
-//!   any part of their instance is destroyed, unless the user said that they may be;
-//! - no node holds more granules than it has, in the books or in fact, and what the books call
-//!   ready is there;
-//! - in the end every user has come through, and nothing is left: no session, fragment, instance,
-//!   object, mount or stage, but on nodes that never came back and were given up.
+//! Invariants:
+//! - synced data survives, and without power cuts all acknowledged data does; processes read what
+//!   they wrote, and their input as it was on the parallel file system;
+//! - results are on the disks of the parallel file system before the user is told so, and before any
+//!   part of their instance is destroyed, unless the user has allowed that;
+//! - no node holds more granules than it has, in the controller's records or in fact, and a fragment
+//!   that is recorded as ready exists;
+//! - in the end every user has finished, and nothing is left: no session, fragment, instance,
+//!   object, mount or stage, except on nodes that never returned and were given up.
 //!
-//! Blocking code runs in threads, one at a time, so each seed is one history. A failing one is told;
-//! replay it, with its trace, by
+//! Blocking code runs in threads, one at a time, so each seed is one history. The lowest failing
+//! seed is reported; replay it, with its trace, with
 //!
 //! ```text
 //! FOREBAY_SEED=1234 cargo test -p forebay-daemon --test cluster_simulation -- --nocapture
 //! ```
 //!
-//! and run more of them with `FOREBAY_SEEDS=10000`, others with `FOREBAY_FIRST_SEED=10000`.
+//! `FOREBAY_SEEDS=10000` runs more seeds, `FOREBAY_FIRST_SEED=10000` others.
 //!
-//! To see that it finds things, break a rule and run it. Each of these was tried by changing one
-//! line; the number is the first seed that failed, and what noticed it is said behind it.
+//! To check that the simulation detects defects, break a rule and run it. Each row was tried by
+//! changing one line: the first seed that failed, and the check that failed.
 //!
-//! | rule that is broken | seed | noticed by |
+//! | broken rule | seed | detected by |
 //! |---|---:|---|
-//! | store: a sync is answered when it has been done | 3 | results staged out |
-//! | store: a repeated request is answered again, not carried out again | 82 | a file is missing |
-//! | store: an older connection of a slot is not heard any more | 97 | results staged out |
-//! | store: other nodes cut their parts of a file | 0 | what a process reads |
-//! | store: instances are durable before they are answered | 30 | what the books call ready |
-//! | client: nothing is asked of a lane while one is broken | 0 | what a process reads |
+//! | store: a sync is acknowledged after it was done | 3 | results staged out |
+//! | store: a retransmitted request is answered again, not carried out again | 82 | a file is missing |
+//! | store: an older data connection of a slot is fenced | 97 | results staged out |
+//! | store: other nodes truncate their parts of a file | 0 | data that a process reads |
+//! | store: instances are durable before they are acknowledged | 30 | fragments recorded as ready |
+//! | client: no request is sent on a data connection while one is broken | 0 | data that a process reads |
 //! | client: a sync after a power cut fails | 20 | results staged out |
-//! | client: a sync of a file that was cut fails after a power cut | 43 | what a process reads |
-//! | client: handles are opened again after a restart | 1 | a process' errors |
+//! | client: a sync of a truncated file fails after a power cut | 43 | data that a process reads |
+//! | client: handles are reopened after a restart | 1 | errors of a process |
 //! | client: a sync goes to all nodes of a file | 3 | results staged out |
-//! | stage: copies are put on stable storage | 0 | results staged out |
-//! | controller: what is not staged out is not destroyed | 146 | before destruction |
-//! | controller: nothing is staged out while it is mounted | 5 | at the beginning of a stage |
-//! | controller: the end of an earlier attempt is not that of a stage | 17 | results staged out |
-//! | controller: a fragment takes room until it is gone | 7 | granules in the books |
-//! | controller: a repeated request is begun once | 40 | the end |
-//! | controller: what a job writes when it runs again is staged out again | 4 | results staged out |
-//! | controller: hosts are waited for until they have unmounted | 2 | at the beginning of a stage |
-//! | host: what cannot be unmounted is still mounted | 7 | the end |
-//! | controller: the removal of fragments does not wait for nodes that are given up | 31 | the end |
-//! | controller: a node that was given up is emptied before it is used again | 35 | what is left on it |
-//! | controller: stages of a node that is given up have ended | 72 | the end |
+//! | stage: copies are written to stable storage | 0 | results staged out |
+//! | controller: data that is not staged out is not destroyed | 146 | before destruction |
+//! | controller: nothing is staged out while it is mounted | 5 | at the start of a stage |
+//! | controller: the end of an earlier attempt does not end a stage | 17 | results staged out |
+//! | controller: a fragment occupies granules until it is removed | 7 | granules in the records |
+//! | controller: a repeated request is carried out once | 40 | at the end |
+//! | controller: stage-outs are repeated when a job runs again | 4 | results staged out |
+//! | controller: an activation ends when all compute nodes have unmounted | 2 | at the start of a stage |
+//! | compute node: an instance that cannot be unmounted stays mounted | 7 | at the end |
+//! | controller: the removal of fragments does not wait for nodes that were given up | 31 | at the end |
+//! | controller: a node that was given up is emptied before it is used again | 35 | fragments left on it |
+//! | controller: the stages of a node that is given up end | 72 | at the end |
 //!
-//! The numbers but for the last three are from before nodes could be gone for good, which a quarter
-//! of the seeds try.
+//! All seeds are from before the controller's ids changed, which changes histories; those but the
+//! last three are also from before nodes could be lost for good, as a quarter of the seeds try.
 //!
-//! Not noticed here, but by `forebay-store`'s simulations, are a message between daemons that is
-//! taken twice (`striped`, seed 7), a transaction that is announced before it is durable (`striped`, 2),
-//! and promises of more space than there is (`simulation`, 2). Not noticed at all in 300 seeds, because
-//! another rule keeps the harm off, are: a node that does not count its granules itself, that forgets
-//! which fragments it has buried, or that does not look at how old an order is; nor, as it needs a
-//! crash at each of two moments, a journal that keeps what it knew of parts of a file begun anew.
+//! `forebay-store`'s simulations, and not this one, detect a message between daemons that is
+//! processed twice, a transaction that is announced before it is durable, and grants of more space
+//! than there is. Not detected in 300 seeds, because another rule prevents the damage: a node that
+//! does not count its granules itself, that has no tombstones of fragments, or that accepts outdated
+//! commands; nor, as it takes a crash at each of two moments, a journal that keeps outdated progress
+//! of a file that was started again.
 //!
-//! Not real are: the daemon's event loop and its bulk connections (`store/tests/fences.rs` has those),
-//! sockets, mounts by the kernel, and data objects that a client on the daemon's own host reads and
-//! writes by itself; clients here are all on other hosts. Messages to and from storage daemons are
-//! put into frames and taken out again.
+//! Not simulated are the daemon's event loop and its data connections (see
+//! `store/tests/fences.rs`), sockets, kernel mounts, and data objects that a client on the daemon's
+//! own host reads and writes directly; all clients here are on other hosts. Messages to and from
+//! storage daemons are encoded and decoded.
 
-#![allow(clippy::unwrap_used, reason = "what cannot be unwrapped has failed")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod actor_thread;
 mod actors;
@@ -106,7 +107,7 @@ fn number(variable: &str) -> Option<u64> {
 
 fn run(seed: u64, faults: Faults) -> World {
     if number("FOREBAY_SEED").is_some() {
-        // What the buffer itself has to say, between the lines of the trace.
+        // The buffer's own log, interleaved with the trace.
         let log = tracing_subscriber::fmt().without_time().with_ansi(false);
         let _ = log.with_writer(std::io::stdout).try_init();
     }
@@ -115,7 +116,7 @@ fn run(seed: u64, faults: Faults) -> World {
     world
 }
 
-/// Runs histories, as many at a time as there are processors.
+/// Runs one history per seed, as many at a time as there are processors.
 fn run_all(seeds: Range<u64>) -> Counts {
     let next = AtomicU64::new(seeds.start);
     let failed = AtomicU64::new(u64::MAX);
@@ -123,7 +124,7 @@ fn run_all(seeds: Range<u64>) -> Counts {
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            // Those that were begun before one failed come to their end: the lowest is told.
+            // Histories that run when one fails are completed: the lowest seed is reported.
             if seed >= seeds.end || failed.load(Ordering::Relaxed) < u64::MAX {
                 return;
             }
@@ -166,7 +167,7 @@ fn invariants_hold_under_faults() {
     );
     println!("{sums:?}");
     if seeds.end - seeds.start >= 150 {
-        // The histories are only worth something if what they are to try really happened.
+        // The faults and events that the histories are to cover must have occurred.
         let jobs = [sums.jobs_staged_out, sums.processes, sums.files_compared];
         assert!(jobs.iter().all(|count| *count > 200), "{sums:?}");
         let crashes = [
@@ -206,7 +207,7 @@ fn invariants_hold_under_faults() {
 }
 
 #[test]
-fn without_faults_every_job_goes_through() {
+fn every_job_completes_without_faults() {
     for seed in 0..10 {
         let world = run(seed, Faults::none());
         let counts = &world.truth.counts;
@@ -224,7 +225,7 @@ fn without_faults_every_job_goes_through() {
 }
 
 #[test]
-fn a_seed_is_one_history() {
+fn same_seed_gives_same_history() {
     let (first, second) = (run(7, Faults::of(7)), run(7, Faults::of(7)));
     assert_eq!(first.truth.counts, second.truth.counts);
     assert_eq!(first.history, second.history);

@@ -1,4 +1,4 @@
-//! The network: messages that are lost, late and repeated, and connections that break.
+//! The network: messages are lost, delayed and repeated, and connections break.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,16 +23,16 @@ pub struct Link {
     life: u64,
     /// The daemon has not closed it.
     open: bool,
-    /// The client has not been told that it is broken.
+    /// Whether the client does not know yet that it is broken.
     whole: bool,
     /// It carries data of this session.
     pub bulk: Option<SessionId>,
-    /// When the last thing each way arrives.
+    /// Arrival of the last message in each direction.
     up: u64,
     down: u64,
     inbox: VecDeque<SimReply>,
     waiting: Option<(ActorId, u64)>,
-    /// What was asked last.
+    /// The last call.
     asked: Option<Request>,
 }
 
@@ -62,13 +62,13 @@ pub fn node_at(address: &Address) -> Option<usize> {
 }
 
 impl World {
-    /// Until when two machines cannot reach each other.
+    /// Time until which two machines are partitioned.
     pub fn partitioned_until(&self, a: MachineId, b: MachineId) -> u64 {
         let until = |place| self.isolated.get(&place).copied().unwrap_or(0);
         if a == b { 0 } else { until(a).max(until(b)) }
     }
 
-    /// Puts a message on its way: lost, delayed or repeated.
+    /// Sends a message, which may be lost, delayed or repeated.
     pub fn send(&mut self, from: MachineId, to: MachineId, message: Event) {
         if self.partitioned_until(from, to) > self.now || self.chance(self.faults.lose) {
             self.truth.counts.messages_lost += 1;
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// How long a segment of a connection takes.
+    /// Delay of a segment of a connection.
     fn latency(&mut self, a: MachineId, b: MachineId) -> u64 {
         let mut latency = 20_000 + self.random.below(MS / 4);
         if self.chance(self.faults.delay / 10) {
@@ -182,7 +182,7 @@ impl World {
         );
     }
 
-    /// What actors have sent meanwhile.
+    /// Sends what actors have written.
     pub fn flush(&mut self) {
         for out in self.shared.take_outputs() {
             match out {
@@ -209,7 +209,7 @@ impl World {
         if !lost {
             let mut when = up.max(self.now + self.latency(from, MachineId::Node(node))) + 1;
             if breaks && self.random.chance(400) {
-                // It lies in the daemon's socket while the client connects anew.
+                // It stays in the daemon's socket while the client reconnects.
                 when += self.random.below(3000) * MS;
             }
             if let Some(link) = self.links.get_mut(&id) {
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// Something arrives at a daemon.
+    /// A call arrives at a daemon.
     pub fn deliver_call(&mut self, id: LinkId, call: Call, payload: Vec<u8>) {
         let Some(link) = self.links.get(&id) else {
             return;
@@ -253,7 +253,7 @@ impl World {
         }
     }
 
-    /// A daemon answers.
+    /// A daemon replies.
     pub fn send_reply(&mut self, id: LinkId, said: SimReply) {
         let Some(link) = self.links.get(&id).filter(|link| link.open) else {
             return;
@@ -268,7 +268,7 @@ impl World {
         self.schedule(when, Event::Down(id, said));
     }
 
-    /// An answer arrives at a client.
+    /// A reply arrives at a client.
     pub fn deliver_reply(&mut self, id: LinkId, said: SimReply) {
         let Some(link) = self.links.get_mut(&id).filter(|link| link.whole) else {
             return;
@@ -327,7 +327,7 @@ impl World {
         self.schedule(when, Event::DownEnd(id));
     }
 
-    /// A daemon has died: those who talk to it learn it soon.
+    /// A daemon has crashed: its peers notice soon.
     pub fn break_links_to(&mut self, node: usize) {
         let ids: Vec<LinkId> = self.links.keys().copied().collect();
         for id in ids {
@@ -338,7 +338,7 @@ impl World {
         }
     }
 
-    /// A machine has crashed: daemons learn that sooner or later.
+    /// A machine has crashed: daemons notice sooner or later.
     pub fn break_links_from(&mut self, place: MachineId) {
         let ids: Vec<LinkId> = self.links.keys().copied().collect();
         for id in ids {
@@ -353,7 +353,7 @@ impl World {
     }
 }
 
-/// What an actor has waited for.
+/// The event that an actor has waited for.
 #[derive(Clone, Debug)]
 pub enum Wake {
     Slept,

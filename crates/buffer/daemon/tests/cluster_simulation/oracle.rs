@@ -1,4 +1,4 @@
-//! What really happened, as someone sees it who sees everything.
+//! The true state of the system, for comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::process::{Files, Losses, difference};
 
 macro_rules! counts {
     ($($name:ident),* $(,)?) => {
-        /// How often what the histories are to try has happened.
+        /// How often each fault and event has occurred.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Counts {
             $(pub $name: u64,)*
@@ -37,19 +37,19 @@ counts! {
 /// A job's data.
 #[derive(Clone, Debug, Default)]
 pub struct JobTruth {
-    /// How often the job ran.
+    /// Number of runs of the job.
     pub runs: u64,
-    /// Whether a user said that results may be destroyed.
+    /// Whether a user has allowed that results are destroyed.
     pub hurried: bool,
     /// Directories that are staged out.
     pub outs: Vec<PathBuf>,
     /// Inputs: name in the instance, and contents.
     pub inputs: Vec<(PathBuf, Arc<Vec<u8>>)>,
-    /// What its processes have written.
+    /// Files that its processes have written.
     pub files: Files,
-    /// The same in its hosts' private directories.
+    /// Files in its hosts' private directories.
     pub private: Files,
-    /// What lies in [`DEFERRED`] is to be staged out: a process asked for that, and it was granted.
+    /// Whether the contents of [`DEFERRED`] are to be staged out, as a process has requested.
     pub deferred: bool,
 }
 
@@ -60,31 +60,31 @@ pub struct Oracle {
     pub jobs: BTreeMap<String, JobTruth>,
     /// Tokens of instances.
     pub labels: BTreeMap<InstanceId, String>,
-    /// Instances of tokens, as they are now.
+    /// Current instances of tokens.
     pub current: BTreeMap<String, InstanceId>,
-    /// Fragments that could be used: one that was replaced before never held anything.
+    /// Fragments that were ready: one that was replaced before never held data.
     pub used: BTreeSet<FragmentId>,
-    /// Instances of which a disk was lost.
+    /// Instances that have lost a disk.
     pub damaged: BTreeSet<InstanceId>,
     pub losses: Arc<Losses>,
 }
 
-/// The directory of results that the script does not name: the job itself asks for them.
+/// The directory of results that the script does not name: the running job requests their stage.
 pub const DEFERRED: &str = "striped/deferred";
 
-/// The directory of a job's results with this number, in the instance.
+/// The n-th directory of a job's results, in the instance.
 pub fn out(line: u64) -> PathBuf {
     Path::new("striped").join(format!("out{line}"))
 }
 
 impl Oracle {
-    /// Has the instance of this token lost a disk?
+    /// Whether the instance of this token has lost a disk.
     pub fn is_damaged(&self, token: &str) -> bool {
         let current = self.current.get(token);
         current.is_some_and(|id| self.damaged.contains(id))
     }
 
-    /// All results of a job are on the parallel file system's disks.
+    /// Checks that all results of a job are on the parallel file system's disks.
     pub fn check_results(&mut self, token: &str, pfs: &Pfs, when: &str) {
         if self.is_damaged(token) {
             return;
@@ -116,7 +116,7 @@ impl Oracle {
         }
     }
 
-    /// A part of an instance is to be destroyed: its results must be safe, or given up.
+    /// Checks, before a fragment is destroyed, that its results are safe or given up.
     pub fn destroyed(&mut self, fragment: FragmentId, instance: InstanceId, pfs: &Pfs) {
         let Some(token) = self.labels.get(&instance).cloned() else {
             return;

@@ -1,5 +1,4 @@
-//! A process of a job on one host: reads its input, writes results, and knows what must come of
-//! that.
+//! A process of a job on one host: reads its input, writes results, and checks what it reads.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,30 +14,30 @@ use crate::actor_thread::{self, Machine};
 use crate::random::Random;
 use crate::world::host_name;
 
-/// What is known of a file that a process writes.
+/// Expected state of a file that a process writes.
 #[derive(Clone, Debug, Default)]
 pub struct FileState {
-    /// Its contents; `None`: it is removed.
+    /// Its contents; `None` if it was removed.
     pub data: Option<Vec<u8>>,
-    /// Nothing is under way that may or may not have happened.
+    /// Whether no operation with an unknown outcome is left.
     pub certain: bool,
-    /// A power cut changes nothing about it.
+    /// Whether it survives power cuts.
     pub synced: bool,
-    /// Power cuts there had been when it was last synced or empty.
+    /// Number of power cuts when it was last synced or empty.
     pub cuts: u64,
 }
 
 /// Files below the striped directory of an instance.
 pub type Files = Arc<Mutex<BTreeMap<PathBuf, FileState>>>;
 
-/// What may happen to data in this history.
+/// Losses of data that may occur in this history.
 #[derive(Debug, Default)]
 pub struct Losses {
-    /// Nodes lose their power, and with it what was not synced.
+    /// Whether nodes lose power, and unsynced data with it.
     pub power: AtomicBool,
-    /// How often that has happened.
+    /// Number of power cuts.
     pub cuts: AtomicU64,
-    /// A node has lost its disk.
+    /// Whether a node has lost its disk.
     pub disk: AtomicBool,
 }
 
@@ -51,14 +50,14 @@ pub struct Process {
     pub files: Files,
     /// Directories for results.
     pub outs: Vec<PathBuf>,
-    /// Staged input and what must be in it.
+    /// Staged input and its expected contents.
     pub inputs: Vec<(PathBuf, Arc<Vec<u8>>)>,
     pub host: usize,
     pub token: String,
     pub random: Random,
     pub machine: Machine,
     pub losses: Arc<Losses>,
-    /// Machines are cut off, for longer than sessions live.
+    /// Whether machines are partitioned for longer than sessions live.
     pub may_expire: bool,
     pub steps: u64,
 }
@@ -79,7 +78,7 @@ impl Process {
         let _ = self.live();
     }
 
-    /// An error that a process can meet ends it; any other one is wrong.
+    /// An error that a process may meet ends it; any other is a failure of the test.
     fn met(&self, what: &str, path: &Path, errno: Errno) -> Died {
         let usual = [Errno::EIO, Errno::ESTALE, Errno::ENOSPC];
         // A session that was lost, in a power cut or because it expired, had files open.
@@ -140,7 +139,7 @@ impl Process {
         Ok(())
     }
 
-    /// Look at what others have left there, and leave something.
+    /// Checks what other processes have left there, and writes something.
     fn use_persistent(&mut self, fs: &Fs, files: &Files) -> Result<(), Died> {
         let known: Vec<PathBuf> = files.lock().unwrap().keys().cloned().collect();
         for path in known {
@@ -223,7 +222,7 @@ impl Process {
         if self.random.chance(500) {
             self.pause();
         }
-        // Who has closed a file without syncing it is not told later what a power cut took.
+        // A file that was closed without a sync is not reported as lost later.
         let cuts = self.losses.cuts.load(Ordering::Relaxed);
         let before_synced = before.synced;
         let whole = truncate || before.synced || before.cuts == began;
@@ -231,7 +230,7 @@ impl Process {
         sure(files, path, Some(data), begun);
         if self.random.chance(700) {
             opened.file.fsync(false)?;
-            // Nor is it, if that happens before the sync.
+            // Nor is it if the power cut comes before the sync.
             let now = self.losses.cuts.load(Ordering::Relaxed);
             let calm = truncate || before_synced || now == began;
             if whole && calm {
@@ -278,7 +277,7 @@ impl Process {
         if self.random.chance(600) {
             self.pause();
             opened.file.fsync(false)?;
-            // Of what others did to it before, nobody is told whether it is lost.
+            // A loss of earlier changes by other processes is not reported.
             if before.synced {
                 settled(files, path, cuts);
             }
@@ -338,7 +337,7 @@ impl Process {
         done
     }
 
-    /// Power cuts before the oldest change that is not synced.
+    /// Number of power cuts before the oldest unsynced change.
     fn cuts(&self, before: &FileState) -> u64 {
         match before.synced {
             true => self.losses.cuts.load(Ordering::Relaxed),
@@ -351,7 +350,7 @@ impl Process {
         (0..length).map(|i| (first + i / 7) as u8).collect()
     }
 
-    /// Is a file what it must be?
+    /// Checks the contents of a file.
     fn check(&self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Died> {
         let Some(known) = files.lock().unwrap().get(path).cloned() else {
             return Ok(());
@@ -382,14 +381,14 @@ impl Process {
     }
 }
 
-/// What is known of a file: its length, and whether that is certain.
+/// Expected length of a file, and whether it is certain.
 fn length(files: &Files, path: &Path) -> Option<(usize, bool)> {
     let files = files.lock().unwrap();
     let known = files.get(path)?;
     Some((known.data.as_ref()?.len(), known.certain))
 }
 
-/// How two files differ.
+/// Describes how two files differ.
 pub fn difference(path: &Path, found: &[u8], expected: &[u8]) -> String {
     let common = found.iter().zip(expected).position(|(a, b)| a != b);
     format!(
@@ -400,7 +399,7 @@ pub fn difference(path: &Path, found: &[u8], expected: &[u8]) -> String {
     )
 }
 
-/// All of a file.
+/// Reads a whole file.
 fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, Errno> {
     let mode = OpenMode {
         read: true,
@@ -413,7 +412,7 @@ fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Something is about to happen to a file. Returns what was known.
+/// Notes that an operation on a file begins. Returns its expected state.
 fn unsure(files: &Files, path: &Path) -> FileState {
     let mut files = files.lock().unwrap();
     let known = files.entry(path.to_owned()).or_insert(FileState {
@@ -428,7 +427,7 @@ fn unsure(files: &Files, path: &Path) -> FileState {
     before
 }
 
-/// It has happened.
+/// Notes that the operation has succeeded.
 fn sure(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64) {
     if !actor_thread::is_dead() {
         let known = FileState {

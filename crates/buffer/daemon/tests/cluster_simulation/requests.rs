@@ -1,9 +1,11 @@
-//! Users, the controller, and what they say to each other.
+//! Users, the controller, and their messages.
 
 use std::sync::atomic::Ordering;
 
-use forebay_control::controller::{self, Envelope, FragmentState, Outcome, Request};
-use forebay_control::messages::*;
+use forebay_control::controller::{
+    self, FragmentState, Outcome, Request, RequestEnvelope, RequestId,
+};
+use forebay_control::messages::{Owner, UnixMillis};
 
 use crate::machines::{MachineId, apply_changes};
 use crate::users::{SimUser, Step};
@@ -25,22 +27,22 @@ impl World {
             let envelope = user.act(now, jobs_ended, &mut self.random, &mut self.truth);
             if let Some(envelope) = envelope {
                 let (token, step) = (user.token.clone(), user.step);
-                self.trace_line(|| format!("user {token} asks {step:?} {}", envelope.number));
+                self.trace_line(|| format!("user {token} asks {step:?} {}", envelope.id));
                 let input = controller::ControllerInput::Request(Box::new(envelope));
                 let message = Event::ToController(Box::new(input));
-                // Users sit at the controller's machine, whose network fails as all others do.
+                // Users are on the controller's machine, whose network fails like all others.
                 self.send(MachineId::Controller, MachineId::Controller, message);
             }
         }
     }
 
-    pub fn answered(&mut self, client: u64, number: u64, outcome: &Outcome) {
+    pub fn answered(&mut self, id: RequestId, outcome: &Outcome) {
         let mut users = std::mem::take(&mut self.users);
         for user in &mut users {
             let before = user.step;
             let now = UnixMillis(self.now / MS);
             let (random, truth, pfs) = (&mut self.random, &mut self.truth, &self.pfs);
-            user.answered(now, (client, number), outcome, random, truth, pfs);
+            user.answered(now, id, outcome, random, truth, pfs);
             if user.step != before {
                 self.trace_line(|| {
                     let (token, step) = (&user.token, user.step);
@@ -58,10 +60,10 @@ impl World {
         self.steps += 1;
         let effects = controller.step(UnixMillis(self.now / MS), input);
         let state = controller.state();
-        // Numbers given in a step whose records a crash loses are given again: the last one counts.
-        for (id, instance) in state.instances.iter() {
+        // Ids given in a step whose records are lost in a crash are given again: the last one counts.
+        for (id, instance) in state.storage.instances() {
             let label = instance.label.clone();
-            self.truth.labels.insert(InstanceId(id), label);
+            self.truth.labels.insert(id, label);
         }
         for (_, session) in state.sessions.iter() {
             if let Some(instance) = session.instance {
@@ -69,23 +71,24 @@ impl World {
                 self.truth.current.insert(token, instance);
             }
         }
-        for (id, fragment) in state.fragments.iter() {
+        for (id, fragment) in state.storage.fragments() {
             if matches!(fragment.state, FragmentState::Ready(_)) {
-                self.truth.used.insert(FragmentId(id));
+                self.truth.used.insert(id);
             }
             if fragment.state == FragmentState::Forgotten {
                 self.truth.damaged.insert(fragment.instance);
                 self.truth.losses.disk.store(true, Ordering::Relaxed);
             }
         }
-        for (index, known) in state.nodes.iter() {
-            let count = match (self.given_up[index as usize], known.forgotten.is_some()) {
+        for (id, known) in state.storage.nodes() {
+            let index = id.0 as usize;
+            let count = match (self.given_up[index], known.forgotten.is_some()) {
                 (false, true) => &mut self.truth.counts.nodes_given_up,
                 (true, false) => &mut self.truth.counts.nodes_returned,
                 _ => continue,
             };
             *count += 1;
-            self.given_up[index as usize] ^= true;
+            self.given_up[index] ^= true;
         }
         self.check_allocation();
         for effect in effects {
@@ -100,22 +103,19 @@ impl World {
                 controller::ControllerEffect::Persist(changes) => {
                     apply_changes(&mut self.controller_records, changes);
                 }
-                controller::ControllerEffect::Send(peer, order) => {
-                    let to = match &peer {
-                        Peer::StorageNode(node) => MachineId::Node(node.0 as usize),
-                        Peer::ComputeNode(name) => {
-                            let known = (0..HOSTS).find(|index| host_name(*index) == *name);
-                            MachineId::Host(known.unwrap_or(0))
-                        }
-                    };
-                    self.send(MachineId::Controller, to, Event::ToPeer(peer, order));
+                controller::ControllerEffect::SendToStorageNode(node, command) => {
+                    let index = node.0 as usize;
+                    let message = Event::ToStorageNode(index, command);
+                    self.send(MachineId::Controller, MachineId::Node(index), message);
                 }
-                controller::ControllerEffect::Reply {
-                    client,
-                    number,
-                    outcome,
-                } => {
-                    let message = Event::ToUser(client, number, outcome);
+                controller::ControllerEffect::SendToComputeNode(name, command) => {
+                    let known = (0..HOSTS).find(|index| host_name(*index) == name);
+                    let index = known.expect("a host of the simulation");
+                    let message = Event::ToComputeNode(index, command);
+                    self.send(MachineId::Controller, MachineId::Host(index), message);
+                }
+                controller::ControllerEffect::Reply(id, outcome) => {
+                    let message = Event::ToUser(id, outcome);
                     self.send(MachineId::Controller, MachineId::Controller, message);
                 }
             }
@@ -123,11 +123,10 @@ impl World {
     }
 }
 
-/// What the operator asks.
-pub fn envelope(client: u64, number: u64, request: Request) -> Envelope {
-    Envelope {
-        client,
-        number,
+/// A request of the operator.
+pub fn envelope(id: u128, request: Request) -> RequestEnvelope {
+    RequestEnvelope {
+        id: RequestId(id),
         caller: Owner { uid: 900, gid: 900 },
         request,
     }

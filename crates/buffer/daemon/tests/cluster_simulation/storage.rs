@@ -1,4 +1,4 @@
-//! Storage nodes: the daemon with its disk, fragments and stages, crashes and what they cost.
+//! Storage nodes: the daemon with its disk, fragments and stages; crashes and their losses.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -16,6 +16,7 @@ use forebay_store::node::{ConnId, Effect, Input, Limits, Node, Now, fetch_reply_
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::storage::{Fault, MemoryStorage};
+use forebay_units::Bytes;
 
 use crate::actor_thread::Machine;
 use crate::codec;
@@ -28,7 +29,7 @@ use crate::world::{Event, MS, World};
 /// that came whole.
 pub type SyncAsked = (ConnId, u64, Option<ObjectId>, bool);
 
-/// So small that it is full now and then.
+/// Small enough to be full now and then.
 const SEGMENT: u64 = 8 << 10;
 const LEASE: u64 = 60_000 * MS;
 
@@ -41,7 +42,7 @@ impl World {
         }
     }
 
-    /// Daemon and node begin, from what is on the disk.
+    /// Starts daemon and node from the contents of the disk.
     pub fn start_node(&mut self, index: usize) {
         self.trace_line(|| format!("node {index} starts"));
         let now = self.now_of_daemon();
@@ -94,7 +95,7 @@ impl World {
             .journals
             .sweep(|id| node.may_resume_stage(id));
         self.nodes[index].running = Some((daemon, node));
-        // The record of this start is durable before anybody is answered.
+        // The record of this start is durable before any reply.
         if !self.commit(index) || !self.sync_start(index) {
             return self.crash_node(index, false);
         }
@@ -110,7 +111,7 @@ impl World {
         UnixMillis(self.now / MS)
     }
 
-    /// `false`: the log cannot be written.
+    /// Returns `false` if the log cannot be written.
     fn commit(&mut self, index: usize) -> bool {
         let Some((daemon, _)) = &mut self.nodes[index].running else {
             return true;
@@ -129,7 +130,7 @@ impl World {
             return;
         };
         self.steps += 1;
-        // An error is the death of the process, which is seen below.
+        // An error ends the process, which is detected below.
         let room = daemon.log.ensure_headroom().unwrap_or(LogSpace::Exhausted);
         self.truth.counts.short_logs += u64::from(room < LogSpace::Normal);
         daemon.node.set_log_space(room);
@@ -236,7 +237,7 @@ impl World {
         }
     }
 
-    /// Objects, if any, and the log are made durable.
+    /// Makes the log, and objects if there are any, durable.
     pub fn sync(&mut self, index: usize, asked: Option<SyncAsked>) {
         let storage = &mut self.nodes[index];
         let Some((daemon, _)) = &mut storage.running else {
@@ -346,7 +347,10 @@ impl World {
         for input in progress {
             self.node_step(index, input);
         }
-        self.node_step(index, storage_node::StorageInput::Tick);
+        self.node_step(
+            index,
+            storage_node::StorageInput::Tick { written: Bytes(0) },
+        );
         self.daemon_step(index, Input::Tick);
         self.sync(index, None);
         if self.chance(30) {

@@ -1,10 +1,12 @@
-//! Users: each brings one job through its life, or a persistent instance, repeating every request
-//! until it is answered, and deciding what to do about refusals.
+//! Simulated users: each runs one job, or holds a persistent instance, repeats every request
+//! until there is a reply, and decides how to handle refusals.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forebay_control::controller::{Answer, Cause, Envelope, Outcome, Request, Setup};
+use forebay_control::controller::{
+    Answer, Cause, Outcome, Request, RequestEnvelope, RequestId, Setup,
+};
 use forebay_control::messages::{Owner, UnixMillis};
 use forebay_job_script::JobScript;
 
@@ -17,7 +19,7 @@ pub enum Step {
     Setup,
     StageIn,
     Activate,
-    /// Asks for more to be staged out at the end.
+    /// Requests a further stage-out at the end of the job.
     Defer,
     Run,
     Deactivate,
@@ -26,7 +28,7 @@ pub enum Step {
     Ended,
 }
 
-/// Input that a list names.
+/// Input that is named in a list.
 fn list_of_inputs(
     token: &str,
     inside: &str,
@@ -62,7 +64,7 @@ pub struct SimUser {
     pub uses: Vec<String>,
     /// Processes of the job that run.
     pub processes: u64,
-    /// They have been started in this run.
+    /// Whether they were started in this run.
     pub started: bool,
     pub step: Step,
     client: u64,
@@ -71,10 +73,10 @@ pub struct SimUser {
     sent: UnixMillis,
     tries: u32,
     hurry: bool,
-    /// When the next step begins.
+    /// Time at which the next step begins.
     rest: UnixMillis,
     ran: bool,
-    /// It has not asked yet for what it wants staged out besides.
+    /// Whether the additional stage-out is still to be requested.
     defers: bool,
     reruns: u32,
 }
@@ -96,7 +98,7 @@ impl SimUser {
         };
         // One granule is 1 MiB.
         let capacity = 1 + random.below(12);
-        // A copy on each node, only read.
+        // A read-only replica on each node.
         let copied = !persistent && random.chance(100);
         let mode = match (copied, random.chance(300)) {
             (true, _) => "ldbalance",
@@ -178,14 +180,14 @@ impl SimUser {
         }
     }
 
-    /// What the user sends now, if anything.
+    /// The request to send now, if any.
     pub fn act(
         &mut self,
         now: UnixMillis,
         others_ended: bool,
         random: &mut Random,
         truth: &mut Oracle,
-    ) -> Option<Envelope> {
+    ) -> Option<RequestEnvelope> {
         if self.step == Step::Ended || now < self.rest {
             return None;
         }
@@ -198,7 +200,7 @@ impl SimUser {
                 if !self.started || self.processes > 0 {
                     return None;
                 }
-                // Some forget to unmount first, and are told so.
+                // Some do not unmount first, and are refused.
                 let forgets = random.chance(150);
                 self.step = if forgets {
                     Step::StageOut
@@ -213,7 +215,7 @@ impl SimUser {
                 self.step = Step::Teardown;
             }
             if random.chance(300) {
-                // Another process goes on with the job, as a workload manager's do.
+                // Another process continues the job, as those of a workload manager do.
                 self.client = random.next();
                 self.number = 0;
             }
@@ -224,12 +226,15 @@ impl SimUser {
         }
         self.sent = now;
         let request = self.request.clone()?;
-        Some(Envelope {
-            client: self.client,
-            number: self.number,
+        Some(RequestEnvelope {
+            id: self.id(),
             caller: self.owner,
             request,
         })
+    }
+
+    fn id(&self) -> RequestId {
+        RequestId((u128::from(self.client) << 64) | u128::from(self.number))
     }
 
     fn compose(&self) -> Request {
@@ -251,6 +256,7 @@ impl SimUser {
             Step::Activate => Request::Activate {
                 token,
                 hosts: self.hosts.clone(),
+                creator: None,
             },
             Step::Defer => {
                 let script = format!(
@@ -261,7 +267,10 @@ impl SimUser {
                 let what = JobScript::parse(&script, None).unwrap().stages.remove(0);
                 Request::DeferStage { token, what }
             }
-            Step::Run | Step::Deactivate => Request::Deactivate { token },
+            Step::Run | Step::Deactivate => Request::Deactivate {
+                token,
+                creator: None,
+            },
             Step::StageOut => Request::StageOut { token },
             Step::Teardown if self.persistent => Request::DestroyPersistent {
                 name: token,
@@ -269,22 +278,23 @@ impl SimUser {
             },
             Step::Teardown | Step::Ended => Request::Teardown {
                 token,
+                creator: None,
                 hurry: self.hurry,
             },
         }
     }
 
-    /// An answer arrives; old ones and repeated ones among them.
+    /// Handles a reply, which may be outdated or repeated.
     pub fn answered(
         &mut self,
         now: UnixMillis,
-        (client, number): (u64, u64),
+        id: RequestId,
         outcome: &Outcome,
         random: &mut Random,
         truth: &mut Oracle,
         pfs: &Pfs,
     ) {
-        if client != self.client || number != self.number || self.request.is_none() {
+        if id != self.id() || self.request.is_none() {
             return;
         }
         self.request = None;
@@ -356,7 +366,7 @@ impl SimUser {
             }
             (Step::StageIn, _) if give_up => self.step = Step::Teardown,
             (Step::Activate, _) if give_up => self.step = Step::Deactivate,
-            // It does without.
+            // It continues without.
             (Step::Defer, _) => self.step = Step::Run,
             (Step::Deactivate, Cause::NotFound) => self.step = Step::Teardown,
             (Step::StageOut, Cause::Busy) if reason.contains("unmount it first") => {

@@ -1,12 +1,12 @@
-//! Time, and all that happens in it.
+//! The event queue of the simulation.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use forebay_control::controller::{self, Controller, Outcome, Request, Settings};
-use forebay_control::messages::*;
+use forebay_control::controller::{self, Controller, Outcome, Request, RequestId, Settings};
+use forebay_control::messages::{ComputeCommand, StampedCommand, StorageCommand, UnixMillis};
 use forebay_control::{compute_node, storage_node};
 use forebay_protocol::Call;
 use forebay_protocol::peer::PeerMessage;
@@ -33,19 +33,20 @@ pub const SECOND: u64 = 1000 * MS;
 const GRANULE: u64 = 1 << 20;
 pub const NODES: usize = 4;
 pub const HOSTS: usize = 3;
-/// Everything must have come to its end by then.
+/// Limit on the time of a history.
 const END: u64 = 2500 * SECOND;
 
-/// Something that is going to happen.
+/// A scheduled event.
 #[derive(Clone, Debug)]
 pub enum Event {
     ToController(Box<controller::ControllerInput>),
-    ToPeer(Peer, StampedCommand),
-    ToUser(u64, u64, Outcome),
+    ToStorageNode(usize, StampedCommand<StorageCommand>),
+    ToComputeNode(usize, StampedCommand<ComputeCommand>),
+    ToUser(RequestId, Outcome),
     Peer(usize, Box<PeerMessage>),
     Tick(MachineId),
     Users,
-    /// A node's log becomes durable, in this life of the node.
+    /// A node's log becomes durable, unless the node has crashed since.
     Sync(usize, u64, Option<SyncAsked>),
     Syn(ActorId, u64, usize),
     Wake(ActorId, u64, Wake),
@@ -63,7 +64,7 @@ pub struct World {
     queue: BTreeMap<(u64, u64), Event>,
     sequence: u64,
     pub steps: u64,
-    /// A fingerprint of all that happened.
+    /// A fingerprint of the history.
     pub history: u64,
     pub shared: Arc<Shared>,
     pub asks: (Sender<ActorWait>, Receiver<ActorWait>),
@@ -78,7 +79,7 @@ pub struct World {
     /// Nodes that were given up when that was last looked at.
     pub given_up: [bool; NODES],
     pub hosts: Vec<Compute>,
-    /// Machines that nobody can reach until then.
+    /// Time until which machines are unreachable.
     pub isolated: BTreeMap<MachineId, u64>,
     pub pfs: Pfs,
     pub pfs_back: u64,
@@ -171,7 +172,7 @@ impl World {
         world
     }
 
-    /// Pool and nodes are there from the beginning, and everything begins to tick.
+    /// Adds the pool and its nodes, and starts all timers.
     fn prepare(&mut self) {
         let mut controller = Controller::restore(settings(), Vec::new()).unwrap();
         let mut requests = vec![Request::AddPool {
@@ -188,17 +189,18 @@ impl World {
             });
         }
         for (number, request) in (1..).zip(requests) {
-            let envelope = envelope(1, number, request);
+            let envelope = envelope(number, request);
             let input = controller::ControllerInput::Request(Box::new(envelope));
             for effect in controller.step(UnixMillis(0), input) {
                 match effect {
                     controller::ControllerEffect::Persist(changes) => {
                         apply_changes(&mut self.controller_records, changes);
                     }
-                    controller::ControllerEffect::Reply { outcome, .. } => {
+                    controller::ControllerEffect::Reply(_, outcome) => {
                         assert!(outcome.is_ok(), "{outcome:?}");
                     }
-                    controller::ControllerEffect::Send(..) => {}
+                    controller::ControllerEffect::SendToStorageNode(..)
+                    | controller::ControllerEffect::SendToComputeNode(..) => {}
                 }
             }
         }
@@ -234,15 +236,13 @@ impl World {
         self.history = self.history.wrapping_mul(0x100_0000_01b3) ^ self.now;
         match event {
             Event::ToController(input) => self.controller_step(*input),
-            Event::ToPeer(Peer::StorageNode(node), order) => {
-                self.node_step(node.0 as usize, storage_node::StorageInput::Command(order));
+            Event::ToStorageNode(index, command) => {
+                self.node_step(index, storage_node::StorageInput::Command(command));
             }
-            Event::ToPeer(Peer::ComputeNode(name), order) => {
-                if let Some(index) = (0..HOSTS).find(|index| host_name(*index) == name) {
-                    self.host_step(index, compute_node::ComputeInput::Command(order));
-                }
+            Event::ToComputeNode(index, command) => {
+                self.host_step(index, compute_node::ComputeInput::Command(command));
             }
-            Event::ToUser(client, number, outcome) => self.answered(client, number, &outcome),
+            Event::ToUser(id, outcome) => self.answered(id, &outcome),
             Event::Peer(node, message) => self.peer_message(node, message),
             Event::Tick(place) => {
                 self.tick(place);

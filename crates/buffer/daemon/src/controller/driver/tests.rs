@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::messages::Role;
 
-const KEY: u64 = 9;
+const KEY: RequestId = RequestId(9);
 
 /// A controller with one storage node, which never carries out anything.
 fn driver(directory: &Path) -> Driver {
@@ -32,7 +32,7 @@ fn driver(directory: &Path) -> Driver {
     };
     driver.apply(node).unwrap();
     let mut node = StorageNode::restore(NodeId(0), 10, now(), Vec::new()).unwrap();
-    for effect in node.step(StorageInput::Tick) {
+    for effect in node.step(StorageInput::Tick { written: Bytes(0) }) {
         if let StorageEffect::Report(report) = effect {
             driver.step(ControllerInput::Report(report)).unwrap();
         }
@@ -63,7 +63,7 @@ fn request(driver: &mut Driver, id: ConnectionId) {
         creator: "test".into(),
         setup: Setup::from_script(&JobScript::parse(script, None).unwrap()),
     };
-    let message = ToController::Request(KEY, 1, Box::new(setup));
+    let message = ToController::Request(KEY, Box::new(setup));
     driver.handle_message(id, message).unwrap();
 }
 
@@ -81,10 +81,10 @@ fn reply_goes_to_the_connection_that_retransmitted_last() {
     let in_flight = [first, second].map(|id| driver.connections[&id].requests_in_flight);
     assert_eq!(in_flight, [0, 1]);
     driver.forget(first);
-    driver.reply(KEY, 1, Ok(Answer::Done));
+    driver.reply(KEY, Ok(Answer::Done));
     assert!(matches!(
         second_outbox.messages.try_recv(),
-        Ok(FromController::Reply(KEY, 1, Ok(_)))
+        Ok(FromController::Reply(KEY, Ok(_)))
     ));
     assert!(first_outbox.messages.try_recv().is_err());
     assert!(driver.pending.is_empty());

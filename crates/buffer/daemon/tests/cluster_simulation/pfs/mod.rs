@@ -1,4 +1,4 @@
-//! The parallel file system: what was not flushed is lost when it crashes; it may be away, and it
+//! The parallel file system: unflushed data is lost when it crashes; it may be unreachable, and it
 //! may be full.
 
 mod open;
@@ -190,7 +190,7 @@ impl Pfs {
         self.tables.lock().unwrap()
     }
 
-    /// For the movers: fails while it is away, and for those who are dead.
+    /// For the movers: fails while it is unreachable, and for dead actors.
     fn reach(&self) -> Result<MutexGuard<'_, Tables>, Errno> {
         let tables = self.lock();
         if tables.away || actor_thread::is_dead() {
@@ -209,7 +209,7 @@ impl Pfs {
         self.machine.0.nanoseconds()
     }
 
-    /// Make a directory or file, with all above it, durably.
+    /// Creates a directory or file, and its parents, durably.
     pub fn put(&self, path: &Path, contents: Option<&[u8]>) {
         let mut tables = self.lock();
         let mut at = ROOT;
@@ -250,7 +250,7 @@ impl Pfs {
         }
     }
 
-    /// It goes or comes back.
+    /// Makes it unreachable or reachable.
     pub fn set_away(&self, away: bool) {
         self.lock().away = away;
     }
@@ -260,7 +260,7 @@ impl Pfs {
         self.lock().capacity = capacity;
     }
 
-    /// What was not flushed is gone; who had it open is told when he flushes.
+    /// Drops unflushed data; a later flush of an open file fails.
     pub fn crash(&self) {
         let mut tables = self.lock();
         tables.inodes = tables.durable.clone();

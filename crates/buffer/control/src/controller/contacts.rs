@@ -1,0 +1,68 @@
+//! Contact with the peers: when each last reported, and what its reports said of its flash.
+
+use std::collections::BTreeMap;
+
+use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
+
+use crate::messages::{Peer, UnixMillis};
+
+/// Contact with one peer since the controller started.
+#[derive(Clone, Debug, Default)]
+struct PeerContact {
+    last_report_at: UnixMillis,
+    /// The highest sequence number of its reports.
+    last_sequence: u64,
+}
+
+/// Contact with all peers. Not durable: a restarted controller gives every peer time to report.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Contacts {
+    started_at: Option<UnixMillis>,
+    peers: BTreeMap<Peer, PeerContact>,
+    written: BTreeMap<NodeId, Bytes>,
+}
+
+impl Contacts {
+    /// Notes the time of the controller's first step.
+    pub fn start(&mut self, now: UnixMillis) {
+        self.started_at.get_or_insert(now);
+    }
+
+    /// Notes a report. Returns whether it is newer than all others of its sender.
+    pub fn record_report(&mut self, peer: Peer, sequence: u64, now: UnixMillis) -> bool {
+        let contact = self.peers.entry(peer).or_default();
+        contact.last_report_at = now;
+        let newest = sequence > contact.last_sequence;
+        contact.last_sequence = contact.last_sequence.max(sequence);
+        newest
+    }
+
+    /// Whether a peer has reported since the controller started.
+    pub fn has_reported(&self, peer: &Peer) -> bool {
+        self.peers.contains_key(peer)
+    }
+
+    /// The highest sequence number of a peer's reports; 0 if it has not reported.
+    pub fn last_sequence(&self, peer: &Peer) -> u64 {
+        let contact = self.peers.get(peer);
+        contact.map_or(0, |contact| contact.last_sequence)
+    }
+
+    /// Milliseconds since a peer last reported, or since the controller started.
+    pub fn silence_ms(&self, peer: &Peer, now: UnixMillis) -> u64 {
+        let contact = self.peers.get(peer);
+        let last = contact.map(|contact| contact.last_report_at);
+        now.ms_since(last.max(self.started_at).unwrap_or_default())
+    }
+
+    /// Notes how much was written to a storage node's flash.
+    pub fn record_written(&mut self, node: NodeId, written: Bytes) {
+        self.written.insert(node, written);
+    }
+
+    /// Bytes written to a storage node's flash, as far as it has reported.
+    pub fn written(&self, node: NodeId) -> Bytes {
+        self.written.get(&node).copied().unwrap_or_default()
+    }
+}

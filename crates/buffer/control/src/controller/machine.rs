@@ -1,0 +1,124 @@
+//! The controller's parts, its inputs and its effects.
+
+use forebay_policy::pool::{self, NodeId};
+
+use super::contacts::Contacts;
+use super::request::{Outcome, RequestEnvelope, RequestId};
+use super::sent_commands::SentCommands;
+use super::settings::Settings;
+use super::state::State;
+use crate::messages::{ComputeCommand, Peer, Report, StampedCommand, StorageCommand, UnixMillis};
+use crate::records::{Change, CorruptRecord, StoredRecord};
+
+/// What happens to a controller.
+#[derive(Clone, Debug)]
+pub enum ControllerInput {
+    /// A client's request.
+    Request(Box<RequestEnvelope>),
+    /// A peer's report.
+    Report(Report),
+    /// Time passes; about once a second.
+    Tick,
+}
+
+/// What a controller does, in this order.
+#[derive(Clone, Debug)]
+pub enum ControllerEffect {
+    /// Make these records durable before what follows.
+    Persist(Vec<Change>),
+    /// Send a command to a storage node; it may be lost.
+    SendToStorageNode(NodeId, StampedCommand<StorageCommand>),
+    /// Send a command to a compute node, by host name; it may be lost.
+    SendToComputeNode(String, StampedCommand<ComputeCommand>),
+    /// Reply to a client's request; the reply may be lost.
+    Reply(RequestId, Outcome),
+}
+
+/// The controller.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    pub(super) settings: Settings,
+    pub(super) state: State,
+    /// Time of the current step.
+    pub(super) now: UnixMillis,
+    pub(super) contacts: Contacts,
+    pub(super) sent: SentCommands,
+    /// When a request was last refused for lack of space.
+    pub(super) short_of_space_at: Option<UnixMillis>,
+    /// Effects of the current step, except for records.
+    pub(super) effects: Vec<ControllerEffect>,
+}
+
+impl Controller {
+    /// A controller from its durable records; without records for a new one.
+    pub fn restore(
+        settings: Settings,
+        records: impl IntoIterator<Item = StoredRecord>,
+    ) -> Result<Controller, CorruptRecord> {
+        Ok(Controller {
+            settings,
+            state: State::restore(records)?,
+            now: UnixMillis(0),
+            contacts: Contacts::default(),
+            sent: SentCommands::default(),
+            short_of_space_at: None,
+            effects: Vec::new(),
+        })
+    }
+
+    /// All objects.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Milliseconds since a peer last reported, or since the controller started.
+    pub(super) fn silence_ms(&self, peer: &Peer) -> u64 {
+        self.contacts.silence_ms(peer, self.now)
+    }
+
+    /// Whether a peer has reported recently, or has not had the time to do so.
+    pub(super) fn is_online(&self, peer: &Peer) -> bool {
+        self.silence_ms(peer) <= self.settings.offline_after_ms
+    }
+
+    /// Whether a storage node is online and not given up.
+    pub(super) fn is_node_online(&self, node: NodeId) -> bool {
+        !self.state.storage.is_forgotten(node) && self.is_online(&Peer::StorageNode(node))
+    }
+
+    /// The nodes of a pool as the allocation policy sees them; those that are not `usable` count as
+    /// offline.
+    pub(super) fn candidate_nodes(
+        &self,
+        pool: &str,
+        usable: impl Fn(NodeId) -> bool,
+    ) -> Vec<pool::StorageNode> {
+        let online = |node| self.is_node_online(node) && usable(node);
+        let written = |node| self.contacts.written(node);
+        self.state.storage.candidate_nodes(pool, online, written)
+    }
+
+    pub(super) fn send_to_storage_node(&mut self, node: NodeId, command: StorageCommand) {
+        let stamped = StampedCommand {
+            last_report: self.contacts.last_sequence(&Peer::StorageNode(node)),
+            command,
+        };
+        let effect = ControllerEffect::SendToStorageNode(node, stamped);
+        self.effects.push(effect);
+    }
+
+    pub(super) fn send_to_compute_node(&mut self, host: String, command: ComputeCommand) {
+        let peer = Peer::ComputeNode(host.clone());
+        let stamped = StampedCommand {
+            last_report: self.contacts.last_sequence(&peer),
+            command,
+        };
+        let effect = ControllerEffect::SendToComputeNode(host, stamped);
+        self.effects.push(effect);
+    }
+}

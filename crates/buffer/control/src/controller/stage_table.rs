@@ -1,0 +1,254 @@
+//! Stages: their records, their progress, and what is remembered of their failures.
+
+use std::collections::BTreeMap;
+
+use forebay_policy::pool::NodeId;
+
+use super::job_index::JobStages;
+use super::objects::{StageRecord, StageState};
+use crate::messages::{
+    FailedFile, FragmentId, InstanceId, SessionId, StageId, StageProgress, UnixMillis,
+};
+use crate::records::{Change, CorruptRecord, StoredRecord, Table};
+
+/// Limit on the failed files that are remembered per session; of stages that fail after that, only
+/// the first file is.
+const MAX_FAILED_FILES: usize = 65_536;
+
+/// All stages.
+#[derive(Clone, Debug)]
+pub struct StageTable {
+    records: Table<StageId, StageRecord>,
+    /// Progress of stages with a mover.
+    progress: BTreeMap<StageId, StageProgress>,
+    /// Follows from `records`.
+    job_stages: JobStages,
+    /// Number of failed files that are remembered, by session. Follows from `records`.
+    failed_files: BTreeMap<SessionId, usize>,
+}
+
+impl Default for StageTable {
+    fn default() -> StageTable {
+        StageTable {
+            records: Table::new("stages"),
+            progress: BTreeMap::new(),
+            job_stages: JobStages::default(),
+            failed_files: BTreeMap::new(),
+        }
+    }
+}
+
+impl StageTable {
+    pub(super) fn restore(&mut self, record: &StoredRecord) -> Result<bool, CorruptRecord> {
+        self.records.restore(record)
+    }
+
+    /// Computes what follows from the restored records.
+    pub(super) fn finish_restore(&mut self) {
+        for (id, stage) in self.records.iter() {
+            self.job_stages.insert(stage.session, id, &stage.directive);
+            *self.failed_files.entry(stage.session).or_default() += stage.failed_files.len();
+        }
+    }
+
+    pub(super) fn take_changes(&mut self, changes: &mut Vec<Change>) {
+        self.records.take_changes(changes);
+    }
+
+    /// Panics if the tables contradict each other. Costs time in proportion to their size.
+    pub(super) fn check_invariants(&self) {
+        let with_mover = |id: &StageId| {
+            let stage = self.records.get(*id);
+            stage.is_some_and(|stage| stage.state.has_mover())
+        };
+        assert!(
+            self.progress.keys().all(with_mover),
+            "progress of a stage without a mover"
+        );
+        for (_, stage) in self.records.iter() {
+            assert!(
+                !stage.state.has_mover() || stage.node.is_some(),
+                "a stage has a mover on no node"
+            );
+            assert!(
+                stage.attempt > 0 || !stage.state.is_in_progress(),
+                "a stage was started without an attempt"
+            );
+        }
+    }
+
+    /// A stage.
+    pub fn get(&self, id: StageId) -> Option<&StageRecord> {
+        self.records.get(id)
+    }
+
+    /// All stages.
+    pub fn iter(&self) -> impl Iterator<Item = (StageId, &StageRecord)> {
+        self.records.iter()
+    }
+
+    /// The ids of the stages that match a condition.
+    pub(super) fn ids(&self, matches: impl Fn(&StageRecord) -> bool) -> Vec<StageId> {
+        let stages = self.records.iter();
+        let found = stages.filter(|(_, stage)| matches(stage));
+        found.map(|(id, _)| id).collect()
+    }
+
+    /// Progress of the current attempt; of an ended stage, at its end.
+    pub(super) fn progress(&self, id: StageId, stage: &StageRecord) -> StageProgress {
+        self.progress.get(&id).copied().unwrap_or(stage.moved)
+    }
+
+    /// The stages that running jobs have requested, by path.
+    pub(super) fn job_stages(&self) -> &JobStages {
+        &self.job_stages
+    }
+
+    pub(super) fn insert(&mut self, id: StageId, stage: StageRecord) {
+        self.job_stages.insert(stage.session, id, &stage.directive);
+        self.records.insert_new(id, stage);
+    }
+
+    /// Queues a stage for a new attempt.
+    pub(super) fn queue(&mut self, id: StageId, now: UnixMillis) {
+        let Some(stage) = self.records.get_mut(id) else {
+            return;
+        };
+        assert!(!stage.state.is_in_progress(), "a stage was queued twice");
+        stage.state = StageState::Queued;
+        stage.attempt += 1;
+        stage.queued = now;
+    }
+
+    /// Assigns a queued stage to the node that moves its data.
+    pub(super) fn assign(&mut self, id: StageId, node: NodeId) {
+        if let Some(stage) = self.records.get_mut(id) {
+            assert_eq!(stage.state, StageState::Queued);
+            stage.state = StageState::Running;
+            stage.node = Some(node);
+        }
+    }
+
+    /// Has a stage stopped, unless it has ended successfully.
+    pub(super) fn cancel(&mut self, id: StageId) {
+        let next = match self.records.get(id).map(|stage| &stage.state) {
+            // A queued stage has no mover: earlier attempts have ended.
+            Some(StageState::Waiting | StageState::Failed(_) | StageState::Queued) => {
+                StageState::Cancelled
+            }
+            Some(StageState::Running) => StageState::Cancelling,
+            Some(StageState::Cancelling | StageState::Done | StageState::Cancelled) | None => {
+                return;
+            }
+        };
+        self.set_state(id, next);
+    }
+
+    /// What a job writes from now on is not what this stage-out has moved: it is to run again.
+    pub(super) fn reopen(&mut self, id: StageId) {
+        self.set_state(id, StageState::Waiting);
+    }
+
+    /// Fails a stage that has no mover.
+    pub(super) fn fail(&mut self, id: StageId, reason: String) {
+        self.set_state(id, StageState::Failed(reason));
+    }
+
+    fn set_state(&mut self, id: StageId, state: StageState) {
+        if !state.has_mover() {
+            self.progress.remove(&id);
+        }
+        if let Some(stage) = self.records.get_mut(id) {
+            stage.state = state;
+        }
+    }
+
+    pub(super) fn set_replica(&mut self, id: StageId, replica: Option<FragmentId>) {
+        if let Some(stage) = self.records.get_mut(id) {
+            stage.replica = replica;
+        }
+    }
+
+    /// An instance was renumbered.
+    pub(super) fn move_to_instance(&mut self, old: InstanceId, new: InstanceId) {
+        for id in self.ids(|stage| stage.instance == old) {
+            if let Some(stage) = self.records.get_mut(id) {
+                stage.instance = new;
+            }
+        }
+    }
+
+    /// Notes the progress of an attempt. Returns whether that attempt runs.
+    pub(super) fn record_progress(
+        &mut self,
+        id: StageId,
+        attempt: u32,
+        now: StageProgress,
+    ) -> bool {
+        let runs = self
+            .records
+            .get(id)
+            .is_some_and(|stage| stage.attempt == attempt && stage.state == StageState::Running);
+        if runs {
+            self.progress.insert(id, now);
+        }
+        runs
+    }
+
+    /// The mover of an attempt has ended, or is lost with its node.
+    pub(super) fn end(&mut self, id: StageId, state: StageState, moved: StageProgress) {
+        assert!(!state.is_in_progress());
+        let Some(stage) = self.records.get_mut(id) else {
+            return;
+        };
+        stage.state = state;
+        stage.moved = moved;
+        let remembered = self.failed_files.entry(stage.session).or_default();
+        *remembered = remembered.saturating_sub(stage.failed_files.len());
+        stage.failed_files.clear();
+        self.progress.remove(&id);
+    }
+
+    /// Remembers which files could not be staged.
+    pub(super) fn record_failed_files(
+        &mut self,
+        id: StageId,
+        attempt: u32,
+        mut files: Vec<FailedFile>,
+    ) {
+        let Some(stage) = self.records.get(id) else {
+            return;
+        };
+        let failed = matches!(stage.state, StageState::Failed(_));
+        if !failed || stage.attempt != attempt || stage.failed_files == files {
+            return;
+        }
+        let remembered = self.failed_files.entry(stage.session).or_default();
+        if *remembered + files.len() > MAX_FAILED_FILES {
+            files.truncate(1);
+        }
+        *remembered += files.len();
+        if let Some(stage) = self.records.get_mut(id) {
+            stage.failed_files = files;
+        }
+    }
+
+    /// Forgets stages of a session.
+    pub(super) fn remove(&mut self, stages: &[StageId]) {
+        for id in stages {
+            self.records.remove(*id);
+            self.progress.remove(id);
+        }
+        self.job_stages.remove_stages(stages);
+    }
+
+    /// Forgets everything about a session whose stages have ended.
+    pub(super) fn remove_session(&mut self, session: SessionId, stages: &[StageId]) {
+        for id in stages {
+            self.records.remove(*id);
+            self.progress.remove(id);
+        }
+        self.job_stages.remove_session(session);
+        self.failed_files.remove(&session);
+    }
+}
