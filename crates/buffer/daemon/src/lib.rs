@@ -20,11 +20,7 @@ pub mod database;
 mod directory;
 pub mod embedded;
 mod error;
-<<<<<<< HEAD
-=======
 mod flash_wear;
-mod hosts;
->>>>>>> main
 mod job_api;
 mod link;
 mod messages;

@@ -259,15 +259,6 @@ impl Channel for Wire {
         }
     }
 
-<<<<<<< HEAD
-    /// All hosts trust each other: proofs are not simulated.
-=======
-    /// All hosts trust each other: authentication is not simulated.
-    fn remote_address(&self) -> io::Result<Option<std::net::SocketAddr>> {
-        Ok(None)
-    }
->>>>>>> main
-
     fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
         *self.timeout.lock().unwrap() = patience;
         Ok(())

@@ -39,17 +39,6 @@ pub enum Request {
 pub enum SessionRequest {
     /// Begin or resume a session. Answered by [`Reply::Attached`].
     Attach(Attach),
-<<<<<<< HEAD
-=======
-    /// Answer to [`Reply::Challenge`] on a TCP connection, with the client's own random bytes.
-    /// Answered by [`Reply::Proved`].
-    Prove {
-        /// Proof of the client's identity.
-        proof: Proof,
-        /// The client's random bytes.
-        nonce: [u8; 32],
-    },
->>>>>>> main
     /// End the session: close all its handles, forget its slots.
     Detach,
 }
