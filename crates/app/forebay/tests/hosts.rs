@@ -147,7 +147,7 @@ impl SharedInstance {
         expect_failure(&status, "MUNGE");
         let mut agent = site.host(2).start_daemon(&["agent", "--config", foreign]);
         agent.wait_for_output("MUNGE: ");
-        site.controller.wait_for_output("a connection is refused");
+        site.controller.wait_for_output("connection refused");
         assert_eq!(agent.exit_code(), None, "the agent keeps trying");
         let mounts = site.host(2).local.join("foreign-agent/mounts");
         let empty = format!("[ -z \"$(ls -A {})\" ]", mounts.display());
@@ -271,7 +271,7 @@ fn operator_drains_and_undrains_a_node() {
     let mut for_user = create.to_vec();
     for_user.extend(["--owner", "41000:41000"]);
     let denied = site.forebay(1, OTHER, &for_user);
-    expect_failure(&denied, "may not ask in the name of");
+    expect_failure(&denied, "may not make requests for");
     expect_success(&site.forebay(1, ROOT, &for_user));
     assert_eq!(site.nodes_of_instance("kept"), 3);
     expect_success(&site.forebay(2, USER, &destroy));
