@@ -75,7 +75,8 @@ fn number(screen: &str, heading: &str, first: &str, column: &str) -> Option<f64>
     match cell.split_whitespace().last().unwrap() {
         "-" => None,
         word => Some(
-            word.parse()
+            word.replace(',', "")
+                .parse()
                 .unwrap_or_else(|_| panic!("`{word}` in\n{screen}")),
         ),
     }

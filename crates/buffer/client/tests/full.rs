@@ -422,7 +422,7 @@ fn daemon_reports_a_full_disk() {
     options.segment_size = SEGMENT;
     let error = Daemon::start(options).unwrap_err().to_string();
     assert!(
-        error.contains("4 MiB must be free") || error.contains("No space left"),
+        error.contains("needs 4 MiB free") || error.contains("No space left"),
         "{error}"
     );
 }

@@ -40,10 +40,10 @@ impl Sort {
     }
 }
 
-/// The last two statuses, and the rates of stages.
+/// The last status, the report before the last of each host, and the rates of stages.
 #[derive(Debug, Default)]
 pub struct History {
-    before: Option<Status>,
+    before: Vec<HostActivity>,
     now: Status,
     meters: BTreeMap<StageId, StageMeter>,
 }
@@ -106,6 +106,11 @@ pub struct Frame {
     pub live: bool,
 }
 
+/// Whether two reports are of one process: a host may run a storage daemon and an agent.
+fn is_same_source(a: &HostActivity, b: &HostActivity) -> bool {
+    a.host == b.host && a.store.is_some() == b.store.is_some()
+}
+
 impl History {
     /// Adds a status.
     pub fn add(&mut self, status: Status, at: Instant) {
@@ -115,23 +120,25 @@ impl History {
         }
         let known = |id: &StageId| status.stages.iter().any(|stage| stage.id == *id);
         self.meters.retain(|id, _| known(id));
-        // Hosts report in intervals; two statuses with the same reports give no rates.
-        let report_times = |status: &Status| -> Vec<_> {
-            let hosts = status.activity.iter();
-            hosts.map(|host| (host.host.clone(), host.at)).collect()
-        };
-        let same = report_times(&status) == report_times(&self.now);
-        let last = std::mem::replace(&mut self.now, status);
-        if !same {
-            self.before = Some(last);
+        // Hosts report at different times: a host's rates are those between its last two reports.
+        for host in &self.now.activity {
+            let newer = status
+                .activity
+                .iter()
+                .find(|newer| is_same_source(newer, host));
+            if newer.is_none_or(|newer| newer.at != host.at) {
+                self.before.retain(|before| !is_same_source(before, host));
+                self.before.extend(newer.map(|_| host.clone()));
+            }
         }
+        self.now = status;
     }
 
     fn earlier(&self, host: &HostActivity) -> Option<(&HostActivity, f64)> {
-        let before = self.before.as_ref()?;
-        let earlier = before.activity.iter().find(|earlier| {
-            earlier.host == host.host && earlier.store.is_some() == host.store.is_some()
-        })?;
+        let earlier = self
+            .before
+            .iter()
+            .find(|earlier| is_same_source(earlier, host))?;
         let seconds = host.at.ms_since(earlier.at) as f64 / 1000.0;
         (seconds > 0.0).then_some((earlier, seconds))
     }
