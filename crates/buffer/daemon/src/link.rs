@@ -29,6 +29,10 @@ pub(crate) enum Delivery<C> {
     Command(C),
 }
 
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all events are messages; the channel is bounded"
+)]
 enum Event {
     Send(ToController),
     /// A flag has changed.

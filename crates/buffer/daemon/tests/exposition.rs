@@ -19,7 +19,7 @@ fn metrics_mark_forgotten_nodes() {
         fragments: 0,
     };
     let mut status = Status::default();
-    status.nodes = vec![node(0, false), node(1, true)];
+    status.control.nodes.extend([node(0, false), node(1, true)]);
     let page = exposition(&status);
     for (id, value) in [(0, 0), (1, 1)] {
         let line = |value| {

@@ -21,6 +21,7 @@ pub enum PoolSelection {
 }
 
 /// An open pool.
+#[allow(clippy::large_enum_variant, reason = "a process has one")]
 pub enum PoolHandle {
     /// One in a directory.
     Embedded(EmbeddedPool),

@@ -41,13 +41,16 @@ struct Unsynced {
     since: Instant,
 }
 
+/// A directory kept open on a target file system, with its path for messages.
+type SyncTarget = (PathBuf, Arc<dyn DirHandle>);
+
 /// Syncs the targets of a stage and keeps its journal.
 pub(crate) struct Durability<'a> {
     options: &'a StageOptions,
     journal: Option<Journal>,
-    /// One open directory on each target file system, by device number, and its path for messages.
+    /// One open directory on each target file system, by device number.
     /// A file system reports lost writes only to those that had something open on it before.
-    targets: Mutex<BTreeMap<u64, (PathBuf, Arc<dyn DirHandle>)>>,
+    targets: Mutex<BTreeMap<u64, SyncTarget>>,
     unsynced: Mutex<Unsynced>,
     unconfirmed: Mutex<UnconfirmedCopies>,
 }

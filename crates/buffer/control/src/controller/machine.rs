@@ -12,6 +12,10 @@ use crate::records::{Change, CorruptRecord, StoredRecord};
 
 /// What happens to a controller.
 #[derive(Clone, Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "an input lives for one step; boxing each report would allocate for nothing"
+)]
 pub enum ControllerInput {
     /// A client's request.
     Request(Box<RequestEnvelope>),

@@ -61,6 +61,10 @@ impl Outbox {
 }
 
 /// An input of the driver's loop.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all events are messages; the channel is bounded"
+)]
 pub(super) enum Event {
     Connect(Box<Candidate>, SyncSender<Result<Admitted, String>>),
     Message(ConnectionId, ToController),

@@ -337,11 +337,7 @@ impl World {
         let progress = self.nodes[index].copies.iter();
         let progress: Vec<storage_node::StorageInput> = progress
             .map(|(stage, (attempt, counters))| {
-                storage_node::StorageInput::MoverProgress(
-                    *stage,
-                    *attempt,
-                    counters.snapshot().into(),
-                )
+                storage_node::StorageInput::MoverProgress(*stage, *attempt, counters.snapshot())
             })
             .collect();
         for input in progress {
