@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Most nodes an instance may lie on.
 pub const MAX_NODES: u16 = Layout::MAX_NODES;
-/// How long a [`Permit`] holds, in seconds.
+/// Validity of a [`Capability`], in seconds.
 pub const CAPABILITY_LIFETIME_S: i64 = 3600;
 
 /// Where an instance lies, as one of its nodes sees it.
@@ -74,7 +74,7 @@ impl Placement {
         self.nodes > 1
     }
 
-    /// How files are spread. A place that [`check`](Place::check) refuses has the layout of one
+    /// How files are spread. A place that [`validate`](Placement::validate) refuses has the layout of one
     /// node.
     pub fn layout(&self) -> Layout {
         Layout::new(self.nodes, self.stripe_bytes).unwrap_or(Layout::SINGLE_NODE)
@@ -113,7 +113,7 @@ pub struct Capability {
     pub write: bool,
     /// Until when, in seconds since 1970 on the clocks of the nodes.
     pub expires_at_s: i64,
-    /// Made with [`Place::secret`].
+    /// Keyed with the secret of the placement.
     pub mac: [u8; 32],
 }
 

@@ -34,7 +34,7 @@ pub struct PathPair {
     pub pfs: String,
 }
 
-/// A call. All paths are as in [`Pair`].
+/// A call. All paths are as in [`PathPair`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StagingCall {
     /// Stage in; answered once the stages are recorded.
@@ -45,7 +45,7 @@ pub enum StagingCall {
     Revoke(PathKind, Vec<String>),
     /// Stage now what was to be staged at the job's end.
     Activate(PathKind, Vec<String>),
-    /// How stages are; answered by [`Answer::Counts`].
+    /// How stages are; answered by [`StagingReply::Counts`].
     Query(PathKind, Vec<String>),
     /// Wait until stages are done; answered when they are.
     Wait(PathKind, Vec<String>),
@@ -54,9 +54,9 @@ pub enum StagingCall {
     /// Limit how many stages of the instance at this path are moved at a time.
     SetConcurrency(String, u32),
     /// How the file or directory with this inode number is striped; answered by
-    /// [`Answer::Stripes`].
+    /// [`StagingReply::Stripes`].
     QueryStripes(String, u64),
-    /// What could not be staged at or below this path; answered by [`Answer::Failures`].
+    /// What could not be staged at or below this path; answered by [`StagingReply::Failures`].
     QueryFailures(String),
 }
 

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 /// may shorten the first leg but never restarts it.
 const MAX_HOPS: usize = 12;
 
-/// Packets that reached nodes of one group, or of all groups after [`DeliveryStatistics::add`].
+/// Packets that reached nodes of one group, or of all groups after [`DeliveryStatistics::merge`].
 #[derive(Clone, Debug)]
 pub struct DeliveryStatistics {
     /// Packets delivered.

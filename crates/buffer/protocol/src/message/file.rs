@@ -58,7 +58,7 @@ pub struct Attr {
     /// Set for a file that lies on several nodes and is or was open for writing: its data objects
     /// say what its length, space and last write are, and `size`, `blocks` and `mtime` here do not.
     /// Ask all nodes with [`InodeRequest::StatObjects`] and give the answers to
-    /// [`settle`](Attr::settle). The time is that of the last write that `mtime` accounts for.
+    /// [`merge_objects`](Attr::merge_objects). The time is that of the last write that `mtime` accounts for.
     pub provisional: Option<Timestamp>,
     /// Whether it has extended attributes.
     pub extended: bool,

@@ -26,7 +26,7 @@ pub struct InstanceSpec {
 /// How full an instance is on one storage node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceUsage {
-    /// The instance as it was made, without [`Place::secret`] and [`Place::peers`].
+    /// The instance as it was made, without the secret and the peers of its placement.
     pub spec: InstanceSpec,
     /// Bytes in use, those promised to writers included.
     pub used: u64,

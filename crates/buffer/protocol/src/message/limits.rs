@@ -15,10 +15,10 @@ pub const MAX_SYMLINK_TARGET: usize = 4095;
 pub const MAX_XATTR: usize = 64 * 1024;
 /// Most data in one read or write over a socket, in bytes.
 pub const MAX_DATA: usize = 4 << 20;
-/// Longest file that [`Request::Put`] makes and [`Request::Fetch`] gets, in bytes.
+/// Longest file that one request writes or reads as a whole, in bytes.
 pub const MAX_INLINE_FILE_BYTES: usize = 64 << 10;
-/// Most inodes that [`Request::GetAttrs`] and [`Request::StatObjects`] ask about: no answer to
-/// [`Request::ReadDir`] has more entries with attributes.
+/// Most inodes in one request for attributes, and most entries with attributes in one reply of a
+/// directory listing.
 pub const MAX_REQUEST_INODES: usize = 1024;
 /// How long after the request was sent a reply that permits it may be cached, in nanoseconds.
 pub const CACHE_LIFETIME_NS: u64 = 1_000_000_000;
@@ -30,5 +30,5 @@ pub const MAX_DATA_CONNECTIONS: u32 = 4096;
 /// calls on any other. A daemon that knows of all sessions that they have done so drops what
 /// nobody has open.
 pub const RECOVERY_SLOT: u32 = MAX_SLOTS - 1;
-/// The slot of [`Request::AwaitLocks`].
+/// The slot for waits on file locks.
 pub const LOCK_WATCH_SLOT: u32 = MAX_SLOTS - 2;

@@ -28,7 +28,7 @@ pub enum Reply {
         epoch: u64,
         /// Bytes the instance may hold on this node.
         capacity: u64,
-        /// Where the instance lies, without [`Place::secret`].
+        /// The placement of the instance, without its secret.
         placement: Placement,
     },
     /// All instances.
@@ -60,7 +60,7 @@ pub enum Reply {
     /// after a lookup and with `Open` instead of a create that was not exclusive. `ESTALE` there
     /// means that the name has gone meanwhile: look it up again.
     Referral {
-        /// The inode; [`Ino::shard`] is its home.
+        /// The inode; its metadata node is [`Ino::metadata_node`].
         ino: Ino,
         /// What it is.
         kind: FileKind,

@@ -1,7 +1,7 @@
 //! The storage daemon's logic as a state machine: [`Node::step`] takes one input at a given time and
 //! returns messages to send, records to log and objects to sync. It has no sockets, threads or clock.
 //!
-//! A node keeps connections and sessions, and routes every request to the [`Volume`] of the session's
+//! A node keeps connections and sessions, and routes every request to the `Volume` of the session's
 //! instance.
 //!
 //! The driver must, after one or more steps and before it carries out any [`Effect`], append and
