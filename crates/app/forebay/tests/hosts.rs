@@ -333,7 +333,7 @@ fn daemons_stop_on_sigterm(mut site: Site) {
     let code = wait_until("the second daemon exits", || second.exit_code());
     let output = second.output();
     assert!(
-        code == 1 && output.contains("in use by another storage daemon"),
+        code == 1 && output.contains("another Forebay daemon uses this directory"),
         "{output}"
     );
     let daemons = site.agents.iter_mut().chain(&mut site.storage);
