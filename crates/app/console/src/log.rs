@@ -109,10 +109,8 @@ fn install<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_writer(writer);
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer);
     match format {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().try_init(),
@@ -126,12 +124,7 @@ mod tests {
 
     #[test]
     fn filter_accepts_levels_and_targets_and_names_an_invalid_one() {
-        for text in [
-            None,
-            Some("debug"),
-            Some("forebay_store=debug,warn"),
-            Some("off"),
-        ] {
+        for text in [None, Some("debug"), Some("forebay_store=debug,warn"), Some("off")] {
             assert!(parse_filter(text, LevelFilter::WARN).is_ok(), "{text:?}");
         }
         let error = parse_filter(Some("forebay_store=loud"), LevelFilter::WARN).unwrap_err();

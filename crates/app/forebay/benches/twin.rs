@@ -76,18 +76,12 @@ fn traffic(machine: &str, messages: u32, pairs: usize) -> Outcome<Vec<Value>> {
     }
     let [one, two] = &runs;
     let rate = "packets_per_second";
-    let speed_up = median(
-        one.iter()
-            .zip(two)
-            .map(|(a, b)| field(b, rate) / field(a, rate))
-            .collect(),
-    );
+    let speed_up =
+        median(one.iter().zip(two).map(|(a, b)| field(b, rate) / field(a, rate)).collect());
     Ok([(1, one), (2, two)]
         .map(|(threads, runs)| {
-            let (packets, events) = (
-                median_of(runs, "packets_delivered"),
-                median_of(runs, "events"),
-            );
+            let (packets, events) =
+                (median_of(runs, "packets_delivered"), median_of(runs, "events"));
             let wall = median_of(runs, "wall_seconds");
             let memory = median_of(runs, "peak_rss_bytes");
             json!({

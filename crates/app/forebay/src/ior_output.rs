@@ -17,11 +17,7 @@ pub fn text(
         .iter()
         .map(|p| {
             Line::Phase(PhaseResult {
-                access: if p.access == "read" {
-                    Access::Read
-                } else {
-                    Access::Write
-                },
+                access: if p.access == "read" { Access::Read } else { Access::Write },
                 iteration: p.iteration,
                 bytes: p.bytes,
                 open_seconds: p.open_seconds,
@@ -33,17 +29,7 @@ pub fn text(
             })
         })
         .collect();
-    let report = TestReport {
-        ior: test,
-        pattern: layout,
-        started_seconds: 0.0,
-        lines: &lines,
-    };
-    Report {
-        arguments,
-        machine,
-        tests: &[report],
-        finished_seconds: point.run.simulated_seconds,
-    }
-    .to_string()
+    let report = TestReport { ior: test, pattern: layout, started_seconds: 0.0, lines: &lines };
+    Report { arguments, machine, tests: &[report], finished_seconds: point.run.simulated_seconds }
+        .to_string()
 }

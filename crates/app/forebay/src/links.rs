@@ -31,9 +31,7 @@ fn rows_of_point<'a>(run: &'a str, point: &'a IorPoint) -> impl Iterator<Item = 
 }
 
 fn rows_of_traffic<'a>(name: &'a str, run: &'a TrafficRun) -> impl Iterator<Item = Row<'a>> {
-    run.each_link
-        .iter()
-        .map(move |link| ((name, run.nodes, "", 0), link))
+    run.each_link.iter().map(move |link| ((name, run.nodes, "", 0), link))
 }
 
 fn csv_of<'a>(rows: impl Iterator<Item = Row<'a>>) -> Result<String, Failure> {

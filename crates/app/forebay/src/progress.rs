@@ -78,11 +78,7 @@ impl Progress {
             }
             bar
         });
-        Progress {
-            drawn,
-            lines: display == Display::Lines,
-            last_line: Mutex::new(Instant::now()),
-        }
+        Progress { drawn, lines: display == Display::Lines, last_line: Mutex::new(Instant::now()) }
     }
 
     /// Shows a share from 0 to 1 and the text that `text` makes; where lines are printed, only if

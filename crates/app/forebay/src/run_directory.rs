@@ -85,11 +85,7 @@ impl RunDir {
             interrupt::discard_unfinished(&partial);
             Failure::io("create", &partial, e)
         })?;
-        Ok(RunDir {
-            place,
-            partial,
-            finished: false,
-        })
+        Ok(RunDir { place, partial, finished: false })
     }
 
     /// Adds a file, in a folder of the run directory or, if `folder` is empty, at its top.
@@ -192,9 +188,7 @@ fn replaceable(path: &Path) -> Result<Option<PathBuf>, Failure> {
             path.display()
         ))),
         Ok(there) if !there.is_file() => Ok(None),
-        Ok(_) => fs::canonicalize(path)
-            .map(Some)
-            .map_err(|e| Failure::io("write", path, e)),
+        Ok(_) => fs::canonicalize(path).map(Some).map_err(|e| Failure::io("write", path, e)),
         Err(_) => Ok(Some(path.to_path_buf())),
     }
 }
@@ -202,10 +196,7 @@ fn replaceable(path: &Path) -> Result<Option<PathBuf>, Failure> {
 /// The hidden file in the same directory that is renamed to `path`.
 fn partial_of(path: &Path) -> Result<PathBuf, Failure> {
     let Some(name) = path.file_name() else {
-        return Err(Failure::Input(format!(
-            "{} does not name a file",
-            path.display()
-        )));
+        return Err(Failure::Input(format!("{} does not name a file", path.display())));
     };
     let name = name.to_string_lossy();
     Ok(path.with_file_name(format!(".{name}.partial-{}", std::process::id())))
@@ -275,12 +266,7 @@ mod tests {
         assert_eq!(names(tmp.path()), ["a.json"]);
         assert!(check_writable(&tmp.path().join("no/a.json")).is_err());
         assert_eq!(check_writable(tmp.path()).unwrap_err().exit_code(), 2);
-        assert_eq!(
-            write_file(&tmp.path().join("no/a.json"), "1")
-                .unwrap_err()
-                .exit_code(),
-            1
-        );
+        assert_eq!(write_file(&tmp.path().join("no/a.json"), "1").unwrap_err().exit_code(), 1);
     }
 
     #[test]

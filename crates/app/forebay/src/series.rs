@@ -4,15 +4,7 @@ use crate::csv_text::to_csv;
 use crate::failure::Failure;
 use forebay_machine::results::{InterferenceRun, IorPoint, IorStudy, Series, TrafficRun};
 
-const HEADING: [&str; 7] = [
-    "run",
-    "nodes",
-    "access",
-    "iteration",
-    "seconds",
-    "name",
-    "value",
-];
+const HEADING: [&str; 7] = ["run", "nodes", "access", "iteration", "seconds", "name", "value"];
 
 type Row<'a> = (&'a str, u32, &'a str, u32, f64, &'a str, f64);
 

@@ -15,10 +15,7 @@ pub struct StageMeter {
 
 impl Default for StageMeter {
     fn default() -> StageMeter {
-        StageMeter {
-            window: Duration::from_secs(10),
-            samples: VecDeque::new(),
-        }
+        StageMeter { window: Duration::from_secs(10), samples: VecDeque::new() }
     }
 }
 
@@ -72,9 +69,7 @@ impl StageMeter {
         }
         let left = |total: u64, done: u64, rate: Option<f64>| match total.saturating_sub(done) {
             0 => Some(0.0),
-            left => rate
-                .filter(|rate| *rate > 0.0)
-                .map(|rate| left as f64 / rate),
+            left => rate.filter(|rate| *rate > 0.0).map(|rate| left as f64 / rate),
         };
         let now = last.present();
         let bytes = left(now.bytes_total, now.bytes, self.rate())?;
@@ -98,12 +93,7 @@ mod tests {
     use forebay_protocol::progress::StageAmount;
 
     fn bytes(bytes: u64, bytes_total: u64) -> StageAmount {
-        StageAmount {
-            files: u64::from(bytes == bytes_total),
-            files_total: 1,
-            bytes,
-            bytes_total,
-        }
+        StageAmount { files: u64::from(bytes == bytes_total), files_total: 1, bytes, bytes_total }
     }
 
     fn copying(copied: StageAmount, all_found: bool) -> StageProgress {
@@ -123,11 +113,7 @@ mod tests {
         let mut meter = StageMeter::default();
         for second in 0..30u64 {
             // 100 bytes per second at first, 10 later.
-            let done = if second <= 15 {
-                second * 100
-            } else {
-                1500 + (second - 15) * 10
-            };
+            let done = if second <= 15 { second * 100 } else { 1500 + (second - 15) * 10 };
             let snapshot = copying(bytes(done, 2000), second > 2);
             meter.add(start + Duration::from_secs(second), snapshot);
             if second == 2 {
@@ -151,11 +137,7 @@ mod tests {
             (meter.rate(), meter.time_left().map(|left| left.as_secs()))
         };
         let all = bytes(1000, 1000);
-        let in_phase = |phase, read_back| StageProgress {
-            phase,
-            read_back,
-            ..copying(all, true)
-        };
+        let in_phase = |phase, read_back| StageProgress { phase, read_back, ..copying(all, true) };
         at(0, copying(bytes(0, 1000), true));
         let half = at(1, copying(bytes(500, 1000), true));
         assert_eq!(half, (Some(500.0), Some(1)));
@@ -163,16 +145,10 @@ mod tests {
         // The rate of copying does not apply to a sync.
         let read = |done| bytes(done, 800);
         for second in 3..6 {
-            assert_eq!(
-                at(second, in_phase(StagePhase::Syncing, read(0))),
-                (None, None)
-            );
+            assert_eq!(at(second, in_phase(StagePhase::Syncing, read(0))), (None, None));
         }
         // Bytes copied before do not count for reading back.
-        assert_eq!(
-            at(6, in_phase(StagePhase::ReadingBack, read(0))),
-            (None, None)
-        );
+        assert_eq!(at(6, in_phase(StagePhase::ReadingBack, read(0))), (None, None));
         let some = at(7, in_phase(StagePhase::ReadingBack, read(200)));
         assert_eq!(some, (Some(200.0), Some(3)));
         let more = at(8, in_phase(StagePhase::ReadingBack, read(600)));
@@ -183,11 +159,9 @@ mod tests {
             (snapshot.files, snapshot.files_total) = (files, 100);
             (second, snapshot)
         };
-        for ((second, snapshot), left) in [
-            (finishing(60, 9), None),
-            (finishing(70, 10), Some(3)),
-            (finishing(100, 11), None),
-        ] {
+        for ((second, snapshot), left) in
+            [(finishing(60, 9), None), (finishing(70, 10), Some(3)), (finishing(100, 11), None)]
+        {
             assert_eq!(at(second, snapshot), (None, left));
         }
     }

@@ -25,20 +25,12 @@ pub struct Column {
 impl Column {
     /// A column of numbers.
     pub const fn number(name: &'static str, width: usize) -> Column {
-        Column {
-            name,
-            width,
-            align: Align::Right,
-        }
+        Column { name, width, align: Align::Right }
     }
 
     /// A column of text.
     pub const fn text(name: &'static str, width: usize) -> Column {
-        Column {
-            name,
-            width,
-            align: Align::Left,
-        }
+        Column { name, width, align: Align::Left }
     }
 }
 
@@ -54,10 +46,7 @@ pub struct Table {
 impl Table {
     /// A table without rows.
     pub fn new(columns: impl Into<Vec<Column>>) -> Table {
-        Table {
-            columns: columns.into(),
-            rows: Vec::new(),
-        }
+        Table { columns: columns.into(), rows: Vec::new() }
     }
 
     /// Appends a row.
@@ -116,10 +105,7 @@ mod tests {
     fn numbers_align_right_and_text_left() {
         let columns = [Column::number("nodes", 6), Column::text("limit", 8)];
         assert_eq!(heading(&columns), " nodes  limit");
-        assert_eq!(
-            line(&columns, &["8".into(), "client".into()]),
-            "     8  client"
-        );
+        assert_eq!(line(&columns, &["8".into(), "client".into()]), "     8  client");
     }
 
     #[test]
@@ -128,9 +114,6 @@ mod tests {
         table.push(["long-name".into(), "1".into()]);
         table.push(["a".into(), "22".into()]);
         table.push(["b".into()]);
-        assert_eq!(
-            table.to_string(),
-            "id          x\nlong-name   1\na          22\nb\n"
-        );
+        assert_eq!(table.to_string(), "id          x\nlong-name   1\na          22\nb\n");
     }
 }

@@ -1,8 +1,5 @@
 //! libdatawarp, called by C programs in a job.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test: what cannot be unwrapped has failed"
-)]
+#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 mod forebay;
 mod library;
@@ -328,10 +325,8 @@ exec sleep 100
 "
         ),
     );
-    let mut run = dir
-        .command("run --pool pool --pool-size 512MiB --job-id kept job.sh")
-        .spawn()
-        .unwrap();
+    let mut run =
+        dir.command("run --pool pool --pool-size 512MiB --job-id kept job.sh").spawn().unwrap();
     let start = Instant::now();
     while !dir.path().join("ready").exists() {
         assert!(start.elapsed() < Duration::from_secs(60), "timeout");
@@ -362,10 +357,7 @@ fn malformed_calls_are_refused(socket: &Path, job: &str) {
         // If bytes were left unread, the connection may be reset after the reply.
         let _ = stream.read_to_end(&mut answer);
         let text = String::from_utf8_lossy(&answer);
-        assert!(
-            answer.len() > 6 && !text.contains("panic"),
-            "{bytes:?}: {text}"
-        );
+        assert!(answer.len() > 6 && !text.contains("panic"), "{bytes:?}: {text}");
     }
     // Paths outside the instance, in various spellings.
     for path in ["/", "/etc/passwd", "relative", "", "/../x", "\0"] {

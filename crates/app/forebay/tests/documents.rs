@@ -34,14 +34,9 @@ fn every_field_of_result_documents_is_documented() {
         fields(&document.expect("JSON"), &mut found);
     }
     assert!(found.contains("write_GBps") && found.contains("p999") && found.contains("scaling"));
-    let missing: Vec<&String> = found
-        .iter()
-        .filter(|f| !DOCUMENTATION.contains(&format!("`{f}`")))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "docs/results.md does not name {missing:?}"
-    );
+    let missing: Vec<&String> =
+        found.iter().filter(|f| !DOCUMENTATION.contains(&format!("`{f}`"))).collect();
+    assert!(missing.is_empty(), "docs/results.md does not name {missing:?}");
     assert!(DOCUMENTATION.contains(&format!("now {SCHEMA}.")));
 }
 

@@ -1,8 +1,5 @@
 //! Mistakes that users make in their first hour, and the messages for them.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test: what cannot be unwrapped has failed"
-)]
+#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 mod forebay;
 
@@ -23,9 +20,7 @@ fn pool_larger_than_its_file_system_is_refused() {
     let output = dir.run("run --pool pool --pool-size 100PiB job.sh");
     assert_eq!(output.code, Some(1), "{}", output.stderr);
     assert!(
-        output
-            .stderr
-            .contains("100 PiB are more than its file system has, which is "),
+        output.stderr.contains("100 PiB are more than its file system has, which is "),
         "{}",
         output.stderr
     );
@@ -41,11 +36,7 @@ fn relative_stage_paths_start_at_the_working_directory() {
     let output = dir.expect_success("stage out --pool pool --instance data kept output");
     let expected = "staged 1 file, 11 B; copied and synced in ";
     assert!(output.stdout.starts_with(expected), "{}", output.stdout);
-    assert!(
-        output.stdout.contains(", read back 11 B in "),
-        "{}",
-        output.stdout
-    );
+    assert!(output.stdout.contains(", read back 11 B in "), "{}", output.stdout);
     assert_eq!(dir.read("output"), "some input\n");
     parent_components_are_resolved(&dir);
     let output = dir.run("stage in --pool pool --instance data absent kept");
@@ -55,10 +46,7 @@ fn relative_stage_paths_start_at_the_working_directory() {
     // The stage has no script, so no message names a line.
     assert!(!output.stderr.contains("line"), "{}", output.stderr);
     let status = dir.expect_success("status --pool pool").stdout;
-    assert!(
-        status.contains(&format!("stage of data failed: {reason}")),
-        "{status}"
-    );
+    assert!(status.contains(&format!("stage of data failed: {reason}")), "{status}");
     dir.expect_success("destroy-persistent data --pool pool");
 }
 
@@ -83,18 +71,11 @@ fn parent_components_are_resolved(dir: &WorkDir) {
         let stage = |line: &str| format!("stage {line} --pool {pool} --instance data");
         run(stage(&format!("in {input} up")));
         run(stage(&format!("out up {input}.back")));
-        assert_eq!(
-            std::fs::read_to_string(from.join(format!("{input}.back"))).unwrap(),
-            contents
-        );
+        assert_eq!(std::fs::read_to_string(from.join(format!("{input}.back"))).unwrap(), contents);
     }
     let output = dir.run("stage in --pool pool --instance data absent/../input up");
     assert_eq!(output.code, Some(2), "{}", output.stderr);
-    assert!(
-        output.stderr.contains("cannot resolve `"),
-        "{}",
-        output.stderr
-    );
+    assert!(output.stderr.contains("cannot resolve `"), "{}", output.stderr);
 }
 
 #[test]
@@ -108,11 +89,7 @@ fn short_stage_prints_no_progress() {
          #DW stage_in type=file source=%d/input destination=$DW_JOB_STRIPED/input\n",
     );
     let output = dir.expect_success("run --pool pool --pool-size 64MiB job.sh");
-    assert!(
-        output.stderr.contains("forebay: stage in\n"),
-        "{}",
-        output.stderr
-    );
+    assert!(output.stderr.contains("forebay: stage in\n"), "{}", output.stderr);
     assert!(!output.stderr.contains("of 0 files"), "{}", output.stderr);
 }
 
@@ -142,11 +119,7 @@ fn invalid_instance_name_exits_with_2() {
     let dir = WorkDir::new();
     let output = dir.run("create-persistent a/b --capacity 16MiB --pool pool --pool-size 64MiB");
     assert_eq!(output.code, Some(2), "{}", output.stderr);
-    assert!(
-        output.stderr.contains("1 to 64 letters"),
-        "{}",
-        output.stderr
-    );
+    assert!(output.stderr.contains("1 to 64 letters"), "{}", output.stderr);
 }
 
 #[test]

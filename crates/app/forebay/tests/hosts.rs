@@ -45,12 +45,7 @@ impl SharedInstance {
             let path = site.host(0).local.join("jobs/job1").join(name);
             path.display().to_string()
         };
-        SharedInstance {
-            striped: view("ss"),
-            private: view("private"),
-            site,
-            job,
-        }
+        SharedInstance { striped: view("ss"), private: view("private"), site, job }
     }
 
     fn instance_lies_on_all_nodes(&self) {
@@ -133,14 +128,9 @@ impl SharedInstance {
     /// A host whose `munged` has another key is not authenticated.
     fn host_with_another_munge_key_is_rejected(&self) {
         let site = &self.site;
-        let auth = format!(
-            "method = \"munge\"\nsocket = \"{}\"",
-            site.foreign_munged.display()
-        );
+        let auth = format!("method = \"munge\"\nsocket = \"{}\"", site.foreign_munged.display());
         let foreign = site.cluster.write_configuration("foreign.toml", &auth, "");
-        let text = fs::read_to_string(&foreign)
-            .unwrap()
-            .replace("/agent", "/foreign-agent");
+        let text = fs::read_to_string(&foreign).unwrap().replace("/agent", "/foreign-agent");
         fs::write(&foreign, text.replace("controller.socket", "no.socket")).unwrap();
         let foreign = foreign.to_str().unwrap();
         let status = site.host(2).forebay(ROOT, &["status", "--pool", foreign]);
@@ -225,19 +215,13 @@ fn cluster_of_failed_test_is_removed() {
         let host = &cluster.hosts[0];
         expect_success(&host.shell(ROOT, "mount -t tmpfs none $PWD"));
         let script = "setsid sleep 1000 & echo $!; exec sleep 1000";
-        let mut leaked = host
-            .command(USER, "sh")
-            .args(["-c", script])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut leaked =
+            host.command(USER, "sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
         let mut child = String::new();
         let stdout = leaked.stdout.take().unwrap();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut child).unwrap();
         let daemon = host.start_daemon(&["controller", "--config", "/nonexistent"]);
-        sender
-            .send((child.trim().to_owned(), cluster.pfs(), cluster.namespaces()))
-            .unwrap();
+        sender.send((child.trim().to_owned(), cluster.pfs(), cluster.namespaces())).unwrap();
         std::mem::forget(daemon);
         panic!("on purpose");
     });
@@ -283,13 +267,7 @@ fn operator_drains_and_undrains_a_node() {
 
 /// Others may mount a public instance and stage into it, as into `/tmp`.
 fn public_instance_keeps_its_owner(site: &Site) {
-    let create = [
-        "create-persistent",
-        "open",
-        "--capacity",
-        "96MiB",
-        "--public",
-    ];
+    let create = ["create-persistent", "open", "--capacity", "96MiB", "--public"];
     expect_success(&site.forebay(0, USER, &create));
     let pfs = site.cluster.pfs();
     fs::write(pfs.join("words"), "from the file system\n").unwrap();
@@ -332,10 +310,7 @@ fn daemons_stop_on_sigterm(mut site: Site) {
     let mut second = site.host(1).start_daemon(&arguments);
     let code = wait_until("the second daemon exits", || second.exit_code());
     let output = second.output();
-    assert!(
-        code == 1 && output.contains("another Forebay daemon uses this directory"),
-        "{output}"
-    );
+    assert!(code == 1 && output.contains("another Forebay daemon uses this directory"), "{output}");
     let daemons = site.agents.iter_mut().chain(&mut site.storage);
     for daemon in daemons.chain([&mut site.controller]) {
         assert_eq!(daemon.stop(), 0, "{}", daemon.output());
@@ -366,9 +341,7 @@ fn killed_daemons_restart_without_loss_of_synced_data() {
     fs::write(pfs.join("go"), "").unwrap();
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert!(job.child.try_wait().unwrap().is_none(), "{}", job.output());
-    site.controller = site
-        .host(0)
-        .start_daemon(&["controller", "--config", site.file()]);
+    site.controller = site.host(0).start_daemon(&["controller", "--config", site.file()]);
     job.finish(&site);
     let staged = pfs.join("results/out").display().to_string();
     for writer in &site.cluster.hosts {
@@ -413,21 +386,15 @@ fn start_writer(site: &Site, host: &Host, striped: &str) -> Child {
 
 fn storage_daemon_is_killed_while_hosts_write(site: &mut Site, striped: &str) {
     let hosts = site.cluster.hosts.iter();
-    let writers: Vec<Child> = hosts
-        .map(|host| start_writer(site, host, striped))
-        .collect();
+    let writers: Vec<Child> = hosts.map(|host| start_writer(site, host, striped)).collect();
     wait_until("all hosts write", || {
         let mut hosts = site.cluster.hosts.iter();
         let all = hosts.all(|host| synced_files(site, host).len() >= 3);
         all.then_some(())
     });
     site.storage[1].kill();
-    wait_until("the node is offline", || {
-        (site.node("n2")?["online"] == false).then_some(())
-    });
-    site.storage[1] = site
-        .host(1)
-        .start_daemon(&["storage", "--config", site.file()]);
+    wait_until("the node is offline", || (site.node("n2")?["online"] == false).then_some(()));
+    site.storage[1] = site.host(1).start_daemon(&["storage", "--config", site.file()]);
     for writer in writers {
         let output = writer.wait_with_output().unwrap();
         let text = text_of(&output);
@@ -436,9 +403,7 @@ fn storage_daemon_is_killed_while_hosts_write(site: &mut Site, striped: &str) {
     for writer in &site.cluster.hosts {
         let files = synced_files(site, writer);
         assert_eq!(files.len(), 40);
-        let some = files
-            .iter()
-            .filter(|(number, sum)| number.contains('7') || sum.contains('7'));
+        let some = files.iter().filter(|(number, sum)| number.contains('7') || sum.contains('7'));
         for (number, sum) in some.take(12) {
             for reader in &site.cluster.hosts {
                 let file = format!("{striped}/{}-{number}", writer.name);
@@ -452,9 +417,7 @@ fn restarted_agent_mounts_again(site: &mut Site, striped: &str) {
     let read = format!("cat {striped}/n1-1 > /dev/null");
     site.agents[2].kill();
     assert!(!site.host(2).shell(USER, &read).status.success());
-    site.agents[2] = site
-        .host(2)
-        .start_daemon(&["agent", "--config", site.file()]);
+    site.agents[2] = site.host(2).start_daemon(&["agent", "--config", site.file()]);
     wait_until("the instance is mounted again", || {
         let output = site.host(2).shell(USER, &read);
         output.status.success().then_some(())

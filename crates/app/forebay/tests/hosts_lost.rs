@@ -30,9 +30,7 @@ fn nodes_of_new_instance(site: &Site) -> usize {
 fn objects_on_lost_node(site: &Site) -> usize {
     let objects = site.host(1).local.join("flash/flash/objects");
     let find = format!("find {} -type f", objects.display());
-    expect_success(&site.host(1).shell(ROOT, &find))
-        .lines()
-        .count()
+    expect_success(&site.host(1).shell(ROOT, &find)).lines().count()
 }
 
 /// Runs a job with three stage-outs, one for each node, and kills `forebay run` while the job's
@@ -96,9 +94,7 @@ fn lost_node_is_forgotten_and_comes_back_empty() {
     expect_failure(&online, "`n2` is not offline");
     site.storage[1].kill();
     assert_ne!(objects_on_lost_node(&site), 0);
-    wait_until("the node is offline", || {
-        (site.node("n2")?["online"] == false).then_some(())
-    });
+    wait_until("the node is offline", || (site.node("n2")?["online"] == false).then_some(()));
 
     let mut recovery = WaitingRecovery::start(&site);
     wait_until("recover names the node it waits for", || {
@@ -112,10 +108,7 @@ fn lost_node_is_forgotten_and_comes_back_empty() {
     let status = wait_until("recover ends", || recovery.child.try_wait().unwrap());
     let output = recovery.output();
     assert!(!status.success());
-    assert!(
-        output.contains("storage node `n2`") && output.contains("lost for good"),
-        "{output}"
-    );
+    assert!(output.contains("storage node `n2`") && output.contains("lost for good"), "{output}");
 
     status_names_lost_data_until_its_owner_discards_it(&site);
     returning_node_is_emptied_and_used_again(&mut site);
@@ -135,9 +128,7 @@ fn forget_with_lost_survives_a_crash_of_the_controller(site: &mut Site) {
     let forgotten = expect_success(&site.forebay(0, ROOT, &["forget", "n2", "--lost"]));
     assert!(forgotten.contains(&format!("lost: {LOSS}")), "{forgotten}");
     site.controller.kill();
-    site.controller = site
-        .host(0)
-        .start_daemon(&["controller", "--config", site.file()]);
+    site.controller = site.host(0).start_daemon(&["controller", "--config", site.file()]);
 }
 
 fn status_names_lost_data_until_its_owner_discards_it(site: &Site) {
@@ -162,9 +153,7 @@ fn status_names_lost_data_until_its_owner_discards_it(site: &Site) {
 }
 
 fn returning_node_is_emptied_and_used_again(site: &mut Site) {
-    site.storage[1] = site
-        .host(1)
-        .start_daemon(&["storage", "--config", site.file()]);
+    site.storage[1] = site.host(1).start_daemon(&["storage", "--config", site.file()]);
     wait_until("the node is back", || {
         let node = site.node("n2")?;
         (node["online"] == true && node["forgotten"] == false).then_some(())

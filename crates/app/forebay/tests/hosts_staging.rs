@@ -18,10 +18,7 @@ use cluster::{User, text_of, wait_until};
 
 /// A script that saves the job's variables, for processes on other hosts.
 fn save_variables(pfs: &Path) -> String {
-    format!(
-        "env | grep -E '^(DW|FOREBAY_JOB)_' | sed 's/^/export /' >{}/variables",
-        pfs.display()
-    )
+    format!("env | grep -E '^(DW|FOREBAY_JOB)_' | sed 's/^/export /' >{}/variables", pfs.display())
 }
 
 /// Runs a script with the job's variables on a host and returns its output.
@@ -45,11 +42,7 @@ fn stages_requested_on_one_host_are_seen_on_all_hosts_of_the_job() {
     let pfs = site.cluster.pfs();
     let prefix = pfs.join("prefix");
     library::install(&prefix);
-    library::compile(
-        &prefix,
-        &library::root().join("crates/app/forebay/tests/datawarp.c"),
-        "dw",
-    );
+    library::compile(&prefix, &library::root().join("crates/app/forebay/tests/datawarp.c"), "dw");
     make_directory(&pfs.join("in/tree"), USER);
     make_directory(&pfs.join("out"), USER);
     fs::write(pfs.join("in/a"), "a\n").unwrap();
@@ -91,16 +84,11 @@ fn stages_requested_on_one_host_are_seen_on_all_hosts_of_the_job() {
     let absent = "wait: No such file or directory\n";
     assert_eq!(dw(&site, 2, "dw wait ${B}s || true"), absent);
     let failed = dw(&site, 0, "dw failed $B");
-    assert!(
-        failed.ends_with("/ss/s 1 No such file or directory\n"),
-        "{failed}"
-    );
+    assert!(failed.ends_with("/ss/s 1 No such file or directory\n"), "{failed}");
 
     // The controller restarts with all of this.
     site.controller.kill();
-    site.controller = site
-        .host(0)
-        .start_daemon(&["controller", "--config", site.file()]);
+    site.controller = site.host(0).start_daemon(&["controller", "--config", site.file()]);
     wait_until("the controller is back", || {
         (dw(&site, 1, "dw query ${B}r") == deferred).then_some(())
     });
@@ -151,18 +139,11 @@ fn load_balanced_instance_is_read_from_another_copy_when_a_node_fails() {
     assert_eq!(instance["modes"], serde_json::json!(["ldbalance"]));
     assert_eq!(instance["nodes"].as_array().unwrap().len(), 3);
     assert_eq!(instance["capacity"], 3 * 48 * 1024 * 1024);
-    let used: u64 = status["nodes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|n| n["used"].as_u64().unwrap())
-        .sum();
+    let used: u64 =
+        status["nodes"].as_array().unwrap().iter().map(|n| n["used"].as_u64().unwrap()).sum();
     assert_eq!(used, 9);
     let filled = status["stages"].as_array().unwrap();
-    let of_each: Vec<_> = filled
-        .iter()
-        .map(|stage| &stage["progress"]["files"])
-        .collect();
+    let of_each: Vec<_> = filled.iter().map(|stage| &stage["progress"]["files"]).collect();
     assert_eq!(of_each.len(), 3);
     assert!(of_each.iter().all(|files| *files == of_each[0]), "{status}");
 
@@ -170,18 +151,10 @@ fn load_balanced_instance_is_read_from_another_copy_when_a_node_fails() {
     for host in 0..3 {
         let reads = "diff -r $P/input ${DW_JOB_LDBALANCE}input";
         assert_eq!(run_in_job(&site, host, USER, reads), "");
-        for change in [
-            "touch ${D}new",
-            "rm ${D}f0",
-            "echo x >>${D}f1",
-            "chmod 600 ${D}f2",
-        ] {
+        for change in ["touch ${D}new", "rm ${D}f0", "echo x >>${D}f1", "chmod 600 ${D}f2"] {
             let text = format!("D=${{DW_JOB_LDBALANCE}}input/deep/; {change} || true");
             let output = run_in_job(&site, host, USER, &text);
-            assert!(
-                output.contains("Read-only file system"),
-                "{change}: {output}"
-            );
+            assert!(output.contains("Read-only file system"), "{change}: {output}");
         }
         let other = run_in_job(&site, host, OTHER, "ls $DW_JOB_LDBALANCE || true");
         assert!(other.contains("Permission denied"), "{other}");
@@ -201,10 +174,7 @@ fn load_balanced_instance_is_read_from_another_copy_when_a_node_fails() {
     };
     let mut seen = None;
     let start = Instant::now();
-    while seen
-        .as_ref()
-        .is_none_or(|seen: &Vec<u64>| seen.iter().sum::<u64>() != 3 + 3)
-    {
+    while seen.as_ref().is_none_or(|seen: &Vec<u64>| seen.iter().sum::<u64>() != 3 + 3) {
         assert!(start.elapsed() < Duration::from_secs(20), "{seen:?}");
         seen = site.status().and_then(|status| readers(&status));
     }
@@ -215,11 +185,7 @@ fn load_balanced_instance_is_read_from_another_copy_when_a_node_fails() {
     let reads =
         "timeout 3 cat ${DW_JOB_LDBALANCE}input/deep/f7 | cmp - $P/input/deep/f7 && echo same";
     while run_in_job(&site, 1, USER, reads) != "same\n" {
-        assert!(
-            start.elapsed() < Duration::from_secs(40),
-            "{}",
-            site.output()
-        );
+        assert!(start.elapsed() < Duration::from_secs(40), "{}", site.output());
     }
     for host in 0..3 {
         let reads = "diff -r $P/input ${DW_JOB_LDBALANCE}input && echo same";

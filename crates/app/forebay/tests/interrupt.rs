@@ -17,10 +17,7 @@ fn stopped_by(signal: &str, line: &str) -> (Option<i32>, Vec<String>) {
         std::thread::sleep(Duration::from_millis(20));
     }
     std::thread::sleep(Duration::from_millis(300));
-    let kill = Command::new("kill")
-        .arg(format!("-{signal}"))
-        .arg(child.id().to_string())
-        .status();
+    let kill = Command::new("kill").arg(format!("-{signal}")).arg(child.id().to_string()).status();
     assert!(kill.unwrap().success());
     let output = child.wait_with_output().unwrap();
     assert!(start.elapsed() < Duration::from_secs(60));

@@ -14,10 +14,7 @@ struct Home {
 impl Home {
     /// A working directory with input for the example.
     fn new() -> Home {
-        assert!(
-            Path::new("/dev/fuse").exists(),
-            "jobs need FUSE, and there is no /dev/fuse here"
-        );
+        assert!(Path::new("/dev/fuse").exists(), "jobs need FUSE, and there is no /dev/fuse here");
         let directory = tempfile::tempdir().unwrap();
         let input = directory.path().join("input");
         fs::create_dir(&input).unwrap();
@@ -33,9 +30,7 @@ impl Home {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command
-            .current_dir(self.directory.path())
-            .env_remove("XDG_STATE_HOME");
+        command.current_dir(self.directory.path()).env_remove("XDG_STATE_HOME");
         command.args(arguments).stdin(Stdio::null());
         command
     }
@@ -46,11 +41,7 @@ impl Home {
 
     fn start(&self, arguments: &[&str]) -> Child {
         let mut command = self.command(arguments);
-        command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
     /// Writes a script and runs it.
@@ -64,10 +55,7 @@ impl Home {
     fn wait_for(&self, what: &str) {
         let start = Instant::now();
         while !self.seen(what) {
-            assert!(
-                start.elapsed() < Duration::from_secs(60),
-                "{what} never came"
-            );
+            assert!(start.elapsed() < Duration::from_secs(60), "{what} never came");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -76,8 +64,7 @@ impl Home {
         let Ok(jobs) = fs::read_dir(self.path(".forebay/jobs")) else {
             return false;
         };
-        jobs.flatten()
-            .any(|job| job.path().join("ss").join(what).exists())
+        jobs.flatten().any(|job| job.path().join("ss").join(what).exists())
     }
 }
 
@@ -90,19 +77,10 @@ fn example() -> String {
 fn expected_answer(home: &Home, steps: &str) -> String {
     let plain = tempfile::tempdir().unwrap();
     let root = format!("{}/", plain.path().display());
-    let copy = Command::new("cp")
-        .arg("-r")
-        .arg(home.path("input"))
-        .arg(&root)
-        .status()
-        .unwrap();
+    let copy = Command::new("cp").arg("-r").arg(home.path("input")).arg(&root).status().unwrap();
     assert!(copy.success());
-    let run = Command::new("sh")
-        .arg(example())
-        .arg(steps)
-        .env("DW_JOB_STRIPED", &root)
-        .output()
-        .unwrap();
+    let run =
+        Command::new("sh").arg(example()).arg(steps).env("DW_JOB_STRIPED", &root).output().unwrap();
     assert!(run.status.success(), "{run:?}");
     fs::read_to_string(plain.path().join("results/answer")).unwrap()
 }
@@ -119,15 +97,9 @@ fn text_of(output: &Output) -> String {
 fn assert_clean(home: &Home) {
     let status = home.forebay(&["status"]);
     let text = text_of(&status);
-    assert!(
-        status.status.success() && !text.contains("instance"),
-        "{text}"
-    );
+    assert!(status.status.success() && !text.contains("instance"), "{text}");
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
-    assert!(
-        !mounts.contains(home.directory.path().to_str().unwrap()),
-        "{mounts}"
-    );
+    assert!(!mounts.contains(home.directory.path().to_str().unwrap()), "{mounts}");
     assert_eq!(fs::read_dir(home.path(".forebay/jobs")).unwrap().count(), 0);
     let journals: Vec<_> = fs::read_dir(home.path(".forebay/journals"))
         .unwrap()
@@ -146,9 +118,7 @@ fn example_runs_and_stages_out_its_results() {
         fs::read_to_string(home.path("results/answer")).unwrap(),
         expected_answer(&home, "3")
     );
-    let checkpoints = fs::read_dir(home.path("results/checkpoints"))
-        .unwrap()
-        .count();
+    let checkpoints = fs::read_dir(home.path("results/checkpoints")).unwrap().count();
     assert_eq!(checkpoints, 3);
     assert_eq!(
         fs::read_link(home.path("results/latest")).unwrap(),
@@ -172,10 +142,7 @@ fn example_runs_and_stages_out_its_results() {
             "{phase} in the summary:\n{text}"
         );
     }
-    assert!(
-        text.contains("step 3 of 3"),
-        "the script's own output: {text}"
-    );
+    assert!(text.contains("step 3 of 3"), "the script's own output: {text}");
     assert_clean(&home);
 }
 
@@ -188,10 +155,7 @@ fn killed_job_is_recovered_and_continues_from_its_checkpoint() {
     run.wait().unwrap();
     assert!(!home.path("results").exists());
     let status = text_of(&home.forebay(&["status"]));
-    assert!(
-        status.contains("256 MiB") && status.contains("striped"),
-        "{status}"
-    );
+    assert!(status.contains("256 MiB") && status.contains("striped"), "{status}");
     let recover = home.forebay(&["recover"]);
     assert!(
         recover.status.success() && text_of(&recover).contains("staged out"),
@@ -199,23 +163,13 @@ fn killed_job_is_recovered_and_continues_from_its_checkpoint() {
         text_of(&recover)
     );
     let step = fs::read_to_string(home.path("results/checkpoints/step-0003")).unwrap();
-    assert!(
-        step.starts_with("step 3\nstate ") && step.len() > 1 << 20,
-        "a whole checkpoint"
-    );
+    assert!(step.starts_with("step 3\nstate ") && step.len() > 1 << 20, "a whole checkpoint");
     assert_clean(&home);
     assert!(text_of(&home.forebay(&["recover"])).contains("nothing to recover"));
     // The job continues from the last checkpoint and computes the same result.
     let expected = expected_answer(&home, "8");
-    fs::rename(
-        home.path("results/checkpoints"),
-        home.path("input/checkpoints"),
-    )
-    .unwrap();
-    for entry in fs::read_dir(home.path("input/checkpoints"))
-        .unwrap()
-        .flatten()
-    {
+    fs::rename(home.path("results/checkpoints"), home.path("input/checkpoints")).unwrap();
+    for entry in fs::read_dir(home.path("input/checkpoints")).unwrap().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with('.') || name.as_str() > "step-0005" {
             fs::remove_file(entry.path()).unwrap();
@@ -223,14 +177,8 @@ fn killed_job_is_recovered_and_continues_from_its_checkpoint() {
     }
     let output = home.forebay(&["run", &example(), "8"]);
     assert!(output.status.success(), "{}", text_of(&output));
-    assert!(
-        !text_of(&output).contains("step 3 of 8"),
-        "it must not start from the beginning"
-    );
-    assert_eq!(
-        fs::read_to_string(home.path("results/answer")).unwrap(),
-        expected
-    );
+    assert!(!text_of(&output).contains("step 3 of 8"), "it must not start from the beginning");
+    assert_eq!(fs::read_to_string(home.path("results/answer")).unwrap(), expected);
 }
 
 #[test]
@@ -254,18 +202,11 @@ fn interrupted_job_keeps_its_data_for_recover() {
             text_of(&home.forebay(&["status"]))
         );
     }
-    let stopped = Command::new("kill")
-        .args(["-INT", &run.id().to_string()])
-        .status()
-        .unwrap();
+    let stopped = Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
     assert!(stopped.success());
     assert_eq!(run.wait().unwrap().code(), Some(130));
     let recover = home.forebay(&["recover"]);
-    assert!(
-        text_of(&recover).contains("staged out"),
-        "{}",
-        text_of(&recover)
-    );
+    assert!(text_of(&recover).contains("staged out"), "{}", text_of(&recover));
     assert!(home.path("results/checkpoints/step-0002").exists());
     assert_clean(&home);
 }
@@ -281,10 +222,7 @@ exit 7
 ";
     let output = home.script("fails.sh", text);
     assert_eq!(output.status.code(), Some(7), "{}", text_of(&output));
-    assert_eq!(
-        fs::read_to_string(home.path("log")).unwrap(),
-        "it went wrong\n"
-    );
+    assert_eq!(fs::read_to_string(home.path("log")).unwrap(), "it went wrong\n");
     fs::remove_file(home.path("log")).unwrap();
     let script = home.path("fails.sh");
     let script = script.to_str().unwrap();
@@ -296,10 +234,7 @@ exit 7
         text_of(&output)
     );
     home.forebay(&["recover"]);
-    assert_eq!(
-        fs::read_to_string(home.path("log")).unwrap(),
-        "it went wrong\n"
-    );
+    assert_eq!(fs::read_to_string(home.path("log")).unwrap(), "it went wrong\n");
     fs::remove_file(home.path("log")).unwrap();
     home.forebay(&["run", "--on-failure", "discard", script]);
     assert!(!home.path("log").exists());
@@ -317,21 +252,13 @@ echo fits >${DW_JOB_STRIPED}small
 ";
     let output = home.script("full.sh", text);
     assert!(output.status.success(), "{}", text_of(&output));
-    assert!(
-        text_of(&output).contains("No space left on device"),
-        "{}",
-        text_of(&output)
-    );
+    assert!(text_of(&output).contains("No space left on device"), "{}", text_of(&output));
     let output = home.script(
         "large.sh",
         "#!/bin/sh\n#DW jobdw capacity=1TiB type=scratch access_mode=striped\n",
     );
     assert!(!output.status.success());
-    assert!(
-        text_of(&output).contains("65536 granules requested, 64 free"),
-        "{}",
-        text_of(&output)
-    );
+    assert!(text_of(&output).contains("65536 granules requested, 64 free"), "{}", text_of(&output));
     assert_clean(&home);
 }
 
@@ -390,10 +317,7 @@ fn persistent_instance_is_filled_by_one_job_and_read_by_another() {
     assert!(home.script("create.sh", create).status.success());
     fs::write(
         home.path("list"),
-        format!(
-            "{0}/input/a.txt\n{0}/input/b.txt\n",
-            home.directory.path().display()
-        ),
+        format!("{0}/input/a.txt\n{0}/input/b.txt\n", home.directory.path().display()),
     )
     .unwrap();
     let fill = "#!/bin/sh
@@ -410,10 +334,7 @@ wc -l <${DW_PERSISTENT_STRIPED_dbs}in/a.txt >${DW_PERSISTENT_STRIPED_dbs}count
     let output = home.forebay(&["run", path.to_str().unwrap(), "an argument"]);
     assert!(output.status.success(), "{}", text_of(&output));
     let status = text_of(&home.forebay(&["status"]));
-    assert!(
-        status.contains("dbs") && status.contains("persistent"),
-        "{status}"
-    );
+    assert!(status.contains("dbs") && status.contains("persistent"), "{status}");
     let use_it = "#!/bin/sh
 #DW persistentdw name=dbs
 #DW stage_out type=file source=$DW_PERSISTENT_STRIPED_dbs/count destination=%d/count
@@ -421,19 +342,9 @@ wc -l <${DW_PERSISTENT_STRIPED_dbs}in/a.txt >${DW_PERSISTENT_STRIPED_dbs}count
 ";
     let output = home.script("use.sh", use_it);
     assert!(output.status.success(), "{}", text_of(&output));
-    assert_eq!(
-        fs::read_to_string(home.path("count")).unwrap().trim(),
-        "299"
-    );
+    assert_eq!(fs::read_to_string(home.path("count")).unwrap().trim(), "299");
     let here = home.path("direct");
-    let out = home.forebay(&[
-        "stage",
-        "--instance",
-        "dbs",
-        "out",
-        "count",
-        here.to_str().unwrap(),
-    ]);
+    let out = home.forebay(&["stage", "--instance", "dbs", "out", "count", here.to_str().unwrap()]);
     assert!(out.status.success(), "{}", text_of(&out));
     assert_eq!(fs::read_to_string(&here).unwrap().trim(), "299");
     let destroy = "#!/bin/sh\n#DW destroy_persistent name=dbs\n";
@@ -458,10 +369,7 @@ echo result >${DW_JOB_STRIPED}r
 /// The results of job 42 are in the pool, and arrive when they can.
 fn assert_kept(home: &Home) {
     let status = text_of(&home.forebay(&["status"]));
-    assert!(
-        status.contains("42") && status.contains("striped"),
-        "{status}"
-    );
+    assert!(status.contains("42") && status.contains("striped"), "{status}");
     fs::create_dir(home.path("away")).unwrap();
     let recover = home.forebay(&["recover", "--job-id", "42"]);
     assert!(
@@ -479,11 +387,7 @@ fn other_script_with_the_id_of_a_kept_job_leaves_its_results() {
     fs::write(home.path("away.sh"), AWAY).unwrap();
     let run = ["run", "--pool-size", "1GiB", "--job-id", "42"];
     let output = home.forebay(&[&run[..], &["away.sh"]].concat());
-    assert!(
-        text_of(&output).contains("are kept in the pool"),
-        "{}",
-        text_of(&output)
-    );
+    assert!(text_of(&output).contains("are kept in the pool"), "{}", text_of(&output));
     fs::write(home.path("other.sh"), AWAY.replace("16MiB", "32MiB")).unwrap();
     let output = home.forebay(&[&run[..], &["other.sh"]].concat());
     assert_eq!(output.status.code(), Some(1));
@@ -501,11 +405,7 @@ fn failing_rerun_of_a_kept_job_leaves_its_results() {
     fs::write(home.path("away.sh"), AWAY).unwrap();
     let run = ["run", "--pool-size", "1GiB", "--job-id", "42", "away.sh"];
     let output = home.forebay(&run);
-    assert!(
-        text_of(&output).contains("are kept in the pool"),
-        "{}",
-        text_of(&output)
-    );
+    assert!(text_of(&output).contains("are kept in the pool"), "{}", text_of(&output));
     // A directory at the mount point makes the mount fail.
     let view = home.path(".forebay/jobs/42/ss");
     fs::create_dir_all(&view).unwrap();
@@ -522,11 +422,7 @@ fn failing_rerun_of_a_kept_job_leaves_its_results() {
     fs::write(home.path("away.sh"), spoilt).unwrap();
     let output = home.forebay(&[&run[..5], &["--on-failure", "discard", "away.sh"]].concat());
     assert_eq!(output.status.code(), Some(3), "{}", text_of(&output));
-    assert!(
-        text_of(&output).contains("are kept"),
-        "{}",
-        text_of(&output)
-    );
+    assert!(text_of(&output).contains("are kept"), "{}", text_of(&output));
     assert_kept(&home);
 }
 
@@ -549,11 +445,7 @@ echo result {number} >${{DW_JOB_STRIPED}}r
         home.forebay(&run)
     };
     let output = script(1);
-    assert!(
-        text_of(&output).contains("are kept"),
-        "{}",
-        text_of(&output)
-    );
+    assert!(text_of(&output).contains("are kept"), "{}", text_of(&output));
     let journals: Vec<(PathBuf, Vec<u8>)> = fs::read_dir(home.path(".forebay/journals"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -586,10 +478,7 @@ fn job_that_fails_in_stage_in_leaves_nothing() {
     let output = home.script("absent.sh", &absent);
     assert_eq!(output.status.code(), Some(1));
     let text = text_of(&output);
-    assert!(
-        text.contains("error: stage in:") && !text.contains("recover"),
-        "{text}"
-    );
+    assert!(text.contains("error: stage in:") && !text.contains("recover"), "{text}");
     assert_clean(&home);
 }
 

@@ -56,33 +56,19 @@ fn log_file_gets_events_of_sessions_instances_and_stages() {
         let found = lines.iter().find(|l| l["fields"]["message"] == message);
         found.unwrap_or_else(|| panic!("no `{message}` in {lines:#?}"))
     };
-    for message in [
-        "storage daemon started",
-        "session began",
-        "instance created",
-        "mounted",
-        "unmounted",
-    ] {
+    for message in
+        ["storage daemon started", "session began", "instance created", "mounted", "unmounted"]
+    {
         assert_eq!(find(message)["level"], "INFO", "{message}");
     }
     let done = find("stage completed");
+    assert_eq!((&done["fields"]["files"], &done["fields"]["bytes"]), (&1.into(), &11.into()));
     assert_eq!(
-        (&done["fields"]["files"], &done["fields"]["bytes"]),
-        (&1.into(), &11.into())
-    );
-    assert_eq!(
-        (
-            &done["span"]["name"],
-            &done["span"]["direction"],
-            &done["span"]["line"]
-        ),
+        (&done["span"]["name"], &done["span"]["direction"], &done["span"]["line"]),
         (&"stage".into(), &"in".into(), &3.into())
     );
     let failed = find("stage failed");
-    assert_eq!(
-        (&failed["level"], &failed["span"]["direction"]),
-        (&"WARN".into(), &"out".into())
-    );
+    assert_eq!((&failed["level"], &failed["span"]["direction"]), (&"WARN".into(), &"out".into()));
     // Levels below the filter are absent.
     assert!(lines.iter().all(|line| line["level"] != "DEBUG"));
     // Another run appends.
@@ -96,18 +82,12 @@ fn log_filter_selects_levels_and_targets() {
     let directory = tempfile::tempdir().unwrap();
     let usual = run(directory.path(), None, &[]);
     let stderr = text(&usual.stderr);
-    assert!(
-        !stderr.contains("WARN") && stderr.contains("error: "),
-        "{stderr}"
-    );
+    assert!(!stderr.contains("WARN") && stderr.contains("error: "), "{stderr}");
     let warned = run(directory.path(), Some("warn"), &[]);
     let stderr = text(&warned.stderr);
     let warnings: Vec<_> = stderr.lines().filter(|l| l.contains(" WARN ")).collect();
     assert_eq!(warnings.len(), 1, "{stderr}");
-    assert!(
-        warnings[0].contains("stage{") && warnings[0].contains("stage failed"),
-        "{stderr}"
-    );
+    assert!(warnings[0].contains("stage{") && warnings[0].contains("stage failed"), "{stderr}");
     assert!(!stderr.contains(" INFO "), "{stderr}");
     let one = run(directory.path(), Some("forebay_daemon=debug,off"), &[]);
     let stderr = text(&one.stderr);
@@ -130,14 +110,8 @@ fn invalid_log_arguments_exit_with_2() {
     );
     let output = run(directory.path(), None, &["--log", "/nowhere/log"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        text(&output.stderr).contains("--log /nowhere/log:"),
-        "{output:?}"
-    );
+    assert!(text(&output.stderr).contains("--log /nowhere/log:"), "{output:?}");
     let output = run(directory.path(), None, &["--log-format", "xml"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        !directory.path().join("pool").exists(),
-        "no pool is created"
-    );
+    assert!(!directory.path().join("pool").exists(), "no pool is created");
 }

@@ -8,21 +8,10 @@ use forebay::WorkDir;
 fn every_listed_machine_can_be_shown() {
     let dir = WorkDir::new();
     let list = dir.expect_success("machine list").stdout;
-    for name in [
-        "toy",
-        "trinity",
-        "trinity-phase2",
-        "cori",
-        "cori-phase1",
-        "shaheen2",
-        "theta",
-        "edison",
-    ] {
-        assert!(
-            list.lines()
-                .any(|l| l.split_whitespace().next() == Some(name)),
-            "{name}\n{list}"
-        );
+    for name in
+        ["toy", "trinity", "trinity-phase2", "cori", "cori-phase1", "shaheen2", "theta", "edison"]
+    {
+        assert!(list.lines().any(|l| l.split_whitespace().next() == Some(name)), "{name}\n{list}");
         let shown = dir.expect_success(&format!("machine show {name}")).stdout;
         for word in ["Routers", "Links", "Bisection", "Groups"] {
             assert!(shown.contains(word), "{name} without {word}");
@@ -44,11 +33,7 @@ fn machine_show_prints_sources_and_json() {
 fn machine_file_is_loaded_by_its_path() {
     let dir = WorkDir::new();
     dir.write("mine.toml", include_str!("../../../../machines/toy.toml"));
-    assert!(
-        dir.expect_success("machine check mine.toml")
-            .stdout
-            .contains("valid")
-    );
+    assert!(dir.expect_success("machine check mine.toml").stdout.contains("valid"));
     let run = dir.json("sim traffic --machine mine.toml --messages 3 --no-out --json -");
     assert_eq!(run["machine"], "mine");
 }
@@ -58,16 +43,12 @@ fn invalid_machine_file_is_reported_with_line_and_correction() {
     let dir = WorkDir::new();
     let good = include_str!("../../../../machines/toy.toml");
     let line = good.lines().position(|l| l.starts_with("groups")).unwrap() + 1;
-    let bad: String = good
-        .lines()
-        .map(|l| {
-            if l.starts_with("groups") {
-                "groups = 0\n".to_string()
-            } else {
-                format!("{l}\n")
-            }
-        })
-        .collect();
+    let bad: String =
+        good.lines()
+            .map(|l| {
+                if l.starts_with("groups") { "groups = 0\n".to_string() } else { format!("{l}\n") }
+            })
+            .collect();
     dir.write("bad.toml", &bad);
     for command in ["machine check bad.toml", "machine show bad.toml"] {
         let error = dir.expect_invalid_input(command);

@@ -61,11 +61,7 @@ fn start() -> Job {
         .unwrap();
     // Later output must not block the process.
     std::thread::spawn(move || lines.count());
-    Job {
-        child,
-        address,
-        directory,
-    }
+    Job { child, address, directory }
 }
 
 impl Job {
@@ -123,10 +119,7 @@ fn metrics_rise_by_the_work_of_the_job() {
     let running = [("direction", "in"), ("phase", "copying")];
     assert_eq!(get(&before, "forebay_stages_running", &running), 0.0);
     let pool = [("pool", "embedded")];
-    assert_eq!(
-        get(&before, "forebay_pool_size_bytes", &pool),
-        (1u64 << 30) as f64
-    );
+    assert_eq!(get(&before, "forebay_pool_size_bytes", &pool), (1u64 << 30) as f64);
     let free = get(&before, "forebay_pool_free_bytes", &pool);
     assert_eq!(free, ((1u64 << 30) - (32 << 20)) as f64);
     fs::write(job.path("first"), "").unwrap();
@@ -149,10 +142,7 @@ fn metrics_rise_by_the_work_of_the_job() {
     let written = "forebay_mount_written_bytes_total";
     assert_eq!(after.only(written) - before.only(written), 1_000_000.0);
     let instance = after.only("forebay_instance_used_bytes");
-    assert!(
-        (1_050_000.0..33_554_432.0).contains(&instance),
-        "{instance}"
-    );
+    assert!((1_050_000.0..33_554_432.0).contains(&instance), "{instance}");
     assert_eq!(after.only("forebay_instance_capacity_bytes"), 33_554_432.0);
     fs::write(job.path("second"), "").unwrap();
     assert!(job.child.wait().unwrap().success());

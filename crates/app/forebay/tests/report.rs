@@ -11,9 +11,7 @@ use std::process::Command;
 
 fn inputs() -> Inputs {
     Inputs {
-        command: ["forebay", "sim", "ior", "--", "-o", "a b"]
-            .map(String::from)
-            .to_vec(),
+        command: ["forebay", "sim", "ior", "--", "-o", "a b"].map(String::from).to_vec(),
         machine_text: "name = \"<toy>\"".to_string(),
         machine_files: vec![],
         settings: vec![("seed".to_string(), "1".to_string())],
@@ -31,48 +29,24 @@ fn browse(page: &Path) -> (String, String) {
     let profile = tempfile::tempdir().expect("a temporary directory");
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let path = std::env::var("PATH").unwrap_or_default();
-    let found = names
-        .into_iter()
-        .find(|n| std::env::split_paths(&path).any(|p| p.join(n).is_file()));
+    let found =
+        names.into_iter().find(|n| std::env::split_paths(&path).any(|p| p.join(n).is_file()));
     let mut chromium = Command::new(found.unwrap_or("chromium"));
     chromium
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-        ])
-        .args([
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-        ])
-        .args([
-            "--enable-logging=stderr",
-            "--v=0",
-            "--virtual-time-budget=5000",
-        ])
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args(["--enable-logging=stderr", "--v=0", "--virtual-time-budget=5000"])
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg("--dump-dom")
         .arg(format!("file://{}", page.display()));
-    let output = chromium
-        .output()
-        .expect("chromium, which `make test` installs");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let output = chromium.output().expect("chromium, which `make test` installs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let console: String = String::from_utf8_lossy(&output.stderr)
         .lines()
         .filter(|l| l.contains("CONSOLE"))
         .map(|l| format!("{l}\n"))
         .collect();
-    (
-        String::from_utf8_lossy(&output.stdout).into_owned(),
-        console,
-    )
+    (String::from_utf8_lossy(&output.stdout).into_owned(), console)
 }
 
 fn count(dom: &str, what: &str) -> usize {
@@ -92,25 +66,12 @@ fn ior_report_works_in_a_browser() {
     let page = keep("ior.html", report::ior(&study, &rows, &inputs()));
     let (dom, console) = browse(&page);
     assert_eq!(console, "");
-    assert!(
-        dom.contains("data-ready=\"yes\""),
-        "the script did not reach its end"
-    );
+    assert!(dom.contains("data-ready=\"yes\""), "the script did not reach its end");
     assert_eq!(count(&dom, "<details class=\"point\""), 14);
     assert_eq!(count(&dom, "class=\"heat\""), 28);
     assert!(dom.contains("published 1,200"));
-    assert_eq!(
-        count(&dom, "per node, acknowledged"),
-        28,
-        "one for each phase"
-    );
-    for line in [
-        "IOR / nodes",
-        "acknowledged",
-        "slowest node",
-        "fastest node",
-        "published",
-    ] {
+    assert_eq!(count(&dom, "per node, acknowledged"), 28, "one for each phase");
+    for line in ["IOR / nodes", "acknowledged", "slowest node", "fastest node", "published"] {
         assert!(dom.contains(&format!(">{line}<")), "{line}");
     }
     // Tooltips were taken over by the script, so no mark has a title of its own any more.
@@ -159,18 +120,12 @@ fn tables_sort_and_marks_have_tooltips() {
 
 #[test]
 fn traffic_and_interference_reports_work_in_a_browser() {
-    let page = keep(
-        "traffic.html",
-        report::traffic(&sample::traffic(), &inputs()),
-    );
+    let page = keep("traffic.html", report::traffic(&sample::traffic(), &inputs()));
     let (dom, console) = browse(&page);
     assert_eq!(console, "");
     assert!(dom.contains("data-ready=\"yes\""));
     assert!(dom.contains("Uniform traffic on theta"));
-    let page = keep(
-        "interference.html",
-        report::interference(&sample::interference(), &inputs()),
-    );
+    let page = keep("interference.html", report::interference(&sample::interference(), &inputs()));
     let (dom, console) = browse(&page);
     assert_eq!(console, "");
     assert!(dom.contains("data-ready=\"yes\""));
@@ -182,11 +137,7 @@ fn reports_of_real_runs_work_in_a_browser() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let ior = "-- -a POSIX -F -w -r -t 512k -b 1m";
     for (name, line, word) in [
-        (
-            "ior",
-            format!("sim ior --machine toy --nodes 1..8 {ior}"),
-            "IOR on toy",
-        ),
+        ("ior", format!("sim ior --machine toy --nodes 1..8 {ior}"), "IOR on toy"),
         (
             "traffic",
             "sim traffic --machine toy --messages 20".to_string(),
@@ -206,11 +157,7 @@ fn reports_of_real_runs_work_in_a_browser() {
             .args(options.split_whitespace())
             .output()
             .expect("forebay");
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let (dom, console) = browse(&directory.path().join(name).join("report.html"));
         assert_eq!(console, "", "{name}");
         assert!(dom.contains("data-ready=\"yes\""), "{name}");

@@ -108,17 +108,12 @@ fn make_checksummed_pool(home: &Path) {
 /// Flips a bit in a data object without a trace in its metadata.
 fn flip_bit(home: &Path) {
     let object = largest_below(&home.join(".forebay/flash/objects"));
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .open(&object)
-        .unwrap();
+    let file = File::options().read(true).write(true).open(&object).unwrap();
     let before = file.metadata().unwrap().modified().unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, 300_000).unwrap();
     file.write_all_at(&[byte[0] ^ 1], 300_000).unwrap();
-    file.set_times(FileTimes::new().set_modified(before))
-        .unwrap();
+    file.set_times(FileTimes::new().set_modified(before)).unwrap();
 }
 
 #[test]

@@ -85,11 +85,7 @@ impl ControllerRun {
     fn request(&mut self, request: Request) -> Outcome {
         self.number += 1;
         let id = RequestId(self.number);
-        let envelope = RequestEnvelope {
-            id,
-            caller: ROOT,
-            request,
-        };
+        let envelope = RequestEnvelope { id, caller: ROOT, request };
         let mut request = Some(ControllerInput::Request(Box::new(envelope)));
         for _ in 0..1000 {
             self.now += 500;
@@ -161,17 +157,9 @@ impl ControllerRun {
     ) -> Option<Vec<(NodeId, FragmentPlan)>> {
         let text = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n";
         let setup = Setup::from_script(&JobScript::parse(text, None).unwrap());
-        let spec = InstanceSpec {
-            capacity,
-            preference,
-            ..setup.instance.unwrap()
-        };
-        let request = Request::CreatePersistent {
-            name: name.into(),
-            owner: ROOT,
-            spec,
-            public: false,
-        };
+        let spec = InstanceSpec { capacity, preference, ..setup.instance.unwrap() };
+        let request =
+            Request::CreatePersistent { name: name.into(), owner: ROOT, spec, public: false };
         let known: Vec<InstanceId> = self.fragments.keys().copied().collect();
         match self.request(request) {
             Ok(_) => {
@@ -188,10 +176,7 @@ impl ControllerRun {
     }
 
     fn destroy(&mut self, name: &str) {
-        let request = Request::DestroyPersistent {
-            name: name.into(),
-            hurry: true,
-        };
+        let request = Request::DestroyPersistent { name: name.into(), hurry: true };
         self.request(request).unwrap();
     }
 }
@@ -211,11 +196,7 @@ fn random_request(random: &mut RandomSequence) -> (Capacity, Preference) {
         1 => Capacity::Bytes(Bytes(1 + random.next_u64() % GRANULARITY.0)),
         _ => Capacity::Bytes(Bytes(random.next_u64() % (60 * GRANULARITY.0) + 1)),
     };
-    let preference = [
-        Preference::Bandwidth,
-        Preference::Interference,
-        Preference::Wear,
-    ];
+    let preference = [Preference::Bandwidth, Preference::Interference, Preference::Wear];
     (capacity, preference[random.below(3) as usize])
 }
 
@@ -238,11 +219,7 @@ fn assert_same(
         let layout = by_place[0].1.place.layout();
         let extent = layout.extents(Ino(file), offset, 1).next().unwrap();
         let node = nodes[usize::from(extent.node.0)];
-        assert_eq!(
-            node,
-            instance.node_of(file, offset),
-            "file {file}, {offset}"
-        );
+        assert_eq!(node, instance.node_of(file, offset), "file {file}, {offset}");
         let twin = instance.layout().extents(file, offset, 1).next().unwrap();
         assert_eq!(extent, twin);
     }

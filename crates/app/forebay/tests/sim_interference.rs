@@ -19,10 +19,7 @@ fn interference_reports_each_job_alone_and_together() {
     let alone = number("/ior_alone/write_GBps");
     let together = number("/ior_together/write_GBps");
     assert!((number("/ior_rate_ratio") - together / alone).abs() < 1e-9);
-    assert!(
-        together < alone,
-        "the toy's local links are full: {together} of {alone} GB/s"
-    );
+    assert!(together < alone, "the toy's local links are full: {together} of {alone} GB/s");
     assert!(number("/traffic_latency_ratio") > 0.0);
     assert_eq!(run["traffic_alone"]["nodes"], 40);
 }
@@ -34,23 +31,11 @@ fn run_directory_contains_all_files() {
         "sim interference --machine toy --nodes 2 --traffic-nodes 8 --messages 20 --out here \
          -- -F -w -t 512k -b 1m",
     );
-    assert!(
-        output.stdout.contains("together / alone"),
-        "{}",
-        output.stdout
-    );
-    for name in [
-        "inputs.json",
-        "plot.png",
-        "report.html",
-        "series.csv",
-        "summary.json",
-        "table.txt",
-    ] {
-        assert!(
-            !dir.read_bytes(&format!("here/{name}")).is_empty(),
-            "{name}"
-        );
+    assert!(output.stdout.contains("together / alone"), "{}", output.stdout);
+    for name in
+        ["inputs.json", "plot.png", "report.html", "series.csv", "summary.json", "table.txt"]
+    {
+        assert!(!dir.read_bytes(&format!("here/{name}")).is_empty(), "{name}");
     }
 }
 
@@ -58,24 +43,12 @@ fn run_directory_contains_all_files() {
 fn invalid_input_is_refused_and_writes_nothing() {
     let dir = WorkDir::new();
     for (options, word) in [
-        (
-            "--machine toy --nodes 40 --traffic-nodes 40 -- -F",
-            "56 compute nodes",
-        ),
+        ("--machine toy --nodes 40 --traffic-nodes 40 -- -F", "56 compute nodes"),
         ("--machine toy --nodes 0 --traffic-nodes 4 -- -F", "--nodes"),
         ("--machine toy --nodes 2 -- -F", "--traffic-nodes"),
-        (
-            "--machine theta --nodes 2 --traffic-nodes 2 -- -F",
-            "no burst-buffer nodes",
-        ),
-        (
-            "--machine toy --nodes 2 --traffic-nodes 2 --load 3 -- -F",
-            "at most 1",
-        ),
-        (
-            "--machine toy --nodes 2 --traffic-nodes 2 --traffic-placement near -- -F",
-            "contiguous",
-        ),
+        ("--machine theta --nodes 2 --traffic-nodes 2 -- -F", "no burst-buffer nodes"),
+        ("--machine toy --nodes 2 --traffic-nodes 2 --load 3 -- -F", "at most 1"),
+        ("--machine toy --nodes 2 --traffic-nodes 2 --traffic-placement near -- -F", "contiguous"),
         // IOR alone would take minutes; the traffic is refused first.
         (
             "--machine toy --nodes 2 --traffic-nodes 2 --pattern halo:x=3,y=3,z=3 -- -F -t 4m -b 100g",

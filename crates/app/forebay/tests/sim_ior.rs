@@ -5,14 +5,7 @@ mod forebay;
 use forebay::WorkDir;
 use serde_json::Value;
 
-const RESOURCES: [&str; 6] = [
-    "client",
-    "node-link",
-    "local-link",
-    "global-link",
-    "server",
-    "ssd",
-];
+const RESOURCES: [&str; 6] = ["client", "node-link", "local-link", "global-link", "server", "ssd"];
 
 fn study(dir: &WorkDir, options: &str, ior: &str) -> Value {
     dir.json(&format!(
@@ -38,20 +31,14 @@ fn bytes_rates_and_limits_are_consistent() {
     assert_eq!(study["kind"], "sim ior");
     assert_eq!(study["burst_buffers"], 4);
     let points = study["points"].as_array().unwrap();
-    let nodes: Vec<u64> = points
-        .iter()
-        .map(|p| p["nodes"].as_u64().unwrap())
-        .collect();
+    let nodes: Vec<u64> = points.iter().map(|p| p["nodes"].as_u64().unwrap()).collect();
     assert_eq!(nodes, [1, 2, 4, 8]);
     for point in points {
         let nodes = point["nodes"].as_u64().unwrap();
         assert_eq!(point["processes"], 2 * nodes);
         assert!(RESOURCES.contains(&point["limit"].as_str().unwrap()));
         let phases = point["phases"].as_array().unwrap();
-        let names: Vec<&str> = phases
-            .iter()
-            .map(|p| p["access"].as_str().unwrap())
-            .collect();
+        let names: Vec<&str> = phases.iter().map(|p| p["access"].as_str().unwrap()).collect();
         assert_eq!(names, ["write", "read"]);
         for (phase, field) in phases.iter().zip(["write_GBps", "read_GBps"]) {
             let bytes = phase["bytes"].as_u64().unwrap();
@@ -61,10 +48,7 @@ fn bytes_rates_and_limits_are_consistent() {
             assert!((point[field].as_f64().unwrap() / rate - 1.0).abs() < 1e-9);
             // 4 GB/s a client; 4 cards of 4 GB/s read and 2 GB/s write.
             let cards = if field == "read_GBps" { 16.0 } else { 8.0 };
-            assert!(
-                rate > 0.0 && rate <= (4.0 * nodes as f64).min(cards),
-                "{field} {rate}"
-            );
+            assert!(rate > 0.0 && rate <= (4.0 * nodes as f64).min(cards), "{field} {rate}");
         }
     }
 }
@@ -75,10 +59,7 @@ fn bandwidth_grows_with_nodes_and_servers_up_to_a_limit() {
     let rates = |options: &str| -> Vec<f64> {
         let study = study(&dir, options, "-F -w -t 1m -b 8m");
         let points = study["points"].as_array().unwrap();
-        points
-            .iter()
-            .map(|p| p["write_GBps"].as_f64().unwrap())
-            .collect()
+        points.iter().map(|p| p["write_GBps"].as_f64().unwrap()).collect()
     };
     let all = rates("--nodes 1,8");
     assert!(all[1] > 1.5 * all[0], "{all:?}");
@@ -106,17 +87,8 @@ fn ior_study_writes_table_ior_output_and_run_directory() {
     let output = dir.expect_success(
         "sim ior --machine toy --nodes 1..4 --ior-output --out here --json all.json -- -F -w -t 1m -b 4m",
     );
-    assert!(
-        output.stdout.starts_with("  nodes  processes  write GB/s"),
-        "{}",
-        output.stdout
-    );
-    for word in [
-        "IOR-4.1",
-        "access    bw(MiB/s)",
-        "Max Write:",
-        "here/report.html",
-    ] {
+    assert!(output.stdout.starts_with("  nodes  processes  write GB/s"), "{}", output.stdout);
+    for word in ["IOR-4.1", "access    bw(MiB/s)", "Max Write:", "here/report.html"] {
         assert!(output.stdout.contains(word), "{word}\n{}", output.stdout);
     }
     for name in [
@@ -133,18 +105,12 @@ fn ior_study_writes_table_ior_output_and_run_directory() {
         "ior-2-nodes.txt",
         "ior-4-nodes.txt",
     ] {
-        assert!(
-            !dir.read_bytes(&format!("here/{name}")).is_empty(),
-            "{name}"
-        );
+        assert!(!dir.read_bytes(&format!("here/{name}")).is_empty(), "{name}");
     }
     assert_eq!(dir.read("here/summary.json"), dir.read("all.json"));
     assert_eq!(dir.read("here/table.txt").lines().count(), 4);
     assert!(dir.read("here/series.csv").contains("write_GBps"));
-    assert!(
-        dir.read("here/ior-4-nodes.txt")
-            .contains("nodes               : 4")
-    );
+    assert!(dir.read("here/ior-4-nodes.txt").contains("nodes               : 4"));
 }
 
 #[test]
@@ -158,18 +124,10 @@ fn ior_script_with_several_tests_gives_one_study_each() {
     let line = "sim ior --machine toy --nodes 2 --out here --json all.json -- -f tests.ior";
     dir.expect_success(line);
     let all: Value = serde_json::from_str(&dir.read("all.json")).unwrap();
-    let operations = |i: usize| {
-        all[i]["points"][0]["phases"][0]["operations"]
-            .as_u64()
-            .unwrap()
-    };
+    let operations = |i: usize| all[i]["points"][0]["phases"][0]["operations"].as_u64().unwrap();
     assert_eq!(operations(0), 8);
     assert_eq!(operations(1), 2);
-    for name in [
-        "here/test-0/report.html",
-        "here/test-1/summary.json",
-        "here/table.txt",
-    ] {
+    for name in ["here/test-0/report.html", "here/test-1/summary.json", "here/table.txt"] {
         dir.read(name);
     }
 }
@@ -186,32 +144,20 @@ fn invalid_input_is_refused_and_writes_nothing() {
         ("--machine toy --nodes 1 -- -b 1m -t 3k", "-t"),
         ("--machine toy --nodes 1,2 -- -N 5", "-N requests 5"),
         ("--machine toy --nodes 1 --ppn 0 -- -F", "--ppn"),
-        (
-            "--machine toy --nodes 1 --burst-buffers 5 -- -F",
-            "which has 4",
-        ),
-        (
-            "--machine toy --nodes 1 --burst-buffers 0 -- -F",
-            "at least 1",
-        ),
+        ("--machine toy --nodes 1 --burst-buffers 5 -- -F", "which has 4"),
+        ("--machine toy --nodes 1 --burst-buffers 0 -- -F", "at least 1"),
         ("--machine theta --nodes 1 -- -F", "no burst-buffer nodes"),
         ("--machine toyy --nodes 1 -- -F", "`toy`"),
         ("--machine toy -- -F", "--nodes"),
         ("--nodes 1 -- -F", "--machine"),
         ("--machine toy --nodes 1 -- -f none.ior", "none.ior"),
         ("--machine toy --nodes 1 --packet 1GiB -- -F", "16 KiB"),
-        (
-            "--machine toy --nodes 1 -- -t 4g -b 4g",
-            "smaller transfers (-t)",
-        ),
+        ("--machine toy --nodes 1 -- -t 4g -b 4g", "smaller transfers (-t)"),
         ("--machine toy --nodes 1 -- -d 18000000 -i 3", "108000000 s"),
         ("--machine toy --nodes 1 -- -i 2147483647", "lower -i"),
         // The first would take minutes; the second is refused before that.
         ("--machine toy --nodes 1,56 -- -t 4m -b 100g", "on 56 nodes"),
-        (
-            "--machine toy --nodes 1 --seed x -- -F",
-            "whole number from 0",
-        ),
+        ("--machine toy --nodes 1 --seed x -- -F", "whole number from 0"),
     ] {
         let error = dir.expect_invalid_input(&format!("sim ior {options}"));
         assert!(error.contains(word), "{options}: {error}");
@@ -221,10 +167,6 @@ fn invalid_input_is_refused_and_writes_nothing() {
 #[test]
 fn ior_help_is_printed() {
     let dir = WorkDir::new();
-    assert!(
-        dir.expect_success("sim ior --machine toy --nodes 1 -- -h")
-            .stdout
-            .contains("-F")
-    );
+    assert!(dir.expect_success("sim ior --machine toy --nodes 1 -- -h").stdout.contains("-F"));
     assert!(dir.list_files().is_empty());
 }

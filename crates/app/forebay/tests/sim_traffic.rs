@@ -6,13 +6,8 @@ use forebay::WorkDir;
 use serde_json::Value;
 
 /// Fields that say how fast the simulator was; all others depend on the input alone.
-const OF_THE_SIMULATOR: [&str; 5] = [
-    "wall_seconds",
-    "startup_seconds",
-    "packets_per_second",
-    "threads",
-    "peak_rss_bytes",
-];
+const OF_THE_SIMULATOR: [&str; 5] =
+    ["wall_seconds", "startup_seconds", "packets_per_second", "threads", "peak_rss_bytes"];
 
 fn without_cost(mut document: Value) -> Value {
     for field in OF_THE_SIMULATOR {
@@ -30,20 +25,12 @@ fn all_messages_are_delivered_and_counted() {
     );
     let nodes = run["nodes"].as_u64().unwrap();
     assert_eq!(run["messages_delivered"], nodes * 30);
-    assert_eq!(
-        run["packets_delivered"],
-        nodes * 30 * 3,
-        "10,000 bytes are three packets of 4 KiB"
-    );
+    assert_eq!(run["packets_delivered"], nodes * 30 * 3, "10,000 bytes are three packets of 4 KiB");
     assert_eq!(run["bytes_delivered"], nodes * 30 * 10_000);
     assert_eq!(run["schema"], 1);
     assert_eq!(run["kind"], "sim traffic");
-    let hops: Vec<u64> = run["hops_histogram"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|v| v.as_u64().unwrap())
-        .collect();
+    let hops: Vec<u64> =
+        run["hops_histogram"].as_array().unwrap().iter().map(|v| v.as_u64().unwrap()).collect();
     assert_eq!(hops.iter().sum::<u64>(), nodes * 30 * 3);
     let latency = &run["latency_ns"];
     let rising = ["min", "p50", "p90", "p99", "p999", "max"].map(|f| latency[f].as_f64().unwrap());
@@ -80,17 +67,9 @@ fn routing_and_packet_size_take_effect() {
     assert_eq!(minimal["nonminimal_share"], 0.0);
     assert_eq!(minimal["routing"], "minimal");
     // 14 nodes of 8 GB/s at a load of 0.2 want 22.4 GB/s of the one global link's 20.
-    assert!(
-        accepted(&minimal) < 20.0 / (14.0 * 8.0),
-        "{}",
-        accepted(&minimal)
-    );
+    assert!(accepted(&minimal) < 20.0 / (14.0 * 8.0), "{}", accepted(&minimal));
     let adaptive = run("--routing progressive-adaptive");
-    assert!(
-        accepted(&adaptive) > 1.2 * accepted(&minimal),
-        "{}",
-        accepted(&adaptive)
-    );
+    assert!(accepted(&adaptive) > 1.2 * accepted(&minimal), "{}", accepted(&adaptive));
     let valiant = run("--routing valiant");
     assert!(valiant["nonminimal_share"].as_f64().unwrap() > 0.5);
     let halves = run("--packet 2KiB");
@@ -106,13 +85,7 @@ fn run_directory_contains_all_files() {
     let output = dir.expect_success(
         "sim traffic --machine toy --messages 10 --seed 3 --links --json t.json --out here",
     );
-    for word in [
-        "accepted load",
-        "rank-1",
-        "here/report.html",
-        "here/plot.png",
-        "t.json",
-    ] {
+    for word in ["accepted load", "rank-1", "here/report.html", "here/plot.png", "t.json"] {
         assert!(output.stdout.contains(word), "{word}\n{}", output.stdout);
     }
     let names = [
@@ -133,17 +106,9 @@ fn run_directory_contains_all_files() {
     assert_eq!(dir.read("here/summary.json"), dir.read("t.json"));
     let inputs: Value = serde_json::from_str(&dir.read("here/inputs.json")).unwrap();
     assert_eq!(inputs["settings"]["seed"], "3");
-    assert!(
-        inputs["command"]
-            .as_array()
-            .unwrap()
-            .contains(&"--messages".into())
-    );
+    assert!(inputs["command"].as_array().unwrap().contains(&"--messages".into()));
     assert!(dir.read("here/machine.txt").contains("network.rank1"));
-    assert_eq!(
-        dir.read("here/machine.toml"),
-        include_str!("../../../../machines/toy.toml")
-    );
+    assert_eq!(dir.read("here/machine.toml"), include_str!("../../../../machines/toy.toml"));
     // The links' own counts add up to those of their classes.
     let document: Value = serde_json::from_str(&dir.read("t.json")).unwrap();
     let mut links = csv::Reader::from_path(dir.path().join("here/links.csv")).unwrap();
@@ -160,14 +125,9 @@ fn run_directory_contains_all_files() {
         assert_eq!(bytes.sum::<u64>(), class["bytes"].as_u64().unwrap());
     }
     assert!(
-        dir.read("here/series.csv")
-            .starts_with("run,nodes,access,iteration,seconds,name,value\n")
+        dir.read("here/series.csv").starts_with("run,nodes,access,iteration,seconds,name,value\n")
     );
-    assert!(
-        output
-            .stdout
-            .contains(dir.read("here/table.txt").trim_end())
-    );
+    assert!(output.stdout.contains(dir.read("here/table.txt").trim_end()));
 }
 
 #[test]
@@ -176,9 +136,7 @@ fn default_run_directories_are_numbered() {
     for number in 1..=3 {
         let output = dir.expect_success("sim traffic --machine toy --messages 2");
         assert!(
-            output
-                .stdout
-                .contains(&format!("runs/traffic-toy-{number}/")),
+            output.stdout.contains(&format!("runs/traffic-toy-{number}/")),
             "{}",
             output.stdout
         );

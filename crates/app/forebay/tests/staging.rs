@@ -1,8 +1,5 @@
 //! Staging by job scripts: killed processes, invalid lists, full instances, progress.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test: what cannot be unwrapped has failed"
-)]
+#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 mod forebay;
 
@@ -37,16 +34,8 @@ fn make_input(root: &Path) {
 }
 
 fn assert_same_tree(a: &Path, b: &Path) {
-    let diff = Command::new("diff")
-        .args(["-r", "--no-dereference"])
-        .args([a, b])
-        .output()
-        .unwrap();
-    assert!(
-        diff.status.success(),
-        "{}",
-        String::from_utf8_lossy(&diff.stdout)
-    );
+    let diff = Command::new("diff").args(["-r", "--no-dereference"]).args([a, b]).output().unwrap();
+    assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
 }
 
 /// Number of entries below a directory.
@@ -75,10 +64,7 @@ fn kill_when(child: &mut Child, condition: impl Fn() -> bool) {
     child.kill().unwrap();
     let killed = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        assert!(
-            killed.elapsed() < Duration::from_secs(5),
-            "the killed process still exists"
-        );
+        assert!(killed.elapsed() < Duration::from_secs(5), "the killed process still exists");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -121,10 +107,7 @@ fn list_with_paths_outside_the_instance_is_refused_and_results_are_kept() {
     let here = dir.path().display().to_string();
     dir.write("a", "a\n");
     let lists = [
-        (
-            "$DW_JOB_STRIPED/../../secret\n",
-            "leaves the instance with `..`",
-        ),
+        ("$DW_JOB_STRIPED/../../secret\n", "leaves the instance with `..`"),
         (&format!("{here}/a\n"), "names paths such as"),
         ("$DW_PERSISTENT_STRIPED_other/a\n", "several instances"),
         ("$DW_JOB_STRIPED/out\n", "leads out of the instance"),
@@ -148,11 +131,7 @@ ln -s ../../../../../../../../$PWD/a ${DW_JOB_STRIPED}up
         let output = dir.run("run --pool pool --pool-size 64MiB job.sh");
         assert_eq!(output.code, Some(1), "{}", output.stderr);
         assert!(output.stderr.contains(reason), "{list}: {}", output.stderr);
-        assert!(
-            output.stderr.contains("are kept in the pool"),
-            "{}",
-            output.stderr
-        );
+        assert!(output.stderr.contains("are kept in the pool"), "{}", output.stderr);
         assert_eq!(dir.read("result"), "result\n", "the other stage succeeded");
         assert_eq!(count(&dir.path().join("results")), 0);
         dir.expect_success("recover --pool pool --discard");
@@ -161,10 +140,7 @@ ln -s ../../../../../../../../$PWD/a ${DW_JOB_STRIPED}up
     for (list, reason) in [
         ("$DW_JOB_STRIPED/a\n".to_owned(), "parallel file system"),
         (format!("{here}/a\n{here}/gone\n"), "gone: does not exist"),
-        (
-            format!("{here}/a\n{here}/d/a\n"),
-            "two files are called `a`",
-        ),
+        (format!("{here}/a\n{here}/d/a\n"), "two files are called `a`"),
     ] {
         dir.write("list", &list);
         dir.write(
@@ -218,10 +194,9 @@ for root in $DW_JOB_STRIPED $DW_PERSISTENT_STRIPED_dbs; do echo $root >${{root}}
         assert!(!dir.path().join("results/a").exists());
         dir.expect_success("recover --pool pool --discard");
     }
-    for (own, list, from) in [
-        (own, "$DW_JOB_STRIPED/a", "/ss/\n"),
-        ("", "$DW_PERSISTENT_STRIPED_dbs/a", "/dbs_ss/\n"),
-    ] {
+    for (own, list, from) in
+        [(own, "$DW_JOB_STRIPED/a", "/ss/\n"), ("", "$DW_PERSISTENT_STRIPED_dbs/a", "/dbs_ss/\n")]
+    {
         script(own);
         dir.write("list", list);
         dir.expect_success("run --pool pool job.sh");
@@ -252,10 +227,7 @@ touch it-ran
         output.stderr
     );
     assert!(!dir.path().join("it-ran").exists());
-    assert_eq!(
-        fs::metadata(dir.path().join("in/big")).unwrap().len(),
-        40 << 20
-    );
+    assert_eq!(fs::metadata(dir.path().join("in/big")).unwrap().len(), 40 << 20);
     let status = dir.expect_success("status --pool pool").stdout;
     assert!(!status.contains("instance"), "{status}");
 }
@@ -274,9 +246,7 @@ touch ${DW_JOB_LDBALANCE}data/new 2>&1
 echo \"striped: $DW_JOB_STRIPED\"
 ",
     );
-    let output = dir
-        .expect_success("run --pool pool --pool-size 512MiB job.sh")
-        .stdout;
+    let output = dir.expect_success("run --pool pool --pool-size 512MiB job.sh").stdout;
     assert!(output.starts_with("same\n"), "{output}");
     assert!(output.contains("Read-only file system"), "{output}");
     assert!(output.ends_with("striped: \n"), "{output}");
@@ -288,11 +258,7 @@ fn recover_without_a_pool_fails_and_creates_none() {
     for line in ["recover --pool none", "destroy-persistent p --pool none"] {
         let output = dir.run(line);
         assert_eq!(output.code, Some(1), "{}", output.stderr);
-        assert!(
-            output.stderr.contains("there is none there yet"),
-            "{}",
-            output.stderr
-        );
+        assert!(output.stderr.contains("there is none there yet"), "{}", output.stderr);
     }
     assert!(!dir.path().join("none").exists());
 }
@@ -306,22 +272,13 @@ fn stage_shows_its_phase_while_it_runs() {
     let path = |name: &str| memory.path().join(name).display().to_string();
     fs::write(path("in"), vec![7; SIZE as usize]).unwrap();
     let pool = format!("--pool {}", path("pool"));
-    dir.expect_success(&format!(
-        "create-persistent data --capacity 1GiB {pool} --pool-size 2GiB"
-    ));
-    dir.expect_success(&format!(
-        "stage in {pool} --instance data {} in",
-        path("in")
-    ));
+    dir.expect_success(&format!("create-persistent data --capacity 1GiB {pool} --pool-size 2GiB"));
+    dir.expect_success(&format!("stage in {pool} --instance data {} in", path("in")));
     let line = format!("stage out {pool} --instance data in {}", path("out"));
     let program = env!("CARGO_BIN_EXE_forebay");
     // Standard error is a terminal.
     let output = Command::new("script")
-        .args([
-            "-qefc",
-            &format!("taskset -c 0 {program} {line}"),
-            "/dev/null",
-        ])
+        .args(["-qefc", &format!("taskset -c 0 {program} {line}"), "/dev/null"])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

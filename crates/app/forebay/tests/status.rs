@@ -59,10 +59,7 @@ impl Home {
 fn cells<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
     let line = text.lines().find(|line| line.starts_with(first));
     let line = line.unwrap_or_else(|| panic!("no line `{first}` in\n{text}"));
-    line.split("  ")
-        .map(str::trim)
-        .filter(|cell| !cell.is_empty())
-        .collect()
+    line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
 #[test]
@@ -92,15 +89,7 @@ fn status_shows_persistent_instances_and_an_empty_pool() {
     let row = cells(&text, "dbs ");
     assert_eq!(
         &row[..7],
-        [
-            "dbs",
-            "persistent",
-            user.trim(),
-            "striped",
-            "ready",
-            "?",
-            "32.0 MiB"
-        ],
+        ["dbs", "persistent", user.trim(), "striped", "ready", "?", "32.0 MiB"],
         "{text}"
     );
     assert_eq!(
@@ -144,11 +133,7 @@ while [ ! -e %d/go ]; do sleep 0.02; done
     std::thread::sleep(Duration::from_millis(1500));
     let text = home.status();
     let row = cells(&text, "77 ");
-    assert_eq!(
-        (row[1], row[4], row[5]),
-        ("job 77", "ready", "8.00 MiB"),
-        "{text}"
-    );
+    assert_eq!((row[1], row[4], row[5]), ("job 77", "ready", "8.00 MiB"), "{text}");
     let holder = format!("process {} has the pool open", run.id());
     assert!(text.contains(&holder) && text.contains("online"), "{text}");
     let json = home.json();
@@ -171,10 +156,7 @@ echo result >${DW_JOB_STRIPED}r
     assert_eq!(home.script(script).status.code(), Some(1));
     let text = home.status();
     assert!(text.contains("line 3, failed: "), "{text}");
-    assert!(
-        text.contains("away: the directory does not exist"),
-        "{text}"
-    );
+    assert!(text.contains("away: the directory does not exist"), "{text}");
     assert!(
         text.contains("was interrupted: its data is here; `forebay recover` stages it out"),
         "{text}"

@@ -63,9 +63,7 @@ impl Drop for Busy {
 /// The number in the column of that name, in the row that begins with `first`; `None` for `-`.
 fn number(screen: &str, heading: &str, first: &str, column: &str) -> Option<f64> {
     let mut lines = screen.lines().skip_while(|line| !line.starts_with(heading));
-    let head = lines
-        .next()
-        .unwrap_or_else(|| panic!("no {heading} in\n{screen}"));
+    let head = lines.next().unwrap_or_else(|| panic!("no {heading} in\n{screen}"));
     let row = lines
         .take_while(|line| !line.trim().is_empty())
         .find(|line| line.starts_with(first))
@@ -74,11 +72,9 @@ fn number(screen: &str, heading: &str, first: &str, column: &str) -> Option<f64>
     let cell: String = row.chars().take(end).collect();
     match cell.split_whitespace().last().unwrap() {
         "-" => None,
-        word => Some(
-            word.replace(',', "")
-                .parse()
-                .unwrap_or_else(|_| panic!("`{word}` in\n{screen}")),
-        ),
+        word => {
+            Some(word.replace(',', "").parse().unwrap_or_else(|_| panic!("`{word}` in\n{screen}")))
+        }
     }
 }
 
@@ -94,31 +90,14 @@ fn top_without_terminal_prints_one_frame() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
     assert!(text.is_ascii() && !text.contains('\u{1b}'), "{text}");
-    assert!(
-        text.contains(&format!("process {}", busy.run.id())),
-        "{text}"
-    );
+    assert!(text.contains(&format!("process {}", busy.run.id())), "{text}");
     assert!(text.contains("pool embedded  [#-----"), "{text}");
     assert!(text.contains("48.0 MiB of 1.00 GiB in use"), "{text}");
-    assert!(
-        text.contains("sessions: 1 of jobs, 1 of persistent"),
-        "{text}"
-    );
-    assert!(
-        number(&text, "STORE", "localhost", "REQUESTS/S") > Some(5.0),
-        "{text}"
-    );
-    assert!(
-        number(&text, "STORE", "localhost", "LOG/S") > Some(5.0),
-        "{text}"
-    );
-    assert!(
-        number(&text, "INSTANCE", "77 ", "OPS/S") > Some(5.0),
-        "{text}"
-    );
-    let stage = text
-        .lines()
-        .find(|line| line.starts_with("77 ") && line.contains("in, line 4"));
+    assert!(text.contains("sessions: 1 of jobs, 1 of persistent"), "{text}");
+    assert!(number(&text, "STORE", "localhost", "REQUESTS/S") > Some(5.0), "{text}");
+    assert!(number(&text, "STORE", "localhost", "LOG/S") > Some(5.0), "{text}");
+    assert!(number(&text, "INSTANCE", "77 ", "OPS/S") > Some(5.0), "{text}");
+    let stage = text.lines().find(|line| line.starts_with("77 ") && line.contains("in, line 4"));
     let stage = stage.unwrap_or_else(|| panic!("{text}"));
     assert!(stage.contains("1/1") && stage.ends_with("done"), "{text}");
 }
@@ -152,12 +131,7 @@ impl Screen {
                 }
             }
         });
-        Screen {
-            program,
-            keys,
-            output,
-            parser: vt100::Parser::new(40, 120, 0),
-        }
+        Screen { program, keys, output, parser: vt100::Parser::new(40, 120, 0) }
     }
 
     /// Waits until the screen contents fulfil `wanted`, and returns them.
@@ -204,9 +178,7 @@ impl Drop for Screen {
 
 /// Index of the instance row that begins with `first`.
 fn place(screen: &str, first: &str) -> usize {
-    let below = screen
-        .lines()
-        .skip_while(|line| !line.starts_with("INSTANCE"));
+    let below = screen.lines().skip_while(|line| !line.starts_with("INSTANCE"));
     below
         .take_while(|line| !line.trim().is_empty())
         .position(|line| line.starts_with(first))
@@ -253,10 +225,7 @@ fn interrupted_top_restores_the_terminal() {
     screen.press(&[3]); // Ctrl-C
     assert_eq!(screen.ends(), 0);
     assert!(!screen.parser.screen().alternate_screen());
-    let output = Command::new(program)
-        .args(["top", "--interval", "0"])
-        .output()
-        .unwrap();
+    let output = Command::new(program).args(["top", "--interval", "0"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
 

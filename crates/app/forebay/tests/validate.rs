@@ -8,12 +8,7 @@ use forebay::WorkDir;
 fn validated_row_is_simulated_judged_and_written() {
     let dir = WorkDir::new();
     let output = dir.run("validate --case dw-write-streams --out here --json all.json");
-    assert!(
-        output.stdout.starts_with("published row"),
-        "{}{}",
-        output.stdout,
-        output.stderr
-    );
+    assert!(output.stdout.starts_with("published row"), "{}{}", output.stdout, output.stderr);
     let document: serde_json::Value = serde_json::from_str(&dir.read("all.json")).unwrap();
     let row = &document["rows"][0];
     assert_eq!(row["row"], "dw-write-streams");
@@ -24,10 +19,7 @@ fn validated_row_is_simulated_judged_and_written() {
     for name in ["table.txt", "summary.json", "validation.csv", "inputs.json"] {
         assert!(!dir.read(&format!("here/{name}")).is_empty());
     }
-    assert!(
-        !dir.read_bytes("here/sweeps/dw-write-streams.png")
-            .is_empty()
-    );
+    assert!(!dir.read_bytes("here/sweeps/dw-write-streams.png").is_empty());
 }
 
 #[test]

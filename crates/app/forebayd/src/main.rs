@@ -85,11 +85,8 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error, EXIT_INVALID),
     };
     if arguments.check {
-        let text = format!(
-            "{}: the configuration of pool `{}` is valid\n",
-            file.display(),
-            config.name
-        );
+        let text =
+            format!("{}: the configuration of pool `{}` is valid\n", file.display(), config.name);
         return match print_stdout(&text) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 1),
@@ -150,10 +147,7 @@ fn start_metrics(
         return Ok(None);
     };
     let responder = activity::serve_metrics(address, source).map_err(Failure::Metrics)?;
-    print_stderr(format_args!(
-        "forebayd: metrics at http://{}/metrics",
-        responder.address()
-    ));
+    print_stderr(format_args!("forebayd: metrics at http://{}/metrics", responder.address()));
     Ok(Some(responder))
 }
 

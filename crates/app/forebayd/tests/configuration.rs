@@ -25,10 +25,7 @@ fn example_configuration_is_valid() {
     let output = check(&text);
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{stdout}");
-    assert!(
-        stdout.contains("the configuration of pool `flash` is valid"),
-        "{stdout}"
-    );
+    assert!(stdout.contains("the configuration of pool `flash` is valid"), "{stdout}");
 }
 
 #[test]

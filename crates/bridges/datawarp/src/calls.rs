@@ -104,11 +104,7 @@ unsafe fn stage_out(
     let stage_out = |when| {
         // SAFETY: the caller guarantees the validity of the string.
         let pfs = unsafe { given(pfs)? };
-        Ok(StagingCall::StageOut(
-            kind,
-            vec![pair_out(kind, dw, pfs)?],
-            when,
-        ))
+        Ok(StagingCall::StageOut(kind, vec![pair_out(kind, dw, pfs)?], when))
     };
     let message = match stage_type {
         DW_STAGE_IMMEDIATE => stage_out(StageOutTime::Now)?,

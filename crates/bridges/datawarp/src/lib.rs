@@ -77,9 +77,7 @@ fn connection_errno(error: &io::Error) -> Errno {
 
 /// The error number of a system error.
 fn errno(error: &io::Error) -> Errno {
-    error
-        .raw_os_error()
-        .map_or(Errno::IO, Errno::from_raw_os_error)
+    error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
 /// The result of a C function: 0, or the negative error number. Panics do not unwind into C.

@@ -43,11 +43,7 @@ pub(crate) unsafe fn given_list<'a>(list: *const *const c_char) -> Result<Vec<&'
         // SAFETY: no null pointer was found before, so the array has this element.
         let text = unsafe { *list.add(paths.len()) };
         if text.is_null() {
-            return if paths.is_empty() {
-                Err(Errno::INVAL)
-            } else {
-                Ok(paths)
-            };
+            return if paths.is_empty() { Err(Errno::INVAL) } else { Ok(paths) };
         }
         if paths.len() == MAX_LIST {
             return Err(Errno::TOOBIG);
@@ -67,11 +63,7 @@ fn resolve_parent(path: &Path) -> Result<PathBuf, Errno> {
         _ => Path::new("."),
     };
     let parent = fs::canonicalize(parent).map_err(|e| errno(&e))?;
-    if parent.is_dir() {
-        Ok(parent.join(name))
-    } else {
-        Err(Errno::NOTDIR)
-    }
+    if parent.is_dir() { Ok(parent.join(name)) } else { Err(Errno::NOTDIR) }
 }
 
 /// The absolute path without symbolic links; it must exist.
@@ -80,9 +72,7 @@ fn resolve(path: &Path) -> Result<PathBuf, Errno> {
 }
 
 fn text(path: PathBuf) -> Result<String, Errno> {
-    path.into_os_string()
-        .into_string()
-        .map_err(|_| Errno::ILSEQ)
+    path.into_os_string().into_string().map_err(|_| Errno::ILSEQ)
 }
 
 /// A path in an instance; it must exist.
@@ -138,10 +128,7 @@ pub(crate) fn pair_in(kind: PathKind, inside: &Path, pfs: &Path) -> Result<PathP
     let (pfs, inside) = (resolve(pfs)?, resolve_parent(inside)?);
     check_readable(kind, &pfs)?;
     check_writable(kind, &inside)?;
-    Ok(PathPair {
-        instance: text(inside)?,
-        pfs: text(pfs)?,
-    })
+    Ok(PathPair { instance: text(inside)?, pfs: text(pfs)? })
 }
 
 /// The paths of a stage out.
@@ -149,8 +136,5 @@ pub(crate) fn pair_out(kind: PathKind, inside: &Path, pfs: &Path) -> Result<Path
     let (inside, pfs) = (resolve(inside)?, resolve_parent(pfs)?);
     check_readable(kind, &inside)?;
     check_writable(kind, &pfs)?;
-    Ok(PathPair {
-        instance: text(inside)?,
-        pfs: text(pfs)?,
-    })
+    Ok(PathPair { instance: text(inside)?, pfs: text(pfs)? })
 }

@@ -54,11 +54,7 @@ pub unsafe extern "C" fn dw_get_stripe_configuration(
 ) -> c_int {
     result(|| {
         let (size, width, start) = stripes(fd)?;
-        for (to, value) in [
-            (stripe_size, size),
-            (stripe_width, width),
-            (starting_index, start),
-        ] {
+        for (to, value) in [(stripe_size, size), (stripe_width, width), (starting_index, start)] {
             if !to.is_null() {
                 // SAFETY: it is not null, and the caller guarantees the validity of the rest.
                 unsafe { *to = value };
@@ -80,11 +76,7 @@ pub extern "C" fn dw_set_stripe_configuration(
             return Err(Errno::INVAL);
         }
         let (size, width, _) = stripes(fd)?;
-        if (stripe_size, stripe_width) == (size, width) {
-            Ok(())
-        } else {
-            Err(Errno::OPNOTSUPP)
-        }
+        if (stripe_size, stripe_width) == (size, width) { Ok(()) } else { Err(Errno::OPNOTSUPP) }
     })
 }
 

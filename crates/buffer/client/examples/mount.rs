@@ -17,10 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "usage: mount <flash directory>[,<flash directory>...] <mount point> [capacity in MiB]";
         return Err(usage.into());
     };
-    let capacity = rest
-        .first()
-        .map_or(Ok(16 << 10), |text| text.parse::<u64>())?
-        << 20;
+    let capacity = rest.first().map_or(Ok(16 << 10), |text| text.parse::<u64>())? << 20;
     let start = |directory| Daemon::start(daemon::StoreOptions::new(directory));
     let daemons: Vec<Daemon> = flash.split(',').map(start).collect::<Result<_, _>>()?;
     let addresses: Vec<_> = daemons.iter().map(Daemon::address).collect();

@@ -35,19 +35,12 @@ impl Admin {
 
     /// Changes the capacity of an instance. `EBUSY` if it holds more than that.
     pub fn resize_instance(&self, id: InstanceId, capacity: u64) -> Result<(), Errno> {
-        self.call_unit(Request::Admin(AdminRequest::ResizeInstance {
-            id,
-            capacity,
-        }))
+        self.call_unit(Request::Admin(AdminRequest::ResizeInstance { id, capacity }))
     }
 
     /// Reads all data of an instance on the node and verifies their checksums.
     pub fn scrub(&self, id: InstanceId) -> Result<ScrubReport, Errno> {
-        match self
-            .0
-            .call(None, Request::Admin(AdminRequest::ScrubInstance { id }))?
-            .reply
-        {
+        match self.0.call(None, Request::Admin(AdminRequest::ScrubInstance { id }))?.reply {
             Reply::ScrubReport(found) => Ok(found),
             _ => Err(Errno::EPROTO),
         }
@@ -55,11 +48,7 @@ impl Admin {
 
     /// All instances on the node and their use.
     pub fn instances(&self) -> Result<Vec<InstanceUsage>, Errno> {
-        match self
-            .0
-            .call(None, Request::Admin(AdminRequest::ListInstances))?
-            .reply
-        {
+        match self.0.call(None, Request::Admin(AdminRequest::ListInstances))?.reply {
             Reply::Instances(list) => Ok(list),
             _ => Err(Errno::EPROTO),
         }
@@ -126,10 +115,7 @@ impl StripedAdmin {
                 .map_err(|error| node_error(first, error.into()))?
         };
         for (made, ((address, admin), place)) in self.0.iter().zip(places).enumerate() {
-            let part = InstanceSpec {
-                placement: place,
-                ..spec.clone()
-            };
+            let part = InstanceSpec { placement: place, ..spec.clone() };
             if let Err(errno) = admin.create_instance(part) {
                 let is_left =
                     |(_, admin): &&(Address, Admin)| admin.remove_instance(spec.id, true).is_err();
@@ -150,9 +136,7 @@ impl StripedAdmin {
     pub fn remove_instance(&self, id: InstanceId, force: bool) -> Result<(), NodeError> {
         let mut holders = Vec::new();
         for (address, admin) in &self.0 {
-            let all = admin
-                .instances()
-                .map_err(|errno| node_error(address, errno))?;
+            let all = admin.instances().map_err(|errno| node_error(address, errno))?;
             let Some(usage) = all.iter().find(|usage| usage.spec.id == id) else {
                 continue;
             };
@@ -229,9 +213,5 @@ impl StripedAdmin {
 }
 
 fn node_error(address: &Address, errno: Errno) -> NodeError {
-    NodeError {
-        address: address.clone(),
-        errno,
-        leftover: Vec::new(),
-    }
+    NodeError { address: address.clone(), errno, leftover: Vec::new() }
 }

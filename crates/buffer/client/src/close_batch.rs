@@ -45,10 +45,7 @@ impl CloseBatch {
         let thread = std::thread::Builder::new()
             .name("forebay-closes".into())
             .spawn(move || send_batches(&ours, &sessions));
-        Some(CloseBatch {
-            shared,
-            thread: Some(thread.ok()?),
-        })
+        Some(CloseBatch { shared, thread: Some(thread.ok()?) })
     }
 
     /// Queues a handle. Returns `false` if too many are waiting.

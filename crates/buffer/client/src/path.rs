@@ -20,16 +20,9 @@ impl Fs {
     }
 
     fn walk(&self, from: Ino, path: &[u8], follow: bool, links: &mut u32) -> Result<Attr, Errno> {
-        let start = if path.first() == Some(&b'/') {
-            Ino::ROOT
-        } else {
-            from
-        };
+        let start = if path.first() == Some(&b'/') { Ino::ROOT } else { from };
         let mut at = self.get_attr(start)?;
-        let mut parts = path
-            .split(|b| *b == b'/')
-            .filter(|part| !part.is_empty())
-            .peekable();
+        let mut parts = path.split(|b| *b == b'/').filter(|part| !part.is_empty()).peekable();
         while let Some(name) = parts.next() {
             if at.kind != FileKind::Dir {
                 return Err(Errno::ENOTDIR);
@@ -84,11 +77,7 @@ impl Fs {
 
     /// Renames a path, replacing an existing one.
     pub fn rename_path(&self, from: &Path, to: &Path) -> Result<(), Errno> {
-        self.rename(
-            self.resolve_parent(from)?,
-            self.resolve_parent(to)?,
-            OnExisting::Replace,
-        )
+        self.rename(self.resolve_parent(from)?, self.resolve_parent(to)?, OnExisting::Replace)
     }
 
     /// Removes a file or link.

@@ -13,11 +13,8 @@ use std::time::{Duration, Instant};
 /// Minimum time between two waits for removals by other clients.
 const REMOVALS_INTERVAL: Duration = Duration::from_secs(1);
 /// Backoff while removals reach the nodes.
-const REMOVALS_BACKOFF: Backoff = Backoff::new(
-    Duration::from_millis(2),
-    Duration::from_millis(64),
-    Duration::from_millis(100),
-);
+const REMOVALS_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(2), Duration::from_millis(64), Duration::from_millis(100));
 /// Minimum number of listed reservations at which those of closed files are dropped.
 const MIN_PRUNED: usize = 256;
 
@@ -53,9 +50,7 @@ impl Reservation {
     /// Uses `bytes` for a write, if as many are left.
     pub fn take(&self, bytes: u64) -> bool {
         self.unused
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |unused| {
-                unused.checked_sub(bytes)
-            })
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |unused| unused.checked_sub(bytes))
             .is_ok()
     }
 
@@ -184,16 +179,11 @@ impl Reservations {
     fn return_unused(&self, node: NodeIndex, except: Option<HandleId>) -> bool {
         let listed: Vec<Arc<Reservation>> = {
             let listed = self.listed.lock();
-            listed
-                .reservations
-                .iter()
-                .filter_map(Weak::upgrade)
-                .collect()
+            listed.reservations.iter().filter_map(Weak::upgrade).collect()
         };
         let mut any = false;
-        let others = listed
-            .iter()
-            .filter(|other| other.node == node && Some(other.handle) != except);
+        let others =
+            listed.iter().filter(|other| other.node == node && Some(other.handle) != except);
         for other in others {
             if other.unused.swap(0, Ordering::AcqRel) > 0 {
                 any = true;

@@ -17,11 +17,7 @@ impl Backoff {
     pub const fn new(first: Duration, max: Duration, timeout: Duration) -> Backoff {
         assert!(!first.is_zero(), "a delay can double");
         assert!(first.as_nanos() <= max.as_nanos());
-        Backoff {
-            first,
-            max,
-            timeout,
-        }
+        Backoff { first, max, timeout }
     }
 
     /// The same delays, with another timeout.
@@ -31,12 +27,7 @@ impl Backoff {
 
     /// The first attempt starts now.
     pub fn start(self, system: &dyn System) -> Retries<'_> {
-        Retries {
-            backoff: self,
-            system,
-            started: system.now(),
-            delay: self.first,
-        }
+        Retries { backoff: self, system, started: system.now(), delay: self.first }
     }
 }
 

@@ -45,9 +45,7 @@ impl Truncations {
 
 /// Whether `node`, whose host has this boot id now, may have undone a truncation.
 pub fn may_be_undone(boot_ids: &BootIds, node: NodeIndex, boot_id: u64) -> bool {
-    boot_ids
-        .get(usize::from(node.0))
-        .is_none_or(|then| *then != boot_id)
+    boot_ids.get(usize::from(node.0)).is_none_or(|then| *then != boot_id)
 }
 
 #[cfg(test)]

@@ -16,9 +16,7 @@ impl Unsynced {
         if self.0.load(Ordering::Relaxed) == 0 {
             let order = Ordering::AcqRel;
             // Another thread may have recorded a change meanwhile.
-            let _ = self
-                .0
-                .compare_exchange(0, boot_id, order, Ordering::Acquire);
+            let _ = self.0.compare_exchange(0, boot_id, order, Ordering::Acquire);
         }
     }
 

@@ -71,14 +71,8 @@ fn local(daemon: &Daemon) -> Connection {
 
 /// What the daemon says to a call; `None` if it closes the connection instead.
 fn say(link: &mut Connection, request: Request) -> Option<Reply> {
-    let call = Call {
-        seq: 1,
-        caller: None,
-        request,
-    };
-    link.call(&call, &[], &mut [])
-        .ok()
-        .map(|answer| answer.reply)
+    let call = Call { seq: 1, caller: None, request };
+    link.call(&call, &[], &mut []).ok().map(|answer| answer.reply)
 }
 
 /// Whether the other side closes the connection within this time.
@@ -94,9 +88,8 @@ fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
 fn thousand_silent_connections_do_not_block_others() {
     let (daemon, _temporary) = pool(ConnectionLimits::default(), 100);
     let address = tcp(&daemon);
-    let mut silent: Vec<TcpStream> = (0..1000)
-        .map(|_| TcpStream::connect(address).unwrap())
-        .collect();
+    let mut silent: Vec<TcpStream> =
+        (0..1000).map(|_| TcpStream::connect(address).unwrap()).collect();
     let begun = Instant::now();
     let fs = from_another_host(&daemon).unwrap();
     fs.get_attr(Ino::ROOT).unwrap();
@@ -115,11 +108,7 @@ fn handshake_is_limited_in_time_and_size() {
     };
     let (daemon, _temporary) = pool(doors, 100);
     let mut call = Vec::new();
-    let said = Call {
-        seq: 1,
-        caller: None,
-        request: hello(false),
-    };
+    let said = Call { seq: 1, caller: None, request: hello(false) };
     frame::encode_call(&mut call, &said, 0).unwrap();
     // A byte now and then, as slowly as it goes.
     let mut slow = TcpStream::connect(tcp(&daemon)).unwrap();
@@ -141,38 +130,20 @@ fn handshake_is_limited_in_time_and_size() {
     assert_eq!(half.read(&mut [0]).unwrap(), 0);
     assert!(begun.elapsed() >= Duration::from_millis(400));
     // The first message of the handshake over and over, without a proof.
-    let auth = Authenticator {
-        key: Some(key()),
-        munge: None,
-    };
+    let auth = Authenticator { key: Some(key()), munge: None };
     let server = (Service::Storage, tcp(&daemon));
     let (_, opening) = ClientHandshake::new(server, &auth).unwrap();
     let mut again = TcpStream::connect(tcp(&daemon)).unwrap();
     let begun = Instant::now();
     while again.write_all(&opening).is_ok() && !is_closed(&mut again, Duration::from_millis(1)) {
-        assert!(
-            begun.elapsed() < Duration::from_secs(5),
-            "it goes on for ever"
-        );
+        assert!(begun.elapsed() < Duration::from_secs(5), "it goes on for ever");
         std::thread::sleep(Duration::from_millis(20));
     }
     // More than anybody has to say who is not known yet.
     let mut long = Vec::new();
     let name = vec![b'x'; 100 << 10];
-    let request = Request::Name(NameRequest::Lookup {
-        parent: Ino::ROOT,
-        name,
-    });
-    frame::encode_call(
-        &mut long,
-        &Call {
-            seq: 1,
-            caller: None,
-            request,
-        },
-        0,
-    )
-    .unwrap();
+    let request = Request::Name(NameRequest::Lookup { parent: Ino::ROOT, name });
+    frame::encode_call(&mut long, &Call { seq: 1, caller: None, request }, 0).unwrap();
     let mut much = TcpStream::connect(tcp(&daemon)).unwrap();
     much.write_all(&long[..HEADER_BYTES]).unwrap();
     assert!(is_closed(&mut much, Duration::from_millis(300)));
@@ -184,12 +155,8 @@ fn handshake_is_limited_in_time_and_size() {
 
 #[test]
 fn user_cannot_exhaust_connections() {
-    let doors = ConnectionLimits {
-        user: 8,
-        workers: 6,
-        user_workers: 3,
-        ..ConnectionLimits::default()
-    };
+    let doors =
+        ConnectionLimits { user: 8, workers: 6, user_workers: 3, ..ConnectionLimits::default() };
     let (daemon, _temporary) = pool(doors, 100);
     let limit = |bulk| {
         let mut held: Vec<Connection> = (0..12).map(|_| local(&daemon)).collect();
@@ -197,9 +164,7 @@ fn user_cannot_exhaust_connections() {
         (held, said)
     };
     let let_in = |said: &[Option<Reply>]| {
-        said.iter()
-            .filter(|said| matches!(said, Some(Reply::Attached { .. })))
-            .count()
+        said.iter().filter(|said| matches!(said, Some(Reply::Attached { .. }))).count()
     };
     let (held, said) = as_user(1000, 1, || limit(false));
     assert_eq!(let_in(&said), 8);
@@ -212,10 +177,7 @@ fn user_cannot_exhaust_connections() {
     // What was given back can be had again.
     wait_until(|| {
         as_user(1000, 1, || {
-            matches!(
-                say(&mut local(&daemon), hello(false)),
-                Some(Reply::Attached { .. })
-            )
+            matches!(say(&mut local(&daemon), hello(false)), Some(Reply::Attached { .. }))
         })
     });
     // Connections for data, each of which has a thread.
@@ -228,10 +190,7 @@ fn user_cannot_exhaust_connections() {
     drop(held);
     wait_until(|| {
         as_user(1000, 1, || {
-            matches!(
-                say(&mut local(&daemon), hello(true)),
-                Some(Reply::Attached { .. })
-            )
+            matches!(say(&mut local(&daemon), hello(true)), Some(Reply::Attached { .. }))
         })
     });
 }
@@ -242,10 +201,7 @@ fn user_cannot_exhaust_sessions() {
     as_user(1000, 1, || {
         for _ in 0..4 {
             let mut link = local(&daemon);
-            assert!(matches!(
-                say(&mut link, hello(false)),
-                Some(Reply::Attached { .. })
-            ));
+            assert!(matches!(say(&mut link, hello(false)), Some(Reply::Attached { .. })));
             // The connection goes, the session stays for a while.
         }
         let fifth = say(&mut local(&daemon), hello(false));
@@ -262,11 +218,8 @@ fn user_cannot_exhaust_sessions() {
 fn client_gives_up_on_impostor_daemon() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap());
-    let options = ClientOptions {
-        key: Some(key()),
-        timeout: Duration::ZERO,
-        ..ClientOptions::default()
-    };
+    let options =
+        ClientOptions { key: Some(key()), timeout: Duration::ZERO, ..ClientOptions::default() };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut no_handshake = Vec::new();

@@ -20,12 +20,7 @@ fn count(report: &StoreReport, kind: &str) -> u64 {
 }
 
 fn mode(descriptor: bool) -> OpenMode {
-    OpenMode {
-        read: true,
-        write: true,
-        truncate: false,
-        descriptor,
-    }
+    OpenMode { read: true, write: true, truncate: false, descriptor }
 }
 
 /// Connections of bulk data are counted by their own threads just after they have answered.
@@ -62,15 +57,7 @@ fn fsync_syncs_the_log_only_on_nodes_with_new_records() {
         }
     };
     for data_only in [true, false] {
-        fs.set_attr(
-            file.ino(),
-            None,
-            SetAttr {
-                mode: Some(0o600),
-                ..SetAttr::default()
-            },
-        )
-        .unwrap();
+        fs.set_attr(file.ino(), None, SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
         let before = syncs();
         file.write_all_at(&[1; 4096], 0).unwrap();
         file.fsync(data_only).unwrap();
@@ -80,11 +67,7 @@ fn fsync_syncs_the_log_only_on_nodes_with_new_records() {
             file.write_all_at(&[number; 4096], 0).unwrap();
             file.fsync(data_only).unwrap();
         }
-        assert_eq!(
-            syncs(),
-            before,
-            "nothing of what leads to the file has changed"
-        );
+        assert_eq!(syncs(), before, "nothing of what leads to the file has changed");
     }
     drop(file);
     daemon.stop().unwrap();
@@ -101,20 +84,14 @@ fn requests_and_failures_are_counted_by_kind() {
     let dir = fs.mkdir(Ino::ROOT, b"dir", 0o755).unwrap().ino;
     for number in 0..20 {
         let name = format!("file{number}");
-        drop(
-            fs.create(dir, name.as_bytes(), 0o644, true, mode(true))
-                .unwrap(),
-        );
+        drop(fs.create(dir, name.as_bytes(), 0o644, true, mode(true)).unwrap());
     }
     assert_eq!(fs.lookup(dir, b"absent"), Err(Errno::ENOENT));
     fs.lookup(dir, b"file7").unwrap();
     fs.sync().unwrap();
     let after = watch.collect_report(PATIENCE);
     let rise = |kind: &str| count(&after, kind) - count(&before, kind);
-    assert_eq!(
-        (rise("mknod"), rise("create"), rise("lookup"), rise("sync")),
-        (1, 20, 2, 1)
-    );
+    assert_eq!((rise("mknod"), rise("create"), rise("lookup"), rise("sync")), (1, 20, 2, 1));
     let failed = |report: &StoreReport, kind: &str| report.requests[kind].failed;
     assert_eq!(failed(&after, "lookup") - failed(&before, "lookup"), 1);
     assert_eq!(failed(&after, "create"), failed(&before, "create"));
@@ -141,36 +118,24 @@ fn only_data_over_sockets_are_counted() {
     make_instance(daemon.address(), 64 << 20);
     let watch = daemon.stats();
     let near = attach(daemon.address());
-    let options = ClientOptions {
-        key: Some(key()),
-        ..ClientOptions::default()
-    };
+    let options = ClientOptions { key: Some(key()), ..ClientOptions::default() };
     let far = Fs::attach(daemon.tcp_address().unwrap(), INSTANCE, options).unwrap();
     let data = vec![7; MIB];
-    let by_descriptor = near
-        .create(Ino::ROOT, b"near", 0o644, true, mode(true))
-        .unwrap();
+    let by_descriptor = near.create(Ino::ROOT, b"near", 0o644, true, mode(true)).unwrap();
     by_descriptor.file.write_all_at(&data, 0).unwrap();
     let before = watch.collect_report(PATIENCE);
     assert_eq!(count(&before, "write"), 0);
     assert!(before.received < MIB as u64);
-    let by_socket = far
-        .create(Ino::ROOT, b"far", 0o644, true, mode(false))
-        .unwrap();
+    let by_socket = far.create(Ino::ROOT, b"far", 0o644, true, mode(false)).unwrap();
     by_socket.file.write_all_at(&data, 0).unwrap();
     let mut back = vec![0; MIB];
     assert_eq!(by_socket.file.read_at(&mut back, 0), Ok(MIB));
     assert_eq!(back, data);
-    let after = wait_for(&watch, |report| {
-        count(report, "write") > 0 && count(report, "read") > 0
-    });
+    let after = wait_for(&watch, |report| count(report, "write") > 0 && count(report, "read") > 0);
     let received = after.received - before.received;
     let sent = after.sent - before.sent;
     for bytes in [received, sent] {
-        assert!(
-            (MIB as u64..MIB as u64 + 16_384).contains(&bytes),
-            "{bytes}"
-        );
+        assert!((MIB as u64..MIB as u64 + 16_384).contains(&bytes), "{bytes}");
     }
 }
 
@@ -185,15 +150,10 @@ fn daemon_reports_its_instances_and_space() {
     let present = watch.collect_report(PATIENCE).gauges.unwrap();
     assert_eq!((present.sessions, present.connections), (2, 2));
     assert_eq!(present.instances, admin.instances().unwrap());
-    let opened = fs
-        .create(Ino::ROOT, b"file", 0o644, true, mode(true))
-        .unwrap();
+    let opened = fs.create(Ino::ROOT, b"file", 0o644, true, mode(true)).unwrap();
     opened.file.write_all_at(&vec![1; MIB], 0).unwrap();
     let usage = &watch.collect_report(PATIENCE).gauges.unwrap().instances[0];
-    assert!(
-        usage.used >= MIB as u64 && usage.inodes == 2 && usage.sessions == 1,
-        "{usage:?}"
-    );
+    assert!(usage.used >= MIB as u64 && usage.inodes == 2 && usage.sessions == 1, "{usage:?}");
     drop((opened, fs, admin));
     let report = wait_for(&watch, |r| r.gauges.as_ref().unwrap().sessions == 0);
     assert_eq!(report.gauges.unwrap().instances[0].sessions, 0);
@@ -238,9 +198,7 @@ fn fsync_after_truncate_reaches_only_nodes_that_hold_objects() {
     let (fs, beside) = (attach(pool.nodes()), attach(pool.nodes()));
     let synced = || -> Vec<u64> {
         let watches = pool.daemons.iter().map(Daemon::stats);
-        watches
-            .map(|watch| count(&watch.collect_report(PATIENCE), "sync"))
-            .collect()
+        watches.map(|watch| count(&watch.collect_report(PATIENCE), "sync")).collect()
     };
     let syncs = |act: &dyn Fn()| -> Vec<u64> {
         let before = synced();
@@ -249,10 +207,7 @@ fn fsync_after_truncate_reaches_only_nodes_that_hold_objects() {
         after.map(|(after, before)| after - before).collect()
     };
     let cut = |ino| {
-        let set = SetAttr {
-            size: Some(1),
-            ..SetAttr::default()
-        };
+        let set = SetAttr { size: Some(1), ..SetAttr::default() };
         assert_eq!(beside.set_attr(ino, None, set).unwrap().size, 1);
     };
     let create = |name: &[u8]| fs.create(Ino::ROOT, name, 0o644, true, mode(true)).unwrap();
@@ -270,16 +225,11 @@ fn fsync_after_truncate_reaches_only_nodes_that_hold_objects() {
     // By another client, through a handle that has written nothing, and when nobody writes.
     let other = beside.open(file.ino(), mode(true)).unwrap().file;
     assert_eq!(syncs(&|| other.fsync(true).unwrap()), [1; 4]);
-    other
-        .write_all_at(&vec![1; 4 * STRIPE as usize], 0)
-        .unwrap();
+    other.write_all_at(&vec![1; 4 * STRIPE as usize], 0).unwrap();
     let ino = file.ino();
     drop((file, other));
     cut(ino);
-    let reads = OpenMode {
-        write: false,
-        ..mode(true)
-    };
+    let reads = OpenMode { write: false, ..mode(true) };
     let read = fs.open(ino, reads).unwrap().file;
     assert_eq!(syncs(&|| read.fsync(false).unwrap()), [1; 4]);
 }

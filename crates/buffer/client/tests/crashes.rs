@@ -72,21 +72,12 @@ impl Twins {
             5..8 => {
                 let (mut ours, mut theirs) = (vec![0; length], vec![0; length]);
                 let count = pair.file.read_at(&mut ours, offset).unwrap();
-                assert_eq!(
-                    count,
-                    pair.twin.read_at(&mut theirs, offset).unwrap(),
-                    "{name}"
-                );
+                assert_eq!(count, pair.twin.read_at(&mut theirs, offset).unwrap(), "{name}");
                 assert!(ours == theirs, "{name}: {length} bytes at {offset} differ");
             }
             8 => {
-                let set = SetAttr {
-                    size: Some(offset),
-                    ..SetAttr::default()
-                };
-                self.fs
-                    .set_attr(pair.file.ino(), Some(&pair.file), set)
-                    .unwrap();
+                let set = SetAttr { size: Some(offset), ..SetAttr::default() };
+                self.fs.set_attr(pair.file.ino(), Some(&pair.file), set).unwrap();
                 pair.twin.set_len(offset).unwrap();
             }
             9 => {
@@ -102,8 +93,7 @@ impl Twins {
                 // Open files stay usable under their new name and when they have none.
                 let (to_dir, to) = self.name("f", 4);
                 let ours =
-                    self.fs
-                        .rename((dir, last(&name)), (to_dir, last(&to)), OnExisting::Replace);
+                    self.fs.rename((dir, last(&name)), (to_dir, last(&to)), OnExisting::Replace);
                 same(ours, std::fs::rename(&path, self.local.join(&to)));
             }
             12 => {
@@ -136,33 +126,22 @@ impl Twins {
             _ => {
                 let (to_dir, to) = self.name("e", 2);
                 let ours =
-                    self.fs
-                        .rename((dir, last(&name)), (to_dir, last(&to)), OnExisting::Replace);
+                    self.fs.rename((dir, last(&name)), (to_dir, last(&to)), OnExisting::Replace);
                 same(ours, std::fs::rename(&path, self.local.join(&to)));
             }
         }
     }
 
     fn open_file(&mut self, dir: Ino, name: &str) {
-        let mode = OpenMode {
-            read: true,
-            write: true,
-            truncate: false,
-            descriptor: self.descriptor,
-        };
+        let mode =
+            OpenMode { read: true, write: true, truncate: false, descriptor: self.descriptor };
         let opened = self.fs.create(dir, last(name), 0o644, false, mode).unwrap();
         let existed = self.local.join(name).exists();
         assert_eq!(opened.created, !existed, "{name}");
         let mut options = std::fs::OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
         let twin = options.open(self.local.join(name)).unwrap();
-        self.open.insert(
-            name.to_owned(),
-            Pair {
-                file: opened.file,
-                twin,
-            },
-        );
+        self.open.insert(name.to_owned(), Pair { file: opened.file, twin });
     }
 
     fn compare_all(&mut self) {
@@ -196,21 +175,14 @@ impl Twins {
             .collect();
         theirs.sort();
         assert_eq!(ours, theirs);
-        let mode = OpenMode {
-            read: true,
-            write: false,
-            truncate: false,
-            descriptor: self.descriptor,
-        };
+        let mode =
+            OpenMode { read: true, write: false, truncate: false, descriptor: self.descriptor };
         for entry in page.entries.iter().filter(|e| e.kind == FileKind::File) {
             let name = format!("{path}{}", String::from_utf8_lossy(&entry.name));
             let file = self.fs.open(entry.ino, mode).unwrap().file;
             let mut bytes = vec![0; MOST as usize * 2];
             let count = file.read_at(&mut bytes, 0).unwrap();
-            assert!(
-                bytes[..count] == std::fs::read(self.local.join(&name)).unwrap(),
-                "{name}"
-            );
+            assert!(bytes[..count] == std::fs::read(self.local.join(&name)).unwrap(), "{name}");
         }
     }
 }
@@ -230,16 +202,9 @@ fn operations(nodes: usize, remote: bool, seed: u64) {
     let temporary = Temporary::new();
     let start = |node| Process::start(&temporary.dir(&format!("flash{node}")));
     let mut processes: Vec<Process> = (0..nodes).map(start).collect();
-    let address = if remote {
-        Process::remote
-    } else {
-        Process::local
-    };
+    let address = if remote { Process::remote } else { Process::local };
     let addresses: Vec<_> = processes.iter().map(address).collect();
-    let options = ClientOptions {
-        key: Some(key()),
-        ..ClientOptions::default()
-    };
+    let options = ClientOptions { key: Some(key()), ..ClientOptions::default() };
     let admin = StripedAdmin::connect(addresses.clone(), &options).unwrap();
     admin.create_instance(&spec(1 << 30), STRIPE).unwrap();
     let fs = Fs::attach(addresses, INSTANCE, options).unwrap();
@@ -252,14 +217,7 @@ fn operations(nodes: usize, remote: bool, seed: u64) {
         std::fs::create_dir(local.join(&name)).unwrap();
         dirs.push((format!("{name}/"), made.ino));
     }
-    let mut twins = Twins {
-        fs,
-        local,
-        descriptor: !remote,
-        dirs,
-        open: BTreeMap::new(),
-        random,
-    };
+    let mut twins = Twins { fs, local, descriptor: !remote, dirs, open: BTreeMap::new(), random };
     let start = Instant::now();
     let stop = AtomicBool::new(false);
     let stop = &stop;
@@ -292,10 +250,7 @@ fn operations(nodes: usize, remote: bool, seed: u64) {
             || done < 100
             || kills.load(Ordering::Acquire) < 4
         {
-            assert!(
-                start.elapsed() < Duration::from_secs(100),
-                "{done} operations"
-            );
+            assert!(start.elapsed() < Duration::from_secs(100), "{done} operations");
             twins.act();
             done += 1;
         }
@@ -332,11 +287,7 @@ fn client_with_wrong_key_is_refused() {
     make_instance(process.local(), 1 << 20);
     let other = forebay_net::auth::PoolKey::new(b"another key, not ours").unwrap();
     for key in [None, Some(other)] {
-        let options = ClientOptions {
-            key,
-            timeout: Duration::ZERO,
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions { key, timeout: Duration::ZERO, ..ClientOptions::default() };
         let refused = Fs::attach(process.remote(), INSTANCE, options).map(|_| ());
         assert_eq!(refused, Err(Errno::EKEYREJECTED));
     }
@@ -360,40 +311,23 @@ fn appends_over_tcp_do_not_interleave() {
     let temporary = Temporary::new();
     let process = Process::start(&temporary.dir("flash"));
     make_instance(process.local(), 1 << 30);
-    let options = ClientOptions {
-        key: Some(key()),
-        ..ClientOptions::default()
-    };
+    let options = ClientOptions { key: Some(key()), ..ClientOptions::default() };
     let fs = Fs::attach(process.remote(), INSTANCE, options).unwrap();
-    let mode = OpenMode {
-        read: true,
-        write: true,
-        ..OpenMode::default()
-    };
+    let mode = OpenMode { read: true, write: true, ..OpenMode::default() };
     std::thread::scope(|scope| {
         for writer in 0..4u8 {
             let fs = &fs;
             scope.spawn(move || {
-                let file = fs
-                    .create(Ino::ROOT, b"log", 0o644, false, mode)
-                    .unwrap()
-                    .file;
+                let file = fs.create(Ino::ROOT, b"log", 0o644, false, mode).unwrap().file;
                 for _ in 0..200 {
                     assert_eq!(file.append(&[writer; 53]).unwrap(), 53);
                 }
             });
         }
     });
-    let file = fs
-        .create(Ino::ROOT, b"log", 0o644, false, mode)
-        .unwrap()
-        .file;
+    let file = fs.create(Ino::ROOT, b"log", 0o644, false, mode).unwrap().file;
     let mut bytes = vec![0; 100_000];
     let count = file.read_at(&mut bytes, 0).unwrap();
     assert_eq!(count, 4 * 200 * 53);
-    assert!(
-        bytes[..count]
-            .chunks(53)
-            .all(|line| line.iter().all(|b| *b == line[0]))
-    );
+    assert!(bytes[..count].chunks(53).all(|line| line.iter().all(|b| *b == line[0])));
 }

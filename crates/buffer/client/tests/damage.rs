@@ -49,13 +49,7 @@ impl Flash {
         let ino = opened.attr.ino;
         let folder = flash.join(format!("objects/{:016x}", INSTANCE.0));
         let object = folder.join(format!("{:02x}/{:016x}", ino.0 % 64, ino.0));
-        Flash {
-            daemon,
-            key,
-            ino,
-            object,
-            _temporary: temporary,
-        }
+        Flash { daemon, key, ino, object, _temporary: temporary }
     }
 
     fn fs(&self) -> Fs {
@@ -64,10 +58,7 @@ impl Flash {
 
     /// A client on another host, to which data come over the network.
     fn remote(&self) -> Fs {
-        let options = ClientOptions {
-            key: Some(self.key.clone()),
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions { key: Some(self.key.clone()), ..ClientOptions::default() };
         Fs::attach(self.daemon.tcp_address().unwrap(), INSTANCE, options).unwrap()
     }
 
@@ -91,18 +82,12 @@ impl Flash {
 
     /// Flips a bit where no one looks, as worn-out flash does.
     fn rot(&self, at: u64) {
-        let object = File::options()
-            .read(true)
-            .write(true)
-            .open(&self.object)
-            .unwrap();
+        let object = File::options().read(true).write(true).open(&self.object).unwrap();
         let before = object.metadata().unwrap().modified().unwrap();
         let mut byte = [0];
         object.read_exact_at(&mut byte, at).unwrap();
         object.write_all_at(&[byte[0] ^ 4], at).unwrap();
-        object
-            .set_times(FileTimes::new().set_modified(before))
-            .unwrap();
+        object.set_times(FileTimes::new().set_modified(before)).unwrap();
     }
 }
 
@@ -126,10 +111,7 @@ fn flipped_bit_is_detected_and_not_returned() {
     let remote = flash.remote();
     assert_eq!(read(&remote, 0, SIZE), Err(Errno::EIO));
     // Also to who reads a little of the damaged part only.
-    assert_eq!(
-        read(&remote, 2 * MIN_BLOCK_BYTES + 5000, 10),
-        Err(Errno::EIO)
-    );
+    assert_eq!(read(&remote, 2 * MIN_BLOCK_BYTES + 5000, 10), Err(Errno::EIO));
     assert_eq!(read(&remote, MIN_BLOCK_BYTES + 9, 65536), Err(Errno::EIO));
     let chunk = MIN_BLOCK_BYTES as usize;
     assert_eq!(
@@ -138,11 +120,7 @@ fn flipped_bit_is_detected_and_not_returned() {
     );
 
     // Writing it anew mends it.
-    let file = flash
-        .fs()
-        .open_path(Path::new(FILE), READ_WRITE)
-        .unwrap()
-        .file;
+    let file = flash.fs().open_path(Path::new(FILE), READ_WRITE).unwrap().file;
     file.write_all_at(&contents(), 0).unwrap();
     drop(file);
     assert_eq!(read(&remote, 0, SIZE).unwrap(), contents());
@@ -155,10 +133,7 @@ fn tail_of_a_file_is_checksummed() {
     flash.sealed();
     flash.rot(SIZE as u64 - 1);
     assert_eq!(flash.scrub().damaged, [(flash.ino, 5 * MIN_BLOCK_BYTES)]);
-    assert_eq!(
-        read(&flash.remote(), 5 * MIN_BLOCK_BYTES, 5000),
-        Err(Errno::EIO)
-    );
+    assert_eq!(read(&flash.remote(), 5 * MIN_BLOCK_BYTES, 5000), Err(Errno::EIO));
 }
 
 #[test]
@@ -166,19 +141,14 @@ fn setting_times_keeps_checksums_and_truncation_invalidates_them() {
     let flash = Flash::new();
     let whole = flash.sealed();
     let fs = flash.fs();
-    let set = SetAttr {
-        mtime: Some(SetTime::At(Timestamp { secs: 7, nanos: 9 })),
-        ..SetAttr::default()
-    };
+    let set =
+        SetAttr { mtime: Some(SetTime::At(Timestamp { secs: 7, nanos: 9 })), ..SetAttr::default() };
     fs.set_attr(flash.ino, None, set).unwrap();
     assert_eq!(flash.scrub(), whole);
     flash.rot(0);
     assert_eq!(flash.scrub().damaged, [(flash.ino, 0)]);
 
-    let set = SetAttr {
-        size: Some(100),
-        ..SetAttr::default()
-    };
+    let set = SetAttr { size: Some(100), ..SetAttr::default() };
     fs.set_attr(flash.ino, None, set).unwrap();
     let cut = flash.sealed();
     assert_eq!((cut.intact, cut.bytes), (1, 100));
@@ -192,11 +162,7 @@ fn reader_opened_before_a_change_sees_the_change() {
     let before = remote.open_path(Path::new(FILE), READ).unwrap().file;
     let mut data = vec![0; SIZE];
     assert_eq!(before.read_at(&mut data, 0).unwrap(), SIZE);
-    let writer = flash
-        .fs()
-        .open_path(Path::new(FILE), READ_WRITE)
-        .unwrap()
-        .file;
+    let writer = flash.fs().open_path(Path::new(FILE), READ_WRITE).unwrap().file;
     writer.write_all_at(b"changed", 10).unwrap();
     assert_eq!(before.read_at(&mut data, 0).unwrap(), SIZE);
     assert_eq!(data[10..17], *b"changed");
@@ -211,24 +177,12 @@ fn old_mtime_does_not_revalidate_checksums() {
     let writer = fs.open_path(Path::new(FILE), READ_WRITE).unwrap().file;
     // Another program opens and closes the file meanwhile, which has no checksums all the same as
     // long as somebody may write to it.
-    drop(
-        flash
-            .fs()
-            .open_path(Path::new(FILE), READ_WRITE)
-            .unwrap()
-            .file,
-    );
+    drop(flash.fs().open_path(Path::new(FILE), READ_WRITE).unwrap().file);
     std::thread::sleep(Duration::from_millis(1500));
     let open = flash.scrub();
-    assert_eq!(
-        (open.intact, open.checksummed, open.not_checksummed),
-        (0, 0, 1)
-    );
+    assert_eq!((open.intact, open.checksummed, open.not_checksummed), (0, 0, 1));
     writer.write_all_at(b"changed", 10).unwrap();
-    let set = SetAttr {
-        mtime: Some(SetTime::At(before)),
-        ..SetAttr::default()
-    };
+    let set = SetAttr { mtime: Some(SetTime::At(before)), ..SetAttr::default() };
     fs.set_attr(flash.ino, None, set).unwrap();
     drop(writer);
     assert_eq!(read(&flash.remote(), 10, 7).unwrap(), b"changed");

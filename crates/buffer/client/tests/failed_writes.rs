@@ -19,16 +19,8 @@ use std::time::{Duration, Instant};
 use support::process::key;
 use support::{INSTANCE, STRIPE, Temporary, make_instance};
 
-const BOTH: OpenMode = OpenMode {
-    read: true,
-    write: true,
-    truncate: false,
-    descriptor: false,
-};
-const ANEW: OpenMode = OpenMode {
-    truncate: true,
-    ..BOTH
-};
+const BOTH: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
+const ANEW: OpenMode = OpenMode { truncate: true, ..BOTH };
 const LENGTH: usize = 3 * STRIPE as usize;
 
 /// A network between a client and its daemons.
@@ -201,12 +193,7 @@ impl Scene {
         let nodes = NodeAddresses::from(remote.collect::<Vec<_>>());
         let network = Network::default();
         network.state().cuts = nodes.0.iter().map(|at| (at.to_string(), 0)).collect();
-        Scene {
-            network,
-            nodes,
-            _daemons: daemons,
-            _temporary: temporary,
-        }
+        Scene { network, nodes, _daemons: daemons, _temporary: temporary }
     }
 
     fn attach(&self, system: Arc<dyn System>, patience: Duration) -> Fs {
@@ -248,10 +235,7 @@ fn contents(fs: &Fs, ino: Ino) -> Vec<u8> {
 }
 
 fn cut(fs: &Fs, ino: Ino) {
-    let set = SetAttr {
-        size: Some(0),
-        ..SetAttr::default()
-    };
+    let set = SetAttr { size: Some(0), ..SetAttr::default() };
     fs.set_attr(ino, None, set).unwrap();
 }
 
@@ -370,11 +354,7 @@ fn create_does_not_wait_for_nodes_without_parts_of_the_file() {
 fn open_with_truncate_takes_one_request_if_all_nodes_are_known() {
     let scene = Scene::new(3);
     let fs = scene.client();
-    let ino = fs
-        .create(Ino::ROOT, b"f", 0o644, false, ANEW)
-        .unwrap()
-        .attr
-        .ino;
+    let ino = fs.create(Ino::ROOT, b"f", 0o644, false, ANEW).unwrap().attr.ino;
     for asked in [1, 1, 1] {
         let opened = fs.open(ino, ANEW).unwrap();
         assert_eq!(opened.attr.size, 0);

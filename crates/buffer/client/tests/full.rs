@@ -52,20 +52,10 @@ impl Disk {
     fn ext4() -> Option<Disk> {
         let (temporary, path) = Disk::place();
         let image = temporary.0.join("image");
-        std::fs::File::create(&image)
-            .unwrap()
-            .set_len(96 << 20)
-            .unwrap();
-        let made = Command::new("mkfs.ext4")
-            .args(["-q", "-F", "-m", "0"])
-            .arg(&image)
-            .status();
+        std::fs::File::create(&image).unwrap().set_len(96 << 20).unwrap();
+        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image).status();
         assert!(made.unwrap().success(), "mkfs.ext4 fails");
-        let mount = Command::new("mount")
-            .args(["-o", "loop"])
-            .arg(&image)
-            .arg(&path)
-            .status();
+        let mount = Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&path).status();
         if !mount.unwrap().success() {
             eprintln!("nothing can be mounted by a loop device here: ext4 is not tried");
             return None;
@@ -158,10 +148,7 @@ fn write(fs: &Fs, name: &[u8], data: &[u8]) -> Result<(), Errno> {
 
 fn read(fs: &Fs, name: &[u8]) -> Vec<u8> {
     let attr = fs.lookup(Ino::ROOT, name).unwrap();
-    let mode = OpenMode {
-        write: false,
-        ..READ_WRITE
-    };
+    let mode = OpenMode { write: false, ..READ_WRITE };
     let file = fs.open(attr.ino, mode).unwrap().file;
     let mut data = vec![0; attr.size as usize];
     assert_eq!(file.read_at(&mut data, 0).unwrap(), data.len());
@@ -175,10 +162,7 @@ fn furnish(process: &Process) {
         write(&fs, &name(number), &contents(number)).unwrap();
     }
     let admin = Admin::connect(process.local(), ClientOptions::default()).unwrap();
-    let other = forebay_protocol::message::InstanceSpec {
-        id: OTHER,
-        ..spec(1 << 30)
-    };
+    let other = forebay_protocol::message::InstanceSpec { id: OTHER, ..spec(1 << 30) };
     admin.create_instance(other).unwrap();
     let fs = Fs::attach(process.local(), OTHER, ClientOptions::default()).unwrap();
     for number in 0..FILES {
@@ -205,10 +189,7 @@ fn soon<T>(what: &str, act: impl Fn() -> Result<T, Errno>) -> T {
 fn check(fs: &Fs, removed: u64) {
     for number in 0..FILES {
         if number < removed {
-            assert_eq!(
-                fs.lookup(Ino::ROOT, &name(number)).err(),
-                Some(Errno::ENOENT)
-            );
+            assert_eq!(fs.lookup(Ino::ROOT, &name(number)).err(), Some(Errno::ENOENT));
         } else {
             assert!(read(fs, &name(number)) == contents(number), "file {number}");
         }
@@ -216,10 +197,7 @@ fn check(fs: &Fs, removed: u64) {
 }
 
 fn cut(fs: &Fs, name: &[u8], size: u64) -> Result<(), Errno> {
-    let set = SetAttr {
-        size: Some(size),
-        ..SetAttr::default()
-    };
+    let set = SetAttr { size: Some(size), ..SetAttr::default() };
     let ino = fs.lookup(Ino::ROOT, name)?.ino;
     fs.set_attr(ino, None, set).map(|_| ())
 }
@@ -286,10 +264,7 @@ fn full_while_it_runs(disk: &Disk) {
     // Data find no space, as on any disk, and nothing hangs.
     let first = fs.lookup(Ino::ROOT, &name(0)).unwrap().ino;
     let file = fs.open(first, READ_WRITE).unwrap().file;
-    assert_eq!(
-        file.write_all_at(&vec![9; LENGTH], LENGTH as u64),
-        Err(Errno::ENOSPC)
-    );
+    assert_eq!(file.write_all_at(&vec![9; LENGTH], LENGTH as u64), Err(Errno::ENOSPC));
     drop(file);
     cut(&fs, &name(0), LENGTH as u64).unwrap();
     // The log goes on, through many segments, in the space that it has.
@@ -332,9 +307,8 @@ fn empty_by_programs(nodes: usize) {
     let disk = Disk::tmpfs();
     let homes = (1..nodes).map(|node| disk.temporary.dir(&format!("flash{node}")));
     let homes = std::iter::once(disk.home()).chain(homes);
-    let mut processes: Vec<Process> = homes
-        .map(|home| Process::start_with(&home, Some(SEGMENT)))
-        .collect();
+    let mut processes: Vec<Process> =
+        homes.map(|home| Process::start_with(&home, Some(SEGMENT))).collect();
     let locals: Vec<_> = processes.iter().map(Process::local).collect();
     let addresses = || NodeAddresses::from(locals.clone());
     make_instance(addresses(), 1 << 30);
@@ -421,8 +395,5 @@ fn daemon_reports_a_full_disk() {
     let mut options = daemon::StoreOptions::new(&empty);
     options.segment_size = SEGMENT;
     let error = Daemon::start(options).unwrap_err().to_string();
-    assert!(
-        error.contains("needs 4 MiB free") || error.contains("No space left"),
-        "{error}"
-    );
+    assert!(error.contains("needs 4 MiB free") || error.contains("No space left"), "{error}");
 }

@@ -13,10 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use support::{INSTANCE, Pool, READ, READ_WRITE, STRIPE, Temporary, as_user, attach, users_pool};
 
-const WHEN: Timestamp = Timestamp {
-    secs: 1_000_000_000,
-    nanos: 5,
-};
+const WHEN: Timestamp = Timestamp { secs: 1_000_000_000, nanos: 5 };
 
 fn like(mode: u16) -> SetAttr {
     SetAttr {
@@ -46,18 +43,13 @@ fn comes_and_goes_whole(nodes: NodeAddresses) {
         for length in [0, 1, 4096, 10_000, STRIPE as usize] {
             let data: Vec<u8> = (0..length).map(|i| (i * 7 + directory) as u8).collect();
             let name = format!("f{length}").into_bytes();
-            let attr = fs
-                .put_file((parent, &name), like(0o640), data.clone())
-                .unwrap();
+            let attr = fs.put_file((parent, &name), like(0o640), data.clone()).unwrap();
             assert_eq!((attr.kind, attr.mode), (FileKind::File, 0o640));
             assert_eq!((attr.size, attr.nlink), (length as u64, 1));
             assert_eq!((attr.atime, attr.mtime), (WHEN, WHEN));
             assert_eq!(opened(&fs, parent, &name), data);
             let (found, bytes) = fs.fetch_file(attr.ino).unwrap();
-            assert_eq!(
-                (found.mode, found.size, found.mtime),
-                (0o640, attr.size, WHEN)
-            );
+            assert_eq!((found.mode, found.size, found.mtime), (0o640, attr.size, WHEN));
             assert_eq!(bytes, data);
             // Reading it whole has left no trace.
             assert_eq!(fs.get_attr(attr.ino).unwrap().ctime, found.ctime);
@@ -91,11 +83,7 @@ fn inline_file_is_written_and_read_over_several_nodes() {
     assert_eq!(refused.map(|_| ()), Err(Errno::EOPNOTSUPP));
     // A name of a file whose home is another node cannot be taken at once.
     let elsewhere = (0..8)
-        .map(|i| {
-            fs.lookup(Ino::ROOT, format!("d{i}").as_bytes())
-                .unwrap()
-                .ino
-        })
+        .map(|i| fs.lookup(Ino::ROOT, format!("d{i}").as_bytes()).unwrap().ino)
         .find(|dir| dir.metadata_node() != Ino::ROOT.metadata_node())
         .unwrap();
     let there = fs.lookup(elsewhere, b"f1").unwrap();
@@ -130,25 +118,15 @@ fn inline_file_replaces_existing_entry() {
     assert_eq!(refused(&[b'n'; 256]), Errno::ENAMETOOLONG);
     let into_file = fs.put_file((new.ino, b"x"), like(0o600), Vec::new());
     assert_eq!(into_file.map(|_| ()), Err(Errno::ENOTDIR));
-    let sized = SetAttr {
-        size: Some(5),
-        ..like(0o600)
-    };
+    let sized = SetAttr { size: Some(5), ..like(0o600) };
     let refused = fs.put_file((Ino::ROOT, b"s"), sized, Vec::new());
     assert_eq!(refused.map(|_| ()), Err(Errno::EINVAL));
     let refused = put(b"long", &vec![0; MAX_INLINE_FILE_BYTES + 1]);
     assert_eq!(refused.map(|_| ()), Err(Errno::EOPNOTSUPP));
     // What is longer, or no file, is not fetched.
-    let long = fs
-        .create(Ino::ROOT, b"long", 0o600, true, READ_WRITE)
-        .unwrap();
-    long.file
-        .write_all_at(&vec![1; MAX_INLINE_FILE_BYTES + 1], 0)
-        .unwrap();
-    assert_eq!(
-        fs.fetch_file(long.attr.ino).map(|_| ()),
-        Err(Errno::EOPNOTSUPP)
-    );
+    let long = fs.create(Ino::ROOT, b"long", 0o600, true, READ_WRITE).unwrap();
+    long.file.write_all_at(&vec![1; MAX_INLINE_FILE_BYTES + 1], 0).unwrap();
+    assert_eq!(fs.fetch_file(long.attr.ino).map(|_| ()), Err(Errno::EOPNOTSUPP));
     assert_eq!(fs.fetch_file(Ino::ROOT).map(|_| ()), Err(Errno::EISDIR));
     assert_eq!(fs.fetch_file(Ino(999)).map(|_| ()), Err(Errno::ESTALE));
     // Extended attributes are announced.
@@ -163,44 +141,29 @@ fn inline_requests_check_the_same_permissions() {
     let temporary = Temporary::new();
     let options = daemon::StoreOptions::new(temporary.dir("flash"));
     let daemon = users_pool(options, 0o770);
-    let once = ClientOptions {
-        timeout: std::time::Duration::ZERO,
-        ..ClientOptions::default()
-    };
+    let once = ClientOptions { timeout: std::time::Duration::ZERO, ..ClientOptions::default() };
     let attach = || Fs::attach(daemon.address(), INSTANCE, once.clone()).unwrap();
     let (secret, sticky) = as_user(1000, 2000, || {
         let fs = attach();
         let made = fs.put_file((Ino::ROOT, b"secret"), like(0o6700), b"mine".to_vec());
         let made = made.unwrap();
         assert_eq!((made.uid, made.gid, made.mode), (1000, 2000, 0o6700));
-        let given = SetAttr {
-            uid: Some(1001),
-            ..like(0o600)
-        };
+        let given = SetAttr { uid: Some(1001), ..like(0o600) };
         let refused = fs.put_file((Ino::ROOT, b"given"), given, Vec::new());
         assert_eq!(refused.map(|_| ()), Err(Errno::EPERM));
-        assert_eq!(
-            fs.lookup(Ino::ROOT, b"given").map(|_| ()),
-            Err(Errno::ENOENT)
-        );
+        assert_eq!(fs.lookup(Ino::ROOT, b"given").map(|_| ()), Err(Errno::ENOENT));
         let sticky = fs.mkdir(Ino::ROOT, b"sticky", 0o777).unwrap().ino;
-        let mode = SetAttr {
-            mode: Some(0o3777),
-            ..SetAttr::default()
-        };
+        let mode = SetAttr { mode: Some(0o3777), ..SetAttr::default() };
         fs.set_attr(sticky, None, mode).unwrap();
-        fs.put_file((sticky, b"owned"), like(0o666), Vec::new())
-            .unwrap();
+        fs.put_file((sticky, b"owned"), like(0o666), Vec::new()).unwrap();
         fs.mkdir(Ino::ROOT, b"closed", 0o700).unwrap();
         (made.ino, sticky)
     });
     as_user(1001, 2000, || {
         let fs = attach();
         let closed = fs.lookup(Ino::ROOT, b"closed").unwrap().ino;
-        let put = |at, set| {
-            fs.put_file(at, set, b"theirs".to_vec())
-                .map(|attr| (attr.uid, attr.gid))
-        };
+        let put =
+            |at, set| fs.put_file(at, set, b"theirs".to_vec()).map(|attr| (attr.uid, attr.gid));
         assert_eq!(fs.fetch_file(secret).map(|_| ()), Err(Errno::EACCES));
         assert_eq!(put((closed, b"f"), like(0o600)), Err(Errno::EACCES));
         assert_eq!(put((sticky, b"owned"), like(0o600)), Err(Errno::EPERM));
@@ -208,14 +171,8 @@ fn inline_requests_check_the_same_permissions() {
         assert_eq!(put((Ino::ROOT, b"secret"), like(0o600)), Ok((1001, 2000)));
     });
     let fs = attach();
-    let given = SetAttr {
-        uid: Some(7),
-        gid: Some(8),
-        ..like(0o4755)
-    };
-    let given = fs
-        .put_file((Ino::ROOT, b"given"), given, Vec::new())
-        .unwrap();
+    let given = SetAttr { uid: Some(7), gid: Some(8), ..like(0o4755) };
+    let given = fs.put_file((Ino::ROOT, b"given"), given, Vec::new()).unwrap();
     assert_eq!((given.uid, given.gid, given.mode), (7, 8, 0o4755));
 }
 
@@ -236,15 +193,12 @@ fn inline_files_are_limited_by_capacity() {
     let used = fs.statfs().unwrap();
     assert!(used.used <= used.capacity && used.inodes_used == made + 1);
     fs.unlink(Ino::ROOT, b"f0").unwrap();
-    fs.put_file((Ino::ROOT, b"again"), like(0o600), vec![1; 60_000])
-        .unwrap();
+    fs.put_file((Ino::ROOT, b"again"), like(0o600), vec![1; 60_000]).unwrap();
 }
 
 /// The data object of a file.
 fn object(temporary: &Temporary, ino: Ino) -> PathBuf {
-    let objects = temporary
-        .0
-        .join(format!("flash0/objects/{:016x}", INSTANCE.0));
+    let objects = temporary.0.join(format!("flash0/objects/{:016x}", INSTANCE.0));
     objects.join(format!("{:02x}/{:016x}", ino.0 % 64, ino.0))
 }
 
@@ -281,10 +235,7 @@ fn inline_file_survives_daemon_restart() {
     daemon.stop().unwrap();
     let daemon = start();
     let (attr, data) = fs.fetch_file(ino).unwrap();
-    assert_eq!(
-        (attr.mode, attr.mtime, data),
-        (0o644, WHEN, b"data".to_vec())
-    );
+    assert_eq!((attr.mode, attr.mtime, data), (0o644, WHEN, b"data".to_vec()));
     fs.sync().unwrap();
     drop(fs);
     daemon.stop().unwrap();

@@ -51,18 +51,13 @@ fn listing_page_takes_a_few_requests_per_node() {
         let other = fs.mkdir(dir, &name("dir"), 0o755).unwrap().ino;
         let (moved, file) = (name("moved"), name("open"));
         drop(fs.create(other, &moved, 0o640, true, READ_WRITE).unwrap());
-        fs.rename((other, &moved), (dir, &moved), OnExisting::Fail)
-            .unwrap();
+        fs.rename((other, &moved), (dir, &moved), OnExisting::Fail).unwrap();
         let file = fs.create(dir, &file, 0o600, true, READ_WRITE).unwrap().file;
         file.write_all_at(b"end", number % 4 * STRIPE).unwrap();
         open.push(file);
         others.push(other);
     }
-    assert!(
-        others
-            .iter()
-            .any(|other| other.metadata_node() != dir.metadata_node())
-    );
+    assert!(others.iter().any(|other| other.metadata_node() != dir.metadata_node()));
 
     let before = counts(&pool);
     let pages = pages(&beside, dir);
@@ -112,14 +107,9 @@ fn listing_page_with_removed_files_is_read() {
             done.store(true, Ordering::Release);
         });
         while !done.load(Ordering::Acquire) {
-            let entries = pages(&beside, dir)
-                .into_iter()
-                .flat_map(|page| page.entries);
+            let entries = pages(&beside, dir).into_iter().flat_map(|page| page.entries);
             let kept = entries.filter(|entry| entry.name.starts_with(b"kept"));
-            assert_eq!(
-                kept.filter(|entry| entry.attr.is_some()).count() as u64,
-                EACH
-            );
+            assert_eq!(kept.filter(|entry| entry.attr.is_some()).count() as u64, EACH);
         }
     });
 }
@@ -132,11 +122,7 @@ fn unsupported_xattrs_take_no_requests() {
     std::fs::write(&file, "text").unwrap();
     let get = |name: &str| rustix::fs::getxattr(&file, name, &mut [0u8; 100]);
     let before = counts(&mounted.pool);
-    for name in [
-        "security.selinux",
-        "system.posix_acl_access",
-        "system.posix_acl_default",
-    ] {
+    for name in ["security.selinux", "system.posix_acl_access", "system.posix_acl_default"] {
         assert_eq!(get(name), Err(rustix::io::Errno::OPNOTSUPP));
     }
     assert_eq!(get("user.none"), Err(rustix::io::Errno::NODATA));
@@ -149,9 +135,6 @@ fn unsupported_xattrs_take_no_requests() {
     ] {
         let fs = attach(mounted.pool.nodes());
         let ino = fs.lookup(Ino::ROOT, b"file").unwrap().ino;
-        assert_eq!(
-            fs.set_xattr(ino, name.as_bytes(), b"x", XattrMode::Any),
-            set
-        );
+        assert_eq!(fs.set_xattr(ino, name.as_bytes(), b"x", XattrMode::Any), set);
     }
 }

@@ -54,10 +54,7 @@ fn mount_process_at(socket: &Path, path: &Path) -> Child {
         .spawn()
         .unwrap();
     let start = Instant::now();
-    while !std::fs::read_to_string("/proc/mounts")
-        .unwrap()
-        .contains(&path.display().to_string())
-    {
+    while !std::fs::read_to_string("/proc/mounts").unwrap().contains(&path.display().to_string()) {
         assert!(start.elapsed() < Duration::from_secs(20), "not mounted");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -172,10 +169,7 @@ fn refused(result: io::Result<()>) -> bool {
 fn soon(what: impl Fn() -> bool) {
     let start = Instant::now();
     while !what() {
-        assert!(
-            start.elapsed() < Duration::from_secs(10),
-            "not in ten seconds"
-        );
+        assert!(start.elapsed() < Duration::from_secs(10), "not in ten seconds");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -237,10 +231,7 @@ fn released_lock_is_granted_to_the_waiting_process() {
             std::thread::sleep(Duration::from_millis(300));
             for i in 0..20 {
                 std::fs::write(two.second.join(format!("other{i}")), "text").unwrap();
-                assert_eq!(
-                    std::fs::read(two.first.join(format!("other{i}"))).unwrap(),
-                    b"text"
-                );
+                assert_eq!(std::fs::read(two.first.join(format!("other{i}"))).unwrap(), b"text");
             }
             assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
             set(&a, F_UNLCK, 0, 100).unwrap();
@@ -281,10 +272,7 @@ fn pending_lock_can_be_interrupted() {
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = noted as *const () as usize;
-        assert_eq!(
-            libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()),
-            0
-        );
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
     }
     on_two_mounts(|two| {
         let (a, b) = two.open("f");
@@ -304,11 +292,8 @@ fn pending_lock_can_be_interrupted() {
         // Neither does one of a process that was killed, which is not left hanging.
         need("flock");
         flock(&a, LOCK_EX).unwrap();
-        let mut program = Command::new("flock")
-            .args(["f", "true"])
-            .current_dir(&two.second)
-            .spawn()
-            .unwrap();
+        let mut program =
+            Command::new("flock").args(["f", "true"]).current_dir(&two.second).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(300));
         assert!(program.try_wait().unwrap().is_none(), "it waits");
         let begun = Instant::now();
@@ -407,10 +392,7 @@ fn flock_and_fcntl_locks_are_independent() {
 fn database_is_written_from_two_mounts() {
     need("sqlite3");
     on_two_mounts(|two| {
-        shell(
-            &two.first,
-            "sqlite3 db 'create table t(n integer); insert into t values (0);'",
-        );
+        shell(&two.first, "sqlite3 db 'create table t(n integer); insert into t values (0);'");
         let add = "for i in $(seq 20); do
                 sqlite3 -cmd '.timeout 60000' db 'begin immediate; update t set n = n + 1; commit;'
             done";
@@ -421,10 +403,7 @@ fn database_is_written_from_two_mounts() {
         });
         for dir in [&two.first, &two.second] {
             assert_eq!(shell(dir, "sqlite3 db 'select n from t'").trim(), "80");
-            assert_eq!(
-                shell(dir, "sqlite3 db 'pragma integrity_check'").trim(),
-                "ok"
-            );
+            assert_eq!(shell(dir, "sqlite3 db 'pragma integrity_check'").trim(), "ok");
         }
     });
 }
@@ -433,11 +412,7 @@ fn database_is_written_from_two_mounts() {
 fn library_locks_exclude_mounts() {
     on_two_mounts(|two| {
         let fs = attach(two.mounted.pool.nodes());
-        let open = |fs: &Fs| {
-            fs.create_path(Path::new("f"), 0o644, READ_WRITE)
-                .unwrap()
-                .file
-        };
+        let open = |fs: &Fs| fs.create_path(Path::new("f"), 0o644, READ_WRITE).unwrap().file;
         let (ours, again) = (open(&fs), open(&fs));
         let (a, _) = two.open("f");
         ours.lock(true).unwrap();
@@ -488,10 +463,7 @@ fn locks_of_a_killed_mount_end_with_its_session() {
     process.kill().unwrap();
     process.wait().unwrap();
     let begun = Instant::now();
-    assert!(
-        refused(set(&waits, F_WRLCK, 0, 1)),
-        "not before it has expired"
-    );
+    assert!(refused(set(&waits, F_WRLCK, 0, 1)), "not before it has expired");
     wait(&waits, F_WRLCK, 0, 1).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(10));
     drop((held, waits));

@@ -57,10 +57,7 @@ impl Munged {
             assert!(begun.elapsed() < Duration::from_secs(20), "munged starts");
             std::thread::sleep(Duration::from_millis(5));
         }
-        Munged {
-            child,
-            socket: file("socket"),
-        }
+        Munged { child, socket: file("socket") }
     }
 
     fn munge(&self) -> Munge {
@@ -161,11 +158,7 @@ impl Client {
         let (send, receive) = handshake.receive_answer(body).unwrap();
         sender.set_guard(send);
         receiver.set_guard(receive);
-        Client {
-            sender,
-            receiver,
-            handshake,
-        }
+        Client { sender, receiver, handshake }
     }
 
     /// Sends a proof; the body of the verdict.
@@ -191,10 +184,7 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
     let Some(Address::Tcp(at)) = daemon.tcp_address() else {
         panic!("a TCP address");
     };
-    let auth = Authenticator {
-        key: None,
-        munge: Some(munged.munge()),
-    };
+    let auth = Authenticator { key: None, munge: Some(munged.munge()) };
     let open = || Client::open(at, &auth);
     let (mut first, mut second) = (open(), open());
     let proof = first.handshake.proof().unwrap();
@@ -213,12 +203,7 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
     let proof = second.handshake.proof().unwrap();
     let other = second.show(&proof);
     let error = first.handshake.receive_verdict(&other).unwrap_err();
-    assert!(
-        error
-            .get_ref()
-            .is_some_and(|e| e.is::<ServerNotAuthenticated>()),
-        "{error}"
-    );
+    assert!(error.get_ref().is_some_and(|e| e.is::<ServerNotAuthenticated>()), "{error}");
     // An authenticated client can attach.
     let attach = Request::Session(SessionRequest::Attach(Attach {
         version: PROTOCOL_VERSION,
@@ -229,11 +214,7 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
         single_cache: false,
     }));
     let mut call = Vec::new();
-    let envelope = Call {
-        seq: 1,
-        caller: None,
-        request: attach,
-    };
+    let envelope = Call { seq: 1, caller: None, request: attach };
     frame::encode_call(&mut call, &envelope, 0).unwrap();
     let reply: Reply = frame::decode(&first.show(&call)).unwrap();
     assert!(matches!(reply, Reply::Attached { .. }), "{reply:?}");
@@ -260,11 +241,7 @@ fn impostor_daemon_fails_authentication() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let liar = Address::Tcp(listener.local_addr().unwrap());
     let lies = std::thread::spawn(move || as_user(1001, 1001, || impersonate(&listener, own)));
-    let attach = |address| {
-        as_user(1000, 1, || {
-            Fs::attach(address, INSTANCE, by(munged.munge()))
-        })
-    };
+    let attach = |address| as_user(1000, 1, || Fs::attach(address, INSTANCE, by(munged.munge())));
     assert_eq!(attach(liar).map(|_| ()).unwrap_err(), Errno::ENOKEY);
     assert!(lies.join().unwrap(), "it was asked, and answered");
 
@@ -287,10 +264,7 @@ fn impersonate(listener: &TcpListener, munge: Munge) -> bool {
     let (socket, _) = listener.accept().unwrap();
     let at = socket.local_addr().unwrap();
     let (mut sender, mut receiver) = channel(Stream::accepted(socket).unwrap());
-    let auth = Authenticator {
-        key: None,
-        munge: Some(munge),
-    };
+    let auth = Authenticator { key: None, munge: Some(munge) };
     let mut handshake = ServerHandshake::new(Service::Storage, at, DataProtection::Off).unwrap();
     let client =
         handshake::accept(&mut sender, &mut receiver, &mut handshake, &auth, || Ok(())).unwrap();

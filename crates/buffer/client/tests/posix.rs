@@ -23,18 +23,12 @@ use support::{Mounted, Temporary, as_user, shell};
 
 /// Run `check` on a local directory and on mounts, each time in a new directory for all users.
 fn on_all(check: impl Fn(&Path)) {
-    assert!(
-        rustix::process::geteuid().is_root(),
-        "these checks act as several users: run as root"
-    );
+    assert!(rustix::process::geteuid().is_root(), "these checks act as several users: run as root");
     let local = Temporary::new();
     let alone = Mounted::new(1, 1 << 28);
     let spread = Mounted::new(3, 1 << 28);
-    let places = [
-        ("a local directory", &local.0),
-        ("one node", &alone.path),
-        ("three nodes", &spread.path),
-    ];
+    let places =
+        [("a local directory", &local.0), ("one node", &alone.path), ("three nodes", &spread.path)];
     for (place, dir) in places {
         eprintln!("on {place}");
         fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
@@ -48,13 +42,7 @@ fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
 
 fn touch(path: &Path) -> File {
     let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o644)
-        .open(path)
-        .unwrap()
+    options.read(true).write(true).create_new(true).mode(0o644).open(path).unwrap()
 }
 
 fn mode(path: &Path) -> u32 {
@@ -62,10 +50,8 @@ fn mode(path: &Path) -> u32 {
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<_> = fs::read_dir(dir)
-        .unwrap()
-        .map(|e| e.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<_> =
+        fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -80,23 +66,15 @@ fn create_and_open() {
         assert_eq!(errno(again), libc::EEXIST);
         assert_eq!(errno(File::open(dir.join("none"))), libc::ENOENT);
         assert_eq!(errno(File::open(file.join("x"))), libc::ENOTDIR);
-        assert_eq!(
-            errno(OpenOptions::new().write(true).open(dir)),
-            libc::EISDIR
-        );
-        assert_eq!(
-            errno(File::create(dir.join("n".repeat(256)))),
-            libc::ENAMETOOLONG
-        );
+        assert_eq!(errno(OpenOptions::new().write(true).open(dir)), libc::EISDIR);
+        assert_eq!(errno(File::create(dir.join("n".repeat(256)))), libc::ENAMETOOLONG);
         File::create(dir.join("n".repeat(255))).unwrap();
         fs::write(&file, "long contents").unwrap();
         fs::write(&file, "short").unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"short");
         symlink("f", dir.join("l")).unwrap();
-        let direct = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(dir.join("l"));
+        let direct =
+            OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(dir.join("l"));
         assert_eq!(errno(direct), libc::ELOOP);
         symlink("loop", dir.join("loop")).unwrap();
         assert_eq!(errno(File::open(dir.join("loop"))), libc::ELOOP);
@@ -115,39 +93,22 @@ fn permissions() {
         touch(&secret).write_all(b"x").unwrap();
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::chown(&secret, Some(1000), Some(2000)).unwrap();
-        as_user(1000, 1, || {
-            File::options()
-                .read(true)
-                .write(true)
-                .open(&secret)
-                .unwrap()
-        });
+        as_user(1000, 1, || File::options().read(true).write(true).open(&secret).unwrap());
         as_user(1001, 2000, || {
             File::open(&secret).unwrap();
-            assert_eq!(
-                errno(File::options().write(true).open(&secret)),
-                libc::EACCES
-            );
+            assert_eq!(errno(File::options().write(true).open(&secret)), libc::EACCES);
             let wider = fs::Permissions::from_mode(0o666);
             assert_eq!(errno(fs::set_permissions(&secret, wider)), libc::EPERM);
-            assert_eq!(
-                errno(std::os::unix::fs::chown(&secret, Some(1001), None)),
-                libc::EPERM
-            );
+            assert_eq!(errno(std::os::unix::fs::chown(&secret, Some(1001), None)), libc::EPERM);
         });
-        as_user(1002, 1, || {
-            assert_eq!(errno(File::open(&secret)), libc::EACCES)
-        });
+        as_user(1002, 1, || assert_eq!(errno(File::open(&secret)), libc::EACCES));
         let closed = dir.join("closed");
         fs::DirBuilder::new().mode(0o755).create(&closed).unwrap();
         touch(&closed.join("f"));
         as_user(1000, 1000, || {
             assert_eq!(errno(File::create(closed.join("g"))), libc::EACCES);
             assert_eq!(errno(fs::remove_file(closed.join("f"))), libc::EACCES);
-            assert_eq!(
-                errno(fs::rename(closed.join("f"), dir.join("f"))),
-                libc::EACCES
-            );
+            assert_eq!(errno(fs::rename(closed.join("f"), dir.join("f"))), libc::EACCES);
             assert_eq!(errno(fs::create_dir(closed.join("d"))), libc::EACCES);
             assert_eq!(errno(symlink("x", closed.join("l"))), libc::EACCES);
             let mine = dir.join("mine");
@@ -169,17 +130,10 @@ fn access_and_execution() {
     on_all(|dir| {
         let program = dir.join("program");
         fs::copy("/bin/true", &program).unwrap();
-        let run = || {
-            Command::new(&program)
-                .status()
-                .map(|status| status.success())
-        };
+        let run = || Command::new(&program).status().map(|status| status.success());
         let may = |how| rustix::fs::access(&program, how);
-        for (mode, reads, runs) in [
-            (0o755, true, true),
-            (0o711, false, true),
-            (0o744, true, false),
-        ] {
+        for (mode, reads, runs) in [(0o755, true, true), (0o711, false, true), (0o744, true, false)]
+        {
             fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
             as_user(1000, 1000, || {
                 assert_eq!(may(Access::READ_OK).is_ok(), reads, "{mode:o}");
@@ -196,11 +150,7 @@ fn access_and_execution() {
             });
         }
         fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(
-            errno(run()),
-            libc::EACCES,
-            "root runs what somebody may run"
-        );
+        assert_eq!(errno(run()), libc::EACCES, "root runs what somebody may run");
         // A directory for entering, not for reading, and one the other way round.
         let sub = dir.join("sub");
         fs::create_dir(&sub).unwrap();
@@ -215,10 +165,7 @@ fn access_and_execution() {
         as_user(1000, 1000, || {
             assert_eq!(names(&sub), ["f"]);
             assert_eq!(errno(File::open(sub.join("f"))), libc::EACCES);
-            assert_eq!(
-                rustix::fs::access(&sub, Access::EXEC_OK),
-                Err(Errno::ACCESS)
-            );
+            assert_eq!(rustix::fs::access(&sub, Access::EXEC_OK), Err(Errno::ACCESS));
         });
         // Who has a file open may go on with it when it is closed to him.
         let open = as_user(1000, 1000, || touch(&dir.join("open")));
@@ -237,10 +184,7 @@ fn access_and_execution() {
             options.write(true).create_new(true).mode(0o444);
             let mut made = options.open(dir.join("made")).unwrap();
             made.write_all(b"text").unwrap();
-            assert_eq!(
-                errno(OpenOptions::new().write(true).open(dir.join("made"))),
-                libc::EACCES
-            );
+            assert_eq!(errno(OpenOptions::new().write(true).open(dir.join("made"))), libc::EACCES);
         });
     });
 }
@@ -254,15 +198,9 @@ fn sticky_directories() {
         as_user(1000, 1000, || touch(&sticky.join("f")));
         as_user(1001, 1001, || {
             assert_eq!(errno(fs::remove_file(sticky.join("f"))), libc::EPERM);
-            assert_eq!(
-                errno(fs::rename(sticky.join("f"), sticky.join("g"))),
-                libc::EPERM
-            );
+            assert_eq!(errno(fs::rename(sticky.join("f"), sticky.join("g"))), libc::EPERM);
             touch(&sticky.join("own"));
-            assert_eq!(
-                errno(fs::rename(sticky.join("own"), sticky.join("f"))),
-                libc::EPERM
-            );
+            assert_eq!(errno(fs::rename(sticky.join("own"), sticky.join("f"))), libc::EPERM);
         });
         as_user(1000, 1000, || fs::remove_file(sticky.join("f")).unwrap());
     });
@@ -300,12 +238,7 @@ fn set_id_bits() {
             assert_eq!(mode(&program) & 0o6000, 0, "after {act}");
         }
         fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
-        File::options()
-            .write(true)
-            .open(&program)
-            .unwrap()
-            .write_all_at(b"x", 0)
-            .unwrap();
+        File::options().write(true).open(&program).unwrap().write_all_at(b"x", 0).unwrap();
         assert_eq!(mode(&program), 0o4755, "root may write without that");
     });
 }
@@ -317,10 +250,7 @@ fn links_and_removal() {
         touch(&a).write_all(b"data").unwrap();
         fs::hard_link(&a, &b).unwrap();
         assert_eq!(fs::metadata(&a).unwrap().nlink(), 2);
-        assert_eq!(
-            fs::metadata(&a).unwrap().ino(),
-            fs::metadata(&b).unwrap().ino()
-        );
+        assert_eq!(fs::metadata(&a).unwrap().ino(), fs::metadata(&b).unwrap().ino());
         assert_eq!(errno(fs::hard_link(&a, &b)), libc::EEXIST);
         assert_eq!(errno(fs::hard_link(dir, dir.join("d"))), libc::EPERM);
         fs::remove_file(&a).unwrap();
@@ -344,15 +274,9 @@ fn links_and_removal() {
         fs::remove_file(sub.join("f")).unwrap();
         fs::remove_dir(&sub).unwrap();
         symlink("/a/b/../target", dir.join("l")).unwrap();
-        assert_eq!(
-            fs::read_link(dir.join("l")).unwrap(),
-            Path::new("/a/b/../target")
-        );
+        assert_eq!(fs::read_link(dir.join("l")).unwrap(), Path::new("/a/b/../target"));
         assert_eq!(fs::symlink_metadata(dir.join("l")).unwrap().len(), 14);
-        assert_eq!(
-            errno(symlink("x".repeat(4096), dir.join("long"))),
-            libc::ENAMETOOLONG
-        );
+        assert_eq!(errno(symlink("x".repeat(4096), dir.join("long"))), libc::ENAMETOOLONG);
     });
 }
 
@@ -376,10 +300,7 @@ fn renames() {
         assert_eq!(fs::metadata(path("d")).unwrap().nlink(), 2);
         fs::hard_link(path("b"), path("b2")).unwrap();
         fs::rename(path("b"), path("b2")).unwrap();
-        assert!(
-            path("b").exists() && path("b2").exists(),
-            "two names of one file stay"
-        );
+        assert!(path("b").exists() && path("b2").exists(), "two names of one file stay");
         let rename = |from: &str, to: &str, flags| {
             rustix::fs::renameat_with(CWD, path(from), CWD, path(to), flags)
         };
@@ -388,18 +309,12 @@ fn renames() {
         fs::write(path("x"), "x").unwrap();
         rename("x", "d", RenameFlags::EXCHANGE).unwrap();
         assert!(path("x").is_dir() && path("d").is_file());
-        assert_eq!(
-            rename("x", "none", RenameFlags::EXCHANGE),
-            Err(Errno::NOENT)
-        );
+        assert_eq!(rename("x", "none", RenameFlags::EXCHANGE), Err(Errno::NOENT));
         let open = File::open(path("c")).unwrap();
         fs::rename(path("d"), path("c")).unwrap();
         let mut old = String::new();
         (&open).read_to_string(&mut old).unwrap();
-        assert_eq!(
-            old, "a",
-            "the replaced file stays readable while it is open"
-        );
+        assert_eq!(old, "a", "the replaced file stays readable while it is open");
     });
 }
 
@@ -408,14 +323,9 @@ fn attributes_and_times() {
     on_all(|dir| {
         let file = dir.join("f");
         let open = touch(&file);
-        let stamp = |secs, nanos| Timespec {
-            tv_sec: secs,
-            tv_nsec: nanos,
-        };
-        let times = Timestamps {
-            last_access: stamp(-7, 5),
-            last_modification: stamp(1 << 33, 999),
-        };
+        let stamp = |secs, nanos| Timespec { tv_sec: secs, tv_nsec: nanos };
+        let times =
+            Timestamps { last_access: stamp(-7, 5), last_modification: stamp(1 << 33, 999) };
         rustix::fs::futimens(&open, &times).unwrap();
         let meta = fs::metadata(&file).unwrap();
         assert_eq!((meta.atime(), meta.atime_nsec()), (-7, 5));
@@ -427,10 +337,7 @@ fn attributes_and_times() {
         assert!((after.ctime(), after.ctime_nsec()) > (before.ctime(), before.ctime_nsec()));
         assert_eq!(after.mtime(), before.mtime());
         open.write_all_at(b"x", 0).unwrap();
-        assert!(
-            fs::metadata(&file).unwrap().mtime() < 1 << 33,
-            "a write sets the time"
-        );
+        assert!(fs::metadata(&file).unwrap().mtime() < 1 << 33, "a write sets the time");
         let parent = fs::metadata(dir).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(20));
         touch(&dir.join("g"));
@@ -459,10 +366,7 @@ fn lengths_holes_and_allocation() {
         assert_eq!(hole, [0; 100]);
         assert_eq!(rustix::fs::seek(&file, SeekFrom::Hole(0)), Ok(4096));
         assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(8192)), Ok(1 << 20));
-        assert_eq!(
-            rustix::fs::seek(&file, SeekFrom::Data(1 << 21)),
-            Err(Errno::NXIO)
-        );
+        assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(1 << 21)), Err(Errno::NXIO));
         file.set_len(3).unwrap();
         file.set_len(10).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"sta\0\0\0\0\0\0\0");
@@ -478,10 +382,7 @@ fn lengths_holes_and_allocation() {
         );
         let end = rustix::fs::seek(&file, SeekFrom::End(0)).unwrap();
         assert_eq!(end, 65536);
-        assert_eq!(
-            errno(fs::File::open(&path).unwrap().set_len(1)),
-            libc::EINVAL
-        );
+        assert_eq!(errno(fs::File::open(&path).unwrap().set_len(1)), libc::EINVAL);
         shell(dir, "truncate -s 7 f");
         assert_eq!(file.metadata().unwrap().len(), 7);
     });
@@ -505,11 +406,7 @@ fn appends_of_several_writers_do_not_overlap() {
         });
         let bytes = fs::read(&path).unwrap();
         assert_eq!(bytes.len(), 4 * 100 * 37);
-        assert!(
-            bytes
-                .chunks(37)
-                .all(|line| line.iter().all(|b| *b == line[0]))
-        );
+        assert!(bytes.chunks(37).all(|line| line.iter().all(|b| *b == line[0])));
     });
 }
 
@@ -534,11 +431,7 @@ fn directories_are_read_while_they_change() {
         }
         seen.sort();
         seen.dedup();
-        assert_eq!(
-            seen.len(),
-            3000,
-            "what was there all the time is seen, and once"
-        );
+        assert_eq!(seen.len(), 3000, "what was there all the time is seen, and once");
         fs::remove_dir_all(&sub).unwrap();
         assert!(!names(dir).contains(&"many".to_owned()));
     });
@@ -565,18 +458,12 @@ fn special_files_and_extended_attributes() {
         set("user.a", b"22", XattrFlags::empty()).unwrap();
         let mut value = [0; 10];
         assert_eq!(rustix::fs::getxattr(&file, "user.a", &mut value), Ok(2));
-        assert_eq!(
-            rustix::fs::getxattr(&file, "user.a", &mut value[..1]),
-            Err(Errno::RANGE)
-        );
+        assert_eq!(rustix::fs::getxattr(&file, "user.a", &mut value[..1]), Err(Errno::RANGE));
         let mut list = [0; 100];
         let count = rustix::fs::listxattr(&file, &mut list[..]).unwrap();
         assert_eq!(OsStr::new("user.a\0").as_encoded_bytes(), &list[..count]);
         rustix::fs::removexattr(&file, "user.a").unwrap();
-        assert_eq!(
-            rustix::fs::getxattr(&file, "user.a", &mut value),
-            Err(Errno::NODATA)
-        );
+        assert_eq!(rustix::fs::getxattr(&file, "user.a", &mut value), Err(Errno::NODATA));
     });
 }
 
@@ -590,10 +477,7 @@ fn current_directory_can_be_removed() {
         fs::remove_dir(&gone).unwrap();
         let flags = OFlags::CREATE | OFlags::WRONLY;
         let result = rustix::fs::openat(&open, "f", flags, Mode::RUSR);
-        assert!(
-            matches!(result, Err(Errno::NOENT | Errno::STALE)),
-            "{result:?}"
-        );
+        assert!(matches!(result, Err(Errno::NOENT | Errno::STALE)), "{result:?}");
         assert!(!gone.exists());
     });
 }

@@ -41,10 +41,7 @@ fn write_waits_for_space_of_a_removed_file_that_is_closed_later() {
     let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 8 << 20);
     let fs = attach(daemon.address());
-    let mode = OpenMode {
-        write: true,
-        ..OpenMode::default()
-    };
+    let mode = OpenMode { write: true, ..OpenMode::default() };
     let big = fs.create_path(Path::new("big"), 0o644, mode).unwrap().file;
     let full = big.write_all_at(&vec![1; 9 << 20], 0);
     assert_eq!(full, Err(Errno::ENOSPC));

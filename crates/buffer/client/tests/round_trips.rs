@@ -92,11 +92,7 @@ fn create_in_own_directory_takes_no_lookup() {
     fs::create_dir(&dir).unwrap();
     let watch = daemon.stats();
     let kinds = || watch.collect_report(Duration::ZERO).requests;
-    let count = |kind: &str| {
-        kinds()
-            .get(kind)
-            .map_or(0, |of_kind| of_kind.latency.count())
-    };
+    let count = |kind: &str| kinds().get(kind).map_or(0, |of_kind| of_kind.latency.count());
     let (looked, made) = (count("lookup"), count("create"));
     for i in 0..TIMES {
         let name = dir.join(format!("f{i}"));
@@ -108,10 +104,7 @@ fn create_in_own_directory_takes_no_lookup() {
     let looked = count("lookup") - looked;
     assert!(looked < TIMES / 2, "{looked} questions for names");
     let again = (0..TIMES).map(|i| fs::File::create_new(dir.join(format!("f{i}"))));
-    assert!(
-        again.into_iter().all(|made| made.is_err()),
-        "they are there by now"
-    );
+    assert!(again.into_iter().all(|made| made.is_err()), "they are there by now");
     // What others make is seen at once, and after they have gone.
     for round in 0..2 {
         assert!(!dir.join("theirs").exists());
@@ -139,10 +132,7 @@ fn cached_names_respect_search_permission() {
     as_user(1000, 1000, || {
         fs::DirBuilder::new().mode(0o755).create(&dir).unwrap();
         fs::write(dir.join("f"), "text").unwrap();
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .create(dir.join("own"))
-            .unwrap();
+        fs::DirBuilder::new().mode(0o700).create(dir.join("own")).unwrap();
         fs::write(dir.join("own/f"), "text").unwrap();
     });
     let look = || fs::metadata(dir.join("own/f")).map(|_| ());
@@ -150,9 +140,7 @@ fn cached_names_respect_search_permission() {
         as_user(1000, 1000, look).unwrap();
         assert!(denied(as_user(1001, 1001, look)));
         assert!(denied(as_user(1001, 1001, || fs::read(dir.join("own/f")))));
-        assert!(denied(as_user(1001, 1001, || fs::read(
-            dir.join("own/none")
-        ))));
+        assert!(denied(as_user(1001, 1001, || fs::read(dir.join("own/none")))));
     }
     // A directory that is closed is so at once, though the kernel may keep its names.
     let look = || fs::metadata(dir.join("f")).map(|_| ());
@@ -194,9 +182,7 @@ fn supplementary_groups_grant_access() {
             fs::create_dir(&dir).unwrap();
             chown(&dir, None, Some(3000)).unwrap();
             fs::set_permissions(&dir, fs::Permissions::from_mode(0o2770)).unwrap();
-            assert!(denied(as_user(1001, 1001, || fs::create_dir(
-                dir.join("sub")
-            ))));
+            assert!(denied(as_user(1001, 1001, || fs::create_dir(dir.join("sub")))));
             as_user_in(1001, 1001, &[3000], || {
                 fs::create_dir(dir.join("sub")).unwrap();
                 let mut options = fs::OpenOptions::new();

@@ -16,10 +16,7 @@ use support::{INSTANCE, Mounted, Pool, READ_WRITE, STRIPE, Temporary, attach, sh
 
 const MIB: u64 = 1 << 20;
 /// Through sockets, as from another host.
-const REMOTE: OpenMode = OpenMode {
-    descriptor: false,
-    ..READ_WRITE
-};
+const REMOTE: OpenMode = OpenMode { descriptor: false, ..READ_WRITE };
 
 #[test]
 #[ignore = "not a test: the daemon of the other tests"]
@@ -37,11 +34,7 @@ fn processes(temporary: &Temporary, nodes: usize) -> (Vec<Process>, NodeAddresse
 }
 
 fn over_tcp(nodes: &NodeAddresses, patience: Duration) -> Fs {
-    let options = ClientOptions {
-        key: Some(key()),
-        timeout: patience,
-        ..ClientOptions::default()
-    };
+    let options = ClientOptions { key: Some(key()), timeout: patience, ..ClientOptions::default() };
     Fs::attach(nodes.clone(), INSTANCE, options).unwrap()
 }
 
@@ -57,10 +50,7 @@ fn noise(length: usize, seed: u64) -> Vec<u8> {
 }
 
 fn set_len(fs: &Fs, ino: Ino, size: u64) {
-    let set = SetAttr {
-        size: Some(size),
-        ..SetAttr::default()
-    };
+    let set = SetAttr { size: Some(size), ..SetAttr::default() };
     assert_eq!(fs.set_attr(ino, None, set).unwrap().size, size);
 }
 
@@ -91,10 +81,7 @@ fn large_file_is_striped_over_all_daemons_and_its_space_is_freed() {
     assert!(std::fs::read(&path).unwrap() == data);
     for (node, before) in before.iter().enumerate() {
         let more = space(&flash(node)) - before;
-        assert!(
-            (4 * MIB..5 * MIB).contains(&more),
-            "node {node} took {more}"
-        );
+        assert!((4 * MIB..5 * MIB).contains(&more), "node {node} took {more}");
     }
     let kib = shell(&mounted.path, "du -k big | cut -f1");
     assert_eq!(kib.trim(), (12 << 10).to_string());
@@ -121,9 +108,7 @@ fn written_data_are_visible_to_other_clients_at_once() {
     admin.create_instance(&spec(256 * MIB), STRIPE).unwrap();
     let near = attach(local);
     let far = over_tcp(&remote, Duration::from_secs(20));
-    let ours = near
-        .create(Ino::ROOT, b"f", 0o644, true, READ_WRITE)
-        .unwrap();
+    let ours = near.create(Ino::ROOT, b"f", 0o644, true, READ_WRITE).unwrap();
     let ino = ours.attr.ino;
     let theirs = far.open(ino, REMOTE).unwrap();
     let mut copy: Vec<u8> = Vec::new();
@@ -162,10 +147,7 @@ fn truncated_data_do_not_reappear() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 3, 64 * MIB);
     let fs = attach(pool.nodes());
-    let file = fs
-        .create(Ino::ROOT, b"f", 0o644, true, READ_WRITE)
-        .unwrap()
-        .file;
+    let file = fs.create(Ino::ROOT, b"f", 0o644, true, READ_WRITE).unwrap().file;
     let length = 10 * STRIPE;
     for cut in [0, 1, STRIPE, STRIPE + 5, 3 * STRIPE - 1, 7 * STRIPE] {
         file.write_all_at(&vec![9; length as usize], 0).unwrap();
@@ -177,10 +159,7 @@ fn truncated_data_do_not_reappear() {
         assert!(kept.iter().all(|byte| *byte == 9), "cut at {cut}");
         assert!(rest.iter().all(|byte| *byte == 0), "cut at {cut}");
     }
-    let again = OpenMode {
-        truncate: true,
-        ..READ_WRITE
-    };
+    let again = OpenMode { truncate: true, ..READ_WRITE };
     let opened = fs.open(file.ino(), again).unwrap();
     assert_eq!(opened.attr.size, 0);
     file.write_all_at(b"x", 5 * STRIPE).unwrap();
@@ -196,10 +175,8 @@ fn appends_of_several_clients_do_not_interleave() {
     let (_processes, local, remote) = processes(&temporary, 3);
     let admin = StripedAdmin::connect(local.clone(), &ClientOptions::default()).unwrap();
     admin.create_instance(&spec(64 * MIB), STRIPE).unwrap();
-    let clients = [
-        (attach(local), READ_WRITE),
-        (over_tcp(&remote, Duration::from_secs(20)), REMOTE),
-    ];
+    let clients =
+        [(attach(local), READ_WRITE), (over_tcp(&remote, Duration::from_secs(20)), REMOTE)];
     let (clients, length) = (&clients, 997);
     std::thread::scope(|scope| {
         for writer in 0..4u8 {
@@ -228,10 +205,7 @@ fn ranges_are_allocated_cleared_and_sought_over_several_nodes() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 3, 64 * MIB);
     let fs = attach(pool.nodes());
-    let file = fs
-        .create(Ino::ROOT, b"f", 0o644, true, READ_WRITE)
-        .unwrap()
-        .file;
+    let file = fs.create(Ino::ROOT, b"f", 0o644, true, READ_WRITE).unwrap().file;
     let attr = || fs.get_attr(file.ino()).unwrap();
     let reserve = |keep_size| Allocate::Reserve { keep_size };
     file.allocate(100, 9 * STRIPE, reserve(true)).unwrap();
@@ -241,8 +215,7 @@ fn ranges_are_allocated_cleared_and_sought_over_several_nodes() {
     assert_eq!(attr().size, 100 + 9 * STRIPE);
     file.write_all_at(&vec![5; 9 * STRIPE as usize], 0).unwrap();
     let before = attr().blocks;
-    file.allocate(2 * STRIPE, 5 * STRIPE, Allocate::PunchHole)
-        .unwrap();
+    file.allocate(2 * STRIPE, 5 * STRIPE, Allocate::PunchHole).unwrap();
     assert_eq!(attr().size, 100 + 9 * STRIPE);
     assert_eq!(before - attr().blocks, 5 * STRIPE / 512);
     let mut all = vec![1; 9 * STRIPE as usize];
@@ -257,8 +230,7 @@ fn ranges_are_allocated_cleared_and_sought_over_several_nodes() {
     assert_eq!(file.seek(8 * STRIPE + 3, false), Ok(8 * STRIPE + 3));
     assert_eq!(file.seek(20 * STRIPE, false), Err(Errno::ENXIO));
     // A range beyond all files does not take forever.
-    file.allocate(100 * STRIPE, 1 << 43, Allocate::PunchHole)
-        .unwrap();
+    file.allocate(100 * STRIPE, 1 << 43, Allocate::PunchHole).unwrap();
     let too_much = file.allocate(0, 65 * MIB, reserve(false));
     assert_eq!(too_much, Err(Errno::ENOSPC));
     assert_eq!(attr().size, 100 + 9 * STRIPE, "a refusal leaves the length");
@@ -274,23 +246,15 @@ fn directories_are_distributed_and_listed_completely() {
         let dir = fs.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
         assert_eq!((dir.kind, dir.nlink), (FileKind::Dir, 2));
         shards.insert(dir.ino.metadata_node());
-        let file = fs
-            .create(dir.ino, b"file", 0o644, true, READ_WRITE)
-            .unwrap();
+        let file = fs.create(dir.ino, b"file", 0o644, true, READ_WRITE).unwrap();
         assert_eq!(file.attr.ino.metadata_node(), dir.ino.metadata_node());
-        file.file
-            .write_all_at(&[1; 100_000][..number * 1000], 0)
-            .unwrap();
+        file.file.write_all_at(&[1; 100_000][..number * 1000], 0).unwrap();
         // Some files are open while they are listed.
         if number % 2 == 0 {
             std::mem::forget(file);
         }
         let link = format!("link{number}");
-        let linked = fs.link(
-            fs.lookup(dir.ino, b"file").unwrap().ino,
-            Ino::ROOT,
-            link.as_bytes(),
-        );
+        let linked = fs.link(fs.lookup(dir.ino, b"file").unwrap().ino, Ino::ROOT, link.as_bytes());
         assert_eq!(linked.unwrap().nlink, 2);
     }
     assert_eq!(shards.len(), 3);
@@ -319,25 +283,15 @@ fn only_mount_drops_its_cache_before_another_client_changes_it() {
     let mounted = Mounted::new(3, 64 * MIB);
     let NodeAddresses(addresses) = mounted.pool.nodes();
     let dir = &mounted.path;
-    shell(
-        dir,
-        "for i in 0 1 2 3 4 5; do mkdir d$i; echo $i > d$i/file; ln d$i/file link$i; done",
-    );
+    shell(dir, "for i in 0 1 2 3 4 5; do mkdir d$i; echo $i > d$i/file; ln d$i/file link$i; done");
     for (round, address) in addresses.iter().enumerate() {
         let names = [2 * round, 2 * round + 1];
         shell(dir, "ls -lR > /dev/null; stat d*/* link* > /dev/null");
-        assert!(
-            names
-                .iter()
-                .all(|i| !dir.join(format!("d{i}/new")).exists())
-        );
+        assert!(names.iter().all(|i| !dir.join(format!("d{i}/new")).exists()));
         // By whichever node it finds the instance.
         let fs = attach(address.clone());
         for i in names {
-            let inside = fs
-                .lookup(Ino::ROOT, format!("d{i}").as_bytes())
-                .unwrap()
-                .ino;
+            let inside = fs.lookup(Ino::ROOT, format!("d{i}").as_bytes()).unwrap().ino;
             fs.unlink(Ino::ROOT, format!("link{i}").as_bytes()).unwrap();
             let file = fs.lookup(inside, b"file").unwrap().ino;
             set_len(&fs, file, 77);
@@ -368,9 +322,7 @@ fn concurrent_renames_between_nodes_are_consistent() {
         .collect();
     for number in 0..4u8 {
         let name = [b'f', b'0' + number];
-        setup
-            .create(dirs[0], &name, 0o644, true, READ_WRITE)
-            .unwrap();
+        setup.create(dirs[0], &name, 0o644, true, READ_WRITE).unwrap();
     }
     // Each file always has one name, whoever moves it.
     std::thread::scope(|scope| {
@@ -407,19 +359,13 @@ fn wrong_or_reordered_addresses_are_refused() {
     let pool = Pool::new(&temporary, 3, 64 * MIB);
     let NodeAddresses(addresses) = pool.nodes();
     let [a, b, c] = [0, 1, 2].map(|node: usize| addresses[node].clone());
-    let quick = ClientOptions {
-        timeout: Duration::ZERO,
-        ..ClientOptions::default()
-    };
+    let quick = ClientOptions { timeout: Duration::ZERO, ..ClientOptions::default() };
     let attach = |nodes: Vec<_>| Fs::attach(nodes, INSTANCE, quick.clone());
     for wrong in [vec![], vec![a.clone(), b.clone()], vec![b.clone(), a, c]] {
         assert_eq!(attach(wrong).map(|_| ()), Err(Errno::EINVAL));
     }
     let fs = attach(vec![b]).unwrap();
-    let file = fs
-        .create(Ino::ROOT, b"f", 0o644, true, READ_WRITE)
-        .unwrap()
-        .file;
+    let file = fs.create(Ino::ROOT, b"f", 0o644, true, READ_WRITE).unwrap().file;
     let data = noise(9 * STRIPE as usize, 3);
     file.write_all_at(&data, 0).unwrap();
     let mut back = vec![0; data.len()];
@@ -435,10 +381,7 @@ fn unreachable_daemon_fails_requests_and_restarted_one_does_not() {
     let admin = StripedAdmin::connect(local.clone(), &ClientOptions::default()).unwrap();
     admin.create_instance(&spec(64 * MIB), STRIPE).unwrap();
     let far = over_tcp(&remote, Duration::from_millis(300));
-    let options = ClientOptions {
-        timeout: Duration::from_millis(300),
-        ..ClientOptions::default()
-    };
+    let options = ClientOptions { timeout: Duration::from_millis(300), ..ClientOptions::default() };
     let fs = Fs::attach(local, INSTANCE, options).unwrap();
     let mut victim = None;
     for number in 0..20 {
@@ -447,12 +390,8 @@ fn unreachable_daemon_fails_requests_and_restarted_one_does_not() {
         victim = victim.or((dir.ino.metadata_node().0 == 2).then_some(dir.ino));
     }
     let victim = victim.unwrap();
-    let file = fs
-        .create(victim, b"f", 0o644, true, READ_WRITE)
-        .unwrap()
-        .file;
-    file.write_all_at(&noise(6 * STRIPE as usize, 5), 0)
-        .unwrap();
+    let file = fs.create(victim, b"f", 0o644, true, READ_WRITE).unwrap().file;
+    file.write_all_at(&noise(6 * STRIPE as usize, 5), 0).unwrap();
     let whole = far.create(Ino::ROOT, b"g", 0o644, true, REMOTE).unwrap();
     let data = noise(6 * STRIPE as usize, 6);
     whole.file.write_all_at(&data, 0).unwrap();
@@ -497,15 +436,10 @@ fn instance_is_created_and_removed_on_all_daemons_or_none() {
     let rest = connect(&addresses[..2]).remove_instance(INSTANCE, false);
     assert_eq!(rest.unwrap_err().errno, Errno::ENOENT);
     last.remove_instance(INSTANCE, false).unwrap();
-    soon("the number is free again", || {
-        all.create_instance(&spec(MIB), STRIPE).is_ok()
-    });
+    soon("the number is free again", || all.create_instance(&spec(MIB), STRIPE).is_ok());
     let fs = attach(addresses[1].clone());
     let busy = all.remove_instance(INSTANCE, false).unwrap_err();
-    assert_eq!(
-        (busy.errno, busy.address),
-        (Errno::EBUSY, addresses[0].clone())
-    );
+    assert_eq!((busy.errno, busy.address), (Errno::EBUSY, addresses[0].clone()));
     fs.create(Ino::ROOT, b"f", 0o644, true, READ_WRITE)
         .unwrap()
         .file
@@ -521,10 +455,7 @@ fn instance_is_created_and_removed_on_all_daemons_or_none() {
     let gone = all.remove_instance(INSTANCE, false).unwrap_err();
     assert_eq!(gone.errno, Errno::ENOENT);
     let unreachable = [addresses[0].clone(), temporary_socket(&temporary)];
-    let quick = ClientOptions {
-        timeout: Duration::ZERO,
-        ..ClientOptions::default()
-    };
+    let quick = ClientOptions { timeout: Duration::ZERO, ..ClientOptions::default() };
     let failed = StripedAdmin::connect(&unreachable[..], &quick).unwrap_err();
     assert_eq!(failed.address, unreachable[1]);
 }

@@ -21,10 +21,8 @@ use std::path::Path;
 use std::time::Duration;
 use support::{INSTANCE, READ_WRITE, Temporary, as_user, users_pool};
 
-const ONCE: fn() -> ClientOptions = || ClientOptions {
-    timeout: Duration::ZERO,
-    ..ClientOptions::default()
-};
+const ONCE: fn() -> ClientOptions =
+    || ClientOptions { timeout: Duration::ZERO, ..ClientOptions::default() };
 
 /// A daemon with an instance of user 1000, group 2000.
 fn pool() -> (Daemon, Temporary) {
@@ -45,28 +43,15 @@ fn instance_is_limited_to_its_user_and_group() {
     let (daemon, _temporary) = pool();
     let attach = || Fs::attach(daemon.address(), INSTANCE, ONCE());
     as_user(1000, 1, || {
-        let file = attach()
-            .unwrap()
-            .create(Ino::ROOT, b"f", 0o600, true, READ_WRITE)
-            .unwrap()
-            .file;
+        let file = attach().unwrap().create(Ino::ROOT, b"f", 0o600, true, READ_WRITE).unwrap().file;
         file.write_all_at(b"mine", 0).unwrap();
     });
     as_user(1001, 2000, || {
         let fs = attach().unwrap();
         let file = fs.lookup(Ino::ROOT, b"f").unwrap();
-        assert_eq!(
-            fs.open(file.ino, READ_WRITE).map(|_| ()),
-            Err(Errno::EACCES)
-        );
-        let wider = SetAttr {
-            mode: Some(0o666),
-            ..SetAttr::default()
-        };
-        assert_eq!(
-            fs.set_attr(file.ino, None, wider).map(|_| ()),
-            Err(Errno::EPERM)
-        );
+        assert_eq!(fs.open(file.ino, READ_WRITE).map(|_| ()), Err(Errno::EACCES));
+        let wider = SetAttr { mode: Some(0o666), ..SetAttr::default() };
+        assert_eq!(fs.set_attr(file.ino, None, wider).map(|_| ()), Err(Errno::EPERM));
         assert_eq!(fs.unlink(Ino::ROOT, b"f"), Err(Errno::EACCES));
         // Claiming to be someone else is for root.
         let liar = fs.on_behalf_of(Credentials {
@@ -77,9 +62,7 @@ fn instance_is_limited_to_its_user_and_group() {
         });
         assert_eq!(liar.unlink(Ino::ROOT, b"f"), Err(Errno::EPERM));
     });
-    as_user(1002, 1, || {
-        assert_eq!(attach().map(|_| ()), Err(Errno::EACCES))
-    });
+    as_user(1002, 1, || assert_eq!(attach().map(|_| ()), Err(Errno::EACCES)));
     as_user(1000, 1, || {
         let admin = Admin::connect(daemon.address(), ONCE());
         assert_eq!(admin.map(|_| ()), Err(Errno::EACCES));
@@ -100,18 +83,10 @@ fn invalid_names_are_refused() {
         (b"..", Errno::EEXIST),
         (&[b'n'; 256], Errno::ENAMETOOLONG),
     ] {
-        assert_eq!(
-            fs.mkdir(Ino::ROOT, name, 0o700).map(|_| ()),
-            Err(errno),
-            "{name:?}"
-        );
+        assert_eq!(fs.mkdir(Ino::ROOT, name, 0o700).map(|_| ()), Err(errno), "{name:?}");
     }
     let up = fs.resolve(Path::new("../../../etc/passwd"), true);
-    assert_eq!(
-        up.map(|_| ()),
-        Err(Errno::ENOENT),
-        "the root's parent is the root"
-    );
+    assert_eq!(up.map(|_| ()), Err(Errno::ENOENT), "the root's parent is the root");
     assert_eq!(fs.get_attr(Ino(12_345)).map(|_| ()), Err(Errno::ESTALE));
 }
 
@@ -121,30 +96,14 @@ fn garbage_closes_only_its_own_connection() {
     let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
     let mut call = Vec::new();
     let request = Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT });
-    frame::encode_call(
-        &mut call,
-        &Call {
-            seq: 1,
-            caller: None,
-            request,
-        },
-        0,
-    )
-    .unwrap();
+    frame::encode_call(&mut call, &Call { seq: 1, caller: None, request }, 0).unwrap();
     let mut long = call.clone();
     long[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
     let mut damaged = call.clone();
     damaged[HEADER_BYTES] ^= 1;
-    for bytes in [
-        &b"GET / HTTP/1.1\r\n\r\n and some more"[..],
-        &[0; 5000],
-        &long,
-        &damaged,
-    ] {
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n and some more"[..], &[0; 5000], &long, &damaged] {
         let mut stream = UnixStream::connect(socket(&daemon)).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         stream.write_all(bytes).unwrap();
         let closed = stream.read(&mut [0; 100]);
         assert!(
@@ -159,16 +118,9 @@ fn garbage_closes_only_its_own_connection() {
     fs.get_attr(Ino::ROOT).unwrap();
     // Thousands of calls without reading an answer: they wait in the socket.
     let mut flood = UnixStream::connect(socket(&daemon)).unwrap();
-    flood
-        .set_write_timeout(Some(Duration::from_millis(200)))
-        .unwrap();
-    let taken = (0..200_000)
-        .take_while(|_| flood.write_all(&call).is_ok())
-        .count();
-    assert!(
-        taken < 200_000,
-        "the daemon does not take in what it cannot answer"
-    );
+    flood.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    let taken = (0..200_000).take_while(|_| flood.write_all(&call).is_ok()).count();
+    assert!(taken < 200_000, "the daemon does not take in what it cannot answer");
     fs.get_attr(Ino::ROOT).unwrap();
 }
 
@@ -179,11 +131,7 @@ fn requests_before_handshake_or_with_guessed_session_are_refused() {
         || Connection::new(Stream::connect(&daemon.address(), Duration::from_secs(1)).unwrap());
     let mut link = connect();
     let mut ask = |request| {
-        let call = Call {
-            seq: 1,
-            caller: None,
-            request,
-        };
+        let call = Call { seq: 1, caller: None, request };
         link.call(&call, &[], &mut []).unwrap().reply
     };
     assert_eq!(
@@ -208,10 +156,7 @@ fn requests_before_handshake_or_with_guessed_session_are_refused() {
             ask(Request::Session(SessionRequest::Attach(hello.clone()))),
             Reply::Failed(Errno::ESTALE)
         );
-        let hello = Attach {
-            version: PROTOCOL_VERSION + 1,
-            ..hello
-        };
+        let hello = Attach { version: PROTOCOL_VERSION + 1, ..hello };
         assert_eq!(
             ask(Request::Session(SessionRequest::Attach(hello))),
             Reply::Failed(Errno::EPROTO)
@@ -241,11 +186,7 @@ fn read_only_handle_cannot_be_upgraded() {
     as_user(3000, 2000, move || {
         let mut link = Connection::new(Stream::connect(&address, Duration::from_secs(1)).unwrap());
         let mut ask = |seq, request| {
-            let call = Call {
-                seq,
-                caller: None,
-                request,
-            };
+            let call = Call { seq, caller: None, request };
             link.call(&call, &[], &mut []).unwrap()
         };
         let hello = Attach {
@@ -268,11 +209,7 @@ fn read_only_handle_cannot_be_upgraded() {
                 open,
             })
         };
-        let read = OpenMode {
-            read: true,
-            descriptor: true,
-            ..OpenMode::default()
-        };
+        let read = OpenMode { read: true, descriptor: true, ..OpenMode::default() };
         let (one, two) = (HandleId(1), HandleId(2));
         let refused = Reply::Failed(Errno::EACCES);
         assert_eq!(ask(1, open(one, READ_WRITE)).reply, refused);

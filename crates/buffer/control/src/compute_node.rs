@@ -124,9 +124,7 @@ impl ComputeNode {
         let known = self.mounts.get(&activation);
         let state = match known.map(|(known, state)| (known.generation, *state)) {
             Some((generation, LocalMountState::Mounted)) if generation < plan.generation => {
-                LocalMountState::Switching {
-                    mounted_generation: generation,
-                }
+                LocalMountState::Switching { mounted_generation: generation }
             }
             Some((generation, LocalMountState::Mounted)) => {
                 return self.report(ComputeReport::Mounted(activation, generation));
@@ -231,10 +229,7 @@ mod tests {
     const ACTIVATION: ActivationId = ActivationId(1);
 
     fn stamped(command: ComputeCommand) -> ComputeInput {
-        ComputeInput::Command(StampedCommand {
-            last_report: u64::MAX,
-            command,
-        })
+        ComputeInput::Command(StampedCommand { last_report: u64::MAX, command })
     }
 
     fn mount(generation: u32) -> ComputeInput {
@@ -253,14 +248,8 @@ mod tests {
     /// A compute node that has mounted the replica of generation 1.
     fn mounted_node() -> ComputeNode {
         let mut node = ComputeNode::new("n1".into(), UnixMillis(0));
-        assert!(matches!(
-            &node.step(mount(1))[..],
-            [ComputeEffect::Mount(_)]
-        ));
-        assert_eq!(
-            reports_of_outcome(&mut node, Ok(())),
-            [ComputeReport::Mounted(ACTIVATION, 1)]
-        );
+        assert!(matches!(&node.step(mount(1))[..], [ComputeEffect::Mount(_)]));
+        assert_eq!(reports_of_outcome(&mut node, Ok(())), [ComputeReport::Mounted(ACTIVATION, 1)]);
         node
     }
 
@@ -286,15 +275,9 @@ mod tests {
             matches!(&node.step(mount(2))[..], [ComputeEffect::Mount(plan)] if plan.addresses == ["10.0.0.2:7511"])
         );
         assert!(node.step(mount(2)).is_empty());
-        assert_eq!(
-            reports_of_outcome(&mut node, Ok(())),
-            [ComputeReport::Mounted(ACTIVATION, 2)]
-        );
+        assert_eq!(reports_of_outcome(&mut node, Ok(())), [ComputeReport::Mounted(ACTIVATION, 2)]);
         for late in [1, 2] {
-            assert_eq!(
-                reports(node.step(mount(late))),
-                [ComputeReport::Mounted(ACTIVATION, 2)]
-            );
+            assert_eq!(reports(node.step(mount(late))), [ComputeReport::Mounted(ACTIVATION, 2)]);
         }
     }
 
@@ -306,16 +289,10 @@ mod tests {
             reports_of_outcome(&mut node, Err("away".into())),
             [ComputeReport::MountFailed(ACTIVATION, 2, "away".into())]
         );
-        assert!(matches!(
-            &node.step(mount(3))[..],
-            [ComputeEffect::Mount(_)]
-        ));
+        assert!(matches!(&node.step(mount(3))[..], [ComputeEffect::Mount(_)]));
         let unmount = stamped(ComputeCommand::Unmount(ACTIVATION));
         assert!(node.step(unmount).is_empty());
         let outcome = ComputeInput::Mounted(ACTIVATION, Err("away".into()));
-        assert!(matches!(
-            &node.step(outcome)[..],
-            [ComputeEffect::Unmount(_)]
-        ));
+        assert!(matches!(&node.step(outcome)[..], [ComputeEffect::Unmount(_)]));
     }
 }

@@ -309,20 +309,13 @@ impl StageFailure {
             path_bytes <= StageFailure::MAX_PATH_BYTES
         };
         let files = files.into_iter().take(StageFailure::MAX_FILES);
-        StageFailure {
-            reason,
-            files: files.take_while(fits).collect(),
-            moved,
-        }
+        StageFailure { reason, files: files.take_while(fits).collect(), moved }
     }
 }
 
 impl From<String> for StageFailure {
     fn from(reason: String) -> StageFailure {
-        StageFailure {
-            reason,
-            ..StageFailure::default()
-        }
+        StageFailure { reason, ..StageFailure::default() }
     }
 }
 

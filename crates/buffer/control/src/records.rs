@@ -90,11 +90,7 @@ pub struct Table<K, R> {
 impl<K: RecordKey, R: Serialize + DeserializeOwned> Table<K, R> {
     /// An empty table.
     pub fn new(name: &'static str) -> Table<K, R> {
-        Table {
-            name,
-            rows: BTreeMap::new(),
-            changed: BTreeSet::new(),
-        }
+        Table { name, rows: BTreeMap::new(), changed: BTreeSet::new() }
     }
 
     /// Loads a stored record if it belongs to this table. Returns whether it does.
@@ -102,11 +98,7 @@ impl<K: RecordKey, R: Serialize + DeserializeOwned> Table<K, R> {
         if table != self.name {
             return Ok(false);
         }
-        let corrupt = |reason: String| CorruptRecord {
-            table: self.name,
-            key: *key,
-            reason,
-        };
+        let corrupt = |reason: String| CorruptRecord { table: self.name, key: *key, reason };
         let id = K::from_stored(*key).ok_or_else(|| corrupt("key out of range".to_owned()))?;
         let row = serde_json::from_slice(value).map_err(|error| corrupt(error.to_string()))?;
         self.rows.insert(id, row);

@@ -16,14 +16,8 @@ use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use harness::{ADA, ControllerHarness, ROOT, SimPeers, SimStorage};
 
-const BOB: Owner = Owner {
-    uid: 1001,
-    gid: 101,
-};
-const EVE_IN_ADAS_GROUP: Owner = Owner {
-    uid: 1002,
-    gid: 100,
-};
+const BOB: Owner = Owner { uid: 1001, gid: 101 };
+const EVE_IN_ADAS_GROUP: Owner = Owner { uid: 1002, gid: 100 };
 
 /// Two storage nodes, whose movers fail, and a compute node.
 struct SimPool {
@@ -93,18 +87,8 @@ fn stage_of(script: &str) -> Stage {
 
 fn persistent(pool: &mut TestPool, owner: Owner, name: &str, public: bool) -> Outcome {
     let text = "#DW jobdw capacity=2GiB type=scratch access_mode=striped\n";
-    let spec = Setup::from_script(&JobScript::parse(text, None).unwrap())
-        .instance
-        .unwrap();
-    pool.request(
-        owner,
-        Request::CreatePersistent {
-            name: name.into(),
-            owner,
-            spec,
-            public,
-        },
-    )
+    let spec = Setup::from_script(&JobScript::parse(text, None).unwrap()).instance.unwrap();
+    pool.request(owner, Request::CreatePersistent { name: name.into(), owner, spec, public })
 }
 
 fn cause(outcome: Outcome) -> Cause {
@@ -123,33 +107,15 @@ fn requests_of_other_users_for_an_instance_are_denied() {
     let mut pool = test_pool();
     pool.setup(ADA, "7", JOB).unwrap();
     assert_eq!(cause(pool.teardown(BOB, "7", true)), Cause::Denied);
-    assert_eq!(
-        cause(pool.request(BOB, Request::StageIn { token: token("7") })),
-        Cause::Denied
-    );
+    assert_eq!(cause(pool.request(BOB, Request::StageIn { token: token("7") })), Cause::Denied);
     assert_eq!(cause(pool.activate(BOB, "7", &["nid1"])), Cause::Denied);
     assert!(pool.controller.mount_variables("7", BOB).is_err());
     assert_eq!(cause(pool.setup(BOB, "7", JOB)), Cause::Denied);
     let setup = Setup::default();
-    let request = Request::Setup {
-        token: token("8"),
-        owner: ADA,
-        creator: "x".into(),
-        setup,
-    };
+    let request = Request::Setup { token: token("8"), owner: ADA, creator: "x".into(), setup };
+    assert_eq!(cause(pool.request(BOB, request)), Cause::Denied, "in the name of another user");
     assert_eq!(
-        cause(pool.request(BOB, request)),
-        Cause::Denied,
-        "in the name of another user"
-    );
-    assert_eq!(
-        cause(pool.request(
-            BOB,
-            Request::DrainNode {
-                node: NodeId(0),
-                drained: true
-            }
-        )),
+        cause(pool.request(BOB, Request::DrainNode { node: NodeId(0), drained: true })),
         Cause::Denied
     );
     let paths = pool.controller.mount_variables("7", ADA).unwrap();
@@ -161,10 +127,7 @@ fn requests_of_other_users_for_an_instance_are_denied() {
             ("DW_JOB_PRIVATE".to_owned(), format!("{root}/private/")),
         ]
     );
-    assert_eq!(
-        pool.controller.status().instances[0].capacity,
-        Bytes(3 << 30)
-    );
+    assert_eq!(pool.controller.status().instances[0].capacity, Bytes(3 << 30));
     pool.teardown(ROOT, "7", false).unwrap();
 }
 
@@ -179,15 +142,8 @@ fn persistent_instance_is_shared_by_name_and_outlives_jobs() {
     let path = &pool.controller.mount_variables("3", ADA).unwrap()[0];
     assert_eq!(path.0, "DW_PERSISTENT_STRIPED_dbs");
     assert!(path.1.ends_with("/"));
-    let destroy = Request::DestroyPersistent {
-        name: token("dbs"),
-        hurry: true,
-    };
-    assert_eq!(
-        cause(pool.request(ADA, destroy.clone())),
-        Cause::Busy,
-        "other sessions use it"
-    );
+    let destroy = Request::DestroyPersistent { name: token("dbs"), hurry: true };
+    assert_eq!(cause(pool.request(ADA, destroy.clone())), Cause::Busy, "other sessions use it");
     for (owner, job) in [(EVE_IN_ADAS_GROUP, "2"), (ADA, "3")] {
         pool.teardown(owner, job, false).unwrap();
     }
@@ -202,8 +158,7 @@ fn persistent_instance_is_shared_by_name_and_outlives_jobs() {
 fn teardown_without_hurry_keeps_results_until_staged_out() {
     let mut pool = test_pool();
     pool.setup(ADA, "7", JOB).unwrap();
-    pool.request(ADA, Request::StageIn { token: token("7") })
-        .unwrap();
+    pool.request(ADA, Request::StageIn { token: token("7") }).unwrap();
     pool.activate(ADA, "7", &["nid1"]).unwrap();
     assert_eq!(
         cause(pool.request(ADA, Request::StageOut { token: token("7") })),
@@ -211,27 +166,15 @@ fn teardown_without_hurry_keeps_results_until_staged_out() {
         "mounted"
     );
     pool.deactivate(ADA, "7").unwrap();
-    let failure = pool
-        .request(ADA, Request::StageOut { token: token("7") })
-        .unwrap_err();
+    let failure = pool.request(ADA, Request::StageOut { token: token("7") }).unwrap_err();
     assert_eq!(failure.cause, Cause::Failed);
     assert_eq!(failure.reason, "stage_out of line 2: /pfs is away");
     let kept = pool.teardown(ADA, "7", false).unwrap_err();
-    assert!(
-        kept.reason
-            .contains("1 stage-out(s) are not done (1 failed)"),
-        "{kept}"
-    );
+    assert!(kept.reason.contains("1 stage-out(s) are not done (1 failed)"), "{kept}");
     assert_eq!(pool.controller.status().instances.len(), 1);
     pool.teardown(ADA, "7", true).unwrap();
     assert_eq!(pool.controller.status().pools[0].free, 20);
-    assert!(
-        pool.peers
-            .storage
-            .nodes
-            .iter()
-            .all(|node| node.used_granules() == 0)
-    );
+    assert!(pool.peers.storage.nodes.iter().all(|node| node.used_granules() == 0));
 }
 
 #[test]
@@ -240,49 +183,21 @@ fn allocation_beyond_pool_capacity_is_refused() {
     let all = "#DW jobdw capacity=20GiB type=scratch access_mode=striped\n";
     pool.setup(ADA, "1", all).unwrap();
     let failure = pool
-        .setup(
-            ADA,
-            "2",
-            "#DW jobdw capacity=1MiB type=scratch access_mode=striped\n",
-        )
+        .setup(ADA, "2", "#DW jobdw capacity=1MiB type=scratch access_mode=striped\n")
         .unwrap_err();
     assert_eq!(failure.cause, Cause::Full);
-    assert!(
-        failure.reason.contains("1 granules requested, 0 free"),
-        "{failure}"
-    );
+    assert!(failure.reason.contains("1 granules requested, 0 free"), "{failure}");
     let sizes = "(a granule is 1.00 GiB, which is 1.00 GiB and 0 B)";
     assert!(failure.reason.ends_with(sizes), "{failure}");
     pool.teardown(ADA, "1", false).unwrap();
-    pool.request(
-        ROOT,
-        Request::DrainNode {
-            node: NodeId(0),
-            drained: true,
-        },
-    )
-    .unwrap();
+    pool.request(ROOT, Request::DrainNode { node: NodeId(0), drained: true }).unwrap();
     assert_eq!(cause(pool.setup(ADA, "3", all)), Cause::Full);
-    pool.setup(
-        ADA,
-        "4",
-        "#DW jobdw capacity=2nodes type=scratch access_mode=striped\n",
-    )
-    .unwrap_err();
-    pool.setup(
-        ADA,
-        "5",
-        "#DW jobdw capacity=1node type=scratch access_mode=striped\n",
-    )
-    .unwrap();
+    pool.setup(ADA, "4", "#DW jobdw capacity=2nodes type=scratch access_mode=striped\n")
+        .unwrap_err();
+    pool.setup(ADA, "5", "#DW jobdw capacity=1node type=scratch access_mode=striped\n").unwrap();
     assert_eq!(pool.controller.status().instances[0].nodes, [NodeId(1)]);
     let other_pool = "#DW jobdw capacity=1GiB type=scratch access_mode=striped pool=slow\n";
-    assert!(
-        pool.setup(ADA, "6", other_pool)
-            .unwrap_err()
-            .reason
-            .contains("the pools are fast")
-    );
+    assert!(pool.setup(ADA, "6", other_pool).unwrap_err().reason.contains("the pools are fast"));
     assert_eq!(cause(pool.setup(ADA, "../7", JOB)), Cause::Invalid);
 }
 
@@ -293,8 +208,7 @@ fn restarted_controller_has_same_state() {
     persistent(&mut pool, ADA, "dbs", true).unwrap();
     let before = pool.controller.status();
     pool.restart();
-    pool.request(ADA, Request::StageIn { token: token("7") })
-        .unwrap();
+    pool.request(ADA, Request::StageIn { token: token("7") }).unwrap();
     assert_eq!(pool.controller.status(), before);
     assert_eq!(before.instances[0].state, "CA---");
     let damaged = vec![("sessions".to_owned(), 1, b"{".to_vec())];
@@ -319,9 +233,7 @@ fn deferred_stage_can_be_released_cancelled_or_left_to_stage_out() {
     assert_eq!(cause(defer(BOB)), Cause::Denied);
     let mut stages = Vec::new();
     for _ in 0..3 {
-        let Answer::Stage(stage) = defer(ADA).unwrap() else {
-            panic!("no stage")
-        };
+        let Answer::Stage(stage) = defer(ADA).unwrap() else { panic!("no stage") };
         stages.push(stage);
     }
     let state = |pool: &TestPool, stage| pool.controller.stage_status(stage).unwrap().state;
@@ -331,10 +243,7 @@ fn deferred_stage_can_be_released_cancelled_or_left_to_stage_out() {
     assert_eq!(cause(pool.request(BOB, release(stages[0]))), Cause::Denied);
     pool.request(ADA, release(stages[0])).unwrap();
     let stage = stages[0];
-    assert_eq!(
-        cause(pool.request(ADA, Request::AwaitStage { stage })),
-        Cause::Failed
-    );
+    assert_eq!(cause(pool.request(ADA, Request::AwaitStage { stage })), Cause::Failed);
     assert!(matches!(state(&pool, stages[0]), StageState::Failed(_)));
     assert_eq!(cause(pool.request(ADA, release(stages[0]))), Cause::Invalid);
     // Cancelled.
@@ -344,9 +253,7 @@ fn deferred_stage_can_be_released_cancelled_or_left_to_stage_out() {
     assert_eq!(cause(pool.request(ADA, release(stage))), Cause::Invalid);
     // Staged out at the end: the third, and the first again.
     pool.deactivate(ADA, "9").unwrap();
-    let failure = pool
-        .request(ADA, Request::StageOut { token: token() })
-        .unwrap_err();
+    let failure = pool.request(ADA, Request::StageOut { token: token() }).unwrap_err();
     let lines: Vec<&str> = failure.reason.lines().collect();
     assert_eq!(lines, ["stage_out of line 2: /pfs is away"; 2]);
     let limit = |most| Request::LimitStages {
@@ -362,11 +269,8 @@ fn deferred_stage_can_be_released_cancelled_or_left_to_stage_out() {
 /// The latest stages of `forebay stage` are remembered, but not all.
 #[test]
 fn persistent_instance_forgets_oldest_ended_stages() {
-    let mut pool = test_pool_with(Settings {
-        max_stages: 20,
-        max_kept_stages: 8,
-        ..Settings::default()
-    });
+    let mut pool =
+        test_pool_with(Settings { max_stages: 20, max_kept_stages: 8, ..Settings::default() });
     persistent(&mut pool, ADA, "data", false).unwrap();
     let text = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n\
                 #DW stage_out type=file source=$DW_JOB_STRIPED/a destination=/pfs/a\n";
@@ -375,19 +279,12 @@ fn persistent_instance_forgets_oldest_ended_stages() {
     let mut last = None;
     for _ in 0..30 {
         let (token, what) = (token("data"), what.clone());
-        let Answer::Stage(stage) = pool
-            .request(ADA, Request::BeginStage { token, what })
-            .unwrap()
+        let Answer::Stage(stage) = pool.request(ADA, Request::BeginStage { token, what }).unwrap()
         else {
             panic!("no stage")
         };
-        let failure = pool
-            .request(ADA, Request::AwaitStage { stage })
-            .unwrap_err();
-        assert_eq!(
-            failure.reason,
-            "stage_out of $DW_JOB_STRIPED/a: /pfs is away"
-        );
+        let failure = pool.request(ADA, Request::AwaitStage { stage }).unwrap_err();
+        assert_eq!(failure.reason, "stage_out of $DW_JOB_STRIPED/a: /pfs is away");
         last = Some(stage);
     }
     assert!(pool.controller.stage_status(last.unwrap()).is_some());
@@ -402,10 +299,7 @@ fn activation_names_hosts_without_agent() {
     pool.advance_ms(61_000);
     let failure = pool.activate(ADA, "7", &["nid1", "nid9"]).unwrap_err();
     assert_eq!(failure.cause, Cause::NotFound);
-    assert!(
-        failure.reason.contains("no agent of `nid9` has reported"),
-        "{failure}"
-    );
+    assert!(failure.reason.contains("no agent of `nid9` has reported"), "{failure}");
     // Nothing was changed, and the other host can be used.
     assert!(pool.controller.status().sessions[0].hosts.is_empty());
     pool.activate(ADA, "7", &["nid1"]).unwrap();
@@ -430,10 +324,7 @@ fn activation_with_unknown_host_fails_after_60s_and_names_it_once() {
 
 #[test]
 fn session_limit_per_user_exempts_root_and_repeated_setups() {
-    let mut pool = test_pool_with(Settings {
-        max_user_sessions: 2,
-        ..Settings::default()
-    });
+    let mut pool = test_pool_with(Settings { max_user_sessions: 2, ..Settings::default() });
     let job = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n";
     pool.setup(ADA, "1", job).unwrap();
     pool.setup(ADA, "2", job).unwrap();
@@ -487,25 +378,12 @@ fn destroy_without_hurry_keeps_persistent_data_to_be_staged_out() {
     let text = "#DW persistentdw name=data\n\
                 #DW stage_out type=file source=$DW_PERSISTENT_STRIPED_data/a destination=/pfs/a\n";
     let what = stage_of(text);
-    let stage = Request::BeginStage {
-        token: token("data"),
-        what,
-    };
-    let Answer::Stage(stage) = pool.request(ADA, stage).unwrap() else {
-        panic!("no stage")
-    };
-    pool.request(ADA, Request::AwaitStage { stage })
-        .unwrap_err();
-    let destroy = |hurry| Request::DestroyPersistent {
-        name: token("data"),
-        hurry,
-    };
+    let stage = Request::BeginStage { token: token("data"), what };
+    let Answer::Stage(stage) = pool.request(ADA, stage).unwrap() else { panic!("no stage") };
+    pool.request(ADA, Request::AwaitStage { stage }).unwrap_err();
+    let destroy = |hurry| Request::DestroyPersistent { name: token("data"), hurry };
     let kept = pool.request(ADA, destroy(false)).unwrap_err();
-    assert!(
-        kept.reason
-            .contains("1 stage-out(s) are not done (1 failed)"),
-        "{kept}"
-    );
+    assert!(kept.reason.contains("1 stage-out(s) are not done (1 failed)"), "{kept}");
     pool.request(ADA, destroy(true)).unwrap();
 }
 
@@ -521,10 +399,8 @@ fn deactivate_and_teardown_by_earlier_creator_are_refused() {
         creator: Some(creator.into()),
         hurry,
     };
-    let leave = |creator: &str| Request::Deactivate {
-        token: token("7"),
-        creator: Some(creator.into()),
-    };
+    let leave =
+        |creator: &str| Request::Deactivate { token: token("7"), creator: Some(creator.into()) };
     set_up_by(&mut pool, "first");
     set_up_by(&mut pool, "second");
     let run = Request::Activate {
@@ -536,10 +412,7 @@ fn deactivate_and_teardown_by_earlier_creator_are_refused() {
     for request in [leave("first"), end("first", true), end("first", false)] {
         let refused = pool.request(ADA, request).unwrap_err();
         assert_eq!(refused.cause, Cause::Busy);
-        assert!(
-            refused.reason.contains("another run has taken"),
-            "{refused}"
-        );
+        assert!(refused.reason.contains("another run has taken"), "{refused}");
     }
     assert!(pool.controller.job_view("7", ADA).unwrap().mounted);
     assert_eq!(cause(pool.request(BOB, leave("second"))), Cause::Denied);
@@ -561,14 +434,8 @@ fn relative_pfs_path_is_refused() {
     pool.setup(ADA, "7", JOB).unwrap();
     let mut what = stage_of(JOB);
     what.destination = StagePath::Pfs("pfs/a".into());
-    let stage = Request::BeginStage {
-        token: token("7"),
-        what,
-    };
+    let stage = Request::BeginStage { token: token("7"), what };
     let refused = pool.request(ADA, stage).unwrap_err();
     assert_eq!(refused.cause, Cause::Invalid);
-    assert!(
-        refused.reason.contains("`pfs/a` is not an absolute path"),
-        "{refused}"
-    );
+    assert!(refused.reason.contains("`pfs/a` is not an absolute path"), "{refused}");
 }

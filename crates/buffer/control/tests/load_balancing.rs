@@ -56,8 +56,7 @@ impl ObedientPeers {
     /// The storage node from which each host was last told to read.
     fn readers(&self) -> BTreeMap<&str, u32> {
         let last = self.mounts.iter();
-        last.map(|(host, _, nodes)| (host.as_str(), nodes[0].0))
-            .collect()
+        last.map(|(host, _, nodes)| (host.as_str(), nodes[0].0)).collect()
     }
 }
 
@@ -145,28 +144,18 @@ fn each_node_stores_a_replica_that_occupies_granules() {
     let mut pool = test_pool();
     pool.setup(ADA, "7", JOB).unwrap();
     assert_eq!(pool.used_granules(), [3, 3, 3]);
-    assert_eq!(
-        pool.controller.status().instances[0].capacity,
-        Bytes(9 << 30)
-    );
+    assert_eq!(pool.controller.status().instances[0].capacity, Bytes(9 << 30));
     let stage_in = Request::StageIn { token: "7".into() };
     pool.request(ADA, stage_in).unwrap();
-    let mut filled: Vec<(u32, u32)> = pool
-        .peers
-        .stages
-        .iter()
-        .map(|(n, p)| (*n, p.directive.line))
-        .collect();
+    let mut filled: Vec<(u32, u32)> =
+        pool.peers.stages.iter().map(|(n, p)| (*n, p.directive.line)).collect();
     filled.sort();
     assert_eq!(filled, [(0, 2), (0, 3), (1, 2), (1, 3), (2, 2), (2, 3)]);
     let paths = pool.controller.mount_variables("7", ADA).unwrap();
     assert_eq!(paths[0].0, "DW_JOB_LDBALANCE");
     // A stage of the running job is refused: it would fill one replica only.
     let what = pool.peers.stages[0].1.directive.clone();
-    let later = Request::BeginStage {
-        token: "7".into(),
-        what,
-    };
+    let later = Request::BeginStage { token: "7".into(), what };
     assert_eq!(pool.request(ADA, later).unwrap_err().cause, Cause::Invalid);
     // Seven granules are free on each node, and no more can be allocated.
     let more = "#DW jobdw capacity=8GiB type=scratch access_mode=ldbalance\n";
@@ -183,15 +172,12 @@ fn each_node_stores_a_replica_that_occupies_granules() {
 fn readers_are_spread_over_replicas_and_leave_an_offline_one() {
     let mut pool = test_pool();
     pool.setup(ADA, "7", JOB).unwrap();
-    pool.activate(ADA, "7", &["a", "b", "c", "d", "e", "f"])
-        .unwrap();
+    pool.activate(ADA, "7", &["a", "b", "c", "d", "e", "f"]).unwrap();
     let readers = pool.peers.readers();
     let of = |node| readers.values().filter(|of| **of == node).count();
     assert_eq!([of(0), of(1), of(2)], [2, 2, 2], "{readers:?}");
-    let before: BTreeMap<String, u32> = readers
-        .iter()
-        .map(|(host, node)| ((*host).to_owned(), *node))
-        .collect();
+    let before: BTreeMap<String, u32> =
+        readers.iter().map(|(host, node)| ((*host).to_owned(), *node)).collect();
     let commands = pool.peers.mounts.len();
 
     // After nine seconds the node is not offline yet.
@@ -208,11 +194,7 @@ fn readers_are_spread_over_replicas_and_leave_an_offline_one() {
     let of = |node| readers.values().filter(|of| **of == node).count();
     assert_eq!([of(0), of(1), of(2)], [3, 0, 3]);
     assert_eq!(pool.peers.mounts.len(), commands + 2);
-    assert!(
-        pool.peers.mounts[commands..]
-            .iter()
-            .all(|(_, generation, _)| *generation == 2)
-    );
+    assert!(pool.peers.mounts[commands..].iter().all(|(_, generation, _)| *generation == 2));
 
     // No reader is moved back.
     pool.peers.silent.clear();
@@ -232,12 +214,7 @@ fn replica_that_fails_to_mount_is_skipped() {
     other.peers.unmountable.extend([0, 1, 2]);
     let failed = other.activate(ADA, "7", &["a"]).unwrap_err();
     assert!(failed.reason.contains("refused"), "{failed}");
-    assert_eq!(
-        other.peers.mounts.len(),
-        3,
-        "each once: {:?}",
-        other.peers.mounts
-    );
+    assert_eq!(other.peers.mounts.len(), 3, "each once: {:?}", other.peers.mounts);
 }
 
 #[test]

@@ -26,13 +26,7 @@ fn test_pool() -> TestPool {
 
 fn forget(pool: &mut TestPool, caller: Owner, node: u32, lost: bool) -> Outcome {
     let node = NodeId(node);
-    pool.request(
-        caller,
-        Request::ForgetNode {
-            node,
-            allow_data_loss: lost,
-        },
-    )
+    pool.request(caller, Request::ForgetNode { node, allow_data_loss: lost })
 }
 
 fn lost(outcome: Outcome) -> Vec<String> {
@@ -89,11 +83,7 @@ fn status_marks_forgotten_nodes_until_they_report_again() {
     assert_eq!(forgotten_nodes(&pool), [false; 3]);
     pool.peers.silent.insert(1);
     pool.advance_ms(OFFLINE_MS);
-    assert_eq!(
-        forgotten_nodes(&pool),
-        [false; 3],
-        "offline is not forgotten"
-    );
+    assert_eq!(forgotten_nodes(&pool), [false; 3], "offline is not forgotten");
     lost(forget(&mut pool, ROOT, 1, false));
     assert_eq!(forgotten_nodes(&pool), [false, true, false]);
     // The node returns without fragments.
@@ -119,11 +109,7 @@ fn operations_that_wait_for_forgotten_node_continue() {
     pool.peers.silent.insert(1);
     pool.advance_ms(OFFLINE_MS);
     // The teardown of one job waits for the node.
-    let teardown = Request::Teardown {
-        token: "7".to_owned(),
-        creator: None,
-        hurry: true,
-    };
+    let teardown = Request::Teardown { token: "7".to_owned(), creator: None, hurry: true };
     pool.send_request(ADA, teardown);
     pool.advance_ms(60_000);
     assert_eq!(stages(&pool, |s| *s == StageState::Cancelling), 1);
@@ -132,12 +118,8 @@ fn operations_that_wait_for_forgotten_node_continue() {
     assert_eq!(known, ["7", "8"]);
     // Also after a restart, when the controller applies its configuration.
     pool.restart();
-    let node = Request::AddNode {
-        name: "bb1".into(),
-        pool: "fast".into(),
-        granules: 10,
-        address: None,
-    };
+    let node =
+        Request::AddNode { name: "bb1".into(), pool: "fast".into(), granules: 10, address: None };
     pool.request(ROOT, node).unwrap();
     assert!(pool.controller.status().nodes[1].forgotten);
     pool.advance_ms(2000);

@@ -14,11 +14,7 @@ impl Backoff {
     /// Pauses from `first` to `max`.
     pub const fn new(first: Duration, max: Duration) -> Backoff {
         assert!(first.as_nanos() > 0 && first.as_nanos() <= max.as_nanos());
-        Backoff {
-            first,
-            max,
-            next: first,
-        }
+        Backoff { first, max, next: first }
     }
 
     /// The pause before the next attempt.

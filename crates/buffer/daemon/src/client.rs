@@ -159,9 +159,7 @@ impl ControllerClient {
     fn query(&self, query: Query, timeout: Duration) -> Result<QueryReply, Failure> {
         let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
         let (reply, receiver) = sync_channel(1);
-        self.work
-            .send(Work::Query(number, query, reply))
-            .map_err(|_| controller_gone())?;
+        self.work.send(Work::Query(number, query, reply)).map_err(|_| controller_gone())?;
         receiver.recv_timeout(timeout).unwrap_or_else(|error| {
             Err(match error {
                 RecvTimeoutError::Disconnected => controller_gone(),
@@ -236,10 +234,7 @@ fn unexpected(reply: &QueryReply) -> Failure {
 
 /// The user and group of this process.
 pub(crate) fn own_user() -> Owner {
-    Owner {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-    }
+    Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
 
 /// All endpoints of a cluster's controller, best first.
@@ -250,10 +245,9 @@ fn endpoints(config: &PoolConfig) -> Vec<Result<Endpoint, String>> {
             identity: Authenticator::default(),
         })
     };
-    let remote = config.identity().map(|identity| Endpoint::Socket {
-        address: Address::Tcp(config.controller),
-        identity,
-    });
+    let remote = config
+        .identity()
+        .map(|identity| Endpoint::Socket { address: Address::Tcp(config.controller), identity });
     vec![
         local(&config.agent_socket),
         local(&config.controller_socket),
@@ -279,19 +273,14 @@ fn connect_first(
             Ok(connection) => return Ok(connection),
             Err(error) => error,
         };
-        let absent = matches!(
-            error.kind(),
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-        );
+        let absent =
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
         // A host without agent or controller has no socket.
         if !(absent && endpoint.is_local_socket() && endpoints.len() > 1) {
             failed.push(format!("{endpoint}: {error}"));
         }
     }
-    Err(format!(
-        "the controller is unreachable: {}",
-        failed.join("; ")
-    ))
+    Err(format!("the controller is unreachable: {}", failed.join("; ")))
 }
 
 /// The connection's thread.

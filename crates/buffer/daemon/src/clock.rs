@@ -6,8 +6,6 @@ use forebay_control::messages::UnixMillis;
 
 /// Milliseconds since 1970.
 pub(crate) fn now() -> UnixMillis {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

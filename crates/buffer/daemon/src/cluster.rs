@@ -81,10 +81,8 @@ impl Daemon {
             }
             Ok(pool_requests(config))
         })?;
-        let listeners = vec![
-            listen_tcp(config.controller)?,
-            listen_unix(&config.controller_socket, 0o666)?,
-        ];
+        let listeners =
+            vec![listen_tcp(config.controller)?, listen_unix(&config.controller_socket, 0o666)?];
         let limits = SharedAdmission::new(connection_limits());
         for listener in &listeners {
             controller.serve(listener, &limits, &identity)?;
@@ -153,16 +151,10 @@ impl Daemon {
         };
         let mounts = Mounts::new(mounts_directory.clone(), name.to_owned(), access);
         let endpoint = controller_endpoint(config, &identity);
-        let job_api = Arc::new(JobApi::new(
-            endpoint.clone(),
-            config.job_api_socket(),
-            mounts_directory,
-        ));
-        let relay = Relay {
-            controller: Address::Tcp(config.controller),
-            identity,
-            host: name.to_owned(),
-        };
+        let job_api =
+            Arc::new(JobApi::new(endpoint.clone(), config.job_api_socket(), mounts_directory));
+        let relay =
+            Relay { controller: Address::Tcp(config.controller), identity, host: name.to_owned() };
         let agent_listener = listen_unix(&config.agent_socket, 0o666)?;
         let limits = SharedAdmission::new(connection_limits());
         agent_listener
@@ -213,17 +205,11 @@ impl Daemon {
 
 /// The name of this host, as the kernel has it.
 pub fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 fn controller_endpoint(config: &PoolConfig, identity: &Authenticator) -> Endpoint {
-    Endpoint::Socket {
-        address: Address::Tcp(config.controller),
-        identity: identity.clone(),
-    }
+    Endpoint::Socket { address: Address::Tcp(config.controller), identity: identity.clone() }
 }
 
 fn client_options(config: &PoolConfig, identity: &Authenticator) -> forebay_client::ClientOptions {

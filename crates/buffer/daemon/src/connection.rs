@@ -13,10 +13,7 @@ use forebay_net::auth::Authenticator;
 #[derive(Clone)]
 pub(crate) enum Endpoint {
     /// A socket, and the credentials to authenticate with.
-    Socket {
-        address: Address,
-        identity: Authenticator,
-    },
+    Socket { address: Address, identity: Authenticator },
     /// A controller in this process. Once it has ended it does not come back.
     InProcess(ControllerPort),
 }
@@ -130,9 +127,9 @@ impl Receiver {
     pub fn receive(&mut self) -> io::Result<FromController> {
         match self {
             Receiver::Socket(input) => input.receive(MAX_MESSAGE_BYTES),
-            Receiver::InProcess(outbox) => outbox
-                .next_message()
-                .ok_or_else(|| io::ErrorKind::ConnectionReset.into()),
+            Receiver::InProcess(outbox) => {
+                outbox.next_message().ok_or_else(|| io::ErrorKind::ConnectionReset.into())
+            }
         }
     }
 }

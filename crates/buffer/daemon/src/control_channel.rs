@@ -34,11 +34,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connection limits of a controller and of an agent.
 pub fn connection_limits() -> ConnectionLimits {
-    ConnectionLimits {
-        trusted: 8192,
-        user: 256,
-        ..ConnectionLimits::default()
-    }
+    ConnectionLimits { trusted: 8192, user: 256, ..ConnectionLimits::default() }
 }
 
 /// Listens on TCP.
@@ -76,8 +72,7 @@ impl ControlSender {
             out.extend_from_slice(body);
             Ok(())
         };
-        self.0
-            .send(&frame::encode_control(MAX_MESSAGE_BYTES, write)?, None)
+        self.0.send(&frame::encode_control(MAX_MESSAGE_BYTES, write)?, None)
     }
 }
 
@@ -125,10 +120,7 @@ pub fn connect(
         connection::connect(address, Service::Controller, auth, HANDSHAKE_TIMEOUT)?;
     receiver.set_deadline(Some(Instant::now() + HANDSHAKE_TIMEOUT))?;
     let (mut sender, mut receiver) = (ControlSender(sender), ControlReceiver(receiver));
-    sender.send(&Hello {
-        version: VERSION,
-        role,
-    })?;
+    sender.send(&Hello { version: VERSION, role })?;
     match receiver.receive(MAX_MESSAGE_BYTES)? {
         HandshakeReply::Refused(reason) => Err(refused(reason)),
         HandshakeReply::Welcome(welcome) => {
@@ -201,18 +193,12 @@ impl IncomingConnection {
                 hello.version
             )));
         }
-        Ok(Caller {
-            peer,
-            role: hello.role,
-            source,
-            munge_origin,
-        })
+        Ok(Caller { peer, role: hello.role, source, munge_origin })
     }
 
     /// Admits the peer; from now on it may take its time.
     pub fn welcome(&mut self, welcome: Welcome) -> io::Result<()> {
-        self.sender
-            .send(&HandshakeReply::Welcome(Box::new(welcome)))?;
+        self.sender.send(&HandshakeReply::Welcome(Box::new(welcome)))?;
         self.receiver.0.set_deadline(None)
     }
 
@@ -220,9 +206,7 @@ impl IncomingConnection {
     pub fn refuse(mut self, reason: &str) {
         if self.is_authenticated {
             // The peer may have closed the connection.
-            let _ = self
-                .sender
-                .send(&HandshakeReply::Refused(reason.to_owned()));
+            let _ = self.sender.send(&HandshakeReply::Refused(reason.to_owned()));
         }
     }
 }
@@ -279,10 +263,7 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
             assert!(receive(&damaged, MAX_MESSAGE_BYTES).is_err(), "byte {at}");
-            assert!(
-                receive(&bytes[..at], MAX_MESSAGE_BYTES).is_err(),
-                "cut at {at}"
-            );
+            assert!(receive(&bytes[..at], MAX_MESSAGE_BYTES).is_err(), "cut at {at}");
         }
         let refused = serde_json::to_vec(&HandshakeReply::Refused("no".into())).unwrap();
         assert!(receive(&framed(&refused), MAX_MESSAGE_BYTES).is_err());

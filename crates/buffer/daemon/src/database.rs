@@ -38,10 +38,8 @@ impl Database {
     /// Opens the database in `file`, which is created if need be. One process can have it open.
     pub fn open(file: &Path) -> Result<Database, DatabaseError> {
         let name = file.display().to_string();
-        let fail = |reason: redb::Error| DatabaseError {
-            file: name.clone(),
-            reason: reason.to_string(),
-        };
+        let fail =
+            |reason: redb::Error| DatabaseError { file: name.clone(), reason: reason.to_string() };
         // The records contain the secrets of instances, so other users must never be able to open
         // the file, not even while it is created.
         let opened = std::fs::OpenOptions::new()
@@ -57,9 +55,7 @@ impl Database {
             })
             .map_err(|e| fail(redb::Error::Io(e)))?;
         let reserved = Reserved::new(opened).map_err(|e| fail(e.into()))?;
-        let inner = Redb::builder()
-            .create_with_backend(reserved)
-            .map_err(|e| fail(e.into()))?;
+        let inner = Redb::builder().create_with_backend(reserved).map_err(|e| fail(e.into()))?;
         let write = inner.begin_write().map_err(|e| fail(e.into()))?;
         write.open_table(RECORDS).map_err(|e| fail(e.into()))?;
         write.commit().map_err(|e| fail(e.into()))?;
@@ -67,10 +63,7 @@ impl Database {
     }
 
     fn fail(&self, reason: impl Into<redb::Error>) -> DatabaseError {
-        DatabaseError {
-            file: self.file.clone(),
-            reason: reason.into().to_string(),
-        }
+        DatabaseError { file: self.file.clone(), reason: reason.into().to_string() }
     }
 
     /// Writes all changes or none. They are durable when this returns.
@@ -82,9 +75,9 @@ impl Database {
             for change in changes {
                 let key = (change.table, change.key);
                 match &change.value {
-                    Some(value) => records
-                        .insert(key, value.as_slice())
-                        .map_err(|e| self.fail(e))?,
+                    Some(value) => {
+                        records.insert(key, value.as_slice()).map_err(|e| self.fail(e))?
+                    }
                     None => records.remove(key).map_err(|e| self.fail(e))?,
                 };
             }

@@ -55,9 +55,7 @@ pub(crate) fn lock_directory(path: &Path) -> Result<fs::File, DaemonError> {
     let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
     locked.map_err(|_| {
         let path = path.display();
-        DaemonError::new(format!(
-            "{path}: locked: another Forebay daemon uses this directory"
-        ))
+        DaemonError::new(format!("{path}: locked: another Forebay daemon uses this directory"))
     })?;
     Ok(file)
 }
@@ -97,10 +95,7 @@ mod tests {
         );
         std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
         let error = create_private_directory(&path, 0o711).unwrap_err();
-        assert!(
-            error.to_string().contains("belongs to user 1000"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("belongs to user 1000"), "{error}");
     }
 
     #[test]
@@ -108,10 +103,7 @@ mod tests {
         let shallow = Path::new("/run/forebay");
         assert_eq!(socket_path(shallow, "a.socket"), shallow.join("a.socket"));
         let deep = PathBuf::from(format!("/{}", "d".repeat(120)));
-        let (one, other) = (
-            socket_path(&deep, "a.socket"),
-            socket_path(&deep, "b.socket"),
-        );
+        let (one, other) = (socket_path(&deep, "a.socket"), socket_path(&deep, "b.socket"));
         assert!(one != other && one.as_os_str().len() <= MAX_SOCKET_PATH);
         assert_eq!(one, socket_path(&deep, "a.socket"));
     }

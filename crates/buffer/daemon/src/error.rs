@@ -14,10 +14,7 @@ pub struct DaemonError {
 
 impl DaemonError {
     pub(crate) fn new(reason: impl fmt::Display) -> DaemonError {
-        DaemonError {
-            reason: reason.to_string(),
-            bad_input: false,
-        }
+        DaemonError { reason: reason.to_string(), bad_input: false }
     }
 
     /// Prefixes an error with the path or address it is about.
@@ -43,9 +40,6 @@ impl std::error::Error for DaemonError {}
 
 impl From<ConfigError> for DaemonError {
     fn from(error: ConfigError) -> DaemonError {
-        DaemonError {
-            reason: error.to_string(),
-            bad_input: true,
-        }
+        DaemonError { reason: error.to_string(), bad_input: true }
     }
 }

@@ -39,9 +39,7 @@ impl WrittenBytes {
 fn read_written(stat: &Path) -> u64 {
     let text = fs::read_to_string(stat).unwrap_or_default();
     let sectors = text.split_whitespace().nth(SECTORS_WRITTEN);
-    let sectors: u64 = sectors
-        .and_then(|field| field.parse().ok())
-        .unwrap_or_default();
+    let sectors: u64 = sectors.and_then(|field| field.parse().ok()).unwrap_or_default();
     sectors.saturating_mul(SECTOR_BYTES)
 }
 

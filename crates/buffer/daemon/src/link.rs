@@ -71,18 +71,12 @@ impl ControllerLink {
             .name("forebay-link".into())
             .spawn(move || worker.run())
             .map_err(DaemonError::with_context("cannot start a thread"))?;
-        Ok(ControllerLink {
-            events,
-            stopped,
-            thread: Some(thread),
-        })
+        Ok(ControllerLink { events, stopped, thread: Some(thread) })
     }
 
     /// Sends a report, if the controller is connected.
     pub fn send_report(&self, report: Report) {
-        let _ = self
-            .events
-            .try_send(Event::Send(ToController::Report(report)));
+        let _ = self.events.try_send(Event::Send(ToController::Report(report)));
     }
 
     /// Sends the node's counters, if the controller is connected.
@@ -168,11 +162,7 @@ impl<C: 'static> Worker<C> {
 
     /// Uses a connection until it breaks, and returns the reason.
     fn exchange(&self, connection: Connection) -> io::Error {
-        let Connection {
-            mut sender,
-            receiver,
-            welcome,
-        } = connection;
+        let Connection { mut sender, receiver, welcome } = connection;
         (self.deliver)(Delivery::Welcome(welcome));
         let broken = Arc::new(AtomicBool::new(false));
         let (flag, events) = (broken.clone(), self.events.clone());

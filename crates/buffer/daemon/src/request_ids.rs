@@ -18,10 +18,7 @@ impl RequestIds {
     pub fn new() -> io::Result<RequestIds> {
         let mut random = [0; 16];
         forebay_protocol::random::fill_random(&mut random)?;
-        Ok(RequestIds {
-            first: u128::from_le_bytes(random),
-            used: AtomicU64::new(0),
-        })
+        Ok(RequestIds { first: u128::from_le_bytes(random), used: AtomicU64::new(0) })
     }
 
     /// A key that was not used before.

@@ -29,9 +29,7 @@ pub fn scrub_directory(directory: &Path) -> Result<Vec<(InstanceId, ScrubReport)
     }
     let daemon = Daemon::start(daemon::StoreOptions::new(flash)).map_err(|e| e.to_string())?;
     let found = ask(daemon.address());
-    daemon
-        .stop()
-        .map_err(|error| format!("the storage daemon: {error}"))?;
+    daemon.stop().map_err(|error| format!("the storage daemon: {error}"))?;
     found
 }
 

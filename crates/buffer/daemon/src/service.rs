@@ -26,11 +26,7 @@ impl Service {
             .name(format!("forebay-{name}"))
             .spawn(run)
             .map_err(DaemonError::with_context("cannot start a thread"))?;
-        Ok(Service {
-            name,
-            request_stop: Box::new(request_stop),
-            thread: Some(thread),
-        })
+        Ok(Service { name, request_stop: Box::new(request_stop), thread: Some(thread) })
     }
 
     /// Whether the thread has returned: it failed, or something else stopped it.

@@ -35,9 +35,7 @@ fn hello() -> Vec<u8> {
 /// A connection to a Unix socket, and the reply to its handshake.
 fn connect(socket: &Path) -> (UnixStream, String) {
     let mut stream = UnixStream::connect(socket).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(&hello()).unwrap();
     let mut head = [0; HEADER_BYTES];
     stream.read_exact(&mut head).unwrap();
@@ -63,18 +61,15 @@ fn open_many(socket: &Path) -> (Vec<UnixStream>, usize) {
 fn a_thousand_unauthenticated_connections_do_not_block_a_client() {
     let pool = TestPool::new(1);
     let _controller = pool.controller();
-    let mut silent: Vec<TcpStream> = (0..1000)
-        .map(|_| TcpStream::connect(pool.controller).unwrap())
-        .collect();
+    let mut silent: Vec<TcpStream> =
+        (0..1000).map(|_| TcpStream::connect(pool.controller).unwrap()).collect();
     let begun = Instant::now();
     let client = ControllerClient::open(&pool.file("key", "none")).unwrap();
     assert_eq!(client.status().unwrap().nodes.len(), 1);
     assert!(begun.elapsed() < Duration::from_secs(5));
     // The oldest have been closed.
     for stream in silent.iter_mut().take(480) {
-        stream
-            .set_read_timeout(Some(Duration::from_secs(5)))
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
     }
 }
@@ -93,22 +88,11 @@ fn connections_of_one_user_are_limited() {
         // Another user, and root, are accepted.
         let (_, said) = as_user(1001, || connect(&socket));
         assert!(said.starts_with("{\"welcome\""), "{said}");
-        assert_eq!(
-            ControllerClient::open(&file)
-                .unwrap()
-                .status()
-                .unwrap()
-                .nodes
-                .len(),
-            1
-        );
+        assert_eq!(ControllerClient::open(&file).unwrap().status().unwrap().nodes.len(), 1);
         drop(held);
         // Once they are closed, new ones are accepted.
         let begun = Instant::now();
-        while !as_user(1000, || connect(&socket))
-            .1
-            .starts_with("{\"welcome\"")
-        {
+        while !as_user(1000, || connect(&socket)).1.starts_with("{\"welcome\"") {
             assert!(begun.elapsed() < Duration::from_secs(20));
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -22,10 +22,7 @@ use forebay_units::Bytes;
 use test_pool::{TestPool, frame, is_online, wait_for};
 
 fn persistent(name: &str, owner: Owner) -> Request {
-    let access = Access {
-        mode: AccessMode::Striped,
-        modifiers: Default::default(),
-    };
+    let access = Access { mode: AccessMode::Striped, modifiers: Default::default() };
     Request::CreatePersistent {
         name: name.to_owned(),
         owner,
@@ -47,24 +44,15 @@ fn hosts_with_another_key_fail_authentication() {
     let _controller = pool.controller();
     let _good = Daemon::start_storage(&pool.config("key"), "s0").unwrap();
     let bad = Daemon::start_storage(&pool.config("other-key"), "s1").unwrap();
-    wait_for("the right one is accepted", || {
-        is_online(&pool, "s0").then_some(())
-    });
-    let refused = ControllerClient::open(&pool.file("other-key", "none"))
-        .err()
-        .unwrap();
+    wait_for("the right one is accepted", || is_online(&pool, "s0").then_some(()));
+    let refused = ControllerClient::open(&pool.file("other-key", "none")).err().unwrap();
     let refused = refused.to_string();
     assert!(refused.contains("authentication failed"), "{refused}");
     let between = ControllerClient::open(&pool.file("key", "none")).unwrap();
     assert_eq!(between.status().unwrap().nodes.len(), 2);
     assert!(!is_online(&pool, "s1") && !bad.has_ended());
-    let unknown = Daemon::start_storage(&pool.config("key"), "s7")
-        .err()
-        .unwrap();
-    assert!(
-        unknown.to_string().contains("no storage node `s7`"),
-        "{unknown}"
-    );
+    let unknown = Daemon::start_storage(&pool.config("key"), "s7").err().unwrap();
+    assert!(unknown.to_string().contains("no storage node `s7`"), "{unknown}");
 }
 
 #[test]
@@ -85,25 +73,14 @@ fn request_survives_a_controller_restart() {
     let start = |name| Daemon::start_storage(&pool.config("key"), name).unwrap();
     let _nodes = [start("s0"), start("s1")];
     let outcome = answer.recv_timeout(Duration::from_secs(30)).unwrap();
-    assert!(
-        matches!(outcome, Ok(Answer::Session(_) | Answer::Done)),
-        "{outcome:?}"
-    );
+    assert!(matches!(outcome, Ok(Answer::Session(_) | Answer::Done)), "{outcome:?}");
     let status = client.status().unwrap();
     assert_eq!(status.instances.len(), 1, "once");
     assert_eq!(status.instances[0].nodes.len(), 2);
     // The same name for something else is refused, with the reason.
-    let again = client.request(Request::DestroyPersistent {
-        name: "other".into(),
-        hurry: false,
-    });
+    let again = client.request(Request::DestroyPersistent { name: "other".into(), hurry: false });
     assert_eq!(again.unwrap_err().cause, Cause::NotFound);
-    client
-        .request(Request::DestroyPersistent {
-            name: "kept".into(),
-            hurry: false,
-        })
-        .unwrap();
+    client.request(Request::DestroyPersistent { name: "kept".into(), hurry: false }).unwrap();
 }
 
 #[test]
@@ -131,19 +108,14 @@ fn storage_node_refuses_a_controller_that_has_lost_its_state() {
     let _controller = pool.controller();
     let _node = Daemon::start_storage(&pool.config("key"), "s0").unwrap();
     let client = pool.client();
-    let request = Request::DestroyPersistent {
-        name: "kept".into(),
-        hurry: false,
-    };
+    let request = Request::DestroyPersistent { name: "kept".into(), hurry: false };
     client.request(request).unwrap();
 }
 
 /// The controller's reply to these bytes, up to the end of the connection.
 fn reply_to(to: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(to).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     // It may close the connection before it has read everything.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
@@ -158,15 +130,9 @@ fn malformed_messages_are_refused_and_the_controller_keeps_running() {
     let _controller = pool.controller();
     let refused = |bytes: &[u8], reason: &str| {
         let reply = reply_to(pool.controller, bytes);
-        assert!(
-            reply.contains(reason) && !reply.contains("granularity"),
-            "{reply}"
-        );
+        assert!(reply.contains(reason) && !reply.contains("granularity"), "{reply}");
     };
-    refused(
-        b"GET / HTTP/1.1\r\n\r\nUser-Agent: none",
-        "not a Forebay peer",
-    );
+    refused(b"GET / HTTP/1.1\r\n\r\nUser-Agent: none", "not a Forebay peer");
     refused(&[0xff; 5000], "not a Forebay peer");
     let query = frame("{\"query\":[1,\"status\"]}");
     refused(&query, "unexpected kind of frame");
@@ -183,10 +149,7 @@ fn malformed_messages_are_refused_and_the_controller_keeps_running() {
     };
     refused(&opening(9, 0), "version mismatch");
     refused(&opening(1, 0), "authentication failed");
-    refused(
-        &opening(1, 1),
-        "authentication failed: the client uses MUNGE",
-    );
+    refused(&opening(1, 1), "authentication failed: the client uses MUNGE");
     // On a Unix socket the kernel identifies the client.
     let local = |bytes: &[u8]| {
         let mut stream = UnixStream::connect(pool.path("controller.socket")).unwrap();
@@ -210,19 +173,15 @@ fn unusable_key_file_is_a_configuration_error() {
     pool.write_key("open", b"a key that all can read");
     let open = fs::Permissions::from_mode(0o644);
     fs::set_permissions(pool.path("open"), open).unwrap();
-    for (key, expected) in [
-        ("short", "at least 16 bytes"),
-        ("absent", "key file"),
-        ("open", "chmod 600"),
-    ] {
+    for (key, expected) in
+        [("short", "at least 16 bytes"), ("absent", "key file"), ("open", "chmod 600")]
+    {
         let config = PoolConfig::read(&pool.file(key, "controller")).unwrap();
         let error = Daemon::start_controller(&config).err().unwrap();
         assert!(error.to_string().contains(expected), "{error}");
         assert!(error.is_bad_input());
     }
-    let absent = ControllerClient::open(Path::new("/nonexistent/pool.toml"))
-        .err()
-        .unwrap();
+    let absent = ControllerClient::open(Path::new("/nonexistent/pool.toml")).err().unwrap();
     assert!(absent.to_string().contains("/nonexistent/pool.toml"));
 }
 
@@ -233,10 +192,7 @@ fn counters_of_daemons_reach_the_controller_and_prometheus() {
     let names = ["s0", "s1"];
     let storage = names.map(|name| Daemon::start_storage(&pool.config("key"), name).unwrap());
     wait_for("the nodes are in service", || {
-        names
-            .iter()
-            .all(|name| is_online(&pool, name))
-            .then_some(())
+        names.iter().all(|name| is_online(&pool, name)).then_some(())
     });
     let client = pool.client();
     client.request(persistent("data", client.caller())).unwrap();

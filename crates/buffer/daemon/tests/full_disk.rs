@@ -23,10 +23,7 @@ impl Disk {
             .args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"])
             .arg(&path)
             .status();
-        assert!(
-            mount.unwrap().success(),
-            "tmpfs cannot be mounted: run as root"
-        );
+        assert!(mount.unwrap().success(), "tmpfs cannot be mounted: run as root");
         Disk { path, _home: home }
     }
 
@@ -36,11 +33,7 @@ impl Disk {
 
     fn fill(&self) {
         let mut options = std::fs::OpenOptions::new();
-        let mut ballast = options
-            .create(true)
-            .append(true)
-            .open(self.ballast())
-            .unwrap();
+        let mut ballast = options.create(true).append(true).open(self.ballast()).unwrap();
         for size in [1 << 20, 4096, 1] {
             let bytes = vec![1; size];
             while ballast.write_all(&bytes).is_ok() {}
@@ -55,19 +48,11 @@ impl Drop for Disk {
 }
 
 fn put(key: u128, length: usize) -> Change {
-    Change {
-        table: "things",
-        key,
-        value: Some(vec![key as u8; length]),
-    }
+    Change { table: "things", key, value: Some(vec![key as u8; length]) }
 }
 
 fn remove(key: u128) -> Change {
-    Change {
-        table: "things",
-        key,
-        value: None,
-    }
+    Change { table: "things", key, value: None }
 }
 
 fn keys(file: &Path) -> Vec<u128> {
@@ -104,10 +89,7 @@ fn database_accepts_changes_on_a_full_disk() {
             Err(error) => break error.to_string(),
         }
     };
-    assert!(
-        error.contains("state.redb") && error.contains("No space left"),
-        "{error}"
-    );
+    assert!(error.contains("state.redb") && error.contains("No space left"), "{error}");
     drop(database);
     let there = keys(&file);
     assert!(there == (100..next).collect::<Vec<_>>() || there == (100..=next).collect::<Vec<_>>());

@@ -77,8 +77,7 @@ impl<'a> JobLife<'a> {
         options: &RunOptions,
     ) -> Result<(i32, bool), RunError> {
         self.create_persistents(script)?;
-        self.prepare(script, options)
-            .map_err(|(step, error)| self.abandon(step, error))?;
+        self.prepare(script, options).map_err(|(step, error)| self.abandon(step, error))?;
         let Some(code) = self.run_script(script, options)? else {
             return Err(RunError::Interrupted(self.token.to_owned(), true));
         };
@@ -112,9 +111,7 @@ impl<'a> JobLife<'a> {
         if script.stages(Direction::In).next().is_some() {
             self.step("stage in", stage_in, Some(Direction::In))?;
         }
-        let hosts = self
-            .hosts(options)
-            .map_err(|failure| ("mount", StepError::Failed(failure)))?;
+        let hosts = self.hosts(options).map_err(|failure| ("mount", StepError::Failed(failure)))?;
         let own = self.client().host();
         if matches!(self.pool, PoolHandle::Shared(_))
             && !own.is_some_and(|own| hosts.iter().any(|host| host == own))
@@ -148,11 +145,7 @@ impl<'a> JobLife<'a> {
         let discard = failed && on_failure == OnFailure::Discard;
         if !discard && self.has_stages_out() {
             let token = self.token.to_owned();
-            self.step(
-                "stage out",
-                Request::StageOut { token },
-                Some(Direction::Out),
-            )?;
+            self.step("stage out", Request::StageOut { token }, Some(Direction::Out))?;
         }
         self.step("tear down", self.tear_down_request(discard), None)?;
         Ok(false)
@@ -160,10 +153,7 @@ impl<'a> JobLife<'a> {
 
     /// Unmounts the job, unless another run has taken it over.
     fn unmount_request(&self) -> Request {
-        Request::Deactivate {
-            token: self.token.to_owned(),
-            creator: Some(self.creator.clone()),
-        }
+        Request::Deactivate { token: self.token.to_owned(), creator: Some(self.creator.clone()) }
     }
 
     /// Tears the job down, unless another run has taken it over.
@@ -200,9 +190,7 @@ impl<'a> JobLife<'a> {
                 && !matches!(stage.state, StageState::Done | StageState::Cancelled)
         };
         // If in doubt, yes.
-        self.client()
-            .status()
-            .map_or(true, |status| status.stages.iter().any(left))
+        self.client().status().map_or(true, |status| status.stages.iter().any(left))
     }
 
     /// Creates the persistent instances that the script names.
@@ -232,10 +220,8 @@ impl<'a> JobLife<'a> {
     /// Destroys the persistent instances that the script names.
     fn destroy_persistents(&mut self, script: &JobScript) -> Result<(), RunError> {
         for destroyed in &script.destroys {
-            let request = Request::DestroyPersistent {
-                name: destroyed.name.clone(),
-                hurry: destroyed.hurry,
-            };
+            let request =
+                Request::DestroyPersistent { name: destroyed.name.clone(), hurry: destroyed.hurry };
             self.client()
                 .request(request)
                 .map_err(|failure| RunError::Step("destroy_persistent", failure))?;
@@ -263,11 +249,7 @@ impl<'a> JobLife<'a> {
         if let (Some(direction), Ok(status)) = (direction, self.client().status()) {
             moved = sum_progress(&status, self.token, direction);
         }
-        self.phases.push(RunPhase {
-            name,
-            time: begun.elapsed(),
-            moved,
-        });
+        self.phases.push(RunPhase { name, time: begun.elapsed(), moved });
         outcome.map_err(|error| (name, error))
     }
 
@@ -298,10 +280,7 @@ impl<'a> JobLife<'a> {
         };
         let cleaned = match &session {
             Ok(SessionOrigin::None) => Ok(()),
-            Ok(SessionOrigin::Own) => self
-                .client()
-                .request(self.tear_down_request(true))
-                .map(drop),
+            Ok(SessionOrigin::Own) => self.client().request(self.tear_down_request(true)).map(drop),
             Ok(SessionOrigin::Earlier) if matches!(step, "mount" | "run") => {
                 self.client().request(self.unmount_request()).map(drop)
             }

@@ -100,7 +100,5 @@ pub fn request_once(
     };
     let outcome = pool.controller().request(request);
     pool.close()?;
-    outcome
-        .map(drop)
-        .map_err(|failure| RunError::Step(step, failure))
+    outcome.map(drop).map_err(|failure| RunError::Step(step, failure))
 }

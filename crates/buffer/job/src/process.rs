@@ -31,10 +31,7 @@ impl JobProcess {
     ) -> io::Result<JobProcess> {
         let script = std::fs::canonicalize(script)?;
         let mut command = command(&script)?;
-        command
-            .args(arguments)
-            .envs(environment.iter().map(|(k, v)| (k, v)))
-            .process_group(0);
+        command.args(arguments).envs(environment.iter().map(|(k, v)| (k, v))).process_group(0);
         if io::stdin().is_terminal() {
             // A group in the background may not read the terminal.
             command.stdin(Stdio::null());
@@ -101,10 +98,7 @@ fn command(script: &Path) -> io::Result<Command> {
     let line = first.strip_prefix(b"#!").unwrap_or(b"/bin/sh").trim_ascii();
     // As the kernel does it: one interpreter, and at most one argument, blanks and all.
     let mut words = line.splitn(2, |byte| byte.is_ascii_whitespace());
-    let interpreter = words
-        .next()
-        .filter(|word| !word.is_empty())
-        .unwrap_or(b"/bin/sh");
+    let interpreter = words.next().filter(|word| !word.is_empty()).unwrap_or(b"/bin/sh");
     let mut command = Command::new(OsStr::from_bytes(interpreter));
     if let Some(argument) = words.next() {
         command.arg(OsStr::from_bytes(argument.trim_ascii()));
@@ -115,7 +109,5 @@ fn command(script: &Path) -> io::Result<Command> {
 
 /// The exit status as a shell reports it.
 fn exit_code(status: ExitStatus) -> i32 {
-    status
-        .code()
-        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }

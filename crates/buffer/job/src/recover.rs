@@ -92,10 +92,7 @@ fn recover_job(
         false => Recovery::NothingToSave,
     };
     if written {
-        let unmount = Request::Deactivate {
-            token: owned(),
-            creator: None,
-        };
+        let unmount = Request::Deactivate { token: owned(), creator: None };
         step("unmount", unmount)?;
         if !discard {
             step("stage out", Request::StageOut { token: owned() })?;
@@ -103,11 +100,7 @@ fn recover_job(
             recovery = Recovery::StagedOut(sum_progress(&status, token, Direction::Out));
         }
     }
-    let tear_down = Request::Teardown {
-        creator: None,
-        token: owned(),
-        hurry: discard,
-    };
+    let tear_down = Request::Teardown { creator: None, token: owned(), hurry: discard };
     step("tear down", tear_down)?;
     Ok(recovery)
 }
@@ -124,10 +117,7 @@ pub fn stage_now(
     let client = pool.controller();
     let fail = |failure| RunError::Step("stage", failure);
     let token = token.to_owned();
-    let begin = Request::BeginStage {
-        token: token.clone(),
-        what: directive,
-    };
+    let begin = Request::BeginStage { token: token.clone(), what: directive };
     let Answer::Stage(stage) = client.request(begin).map_err(fail)? else {
         return Ok(StageProgress::default());
     };

@@ -46,10 +46,5 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     drop(metrics);
     pool.close()?;
     let (code, kept) = outcome?;
-    Ok(RunReport {
-        token,
-        code,
-        phases,
-        kept,
-    })
+    Ok(RunReport { token, code, phases, kept })
 }

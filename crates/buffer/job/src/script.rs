@@ -13,15 +13,8 @@ const MAX_SCRIPT: u64 = 16 << 20;
 
 /// A job id that is unique on this machine.
 pub(crate) fn new_token() -> String {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    format!(
-        "{}{:03}-{}",
-        since.as_secs(),
-        since.subsec_millis(),
-        std::process::id()
-    )
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}{:03}-{}", since.as_secs(), since.subsec_millis(), std::process::id())
 }
 
 /// A unique name under which a run sets up its session: the pool's status tells by it which run
@@ -37,9 +30,7 @@ pub(crate) fn read_script(path: &Path, token: &str) -> Result<JobScript, RunErro
     let unreadable = |error| RunError::Unreadable(path.to_owned(), error);
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    file.take(MAX_SCRIPT + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
+    file.take(MAX_SCRIPT + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_SCRIPT {
         let reason = format!("the script is larger than {MAX_SCRIPT} bytes");
         return Err(RunError::Unsupported(path.to_owned(), reason));
@@ -59,16 +50,12 @@ fn symbols(path: &Path, token: &str) -> Result<Symbols, RunError> {
         std::env::current_dir().map_err(|error| RunError::Unreadable(path.to_owned(), error))?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let uid = rustix::process::geteuid().as_raw();
-    let name = path
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
     Ok(Symbols {
         job_id: token.to_owned(),
         array: variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID")),
         work_dir: here.to_string_lossy().into_owned(),
-        user: variable("USER")
-            .or_else(|| variable("LOGNAME"))
-            .unwrap_or_else(|| uid.to_string()),
+        user: variable("USER").or_else(|| variable("LOGNAME")).unwrap_or_else(|| uid.to_string()),
         job_name: variable("SLURM_JOB_NAME").or(name).unwrap_or_default(),
     })
 }
@@ -99,10 +86,7 @@ pub(crate) fn warnings(script: &JobScript) -> impl Iterator<Item = String> {
 /// The first request of the script that the buffer does not support.
 fn unsupported(script: &JobScript) -> Option<String> {
     if let Some(swap) = script.swap() {
-        return Some(format!(
-            "line {}: swap space is not supported; remove the line",
-            swap.line
-        ));
+        return Some(format!("line {}: swap space is not supported; remove the line", swap.line));
     }
     let job = script.job()?;
     let line = job.line;
@@ -111,11 +95,7 @@ fn unsupported(script: &JobScript) -> Option<String> {
             "line {line}: type=cache is not supported; write type=scratch and stage files in and out"
         ));
     }
-    let all = job
-        .access
-        .iter()
-        .map(|access| &access.modifiers)
-        .chain([&job.modifiers]);
+    let all = job.access.iter().map(|access| &access.modifiers).chain([&job.modifiers]);
     let mut all = all;
     if all.any(|modifiers| modifiers.max_file_size.is_some()) {
         return Some(format!(

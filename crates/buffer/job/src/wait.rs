@@ -140,9 +140,7 @@ pub(crate) fn await_step(
         } else if changed.elapsed() > STALL_TIMEOUT {
             let reason = stall_reason(status, job.as_deref());
             if shown_reason.as_ref() != Some(&reason) {
-                observer.note(&format!(
-                    "{reason}; still waiting, interrupt (Ctrl-C) to stop"
-                ));
+                observer.note(&format!("{reason}; still waiting, interrupt (Ctrl-C) to stop"));
                 shown_reason = Some(reason);
             }
         }
@@ -182,10 +180,7 @@ fn stall_reason(status: Result<Status, Failure>, job: Option<&str>) -> String {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
         names.join(", ")
     };
-    let session = status
-        .sessions
-        .iter()
-        .find(|session| job == Some(&*session.token));
+    let session = status.sessions.iter().find(|session| job == Some(&*session.token));
     let instances = status.instances.iter();
     let own: Vec<NodeId> = instances
         .filter(|instance| session.is_some_and(|session| session.id == instance.session))

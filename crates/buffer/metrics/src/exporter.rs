@@ -53,11 +53,7 @@ impl Exporter {
         let thread = std::thread::Builder::new()
             .name("forebay-metrics".into())
             .spawn(move || serve_requests(&listener, &signal, &document))?;
-        Ok(Exporter {
-            address,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Exporter { address, stop, thread: Some(thread) })
     }
 
     /// The listening address.
@@ -115,12 +111,7 @@ struct Response {
 
 impl Response {
     fn plain(status: &'static str, body: String) -> Response {
-        Response {
-            status,
-            media_type: METRICS_TYPE,
-            body,
-            sends_body: true,
-        }
+        Response { status, media_type: METRICS_TYPE, body, sends_body: true }
     }
 }
 
@@ -206,8 +197,5 @@ fn respond(method: &str, path: &str, document: Document<'_>) -> Response {
         },
         _ => Response::plain("404 Not Found", "not found: use /metrics\n".to_owned()),
     };
-    Response {
-        sends_body,
-        ..response
-    }
+    Response { sends_body, ..response }
 }

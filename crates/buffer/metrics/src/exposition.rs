@@ -94,17 +94,11 @@ impl Exposition {
 }
 
 fn format_labels(labels: &[(&str, &str)], upper_bound: Option<&str>) -> String {
-    let all = labels
-        .iter()
-        .copied()
-        .chain(upper_bound.map(|bound| ("le", bound)));
+    let all = labels.iter().copied().chain(upper_bound.map(|bound| ("le", bound)));
     let mut text = String::new();
     for (name, value) in all {
         text.push(if text.is_empty() { '{' } else { ',' });
-        let value = value
-            .replace('\\', r"\\")
-            .replace('"', "\\\"")
-            .replace('\n', r"\n");
+        let value = value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
         let _ = write!(text, "{name}=\"{value}\"");
     }
     if !text.is_empty() {

@@ -38,10 +38,7 @@ impl Latency {
         let mut buckets: Vec<u64> = self.buckets.iter().map(load).collect();
         let last_used = buckets.iter().rposition(|count| *count > 0);
         buckets.truncate(last_used.map_or(0, |last| last + 1));
-        LatencySnapshot {
-            buckets,
-            nanos: load(&self.nanos),
-        }
+        LatencySnapshot { buckets, nanos: load(&self.nanos) }
     }
 }
 
@@ -67,9 +64,7 @@ impl LatencySnapshot {
 
     /// Mean duration; `None` if none was recorded.
     pub fn mean(&self) -> Option<Duration> {
-        self.nanos
-            .checked_div(self.count())
-            .map(Duration::from_nanos)
+        self.nanos.checked_div(self.count()).map(Duration::from_nanos)
     }
 
     /// Upper bound of the bucket that contains the `q` quantile (0 to 1), limited to the largest
@@ -146,10 +141,7 @@ mod tests {
     #[test]
     fn empty_histogram_has_neither_mean_nor_quantile() {
         let empty = Latency::default().snapshot();
-        assert_eq!(
-            (empty.count(), empty.mean(), empty.quantile(0.5)),
-            (0, None, None)
-        );
+        assert_eq!((empty.count(), empty.mean(), empty.quantile(0.5)), (0, None, None));
     }
 
     proptest! {

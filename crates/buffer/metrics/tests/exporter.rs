@@ -34,27 +34,15 @@ fn exchange(address: SocketAddr, request: &[u8]) -> String {
 fn every_scrape_generates_a_fresh_document() {
     let (exporter, _) = start_exporter();
     for count in 1..4 {
-        let text = exchange(
-            exporter.address(),
-            b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n",
-        );
+        let text = exchange(exporter.address(), b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-        assert!(
-            head.contains("Content-Type: text/plain; version=0.0.4"),
-            "{head}"
-        );
-        assert!(
-            head.contains(&format!("Content-Length: {}", body.len())),
-            "{head}"
-        );
+        assert!(head.contains("Content-Type: text/plain; version=0.0.4"), "{head}");
+        assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
         assert_eq!(body, format!("asked_total {count}\n"));
     }
     let text = exchange(exporter.address(), b"GET /metrics HTTP/1.1\r\n\r\n");
-    assert!(
-        text.starts_with("HTTP/1.1 503 ") && text.ends_with("\r\n\r\nnot now\n"),
-        "{text}"
-    );
+    assert!(text.starts_with("HTTP/1.1 503 ") && text.ends_with("\r\n\r\nnot now\n"), "{text}");
 }
 
 #[test]

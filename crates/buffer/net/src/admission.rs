@@ -66,11 +66,7 @@ pub enum Principal {
 
 impl From<&PeerIdentity> for Principal {
     fn from(peer: &PeerIdentity) -> Principal {
-        if peer.trusted {
-            Principal::Trusted
-        } else {
-            Principal::User(peer.uid)
-        }
+        if peer.trusted { Principal::Trusted } else { Principal::User(peer.uid) }
     }
 }
 
@@ -127,20 +123,14 @@ impl AdmissionControl {
 
     /// Adds an unauthenticated connection. Returns the one that has to be closed instead.
     pub fn add(&mut self, conn: u64, now: Instant) -> Option<u64> {
-        let entry = Unauthenticated {
-            since: now,
-            authenticating: false,
-        };
+        let entry = Unauthenticated { since: now, authenticating: false };
         let known = self.unauthenticated.insert(conn, entry);
         assert!(known.is_none(), "connection numbers are not reused");
         self.silent.insert(conn, now);
         if self.unauthenticated.len() - self.authenticating <= self.limits.unauthenticated {
             return None;
         }
-        let mut waiting = self
-            .unauthenticated
-            .iter()
-            .filter(|(_, c)| !c.authenticating);
+        let mut waiting = self.unauthenticated.iter().filter(|(_, c)| !c.authenticating);
         let oldest = waiting.next().map(|(conn, _)| *conn)?;
         self.remove(oldest);
         Some(oldest)
@@ -205,9 +195,7 @@ impl AdmissionControl {
                 }
                 let max = self.limits.users;
                 if self.admitted.len() - trusted >= max {
-                    return Err(LimitReached(format!(
-                        "users have {max} connections; try again"
-                    )));
+                    return Err(LimitReached(format!("users have {max} connections; try again")));
                 }
             }
         }
@@ -244,10 +232,7 @@ impl AdmissionControl {
         let unauthenticated = unauthenticated.map(|(conn, entry)| (*conn, entry.since));
         let silent = self.silent.first_key_value();
         let silent = silent.map(|(conn, since)| (*conn, *since));
-        unauthenticated
-            .into_iter()
-            .chain(silent)
-            .min_by_key(|(conn, _)| *conn)
+        unauthenticated.into_iter().chain(silent).min_by_key(|(conn, _)| *conn)
     }
 
     /// When the next handshake times out.
@@ -299,10 +284,7 @@ pub struct WorkerPermit {
 impl WorkerPermits {
     /// All are free.
     pub fn new(limits: ConnectionLimits) -> WorkerPermits {
-        WorkerPermits {
-            limits,
-            counts: Arc::default(),
-        }
+        WorkerPermits { limits, counts: Arc::default() }
     }
 
     /// The number in use.
@@ -329,10 +311,7 @@ impl WorkerPermits {
             return None;
         }
         *counts.entry(principal).or_default() += 1;
-        Some(WorkerPermit {
-            permits: self.clone(),
-            principal,
-        })
+        Some(WorkerPermit { permits: self.clone(), principal })
     }
 }
 
@@ -410,10 +389,7 @@ impl SharedAdmission {
         {
             oldest.shut_down();
         }
-        ConnectionPermit {
-            admission: self.clone(),
-            conn,
-        }
+        ConnectionPermit { admission: self.clone(), conn }
     }
 }
 
@@ -441,9 +417,7 @@ impl ConnectionPermit {
             return Duration::ZERO;
         };
         let now = Instant::now();
-        let Shared {
-            control, budgets, ..
-        } = &mut *shared;
+        let Shared { control, budgets, .. } = &mut *shared;
         let limits = &control.limits;
         if budgets.len() >= MAX_BUDGETS {
             budgets.retain(|_, budget| {
@@ -451,14 +425,8 @@ impl ConnectionPermit {
                 budget.left < limits.request_burst
             });
         }
-        let new = || RequestBudget {
-            left: limits.request_burst,
-            at: now,
-        };
-        budgets
-            .entry(uid)
-            .or_insert_with(new)
-            .draw(limits, now, cost)
+        let new = || RequestBudget { left: limits.request_burst, at: now };
+        budgets.entry(uid).or_insert_with(new).draw(limits, now, cost)
     }
 }
 
@@ -493,10 +461,7 @@ mod tests {
 
     fn connect(admission: &SharedAdmission) -> (ConnectionPermit, Stream) {
         let (near, far) = UnixStream::pair().unwrap();
-        (
-            admission.add(&Arc::new(Stream::Unix(near))),
-            Stream::Unix(far),
-        )
+        (admission.add(&Arc::new(Stream::Unix(near))), Stream::Unix(far))
     }
 
     #[test]
@@ -514,20 +479,12 @@ mod tests {
         assert_eq!(control.take_timed_out(later(10)), None);
         assert_eq!(control.take_timed_out(later(11)), Some(2));
         assert_eq!(control.take_timed_out(later(11)), None);
-        assert_eq!(
-            control.take_timed_out(later(12)),
-            Some(3),
-            "no message has arrived"
-        );
+        assert_eq!(control.take_timed_out(later(12)), Some(3), "no message has arrived");
         assert_eq!(control.next_timeout(), None);
         assert_eq!(control.add(4, later(13)), None);
         control.note_message(4);
         control.admit(4, user).unwrap();
-        assert_eq!(
-            control.next_timeout(),
-            None,
-            "admitted connections may idle"
-        );
+        assert_eq!(control.next_timeout(), None, "admitted connections may idle");
     }
 
     #[test]
@@ -549,10 +506,7 @@ mod tests {
         control.remove(2);
         control.admit(6, Principal::Trusted).unwrap();
         assert_eq!(control.add(9, now), Some(7));
-        assert_eq!(
-            control.take_timed_out(now + Duration::from_secs(11)),
-            Some(3)
-        );
+        assert_eq!(control.take_timed_out(now + Duration::from_secs(11)), Some(3));
     }
 
     #[test]
@@ -566,10 +520,7 @@ mod tests {
         assert!(refused.to_string().contains("user 7 has 3 connections"));
         assert_eq!(Errno::from(refused), Errno::EMFILE);
         control.admit(4, user(8)).unwrap();
-        assert!(
-            control.admit(5, user(9)).is_err(),
-            "users have all of theirs"
-        );
+        assert!(control.admit(5, user(9)).is_err(), "users have all of theirs");
         control.admit(6, Principal::Trusted).unwrap();
         control.remove(0);
         control.remove(0);
@@ -615,13 +566,9 @@ mod tests {
     fn requests_beyond_the_rate_are_delayed() {
         let begun = Instant::now();
         let limits = small();
-        let mut budget = RequestBudget {
-            left: limits.request_burst,
-            at: begun,
-        };
-        let delays: Vec<u128> = (0..22)
-            .map(|_| budget.draw(&limits, begun, 1.0).as_millis())
-            .collect();
+        let mut budget = RequestBudget { left: limits.request_burst, at: begun };
+        let delays: Vec<u128> =
+            (0..22).map(|_| budget.draw(&limits, begun, 1.0).as_millis()).collect();
         assert_eq!(delays[19..], [0, 100, 200]);
         let later = begun + Duration::from_secs(1);
         assert_eq!(budget.draw(&limits, later, 8.0), Duration::ZERO);

@@ -113,13 +113,7 @@ pub(crate) fn credential_peer(
 
 /// The identity of a holder of the pool's key that acts for this user and group.
 pub(crate) fn key_peer(uid: u32, gid: u32) -> PeerIdentity {
-    PeerIdentity {
-        uid,
-        gid,
-        groups: Vec::new(),
-        trusted: true,
-        local: false,
-    }
+    PeerIdentity { uid, gid, groups: Vec::new(), trusted: true, local: false }
 }
 
 #[cfg(test)]

@@ -54,11 +54,7 @@ impl Sealed {
 impl Sender {
     /// Frames in clear, as on a Unix socket and before the handshake; with a guard in records.
     pub fn new(stream: Arc<Stream>, guard: Option<SendGuard>) -> Sender {
-        Sender {
-            stream,
-            guard,
-            sealed: Sealed::default(),
-        }
+        Sender { stream, guard, sealed: Sealed::default() }
     }
 
     /// The socket.
@@ -109,13 +105,11 @@ impl Sender {
         match guard.data() {
             DataProtection::Off => {
                 let header = chunk::header(word, data);
-                self.stream
-                    .send_parts(&[self.sealed.get(), &header, data], None)
+                self.stream.send_parts(&[self.sealed.get(), &header, data], None)
             }
             DataProtection::Integrity => {
                 let tag = guard.mac(word, data);
-                self.stream
-                    .send_parts(&[self.sealed.get(), &word.to_le_bytes(), &tag, data], None)
+                self.stream.send_parts(&[self.sealed.get(), &word.to_le_bytes(), &tag, data], None)
             }
             DataProtection::Encrypted => {
                 self.sealed.push(guard, &word.to_le_bytes())?;
@@ -157,11 +151,7 @@ impl Sender {
                 self.send_chunk(head, data)?;
                 head = &[];
             }
-            return if head.is_empty() {
-                Ok(())
-            } else {
-                self.send(head, None)
-            };
+            return if head.is_empty() { Ok(()) } else { self.send(head, None) };
         }
         self.sealed.length = 0;
         let head = match &mut self.guard {
@@ -172,9 +162,7 @@ impl Sender {
             None => head,
         };
         let chunks = || data.chunks(chunk::MAX_CHUNK_BYTES);
-        let headers: Vec<_> = chunks()
-            .map(|data| chunk::header(data.len() as u32, data))
-            .collect();
+        let headers: Vec<_> = chunks().map(|data| chunk::header(data.len() as u32, data)).collect();
         let parts = headers.iter().zip(chunks());
         let parts = parts.flat_map(|(header, data)| [&header[..], data]);
         let parts: Vec<&[u8]> = std::iter::once(head).chain(parts).collect();
@@ -258,18 +246,11 @@ impl Receiver {
         plain: Vec<u8>,
         raw: Vec<u8>,
     ) -> Receiver {
-        let buffer = |bytes: Vec<u8>| Buffer {
-            start: 0,
-            end: bytes.len(),
-            bytes,
-        };
+        let buffer = |bytes: Vec<u8>| Buffer { start: 0, end: bytes.len(), bytes };
         let (plain, raw) = match guard {
             Some(_) => (plain, raw),
             None => {
-                assert!(
-                    raw.is_empty(),
-                    "without a guard nothing has to be decrypted"
-                );
+                assert!(raw.is_empty(), "without a guard nothing has to be decrypted");
                 (raw, plain)
             }
         };
@@ -361,8 +342,7 @@ impl Receiver {
     fn fill_raw(&mut self, into: &mut [u8]) -> io::Result<()> {
         let have = self.raw.take(into);
         if have < into.len() {
-            self.stream
-                .receive_all(&mut into[have..], &mut self.descriptors)?;
+            self.stream.receive_all(&mut into[have..], &mut self.descriptors)?;
         }
         Ok(())
     }
@@ -504,8 +484,5 @@ fn timeout() -> io::Error {
 /// Both directions of a new connection, in clear.
 pub fn channel(stream: Stream) -> (Sender, Receiver) {
     let stream = Arc::new(stream);
-    (
-        Sender::new(stream.clone(), None),
-        Receiver::new(stream, None),
-    )
+    (Sender::new(stream.clone(), None), Receiver::new(stream, None))
 }

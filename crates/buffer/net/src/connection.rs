@@ -63,21 +63,13 @@ impl Connection {
         timeout: Duration,
     ) -> io::Result<Connection> {
         let (sender, receiver) = connect(address, Service::Storage, auth, timeout)?;
-        Ok(Connection {
-            sender,
-            receiver,
-            out: Vec::with_capacity(1024),
-        })
+        Ok(Connection { sender, receiver, out: Vec::with_capacity(1024) })
     }
 
     /// A connection over a connected, blocking socket, without a handshake.
     pub fn new(stream: Stream) -> Connection {
         let (sender, receiver) = channel(stream);
-        Connection {
-            sender,
-            receiver,
-            out: Vec::with_capacity(1024),
-        }
+        Connection { sender, receiver, out: Vec::with_capacity(1024) }
     }
 
     /// The socket.
@@ -142,10 +134,7 @@ impl Connection {
         let mut reply = frame::decode(body)?;
         let mut have = 0;
         while have < header.payload {
-            match self
-                .receiver
-                .receive_chunk(&mut into[have..header.payload])?
-            {
+            match self.receiver.receive_chunk(&mut into[have..header.payload])? {
                 Chunk::Data(count) => have += count,
                 Chunk::End => break,
                 Chunk::Failed(errno) => {
@@ -154,24 +143,12 @@ impl Connection {
                 }
             }
         }
-        let Flags {
-            descriptor: expected,
-            cacheable,
-        } = header.flags;
-        let descriptor = if expected {
-            self.receiver.take_descriptor()
-        } else {
-            None
-        };
+        let Flags { descriptor: expected, cacheable } = header.flags;
+        let descriptor = if expected { self.receiver.take_descriptor() } else { None };
         if expected && descriptor.is_none() {
             return Err(FrameError::Kind.into());
         }
-        let response = Response {
-            reply,
-            payload: have,
-            descriptor,
-            cacheable,
-        };
+        let response = Response { reply, payload: have, descriptor, cacheable };
         Ok((header.seq, response))
     }
 }
@@ -193,19 +170,13 @@ mod tests {
             let (header, _) = receiver.receive(MAX_BODY_BYTES).unwrap().unwrap();
             assert_eq!((header.kind, header.seq), (Kind::Call, 3));
             let path = std::env::temp_dir().join(format!("forebay-net-{}", std::process::id()));
-            std::fs::File::create(&path)
-                .unwrap()
-                .write_all(b"by descriptor")
-                .unwrap();
+            std::fs::File::create(&path).unwrap().write_all(b"by descriptor").unwrap();
             let file = std::fs::File::open(&path).unwrap();
             std::fs::remove_file(&path).unwrap();
             let mut out = Vec::new();
             let earlier = Reply::Failed(Errno::EIO);
             frame::encode_reply(&mut out, 2, Flags::default(), &earlier, 0).unwrap();
-            let flags = Flags {
-                descriptor: true,
-                cacheable: false,
-            };
+            let flags = Flags { descriptor: true, cacheable: false };
             frame::encode_reply(&mut out, 3, flags, &Reply::Data, 7).unwrap();
             sender.send(&out, Some(file.as_fd())).unwrap();
             sender.send_payload(&[], b"payload", 0).unwrap();
@@ -218,14 +189,9 @@ mod tests {
         };
         let mut into = [0; 16];
         let response = connection.call(&call, &[], &mut into).unwrap();
-        assert_eq!(
-            (response.reply, &into[..response.payload]),
-            (Reply::Data, &b"payload"[..])
-        );
+        assert_eq!((response.reply, &into[..response.payload]), (Reply::Data, &b"payload"[..]));
         let mut text = String::new();
-        std::fs::File::from(response.descriptor.unwrap())
-            .read_to_string(&mut text)
-            .unwrap();
+        std::fs::File::from(response.descriptor.unwrap()).read_to_string(&mut text).unwrap();
         assert_eq!(text, "by descriptor");
         server.join().unwrap();
     }

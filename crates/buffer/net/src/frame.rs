@@ -87,10 +87,9 @@ impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FrameError::Magic => f.write_str("not a Forebay peer: the first bytes are not 'FBAY'"),
-            FrameError::Version(v) => write!(
-                f,
-                "version mismatch: the peer uses frame version {v}, this side {VERSION}"
-            ),
+            FrameError::Version(v) => {
+                write!(f, "version mismatch: the peer uses frame version {v}, this side {VERSION}")
+            }
             FrameError::Kind => f.write_str("unexpected kind of frame"),
             FrameError::Length => f.write_str("frame too long"),
             FrameError::Checksum => f.write_str("damaged frame: checksum mismatch"),
@@ -142,18 +141,8 @@ pub fn parse_header(bytes: &[u8; HEADER_BYTES], max_body: usize) -> Result<Heade
         return Err(FrameError::Length);
     }
     let seq = u64::from(word(16)) | u64::from(word(20)) << 32;
-    let flags = Flags {
-        descriptor: flags & 1 != 0,
-        cacheable: flags & 2 != 0,
-    };
-    Ok(Header {
-        kind,
-        flags,
-        body,
-        payload,
-        seq,
-        checksum: word(24),
-    })
+    let flags = Flags { descriptor: flags & 1 != 0, cacheable: flags & 2 != 0 };
+    Ok(Header { kind, flags, body, payload, seq, checksum: word(24) })
 }
 
 fn checksum(header: &[u8], body: &[u8]) -> u32 {
@@ -167,9 +156,7 @@ fn finish(
     payload: usize,
     max_body: usize,
 ) -> Result<(), FrameError> {
-    let (head, body) = out
-        .split_first_chunk_mut::<HEADER_BYTES>()
-        .ok_or(FrameError::Length)?;
+    let (head, body) = out.split_first_chunk_mut::<HEADER_BYTES>().ok_or(FrameError::Length)?;
     if body.len() > max_body || payload > MAX_DATA {
         return Err(FrameError::Length);
     }
@@ -288,11 +275,7 @@ mod tests {
     }
 
     fn call(request: Request) -> Call {
-        Call {
-            seq: 7,
-            caller: None,
-            request,
-        }
+        Call { seq: 7, caller: None, request }
     }
 
     /// A header that matches any body.
@@ -306,9 +289,7 @@ mod tests {
     }
 
     fn parse(bytes: &[u8]) -> Result<Call, FrameError> {
-        let (head, rest) = bytes
-            .split_first_chunk::<HEADER_BYTES>()
-            .ok_or(FrameError::Length)?;
+        let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(FrameError::Length)?;
         let header = parse_header(head, MAX_BODY_BYTES)?;
         let body = rest.get(..header.body).ok_or(FrameError::Length)?;
         decode_body(head, &header, body)
@@ -316,10 +297,7 @@ mod tests {
 
     #[test]
     fn reply_with_maximal_attributes_of_max_request_inodes_fits_a_frame() {
-        let time = Timestamp {
-            secs: i64::MIN,
-            nanos: u32::MAX,
-        };
+        let time = Timestamp { secs: i64::MIN, nanos: u32::MAX };
         let longest = Attr {
             ino: Ino(u64::MAX),
             kind: FileKind::BlockDevice,
@@ -337,10 +315,7 @@ mod tests {
             extended: true,
         };
         let reply = Reply::Attrs(vec![longest; MAX_REQUEST_INODES]);
-        assert_eq!(
-            encode_reply(&mut Vec::new(), 1, Flags::default(), &reply, 0),
-            Ok(())
-        );
+        assert_eq!(encode_reply(&mut Vec::new(), 1, Flags::default(), &reply, 0), Ok(()));
     }
 
     #[test]

@@ -53,10 +53,7 @@ impl Service {
     /// Contexts of its clients' credentials and of its own.
     fn contexts(self) -> [&'static str; 2] {
         match self {
-            Service::Storage => [
-                "forebay storage daemon's client 3",
-                "forebay storage daemon 3",
-            ],
+            Service::Storage => ["forebay storage daemon's client 3", "forebay storage daemon 3"],
             Service::Controller => ["forebay controller's client 3", "forebay controller 3"],
         }
     }
@@ -121,25 +118,16 @@ pub struct Refusal {
 impl Refusal {
     /// The peer is not the one it claims to be.
     pub fn authentication(reason: impl fmt::Display) -> Refusal {
-        Refusal {
-            errno: Errno::EKEYREJECTED,
-            reason: format!("authentication failed: {reason}"),
-        }
+        Refusal { errno: Errno::EKEYREJECTED, reason: format!("authentication failed: {reason}") }
     }
 
     /// The server has too much to do at the moment.
     pub fn overload(reason: impl fmt::Display) -> Refusal {
-        Refusal {
-            errno: Errno::EAGAIN,
-            reason: format!("connection refused: {reason}"),
-        }
+        Refusal { errno: Errno::EAGAIN, reason: format!("connection refused: {reason}") }
     }
 
     fn protocol(reason: impl fmt::Display) -> Refusal {
-        Refusal {
-            errno: Errno::EPROTO,
-            reason: format!("handshake failed: {reason}"),
-        }
+        Refusal { errno: Errno::EPROTO, reason: format!("handshake failed: {reason}") }
     }
 }
 
@@ -163,11 +151,7 @@ pub struct ServerNotAuthenticated(String);
 
 impl fmt::Display for ServerNotAuthenticated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "authentication failed: the server is not one of the pool's: {}",
-            self.0
-        )
+        write!(f, "authentication failed: the server is not one of the pool's: {}", self.0)
     }
 }
 
@@ -210,11 +194,7 @@ fn noise(
     if let (Method::Key, Some(key)) = (method, key) {
         builder = builder.psk(0, key.secret())?;
     }
-    if initiator {
-        builder.build_initiator()
-    } else {
-        builder.build_responder()
-    }
+    if initiator { builder.build_initiator() } else { builder.build_responder() }
 }
 
 /// The payloads of MUNGE credentials of one session.
@@ -240,12 +220,8 @@ impl Binding {
 
     fn of_server(&self, uid: u32, gid: u32) -> [u8; 32] {
         let [_, context] = self.service.contexts();
-        let text = [
-            &self.hash[..],
-            &address_bytes(self.at),
-            &uid.to_le_bytes(),
-            &gid.to_le_bytes(),
-        ];
+        let text =
+            [&self.hash[..], &address_bytes(self.at), &uid.to_le_bytes(), &gid.to_le_bytes()];
         blake3::derive_key(context, &text.concat())
     }
 }
@@ -355,10 +331,9 @@ impl ServerHandshake {
                     origin: None,
                     credential: None,
                 })),
-                (Method::Munge, Proof::Munge(credential)) => Ok(Step::Verify(CredentialCheck {
-                    credential,
-                    binding,
-                })),
+                (Method::Munge, Proof::Munge(credential)) => {
+                    Ok(Step::Verify(CredentialCheck { credential, binding }))
+                }
                 (Method::Key, Proof::Munge(_)) | (Method::Munge, Proof::Key { .. }) => {
                     Err(Refusal::protocol("a proof of another method"))
                 }
@@ -382,35 +357,26 @@ impl ServerHandshake {
                 ));
             }
             (Method::Munge, _, None) => {
-                return Err(Refusal::authentication(
-                    "the client uses MUNGE, the server does not",
-                ));
+                return Err(Refusal::authentication("the client uses MUNGE, the server does not"));
             }
         }
         let failed = |error: snow::Error| Refusal::protocol(error);
         let server = (self.service, self.at);
         let mut noise = noise(opening.method, auth.key.as_ref(), server, false).map_err(failed)?;
         let mut buffer = [0; MAX_NOISE_BYTES];
-        noise
-            .read_message(&opening.noise, &mut buffer)
-            .map_err(|_| {
-                Refusal::authentication(
-                    "the pool keys of the two hosts differ, or the client reached the server at an \
+        noise.read_message(&opening.noise, &mut buffer).map_err(|_| {
+            Refusal::authentication(
+                "the pool keys of the two hosts differ, or the client reached the server at an \
                  address that is not its own",
-                )
-            })?;
+            )
+        })?;
         let count = noise.write_message(&[], &mut buffer).map_err(failed)?;
-        let answer = Answer::Accepted {
-            noise: buffer[..count].to_vec(),
-        };
+        let answer = Answer::Accepted { noise: buffer[..count].to_vec() };
         self.state = State::Proof {
             method: opening.method,
             binding: Binding::new(self.service, self.at, &noise),
         };
-        assert!(
-            noise.is_handshake_finished(),
-            "both patterns have two messages"
-        );
+        assert!(noise.is_handshake_finished(), "both patterns have two messages");
         let transport = noise.into_stateless_transport_mode().map_err(failed)?;
         let (mut send, mut receive) = guards(transport);
         send.protect_data(self.data, self.mac[1]);
@@ -455,10 +421,7 @@ pub fn accept(
 ) -> io::Result<Authenticated> {
     let mut run = || -> io::Result<Authenticated> {
         loop {
-            match handshake
-                .receive(auth, receive_body(receiver)?)
-                .map_err(refused)?
-            {
+            match handshake.receive(auth, receive_body(receiver)?).map_err(refused)? {
                 Step::Answer(bytes) => {
                     sender.send(&bytes, None)?;
                     if let Some((send, receive)) = handshake.take_guards() {
@@ -539,20 +502,14 @@ impl ClientHandshake {
         };
         let mut noise = noise(method, auth.key.as_ref(), server, true).map_err(io::Error::other)?;
         let mut buffer = [0; MAX_NOISE_BYTES];
-        let count = noise
-            .write_message(&[], &mut buffer)
-            .map_err(io::Error::other)?;
+        let count = noise.write_message(&[], &mut buffer).map_err(io::Error::other)?;
         let opening = handshake_frame(&Opening {
             version: VERSION,
             method,
             noise: buffer[..count].to_vec(),
         })?;
-        let handshake = ClientHandshake {
-            auth: auth.clone(),
-            server,
-            noise: Some(noise),
-            binding: None,
-        };
+        let handshake =
+            ClientHandshake { auth: auth.clone(), server, noise: Some(noise), binding: None };
         Ok((handshake, opening))
     }
 
@@ -570,10 +527,7 @@ impl ClientHandshake {
             .map_err(|_| not_authenticated("it does not have the pool's key"))?;
         let (service, at) = self.server;
         self.binding = Some(Binding::new(service, at, &noise));
-        assert!(
-            noise.is_handshake_finished(),
-            "both patterns have two messages"
-        );
+        assert!(noise.is_handshake_finished(), "both patterns have two messages");
         let transport = noise.into_stateless_transport_mode();
         Ok(guards(transport.map_err(io::Error::other)?))
     }
@@ -598,11 +552,7 @@ impl ClientHandshake {
     pub fn receive_verdict(&self, body: &[u8]) -> io::Result<(DataProtection, [[u8; 32]; 2])> {
         match frame::decode(body)? {
             Verdict::Refused(refusal) => Err(refused(refusal)),
-            Verdict::Accepted {
-                credential,
-                data,
-                mac,
-            } => {
+            Verdict::Accepted { credential, data, mac } => {
                 if let Some(munge) = &self.auth.munge {
                     let binding = self.binding.as_ref().ok_or(FrameError::Kind)?;
                     let (uid, gid) = own_ids();
@@ -616,10 +566,7 @@ impl ClientHandshake {
 }
 
 fn own_ids() -> (u32, u32) {
-    (
-        rustix::process::geteuid().as_raw(),
-        rustix::process::getegid().as_raw(),
-    )
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
 fn receive_body(receiver: &mut Receiver) -> io::Result<&[u8]> {

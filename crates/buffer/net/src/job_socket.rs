@@ -36,10 +36,7 @@ pub fn call_service(socket: &Path, call: &JobRequest) -> io::Result<StagingReply
 }
 
 fn is_disconnected(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-    )
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// The service's end of a connection: receives the one call.

@@ -84,10 +84,7 @@ impl Listener {
     }
 
     fn new(socket: Socket) -> Listener {
-        Listener {
-            socket: Arc::new(socket),
-            closing: Arc::default(),
-        }
+        Listener { socket: Arc::new(socket), closing: Arc::default() }
     }
 
     /// The address, on TCP.

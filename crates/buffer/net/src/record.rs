@@ -46,9 +46,7 @@ impl std::str::FromStr for DataProtection {
             "off" => Ok(DataProtection::Off),
             "integrity" => Ok(DataProtection::Integrity),
             "encrypted" => Ok(DataProtection::Encrypted),
-            other => Err(format!(
-                "`{other}` is not `off`, `integrity` or `encrypted`"
-            )),
+            other => Err(format!("`{other}` is not `off`, `integrity` or `encrypted`")),
         }
     }
 }
@@ -122,10 +120,7 @@ impl fmt::Debug for ReceiveGuard {
 /// The keyed hash of chunk `number`, with its header word.
 fn mac(key: &[u8; 32], number: u64, word: u32, data: &[u8]) -> [u8; MAC_BYTES] {
     let mut hasher = blake3::Hasher::new_keyed(key);
-    hasher
-        .update(&number.to_le_bytes())
-        .update(&word.to_le_bytes())
-        .update(data);
+    hasher.update(&number.to_le_bytes()).update(&word.to_le_bytes()).update(data);
     let mut tag = [0; MAC_BYTES];
     tag.copy_from_slice(&hasher.finalize().as_bytes()[..MAC_BYTES]);
     tag
@@ -134,10 +129,7 @@ fn mac(key: &[u8; 32], number: u64, word: u32, data: &[u8]) -> [u8; MAC_BYTES] {
 impl SendGuard {
     /// How bulk data are protected from now on, and the key of their hashes in this direction.
     pub(crate) fn protect_data(&mut self, data: DataProtection, mac: [u8; 32]) {
-        debug_assert_eq!(
-            self.chunks, 0,
-            "the mode is agreed upon before the first data"
-        );
+        debug_assert_eq!(self.chunks, 0, "the mode is agreed upon before the first data");
         (self.data, self.mac) = (data, mac);
     }
 
@@ -200,10 +192,7 @@ pub(crate) fn record_length(raw: &[u8]) -> Result<usize, FrameError> {
 impl ReceiveGuard {
     /// How bulk data are protected from now on, and the key of their hashes in this direction.
     pub(crate) fn protect_data(&mut self, data: DataProtection, mac: [u8; 32]) {
-        debug_assert_eq!(
-            self.chunks, 0,
-            "the mode is agreed upon before the first data"
-        );
+        debug_assert_eq!(self.chunks, 0, "the mode is agreed upon before the first data");
         (self.data, self.mac) = (data, mac);
     }
 
@@ -219,9 +208,7 @@ impl ReceiveGuard {
         record: &[u8],
         into: &mut [u8],
     ) -> Result<usize, FrameError> {
-        let message = record
-            .get(RECORD_HEADER_BYTES..)
-            .ok_or(FrameError::Length)?;
+        let message = record.get(RECORD_HEADER_BYTES..).ok_or(FrameError::Length)?;
         let count = self
             .transport
             .read_message(self.records, message, into)
@@ -278,13 +265,9 @@ mod tests {
         let mut server = builder().build_responder().unwrap();
         let (mut message, mut payload) = ([0; 256], [0; 256]);
         let count = client.write_message(&[], &mut message).unwrap();
-        server
-            .read_message(&message[..count], &mut payload)
-            .unwrap();
+        server.read_message(&message[..count], &mut payload).unwrap();
         let count = server.write_message(&[], &mut message).unwrap();
-        client
-            .read_message(&message[..count], &mut payload)
-            .unwrap();
+        client.read_message(&message[..count], &mut payload).unwrap();
         let (mut sent, _) = guards(client.into_stateless_transport_mode().unwrap());
         let (_, mut received) = guards(server.into_stateless_transport_mode().unwrap());
         sent.protect_data(DataProtection::Integrity, [7; 32]);
@@ -314,11 +297,7 @@ mod tests {
         assert_eq!(receive.open(&first, &mut plain), refused, "repeated");
         let (mut send, mut receive) = connection();
         let (first, other) = (sealed(&mut send, b"first"), sealed(&mut send, b"other"));
-        assert_eq!(
-            receive.open(&other, &mut plain),
-            refused,
-            "the first is missing"
-        );
+        assert_eq!(receive.open(&other, &mut plain), refused, "the first is missing");
         for at in RECORD_HEADER_BYTES..first.len() {
             let mut changed = first.clone();
             changed[at] ^= 1;
@@ -329,11 +308,7 @@ mod tests {
         assert_eq!(receive.open(&other, &mut plain), Ok(other.len()));
         assert_eq!(plain, b"firstother");
         let (_, mut another) = connection();
-        assert_eq!(
-            another.open(&second, &mut plain),
-            refused,
-            "another session"
-        );
+        assert_eq!(another.open(&second, &mut plain), refused, "another session");
     }
 
     #[test]
@@ -345,11 +320,7 @@ mod tests {
         let refused = Err(FrameError::Authentication);
         assert_eq!(receive.verify(4, b"data", &first), refused, "repeated");
         let third = send.mac(4, b"data");
-        assert_eq!(
-            receive.verify(5, b"data", &third),
-            refused,
-            "another length"
-        );
+        assert_eq!(receive.verify(5, b"data", &third), refused, "another length");
         let fourth = send.mac(4, b"data");
         assert_eq!(receive.verify(4, b"date", &fourth), refused, "other data");
     }
@@ -357,10 +328,7 @@ mod tests {
     #[test]
     fn record_of_impossible_length_is_refused() {
         for length in [0u16, 16, u16::MAX] {
-            assert_eq!(
-                record_length(&length.to_le_bytes()),
-                Err(FrameError::Length)
-            );
+            assert_eq!(record_length(&length.to_le_bytes()), Err(FrameError::Length));
         }
         assert_eq!(record_length(&[1]), Ok(RECORD_HEADER_BYTES));
     }

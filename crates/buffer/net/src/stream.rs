@@ -123,9 +123,7 @@ impl Stream {
         if let Some(fd) = descriptor {
             descriptors = [fd];
             if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-                return Err(io::Error::other(
-                    "no room for a descriptor in the control message",
-                ));
+                return Err(io::Error::other("no room for a descriptor in the control message"));
             }
         }
         loop {
@@ -224,11 +222,5 @@ pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
     // Without it the limit in force simply stays.
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: maximum,
-            maximum,
-        },
-    );
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

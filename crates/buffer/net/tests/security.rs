@@ -20,10 +20,7 @@ const CONTENTS: &[u8] = b"contents of a file that nobody else may read";
 const PAYLOAD_BYTES: usize = 600 << 10;
 
 fn with_key(secret: &[u8]) -> Authenticator {
-    Authenticator {
-        key: Some(PoolKey::new(secret).unwrap()),
-        munge: None,
-    }
+    Authenticator { key: Some(PoolKey::new(secret).unwrap()), munge: None }
 }
 
 fn payload() -> Vec<u8> {
@@ -163,11 +160,7 @@ fn session(
 
 #[test]
 fn recorded_session_contains_no_secret_and_encrypted_session_no_contents() {
-    for data in [
-        DataProtection::Off,
-        DataProtection::Integrity,
-        DataProtection::Encrypted,
-    ] {
+    for data in [DataProtection::Off, DataProtection::Integrity, DataProtection::Encrypted] {
         let recorded = Arc::new(Mutex::new([Vec::new(), Vec::new()]));
         let record = recorded.clone();
         let (ran, served) = session(data, move |up, bytes| {
@@ -210,11 +203,7 @@ fn flipped_bit_in_payload_is_detected_and_ends_the_connection() {
 
 #[test]
 fn flipped_bit_in_frame_is_detected_in_every_mode() {
-    for data in [
-        DataProtection::Off,
-        DataProtection::Integrity,
-        DataProtection::Encrypted,
-    ] {
+    for data in [DataProtection::Off, DataProtection::Integrity, DataProtection::Encrypted] {
         let messages = Mutex::new(0);
         let (ran, served) = session(data, move |up, bytes| {
             if up {
@@ -241,15 +230,9 @@ fn client_with_another_key_is_refused_with_authentication_failed() {
     let served = server(listener, own, DataProtection::Off, |_, _| Ok(()));
     let other = with_key(b"the key of another pool");
     let error = connect(at, Service::Storage, &other).unwrap_err();
-    assert!(
-        error.to_string().contains("authentication failed"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("authentication failed"), "{error}");
     let refusal = error.get_ref().and_then(|e| e.downcast_ref::<Refusal>());
-    assert_eq!(
-        refusal.map(|refusal| refusal.errno),
-        Some(Errno::EKEYREJECTED)
-    );
+    assert_eq!(refusal.map(|refusal| refusal.errno), Some(Errno::EKEYREJECTED));
     assert!(served.join().unwrap().is_err());
 }
 
@@ -264,31 +247,17 @@ fn session_is_bound_to_the_servers_address_and_service() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let believed = other.map_or(at, |other| other.parse().unwrap());
-        let served = server_at(
-            listener,
-            auth.clone(),
-            DataProtection::Off,
-            believed,
-            |_, _| Ok(()),
-        );
+        let served =
+            server_at(listener, auth.clone(), DataProtection::Off, believed, |_, _| Ok(()));
         let error = connect(at, service, &auth).unwrap_err();
-        assert!(
-            error.to_string().contains("authentication failed"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("authentication failed"), "{error}");
         assert!(served.join().unwrap().is_err());
     }
     // An IPv4 client of a server that listens on IPv6.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let mapped = format!("[::ffff:127.0.0.1]:{}", at.port()).parse().unwrap();
-    let served = server_at(
-        listener,
-        auth.clone(),
-        DataProtection::Off,
-        mapped,
-        |_, _| Ok(()),
-    );
+    let served = server_at(listener, auth.clone(), DataProtection::Off, mapped, |_, _| Ok(()));
     connect(at, Service::Storage, &auth).unwrap();
     served.join().unwrap().unwrap();
 }
@@ -307,25 +276,12 @@ fn server_without_the_key_is_not_authenticated() {
         // The variant `Accepted` with 48 bytes: a key and a tag.
         frame::encode(&mut out, fields, &(0u8, vec![9u8; 48]), 0, MAX_BODY_BYTES).unwrap();
         sender.send(&out, None).unwrap();
-        receiver
-            .receive(MAX_BODY_BYTES)
-            .map(|frame| frame.is_none())
+        receiver.receive(MAX_BODY_BYTES).map(|frame| frame.is_none())
     });
     let error = connect(at, Service::Storage, &with_key(b"the key of this pool")).unwrap_err();
-    assert!(
-        error
-            .get_ref()
-            .is_some_and(|e| e.is::<ServerNotAuthenticated>()),
-        "{error}"
-    );
-    assert!(
-        error.to_string().contains("authentication failed"),
-        "{error}"
-    );
-    assert!(
-        served.join().unwrap().unwrap_or(true),
-        "the client sends nothing further"
-    );
+    assert!(error.get_ref().is_some_and(|e| e.is::<ServerNotAuthenticated>()), "{error}");
+    assert!(error.to_string().contains("authentication failed"), "{error}");
+    assert!(served.join().unwrap().unwrap_or(true), "the client sends nothing further");
 }
 
 #[test]
@@ -357,21 +313,11 @@ fn slow_client_times_out() {
 #[test]
 fn payload_is_received_as_it_was_sent_whatever_its_length_and_offset() {
     let auth = with_key(b"the key of this pool");
-    for data in [
-        DataProtection::Off,
-        DataProtection::Integrity,
-        DataProtection::Encrypted,
-    ] {
+    for data in [DataProtection::Off, DataProtection::Integrity, DataProtection::Encrypted] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let cases = [
-            (0, 0),
-            (0, 1),
-            (5, 2 * (256 << 10)),
-            (1 << 20, 1 << 20),
-            (7, 9),
-            (0, 100_000),
-        ];
+        let cases =
+            [(0, 0), (0, 1), (5, 2 * (256 << 10)), (1 << 20, 1 << 20), (7, 9), (0, 100_000)];
         let contents = |length: usize| (0..length).map(|i| (i % 251) as u8).collect::<Vec<u8>>();
         let served = server(listener, auth.clone(), data, move |sender, _| {
             for (offset, length) in cases {

@@ -96,10 +96,7 @@ pub struct Timestamp {
 impl Timestamp {
     /// The time `nanos` nanoseconds after 1970.
     pub fn from_nanos(nanos: u64) -> Timestamp {
-        Timestamp {
-            secs: (nanos / 1_000_000_000) as i64,
-            nanos: (nanos % 1_000_000_000) as u32,
-        }
+        Timestamp { secs: (nanos / 1_000_000_000) as i64, nanos: (nanos % 1_000_000_000) as u32 }
     }
 }
 

@@ -66,9 +66,7 @@ impl HeldRanges {
         let alike = |a: &HeldLock, b: &HeldLock| {
             a.lock.exclusive == b.lock.exclusive && a.handle == b.handle && a.lock.pid == b.lock.pid
         };
-        let mut at = self
-            .0
-            .partition_point(|held| held.lock.end < new.lock.start);
+        let mut at = self.0.partition_point(|held| held.lock.end < new.lock.start);
         if let Some(before) = at.checked_sub(1).and_then(|before| self.0.get(before))
             && before.lock.end.checked_add(1) == Some(new.lock.start)
             && alike(before, &new)
@@ -92,12 +90,7 @@ impl HeldRanges {
         let first = self.0.partition_point(|held| held.lock.end < start);
         let mut kept = Vec::new();
         let mut last = first;
-        for held in self
-            .0
-            .iter()
-            .skip(first)
-            .take_while(|held| held.lock.start <= end)
-        {
+        for held in self.0.iter().skip(first).take_while(|held| held.lock.start <= end) {
             last += 1;
             if held.lock.start < start {
                 let mut left = *held;
@@ -202,18 +195,9 @@ mod tests {
             pid: 0,
         };
         let mut ranges = HeldRanges::default();
-        ranges.acquire(HeldLock {
-            lock,
-            handle: HandleId(1),
-        });
-        ranges.acquire(HeldLock {
-            lock: FileLock {
-                start: 0,
-                end: 4,
-                ..lock
-            },
-            handle: HandleId(1),
-        });
+        ranges.acquire(HeldLock { lock, handle: HandleId(1) });
+        ranges
+            .acquire(HeldLock { lock: FileLock { start: 0, end: 4, ..lock }, handle: HandleId(1) });
         assert_eq!(ranges.len(), 1);
         assert!(ranges.release(7, u64::MAX));
         assert_eq!(ranges.iter().next().unwrap().lock.end, 6);

@@ -94,10 +94,7 @@ impl Placement {
 
     /// What others may know of it.
     pub fn without_secret(&self) -> Placement {
-        Placement {
-            secret: [0; 32],
-            ..self.clone()
-        }
+        Placement { secret: [0; 32], ..self.clone() }
     }
 }
 
@@ -127,13 +124,7 @@ impl Capability {
         write: bool,
         until: i64,
     ) -> Capability {
-        let mut permit = Capability {
-            ino,
-            read,
-            write,
-            expires_at_s: until,
-            mac: [0; 32],
-        };
+        let mut permit = Capability { ino, read, write, expires_at_s: until, mac: [0; 32] };
         permit.mac = *permit.hash(secret, instance).as_bytes();
         permit
     }
@@ -183,42 +174,18 @@ mod tests {
         let secret = [7; 32];
         let permit = Capability::new(&secret, InstanceId(1), Ino(5), true, false, 100);
         assert_eq!(permit.verify(&secret, InstanceId(1), 100), Ok(()));
-        assert_eq!(
-            permit.verify(&secret, InstanceId(1), 101),
-            Err(Errno::EKEYREJECTED)
-        );
+        assert_eq!(permit.verify(&secret, InstanceId(1), 101), Err(Errno::EKEYREJECTED));
         let forged = [
-            Capability {
-                write: true,
-                ..permit
-            },
-            Capability {
-                ino: Ino(6),
-                ..permit
-            },
-            Capability {
-                expires_at_s: 1000,
-                ..permit
-            },
-            Capability {
-                mac: [0; 32],
-                ..permit
-            },
+            Capability { write: true, ..permit },
+            Capability { ino: Ino(6), ..permit },
+            Capability { expires_at_s: 1000, ..permit },
+            Capability { mac: [0; 32], ..permit },
         ];
         for forged in forged {
-            assert_eq!(
-                forged.verify(&secret, InstanceId(1), 50),
-                Err(Errno::EACCES)
-            );
+            assert_eq!(forged.verify(&secret, InstanceId(1), 50), Err(Errno::EACCES));
         }
-        assert_eq!(
-            permit.verify(&secret, InstanceId(2), 50),
-            Err(Errno::EACCES)
-        );
-        assert_eq!(
-            permit.verify(&[8; 32], InstanceId(1), 50),
-            Err(Errno::EACCES)
-        );
+        assert_eq!(permit.verify(&secret, InstanceId(2), 50), Err(Errno::EACCES));
+        assert_eq!(permit.verify(&[8; 32], InstanceId(1), 50), Err(Errno::EACCES));
     }
 
     #[test]
@@ -227,15 +194,9 @@ mod tests {
         let places = Placement::distributed(1 << 16, &peers).unwrap();
         assert_eq!(places.len(), 2);
         assert!(places.iter().all(|place| place.validate().is_ok()));
-        let bad = Placement {
-            node: NodeIndex(2),
-            ..places[0].clone()
-        };
+        let bad = Placement { node: NodeIndex(2), ..places[0].clone() };
         assert!(bad.validate().is_err());
-        let bad = Placement {
-            peers: Vec::new(),
-            ..places[0].clone()
-        };
+        let bad = Placement { peers: Vec::new(), ..places[0].clone() };
         assert!(bad.validate().is_err());
         assert!(Placement::single_node().validate().is_ok());
     }

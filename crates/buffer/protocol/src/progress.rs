@@ -25,12 +25,8 @@ pub enum StagePhase {
 
 impl StagePhase {
     /// All phases, in order.
-    pub const ALL: [StagePhase; 4] = [
-        StagePhase::Copying,
-        StagePhase::Syncing,
-        StagePhase::ReadingBack,
-        StagePhase::Finishing,
-    ];
+    pub const ALL: [StagePhase; 4] =
+        [StagePhase::Copying, StagePhase::Syncing, StagePhase::ReadingBack, StagePhase::Finishing];
 
     /// The phase in words.
     pub fn words(self) -> &'static str {
@@ -86,10 +82,7 @@ impl PhaseTimes {
 
     /// Time spent in all phases.
     pub fn sum(&self) -> Duration {
-        StagePhase::ALL
-            .into_iter()
-            .map(|phase| self.of(phase))
-            .sum()
+        StagePhase::ALL.into_iter().map(|phase| self.of(phase)).sum()
     }
 
     /// Time until all copies were on stable storage.
@@ -168,10 +161,7 @@ impl StageProgress {
 
     /// Files and links that only need finishing: copied, and read back if they are to be.
     pub fn good_files(&self) -> u64 {
-        let unread = self
-            .read_back
-            .files_total
-            .saturating_sub(self.read_back.files);
+        let unread = self.read_back.files_total.saturating_sub(self.read_back.files);
         self.files.saturating_sub(unread)
     }
 
@@ -209,10 +199,7 @@ mod tests {
         let text = serde_json::to_string(&progress).unwrap();
         assert!(text.contains(r#""phase":"copying""#), "{text}");
         assert!(text.contains(r#""copying":0"#), "{text}");
-        assert_eq!(
-            serde_json::from_str::<StageProgress>(&text).unwrap(),
-            progress
-        );
+        assert_eq!(serde_json::from_str::<StageProgress>(&text).unwrap(), progress);
     }
 
     #[test]

@@ -36,9 +36,7 @@ impl WriteBehind {
             self.from.store(offset, Ordering::Relaxed);
         }
         let from = self.from.load(Ordering::Relaxed);
-        let ready = end
-            .checked_sub(from)
-            .filter(|ready| *ready >= WRITEBACK_BYTES)?;
+        let ready = end.checked_sub(from).filter(|ready| *ready >= WRITEBACK_BYTES)?;
         self.from.store(end, Ordering::Relaxed);
         Some((from, ready))
     }
@@ -70,10 +68,7 @@ mod tests {
     fn a_stretch_in_order_is_begun_portion_by_portion() {
         let behind = WriteBehind::default();
         let begun: Vec<_> = (0..20).filter_map(|i| behind.due(i * MIB, MIB)).collect();
-        assert_eq!(
-            begun,
-            [(0, WRITEBACK_BYTES), (WRITEBACK_BYTES, WRITEBACK_BYTES)]
-        );
+        assert_eq!(begun, [(0, WRITEBACK_BYTES), (WRITEBACK_BYTES, WRITEBACK_BYTES)]);
     }
 
     #[test]

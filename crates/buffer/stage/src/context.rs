@@ -109,8 +109,7 @@ impl<'a> StageContext<'a> {
         let (phase, started) = *current;
         let now = self.options.host.now();
         *current = (next.unwrap_or(phase), now);
-        self.progress
-            .add_phase_time(phase, now.saturating_duration_since(started));
+        self.progress.add_phase_time(phase, now.saturating_duration_since(started));
         (phase, now)
     }
 
@@ -187,10 +186,7 @@ impl<'a> StageContext<'a> {
         let now = self.progress.snapshot();
         assert!(now.all_found, "a successful stage has seen everything");
         let (verified, expected) = (now.read_back.bytes, now.read_back.bytes_total);
-        assert_eq!(
-            verified, expected,
-            "a successful stage has verified every copy"
-        );
+        assert_eq!(verified, expected, "a successful stage has verified every copy");
         Ok(StageReport {
             files: load(&self.totals.files),
             directories: load(&self.totals.directories),

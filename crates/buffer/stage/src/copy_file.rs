@@ -23,16 +23,13 @@ pub(crate) fn copy_file(
     to: Destination,
     buffer: &mut [u8],
 ) -> Result<(), Failure> {
-    let stat = source
-        .opened_stat()
-        .map_err(|e| Failure::source("reading its attributes", e))?;
+    let stat = source.opened_stat().map_err(|e| Failure::source("reading its attributes", e))?;
     let refused = match stat.kind {
         FileKind::File => None,
         FileKind::Directory => Some(("is a directory; stage it with type=directory", Errno::ISDIR)),
-        FileKind::Symlink | FileKind::Other => Some((
-            "is a device, a pipe or a socket, which cannot be staged",
-            Errno::INVAL,
-        )),
+        FileKind::Symlink | FileKind::Other => {
+            Some(("is a device, a pipe or a socket, which cannot be staged", Errno::INVAL))
+        }
     };
     if let Some((reason, errno)) = refused {
         return Err(Failure::File(reason.to_owned(), errno));

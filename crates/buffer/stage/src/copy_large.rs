@@ -50,11 +50,7 @@ pub(crate) fn copy_large_part(
         return;
     }
     let failed = large.has_failed();
-    let outcome = if failed {
-        Err(Failure::Cancelled)
-    } else {
-        complete(ctx, large)
-    };
+    let outcome = if failed { Err(Failure::Cancelled) } else { complete(ctx, large) };
     // Parts that are in the journal are kept for the next run, unless this file has a problem.
     let keep = ctx.durability.is_journaled() && failed && ctx.is_stopped();
     if outcome.is_err() && !keep {
@@ -75,10 +71,7 @@ fn copy_part(
     let (key, size) = (&copy.to.journal_key, copy.stat.size);
     let from = part.saturating_mul(ctx.segment_bytes());
     let to = from.saturating_add(ctx.segment_bytes()).min(size);
-    assert!(
-        from < to && to <= size,
-        "a part is in the file and not empty"
-    );
+    assert!(from < to && to <= size, "a part is in the file and not empty");
     // Which pieces of a sparse part an earlier run hashed is unknown, so it cannot be read back.
     let reusable = ctx.options.verify != Verify::ReadBack || !copy.stat.is_sparse();
     let recorded = durability.recorded(key, Some(part)).filter(|recorded| {
@@ -105,11 +98,7 @@ fn copy_part(
         durability.sync_if_due(to - from)?;
         (copied.digest, copied.pieces)
     };
-    large.add_copied_part(CopiedPart {
-        index: part,
-        digest,
-        pieces,
-    });
+    large.add_copied_part(CopiedPart { index: part, digest, pieces });
     Ok(())
 }
 

@@ -83,11 +83,8 @@ pub(crate) fn copy_range(
     let mut at = range.from;
     let mut in_kernel = verify == Verify::Off;
     while at < range.to {
-        let (start, end) = if range.sparse {
-            next_extent(range.source, at, range.to)?
-        } else {
-            (at, range.to)
-        };
+        let (start, end) =
+            if range.sparse { next_extent(range.source, at, range.to)? } else { (at, range.to) };
         assert!(at <= start && start <= end && end <= range.to);
         progress.add_copied_bytes(start - at);
         at = start;
@@ -129,11 +126,7 @@ impl RangeCopier<'_> {
     fn copy_chunk(&mut self, chunk: &mut [u8], at: u64) -> Result<(), Failure> {
         let (sparse, target) = (self.range.sparse, self.range.target);
         read_exact(self.range.source, chunk, at)?;
-        let size = if sparse {
-            SPARSE_PIECE_BYTES
-        } else {
-            chunk.len()
-        };
+        let size = if sparse { SPARSE_PIECE_BYTES } else { chunk.len() };
         let (mut offset, mut zeros, mut written) = (at, 0, 0);
         for piece in chunk.chunks(size) {
             let start = offset;
@@ -147,8 +140,7 @@ impl RangeCopier<'_> {
                 .map_err(|e| Failure::target("writing its copy", e))?;
             written += piece.len();
             if let Some(descriptor) = target.descriptor() {
-                self.write_behind
-                    .record_write(descriptor, start, piece.len() as u64);
+                self.write_behind.record_write(descriptor, start, piece.len() as u64);
             }
             if self.verify != Verify::Off {
                 hash_piece(&mut self.hasher, start, piece);

@@ -79,17 +79,13 @@ fn write_stepwise(
     let hidden = hidden.map_err(|e| Failure::target("creating its copy", e))?;
     let fill = || {
         let failed = |action| move |errno| Failure::target(action, errno);
-        hidden
-            .write_all_at(contents, 0)
-            .map_err(failed("writing its copy"))?;
+        hidden.write_all_at(contents, 0).map_err(failed("writing its copy"))?;
         let set = hidden.set_metadata(stat, &mut || Ok(()));
         let _ = set.map_err(failed("setting owner, permissions and times of its copy"))?;
         if hidden.needs_fdatasync() {
             hidden.fdatasync().map_err(failed("syncing its copy"))?;
         }
-        parent
-            .rename(&hidden_name, name)
-            .map_err(failed("renaming its copy"))
+        parent.rename(&hidden_name, name).map_err(failed("renaming its copy"))
     };
     let filled = fill();
     if filled.is_err() {

@@ -61,10 +61,7 @@ impl<'a> Durability<'a> {
             options,
             journal,
             targets: Mutex::default(),
-            unsynced: Mutex::new(Unsynced {
-                bytes: 0,
-                since: options.host.now(),
-            }),
+            unsynced: Mutex::new(Unsynced { bytes: 0, since: options.host.now() }),
             unconfirmed: Mutex::default(),
         }
     }
@@ -142,9 +139,7 @@ impl<'a> Durability<'a> {
     /// Adds the file system of `dir` to those that [`sync`](Durability::sync) writes to stable
     /// storage. `path` is for messages.
     pub fn add_target(&self, dir: &Arc<dyn DirHandle>, path: PathBuf) -> Result<(), Problem> {
-        let device = dir
-            .device()
-            .map_err(|errno| Problem::new(&path, describe(errno), errno))?;
+        let device = dir.device().map_err(|errno| Problem::new(&path, describe(errno), errno))?;
         let mut targets = self.targets.lock();
         targets.entry(device).or_insert_with(|| (path, dir.clone()));
         Ok(())
@@ -163,10 +158,7 @@ impl<'a> Durability<'a> {
         if unsynced.bytes < MAX_UNSYNCED_BYTES && age < self.options.sync_interval {
             return Ok(());
         }
-        *unsynced = Unsynced {
-            bytes: 0,
-            since: now,
-        };
+        *unsynced = Unsynced { bytes: 0, since: now };
         drop(unsynced);
         self.sync()?;
         // The sync itself may have taken longer than the interval.

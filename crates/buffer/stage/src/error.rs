@@ -26,11 +26,7 @@ impl Problem {
         reason: impl Into<String>,
         errno: Errno,
     ) -> Problem {
-        Problem {
-            path: path.into(),
-            reason: reason.into(),
-            code: errno.raw_os_error(),
-        }
+        Problem { path: path.into(), reason: reason.into(), code: errno.raw_os_error() }
     }
 }
 
@@ -117,11 +113,8 @@ impl Failure {
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Failure {
         let errno = Errno::from_raw_os_error(problem.code);
-        let reason = if problem.path.as_os_str().is_empty() {
-            problem.reason
-        } else {
-            problem.to_string()
-        };
+        let reason =
+            if problem.path.as_os_str().is_empty() { problem.reason } else { problem.to_string() };
         Failure::Fatal(reason, errno)
     }
 }
@@ -148,20 +141,13 @@ impl Problems {
         if inner.0.len() < MAX_LISTED_PROBLEMS {
             inner.0.push(problem);
         }
-        assert!(
-            inner.0.len() as u64 <= inner.1,
-            "every listed problem is counted"
-        );
+        assert!(inner.0.len() as u64 <= inner.1, "every listed problem is counted");
         inner.1
     }
 
     /// Adds something that could not be preserved.
     pub fn warn(&self, path: &Path, reason: impl Into<String>) {
-        self.add(Problem {
-            path: path.to_owned(),
-            reason: reason.into(),
-            code: 0,
-        });
+        self.add(Problem { path: path.to_owned(), reason: reason.into(), code: 0 });
     }
 
     /// Whether there are none.

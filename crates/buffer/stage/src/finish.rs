@@ -78,10 +78,9 @@ fn create_hard_link(
     let from = &DirPair::open_cached(last_first_dir, &link.tree, &first_dir)?.target;
     let to = &DirPair::open_cached(last_dir, &link.tree, &dir)?.target;
     let creating = |errno| match errno {
-        Errno::NOENT => Failure::File(
-            format!("its other name {} was not staged", link.first.display()),
-            errno,
-        ),
+        Errno::NOENT => {
+            Failure::File(format!("its other name {} was not staged", link.first.display()), errno)
+        }
         errno => Failure::target("creating the hard link", errno),
     };
     match to.link(name, &**from, first) {
@@ -90,10 +89,7 @@ fn create_hard_link(
         outcome => return outcome.map_err(creating),
     }
     let file = from.lstat(first).map_err(creating)?;
-    if to
-        .lstat(name)
-        .is_ok_and(|existing| existing.inode == file.inode)
-    {
+    if to.lstat(name).is_ok_and(|existing| existing.inode == file.inode) {
         return Ok(());
     }
     let hidden = OsStr::new(HIDDEN_LINK_NAME);
@@ -110,10 +106,7 @@ fn create_hard_link(
 
 fn finish_dir(ctx: &StageContext<'_>, found: &FoundDir) -> Result<(), Failure> {
     let here = DirPair::open(&found.tree, &found.path)?;
-    let now = here
-        .source
-        .stat()
-        .map_err(|e| Failure::source("reading its attributes", e))?;
+    let now = here.source.stat().map_err(|e| Failure::source("reading its attributes", e))?;
     // A target of the request that existed before keeps its attributes.
     let created = found.tree.created || !found.path.as_os_str().is_empty();
     if created && let Some(lost) = copy_metadata(&*here.source, &found.stat, &*here.target)? {

@@ -73,12 +73,7 @@ impl Copied {
 
     /// The entry of a directory.
     fn created_dir() -> Copied {
-        Copied {
-            size: 0,
-            modified_ns: 0,
-            changed_ns: 0,
-            digest: NO_DIGEST.to_owned(),
-        }
+        Copied { size: 0, modified_ns: 0, changed_ns: 0, digest: NO_DIGEST.to_owned() }
     }
 }
 
@@ -113,11 +108,8 @@ impl JournalHost for Os {
 
     fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn AppendFile>> {
         let temporary = path.with_extension("new");
-        let mut file = OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(true)
-            .open(&temporary)?;
+        let mut file =
+            OpenOptions::new().create(true).write(true).truncate(true).open(&temporary)?;
         file.write_all(contents)?;
         file.sync_all()?;
         std::fs::rename(&temporary, path)?;
@@ -179,11 +171,7 @@ impl Journal {
             recorded,
             complete,
             resumed,
-            tail: Mutex::new(Tail {
-                file: BufWriter::new(file),
-                unsynced: 0,
-                complete,
-            }),
+            tail: Mutex::new(Tail { file: BufWriter::new(file), unsynced: 0, complete }),
         })
     }
 
@@ -207,9 +195,7 @@ impl Journal {
     pub fn add(&self, path: &Path, part: Option<u64>, copied: &Copied) -> Result<(), Problem> {
         let mut tail = self.lock_tail();
         tail.unsynced += 1;
-        let outcome = tail
-            .file
-            .write_all(format_entry(path, part, copied).as_bytes());
+        let outcome = tail.file.write_all(format_entry(path, part, copied).as_bytes());
         outcome.map_err(|error| self.problem(&error))
     }
 
@@ -268,11 +254,7 @@ impl Journal {
 
     fn problem(&self, error: &io::Error) -> Problem {
         let reason = format!("cannot write the journal: {error}");
-        Problem {
-            path: self.path.clone(),
-            reason,
-            code: error.raw_os_error().unwrap_or(libc::EIO),
-        }
+        Problem { path: self.path.clone(), reason, code: error.raw_os_error().unwrap_or(libc::EIO) }
     }
 }
 
@@ -292,11 +274,7 @@ fn parse_journal(text: &str, header: &str) -> (BTreeMap<Key, Copied>, bool) {
             "Y" => recorded.extend(unsynced.drain(..)),
             "N" => unsynced.clear(),
             "C" => complete = true,
-            _ => match (
-                parse_entry(line),
-                parse_path(line, "D "),
-                parse_path(line, "M "),
-            ) {
+            _ => match (parse_entry(line), parse_path(line, "D "), parse_path(line, "M ")) {
                 (Some(entry), ..) => unsynced.push(entry),
                 (None, Some(path), _) => {
                     let stays = |key: &Key| key.0 != path || key.1.is_none();
@@ -314,12 +292,7 @@ fn parse_journal(text: &str, header: &str) -> (BTreeMap<Key, Copied>, bool) {
 }
 
 fn format_entry(path: &Path, part: Option<u64>, copied: &Copied) -> String {
-    let Copied {
-        size,
-        modified_ns,
-        changed_ns,
-        digest,
-    } = copied;
+    let Copied { size, modified_ns, changed_ns, digest } = copied;
     let path = encode_path(path);
     match part {
         None => format!("F {size} {modified_ns} {changed_ns} {digest} {path}\n"),
@@ -383,12 +356,7 @@ mod tests {
     use super::*;
 
     fn copied(size: u64) -> Copied {
-        Copied {
-            size,
-            modified_ns: -5,
-            changed_ns: 7,
-            digest: "ab".into(),
-        }
+        Copied { size, modified_ns: -5, changed_ns: 7, digest: "ab".into() }
     }
 
     #[test]
@@ -408,11 +376,7 @@ mod tests {
         assert!(recorded.contains_key(&(PathBuf::from("7/"), None)));
         let (recorded, _) = parse_journal(&text.replace("M 7/", "Y"), &header);
         assert_eq!(recorded[&(PathBuf::from("c"), Some(3))], copied(2));
-        assert!(
-            parse_journal(&text, &format!("{FORMAT} other\n"))
-                .0
-                .is_empty()
-        );
+        assert!(parse_journal(&text, &format!("{FORMAT} other\n")).0.is_empty());
         assert!(parse_journal("noise", &header).0.is_empty());
     }
 
@@ -452,10 +416,7 @@ mod tests {
         drop(journal);
         let journal = Journal::open(&host, &file, "s").unwrap();
         let is_recorded = |name| journal.recorded(Path::new(name), None).is_some();
-        assert_eq!(
-            ["safe", "gone", "new"].map(is_recorded),
-            [true, false, true]
-        );
+        assert_eq!(["safe", "gone", "new"].map(is_recorded), [true, false, true]);
     }
 
     #[test]
@@ -489,18 +450,11 @@ mod tests {
         journal.add(Path::new("x"), None, &copied(7)).unwrap();
         journal.record_sync(|| Ok(())).unwrap();
         assert_eq!(
-            Journal::open(&host, &file, "s")
-                .unwrap()
-                .recorded(Path::new("x"), None),
+            Journal::open(&host, &file, "s").unwrap().recorded(Path::new("x"), None),
             Some(&copied(7))
         );
         assert!(!Journal::open(&host, &file, "s").unwrap().is_complete());
         journal.record_completion().unwrap();
-        assert!(
-            Journal::open(&host, &file, "t")
-                .unwrap()
-                .recorded(Path::new("x"), None)
-                .is_none()
-        );
+        assert!(Journal::open(&host, &file, "t").unwrap().recorded(Path::new("x"), None).is_none());
     }
 }

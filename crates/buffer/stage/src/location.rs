@@ -52,10 +52,7 @@ impl StageLocation {
 
     /// As [`pfs`](StageLocation::pfs), with the permissions of `user` if there is one.
     pub fn pfs_as(path: impl Into<PathBuf>, user: Option<Arc<Identity>>) -> StageLocation {
-        StageLocation {
-            end: End::Pfs(user),
-            path: path.into(),
-        }
+        StageLocation { end: End::Pfs(user), path: path.into() }
     }
 
     /// A path on a replacement of the parallel file system.
@@ -63,19 +60,13 @@ impl StageLocation {
         file_system: &Arc<dyn FileSystem>,
         path: impl Into<PathBuf>,
     ) -> StageLocation {
-        StageLocation {
-            end: End::FileSystem(file_system.clone()),
-            path: path.into(),
-        }
+        StageLocation { end: End::FileSystem(file_system.clone()), path: path.into() }
     }
 
     /// `path` in a namespace of an instance. Neither `..` nor a symbolic link leads out of it. The
     /// missing directories of a target are created.
     pub fn in_instance(namespace: &Arc<Namespace>, path: impl Into<PathBuf>) -> StageLocation {
-        StageLocation {
-            end: End::Instance(namespace.clone()),
-            path: path.into(),
-        }
+        StageLocation { end: End::Instance(namespace.clone()), path: path.into() }
     }
 
     /// The whole path, for messages.
@@ -160,18 +151,11 @@ impl StageLocation {
         let name = self.path.file_name();
         let name = name.ok_or_else(|| self.problem("names no file", Errno::INVAL))?;
         let parent = self.path.parent().unwrap_or(Path::new(""));
-        let parent_location = StageLocation {
-            end: self.end.clone(),
-            path: parent.to_owned(),
-        };
+        let parent_location = StageLocation { end: self.end.clone(), path: parent.to_owned() };
         let dir = match &self.end {
             End::Instance(_) => parent_location.open_or_mkdir()?.0,
             End::Pfs(_) | End::FileSystem(_) => {
-                let path = if parent.as_os_str().is_empty() {
-                    Path::new(".")
-                } else {
-                    parent
-                };
+                let path = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
                 self.end.open_pfs_dir(path).map_err(|errno| {
                     let reason = match errno {
                         // It is not created here: the reason may be a file system that is not

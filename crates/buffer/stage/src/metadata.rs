@@ -14,10 +14,9 @@ pub(crate) fn copy_metadata<S: Metadata + ?Sized, T: Metadata + ?Sized>(
 ) -> Result<Option<String>, Failure> {
     match target.set_metadata(stat, &mut || copy_xattrs(source, target)) {
         Ok(preserved) => Ok(preserved.err()),
-        Err(errno) => Err(Failure::target(
-            "setting owner, permissions and times of its copy",
-            errno,
-        )),
+        Err(errno) => {
+            Err(Failure::target("setting owner, permissions and times of its copy", errno))
+        }
     }
 }
 
@@ -31,10 +30,7 @@ fn copy_xattrs<S: Metadata + ?Sized, T: Metadata + ?Sized>(
         // The file system of the source has none.
         Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(()),
         Err(errno) => {
-            return Err(format!(
-                "cannot list its extended attributes: {}",
-                describe(errno)
-            ));
+            return Err(format!("cannot list its extended attributes: {}", describe(errno)));
         }
     };
     for name in names.iter().filter(|name| is_xattr_kept(name)) {
@@ -42,12 +38,8 @@ fn copy_xattrs<S: Metadata + ?Sized, T: Metadata + ?Sized>(
             let name = String::from_utf8_lossy(name);
             format!("cannot {action} {name}: {}", describe(errno))
         };
-        let value = source
-            .get_xattr(name)
-            .map_err(|e| failed("read its attribute", e))?;
-        target
-            .set_xattr(name, &value)
-            .map_err(|e| failed("preserve its attribute", e))?;
+        let value = source.get_xattr(name).map_err(|e| failed("read its attribute", e))?;
+        target.set_xattr(name, &value).map_err(|e| failed("preserve its attribute", e))?;
     }
     Ok(())
 }

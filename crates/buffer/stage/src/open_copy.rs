@@ -41,13 +41,7 @@ impl OpenCopy {
             .parent
             .create(&hidden_name, keep)
             .map_err(|e| Failure::target("creating its copy", e))?;
-        Ok(OpenCopy {
-            source,
-            stat,
-            hidden,
-            hidden_name,
-            to,
-        })
+        Ok(OpenCopy { source, stat, hidden, hidden_name, to })
     }
 
     /// Gives the complete copy its name, replacing what has that name.

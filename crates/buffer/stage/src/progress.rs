@@ -71,10 +71,7 @@ impl ProgressCounters {
             bytes: copied.bytes,
             bytes_total: copied.bytes_total,
             all_found: self.all_found.load(Relaxed),
-            phase: StagePhase::ALL
-                .get(phase)
-                .copied()
-                .unwrap_or(StagePhase::Finishing),
+            phase: StagePhase::ALL.get(phase).copied().unwrap_or(StagePhase::Finishing),
             read_back: self.read_back.load(),
             times: PhaseTimes {
                 copying: time(StagePhase::Copying),
@@ -145,19 +142,12 @@ mod tests {
             counters.add_phase_time(phase, second * (1 + index as u32));
             let now = counters.snapshot();
             assert_eq!(now.phase, phase);
-            let total = if phase == StagePhase::ReadingBack {
-                7
-            } else {
-                10
-            };
+            let total = if phase == StagePhase::ReadingBack { 7 } else { 10 };
             assert_eq!(now.present().bytes_total, total);
         }
         counters.add_phase_time(StagePhase::Syncing, second);
         let times = counters.snapshot().times;
         assert_eq!(times.until_durable(), 4 * second);
-        assert_eq!(
-            (times.reading_back, times.finishing),
-            (3 * second, 4 * second)
-        );
+        assert_eq!((times.reading_back, times.finishing), (3 * second, 4 * second));
     }
 }

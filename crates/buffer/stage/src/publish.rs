@@ -14,10 +14,7 @@ pub(crate) fn publish(
     copy: &OpenCopy,
     digest: String,
 ) -> Result<(), Failure> {
-    let now = copy
-        .source
-        .stat()
-        .map_err(|e| Failure::source("reading its attributes", e))?;
+    let now = copy.source.stat().map_err(|e| Failure::source("reading its attributes", e))?;
     if !copy.stat.is_unchanged(&now) {
         let reason = "changed while it was staged; stage it again when no program writes to it";
         return Err(Failure::File(reason.to_owned(), Errno::BUSY));
@@ -26,13 +23,10 @@ pub(crate) fn publish(
         ctx.warnings.warn(&copy.to.source_path, lost);
     }
     if copy.hidden.needs_fdatasync() {
-        copy.hidden
-            .fdatasync()
-            .map_err(|e| Failure::target("syncing its copy", e))?;
+        copy.hidden.fdatasync().map_err(|e| Failure::target("syncing its copy", e))?;
     }
     copy.rename()?;
-    ctx.durability
-        .record(&copy.to.journal_key, None, &copy.stat, digest)?;
+    ctx.durability.record(&copy.to.journal_key, None, &copy.stat, digest)?;
     ctx.count_file(copy.stat.size);
     Ok(())
 }

@@ -20,10 +20,7 @@ pub(crate) const HIDDEN_LINK_NAME: &str = ".forebay-stage-link";
 /// stage finds the file.
 pub(crate) fn hidden_name(name: &OsStr) -> OsString {
     let digest = blake3::hash(name.as_bytes()).to_hex();
-    OsString::from(format!(
-        "{HIDDEN_PREFIX}{}",
-        digest.get(..32).unwrap_or_default()
-    ))
+    OsString::from(format!("{HIDDEN_PREFIX}{}", digest.get(..32).unwrap_or_default()))
 }
 
 /// The name of a damaged copy of the file `name` until the file is copied again. It differs from
@@ -52,9 +49,7 @@ impl DirTree {
     /// The journal key of the entry `name` of `directory`.
     pub fn journal_key(&self, directory: &Path, name: &OsStr) -> PathBuf {
         debug_assert!(directory.is_relative(), "paths are relative to the tree");
-        Path::new(&self.index.to_string())
-            .join(directory)
-            .join(name)
+        Path::new(&self.index.to_string()).join(directory).join(name)
     }
 }
 
@@ -73,14 +68,11 @@ impl DirPair {
         tree: &DirTree,
         path: &Arc<Path>,
     ) -> Result<&'d DirPair, Failure> {
-        let same = last
-            .as_ref()
-            .is_some_and(|d| d.tree == tree.index && d.path == *path);
+        let same = last.as_ref().is_some_and(|d| d.tree == tree.index && d.path == *path);
         if !same {
             *last = Some(DirPair::open(tree, path)?);
         }
-        last.as_ref()
-            .ok_or_else(|| Failure::Fatal("no directory is open".to_owned(), Errno::IO))
+        last.as_ref().ok_or_else(|| Failure::Fatal("no directory is open".to_owned(), Errno::IO))
     }
 
     pub fn open(tree: &DirTree, path: &Arc<Path>) -> Result<DirPair, Failure> {
@@ -88,12 +80,7 @@ impl DirPair {
             .map_err(|e| Failure::source("opening its directory", e))?;
         let target = open_dir_below(&*tree.target, path)
             .map_err(|e| Failure::target("opening the copy of its directory", e))?;
-        Ok(DirPair {
-            tree: tree.index,
-            path: path.clone(),
-            source,
-            target: Arc::from(target),
-        })
+        Ok(DirPair { tree: tree.index, path: path.clone(), source, target: Arc::from(target) })
     }
 }
 
@@ -101,11 +88,7 @@ impl DirPair {
 #[derive(Clone)]
 pub(crate) enum CopyLocation {
     /// In a directory of a tree.
-    Tree {
-        tree: Arc<DirTree>,
-        directory: Arc<Path>,
-        name: OsString,
-    },
+    Tree { tree: Arc<DirTree>, directory: Arc<Path>, name: OsString },
     /// At a path of its own.
     Single(StageLocation),
 }
@@ -114,11 +97,9 @@ impl CopyLocation {
     /// The path, for messages.
     pub fn display(&self) -> PathBuf {
         match self {
-            CopyLocation::Tree {
-                tree,
-                directory,
-                name,
-            } => tree.target_path.join(directory).join(name),
+            CopyLocation::Tree { tree, directory, name } => {
+                tree.target_path.join(directory).join(name)
+            }
             CopyLocation::Single(path) => path.display(),
         }
     }

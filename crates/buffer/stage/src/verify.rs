@@ -126,11 +126,7 @@ fn open_copy(
     last_dir: &mut LastDir,
 ) -> Result<Option<Box<dyn FileHandle>>, Failure> {
     let opened = match &item.location {
-        CopyLocation::Tree {
-            tree,
-            directory,
-            name,
-        } => open_target_dir(last_dir, tree, directory)?
+        CopyLocation::Tree { tree, directory, name } => open_target_dir(last_dir, tree, directory)?
             .open(name, None)
             .map_err(|e| Failure::target("reading it back", e)),
         CopyLocation::Single(path) => path.open_file().map_err(reading_back),
@@ -167,11 +163,9 @@ fn verify_item(
         return Ok(());
     }
     let new_name = match &item.location {
-        CopyLocation::Tree {
-            tree,
-            directory,
-            name,
-        } => rename_damaged(open_target_dir(last_dir, tree, directory)?, name),
+        CopyLocation::Tree { tree, directory, name } => {
+            rename_damaged(open_target_dir(last_dir, tree, directory)?, name)
+        }
         CopyLocation::Single(path) => {
             let (parent, name) = path.open_parent().map_err(reading_back)?;
             rename_damaged(&*parent, &name)

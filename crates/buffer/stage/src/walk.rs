@@ -62,11 +62,7 @@ pub(crate) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     pub fn new(ctx: &'a StageContext<'a>, sink: TaskSink<'a>) -> Walk<'a> {
-        Walk {
-            ctx,
-            sink,
-            found: Found::default(),
-        }
+        Walk { ctx, sink, found: Found::default() }
     }
 
     /// Finds everything in `request`; returns early if the stage is stopped.
@@ -137,8 +133,7 @@ impl<'a> Walk<'a> {
                 return;
             }
             let outcome = self.walk_dir(tree, &path, &mut unvisited, &mut links);
-            self.ctx
-                .record_outcome(&tree.source_path.join(&path), outcome);
+            self.ctx.record_outcome(&tree.source_path.join(&path), outcome);
         }
     }
 
@@ -151,20 +146,14 @@ impl<'a> Walk<'a> {
     ) -> Result<(), Failure> {
         let source = open_dir_below(&*tree.source, path)
             .map_err(|e| Failure::source("opening the directory", e))?;
-        let stat = source
-            .stat()
-            .map_err(|e| Failure::source("reading its attributes", e))?;
+        let stat = source.stat().map_err(|e| Failure::source("reading its attributes", e))?;
         if let Some(name) = path.file_name() {
             let parent = open_dir_below(&*tree.target, path.parent().unwrap_or(Path::new("")))
                 .map_err(|e| Failure::target("opening the parent of its copy", e))?;
             let created = parent.mkdir(name).and_then(|_| parent.open_dir(name));
             created.map_err(|e| Failure::target("creating the directory", e))?;
         }
-        self.found.directories.push(FoundDir {
-            tree: tree.clone(),
-            path: path.clone(),
-            stat,
-        });
+        self.found.directories.push(FoundDir { tree: tree.clone(), path: path.clone(), stat });
         self.ctx.totals.directories.fetch_add(1, Ordering::Relaxed);
         let read = source.read_dir(&mut |name, seen| {
             let source_path = || tree.source_path.join(path).join(name);
@@ -224,11 +213,6 @@ impl<'a> Walk<'a> {
                 progress.add_found(seen.size);
             }
         }
-        self.send(CopyTask::Entry {
-            tree,
-            directory,
-            name,
-            seen,
-        });
+        self.send(CopyTask::Entry { tree, directory, name, seen });
     }
 }

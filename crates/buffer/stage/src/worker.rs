@@ -28,18 +28,9 @@ const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Something that the walk found.
 pub(crate) enum CopyTask {
     /// A file or symbolic link in a directory, whose path is relative to the tree.
-    Entry {
-        tree: Arc<DirTree>,
-        directory: Arc<Path>,
-        name: OsString,
-        seen: FileStat,
-    },
+    Entry { tree: Arc<DirTree>, directory: Arc<Path>, name: OsString, seen: FileStat },
     /// A file that is an item of the request.
-    Single {
-        index: usize,
-        source: StageLocation,
-        target: StageLocation,
-    },
+    Single { index: usize, source: StageLocation, target: StageLocation },
 }
 
 /// Counts a task as completed when dropped, also by a panic: other threads wait for the count.
@@ -63,12 +54,7 @@ pub(crate) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub fn new(ctx: &'a StageContext<'a>) -> Worker<'a> {
-        Worker {
-            ctx,
-            last_dir: None,
-            buffer: vec![0; CHUNK_BYTES],
-            small_file: Vec::new(),
-        }
+        Worker { ctx, last_dir: None, buffer: vec![0; CHUNK_BYTES], small_file: Vec::new() }
     }
 
     /// Carries out tasks until the walk has ended and no task is pending. Parts of large files come
@@ -122,21 +108,12 @@ impl<'a> Worker<'a> {
 
     fn run_task(&mut self, task: CopyTask) {
         match task {
-            CopyTask::Entry {
-                tree,
-                directory,
-                name,
-                seen,
-            } => {
+            CopyTask::Entry { tree, directory, name, seen } => {
                 let source_path = tree.source_path.join(&directory).join(&name);
                 let outcome = self.copy_entry(&tree, &directory, name, &seen, &source_path);
                 self.ctx.record_outcome(&source_path, outcome);
             }
-            CopyTask::Single {
-                index,
-                source,
-                target,
-            } => {
+            CopyTask::Single { index, source, target } => {
                 if let Err(problem) = self.copy_single(index, &source, &target) {
                     self.ctx.problems.add(problem);
                 }
@@ -170,10 +147,8 @@ impl<'a> Worker<'a> {
         if copy_small_file(self.ctx, here, seen, &to, &mut self.small_file)? {
             return Ok(());
         }
-        let source = here
-            .source
-            .open(&to.name, Some(seen))
-            .map_err(|e| Failure::source("opening it", e))?;
+        let source =
+            here.source.open(&to.name, Some(seen)).map_err(|e| Failure::source("opening it", e))?;
         copy_file(self.ctx, source, to, &mut self.buffer)
     }
 
@@ -186,10 +161,7 @@ impl<'a> Worker<'a> {
     ) -> Result<(), Problem> {
         let file = source.open_file()?;
         let (parent, name) = target.open_parent()?;
-        if parent
-            .lstat(&name)
-            .is_ok_and(|existing| existing.kind == FileKind::Other)
-        {
+        if parent.lstat(&name).is_ok_and(|existing| existing.kind == FileKind::Other) {
             let reason = "is a device, a pipe or a socket; it is not replaced by a file";
             return Err(target.problem(reason, Errno::EXIST));
         }

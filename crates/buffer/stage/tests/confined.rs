@@ -1,8 +1,5 @@
 //! Paths on the parallel file system are confined to the configured directories.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test: what cannot be unwrapped has failed"
-)]
+#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 mod support;
 
@@ -109,11 +106,7 @@ fn user_permissions_apply_below_the_roots() {
     let pfs = home.path().join("closed/pfs");
     fs::create_dir_all(&pfs).unwrap();
     fs::write(pfs.join("file"), "f").unwrap();
-    fs::set_permissions(
-        home.path().join("closed"),
-        fs::Permissions::from_mode(0o700),
-    )
-    .unwrap();
+    fs::set_permissions(home.path().join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
     let who = Identity::for_user(12_345, 12_345).map(Arc::new);
     let as_root = ConfinedFileSystem::open(std::slice::from_ref(&pfs), None);
     assert_eq!(read(&as_root, &pfs.join("file")).unwrap(), b"f");

@@ -1,9 +1,6 @@
 //! Failures fail the stage and have no other effect: missing paths, missing permissions, full
 //! instances.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test: what cannot be unwrapped has failed"
-)]
+#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 mod support;
 
@@ -39,11 +36,7 @@ fn tree_staged_over_tcp_is_equal_to_its_source() {
     fs::hard_link(sides.pfs.join("in/a/f3"), sides.pfs.join("in/other")).unwrap();
     std::os::unix::fs::symlink("large", sides.pfs.join("in/link")).unwrap();
     for verify in [Verify::Off, Verify::ReadBack] {
-        let options = StageOptions {
-            verify,
-            segment_bytes: 1 << 20,
-            ..StageOptions::default()
-        };
+        let options = StageOptions { verify, segment_bytes: 1 << 20, ..StageOptions::default() };
         let there = format!("{verify:?}");
         let inside = || StageLocation::in_instance(&far.space, &there);
         let request = one(ItemKind::Directory, sides.outside("in"), inside());
@@ -54,10 +47,7 @@ fn tree_staged_over_tcp_is_equal_to_its_source() {
         let back = format!("back{there}");
         let request = one(ItemKind::Directory, inside(), sides.outside(&back));
         run(&request, &options).unwrap();
-        assert_eq!(
-            picture(&sides.pfs.join(&back)),
-            picture(&sides.pfs.join("in"))
-        );
+        assert_eq!(picture(&sides.pfs.join(&back)), picture(&sides.pfs.join("in")));
     }
 }
 
@@ -76,16 +66,9 @@ fn stage_as_user_is_limited_to_the_users_permissions() {
     fs::create_dir(sides.pfs.join("in")).unwrap();
     fs::write(sides.pfs.join("in/open"), b"for all").unwrap();
     fs::write(sides.pfs.join("in/secret"), b"root's").unwrap();
-    fs::set_permissions(
-        sides.pfs.join("in/secret"),
-        fs::Permissions::from_mode(0o600),
-    )
-    .unwrap();
-    let request = one(
-        ItemKind::Directory,
-        outside("in"),
-        StageLocation::in_instance(&user.space, "in"),
-    );
+    fs::set_permissions(sides.pfs.join("in/secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    let request =
+        one(ItemKind::Directory, outside("in"), StageLocation::in_instance(&user.space, "in"));
     let Err(StageError::Incomplete { problems, count }) = run(&request, &StageOptions::default())
     else {
         panic!("a secret was staged");
@@ -109,17 +92,11 @@ fn stage_as_user_is_limited_to_the_users_permissions() {
     assert!(!sides.pfs.join("in/copy").exists());
     // Files of other users in the instance keep their owner.
     sides.buffer.write("roots", b"x");
-    let mode = forebay_protocol::message::SetAttr {
-        mode: Some(0o600),
-        ..Default::default()
-    };
+    let mode = forebay_protocol::message::SetAttr { mode: Some(0o600), ..Default::default() };
     let ino = sides.buffer.attr("roots").unwrap().ino;
     sides.buffer.fs.set_attr(ino, None, mode).unwrap();
-    let out = one(
-        ItemKind::File,
-        StageLocation::in_instance(&user.space, "roots"),
-        outside("mine/x"),
-    );
+    let out =
+        one(ItemKind::File, StageLocation::in_instance(&user.space, "roots"), outside("mine/x"));
     let error = run(&out, &StageOptions::default()).unwrap_err();
     assert!(error.to_string().contains("Permission denied"), "{error}");
     // This thread has the identity of root again.
@@ -133,11 +110,8 @@ fn full_instance_fails_the_stage_without_incomplete_files() {
     fs::write(sides.pfs.join("big"), noise(4 << 20, 1)).unwrap();
     for verify in [Verify::Off, Verify::Checksum] {
         for segment in [1 << 18, 64 << 20] {
-            let options = StageOptions {
-                verify,
-                segment_bytes: segment,
-                ..StageOptions::default()
-            };
+            let options =
+                StageOptions { verify, segment_bytes: segment, ..StageOptions::default() };
             let request = sides.stage_in(ItemKind::File, "big", "big");
             let Err(StageError::Stopped(problem)) = run(&request, &options) else {
                 panic!("4 MiB fitted into 1 MiB");
@@ -150,11 +124,7 @@ fn full_instance_fails_the_stage_without_incomplete_files() {
     assert_eq!(fs::read(sides.pfs.join("big")).unwrap(), noise(4 << 20, 1));
     // Its space is free again.
     fs::write(sides.pfs.join("fits"), noise(700_000, 1)).unwrap();
-    run(
-        &sides.stage_in(ItemKind::File, "fits", "fits"),
-        &StageOptions::default(),
-    )
-    .unwrap();
+    run(&sides.stage_in(ItemKind::File, "fits", "fits"), &StageOptions::default()).unwrap();
 }
 
 #[test]
@@ -170,13 +140,8 @@ fn removed_target_fails_the_stage_and_keeps_the_source() {
         source: sides.inside(&format!("f{index}")),
         target: sides.outside(&format!("out/f{index}")),
     };
-    let request = StageRequest {
-        items: (0..8).map(place).collect(),
-    };
-    let options = StageOptions {
-        workers: 1,
-        ..StageOptions::default()
-    };
+    let request = StageRequest { items: (0..8).map(place).collect() };
+    let options = StageOptions { workers: 1, ..StageOptions::default() };
     let progress = ProgressCounters::new();
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -192,8 +157,7 @@ fn removed_target_fails_the_stage_and_keeps_the_source() {
     };
     assert!(
         problems.iter().all(|p| p.code == libc::ENOENT
-            && p.reason
-                .contains("the directory does not exist; create it before staging out")),
+            && p.reason.contains("the directory does not exist; create it before staging out")),
         "{problems:?}"
     );
     assert!(!sides.pfs.join("out").exists(), "it was not made anew");
@@ -216,9 +180,7 @@ fn existing_pipe_is_not_replaced_by_a_file() {
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let request = sides.stage_out(ItemKind::File, "file", "pipe");
-    let error = run(&request, &StageOptions::default())
-        .unwrap_err()
-        .to_string();
+    let error = run(&request, &StageOptions::default()).unwrap_err().to_string();
     assert!(
         error.contains("pipe: is a device, a pipe or a socket; it is not replaced by a file"),
         "{error}"
@@ -232,11 +194,6 @@ fn file_staged_as_directory_is_refused() {
     let sides = sides();
     fs::write(sides.pfs.join("file"), "one").unwrap();
     let request = sides.stage_in(ItemKind::Directory, "file", "tree");
-    let error = run(&request, &StageOptions::default())
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("file: is not a directory; stage it with type=file"),
-        "{error}"
-    );
+    let error = run(&request, &StageOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("file: is not a directory; stage it with type=file"), "{error}");
 }

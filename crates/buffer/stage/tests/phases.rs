@@ -1,8 +1,5 @@
 //! The reported phase of a stage is the actual one, and each phase can be cancelled.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test: what cannot be unwrapped has failed"
-)]
+#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 mod support;
 
@@ -151,10 +148,7 @@ fn stage_without_read_back_ends_with_a_sync() {
         std::thread::sleep(Duration::from_millis(20));
     });
     let report = outcome.unwrap();
-    assert!(
-        report.times.syncing >= Duration::from_millis(20),
-        "{report:?}"
-    );
+    assert!(report.times.syncing >= Duration::from_millis(20), "{report:?}");
     assert_eq!(report.times.reading_back, Duration::ZERO);
     assert_eq!((report.read_back, end.phase), (0, StagePhase::Syncing));
 }

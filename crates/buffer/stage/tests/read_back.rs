@@ -1,8 +1,5 @@
 //! A copy that is damaged before the end of the stage is detected, reported and renamed.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test: what cannot be unwrapped has failed"
-)]
+#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 mod support;
 

@@ -1,9 +1,6 @@
 //! Staging between a directory and an instance: copies are equal to their sources, or the difference
 //! is reported.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test: what cannot be unwrapped has failed"
-)]
+#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 mod support;
 
@@ -19,21 +16,10 @@ use rustix::fs::{XattrFlags, setxattr};
 use support::{noise, one, picture, run, sides};
 
 fn age(path: &Path, seconds: i64) {
-    let time = rustix::fs::Timespec {
-        tv_sec: 1_000_000_000 + seconds,
-        tv_nsec: 123_456_789,
-    };
-    let times = rustix::fs::Timestamps {
-        last_access: time,
-        last_modification: time,
-    };
-    rustix::fs::utimensat(
-        rustix::fs::CWD,
-        path,
-        &times,
-        rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
-    )
-    .unwrap();
+    let time = rustix::fs::Timespec { tv_sec: 1_000_000_000 + seconds, tv_nsec: 123_456_789 };
+    let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+    rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+        .unwrap();
 }
 
 /// A tree with files, directories and links of each kind.
@@ -43,32 +29,15 @@ fn furnish(root: &Path) {
     fs::write(root.join("a/file"), noise(300_000, 1)).unwrap();
     fs::write(root.join("a/nothing"), b"").unwrap();
     fs::write(root.join("a/b c/script"), b"#!/bin/sh\n").unwrap();
-    fs::set_permissions(
-        root.join("a/b c/script"),
-        fs::Permissions::from_mode(0o4751),
-    )
-    .unwrap();
+    fs::set_permissions(root.join("a/b c/script"), fs::Permissions::from_mode(0o4751)).unwrap();
     fs::write(root.join("a/b c/ünï/secret"), b"x").unwrap();
-    fs::set_permissions(
-        root.join("a/b c/ünï/secret"),
-        fs::Permissions::from_mode(0o400),
-    )
-    .unwrap();
+    fs::set_permissions(root.join("a/b c/ünï/secret"), fs::Permissions::from_mode(0o400)).unwrap();
     symlink("../file", root.join("a/b c/link")).unwrap();
     symlink("/nowhere/at/all", root.join("dangling")).unwrap();
     fs::hard_link(root.join("a/file"), root.join("a/b c/same")).unwrap();
     fs::hard_link(root.join("a/file"), root.join("z")).unwrap();
-    for (index, name) in [
-        "a/file",
-        "a/b c/script",
-        "a/b c/ünï",
-        "a/b c",
-        "a",
-        "empty",
-        "",
-    ]
-    .iter()
-    .enumerate()
+    for (index, name) in
+        ["a/file", "a/b c/script", "a/b c/ünï", "a/b c", "a", "empty", ""].iter().enumerate()
     {
         age(&root.join(name), index as i64 * 1000);
     }
@@ -81,11 +50,7 @@ fn tree_survives_stage_in_and_stage_out() {
     fs::create_dir(sides.pfs.join("in")).unwrap();
     furnish(&sides.pfs.join("in"));
     for verify in [Verify::Off, Verify::Checksum, Verify::ReadBack] {
-        let options = StageOptions {
-            verify,
-            segment_bytes: 65_536,
-            ..StageOptions::default()
-        };
+        let options = StageOptions { verify, segment_bytes: 65_536, ..StageOptions::default() };
         let (there, back) = (format!("deep/{verify:?}"), format!("back{verify:?}"));
         let report = run(&sides.stage_in(ItemKind::Directory, "in", &there), &options).unwrap();
         assert_eq!((report.files, report.directories), (4, 5), "{report:?}");
@@ -93,15 +58,8 @@ fn tree_survives_stage_in_and_stage_out() {
         assert_eq!(report.bytes, 300_000 + 10 + 1);
         assert!(report.warnings.is_empty(), "{:?}", report.warnings);
         assert_eq!(sides.buffer.picture(&there), picture(&sides.pfs.join("in")));
-        run(
-            &sides.stage_out(ItemKind::Directory, &there, &back),
-            &options,
-        )
-        .unwrap();
-        assert_eq!(
-            picture(&sides.pfs.join(&back)),
-            picture(&sides.pfs.join("in"))
-        );
+        run(&sides.stage_out(ItemKind::Directory, &there, &back), &options).unwrap();
+        assert_eq!(picture(&sides.pfs.join(&back)), picture(&sides.pfs.join("in")));
     }
 }
 
@@ -110,21 +68,13 @@ fn existing_file_is_replaced_atomically() {
     let sides = sides();
     sides.buffer.write("new", b"new contents");
     fs::write(sides.pfs.join("result"), b"old").unwrap();
-    run(
-        &sides.stage_out(ItemKind::File, "new", "result"),
-        &StageOptions::default(),
-    )
-    .unwrap();
+    run(&sides.stage_out(ItemKind::File, "new", "result"), &StageOptions::default()).unwrap();
     assert_eq!(fs::read(sides.pfs.join("result")).unwrap(), b"new contents");
     let names: Vec<_> = fs::read_dir(&sides.pfs).unwrap().collect();
     assert_eq!(names.len(), 1, "nothing hidden is left: {names:?}");
     // A link inside the instance is followed to its target.
     sides.buffer.symlink(Path::new("new"), "latest");
-    run(
-        &sides.stage_out(ItemKind::File, "latest", "copy"),
-        &StageOptions::default(),
-    )
-    .unwrap();
+    run(&sides.stage_out(ItemKind::File, "latest", "copy"), &StageOptions::default()).unwrap();
     assert_eq!(fs::read(sides.pfs.join("copy")).unwrap(), b"new contents");
 }
 
@@ -138,15 +88,8 @@ fn holes_are_preserved() {
     file.write_all_at(b"end", (2 << 30) - 3).unwrap();
     file.sync_all().unwrap();
     for verify in [Verify::Off, Verify::ReadBack] {
-        let options = StageOptions {
-            verify,
-            ..StageOptions::default()
-        };
-        run(
-            &sides.stage_in(ItemKind::File, "sparse", "sparse"),
-            &options,
-        )
-        .unwrap();
+        let options = StageOptions { verify, ..StageOptions::default() };
+        run(&sides.stage_in(ItemKind::File, "sparse", "sparse"), &options).unwrap();
         let attr = sides.buffer.attr("sparse").unwrap();
         assert_eq!(attr.size, 3 << 30);
         assert!(attr.blocks * 512 < 10 << 20, "{} blocks", attr.blocks);
@@ -165,16 +108,9 @@ fn extended_attributes_are_preserved() {
         eprintln!("this file system has no extended attributes: not tried");
         return;
     }
-    run(
-        &sides.stage_in(ItemKind::File, "f", "f"),
-        &StageOptions::default(),
-    )
-    .unwrap();
+    run(&sides.stage_in(ItemKind::File, "f", "f"), &StageOptions::default()).unwrap();
     let ino = sides.buffer.attr("f").unwrap().ino;
-    assert_eq!(
-        sides.buffer.fs.get_xattr(ino, b"user.origin").unwrap(),
-        b"run 7"
-    );
+    assert_eq!(sides.buffer.fs.get_xattr(ino, b"user.origin").unwrap(), b"run 7");
 }
 
 #[test]
@@ -182,11 +118,7 @@ fn interrupted_stage_continues_from_its_journal() {
     let sides = sides();
     fs::create_dir(sides.pfs.join("in")).unwrap();
     for index in 0..40 {
-        fs::write(
-            sides.pfs.join(format!("in/f{index}")),
-            noise(200_000, index),
-        )
-        .unwrap();
+        fs::write(sides.pfs.join(format!("in/f{index}")), noise(200_000, index)).unwrap();
     }
     fs::write(sides.pfs.join("in/large"), noise(40 << 20, 99)).unwrap();
     let journal = sides.pfs.join("journal");
@@ -238,16 +170,11 @@ fn file_changed_between_runs_is_copied_again() {
     let fifo = std::ffi::CString::new(sides.pfs.join("in/pipe").to_str().unwrap()).unwrap();
     // SAFETY: the argument is a C string that lives during the call.
     assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
-    let options = StageOptions {
-        journal: Some(sides.pfs.join("journal")),
-        ..StageOptions::default()
-    };
+    let options =
+        StageOptions { journal: Some(sides.pfs.join("journal")), ..StageOptions::default() };
     let request = sides.stage_in(ItemKind::Directory, "in", "in");
     let error = run(&request, &options).unwrap_err().to_string();
-    assert!(
-        error.contains("in/pipe: is a device, a pipe or a socket"),
-        "{error}"
-    );
+    assert!(error.contains("in/pipe: is a device, a pipe or a socket"), "{error}");
     assert_eq!(sides.buffer.read("in/a"), b"one", "all others are staged");
     fs::write(sides.pfs.join("in/a"), b"two").unwrap();
     fs::remove_file(sides.pfs.join("in/pipe")).unwrap();
@@ -299,53 +226,27 @@ fn source_files_that_change_or_vanish_are_reported() {
     fs::write(&source, noise(64 << 20, 5)).unwrap();
     let progress = ProgressCounters::new();
     let request = sides.stage_in(ItemKind::File, "growing", "growing");
-    let options = StageOptions {
-        segment_bytes: 1 << 20,
-        workers: 1,
-        ..StageOptions::default()
-    };
+    let options = StageOptions { segment_bytes: 1 << 20, workers: 1, ..StageOptions::default() };
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             while progress.snapshot().bytes < 1 << 20 {
                 std::thread::sleep(Duration::from_micros(100));
             }
             use std::io::Write;
-            fs::OpenOptions::new()
-                .append(true)
-                .open(&source)
-                .unwrap()
-                .write_all(b"more")
-                .unwrap();
+            fs::OpenOptions::new().append(true).open(&source).unwrap().write_all(b"more").unwrap();
         });
         run_stage(&request, &options, &progress)
     });
     let error = outcome.unwrap_err().to_string();
-    assert!(
-        error.contains("growing: changed while it was staged"),
-        "{error}"
-    );
+    assert!(error.contains("growing: changed while it was staged"), "{error}");
     assert_eq!(sides.buffer.entries("").len(), 0, "no half of it is left");
-    let gone = run(
-        &sides.stage_in(ItemKind::File, "gone", "x"),
-        &StageOptions::default(),
-    )
-    .unwrap_err();
-    assert!(
-        gone.to_string().ends_with("pfs/gone: does not exist"),
-        "{gone}"
-    );
+    let gone =
+        run(&sides.stage_in(ItemKind::File, "gone", "x"), &StageOptions::default()).unwrap_err();
+    assert!(gone.to_string().ends_with("pfs/gone: does not exist"), "{gone}");
     sides.buffer.write("r", b"r");
-    let error = run(
-        &sides.stage_out(ItemKind::File, "r", "unmounted/r"),
-        &StageOptions::default(),
-    )
-    .unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("pfs/unmounted: the directory does not exist"),
-        "{error}"
-    );
+    let error = run(&sides.stage_out(ItemKind::File, "r", "unmounted/r"), &StageOptions::default())
+        .unwrap_err();
+    assert!(error.to_string().contains("pfs/unmounted: the directory does not exist"), "{error}");
     assert!(!sides.pfs.join("unmounted").exists());
 }
 
@@ -356,33 +257,17 @@ fn paths_and_links_never_lead_out_of_an_instance() {
     fs::create_dir(sides.pfs.join("victim")).unwrap();
     sides.buffer.symlink(&sides.pfs.join("secret"), "absolute");
     sides.buffer.symlink(Path::new("../pfs/secret"), "relative");
-    sides
-        .buffer
-        .symlink(Path::new("../pfs/victim"), "directory");
-    for path in [
-        "absolute",
-        "relative",
-        "../pfs/secret",
-        "directory/../../pfs/secret",
-    ] {
-        let error = run(
-            &sides.stage_out(ItemKind::File, path, "stolen"),
-            &StageOptions::default(),
-        )
-        .unwrap_err();
-        assert!(
-            error.to_string().contains("leads out of the instance"),
-            "{path}: {error}"
-        );
+    sides.buffer.symlink(Path::new("../pfs/victim"), "directory");
+    for path in ["absolute", "relative", "../pfs/secret", "directory/../../pfs/secret"] {
+        let error = run(&sides.stage_out(ItemKind::File, path, "stolen"), &StageOptions::default())
+            .unwrap_err();
+        assert!(error.to_string().contains("leads out of the instance"), "{path}: {error}");
         assert!(!sides.pfs.join("stolen").exists());
     }
     fs::write(sides.pfs.join("in"), b"x").unwrap();
     for path in ["directory/x", "../pfs/victim/x"] {
-        let error = run(
-            &sides.stage_in(ItemKind::File, "in", path),
-            &StageOptions::default(),
-        )
-        .unwrap_err();
+        let error =
+            run(&sides.stage_in(ItemKind::File, "in", path), &StageOptions::default()).unwrap_err();
         assert!(
             error.to_string().contains("symbolic link") || error.to_string().contains("leads out"),
             "{error}"
@@ -414,22 +299,13 @@ fn thousands_of_small_files_are_staged_and_counted() {
         }
         stage.join().unwrap().unwrap()
     });
-    assert_eq!(
-        (report.files, report.symbolic_links, report.hard_links),
-        (5000, 20, 20)
-    );
+    assert_eq!((report.files, report.symbolic_links, report.hard_links), (5000, 20, 20));
     let end = progress.snapshot();
     let copied = end.copied();
-    assert_eq!(
-        (copied.files, copied.files_total, copied.bytes),
-        (5040, 5040, 10_000)
-    );
+    assert_eq!((copied.files, copied.files_total, copied.bytes), (5040, 5040, 10_000));
     assert_eq!(end.read_back.files_total, 0, "nothing is to be read back");
     assert!(end.all_found && has_advanced);
-    assert_eq!(
-        sides.buffer.picture("many"),
-        picture(&sides.pfs.join("many"))
-    );
+    assert_eq!(sides.buffer.picture("many"), picture(&sides.pfs.join("many")));
 }
 
 #[test]
@@ -447,18 +323,10 @@ fn full_target_fails_the_stage_without_incomplete_files() {
         return;
     }
     sides.buffer.write("big", &noise(4 << 20, 1));
-    let outcome = run(
-        &sides.stage_out(ItemKind::File, "big", "small/big"),
-        &StageOptions::default(),
-    );
+    let outcome =
+        run(&sides.stage_out(ItemKind::File, "big", "small/big"), &StageOptions::default());
     let left = fs::read_dir(&small).unwrap().count();
-    assert!(
-        std::process::Command::new("umount")
-            .arg(&small)
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(std::process::Command::new("umount").arg(&small).status().unwrap().success());
     let error = outcome.unwrap_err();
     assert!(matches!(error, StageError::Stopped(_)), "{error}");
     assert!(error.to_string().contains("no space left there"), "{error}");
@@ -472,11 +340,7 @@ fn small_file_takes_one_request_each_way() {
     let source = sides.pfs.join("in");
     fs::create_dir(&source).unwrap();
     for index in 0..FILES {
-        fs::write(
-            source.join(format!("f{index}")),
-            vec![7; index as usize * 100],
-        )
-        .unwrap();
+        fs::write(source.join(format!("f{index}")), vec![7; index as usize * 100]).unwrap();
     }
     let watch = sides.daemon.stats();
     let requests = || watch.collect_report(Duration::ZERO).total_latency().count();

@@ -35,27 +35,19 @@ pub fn recover_state<S: Storage>(
     let log = recover_log(storage, segment_size, sequence, |sequence, bytes| {
         apply_record(&mut state, sequence, bytes)
     })?;
-    assert!(
-        log.last_sequence() >= sequence,
-        "the log lags its checkpoint"
-    );
+    assert!(log.last_sequence() >= sequence, "the log lags its checkpoint");
     Ok((state, log))
 }
 
 fn apply_record(state: &mut NodeState, sequence: u64, bytes: &[u8]) -> Result<(), RecoveryError> {
     let inconsistent = |why: String| RecoveryError::InconsistentRecord { sequence, why };
     let record: Record = postcard::from_bytes(bytes).map_err(|e| inconsistent(e.to_string()))?;
-    state
-        .apply(&record)
-        .map_err(|why| inconsistent(why.to_owned()))
+    state.apply(&record).map_err(|why| inconsistent(why.to_owned()))
 }
 
 fn newest_checkpoint<S: Storage>(storage: &S) -> io::Result<Option<u64>> {
     let names = storage.list_files()?;
-    Ok(names
-        .iter()
-        .filter_map(|name| checkpoint_sequence(name))
-        .max())
+    Ok(names.iter().filter_map(|name| checkpoint_sequence(name)).max())
 }
 
 fn load_checkpoint<S: Storage>(storage: &S) -> Result<(NodeState, u64), RecoveryError> {
@@ -65,10 +57,7 @@ fn load_checkpoint<S: Storage>(storage: &S) -> Result<(NodeState, u64), Recovery
     let name = checkpoint_name(sequence);
     let bytes = storage.read_file(&name)?;
     let damaged = || RecoveryError::DamagedCheckpoint(name.clone());
-    let sum = bytes
-        .get(8..12)
-        .and_then(|sum| sum.try_into().ok())
-        .map(u32::from_le_bytes);
+    let sum = bytes.get(8..12).and_then(|sum| sum.try_into().ok()).map(u32::from_le_bytes);
     let body = bytes.get(12..).ok_or_else(damaged)?;
     if !bytes.starts_with(MAGIC) || sum != Some(crc32c::crc32c(body)) {
         return Err(damaged());
@@ -95,11 +84,7 @@ pub fn write_checkpoint<S: Storage>(
         sequence = number;
         apply_record(&mut state, number, bytes)
     })?;
-    assert_eq!(
-        sequence + 1,
-        segment_start,
-        "a checkpoint covers all closed segments"
-    );
+    assert_eq!(sequence + 1, segment_start, "a checkpoint covers all closed segments");
     let body = postcard::to_stdvec(&state)
         .map_err(|error| io::Error::other(format!("cannot encode checkpoint: {error}")))?;
     let mut bytes = Vec::with_capacity(body.len() + 12);
@@ -143,10 +128,7 @@ fn create_temporary<S: Storage>(storage: &S, bytes: u64) -> io::Result<()> {
         return Ok(());
     };
     let has_reserve = |capacity| capacity >= bytes;
-    match is_out_of_space(&error)
-        && storage
-            .file_capacity(SPARE_CHECKPOINT)
-            .is_ok_and(has_reserve)
+    match is_out_of_space(&error) && storage.file_capacity(SPARE_CHECKPOINT).is_ok_and(has_reserve)
     {
         true => storage.rename_file(SPARE_CHECKPOINT, TEMPORARY),
         false => Err(error),

@@ -185,8 +185,7 @@ impl NodeState {
             }
             Event::DropInstance(id) => {
                 self.volumes.remove(id).ok_or("no such instance")?;
-                self.sessions
-                    .retain(|_, session| session.instance != Some(*id));
+                self.sessions.retain(|_, session| session.instance != Some(*id));
             }
             Event::BeginSession { id, state } => {
                 self.session_count = self.session_count.max(id.0);
@@ -227,11 +226,9 @@ impl VolumeState {
             VolumeEvent::Namespace(change) => self.names.apply(change)?,
             VolumeEvent::Resize(capacity) => self.spec.capacity = *capacity,
             VolumeEvent::SetPeers(peers) => self.spec.placement.peers.clone_from(peers),
-            VolumeEvent::Prepare {
-                tx,
-                coordinator,
-                round,
-            } => self.prepare(*tx, *coordinator, round),
+            VolumeEvent::Prepare { tx, coordinator, round } => {
+                self.prepare(*tx, *coordinator, round)
+            }
             VolumeEvent::Resolve { tx, commit } => {
                 let prepared = self.prepared.remove(tx).ok_or("no such transaction")?;
                 let changes = prepared.rounds.iter().flat_map(|round| &round.changes);
@@ -260,10 +257,8 @@ impl VolumeState {
                 self.names.reserve_ino(*ino);
             }
         }
-        let prepared = self.prepared.entry(tx).or_insert_with(|| Prepared {
-            coordinator,
-            rounds: Vec::new(),
-        });
+        let prepared =
+            self.prepared.entry(tx).or_insert_with(|| Prepared { coordinator, rounds: Vec::new() });
         prepared.rounds.push(round.clone());
     }
 }

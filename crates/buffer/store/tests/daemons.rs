@@ -46,11 +46,7 @@ impl Client {
         seq: u64,
     ) -> Client {
         let stream = Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap();
-        let mut client = Client {
-            connection: Connection::new(stream),
-            seq,
-            token,
-        };
+        let mut client = Client { connection: Connection::new(stream), seq, token };
         let attach = Attach {
             version: PROTOCOL_VERSION,
             instance,
@@ -70,11 +66,7 @@ impl Client {
 
     fn call_with_descriptor(&mut self, request: Request) -> (Reply, Option<std::fs::File>) {
         self.seq += 1;
-        let call = Call {
-            seq: self.seq,
-            caller: None,
-            request,
-        };
+        let call = Call { seq: self.seq, caller: None, request };
         let answer = self.connection.call(&call, &[], &mut []).unwrap();
         (answer.reply, answer.descriptor.map(std::fs::File::from))
     }
@@ -114,9 +106,8 @@ fn start_distributed(
     over_tcp: bool,
 ) -> (Vec<Daemon>, Vec<Client>) {
     let tcp = over_tcp.then(|| SocketAddr::from(([127, 0, 0, 1], 0)));
-    let daemons: Vec<Daemon> = (0..count)
-        .map(|number| start(&temporary.path().join(number.to_string()), tcp))
-        .collect();
+    let daemons: Vec<Daemon> =
+        (0..count).map(|number| start(&temporary.path().join(number.to_string()), tcp)).collect();
     let peers: Vec<String> = daemons
         .iter()
         .map(|daemon| daemon.tcp_address().unwrap_or(daemon.address()).to_string())
@@ -127,10 +118,7 @@ fn start_distributed(
             .call(Request::Admin(AdminRequest::CreateInstance(spec(place))));
         assert_eq!(reply, Reply::Done);
     }
-    let clients = daemons
-        .iter()
-        .map(|daemon| Client::new(daemon, Some(INSTANCE)))
-        .collect();
+    let clients = daemons.iter().map(|daemon| Client::new(daemon, Some(INSTANCE))).collect();
     (daemons, clients)
 }
 
@@ -178,13 +166,10 @@ fn count_objects(temporary: &TempDir, node: u16) -> usize {
 fn exercise_shared_instance(over_tcp: bool) {
     let temporary = TempDir::new().unwrap();
     let (daemons, mut clients) = start_distributed(&temporary, 3, over_tcp);
-    let dirs: Vec<Ino> = (0..12)
-        .map(|number| mkdir(&mut clients, Ino::ROOT, &format!("d{number}")))
-        .collect();
+    let dirs: Vec<Ino> =
+        (0..12).map(|number| mkdir(&mut clients, Ino::ROOT, &format!("d{number}"))).collect();
     for node in 0..3 {
-        let here = dirs
-            .iter()
-            .filter(|dir| dir.metadata_node() == NodeIndex(node));
+        let here = dirs.iter().filter(|dir| dir.metadata_node() == NodeIndex(node));
         assert!(here.count() > 0, "no directory is on node {node}");
     }
     let Reply::Attr(root) =
@@ -202,33 +187,19 @@ fn exercise_shared_instance(over_tcp: bool) {
         mode: 0o644,
         exclusive: true,
         handle: HandleId(1),
-        open: OpenMode {
-            write: true,
-            ..OpenMode::default()
-        },
+        open: OpenMode { write: true, ..OpenMode::default() },
     });
-    let Reply::Opened {
-        attr,
-        capability: permit,
-        ..
-    } = metadata_client(&mut clients, dir).call(create)
+    let Reply::Opened { attr, capability: permit, .. } =
+        metadata_client(&mut clients, dir).call(create)
     else {
         panic!("no file");
     };
     assert!(attr.provisional.is_some());
     let permit = permit.unwrap();
     for client in &mut clients {
-        let open = OpenMode {
-            write: true,
-            descriptor: true,
-            ..OpenMode::default()
-        };
+        let open = OpenMode { write: true, descriptor: true, ..OpenMode::default() };
         let handle = HandleId(2);
-        let request = Request::File(FileRequest::OpenObject {
-            handle,
-            capability: permit,
-            open,
-        });
+        let request = Request::File(FileRequest::OpenObject { handle, capability: permit, open });
         let (reply, object) = client.call_with_descriptor(request);
         assert!(matches!(reply, Reply::Object(Some(_))), "{reply:?}");
         object.unwrap().write_all_at(&[7; 5000], 0).unwrap();
@@ -236,10 +207,7 @@ fn exercise_shared_instance(over_tcp: bool) {
         client.call(Request::File(FileRequest::Close { handle, returned }));
         let forged = Request::File(FileRequest::OpenObject {
             handle: HandleId(3),
-            capability: forebay_protocol::placement::Capability {
-                ino: Ino(99),
-                ..permit
-            },
+            capability: forebay_protocol::placement::Capability { ino: Ino(99), ..permit },
             open,
         });
         assert_eq!(client.call(forged), Reply::Failed(Errno::EACCES));
@@ -257,10 +225,7 @@ fn exercise_shared_instance(over_tcp: bool) {
     assert!((0..3).all(|node| count_objects(&temporary, node) == 1));
 
     // Rename it into a directory on another node, and unlink it there.
-    let to = *dirs
-        .iter()
-        .find(|to| to.metadata_node() != dir.metadata_node())
-        .unwrap();
+    let to = *dirs.iter().find(|to| to.metadata_node() != dir.metadata_node()).unwrap();
     let rename = Request::Name(NameRequest::Rename {
         parent: dir,
         name: b"f".to_vec(),
@@ -321,25 +286,18 @@ fn operation_that_needs_a_stopped_daemon_completes_after_its_restart() {
     let (_, ino) = waiting.join().unwrap();
     assert_eq!(ino.metadata_node(), NodeIndex(1));
     let mut back = Client::new(&daemons[1], Some(INSTANCE));
-    assert!(matches!(
-        back.call(Request::Inode(InodeRequest::GetAttr { ino })),
-        Reply::Attr(_)
-    ));
+    assert!(matches!(back.call(Request::Inode(InodeRequest::GetAttr { ino })), Reply::Attr(_)));
 }
 
 #[test]
 fn unlinked_open_file_survives_restart_until_its_client_closes_it() {
     let temporary = TempDir::new().unwrap();
     let daemon = start(temporary.path(), None);
-    Client::new(&daemon, None).call(Request::Admin(AdminRequest::CreateInstance(spec(
-        Placement::single_node(),
-    ))));
+    Client::new(&daemon, None)
+        .call(Request::Admin(AdminRequest::CreateInstance(spec(Placement::single_node()))));
     let mut first = Client::new(&daemon, Some(INSTANCE));
     let mut second = Client::new(&daemon, Some(INSTANCE));
-    let open = OpenMode {
-        write: true,
-        ..OpenMode::default()
-    };
+    let open = OpenMode { write: true, ..OpenMode::default() };
     let create = Request::Name(NameRequest::Create {
         parent: Ino::ROOT,
         name: b"f".to_vec(),
@@ -358,10 +316,7 @@ fn unlinked_open_file_survives_restart_until_its_client_closes_it() {
     let daemon = start(temporary.path(), None);
     let mut second = Client::join(&daemon, Some(INSTANCE), second.token, 0, second.seq);
     let (parent, name) = (Ino::ROOT, b"f".to_vec());
-    assert_eq!(
-        second.call(Request::Name(NameRequest::Unlink { parent, name })),
-        Reply::Done
-    );
+    assert_eq!(second.call(Request::Name(NameRequest::Unlink { parent, name })), Reply::Done);
     std::thread::sleep(Duration::from_millis(200));
     let mut again = Client::join(&daemon, Some(INSTANCE), first.token, RECOVERY_SLOT, 0);
     let (ino, handle) = (attr.ino, HandleId(1));
@@ -383,16 +338,11 @@ fn removed_instance_leaves_no_objects_when_the_daemon_stops() {
     let daemon = start(temporary.path(), None);
     let mut admin = Client::new(&daemon, None);
     assert_eq!(
-        admin.call(Request::Admin(AdminRequest::CreateInstance(spec(
-            Placement::single_node()
-        )))),
+        admin.call(Request::Admin(AdminRequest::CreateInstance(spec(Placement::single_node())))),
         Reply::Done
     );
     let (id, force) = (INSTANCE, false);
-    assert_eq!(
-        admin.call(Request::Admin(AdminRequest::RemoveInstance { id, force })),
-        Reply::Done
-    );
+    assert_eq!(admin.call(Request::Admin(AdminRequest::RemoveInstance { id, force })), Reply::Done);
     drop(admin);
     daemon.stop().unwrap();
     let left = std::fs::read_dir(temporary.path().join("objects")).unwrap();

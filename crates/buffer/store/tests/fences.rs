@@ -26,23 +26,14 @@ use tempfile::TempDir;
 const INSTANCE: InstanceId = InstanceId(5);
 const HANDLE: HandleId = HandleId(9);
 const SIZE: usize = 2 * MAX_CHUNK_BYTES;
-const BOTH: OpenMode = OpenMode {
-    read: true,
-    write: true,
-    truncate: false,
-    descriptor: false,
-};
+const BOTH: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
 
 fn key() -> PoolKey {
     PoolKey::new(b"the key of a test").unwrap()
 }
 
 fn call(seq: u64, request: Request) -> Call {
-    Call {
-        seq,
-        caller: None,
-        request,
-    }
+    Call { seq, caller: None, request }
 }
 
 /// Only clients on other hosts send data over connections.
@@ -83,14 +74,9 @@ impl Remote {
 
     /// Reads with one request, the connection's only one.
     fn read(&mut self) -> Vec<u8> {
-        let request = Request::Data(DataRequest::Read {
-            handle: HANDLE,
-            offset: 0,
-            length: 4 << 20,
-        });
-        self.sender
-            .send(&encoded(&call(1, request), 0), None)
-            .unwrap();
+        let request =
+            Request::Data(DataRequest::Read { handle: HANDLE, offset: 0, length: 4 << 20 });
+        self.sender.send(&encoded(&call(1, request), 0), None).unwrap();
         let (header, _) = self.receiver.receive(MAX_BODY_BYTES).unwrap().unwrap();
         let mut data = vec![0; header.payload];
         let mut have = 0;
@@ -106,11 +92,7 @@ impl Remote {
 }
 
 fn write_request() -> Request {
-    Request::Data(DataRequest::Write {
-        handle: HANDLE,
-        offset: 0,
-        append: false,
-    })
+    Request::Data(DataRequest::Write { handle: HANDLE, offset: 0, append: false })
 }
 
 /// A daemon, and a session whose file is open.
@@ -140,18 +122,9 @@ impl Scene {
             inodes: 1000,
             placement: Placement::single_node(),
         };
-        assert_eq!(
-            admin.ask(2, Request::Admin(AdminRequest::CreateInstance(spec))),
-            Reply::Done
-        );
+        assert_eq!(admin.ask(2, Request::Admin(AdminRequest::CreateInstance(spec))), Reply::Done);
         let (slot, token) = connect(tcp(&daemon), Some(INSTANCE), None, (0, false));
-        let mut scene = Scene {
-            daemon,
-            token,
-            slot,
-            seq: 1,
-            _dir: dir,
-        };
+        let mut scene = Scene { daemon, token, slot, seq: 1, _dir: dir };
         let create = Request::Name(NameRequest::Create {
             parent: Ino::ROOT,
             name: b"f".to_vec(),
@@ -161,11 +134,8 @@ impl Scene {
             open: BOTH,
         });
         assert!(matches!(scene.say(create), Reply::Opened { .. }));
-        let reserve = Request::File(FileRequest::ReserveSpace {
-            handle: HANDLE,
-            returned: 0,
-            want: 8 << 20,
-        });
+        let reserve =
+            Request::File(FileRequest::ReserveSpace { handle: HANDLE, returned: 0, want: 8 << 20 });
         assert!(matches!(scene.say(reserve), Reply::SpaceGranted(_)));
         scene
     }
@@ -203,10 +173,7 @@ fn connect(
     token: Option<SessionToken>,
     (slot, data_connection): (u32, bool),
 ) -> (Remote, SessionToken) {
-    let auth = Authenticator {
-        key: Some(key()),
-        munge: None,
-    };
+    let auth = Authenticator { key: Some(key()), munge: None };
     let timeout = Duration::from_secs(5);
     let (sender, receiver) =
         connection::connect(&address, Service::Storage, &auth, timeout).unwrap();
@@ -272,16 +239,11 @@ fn replacing_one_data_connection_leaves_others_working() {
 fn write_in_flight_has_no_effect_after_close_of_handle() {
     let mut scene = Scene::new();
     let old = scene.begin_old_write();
-    let close = Request::File(FileRequest::Close {
-        handle: HANDLE,
-        returned: 0,
-    });
+    let close = Request::File(FileRequest::Close { handle: HANDLE, returned: 0 });
     assert_eq!(scene.say(close), Reply::Done);
     end_old_write(old);
-    let attr = scene.say(Request::Name(NameRequest::Lookup {
-        parent: Ino::ROOT,
-        name: b"f".to_vec(),
-    }));
+    let attr =
+        scene.say(Request::Name(NameRequest::Lookup { parent: Ino::ROOT, name: b"f".to_vec() }));
     assert!(matches!(attr, Reply::Attr(attr) if attr.size == MAX_CHUNK_BYTES as u64));
 }
 
@@ -289,16 +251,10 @@ fn write_in_flight_has_no_effect_after_close_of_handle() {
 fn write_in_flight_has_no_effect_after_end_of_session() {
     let mut scene = Scene::new();
     let old = scene.begin_old_write();
-    assert_eq!(
-        scene.say(Request::Session(SessionRequest::Detach)),
-        Reply::Done
-    );
+    assert_eq!(scene.say(Request::Session(SessionRequest::Detach)), Reply::Done);
     end_old_write(old);
     let (mut slot, _) = connect(tcp(&scene.daemon), Some(INSTANCE), None, (0, false));
-    let lookup = Request::Name(NameRequest::Lookup {
-        parent: Ino::ROOT,
-        name: b"f".to_vec(),
-    });
+    let lookup = Request::Name(NameRequest::Lookup { parent: Ino::ROOT, name: b"f".to_vec() });
     let attr = slot.ask(2, lookup);
     assert!(matches!(attr, Reply::Attr(attr) if attr.size == MAX_CHUNK_BYTES as u64));
 }
@@ -326,9 +282,6 @@ fn request_on_replaced_connection_of_slot_is_dropped() {
     assert!(matches!(scene.say(make(b"new")), Reply::Attr(_)));
     let _ = old.sender.stream().send_parts(&[later], None);
     assert_eq!(old.reply(), None);
-    let lookup = Request::Name(NameRequest::Lookup {
-        parent: Ino::ROOT,
-        name: b"late".to_vec(),
-    });
+    let lookup = Request::Name(NameRequest::Lookup { parent: Ino::ROOT, name: b"late".to_vec() });
     assert_eq!(scene.say(lookup), Reply::Failed(Errno::ENOENT));
 }

@@ -25,11 +25,7 @@ fn call(
     request: Request,
 ) -> Vec<Effect<ObjectId>> {
     let mut effects = Vec::new();
-    let call = Call {
-        seq,
-        caller: None,
-        request,
-    };
+    let call = Call { seq, caller: None, request };
     node.step(Now::default(), Input::Call(conn, call), &mut effects);
     effects
 }
@@ -51,20 +47,11 @@ fn start_with(objects: MemoryObjects, local: bool) -> Node<MemoryObjects> {
 }
 
 fn root(local: bool) -> PeerIdentity {
-    PeerIdentity {
-        uid: 0,
-        gid: 0,
-        groups: Vec::new(),
-        trusted: true,
-        local,
-    }
+    PeerIdentity { uid: 0, gid: 0, groups: Vec::new(), trusted: true, local }
 }
 
 fn at_second(second: u64) -> Now {
-    Now {
-        steady_ns: second * 1_000_000_000,
-        ..Now::default()
-    }
+    Now { steady_ns: second * 1_000_000_000, ..Now::default() }
 }
 
 fn greeting(instance: Option<InstanceId>) -> Attach {
@@ -106,15 +93,9 @@ fn creation_and_removal_of_instances_are_answered_when_durable() {
     };
     assert!(welcome.iter().any(is_attached));
 
-    let remove = Request::Admin(AdminRequest::RemoveInstance {
-        id: InstanceId(7),
-        force: false,
-    });
+    let remove = Request::Admin(AdminRequest::RemoveInstance { id: InstanceId(7), force: false });
     let requests = [
-        (
-            2,
-            Request::Admin(AdminRequest::CreateInstance(spec(Placement::single_node()))),
-        ),
+        (2, Request::Admin(AdminRequest::CreateInstance(spec(Placement::single_node())))),
         (3, remove),
     ];
     for (seq, request) in requests {
@@ -134,12 +115,7 @@ fn start_with_silent_peer() -> Node<MemoryObjects> {
     call(&mut node, CONN, 1, hello(None));
     let peers = ["/0".to_owned(), "/1".to_owned()];
     let place = Placement::distributed(4096, &peers).unwrap().remove(0);
-    call(
-        &mut node,
-        CONN,
-        2,
-        Request::Admin(AdminRequest::CreateInstance(spec(place))),
-    );
+    call(&mut node, CONN, 2, Request::Admin(AdminRequest::CreateInstance(spec(place))));
     call(&mut node, OTHER, 1, hello(Some(InstanceId(7))));
     node
 }
@@ -177,15 +153,8 @@ fn resize_file(node: &mut Node<MemoryObjects>) {
     let [Reply::Attr(attr)] = replies(&made)[..] else {
         panic!("{made:?}");
     };
-    let set = SetAttr {
-        size: Some(10_000),
-        ..SetAttr::default()
-    };
-    let request = Request::Inode(InodeRequest::SetAttr {
-        ino: attr.ino,
-        handle: None,
-        set,
-    });
+    let set = SetAttr { size: Some(10_000), ..SetAttr::default() };
+    let request = Request::Inode(InodeRequest::SetAttr { ino: attr.ino, handle: None, set });
     assert_eq!(replies(&call(node, OTHER, 3, request)), []);
 }
 
@@ -208,10 +177,7 @@ fn mkdir_with_silent_peer_answers_eagain_after_20s() {
     let name = format!("d{}", there.unwrap());
     check_answered_eagain_after_20s(&mut node);
     // Neither the name nor a lock on it is left.
-    let lookup = Request::Name(NameRequest::Lookup {
-        parent: Ino::ROOT,
-        name: name.into_bytes(),
-    });
+    let lookup = Request::Name(NameRequest::Lookup { parent: Ino::ROOT, name: name.into_bytes() });
     let found = call(&mut node, OTHER, seq + 1, lookup);
     assert_eq!(replies(&found), [Reply::Failed(Errno::ENOENT)]);
 }
@@ -258,12 +224,7 @@ fn lock_name(node: &mut Node<MemoryObjects>, name: &str) {
     let prepare = PeerPayload::Prepare {
         tx: TxId(77),
         round: 1,
-        who: Credentials {
-            uid: 0,
-            gid: 0,
-            groups: Some(Vec::new()),
-            checked: true,
-        },
+        who: Credentials { uid: 0, gid: 0, groups: Some(Vec::new()), checked: true },
         now: Timestamp::default(),
         steps: vec![step],
     };
@@ -271,10 +232,7 @@ fn lock_name(node: &mut Node<MemoryObjects>, name: &str) {
 }
 
 fn lookup(name: &str) -> Request {
-    Request::Name(NameRequest::Lookup {
-        parent: Ino::ROOT,
-        name: name.as_bytes().to_vec(),
-    })
+    Request::Name(NameRequest::Lookup { parent: Ino::ROOT, name: name.as_bytes().to_vec() })
 }
 
 #[test]
@@ -290,10 +248,7 @@ fn lookup_of_name_locked_by_silent_peer_answers_eagain_after_20s() {
 /// The instance is removed while a call waits: the call fails.
 #[track_caller]
 fn check_answered_when_removed(node: &mut Node<MemoryObjects>) {
-    let remove = Request::Admin(AdminRequest::RemoveInstance {
-        id: InstanceId(7),
-        force: true,
-    });
+    let remove = Request::Admin(AdminRequest::RemoveInstance { id: InstanceId(7), force: true });
     let answered = replies(&call(node, CONN, 3, remove));
     assert_eq!(answered, [Reply::Failed(Errno::ESTALE)]);
 }
@@ -380,20 +335,13 @@ fn repeated_call_of_decided_transaction_answers_eio_after_60s() {
     node.step(now, Input::Connected(again, root(false)), &mut Vec::new());
     let (_, session) = node.sessions().find(|(id, _)| *id == SessionId(2)).unwrap();
     let hello = Request::Session(SessionRequest::Attach(Attach {
-        token: Some(SessionToken {
-            session: SessionId(2),
-            secret: session.secret,
-        }),
+        token: Some(SessionToken { session: SessionId(2), secret: session.secret }),
         ..greeting(Some(InstanceId(7)))
     }));
     let repeated = make(&format!("d{seq}"), NewInode::Dir);
     let mut effects = Vec::new();
     for request in [hello, repeated] {
-        let call = Call {
-            seq,
-            caller: None,
-            request,
-        };
+        let call = Call { seq, caller: None, request };
         node.step(now, Input::Call(again, call), &mut effects);
     }
     assert!(matches!(replies(&effects)[..], [Reply::Attached { .. }]));
@@ -404,19 +352,11 @@ fn repeated_call_of_decided_transaction_answers_eio_after_60s() {
 fn removal_of_file_is_reported_to_peers_when_durable() {
     let mut node = start_with_silent_peer();
     let own = incarnation(&mut node);
-    let made = call(
-        &mut node,
-        OTHER,
-        2,
-        make("f", NewInode::Node(FileKind::File, 0)),
-    );
+    let made = call(&mut node, OTHER, 2, make("f", NewInode::Node(FileKind::File, 0)));
     let [Reply::Attr(attr)] = replies(&made)[..] else {
         panic!("{made:?}");
     };
-    let unlink = Request::Name(NameRequest::Unlink {
-        parent: Ino::ROOT,
-        name: b"f".to_vec(),
-    });
+    let unlink = Request::Name(NameRequest::Unlink { parent: Ino::ROOT, name: b"f".to_vec() });
     assert_eq!(replies(&call(&mut node, OTHER, 3, unlink)), [Reply::Done]);
     // The other node has an object of it, perhaps with synced data: a power cut here could still bring the
     // file back.
@@ -428,21 +368,11 @@ fn removal_of_file_is_reported_to_peers_when_durable() {
             _ => false,
         })
     };
-    assert!(!is_reported(&receive(
-        &mut node,
-        own,
-        1,
-        PeerPayload::CheckOrphans(vec![attr.ino])
-    )));
+    assert!(!is_reported(&receive(&mut node, own, 1, PeerPayload::CheckOrphans(vec![attr.ino]))));
     let mut effects = Vec::new();
     node.step(Now::default(), Input::LogSynced(u64::MAX), &mut effects);
     assert!(is_reported(&effects));
-    assert!(is_reported(&receive(
-        &mut node,
-        own,
-        2,
-        PeerPayload::CheckOrphans(vec![attr.ino])
-    )));
+    assert!(is_reported(&receive(&mut node, own, 2, PeerPayload::CheckOrphans(vec![attr.ino]))));
 }
 
 /// A file whose object has durable checksums, and a request to open it for writing.
@@ -467,19 +397,12 @@ fn with_durable_checksums() -> (Node<MemoryObjects>, MemoryObjects, ObjectId, Re
     let [Reply::Attr(attr)] = &made[..] else {
         panic!("{made:?}");
     };
-    let object = ObjectId {
-        instance: InstanceId(7),
-        ino: attr.ino,
-    };
+    let object = ObjectId { instance: InstanceId(7), ino: attr.ino };
     objects.add_durable_checksums(object);
     let open = Request::File(FileRequest::Open {
         ino: attr.ino,
         handle: HandleId(1),
-        open: OpenMode {
-            write: true,
-            descriptor: true,
-            ..OpenMode::default()
-        },
+        open: OpenMode { write: true, descriptor: true, ..OpenMode::default() },
     });
     (node, objects, object, open)
 }
@@ -490,11 +413,7 @@ fn invalidated(
     result: Result<(), Errno>,
 ) -> Vec<Effect<ObjectId>> {
     let mut effects = Vec::new();
-    node.step(
-        Now::default(),
-        Input::ChecksumsInvalidated(object, result),
-        &mut effects,
-    );
+    node.step(Now::default(), Input::ChecksumsInvalidated(object, result), &mut effects);
     effects
 }
 
@@ -515,10 +434,7 @@ fn object_is_opened_for_writing_when_its_checksums_are_invalid() {
     let truncate = Request::Inode(InodeRequest::SetAttr {
         ino: object.ino,
         handle: None,
-        set: SetAttr {
-            size: Some(3),
-            ..SetAttr::default()
-        },
+        set: SetAttr { size: Some(3), ..SetAttr::default() },
     });
     assert_eq!(asked(&call(&mut node, OTHER, 5, open)), (1, 0));
     assert_eq!(asked(&call(&mut node, OTHER, 6, truncate)), (0, 0));

@@ -78,11 +78,7 @@ pub(super) fn parse_access_modes(value: &Value, findings: &mut Findings) -> Opti
             }
         };
         if found.iter().any(|access| access.mode == mode) {
-            findings.report(
-                at,
-                format!("access mode `{word}` twice"),
-                "keep one of the two",
-            );
+            findings.report(at, format!("access mode `{word}` twice"), "keep one of the two");
             return None;
         }
         at = at.shift_right(word.chars().count());
@@ -96,10 +92,7 @@ pub(super) fn parse_access_modes(value: &Value, findings: &mut Findings) -> Opti
         } else {
             (ParsedModifiers::default(), tail, at)
         };
-        found.push(Access {
-            mode,
-            modifiers: modifiers.values,
-        });
+        found.push(Access { mode, modifiers: modifiers.values });
         at = end.shift_right(1);
         match tail.strip_prefix(',') {
             Some(more) => rest = more,
@@ -140,10 +133,7 @@ fn parenthesised(text: &str, start: Position, findings: &mut Findings) -> Option
             findings.report(at, format!("`{key}` a second time"), "keep one of the two");
             return None;
         }
-        let value = Value {
-            text: value.to_owned(),
-            at: at.shift_right(key.chars().count() + 1),
-        };
+        let value = Value { text: value.to_owned(), at: at.shift_right(key.chars().count() + 1) };
         set(&mut written, known, &value, findings);
         at = at.shift_right(word.chars().count() + 1);
     }
@@ -299,9 +289,5 @@ fn misplaced(kind: &InstanceType, m: &Modifiers) -> Vec<&'static str> {
         InstanceType::Cache { .. } => SCRATCH.contains(key),
     };
     let keys = SCRATCH.into_iter().chain(CACHE);
-    keys.zip(set)
-        .filter(|(_, set)| *set)
-        .map(|(key, _)| key)
-        .filter(foreign)
-        .collect()
+    keys.zip(set).filter(|(_, set)| *set).map(|(key, _)| key).filter(foreign).collect()
 }

@@ -93,16 +93,10 @@ pub(super) fn parse_capacity(text: &str) -> Result<Capacity, CapacityError> {
         ));
     }
     if NODE_UNITS.contains(&unit) {
-        return u32::try_from(count)
-            .map(Capacity::Nodes)
-            .map_err(|_| too_large(text));
+        return u32::try_from(count).map(Capacity::Nodes).map_err(|_| too_large(text));
     }
     let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
-        let names: Vec<&str> = UNITS
-            .iter()
-            .map(|(name, _)| *name)
-            .chain(NODE_UNITS)
-            .collect();
+        let names: Vec<&str> = UNITS.iter().map(|(name, _)| *name).chain(NODE_UNITS).collect();
         let remedy = match closest_match(unit, &names) {
             Some(near) if unit.len() > 1 || near.eq_ignore_ascii_case(unit) => {
                 format!("did you mean `{number}{near}`? Otherwise {}", known())
@@ -155,14 +149,8 @@ mod tests {
     fn capacity_units_are_binary_or_decimal_as_written() {
         assert_eq!(Capacity::parse("1K"), Ok(Capacity::Bytes(Bytes(1024))));
         assert_eq!(Capacity::parse("1KB"), Ok(Capacity::Bytes(Bytes(1000))));
-        assert_eq!(
-            Capacity::parse("100TiB"),
-            Ok(Capacity::Bytes(Bytes(100 << 40)))
-        );
-        assert_eq!(
-            Capacity::parse("100TB"),
-            Ok(Capacity::Bytes(Bytes(100_000_000_000_000)))
-        );
+        assert_eq!(Capacity::parse("100TiB"), Ok(Capacity::Bytes(Bytes(100 << 40))));
+        assert_eq!(Capacity::parse("100TB"), Ok(Capacity::Bytes(Bytes(100_000_000_000_000))));
         assert_eq!(Capacity::parse("2PiB"), Ok(Capacity::Bytes(Bytes(2 << 50))));
         assert_eq!(Capacity::parse("3N"), Ok(Capacity::Nodes(3)));
         assert_eq!(Capacity::parse("1node"), Ok(Capacity::Nodes(1)));

@@ -18,9 +18,7 @@ pub struct Position {
 impl Position {
     /// The position `characters` further right on the same line.
     pub fn shift_right(self, characters: usize) -> Position {
-        let column = self
-            .column
-            .saturating_add(u32::try_from(characters).unwrap_or(u32::MAX));
+        let column = self.column.saturating_add(u32::try_from(characters).unwrap_or(u32::MAX));
         Position { column, ..self }
     }
 }
@@ -39,11 +37,7 @@ pub struct ScriptError {
 impl fmt::Display for ScriptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Position { line, column } = self.position;
-        write!(
-            f,
-            "line {line}, column {column}: {}; {}",
-            self.problem, self.remedy
-        )
+        write!(f, "line {line}, column {column}: {}; {}", self.problem, self.remedy)
     }
 }
 
@@ -72,11 +66,7 @@ pub(super) struct Findings(Vec<ScriptError>);
 impl Findings {
     /// Adds an error.
     pub fn report(&mut self, at: Position, problem: impl Into<String>, remedy: impl Into<String>) {
-        self.0.push(ScriptError {
-            position: at,
-            problem: problem.into(),
-            remedy: remedy.into(),
-        });
+        self.0.push(ScriptError { position: at, problem: problem.into(), remedy: remedy.into() });
     }
 
     /// Whether there is no error.
@@ -100,11 +90,7 @@ impl Findings {
 /// A word in backquotes for a message, shortened to 80 characters.
 pub(super) fn quote(text: &str) -> String {
     const SHOWN: usize = 80;
-    let mut head: String = text
-        .chars()
-        .take(SHOWN)
-        .flat_map(char::escape_debug)
-        .collect();
+    let mut head: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     if text.chars().count() > SHOWN {
         head.push('…');
     }
@@ -131,10 +117,7 @@ mod tests {
 
     #[test]
     fn closest_match_finds_typing_errors_only() {
-        assert_eq!(
-            closest_match("capcity", &["capacity", "type"]),
-            Some("capacity")
-        );
+        assert_eq!(closest_match("capcity", &["capacity", "type"]), Some("capacity"));
         assert_eq!(closest_match("TYPE", &["capacity", "type"]), Some("type"));
         assert_eq!(closest_match("colour", &["capacity", "type"]), None);
     }

@@ -45,11 +45,7 @@ fn instance_type(
     match (value.text.as_str(), pfs) {
         ("scratch", None) => Some(InstanceType::Scratch),
         ("scratch", Some(pfs)) => {
-            findings.report(
-                pfs.at,
-                "`pfs=` with type=scratch",
-                "remove it, or write type=cache",
-            );
+            findings.report(pfs.at, "`pfs=` with type=scratch", "remove it, or write type=cache");
             None
         }
         ("cache", Some(pfs)) if pfs.text.starts_with('/') => {
@@ -100,11 +96,7 @@ pub(super) fn parse_swap(
     };
     // A number without a unit is in GiB, as in Slurm.
     let bare = word.text.chars().all(|c| c.is_ascii_digit());
-    let text = if bare {
-        format!("{}GiB", word.text)
-    } else {
-        word.text.to_owned()
-    };
+    let text = if bare { format!("{}GiB", word.text) } else { word.text.to_owned() };
     match capacity::parse_bytes(&text) {
         Ok(size) => Some(Swap { size, pool, line }),
         Err((offset, problem, remedy)) => {
@@ -126,14 +118,7 @@ pub(super) fn parse_create_persistent(
     let pool = fields.take_pool(findings);
     check_scratch(fields, bb, findings);
     let access = persistent_access(fields, bb, findings)?;
-    Some(CreatePersistent {
-        name: name?,
-        capacity: capacity?,
-        access,
-        pool,
-        for_slurm: bb,
-        line,
-    })
+    Some(CreatePersistent { name: name?, capacity: capacity?, access, pool, for_slurm: bb, line })
 }
 
 /// Checks the type of a persistent instance.
@@ -145,16 +130,12 @@ fn check_scratch(fields: &mut Fields<'_>, bb: bool, findings: &mut Findings) {
     };
     match kind.as_ref().map(|value| (value.text.as_str(), value.at)) {
         None | Some(("scratch", _)) => {}
-        Some(("cache", at)) => findings.report(
-            at,
-            "a persistent instance cannot be a cache",
-            "write `type=scratch`",
-        ),
-        Some((other, at)) => findings.report(
-            at,
-            format!("unknown type {}", quote(other)),
-            "write `type=scratch`",
-        ),
+        Some(("cache", at)) => {
+            findings.report(at, "a persistent instance cannot be a cache", "write `type=scratch`")
+        }
+        Some((other, at)) => {
+            findings.report(at, format!("unknown type {}", quote(other)), "write `type=scratch`")
+        }
     }
 }
 
@@ -168,21 +149,14 @@ fn persistent_access(
         let first = fields.take_value("access");
         let second = fields.take_value("access_mode");
         if let (Some(_), Some(second)) = (&first, &second) {
-            findings.report(
-                second.at,
-                "both `access=` and `access_mode=`",
-                "keep one of the two",
-            );
+            findings.report(second.at, "both `access=` and `access_mode=`", "keep one of the two");
         }
         first.or(second)
     } else {
         fields.require_value("access_mode", "striped", findings)
     };
     let Some(value) = modes else {
-        return Some(vec![Access {
-            mode: AccessMode::Striped,
-            modifiers: Default::default(),
-        }]);
+        return Some(vec![Access { mode: AccessMode::Striped, modifiers: Default::default() }]);
     };
     let access = access::parse_access_modes(&value, findings)?;
     access::check_access_modes(&InstanceType::Scratch, &access, value.at, findings);

@@ -71,19 +71,14 @@ pub(super) fn directive_lines<'a>(
     let mut unread = Vec::new();
     let mut lines = (1u32..).zip(text.split('\n'));
     while let Some((number, line)) = lines.next() {
-        let at = Position {
-            line: number,
-            column: 1,
-        };
+        let at = Position { line: number, column: 1 };
         let bare = line.trim();
         if bare.is_empty() {
             continue;
         }
         if !bare.starts_with('#') {
             unread.extend(
-                lines
-                    .filter(|(_, line)| Marker::of(line).is_some())
-                    .map(|(number, _)| number),
+                lines.filter(|(_, line)| Marker::of(line).is_some()).map(|(number, _)| number),
             );
             break;
         }
@@ -99,12 +94,7 @@ pub(super) fn directive_lines<'a>(
             );
             break;
         }
-        let mut directive = DirectiveLine {
-            marker,
-            at,
-            words: Vec::new(),
-            malformed: false,
-        };
+        let mut directive = DirectiveLine { marker, at, words: Vec::new(), malformed: false };
         let before = findings.count();
         let column = at.shift_right(marker.text().len());
         let more = split(rest, column, &mut directive.words, findings);
@@ -134,10 +124,7 @@ fn read_continuations<'a>(
             );
             return;
         };
-        let start = Position {
-            line: number,
-            column: 1,
-        };
+        let start = Position { line: number, column: 1 };
         let Some((rest, start)) = continuation(line, marker, start) else {
             findings.report(
                 start,
@@ -171,8 +158,7 @@ fn continuation(line: &str, marker: Marker, start: Position) -> Option<(&str, Po
         return (other == marker).then_some((rest, start.shift_right(marker.text().len())));
     }
     let rest = bare.strip_prefix('#')?;
-    rest.starts_with([' ', '\t'])
-        .then_some((rest, start.shift_right(1)))
+    rest.starts_with([' ', '\t']).then_some((rest, start.shift_right(1)))
 }
 
 /// Appends the words of `text`; returns whether a trailing backslash continues the line.
@@ -190,10 +176,8 @@ fn split<'a>(
         );
         return false;
     }
-    if let Some((index, found)) = text
-        .chars()
-        .enumerate()
-        .find(|(_, c)| c.is_control() && *c != '\t')
+    if let Some((index, found)) =
+        text.chars().enumerate().find(|(_, c)| c.is_control() && *c != '\t')
     {
         if found == '\r' {
             findings.report(

@@ -73,11 +73,7 @@ impl JobScript {
             script.jobs_failed |= job && script.jobs.len() == before;
         }
         validate::validate_script(&script, &mut findings);
-        if findings.is_empty() {
-            Ok(script)
-        } else {
-            Err(findings.into_errors())
-        }
+        if findings.is_empty() { Ok(script) } else { Err(findings.into_errors()) }
     }
 
     /// The job's own instance.
@@ -92,9 +88,7 @@ impl JobScript {
 
     /// The stages of one direction, in the order of the script.
     pub fn stages(&self, direction: Direction) -> impl Iterator<Item = &Stage> {
-        self.stages
-            .iter()
-            .filter(move |stage| stage.direction == direction)
+        self.stages.iter().filter(move |stage| stage.direction == direction)
     }
 
     /// Whether the script has no directive at all.
@@ -130,9 +124,5 @@ pub fn parse_list(text: &str) -> Result<Vec<StagePath>, ScriptErrors> {
             }
         }
     }
-    if findings.is_empty() {
-        Ok(entries)
-    } else {
-        Err(findings.into_errors())
-    }
+    if findings.is_empty() { Ok(entries) } else { Err(findings.into_errors()) }
 }

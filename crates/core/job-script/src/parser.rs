@@ -40,31 +40,21 @@ pub(super) fn parse_directive(
     let (fields, number) = (&mut fields, line.at.line);
     match name.text {
         "jobdw" => script.jobs.extend(parse_jobdw(fields, number, findings)),
-        "persistentdw" => script.persistents.extend(
-            fields
-                .require_name(findings)
-                .map(|name| PersistentUse { name, line: number }),
-        ),
-        "swap" => script
-            .swaps
-            .extend(parse_swap(size, fields, number, findings)),
-        "stage_in" => script
-            .stages
-            .extend(parse_stage(Direction::In, fields, number, findings)),
-        "stage_out" => script
-            .stages
-            .extend(parse_stage(Direction::Out, fields, number, findings)),
-        "create_persistent" => script
-            .creates
-            .extend(parse_create_persistent(fields, bb, number, findings)),
-        _ => script
-            .destroys
-            .extend(fields.require_name(findings).map(|name| DestroyPersistent {
-                name,
-                hurry: fields.has_flag("hurry"),
-                for_slurm: bb,
-                line: number,
-            })),
+        "persistentdw" => script
+            .persistents
+            .extend(fields.require_name(findings).map(|name| PersistentUse { name, line: number })),
+        "swap" => script.swaps.extend(parse_swap(size, fields, number, findings)),
+        "stage_in" => script.stages.extend(parse_stage(Direction::In, fields, number, findings)),
+        "stage_out" => script.stages.extend(parse_stage(Direction::Out, fields, number, findings)),
+        "create_persistent" => {
+            script.creates.extend(parse_create_persistent(fields, bb, number, findings))
+        }
+        _ => script.destroys.extend(fields.require_name(findings).map(|name| DestroyPersistent {
+            name,
+            hurry: fields.has_flag("hurry"),
+            for_slurm: bb,
+            line: number,
+        })),
     }
 }
 

@@ -47,28 +47,18 @@ pub(super) fn parse_pfs_path(text: &str) -> Result<ParsedPath, PathError> {
         ));
     }
     check_names(text, 0)?;
-    Ok(ParsedPath {
-        path: StagePath::Pfs(text.to_owned()),
-        slash: text.ends_with('/'),
-    })
+    Ok(ParsedPath { path: StagePath::Pfs(text.to_owned()), slash: text.ends_with('/') })
 }
 
 /// Parses `VARIABLE/path` or `{VARIABLE}/path`.
 fn parse_instance_path(rest: &str) -> Result<ParsedPath, PathError> {
     let (variable, tail, before_tail) = if let Some(braced) = rest.strip_prefix('{') {
         let Some((variable, tail)) = braced.split_once('}') else {
-            return Err((
-                1,
-                "`{` without `}`".into(),
-                "write `${DW_JOB_STRIPED}/…`".into(),
-            ));
+            return Err((1, "`{` without `}`".into(), "write `${DW_JOB_STRIPED}/…`".into()));
         };
         (variable, tail, variable.chars().count() + 3)
     } else {
-        let length = rest
-            .chars()
-            .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
-            .count();
+        let length = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').count();
         // These characters are one byte each, so the count is also the byte offset.
         let (variable, tail) = rest.split_at(length);
         (variable, tail, length + 1)
@@ -142,10 +132,7 @@ fn parse_variable(variable: &str) -> Result<InstanceRef, PathError> {
         )),
         None => Err((
             0,
-            format!(
-                "{} is not a variable of the burst buffer",
-                quote(&format!("${variable}"))
-            ),
+            format!("{} is not a variable of the burst buffer", quote(&format!("${variable}"))),
             staged.into(),
         )),
     }
@@ -155,11 +142,7 @@ fn check_length(path: &str) -> Result<(), PathError> {
     if path.len() <= MAX_PATH_BYTES {
         return Ok(());
     }
-    Err((
-        0,
-        format!("the path is longer than {MAX_PATH_BYTES} bytes"),
-        "shorten it".into(),
-    ))
+    Err((0, format!("the path is longer than {MAX_PATH_BYTES} bytes"), "shorten it".into()))
 }
 
 fn check_names(path: &str, start: usize) -> Result<(), PathError> {
@@ -183,28 +166,18 @@ pub(super) fn last_name(path: &StagePath) -> Option<&str> {
         StagePath::Pfs(text) => text,
         StagePath::Buffer(inside) => &inside.path,
     };
-    text.rsplit('/')
-        .find(|name| !name.is_empty())
-        .filter(|name| *name != "." && *name != "..")
+    text.rsplit('/').find(|name| !name.is_empty()).filter(|name| *name != "." && *name != "..")
 }
 
 /// `path` with `name` below it.
 pub(super) fn append_name(path: StagePath, name: &str) -> StagePath {
     match path {
         StagePath::Pfs(text) => StagePath::Pfs(format!("{}/{name}", text.trim_end_matches('/'))),
-        StagePath::Buffer(BufferPath {
-            instance: space,
-            path,
-        }) if path.is_empty() => StagePath::Buffer(BufferPath {
-            instance: space,
-            path: name.to_owned(),
-        }),
-        StagePath::Buffer(BufferPath {
-            instance: space,
-            path,
-        }) => StagePath::Buffer(BufferPath {
-            instance: space,
-            path: format!("{path}/{name}"),
-        }),
+        StagePath::Buffer(BufferPath { instance: space, path }) if path.is_empty() => {
+            StagePath::Buffer(BufferPath { instance: space, path: name.to_owned() })
+        }
+        StagePath::Buffer(BufferPath { instance: space, path }) => {
+            StagePath::Buffer(BufferPath { instance: space, path: format!("{path}/{name}") })
+        }
     }
 }

@@ -27,18 +27,13 @@ impl Stage {
             let blank = |c: char| c.is_whitespace() || c.is_control();
             if path.contains(blank) {
                 let quoted = quote(path);
-                return Err(format!(
-                    "{quoted} contains blanks, which a stage's path cannot"
-                ));
+                return Err(format!("{quoted} contains blanks, which a stage's path cannot"));
             }
         }
         let pfs = path::parse_pfs_path(pfs_path).map_err(message)?;
         let relative = path::parse_relative_path(instance_path, 0).map_err(message)?;
         let inside = ParsedPath {
-            path: StagePath::Buffer(BufferPath {
-                instance,
-                path: relative,
-            }),
+            path: StagePath::Buffer(BufferPath { instance, path: relative }),
             slash: instance_path.is_empty() || instance_path.ends_with('/'),
         };
         let (source, destination) = match direction {
@@ -47,19 +42,12 @@ impl Stage {
         };
         let start = Position::default();
         let mut findings = Findings::default();
-        let stage = build_stage(
-            direction,
-            kind,
-            (source, start),
-            (destination, start),
-            0,
-            &mut findings,
-        );
+        let stage =
+            build_stage(direction, kind, (source, start), (destination, start), 0, &mut findings);
         stage.ok_or_else(|| {
             let errors = findings.into_errors().0.into_iter();
-            let messages: Vec<String> = errors
-                .map(|error| format!("{}; {}", error.problem, error.remedy))
-                .collect();
+            let messages: Vec<String> =
+                errors.map(|error| format!("{}; {}", error.problem, error.remedy)).collect();
             debug_assert!(!messages.is_empty(), "a refused stage has a reason");
             messages.join("\n")
         })
@@ -134,13 +122,7 @@ fn build_stage(
         );
         return None;
     }
-    let stage = Stage {
-        direction,
-        kind,
-        source: source.path,
-        destination,
-        line,
-    };
+    let stage = Stage { direction, kind, source: source.path, destination, line };
     debug_assert!(
         kind == StageKind::List || stage.instance().is_some(),
         "one end of a stage is in an instance"

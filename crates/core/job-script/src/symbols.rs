@@ -67,14 +67,10 @@ fn meaning(symbols: &Symbols, symbol: char) -> Result<&str, (String, &'static st
     match symbol {
         '%' => Ok("%"),
         'A' => Ok(symbols.array.as_ref().map_or(&symbols.job_id, |(id, _)| id)),
-        'a' => symbols
-            .array
-            .as_ref()
-            .map(|(_, task)| task.as_str())
-            .ok_or((
-                "`%a` is the index in a job array, but this job is in none".to_owned(),
-                "use `%j`, or submit the script with `--array`",
-            )),
+        'a' => symbols.array.as_ref().map(|(_, task)| task.as_str()).ok_or((
+            "`%a` is the index in a job array, but this job is in none".to_owned(),
+            "use `%j`, or submit the script with `--array`",
+        )),
         'd' => Ok(&symbols.work_dir),
         'j' => Ok(&symbols.job_id),
         'u' => Ok(&symbols.user),

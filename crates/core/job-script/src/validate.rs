@@ -12,29 +12,14 @@ use super::error::{Findings, Position};
 pub(super) fn validate_script(script: &JobScript, findings: &mut Findings) {
     at_most_one("jobdw", script.jobs.iter().map(|job| job.line), findings);
     at_most_one("swap", script.swaps.iter().map(|swap| swap.line), findings);
-    distinct(
-        "persistentdw",
-        script.persistents.iter().map(|p| (&p.name, p.line)),
-        findings,
-    );
-    distinct(
-        "create_persistent",
-        script.creates.iter().map(|c| (&c.name, c.line)),
-        findings,
-    );
-    distinct(
-        "destroy_persistent",
-        script.destroys.iter().map(|d| (&d.name, d.line)),
-        findings,
-    );
+    distinct("persistentdw", script.persistents.iter().map(|p| (&p.name, p.line)), findings);
+    distinct("create_persistent", script.creates.iter().map(|c| (&c.name, c.line)), findings);
+    distinct("destroy_persistent", script.destroys.iter().map(|d| (&d.name, d.line)), findings);
     for destroyed in &script.destroys {
         if script.persistents.iter().any(|p| p.name == destroyed.name) {
             findings.report(
                 start(destroyed.line),
-                format!(
-                    "`{}` is destroyed by the script that uses it",
-                    destroyed.name
-                ),
+                format!("`{}` is destroyed by the script that uses it", destroyed.name),
                 "destroy it in a script of its own, after the jobs that use it",
             );
         }

@@ -21,10 +21,7 @@ fn pfs(path: &str) -> StagePath {
 }
 
 fn job(path: &str) -> StagePath {
-    StagePath::Buffer(BufferPath {
-        instance: InstanceRef::Job,
-        path: path.into(),
-    })
+    StagePath::Buffer(BufferPath { instance: InstanceRef::Job, path: path.into() })
 }
 
 /// The design slides' example (Cray User Group, May 2016).
@@ -56,10 +53,7 @@ fn example_of_the_design_slides_parses() {
     let input: Vec<_> = script.stages(Direction::In).collect();
     assert_eq!(input.len(), 1);
     assert_eq!((input[0].kind, input[0].line), (StageKind::File, 4));
-    assert_eq!(
-        (&input[0].source, &input[0].destination),
-        (&pfs("/pfs/user/input"), &job("input"))
-    );
+    assert_eq!((&input[0].source, &input[0].destination), (&pfs("/pfs/user/input"), &job("input")));
     let output: Vec<_> = script.stages(Direction::Out).collect();
     assert_eq!(output[0].kind, StageKind::Directory);
     assert_eq!(
@@ -92,30 +86,18 @@ srun a.out
     let instance = script.job().unwrap();
     assert_eq!(instance.capacity, Capacity::Nodes(2));
     assert_eq!(instance.pool.as_deref(), Some("wlm_pool"));
-    assert_eq!(
-        instance.access[0].modifiers.max_file_size,
-        Some(Bytes(10 << 30))
-    );
+    assert_eq!(instance.access[0].modifiers.max_file_size, Some(Bytes(10 << 30)));
     assert_eq!(instance.access[0].modifiers.client_cache, Some(true));
     assert_eq!(instance.access[1].modifiers.max_files, Some(1000));
-    assert_eq!(
-        instance.modifiers.optimization_strategy,
-        Some(OptimizationStrategy::Wear)
-    );
+    assert_eq!(instance.modifiers.optimization_strategy, Some(OptimizationStrategy::Wear));
     assert_eq!(script.swap().unwrap().size, Bytes(8 << 30));
-    assert_eq!(
-        script.creates[0].capacity,
-        Capacity::Bytes(Bytes(3_000_000_000_000))
-    );
+    assert_eq!(script.creates[0].capacity, Capacity::Bytes(Bytes(3_000_000_000_000)));
     assert!(script.creates[0].for_slurm && !script.destroys[0].for_slurm);
     assert!(script.destroys[0].hurry && !script.destroys[1].hurry);
     let space = InstanceRef::Persistent("dbs".into());
     assert_eq!(
         script.stages[0].destination,
-        StagePath::Buffer(BufferPath {
-            instance: space,
-            path: "in/here".into()
-        })
+        StagePath::Buffer(BufferPath { instance: space, path: "in/here".into() })
     );
     assert_eq!(script.stages[1].destination, pfs("/pfs/out/b.out"));
     assert_eq!(script.ignored_directives, [14]);
@@ -126,12 +108,7 @@ fn cache_directives_parse() {
     let text = "#DW jobdw capacity=1TiB type=cache pfs=/pfs/ada access_mode=ldbalance read_ahead=8MiB stripe_size=1MiB stripe_count=4 sync_on_close=no sync_to_pfs=yes modified_threshold=1GiB\n";
     let script = JobScript::parse(text, None).unwrap();
     let instance = script.job().unwrap();
-    assert_eq!(
-        instance.kind,
-        InstanceType::Cache {
-            pfs: "/pfs/ada".into()
-        }
-    );
+    assert_eq!(instance.kind, InstanceType::Cache { pfs: "/pfs/ada".into() });
     assert_eq!(instance.modifiers.stripe_count, Some(4));
     assert_eq!(instance.modifiers.sync_on_close, Some(false));
 }
@@ -143,21 +120,11 @@ fn symbols_are_replaced_until_two_backslashes() {
 #DW stage_out type=file source=$DW_JOB_STRIPED/%j\\\\%j destination=/pfs/%j
 ";
     let script = JobScript::parse(text, Some(&symbols())).unwrap();
-    assert_eq!(
-        script.stages[0].source,
-        pfs("/home/ada/run/ada-heat-42-%.in")
-    );
+    assert_eq!(script.stages[0].source, pfs("/home/ada/run/ada-heat-42-%.in"));
     assert_eq!(script.stages[0].destination, job("42"));
     assert_eq!(script.stages[1].source, job("42%j"));
-    assert_eq!(
-        script.stages[1].destination,
-        pfs("/pfs/%j"),
-        "to the end of the directive"
-    );
-    let array = Symbols {
-        array: Some(("40".into(), "7".into())),
-        ..symbols()
-    };
+    assert_eq!(script.stages[1].destination, pfs("/pfs/%j"), "to the end of the directive");
+    let array = Symbols { array: Some(("40".into(), "7".into())), ..symbols() };
     let text = "#DW jobdw capacity=1GiB type=scratch access_mode=striped
 #DW stage_in type=file source=/pfs/%A/%a destination=$DW_JOB_STRIPED/x\n";
     let script = JobScript::parse(text, Some(&array)).unwrap();
@@ -179,30 +146,10 @@ fn continuation_line_may_repeat_the_marker() {
 
 /// Script, then line, column and words of the message.
 const MISTAKES: &[(&str, u32, u32, &str)] = &[
-    (
-        "#DW jobdw capacity=3.5TB type=scratch access_mode=striped",
-        1,
-        21,
-        "write `3500GB`",
-    ),
-    (
-        "#DW jobdw capacity=10gib type=scratch access_mode=striped",
-        1,
-        22,
-        "did you mean `10GiB`",
-    ),
-    (
-        "#DW jobdw capcity=10GiB type=scratch access_mode=striped",
-        1,
-        11,
-        "did you mean `capacity`",
-    ),
-    (
-        "#DW jobdw type=scratch access_mode=striped",
-        1,
-        5,
-        "`jobdw` without `capacity=`",
-    ),
+    ("#DW jobdw capacity=3.5TB type=scratch access_mode=striped", 1, 21, "write `3500GB`"),
+    ("#DW jobdw capacity=10gib type=scratch access_mode=striped", 1, 22, "did you mean `10GiB`"),
+    ("#DW jobdw capcity=10GiB type=scratch access_mode=striped", 1, 11, "did you mean `capacity`"),
+    ("#DW jobdw type=scratch access_mode=striped", 1, 5, "`jobdw` without `capacity=`"),
     (
         "#DW jobdw mycapacity=1GiB capacity=1GiB type=scratch access_mode=striped",
         1,
@@ -215,54 +162,24 @@ const MISTAKES: &[(&str, u32, u32, &str)] = &[
         25,
         "a second time",
     ),
-    (
-        "#DW jobdw capacity= type=scratch access_mode=striped",
-        1,
-        20,
-        "without a value",
-    ),
+    ("#DW jobdw capacity= type=scratch access_mode=striped", 1, 20, "without a value"),
     (
         "#DW jobdw capacity = 1GiB type=scratch access_mode=striped",
         1,
         11,
         "without a blank before `=`",
     ),
-    (
-        "#DW jobdw capacity=1GiB type=scatch access_mode=striped",
-        1,
-        30,
-        "unknown type",
-    ),
-    (
-        "#DW jobdw capacity=1GiB type=scratch access_mode=stripped",
-        1,
-        50,
-        "did you mean `striped`",
-    ),
-    (
-        "#DW jobdw capacity=1GiB type=scratch access_mode=striped,striped",
-        1,
-        58,
-        "twice",
-    ),
-    (
-        "#DW jobdw capacity=1GiB type=scratch access_mode=striped(MFS=1GiB",
-        1,
-        57,
-        "`(` without `)`",
-    ),
+    ("#DW jobdw capacity=1GiB type=scatch access_mode=striped", 1, 30, "unknown type"),
+    ("#DW jobdw capacity=1GiB type=scratch access_mode=stripped", 1, 50, "did you mean `striped`"),
+    ("#DW jobdw capacity=1GiB type=scratch access_mode=striped,striped", 1, 58, "twice"),
+    ("#DW jobdw capacity=1GiB type=scratch access_mode=striped(MFS=1GiB", 1, 57, "`(` without `)`"),
     (
         "#DW jobdw capacity=1GiB type=scratch access_mode=striped(MFX=1GiB)",
         1,
         58,
         "unknown modifier",
     ),
-    (
-        "#DW jobdw capacity=1GiB type=scratch access_mode=striped(MFC=+5)",
-        1,
-        62,
-        "digits only",
-    ),
+    ("#DW jobdw capacity=1GiB type=scratch access_mode=striped(MFC=+5)", 1, 62, "digits only"),
     (
         "#DW jobdw capacity=1GiB type=scratch access_mode=striped,ldbalance",
         1,
@@ -299,24 +216,14 @@ const MISTAKES: &[(&str, u32, u32, &str)] = &[
         1,
         "nothing to stage out",
     ),
-    (
-        "#DW stage_in type=file source=/p/a destination=$DW_JOB_LDBALANCE/a",
-        1,
-        1,
-        "without `jobdw`",
-    ),
+    ("#DW stage_in type=file source=/p/a destination=$DW_JOB_LDBALANCE/a", 1, 1, "without `jobdw`"),
     (
         "#DW jobdw capacity=1GiB type=scratch access_mode=striped read_ahead=1MiB",
         1,
         69,
         "type=cache",
     ),
-    (
-        "#DW jobdw capacity=1GiB type=cache access_mode=striped",
-        1,
-        30,
-        "without `pfs=`",
-    ),
+    ("#DW jobdw capacity=1GiB type=cache access_mode=striped", 1, 30, "without `pfs=`"),
     (
         "#DW jobdw capacity=1GiB type=cache pfs=/p access_mode=private",
         1,
@@ -341,36 +248,11 @@ const MISTAKES: &[(&str, u32, u32, &str)] = &[
     ("#DWjobdw capacity=1GiB", 1, 4, "no blank between"),
     ("#dw jobdw capacity=1GiB", 1, 1, "write `#DW`"),
     ("  #DW jobdw capacity=1GiB", 1, 3, "column 1"),
-    (
-        "#DW persistentdw name=7up",
-        1,
-        23,
-        "not beginning with a digit",
-    ),
-    (
-        "#DW persistentdw name=a-b",
-        1,
-        23,
-        "letters, digits and `_`",
-    ),
-    (
-        "#DW persistentdw name=a\n#DW persistentdw name=a",
-        2,
-        1,
-        "as line 1 does",
-    ),
-    (
-        "#DW persistentdw name=a\n#DW destroy_persistent name=a",
-        2,
-        1,
-        "by the script that uses it",
-    ),
-    (
-        "#DW destroy_persistent name=a fast",
-        1,
-        31,
-        "only `hurry` may stand alone",
-    ),
+    ("#DW persistentdw name=7up", 1, 23, "not beginning with a digit"),
+    ("#DW persistentdw name=a-b", 1, 23, "letters, digits and `_`"),
+    ("#DW persistentdw name=a\n#DW persistentdw name=a", 2, 1, "as line 1 does"),
+    ("#DW persistentdw name=a\n#DW destroy_persistent name=a", 2, 1, "by the script that uses it"),
+    ("#DW destroy_persistent name=a fast", 1, 31, "only `hurry` may stand alone"),
     ("#DW swap", 1, 5, "without a size"),
     ("#DW swap 2nodes", 1, 10, "counts nodes"),
     ("#DW swap 2GiB\n#DW swap 3GiB", 2, 1, "a second `swap`"),
@@ -386,18 +268,8 @@ const MISTAKES: &[(&str, u32, u32, &str)] = &[
         71,
         "both",
     ),
-    (
-        "#DW jobdw capacity=1GiB type=scratch \\",
-        1,
-        1,
-        "no line follows",
-    ),
-    (
-        "#DW jobdw capacity=1GiB type=scratch \\\n#SBATCH -N 2",
-        2,
-        1,
-        "does not continue it",
-    ),
+    ("#DW jobdw capacity=1GiB type=scratch \\", 1, 1, "no line follows"),
+    ("#DW jobdw capacity=1GiB type=scratch \\\n#SBATCH -N 2", 2, 1, "does not continue it"),
     (
         "#DW jobdw capacity=1GiB \\ type=scratch access_mode=striped",
         1,
@@ -424,86 +296,34 @@ fn errors_have_line_column_and_remedy() {
 
 /// A stage directive in a script with a striped job, and the mistake in it.
 const BAD_STAGES: &[(&str, u32, &str)] = &[
-    (
-        "stage_in type=file source=/p/a destination=$DW_JOB_STRIPED/../b",
-        64,
-        "leaves the instance",
-    ),
-    (
-        "stage_in type=file source=/p/a destination=$DW_JOB_STRIPED/x/..",
-        66,
-        "leaves the instance",
-    ),
-    (
-        "stage_in type=file source=/p/a destination=/p/b",
-        48,
-        "inside an instance is expected",
-    ),
-    (
-        "stage_out type=file source=/p/a destination=/p/b",
-        32,
-        "inside an instance is expected",
-    ),
+    ("stage_in type=file source=/p/a destination=$DW_JOB_STRIPED/../b", 64, "leaves the instance"),
+    ("stage_in type=file source=/p/a destination=$DW_JOB_STRIPED/x/..", 66, "leaves the instance"),
+    ("stage_in type=file source=/p/a destination=/p/b", 48, "inside an instance is expected"),
+    ("stage_out type=file source=/p/a destination=/p/b", 32, "inside an instance is expected"),
     (
         "stage_in type=file source=$DW_JOB_STRIPED/a destination=$DW_JOB_STRIPED/b",
         31,
         "parallel file system is expected",
     ),
-    (
-        "stage_in type=file source=p/a destination=$DW_JOB_STRIPED/b",
-        31,
-        "neither absolute",
-    ),
-    (
-        "stage_in type=file source=/p/a/ destination=$DW_JOB_STRIPED/b",
-        31,
-        "type=directory",
-    ),
-    (
-        "stage_in type=file source=/p/a destination=$DW_JOB_PRIVATE/b",
-        48,
-        "private name space",
-    ),
+    ("stage_in type=file source=p/a destination=$DW_JOB_STRIPED/b", 31, "neither absolute"),
+    ("stage_in type=file source=/p/a/ destination=$DW_JOB_STRIPED/b", 31, "type=directory"),
+    ("stage_in type=file source=/p/a destination=$DW_JOB_PRIVATE/b", 48, "private name space"),
     (
         "stage_in type=file source=/p/a destination=$DW_JOB_STRIPED_CACHE/b",
         48,
         "a cache cannot be staged",
     ),
-    (
-        "stage_in type=file source=/p/a destination=$HOME/b",
-        48,
-        "not a variable",
-    ),
-    (
-        "stage_in type=file source=/p/a destination=${DW_JOB_STRIPED",
-        49,
-        "without `}`",
-    ),
-    (
-        "stage_in type=file source=/p/a destination=$DW_PERSISTENT_STRIPED_/b",
-        71,
-        "not the name",
-    ),
+    ("stage_in type=file source=/p/a destination=$HOME/b", 48, "not a variable"),
+    ("stage_in type=file source=/p/a destination=${DW_JOB_STRIPED", 49, "without `}`"),
+    ("stage_in type=file source=/p/a destination=$DW_PERSISTENT_STRIPED_/b", 71, "not the name"),
     (
         "stage_in type=file source=/p/a destination=$DW_PERSISTENT_STRIPED_x/b",
         1,
         "persistentdw name=x",
     ),
-    (
-        "stage_in type=fille source=/p/a destination=$DW_JOB_STRIPED/b",
-        19,
-        "unknown type",
-    ),
-    (
-        "stage_in type=file source=\"/p/a\" destination=$DW_JOB_STRIPED/b",
-        31,
-        "quotation mark",
-    ),
-    (
-        "stage_in source=/p/a destination=$DW_JOB_STRIPED/b",
-        5,
-        "without `type=`",
-    ),
+    ("stage_in type=fille source=/p/a destination=$DW_JOB_STRIPED/b", 19, "unknown type"),
+    ("stage_in type=file source=\"/p/a\" destination=$DW_JOB_STRIPED/b", 31, "quotation mark"),
+    ("stage_in source=/p/a destination=$DW_JOB_STRIPED/b", 5, "without `type=`"),
 ];
 
 #[test]
@@ -524,34 +344,21 @@ fn only_striped_scratch_can_be_staged() {
     let stage = "#DW stage_out type=file source=$DW_JOB_STRIPED/a destination=/p/a\n";
     for (head, words) in [
         ("", "without `jobdw`"),
-        (
-            "#DW jobdw capacity=1GiB type=scratch access_mode=private\n",
-            "private name space cannot",
-        ),
-        (
-            "#DW jobdw capacity=1GiB type=cache pfs=/p access_mode=striped\n",
-            "is a cache",
-        ),
+        ("#DW jobdw capacity=1GiB type=scratch access_mode=private\n", "private name space cannot"),
+        ("#DW jobdw capacity=1GiB type=cache pfs=/p access_mode=striped\n", "is a cache"),
     ] {
         let errors = JobScript::parse(&format!("{head}{stage}"), None).unwrap_err();
         assert!(errors.to_string().contains(words), "{errors}");
     }
     let twice = format!("#DW jobdw capacity=1GiB type=scratch access_mode=striped\n{stage}{stage}");
-    assert!(
-        JobScript::parse(&twice, None)
-            .unwrap_err()
-            .to_string()
-            .contains("same file")
-    );
+    assert!(JobScript::parse(&twice, None).unwrap_err().to_string().contains("same file"));
 }
 
 #[test]
 fn unknown_symbols_are_refused() {
-    for (path, words) in [
-        ("/p/%z", "`%z` stands for nothing"),
-        ("/p/%a", "job array"),
-        ("/p/x%", "end of a value"),
-    ] {
+    for (path, words) in
+        [("/p/%z", "`%z` stands for nothing"), ("/p/%a", "job array"), ("/p/x%", "end of a value")]
+    {
         let text = format!(
             "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n#DW stage_in type=file source={path} destination=$DW_JOB_STRIPED/b\n"
         );
@@ -564,11 +371,7 @@ fn unknown_symbols_are_refused() {
 fn all_errors_are_reported_in_order() {
     let text = "#DW jobdw capacity=1X type=y access_mode=z\n#DW swop 1\n";
     let errors = JobScript::parse(text, None).unwrap_err();
-    let places: Vec<_> = errors
-        .0
-        .iter()
-        .map(|e| (e.position.line, e.position.column))
-        .collect();
+    let places: Vec<_> = errors.0.iter().map(|e| (e.position.line, e.position.column)).collect();
     assert_eq!(places, [(1, 21), (1, 28), (1, 42), (2, 5)]);
 }
 
@@ -662,9 +465,8 @@ fn arbitrary_text_does_not_panic() {
     ];
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = |below: usize| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((state >> 33) as usize) % below
     };
     let mut accepted = 0;

@@ -33,10 +33,7 @@ const MACHINES: &[Builtin] = embed![
 /// Node maps of the embedded machine files.
 const MAPS: &[(&str, &str)] = &[
     ("cori.csv", include_str!("../../../../machines/cori.csv")),
-    (
-        "edison.csv",
-        include_str!("../../../../machines/edison.csv"),
-    ),
+    ("edison.csv", include_str!("../../../../machines/edison.csv")),
 ];
 
 /// Alternative names of embedded machines.
@@ -75,9 +72,7 @@ impl Machine {
         let file = format!("machines/{name}.toml");
         Machine::parse(&file, found.text, &|map| {
             let known = MAPS.iter().find(|(name, _)| *name == map);
-            known
-                .map(|(_, text)| (*text).to_owned())
-                .ok_or_else(|| "not embedded".to_owned())
+            known.map(|(_, text)| (*text).to_owned()).ok_or_else(|| "not embedded".to_owned())
         })
     }
 

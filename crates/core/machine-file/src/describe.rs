@@ -33,26 +33,14 @@ pub fn describe(machine: &Machine) -> String {
 /// calibrated value was fitted.
 pub fn list_sources(machine: &Machine) -> String {
     let width = |cell: fn(&crate::machine::Provenance) -> &str| {
-        machine
-            .provenance
-            .iter()
-            .map(|p| cell(p).chars().count())
-            .max()
-            .unwrap_or(0)
+        machine.provenance.iter().map(|p| cell(p).chars().count()).max().unwrap_or(0)
     };
     let (key, value) = (width(|p| &p.key), width(|p| &p.value));
     let mut out = String::new();
     for p in &machine.provenance {
-        let calibrated = p
-            .calibrated
-            .as_ref()
-            .map(|row| format!(" [calibrated: {row}]"))
-            .unwrap_or_default();
-        let _ = writeln!(
-            out,
-            "{:key$}  {:value$}  {}{calibrated}",
-            p.key, p.value, p.source
-        );
+        let calibrated =
+            p.calibrated.as_ref().map(|row| format!(" [calibrated: {row}]")).unwrap_or_default();
+        let _ = writeln!(out, "{:key$}  {:value$}  {}{calibrated}", p.key, p.value, p.source);
     }
     out
 }
@@ -92,16 +80,8 @@ fn totals(machine: &Machine, out: &mut String) {
         c.node_rate, c.call_overhead, c.max_request, c.requests_in_flight, c.collective_buffer
     );
     if let Some(pfs) = &machine.pfs {
-        let osts = if pfs.osts > 0 {
-            format!(", {} OSTs", pfs.osts)
-        } else {
-            String::new()
-        };
-        let _ = writeln!(
-            out,
-            "PFS       {}: {}, {}{osts}",
-            pfs.name, pfs.capacity, pfs.rate
-        );
+        let osts = if pfs.osts > 0 { format!(", {} OSTs", pfs.osts) } else { String::new() };
+        let _ = writeln!(out, "PFS       {}: {}, {}{osts}", pfs.name, pfs.capacity, pfs.rate);
     }
 }
 
@@ -109,14 +89,8 @@ fn totals(machine: &Machine, out: &mut String) {
 fn storage(bb: &BurstBuffer, nodes: u64, out: &mut String) {
     let cards = u64::from(bb.cards);
     let peak = |card: Rate| card.times(cards).min(bb.data_rate);
-    let capacity = |nodes: u64| {
-        Bytes(
-            bb.card_capacity
-                .0
-                .saturating_mul(cards)
-                .saturating_mul(nodes),
-        )
-    };
+    let capacity =
+        |nodes: u64| Bytes(bb.card_capacity.0.saturating_mul(cards).saturating_mul(nodes));
     let (read, write) = (peak(bb.card_read), peak(bb.card_write));
     let _ = writeln!(
         out,
@@ -148,21 +122,14 @@ fn storage(bb: &BurstBuffer, nodes: u64, out: &mut String) {
 /// Number of links of each class in the whole machine; both directions count as one link.
 fn link_counts(machine: &Machine) -> [(&'static str, &LinkSpec, u64); 4] {
     let n = &machine.network;
-    let (groups, chassis, slots) = (
-        u64::from(n.groups),
-        u64::from(n.chassis_per_group),
-        u64::from(n.routers_per_chassis),
-    );
+    let (groups, chassis, slots) =
+        (u64::from(n.groups), u64::from(n.chassis_per_group), u64::from(n.routers_per_chassis));
     let pairs = |k: u64| k * (k.max(1) - 1) / 2;
     [
         ("node", &n.node, machine.nodes.len() as u64),
         ("rank-1", &n.rank1, groups * chassis * pairs(slots)),
         ("rank-2", &n.rank2, groups * slots * pairs(chassis)),
-        (
-            "global",
-            &n.global,
-            pairs(groups) * u64::from(n.links_per_group_pair),
-        ),
+        ("global", &n.global, pairs(groups) * u64::from(n.links_per_group_pair)),
     ]
 }
 
@@ -234,9 +201,7 @@ fn layout(machine: &Machine, group: u32, by_router: &[Vec<NodeKind>]) -> Vec<Str
             (0..n.routers_per_chassis)
                 .map(|slot| {
                     let router = first + chassis * n.routers_per_chassis + slot;
-                    let kinds = by_router
-                        .get(router as usize)
-                        .map_or(&[][..], Vec::as_slice);
+                    let kinds = by_router.get(router as usize).map_or(&[][..], Vec::as_slice);
                     match kinds {
                         [] => '.',
                         [one, rest @ ..] if rest.iter().all(|kind| kind == one) => {
@@ -279,21 +244,10 @@ fn drawings(machine: &Machine, out: &mut String) {
         }
     }
     if kinds.len() > MOST {
-        let left: usize = kinds
-            .iter()
-            .skip(MOST)
-            .map(|(_, groups)| groups.len())
-            .sum();
-        let _ = writeln!(
-            out,
-            "... and {left} more, filled in {} other ways",
-            kinds.len() - MOST
-        );
+        let left: usize = kinds.iter().skip(MOST).map(|(_, groups)| groups.len()).sum();
+        let _ = writeln!(out, "... and {left} more, filled in {} other ways", kinds.len() - MOST);
     }
-    let _ = writeln!(
-        out,
-        "  C compute  B burst buffer  L LNET  S service  + mixed  . empty\n"
-    );
+    let _ = writeln!(out, "  C compute  B burst buffer  L LNET  S service  + mixed  . empty\n");
 }
 
 /// `Groups 0-3, 7` for 0, 1, 2, 3, 7.
@@ -305,16 +259,8 @@ fn group_list(groups: &[u32]) -> String {
             _ => runs.push((group, group)),
         }
     }
-    let texts: Vec<String> = runs
-        .iter()
-        .map(|(a, b)| {
-            if a == b {
-                a.to_string()
-            } else {
-                format!("{a}-{b}")
-            }
-        })
-        .collect();
+    let texts: Vec<String> =
+        runs.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
     let word = if groups.len() == 1 { "Group" } else { "Groups" };
     format!("{word} {}", texts.join(", "))
 }
@@ -326,11 +272,7 @@ fn per_group(machine: &Machine, out: &mut String) {
         return;
     }
     let mut counts = vec![0u32; machine.network.groups as usize];
-    for node in machine
-        .nodes
-        .iter()
-        .filter(|n| n.kind == NodeKind::BurstBuffer)
-    {
+    for node in machine.nodes.iter().filter(|n| n.kind == NodeKind::BurstBuffer) {
         if let Some(count) = counts.get_mut((node.router / machine.routers_per_group()) as usize) {
             *count += 1;
         }

@@ -81,9 +81,7 @@ impl<'t> Document<'t> {
     /// The text of a source, which is then used; otherwise the known ids.
     pub(crate) fn use_source(&self, id: &str) -> Result<String, Vec<String>> {
         let sources = self.sources.borrow();
-        let source = sources
-            .get(id)
-            .ok_or_else(|| sources.keys().cloned().collect::<Vec<_>>())?;
+        let source = sources.get(id).ok_or_else(|| sources.keys().cloned().collect::<Vec<_>>())?;
         self.used_sources.borrow_mut().insert(id.to_owned());
         Ok(source.value.clone())
     }
@@ -96,13 +94,8 @@ impl<'t> Document<'t> {
         for (key, value) in section.entries() {
             match value.get_ref().as_str() {
                 Some(text) if !text.trim().is_empty() => {
-                    let at = Located {
-                        value: text.to_owned(),
-                        span: key.span(),
-                    };
-                    self.sources
-                        .borrow_mut()
-                        .insert(key.get_ref().to_string(), at);
+                    let at = Located { value: text.to_owned(), span: key.span() };
+                    self.sources.borrow_mut().insert(key.get_ref().to_string(), at);
                 }
                 _ => self.add_problem(
                     value.span().start,

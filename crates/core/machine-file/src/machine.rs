@@ -321,11 +321,7 @@ impl Machine {
 
     /// The numbers of all nodes of one kind, in ascending order.
     pub fn nodes_of_kind(&self, kind: NodeKind) -> Vec<u32> {
-        (0..)
-            .zip(&self.nodes)
-            .filter(|(_, n)| n.kind == kind)
-            .map(|(i, _)| i)
-            .collect()
+        (0..).zip(&self.nodes).filter(|(_, n)| n.kind == kind).map(|(i, _)| i).collect()
     }
 
     /// Number of nodes of one kind.
@@ -338,10 +334,6 @@ impl Machine {
         debug_assert!(router < self.routers(), "router {router} does not exist");
         let in_group = router % self.routers_per_group();
         let slots = self.network.routers_per_chassis;
-        (
-            router / self.routers_per_group(),
-            in_group / slots,
-            in_group % slots,
-        )
+        (router / self.routers_per_group(), in_group / slots, in_group % slots)
     }
 }

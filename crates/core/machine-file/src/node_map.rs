@@ -32,14 +32,9 @@ pub(crate) fn kind_letter(kind: NodeKind) -> char {
 }
 
 fn kind(letter: char) -> Option<NodeKind> {
-    [
-        NodeKind::Compute,
-        NodeKind::BurstBuffer,
-        NodeKind::Lnet,
-        NodeKind::Service,
-    ]
-    .into_iter()
-    .find(|k| self::kind_letter(*k) == letter)
+    [NodeKind::Compute, NodeKind::BurstBuffer, NodeKind::Lnet, NodeKind::Service]
+        .into_iter()
+        .find(|k| self::kind_letter(*k) == letter)
 }
 
 /// The keys of the expected counts in `[placement]`.
@@ -69,11 +64,7 @@ pub(crate) fn read_node_map(
         );
         return None;
     }
-    let folder = doc
-        .file
-        .rfind(['/', '\\'])
-        .and_then(|i| doc.file.get(..=i))
-        .unwrap_or("");
+    let folder = doc.file.rfind(['/', '\\']).and_then(|i| doc.file.get(..=i)).unwrap_or("");
     let file = format!("{folder}{}", map.value);
     let text = map_loader(&map.value)
         .map_err(|why| {
@@ -99,10 +90,7 @@ pub(crate) fn read_node_map(
         if found != count.value as usize {
             doc.add_problem(
                 count.span.start,
-                format!(
-                    "`placement.{key}` is {}, but {file} has {found}",
-                    count.value
-                ),
+                format!("`placement.{key}` is {}, but {file} has {found}", count.value),
                 format!("{key} = {{ value = {found}, from = \"…\" }}, or another map"),
             );
         }
@@ -115,10 +103,7 @@ fn expected_count(section: &Section<'_, '_>, key: &str) -> Option<Located<u32>> 
     if section.has_key(key) {
         return section.integer(key, 0..=10_000_000u32);
     }
-    Some(Located {
-        value: 0,
-        span: section.span.clone(),
-    })
+    Some(Located { value: 0, span: section.span.clone() })
 }
 
 /// Parses a map; `file` is its name in problems.
@@ -141,23 +126,13 @@ fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Pro
             break;
         }
         let mut wrong = |at: usize, message: String, expected: String| {
-            problems.push(Problem::at_offset(
-                file,
-                text,
-                line_start + at,
-                message,
-                expected,
-            ));
+            problems.push(Problem::at_offset(file, text, line_start + at, message, expected));
         };
         if !header_seen {
             header_seen = true;
             if line != HEADER {
                 let start: String = line.chars().take(40).collect();
-                wrong(
-                    0,
-                    format!("the first line is `{start}`"),
-                    format!("`{HEADER}`"),
-                );
+                wrong(0, format!("the first line is `{start}`"), format!("`{HEADER}`"));
                 break;
             }
             continue;
@@ -190,12 +165,7 @@ fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Pro
     let mut nodes = Vec::new();
     for (router, entry) in (0..).zip(listed) {
         if let Some((_, letters)) = entry {
-            nodes.extend(
-                letters
-                    .chars()
-                    .filter_map(kind)
-                    .map(|kind| Node { kind, router }),
-            );
+            nodes.extend(letters.chars().filter_map(kind).map(|kind| Node { kind, router }));
         }
     }
     Ok(nodes)

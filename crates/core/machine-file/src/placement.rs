@@ -86,18 +86,11 @@ pub(crate) fn read_placement(
 ) -> Option<Vec<Node>> {
     match (section.has_key("blade"), section.has_key("map")) {
         (true, false) => {
-            let blades: Vec<Option<Blades>> = section
-                .sections("blade")
-                .into_iter()
-                .map(|s| read_blades(s, network))
-                .collect();
+            let blades: Vec<Option<Blades>> =
+                section.sections("blade").into_iter().map(|s| read_blades(s, network)).collect();
             let unknown = section.report_unknown_keys(&["blade"]);
             let blades: Vec<Blades> = blades.into_iter().collect::<Option<_>>()?;
-            if unknown {
-                None
-            } else {
-                place(section, network, &blades)
-            }
+            if unknown { None } else { place(section, network, &blades) }
         }
         (false, true) => node_map::read_node_map(section, network, map_loader),
         (true, true) => {
@@ -125,18 +118,12 @@ fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
     let kind = section.unsourced_choice("kind", &NODE_KINDS);
     let per_router = section.integer("nodes_per_router", 1..=256u32);
     let count = match (section.has_key("per_group"), section.has_key("total")) {
-        (true, false) => section
-            .integer("per_group", 1..=10_000_000u32)
-            .map(|n| Count::PerGroup(n.value)),
-        (false, true) => section
-            .integer("total", 1..=10_000_000u32)
-            .map(|n| Count::Total(n.value)),
+        (true, false) => {
+            section.integer("per_group", 1..=10_000_000u32).map(|n| Count::PerGroup(n.value))
+        }
+        (false, true) => section.integer("total", 1..=10_000_000u32).map(|n| Count::Total(n.value)),
         (both, _) => {
-            let message = if both {
-                "both `per_group` and `total`"
-            } else {
-                "no count of nodes"
-            };
+            let message = if both { "both `per_group` and `total`" } else { "no count of nodes" };
             doc.add_problem(
                 offset,
                 format!("the blade has {message}"),
@@ -159,12 +146,7 @@ fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
         );
         return None;
     }
-    Some(Blades {
-        kind: kind?.value,
-        nodes_per_router: per_router.value,
-        count: count?,
-        offset,
-    })
+    Some(Blades { kind: kind?.value, nodes_per_router: per_router.value, count: count?, offset })
 }
 
 /// The nodes on each blade of each kind, by group; `None` after a problem.
@@ -201,11 +183,7 @@ fn deal(
     };
     let nodes: u64 = blades.iter().map(in_all).sum();
     if nodes > MAX_NODES {
-        doc.add_problem(
-            offset,
-            format!("{nodes} nodes"),
-            format!("at most {MAX_NODES} nodes"),
-        );
+        doc.add_problem(offset, format!("{nodes} nodes"), format!("at most {MAX_NODES} nodes"));
         return None;
     }
     let mut dealt: Vec<_> = (0..groups).map(|_| counted_by_group(blades)).collect();
@@ -234,15 +212,12 @@ fn counted_by_group(blades: &[Blades]) -> Vec<GroupBlades> {
     let of_kind = |blade: &Blades| {
         let each = blade.nodes_per_router;
         let nodes = match blade.count {
-            Count::PerGroup(nodes) => (0..blade.routers())
-                .map(|i| each.min(nodes - i * each))
-                .collect(),
+            Count::PerGroup(nodes) => {
+                (0..blade.routers()).map(|i| each.min(nodes - i * each)).collect()
+            }
             Count::Total(_) => Vec::new(),
         };
-        GroupBlades {
-            kind: blade.kind,
-            nodes,
-        }
+        GroupBlades { kind: blade.kind, nodes }
     };
     blades.iter().map(of_kind).collect()
 }
@@ -281,11 +256,7 @@ fn place(section: &Section<'_, '_>, network: &Network, blades: &[Blades]) -> Opt
     let routers = network.chassis_per_group * network.routers_per_chassis;
     let mut nodes = Vec::new();
     for (group, kinds) in (0..).zip(deal(section, network, blades)?) {
-        let slots = lay_out(
-            &kinds,
-            network.chassis_per_group,
-            network.routers_per_chassis,
-        );
+        let slots = lay_out(&kinds, network.chassis_per_group, network.routers_per_chassis);
         for (slot, content) in (0..).zip(slots) {
             if let Some((kind, count)) = content {
                 let router = group * routers + slot;
@@ -300,11 +271,7 @@ fn place(section: &Section<'_, '_>, network: &Network, blades: &[Blades]) -> Opt
 fn lay_out(kinds: &[GroupBlades], chassis: u32, slots: u32) -> Vec<Option<(NodeKind, u32)>> {
     // Blades other than compute, the kinds mixed evenly: the j-th of n is at (2j + 1) / 2n.
     let mut special: Vec<(u64, usize, NodeKind, u32)> = Vec::new();
-    for (order, kind) in kinds
-        .iter()
-        .enumerate()
-        .filter(|(_, k)| k.kind != NodeKind::Compute)
-    {
+    for (order, kind) in kinds.iter().enumerate().filter(|(_, k)| k.kind != NodeKind::Compute) {
         let n = kind.nodes.len() as u64;
         for (j, count) in (0u64..).zip(&kind.nodes) {
             special.push((((2 * j + 1) << 32) / (2 * n), order, kind.kind, *count));
@@ -332,8 +299,5 @@ fn lay_out(kinds: &[GroupBlades], chassis: u32, slots: u32) -> Vec<Option<(NodeK
 }
 
 pub(crate) fn kind_name(kind: NodeKind) -> &'static str {
-    NODE_KINDS
-        .iter()
-        .find(|(_, k)| *k == kind)
-        .map_or("", |(name, _)| name)
+    NODE_KINDS.iter().find(|(_, k)| *k == kind).map_or("", |(name, _)| name)
 }

@@ -56,19 +56,9 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line == 0 {
-            write!(
-                f,
-                "{}: {}; expected {}",
-                self.file, self.message, self.expected
-            )
+            write!(f, "{}: {}; expected {}", self.file, self.message, self.expected)
         } else {
-            let Problem {
-                file,
-                line,
-                column,
-                message,
-                expected,
-            } = self;
+            let Problem { file, line, column, message, expected } = self;
             write!(f, "{file}:{line}:{column}: {message}; expected {expected}")
         }
     }
@@ -97,9 +87,7 @@ impl std::error::Error for MachineError {}
 
 impl From<Problem> for MachineError {
     fn from(problem: Problem) -> MachineError {
-        MachineError {
-            problems: vec![problem],
-        }
+        MachineError { problems: vec![problem] }
     }
 }
 

@@ -24,30 +24,18 @@ pub(crate) struct Section<'d, 't> {
 
 impl<'d, 't> Section<'d, 't> {
     pub(crate) fn root(doc: &'d Document<'t>, table: &'d DeTable<'t>) -> Section<'d, 't> {
-        Section {
-            doc,
-            table,
-            path: String::new(),
-            span: 0..0,
-            used: RefCell::default(),
-        }
+        Section { doc, table, path: String::new(), span: 0..0, used: RefCell::default() }
     }
 
     pub(crate) fn dotted_key(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
-        }
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     /// All keys and values of a table with arbitrary keys, which are then used.
     pub(crate) fn entries(
         &self,
     ) -> impl Iterator<Item = (&'d Spanned<DeString<'t>>, &'d Spanned<DeValue<'t>>)> {
-        self.used
-            .borrow_mut()
-            .extend(self.table.keys().map(|key| key.get_ref().to_string()));
+        self.used.borrow_mut().extend(self.table.keys().map(|key| key.get_ref().to_string()));
         self.table.iter()
     }
 
@@ -71,13 +59,9 @@ impl<'d, 't> Section<'d, 't> {
     fn child(&self, path: String, value: &'d Spanned<DeValue<'t>>) -> Option<Section<'d, 't>> {
         let span = value.span();
         match value.get_ref() {
-            DeValue::Table(table) => Some(Section {
-                doc: self.doc,
-                table,
-                path,
-                span,
-                used: RefCell::default(),
-            }),
+            DeValue::Table(table) => {
+                Some(Section { doc: self.doc, table, path, span, used: RefCell::default() })
+            }
             _ => {
                 let found = excerpt(self.doc.text, &span);
                 self.doc.add_problem(
@@ -150,10 +134,9 @@ impl<'d, 't> Section<'d, 't> {
         example: &str,
     ) -> Option<Located<String>> {
         match value.get_ref().as_str() {
-            Some(text) if !text.trim().is_empty() => Some(Located {
-                value: text.to_owned(),
-                span: value.span(),
-            }),
+            Some(text) if !text.trim().is_empty() => {
+                Some(Located { value: text.to_owned(), span: value.span() })
+            }
             _ => {
                 let found = excerpt(self.doc.text, &value.span());
                 self.doc.add_problem(
@@ -194,12 +177,8 @@ impl<'d, 't> Section<'d, 't> {
             entry.report_missing_key("value", example);
         }
         let source = entry.source(example);
-        let calibrated = entry
-            .has_key("calibrated")
-            .then(|| entry.text("calibrated", "row-id"));
-        let note = entry
-            .has_key("note")
-            .then(|| entry.text("note", "a remark"));
+        let calibrated = entry.has_key("calibrated").then(|| entry.text("calibrated", "row-id"));
+        let note = entry.has_key("note").then(|| entry.text("note", "a remark"));
         entry.report_unused_keys();
         let (value, mut source) = (value?, source?);
         if let Some(note) = note.flatten() {
@@ -210,12 +189,7 @@ impl<'d, 't> Section<'d, 't> {
         let calibrated = calibrated.flatten().map(|c| c.value);
         doc.add_provenance(
             value.span().start,
-            Provenance {
-                key: path,
-                value: written,
-                source,
-                calibrated,
-            },
+            Provenance { key: path, value: written, source, calibrated },
         );
         Some(value)
     }
@@ -244,10 +218,9 @@ impl<'d, 't> Section<'d, 't> {
                     }
                 }
             }
-            (None, Some(reason)) => Some(format!(
-                "assumed: {}",
-                self.parse_text("assumed", reason, "why")?.value
-            )),
+            (None, Some(reason)) => {
+                Some(format!("assumed: {}", self.parse_text("assumed", reason, "why")?.value))
+            }
             (Some(_), Some(assumed)) => {
                 doc.add_problem(
                     assumed.span().start,
@@ -271,11 +244,7 @@ impl<'d, 't> Section<'d, 't> {
     /// Reports the keys that are not among `known`; returns whether there are any.
     pub(crate) fn report_unknown_keys(&self, known: &[&str]) -> bool {
         let mut any = false;
-        for key in self
-            .table
-            .keys()
-            .filter(|k| !known.contains(&k.get_ref().as_ref()))
-        {
+        for key in self.table.keys().filter(|k| !known.contains(&k.get_ref().as_ref())) {
             any = true;
             self.doc.add_problem(
                 key.span().start,

@@ -39,10 +39,7 @@ impl<'t> Section<'_, 't> {
                 expected,
             );
         }
-        Some(Located {
-            value: number?,
-            span,
-        })
+        Some(Located { value: number?, span })
     }
 
     /// A quantity with a unit, in quotes, within `range`.
@@ -77,11 +74,7 @@ impl<'t> Section<'_, 't> {
                 // the offset counts from after the quote.
                 let inner = span.start + 1..span.end.saturating_sub(1);
                 let verbatim = self.doc.text.get(inner) == Some(text);
-                let offset = if verbatim {
-                    span.start + 1 + error.offset
-                } else {
-                    span.start
-                };
+                let offset = if verbatim { span.start + 1 + error.offset } else { span.start };
                 self.doc.add_problem(
                     offset,
                     format!("`{path}`: {}", error.problem),
@@ -136,10 +129,7 @@ impl<'t> Section<'_, 't> {
     ) -> Option<Located<T>> {
         let found = value.get_ref().as_str();
         if let Some((_, choice)) = choices.iter().find(|(name, _)| Some(*name) == found) {
-            return Some(Located {
-                value: *choice,
-                span: value.span(),
-            });
+            return Some(Located { value: *choice, span: value.span() });
         }
         let names = choices.iter().map(|(name, _)| *name);
         self.doc.add_problem(

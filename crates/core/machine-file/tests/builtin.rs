@@ -10,23 +10,15 @@ fn load(name: &str) -> Machine {
 
 /// Nodes by kind: compute, burst buffer, LNET, service.
 fn counts(machine: &Machine) -> [usize; 4] {
-    [
-        NodeKind::Compute,
-        NodeKind::BurstBuffer,
-        NodeKind::Lnet,
-        NodeKind::Service,
-    ]
-    .map(|kind| machine.nodes_of_kind(kind).len())
+    [NodeKind::Compute, NodeKind::BurstBuffer, NodeKind::Lnet, NodeKind::Service]
+        .map(|kind| machine.nodes_of_kind(kind).len())
 }
 
 #[test]
 fn every_builtin_machine_loads_by_name() {
     for (name, title) in builtin_machines() {
         let machine = load(name);
-        assert_eq!(
-            (machine.name.as_str(), machine.title.as_str()),
-            (name, title)
-        );
+        assert_eq!((machine.name.as_str(), machine.title.as_str()), (name, title));
         assert!(machine.notes.len() > 40, "{name} has no notes");
     }
 }

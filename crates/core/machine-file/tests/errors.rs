@@ -131,11 +131,7 @@ fn map_problems(map: &str) -> String {
     let text = format!("{before}{placement}[client]{after}");
     let result = Machine::parse("here/m.toml", &text, &|name| {
         assert_eq!(name, "nodes.csv");
-        if map == "missing" {
-            Err("no such file".to_owned())
-        } else {
-            Ok(map.to_owned())
-        }
+        if map == "missing" { Err("no such file".to_owned()) } else { Ok(map.to_owned()) }
     });
     result.map_or_else(|error| error.to_string(), |_| "a machine".to_owned())
 }
@@ -218,14 +214,8 @@ fn node_map_in_another_directory_is_refused() {
 fn machine_with_too_many_routers_is_refused() {
     let toy = include_str!("../../../../machines/toy.toml");
     let text = toy
-        .replace(
-            "chassis_per_group = { value = 2",
-            "chassis_per_group = { value = 1000",
-        )
-        .replace(
-            "routers_per_chassis = { value = 4",
-            "routers_per_chassis = { value = 1000",
-        );
+        .replace("chassis_per_group = { value = 2", "chassis_per_group = { value = 1000")
+        .replace("routers_per_chassis = { value = 4", "routers_per_chassis = { value = 1000");
     let error = Machine::parse("m.toml", &text, &|_| Err(String::new())).expect_err("too large");
     assert_eq!(
         error.to_string(),

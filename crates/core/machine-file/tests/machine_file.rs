@@ -14,18 +14,12 @@ fn load(name: &str) -> Machine {
 #[test]
 fn every_number_of_builtin_machines_has_a_source() {
     for (name, _) in builtin_machines() {
-        let path = format!(
-            "{}/../../../machines/{name}.toml",
-            env!("CARGO_MANIFEST_DIR")
-        );
+        let path = format!("{}/../../../machines/{name}.toml", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).expect("machine file");
         let values = text.matches("{ value = ").count();
         let machine = load(name);
         assert_eq!(machine.provenance.len(), values, "{name}");
-        assert!(
-            machine.provenance.iter().all(|p| p.source.len() > 2),
-            "{name}"
-        );
+        assert!(machine.provenance.iter().all(|p| p.source.len() > 2), "{name}");
         // No number stands outside an entry (prose in the notes may have its sums).
         let (_, data) = text.rsplit_once("\"\"\"").expect("notes");
         for line in data.lines() {
@@ -40,23 +34,10 @@ fn every_number_of_builtin_machines_has_a_source() {
 #[test]
 fn provenance_names_key_value_source_and_measurement() {
     let machine = load("cori");
-    let of = |key: &str| {
-        machine
-            .provenance
-            .iter()
-            .find(|p| p.key == key)
-            .expect(key)
-            .clone()
-    };
+    let of = |key: &str| machine.provenance.iter().find(|p| p.key == key).expect(key).clone();
     let rank2 = of("network.rank2.tile_rate");
     assert_eq!(rank2.value, "5.25 GB/s");
-    assert!(
-        rank2
-            .source
-            .ends_with("3 lanes a tile (14 Gbit/s x 3 lanes)"),
-        "{}",
-        rank2.source
-    );
+    assert!(rank2.source.ends_with("3 lanes a tile (14 Gbit/s x 3 lanes)"), "{}", rank2.source);
     assert_eq!(rank2.calibrated, None);
     let dispatch = of("burst_buffer.dispatch");
     assert!(dispatch.source.starts_with("assumed: "));
@@ -85,24 +66,10 @@ fn by_router(machine: &Machine) -> BTreeMap<u32, Vec<NodeKind>> {
 fn nodes_are_numbered_by_router_and_fit_its_ports() {
     for (name, _) in builtin_machines() {
         let machine = load(name);
-        assert!(
-            machine
-                .nodes
-                .windows(2)
-                .all(|pair| pair[0].router <= pair[1].router),
-            "{name}"
-        );
-        assert!(
-            machine.nodes.iter().all(|n| n.router < machine.routers()),
-            "{name}"
-        );
+        assert!(machine.nodes.windows(2).all(|pair| pair[0].router <= pair[1].router), "{name}");
+        assert!(machine.nodes.iter().all(|n| n.router < machine.routers()), "{name}");
         let ports = machine.network.node_ports_per_router as usize;
-        assert!(
-            by_router(&machine)
-                .values()
-                .all(|nodes| nodes.len() <= ports),
-            "{name}"
-        );
+        assert!(by_router(&machine).values().all(|nodes| nodes.len() <= ports), "{name}");
     }
 }
 
@@ -146,10 +113,7 @@ fn totals_are_distributed_evenly_over_groups() {
             }
             let (least, most) = (counts.iter().min(), counts.iter().max());
             // One blade of two nodes apart at most.
-            assert!(
-                most.unwrap() - least.unwrap() <= 2,
-                "{name} {kind:?} {counts:?}"
-            );
+            assert!(most.unwrap() - least.unwrap() <= 2, "{name} {kind:?} {counts:?}");
         }
     }
 }
@@ -184,10 +148,7 @@ fn sources_are_listed_as_a_table() {
             && line.contains("assumed: one link a pair")
     }));
     assert!(text.contains("[calibrated: cori-node-peak]"));
-    assert_eq!(
-        text.lines().count(),
-        load("trinity-phase2").provenance.len()
-    );
+    assert_eq!(text.lines().count(), load("trinity-phase2").provenance.len());
 }
 
 /// Parses and, if there is a machine, draws it: nothing may panic.
@@ -204,10 +165,7 @@ fn survives(text: &str) {
 
 #[test]
 fn truncated_machine_file_gives_errors_and_no_panic() {
-    for end in (0..TOY.len())
-        .step_by(7)
-        .filter(|&end| TOY.is_char_boundary(end))
-    {
+    for end in (0..TOY.len()).step_by(7).filter(|&end| TOY.is_char_boundary(end)) {
         survives(&TOY[..end]);
     }
 }

@@ -142,10 +142,7 @@ impl fmt::Display for AllocationError {
             }
             AllocationError::NoNodes => write!(f, "no storage node of the pool is online"),
             AllocationError::Full { wanted, free } => {
-                write!(
-                    f,
-                    "the pool is full: {wanted} granules requested, {free} free"
-                )
+                write!(f, "the pool is full: {wanted} granules requested, {free} free")
             }
             AllocationError::TooFewNodes { wanted, free } => {
                 write!(f, "{wanted} whole nodes requested, {free} entirely free")
@@ -171,16 +168,11 @@ pub fn allocate(
     request: &AllocationRequest,
 ) -> Result<Vec<Share>, AllocationError> {
     let mut ranked: Vec<(NodeId, u64)> = ranked(nodes, request.preference);
-    let most = request
-        .max_nodes
-        .map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let most = request.max_nodes.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     if request.size.is_zero() {
         return Err(AllocationError::Nothing);
     }
-    if !nodes
-        .iter()
-        .any(|n| n.state == NodeState::Online && n.total > 0)
-    {
+    if !nodes.iter().any(|n| n.state == NodeState::Online && n.total > 0) {
         return Err(AllocationError::NoNodes);
     }
     let mut shares = match request.size {
@@ -196,9 +188,7 @@ pub fn allocate(
         Size::Copies(wanted) => copies(&ranked, wanted, most)?,
         Size::Granules(wanted) => {
             ranked.truncate(most);
-            let free = ranked
-                .iter()
-                .fold(0u64, |sum, (_, free)| sum.saturating_add(*free));
+            let free = ranked.iter().fold(0u64, |sum, (_, free)| sum.saturating_add(*free));
             if free < wanted {
                 return Err(AllocationError::Full { wanted, free });
             }
@@ -219,10 +209,8 @@ pub fn allocate(
 
 /// Usable nodes and their free granules, best first.
 fn ranked(nodes: &[StorageNode], preference: Preference) -> Vec<(NodeId, u64)> {
-    let mut usable: Vec<&StorageNode> = nodes
-        .iter()
-        .filter(|node| node.free_granules() > 0)
-        .collect();
+    let mut usable: Vec<&StorageNode> =
+        nodes.iter().filter(|node| node.free_granules() > 0).collect();
     usable.sort_by_key(|node| {
         let first = match preference {
             Preference::Bandwidth => 0,
@@ -234,10 +222,7 @@ fn ranked(nodes: &[StorageNode], preference: Preference) -> Vec<(NodeId, u64)> {
     // A node listed twice counts once: its granules exist once.
     let mut seen = BTreeSet::new();
     usable.retain(|node| seen.insert(node.id));
-    usable
-        .iter()
-        .map(|node| (node.id, node.free_granules()))
-        .collect()
+    usable.iter().map(|node| (node.id, node.free_granules())).collect()
 }
 
 fn whole_nodes(
@@ -247,43 +232,28 @@ fn whole_nodes(
     wanted: u32,
 ) -> Result<Vec<Share>, AllocationError> {
     let empty = |id: NodeId| nodes.iter().any(|node| node.id == id && node.used == 0);
-    let mut free: Vec<(NodeId, u64)> = ranked
-        .iter()
-        .copied()
-        .filter(|(id, _)| empty(*id))
-        .collect();
+    let mut free: Vec<(NodeId, u64)> =
+        ranked.iter().copied().filter(|(id, _)| empty(*id)).collect();
     if request.equalize {
         // Nodes of one size: the largest size of which there are enough nodes.
         let enough = |size: u64| {
-            free.iter()
-                .filter(|(_, granules)| *granules == size)
-                .count()
-                >= wanted as usize
+            free.iter().filter(|(_, granules)| *granules == size).count() >= wanted as usize
         };
-        if let Some(size) = free
-            .iter()
-            .map(|(_, granules)| *granules)
-            .filter(|size| enough(*size))
-            .max()
+        if let Some(size) =
+            free.iter().map(|(_, granules)| *granules).filter(|size| enough(*size)).max()
         {
             free.retain(|(_, granules)| *granules == size);
         } else {
             free.clear();
         }
     }
-    let available = u32::try_from(free.len())
-        .unwrap_or(u32::MAX)
-        .min(request.max_nodes.unwrap_or(u32::MAX));
+    let available =
+        u32::try_from(free.len()).unwrap_or(u32::MAX).min(request.max_nodes.unwrap_or(u32::MAX));
     if available < wanted {
-        return Err(AllocationError::TooFewNodes {
-            wanted,
-            free: available,
-        });
+        return Err(AllocationError::TooFewNodes { wanted, free: available });
     }
     let chosen = free.into_iter().take(wanted as usize);
-    Ok(chosen
-        .map(|(node, granules)| Share { node, granules })
-        .collect())
+    Ok(chosen.map(|(node, granules)| Share { node, granules }).collect())
 }
 
 /// `wanted` granules on each of `wanted` nodes, or on all that have space for them.
@@ -298,10 +268,7 @@ fn copies(
     }
     let count = usize::try_from(wanted).unwrap_or(usize::MAX).min(most);
     let eligible = ranked.iter().filter(|(_, free)| *free >= wanted);
-    let share = |(node, _): &(NodeId, u64)| Share {
-        node: *node,
-        granules: wanted,
-    };
+    let share = |(node, _): &(NodeId, u64)| Share { node: *node, granules: wanted };
     Ok(eligible.take(count).map(share).collect())
 }
 
@@ -310,18 +277,12 @@ fn copies(
 fn round_robin(ranked: &[(NodeId, u64)], wanted: u64) -> Vec<Share> {
     // Binary search for the number of complete rounds.
     let allocated = |rounds: u64| {
-        ranked.iter().fold(0u128, |sum, (_, free)| {
-            sum + u128::from((*free).min(rounds))
-        })
+        ranked.iter().fold(0u128, |sum, (_, free)| sum + u128::from((*free).min(rounds)))
     };
     let (mut low, mut high) = (0u64, wanted);
     while low < high {
         let middle = low + (high - low).div_ceil(2);
-        if allocated(middle) <= u128::from(wanted) {
-            low = middle
-        } else {
-            high = middle - 1
-        }
+        if allocated(middle) <= u128::from(wanted) { low = middle } else { high = middle - 1 }
     }
     let mut left = u128::from(wanted) - allocated(low);
     let mut shares = Vec::new();
@@ -330,10 +291,7 @@ fn round_robin(ranked: &[(NodeId, u64)], wanted: u64) -> Vec<Share> {
         left -= u128::from(extra);
         let granules = (*free).min(low) + extra;
         if granules > 0 {
-            shares.push(Share {
-                node: *node,
-                granules,
-            });
+            shares.push(Share { node: *node, granules });
         }
     }
     shares
@@ -348,10 +306,7 @@ fn equal(ranked: &[(NodeId, u64)], wanted: u64) -> Option<Vec<Share>> {
             .iter()
             .filter(|(_, free)| *free >= granules)
             .take(usize::try_from(count).unwrap_or(usize::MAX))
-            .map(|(node, _)| Share {
-                node: *node,
-                granules,
-            })
+            .map(|(node, _)| Share { node: *node, granules })
             .collect();
         (chosen.len() as u64 == count).then_some(chosen)
     })

@@ -11,9 +11,8 @@ pub fn choose_copy(number: u32, usable: &[bool]) -> Option<usize> {
     if usable.get(own) == Some(&true) {
         return Some(own);
     }
-    let others: Vec<usize> = (0..usable.len())
-        .filter(|copy| usable.get(*copy) == Some(&true))
-        .collect();
+    let others: Vec<usize> =
+        (0..usable.len()).filter(|copy| usable.get(*copy) == Some(&true)).collect();
     let round = number / usable.len();
     let chosen = round.checked_rem(others.len())?;
     others.get(chosen).copied()

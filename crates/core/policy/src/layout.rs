@@ -55,20 +55,13 @@ impl Layout {
     pub const MAX_NODES: u16 = 1024;
 
     /// The layout of an instance on one node.
-    pub const SINGLE_NODE: Layout = Layout {
-        nodes: 1,
-        stripe: 1 << 20,
-        order: StripeOrder::Hashed,
-    };
+    pub const SINGLE_NODE: Layout =
+        Layout { nodes: 1, stripe: 1 << 20, order: StripeOrder::Hashed };
 
     /// A layout over `nodes` nodes with stripes of `stripe` bytes in [`StripeOrder::Hashed`];
     /// `None` if either is 0.
     pub fn new(nodes: u16, stripe: u64) -> Option<Layout> {
-        (nodes > 0 && stripe > 0).then_some(Layout {
-            nodes,
-            stripe,
-            order: StripeOrder::Hashed,
-        })
+        (nodes > 0 && stripe > 0).then_some(Layout { nodes, stripe, order: StripeOrder::Hashed })
     }
 
     /// The same layout with another order of stripes.
@@ -153,9 +146,8 @@ impl Layout {
 
     /// The metadata node of a new directory `name` in `parent`.
     pub fn metadata_node_for_dir(&self, parent: impl Into<u64>, name: &[u8]) -> NodeIndex {
-        let hash = name.iter().fold(hash_number(parent.into()), |h, b| {
-            hash_number(h ^ u64::from(*b))
-        });
+        let hash =
+            name.iter().fold(hash_number(parent.into()), |h, b| hash_number(h ^ u64::from(*b)));
         NodeIndex((hash % u64::from(self.nodes)) as u16)
     }
 
@@ -189,12 +181,7 @@ impl Layout {
             let rest = (self.stripe - within).min(end - at);
             (round * self.stripe + within, rest)
         };
-        Extent {
-            node: self.node_of_stripe(file, index),
-            object_offset,
-            offset: at,
-            length,
-        }
+        Extent { node: self.node_of_stripe(file, index), object_offset, offset: at, length }
     }
 }
 

@@ -36,10 +36,7 @@ impl fmt::Display for RemovalRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RemovalRefused::InUse { sessions } => {
-                write!(
-                    f,
-                    "{sessions} other session(s) use the instance; end them first"
-                )
+                write!(f, "{sessions} other session(s) use the instance; end them first")
             }
             RemovalRefused::DataPending { unfinished, failed } => write!(
                 f,
@@ -60,9 +57,7 @@ impl std::error::Error for RemovalRefused {}
 pub fn check_removal(uses: &InstanceUses, hurry: bool) -> Result<(), RemovalRefused> {
     debug_assert!(uses.failed_stage_outs <= uses.unfinished_stage_outs);
     if uses.other_sessions > 0 {
-        return Err(RemovalRefused::InUse {
-            sessions: uses.other_sessions,
-        });
+        return Err(RemovalRefused::InUse { sessions: uses.other_sessions });
     }
     if uses.unfinished_stage_outs > 0 && uses.written && !hurry {
         return Err(RemovalRefused::DataPending {
@@ -87,28 +82,16 @@ mod tests {
         };
         assert_eq!(
             check_removal(&uses, false),
-            Err(RemovalRefused::DataPending {
-                unfinished: 2,
-                failed: 1
-            })
+            Err(RemovalRefused::DataPending { unfinished: 2, failed: 1 })
         );
         assert_eq!(check_removal(&uses, true), Ok(()));
-        let unwritten = InstanceUses {
-            written: false,
-            ..uses
-        };
+        let unwritten = InstanceUses { written: false, ..uses };
         assert_eq!(check_removal(&unwritten, false), Ok(()));
     }
 
     #[test]
     fn instance_in_use_by_other_sessions_is_kept_despite_hurry() {
-        let uses = InstanceUses {
-            other_sessions: 1,
-            ..InstanceUses::default()
-        };
-        assert_eq!(
-            check_removal(&uses, true),
-            Err(RemovalRefused::InUse { sessions: 1 })
-        );
+        let uses = InstanceUses { other_sessions: 1, ..InstanceUses::default() };
+        assert_eq!(check_removal(&uses, true), Err(RemovalRefused::InUse { sessions: 1 }));
     }
 }

@@ -29,11 +29,7 @@ mod tests {
     use super::*;
 
     fn pending(id: u64, direction: Direction, since_ms: u64) -> PendingStage {
-        PendingStage {
-            id,
-            direction,
-            since_ms,
-        }
+        PendingStage { id, direction, since_ms }
     }
 
     #[test]

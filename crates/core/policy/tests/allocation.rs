@@ -19,21 +19,11 @@ fn node(id: u32, total: u64, used: u64) -> StorageNode {
 }
 
 fn ask(size: Size) -> AllocationRequest {
-    AllocationRequest {
-        size,
-        preference: Preference::Bandwidth,
-        equalize: false,
-        max_nodes: None,
-    }
+    AllocationRequest { size, preference: Preference::Bandwidth, equalize: false, max_nodes: None }
 }
 
 fn shares(list: &[(u32, u64)]) -> Vec<Share> {
-    list.iter()
-        .map(|(id, granules)| Share {
-            node: NodeId(*id),
-            granules: *granules,
-        })
-        .collect()
+    list.iter().map(|(id, granules)| Share { node: NodeId(*id), granules: *granules }).collect()
 }
 
 #[test]
@@ -52,21 +42,12 @@ fn distinct_nodes_get_granules_before_any_gets_a_second() {
 #[test]
 fn full_nodes_get_no_granules() {
     let pool = [node(0, 10, 9), node(1, 10, 0), node(2, 10, 10)];
-    assert_eq!(
-        allocate(&pool, &ask(Size::Granules(9))).unwrap(),
-        shares(&[(0, 1), (1, 8)])
-    );
+    assert_eq!(allocate(&pool, &ask(Size::Granules(9))).unwrap(), shares(&[(0, 1), (1, 8)]));
     assert_eq!(
         allocate(&pool, &ask(Size::Granules(12))),
-        Err(AllocationError::Full {
-            wanted: 12,
-            free: 11
-        })
+        Err(AllocationError::Full { wanted: 12, free: 11 })
     );
-    assert_eq!(
-        allocate(&pool, &ask(Size::Granules(11))).unwrap(),
-        shares(&[(0, 1), (1, 10)])
-    );
+    assert_eq!(allocate(&pool, &ask(Size::Granules(11))).unwrap(), shares(&[(0, 1), (1, 10)]));
 }
 
 #[test]
@@ -74,10 +55,8 @@ fn interference_prefers_nodes_with_few_instances() {
     let mut pool: Vec<StorageNode> = (0..3).map(|id| node(id, 10, 0)).collect();
     pool[0].instances = 5;
     pool[1].instances = 1;
-    let request = AllocationRequest {
-        preference: Preference::Interference,
-        ..ask(Size::Granules(1))
-    };
+    let request =
+        AllocationRequest { preference: Preference::Interference, ..ask(Size::Granules(1)) };
     assert_eq!(allocate(&pool, &request).unwrap(), shares(&[(2, 1)]));
 }
 
@@ -86,36 +65,16 @@ fn wear_prefers_nodes_with_fewest_bytes_written() {
     let mut pool: Vec<StorageNode> = (0..3).map(|id| node(id, 10, 0)).collect();
     pool[0].written = Bytes(7 << 40);
     pool[2].written = Bytes(1 << 40);
-    let request = AllocationRequest {
-        preference: Preference::Wear,
-        ..ask(Size::Granules(2))
-    };
-    assert_eq!(
-        allocate(&pool, &request).unwrap(),
-        shares(&[(1, 1), (2, 1)])
-    );
+    let request = AllocationRequest { preference: Preference::Wear, ..ask(Size::Granules(2)) };
+    assert_eq!(allocate(&pool, &request).unwrap(), shares(&[(1, 1), (2, 1)]));
 }
 
 #[test]
 fn whole_nodes_requires_empty_nodes() {
-    let pool = [
-        node(0, 10, 1),
-        node(1, 8, 0),
-        node(2, 10, 0),
-        node(3, 10, 0),
-    ];
-    assert_eq!(
-        allocate(&pool, &ask(Size::WholeNodes(2))).unwrap(),
-        shares(&[(2, 10), (3, 10)])
-    );
-    let equal = AllocationRequest {
-        equalize: true,
-        ..ask(Size::WholeNodes(3))
-    };
-    assert_eq!(
-        allocate(&pool, &equal),
-        Err(AllocationError::TooFewNodes { wanted: 3, free: 0 })
-    );
+    let pool = [node(0, 10, 1), node(1, 8, 0), node(2, 10, 0), node(3, 10, 0)];
+    assert_eq!(allocate(&pool, &ask(Size::WholeNodes(2))).unwrap(), shares(&[(2, 10), (3, 10)]));
+    let equal = AllocationRequest { equalize: true, ..ask(Size::WholeNodes(3)) };
+    assert_eq!(allocate(&pool, &equal), Err(AllocationError::TooFewNodes { wanted: 3, free: 0 }));
     assert_eq!(
         allocate(&pool, &ask(Size::WholeNodes(4))),
         Err(AllocationError::TooFewNodes { wanted: 4, free: 3 })
@@ -125,50 +84,29 @@ fn whole_nodes_requires_empty_nodes() {
 #[test]
 fn equalize_enlarges_the_request() {
     let pool: Vec<StorageNode> = (0..4).map(|id| node(id, 10, 0)).collect();
-    let equal = |n| AllocationRequest {
-        equalize: true,
-        ..ask(Size::Granules(n))
-    };
-    assert_eq!(
-        allocate(&pool, &equal(6)).unwrap(),
-        shares(&[(0, 2), (1, 2), (2, 2), (3, 2)])
-    );
+    let equal = |n| AllocationRequest { equalize: true, ..ask(Size::Granules(n)) };
+    assert_eq!(allocate(&pool, &equal(6)).unwrap(), shares(&[(0, 2), (1, 2), (2, 2), (3, 2)]));
     let uneven = [node(0, 10, 0), node(1, 1, 0)];
     assert_eq!(allocate(&uneven, &equal(5)).unwrap(), shares(&[(0, 5)]));
     assert_eq!(
         allocate(&uneven, &equal(11)),
-        Err(AllocationError::Unequal {
-            wanted: 11,
-            free: 11
-        })
+        Err(AllocationError::Unequal { wanted: 11, free: 11 })
     );
 }
 
 #[test]
 fn request_for_all_free_granules_succeeds() {
     let pool = [node(0, 10, 0), node(1, 3, 1)];
-    assert_eq!(
-        allocate(&pool, &ask(Size::Granules(12))).unwrap(),
-        shares(&[(0, 10), (1, 2)])
-    );
+    assert_eq!(allocate(&pool, &ask(Size::Granules(12))).unwrap(), shares(&[(0, 10), (1, 2)]));
 }
 
 #[test]
 fn empty_pools_and_empty_requests_are_refused() {
-    assert_eq!(
-        allocate(&[], &ask(Size::Granules(1))),
-        Err(AllocationError::NoNodes)
-    );
-    assert_eq!(
-        allocate(&[node(0, 1, 0)], &ask(Size::Granules(0))),
-        Err(AllocationError::Nothing)
-    );
+    assert_eq!(allocate(&[], &ask(Size::Granules(1))), Err(AllocationError::NoNodes));
+    assert_eq!(allocate(&[node(0, 1, 0)], &ask(Size::Granules(0))), Err(AllocationError::Nothing));
     let mut drained = node(0, 1, 0);
     drained.state = NodeState::Drained;
-    assert_eq!(
-        allocate(&[drained], &ask(Size::Granules(1))),
-        Err(AllocationError::NoNodes)
-    );
+    assert_eq!(allocate(&[drained], &ask(Size::Granules(1))), Err(AllocationError::NoNodes));
 }
 
 fn pools() -> impl Strategy<Value = Vec<StorageNode>> {
@@ -205,20 +143,14 @@ fn requests() -> impl Strategy<Value = AllocationRequest> {
         Just(Preference::Interference),
         Just(Preference::Wear)
     ];
-    (
-        size,
-        preference,
-        any::<bool>(),
-        proptest::option::of(1u32..6),
+    (size, preference, any::<bool>(), proptest::option::of(1u32..6)).prop_map(
+        |(size, preference, equalize, max_nodes)| AllocationRequest {
+            size,
+            preference,
+            equalize,
+            max_nodes,
+        },
     )
-        .prop_map(
-            |(size, preference, equalize, max_nodes)| AllocationRequest {
-                size,
-                preference,
-                equalize,
-                max_nodes,
-            },
-        )
 }
 
 proptest! {
@@ -329,17 +261,11 @@ fn copies_are_complete_and_as_many_as_granules() {
     let copies = |pool: &[StorageNode], granules| allocate(pool, &ask(Size::Copies(granules)));
     assert_eq!(copies(&pool, 1).unwrap(), shares(&[(0, 1)]));
     assert_eq!(copies(&pool, 3).unwrap(), shares(&[(0, 3), (1, 3), (2, 3)]));
-    assert_eq!(
-        copies(&pool, 10).unwrap(),
-        shares(&[(0, 10), (1, 10), (2, 10), (3, 10)])
-    );
+    assert_eq!(copies(&pool, 10).unwrap(), shares(&[(0, 10), (1, 10), (2, 10), (3, 10)]));
     let uneven = [node(0, 10, 5), node(1, 10, 0), node(2, 8, 0), node(3, 9, 9)];
     assert_eq!(copies(&uneven, 7).unwrap(), shares(&[(1, 7), (2, 7)]));
     let (wanted, free) = (11, 10);
-    assert_eq!(
-        copies(&uneven, 11),
-        Err(AllocationError::NoRoomForCopy { wanted, free })
-    );
+    assert_eq!(copies(&uneven, 11), Err(AllocationError::NoRoomForCopy { wanted, free }));
     assert_eq!(copies(&uneven, 0), Err(AllocationError::Nothing));
     let whole = |count| allocate(&uneven, &ask(Size::WholeNodeCopies(count)));
     assert_eq!(whole(2).unwrap(), shares(&[(1, 8), (2, 8)]));

@@ -56,17 +56,13 @@ impl RandomStream {
     /// The stream number `stream` of `seed`.
     #[inline]
     pub const fn new(seed: u64, stream: u64) -> Self {
-        RandomStream {
-            start: mix(hash_number(seed) ^ stream.wrapping_mul(GAMMA)),
-        }
+        RandomStream { start: mix(hash_number(seed) ^ stream.wrapping_mul(GAMMA)) }
     }
 
     /// The number at `counter`; equal to [`hash`] of this stream's seed and number.
     #[inline]
     pub const fn at(self, counter: u64) -> u64 {
-        mix(self
-            .start
-            .wrapping_add(counter.wrapping_add(1).wrapping_mul(GAMMA)))
+        mix(self.start.wrapping_add(counter.wrapping_add(1).wrapping_mul(GAMMA)))
     }
 }
 
@@ -85,9 +81,7 @@ impl RandomSequence {
     /// The sequence number `stream` of `seed`.
     pub const fn for_stream(seed: u64, stream: u64) -> Self {
         let state = seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95);
-        RandomSequence {
-            state: state.wrapping_add(GAMMA),
-        }
+        RandomSequence { state: state.wrapping_add(GAMMA) }
     }
 
     /// The next 64-bit number.
@@ -145,18 +139,9 @@ impl Permutation {
 
     /// The permutation of `0..domain` selected by `key`.
     pub const fn new(domain: u64, key: u64) -> Self {
-        let bits = if domain < 2 {
-            0
-        } else {
-            64 - (domain - 1).leading_zeros()
-        };
+        let bits = if domain < 2 { 0 } else { 64 - (domain - 1).leading_zeros() };
         let low_bits = bits - bits / 2;
-        Permutation {
-            domain,
-            key,
-            low_bits,
-            high_bits: bits / 2,
-        }
+        Permutation { domain, key, low_bits, high_bits: bits / 2 }
     }
 
     /// The image of `index`. An index outside the domain is returned unchanged.
@@ -183,16 +168,8 @@ impl Permutation {
             // Feistel rounds alone give even permutations only; a rotation breaks that.
             image = image.wrapping_add(self.key >> (16 * round)) & mask;
             let (mut low, mut high) = (image & low_mask, image >> self.low_bits);
-            high ^= RandomStream {
-                start: self.key ^ low,
-            }
-            .at(2 * round)
-                & high_mask;
-            low ^= RandomStream {
-                start: self.key ^ high,
-            }
-            .at(2 * round + 1)
-                & low_mask;
+            high ^= RandomStream { start: self.key ^ low }.at(2 * round) & high_mask;
+            low ^= RandomStream { start: self.key ^ high }.at(2 * round + 1) & low_mask;
             image = high << self.low_bits | low;
             round += 1;
         }
@@ -249,10 +226,7 @@ mod tests {
         for i in 0..70_000 {
             counts[below(hash(5, 0, i), 7) as usize] += 1;
         }
-        assert!(
-            counts.iter().all(|&c| (9_600..10_400).contains(&c)),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|&c| (9_600..10_400).contains(&c)), "{counts:?}");
         assert_eq!(below(u64::MAX, 7), 6);
         assert_eq!(below(u64::MAX, 0), 0);
     }
@@ -279,22 +253,13 @@ mod tests {
         }
         assert_eq!(orders.len(), 120);
         // The mean is 200; so small a network stays within a factor of about two.
-        assert!(
-            orders.values().all(|&c| (80..450).contains(&c)),
-            "{orders:?}"
-        );
+        assert!(orders.values().all(|&c| (80..450).contains(&c)), "{orders:?}");
         // Each index maps to each image; the mean is 4,800.
         for index in 0..5 {
             for image in 0..5 {
-                let count: u32 = orders
-                    .iter()
-                    .filter(|(o, _)| o[index] == image)
-                    .map(|(_, c)| c)
-                    .sum();
-                assert!(
-                    (4_300..5_300).contains(&count),
-                    "{index} to {image}: {count}"
-                );
+                let count: u32 =
+                    orders.iter().filter(|(o, _)| o[index] == image).map(|(_, c)| c).sum();
+                assert!((4_300..5_300).contains(&count), "{index} to {image}: {count}");
             }
         }
     }

@@ -111,11 +111,7 @@ pub fn percent(share: f64) -> String {
         return NOT_A_NUMBER.to_owned();
     }
     let p = share * 100.0;
-    if p == 0.0 || p.abs() >= 9.95 {
-        format!("{p:.0}%")
-    } else {
-        format!("{p:.1}%")
-    }
+    if p == 0.0 || p.abs() >= 9.95 { format!("{p:.0}%") } else { format!("{p:.1}%") }
 }
 
 /// A count with its noun: `1 file`, `2 files`.

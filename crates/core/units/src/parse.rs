@@ -35,30 +35,15 @@ pub(super) struct Unit {
 }
 
 const fn unit(name: &'static str, factor: u64) -> Unit {
-    Unit {
-        name,
-        factor,
-        divisor: 1,
-        printed: true,
-    }
+    Unit { name, factor, divisor: 1, printed: true }
 }
 
 const fn alias(name: &'static str, factor: u64) -> Unit {
-    Unit {
-        name,
-        factor,
-        divisor: 1,
-        printed: false,
-    }
+    Unit { name, factor, divisor: 1, printed: false }
 }
 
 const fn bits(name: &'static str, factor: u64) -> Unit {
-    Unit {
-        name,
-        factor,
-        divisor: 8,
-        printed: false,
-    }
+    Unit { name, factor, divisor: 8, printed: false }
 }
 
 /// A kind of quantity: its units and the terms for its error messages.
@@ -138,11 +123,7 @@ impl Quantity {
         problem: impl Into<String>,
         expected: impl Into<String>,
     ) -> UnitError {
-        UnitError {
-            offset,
-            problem: problem.into(),
-            expected: expected.into(),
-        }
+        UnitError { offset, problem: problem.into(), expected: expected.into() }
     }
 
     /// Parses `<digits>[.<digits>][ ]<unit>`, with optional blanks around it.
@@ -159,10 +140,8 @@ impl Quantity {
                 format!("{}, zero or more", self.example),
             ));
         }
-        let number_len = body.len()
-            - body
-                .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
-                .len();
+        let number_len =
+            body.len() - body.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
         let (number, rest) = body.split_at(number_len);
         if !number.starts_with(|c: char| c.is_ascii_digit()) {
             return Err(self.error(
@@ -213,10 +192,7 @@ impl Quantity {
         let too_fine = || {
             self.error(
                 offset,
-                format!(
-                    "`{number} {}` is not a whole number of {}",
-                    unit.name, self.plural
-                ),
+                format!("`{number} {}` is not a whole number of {}", unit.name, self.plural),
                 format!("a multiple of 1 {}", self.base),
             )
         };
@@ -237,9 +213,8 @@ impl Quantity {
         // mantissa × factor / (divisor × 10^decimals), cancelled before multiplying so that it
         // cannot overflow where the result is in range.
         let decimals = u32::try_from(fraction.len()).unwrap_or(u32::MAX);
-        let denominator = 10u128
-            .checked_pow(decimals)
-            .and_then(|d| d.checked_mul(u128::from(unit.divisor)));
+        let denominator =
+            10u128.checked_pow(decimals).and_then(|d| d.checked_mul(u128::from(unit.divisor)));
         let Some(denominator) = denominator else {
             return Err(too_fine());
         };
@@ -256,22 +231,14 @@ impl Quantity {
     }
 
     fn unit_names(&self) -> String {
-        let names: Vec<&str> = self
-            .units
-            .iter()
-            .filter(|u| u.printed)
-            .map(|u| u.name)
-            .collect();
+        let names: Vec<&str> = self.units.iter().filter(|u| u.printed).map(|u| u.name).collect();
         names.join(", ")
     }
 
     /// The error for an unknown unit, with the units that may be meant.
     fn unknown_unit(&self, offset: usize, name: &str, rest: &str) -> UnitError {
         let plain = |s: &str| -> String {
-            let lower = s
-                .to_lowercase()
-                .replace("bps", "b/s")
-                .replace("bits", "bit");
+            let lower = s.to_lowercase().replace("bps", "b/s").replace("bits", "bit");
             lower.replace("ib", "b").replace("bit", "b")
         };
         let wanted = plain(name);
@@ -287,10 +254,7 @@ impl Quantity {
             near.join(" or ")
         };
         if rest.starts_with([',', '_', '\'', 'e', 'E'])
-            && rest
-                .chars()
-                .nth(1)
-                .is_some_and(|c| c.is_ascii_digit() || c == '-' || c == '+')
+            && rest.chars().nth(1).is_some_and(|c| c.is_ascii_digit() || c == '-' || c == '+')
         {
             return self.error(
                 offset,
@@ -298,20 +262,12 @@ impl Quantity {
                 format!("plain digits and a unit: {}", self.example),
             );
         }
-        self.error(
-            offset,
-            format!("unknown unit `{name}` of a {}", self.name),
-            expected,
-        )
+        self.error(offset, format!("unknown unit `{name}` of a {}", self.name), expected)
     }
 
     /// The unit in full, as `1,000,000 bytes a second`.
     fn meaning(&self, unit: &Unit) -> String {
-        let base = if unit.divisor == 8 {
-            "bits a second"
-        } else {
-            self.plural
-        };
+        let base = if unit.divisor == 8 { "bits a second" } else { self.plural };
         format!("{} {base}", grouped(unit.factor))
     }
 }

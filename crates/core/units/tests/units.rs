@@ -68,26 +68,10 @@ fn errors_name_the_expected_input() {
     let cases = [
         ("", 0, format!("empty size; expected {EXAMPLE}")),
         ("  ", 0, format!("empty size; expected {EXAMPLE}")),
-        (
-            "12",
-            2,
-            format!("`12` has no unit; expected {EXAMPLE} (one of {UNITS})"),
-        ),
-        (
-            "-1 B",
-            0,
-            format!("negative size `-1 B`; expected {EXAMPLE}, zero or more"),
-        ),
-        (
-            "KiB",
-            0,
-            format!("`KiB` does not start with a number; expected {EXAMPLE}"),
-        ),
-        (
-            ".5 KiB",
-            0,
-            format!("`.5 KiB` does not start with a number; expected {EXAMPLE}"),
-        ),
+        ("12", 2, format!("`12` has no unit; expected {EXAMPLE} (one of {UNITS})")),
+        ("-1 B", 0, format!("negative size `-1 B`; expected {EXAMPLE}, zero or more")),
+        ("KiB", 0, format!("`KiB` does not start with a number; expected {EXAMPLE}")),
+        (".5 KiB", 0, format!("`.5 KiB` does not start with a number; expected {EXAMPLE}")),
         (
             " 1.2.3 KiB",
             1,
@@ -115,11 +99,7 @@ fn errors_name_the_expected_input() {
              (1,048,576 bytes)"
                 .to_owned(),
         ),
-        (
-            "4 furlongs",
-            2,
-            format!("unknown unit `furlongs` of a size; expected one of {UNITS}"),
-        ),
+        ("4 furlongs", 2, format!("unknown unit `furlongs` of a size; expected one of {UNITS}")),
         (
             "1,000 B",
             1,

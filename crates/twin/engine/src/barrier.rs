@@ -55,10 +55,7 @@ impl Barrier {
                 } else {
                     let mut sleepers = lock(&self.sleepers);
                     while !passed() {
-                        sleepers = self
-                            .wake
-                            .wait(sleepers)
-                            .unwrap_or_else(PoisonError::into_inner);
+                        sleepers = self.wake.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
                     }
                 }
             }

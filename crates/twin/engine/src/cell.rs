@@ -19,13 +19,7 @@ pub(crate) struct PartitionCell<P: Partition> {
 
 impl<P: Partition> PartitionCell<P> {
     pub fn new(state: P) -> Self {
-        PartitionCell {
-            state,
-            queue: Queue::default(),
-            events: 0,
-            last_event: 0,
-            recent: 0,
-        }
+        PartitionCell { state, queue: Queue::default(), events: 0, last_event: 0, recent: 0 }
     }
 }
 

@@ -20,11 +20,7 @@ impl LoadSharing {
     /// Records how the last epoch went and returns whether to share the next one's work.
     pub(crate) fn shares_next_epoch(&mut self, alone: bool, events: u64, time: Duration) -> bool {
         let cost = time.as_secs_f64() / events.max(1) as f64;
-        *(if alone {
-            &mut self.alone
-        } else {
-            &mut self.shared
-        }) = Some(cost);
+        *(if alone { &mut self.alone } else { &mut self.shared }) = Some(cost);
         let (Some(cost_alone), Some(cost_shared)) = (self.alone, self.shared) else {
             return self.shared.is_none();
         };

@@ -52,10 +52,7 @@ impl<E, M> Context<'_, E, M> {
             self.partition,
             self.window_end
         );
-        debug_assert!(
-            to != self.partition,
-            "message from partition {to} to itself"
-        );
+        debug_assert!(to != self.partition, "message from partition {to} to itself");
         let thread = self.owner[to as usize];
         self.outbox[thread as usize].push(OutgoingMessage { to, at, message });
     }

@@ -85,10 +85,7 @@ impl<E: Copy> Queue<E> {
         self.len += 1;
         let slot = time >> SLOT_BITS;
         if slot <= self.open {
-            debug_assert!(
-                slot == self.open || self.due.is_empty(),
-                "event in the past"
-            );
+            debug_assert!(slot == self.open || self.due.is_empty(), "event in the past");
             self.insert_due(Due { time, key, node });
         } else if slot < self.open + SLOTS {
             self.link(slot, node);
@@ -173,16 +170,8 @@ impl<E: Copy> Queue<E> {
             index
         } else {
             let index = self.nodes.len() as u32;
-            assert!(
-                index != NONE,
-                "more than 2^32 - 1 events pending in one partition"
-            );
-            self.nodes.push(Node {
-                time,
-                key,
-                next: NONE,
-                event,
-            });
+            assert!(index != NONE, "more than 2^32 - 1 events pending in one partition");
+            self.nodes.push(Node { time, key, next: NONE, event });
             index
         }
     }
@@ -197,9 +186,7 @@ impl<E: Copy> Queue<E> {
 
     /// Inserts an event into the open slot, after events that do not come later.
     fn insert_due(&mut self, due: Due) {
-        let place = self
-            .due
-            .partition_point(|d| (d.time, d.key) > (due.time, due.key));
+        let place = self.due.partition_point(|d| (d.time, d.key) > (due.time, due.key));
         self.due.insert(place, due);
     }
 
@@ -250,9 +237,7 @@ impl<E: Copy> Queue<E> {
         // The list runs from the newest to the oldest: after a stable sort by descending time and
         // key, the oldest of equals is last and popped first.
         while node != NONE {
-            let Node {
-                time, key, next, ..
-            } = self.nodes[node as usize];
+            let Node { time, key, next, .. } = self.nodes[node as usize];
             self.due.push(Due { time, key, node });
             node = next;
         }
@@ -314,10 +299,7 @@ impl<E: Copy> Queue<E> {
             self.far.pop();
             self.link(slot, node);
         }
-        self.far_next = self
-            .far
-            .peek()
-            .map_or(Picoseconds::MAX, |Reverse((time, ..))| *time);
+        self.far_next = self.far.peek().map_or(Picoseconds::MAX, |Reverse((time, ..))| *time);
     }
 }
 

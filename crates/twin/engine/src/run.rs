@@ -111,11 +111,8 @@ impl<'a, P: Partition> Run<'a, P> {
     /// processors. The choice affects wall-clock time only.
     fn run_thread(&self, thread: usize, progress: &dyn Progress) -> u64 {
         let _guard = ReleaseOnPanic(&self.barrier);
-        let mut worker = Worker {
-            thread,
-            outbox: (0..self.threads).map(|_| Vec::new()).collect(),
-            windows: 0,
-        };
+        let mut worker =
+            Worker { thread, outbox: (0..self.threads).map(|_| Vec::new()).collect(), windows: 0 };
         let mut sharing = LoadSharing::default();
         for epoch in 0.. {
             // All outboxes are empty here, except before the first epoch, when queues hold the
@@ -130,11 +127,8 @@ impl<'a, P: Partition> Run<'a, P> {
             } else {
                 self.exchange_messages(thread, &owner);
                 let started = Instant::now();
-                let windows = if epoch < FIRST_EPOCHS {
-                    FIRST_EPOCH_WINDOWS
-                } else {
-                    EPOCH_WINDOWS
-                };
+                let windows =
+                    if epoch < FIRST_EPOCHS { FIRST_EPOCH_WINDOWS } else { EPOCH_WINDOWS };
                 if !self.run_epoch(&mut worker, &owner, alone, windows, progress) {
                     break;
                 }
@@ -173,11 +167,7 @@ impl<'a, P: Partition> Run<'a, P> {
             if !meet() {
                 return false;
             }
-            let earliest = if alone {
-                &self.earliest[..1]
-            } else {
-                &self.earliest
-            };
+            let earliest = if alone { &self.earliest[..1] } else { &self.earliest };
             let earliest = earliest.iter().map(|t| t.load(Ordering::Relaxed)).min();
             let start = earliest.unwrap_or(Picoseconds::MAX);
             if start == Picoseconds::MAX || self.stop.load(Ordering::Relaxed) {
@@ -232,9 +222,8 @@ impl<'a, P: Partition> Run<'a, P> {
             owner,
         };
         let state = &mut cell.state;
-        while let Some((time, event)) = context
-            .queue
-            .pop_before_prefetching(end, |event| state.prefetch(event))
+        while let Some((time, event)) =
+            context.queue.pop_before_prefetching(end, |event| state.prefetch(event))
         {
             assert!(
                 time >= context.now,

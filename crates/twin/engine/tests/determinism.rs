@@ -33,9 +33,7 @@ impl Partition for Cascade {
             context.send(to, context.now + LOOKAHEAD + delay, left - 1);
         }
         if self.state.is_multiple_of(5) {
-            context
-                .queue
-                .push(context.now + 20 * delay + 1, 0, left / 2);
+            context.queue.push(context.now + 20 * delay + 1, 0, left / 2);
         }
     }
 
@@ -45,12 +43,7 @@ impl Partition for Cascade {
 }
 
 fn run(threads: usize) -> (Vec<(u64, u64)>, Statistics) {
-    let cascades = (0..PARTITIONS)
-        .map(|p| Cascade {
-            state: mix(p.into()),
-            visits: 0,
-        })
-        .collect();
+    let cascades = (0..PARTITIONS).map(|p| Cascade { state: mix(p.into()), visits: 0 }).collect();
     let mut simulation = Simulation::new(cascades, LOOKAHEAD, threads);
     simulation.for_each_partition(|p, _, queue| {
         for i in 0..20 {
@@ -58,14 +51,7 @@ fn run(threads: usize) -> (Vec<(u64, u64)>, Statistics) {
         }
     });
     let statistics = simulation.run(&NoProgress);
-    (
-        simulation
-            .into_partitions()
-            .iter()
-            .map(|t| (t.state, t.visits))
-            .collect(),
-        statistics,
-    )
+    (simulation.into_partitions().iter().map(|t| (t.state, t.visits)).collect(), statistics)
 }
 
 #[test]
@@ -75,11 +61,7 @@ fn any_number_of_threads_gives_equal_results() {
     assert!(statistics.messages > 10_000, "{statistics:?}");
     assert!(statistics.windows > 3 * 256, "{statistics:?}");
     for threads in [2, 3, 13] {
-        assert_eq!(
-            run(threads),
-            (states.clone(), statistics),
-            "{threads} threads"
-        );
+        assert_eq!(run(threads), (states.clone(), statistics), "{threads} threads");
     }
 }
 

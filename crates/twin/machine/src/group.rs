@@ -15,11 +15,7 @@ pub(crate) struct Group {
 
 impl Group {
     fn deliver(&mut self, packet: &Packet, context: &mut GroupContext<'_>) {
-        match (
-            PacketKind::of_packet(packet),
-            &mut self.traffic,
-            &mut self.io,
-        ) {
+        match (PacketKind::of_packet(packet), &mut self.traffic, &mut self.io) {
             (PacketKind::Traffic, Some(traffic), _) => traffic.receive(packet, context.now),
             (
                 kind @ (PacketKind::Request(_)
@@ -34,9 +30,7 @@ impl Group {
     }
 
     fn handle_io(&mut self, event: IoEvent, context: &mut GroupContext<'_>) {
-        let Some(io) = &mut self.io else {
-            unreachable!("{event:?} without an I/O job")
-        };
+        let Some(io) = &mut self.io else { unreachable!("{event:?} without an I/O job") };
         io.handle(event, &mut self.fabric, context);
         // Traffic that runs together with IOR ends with it.
         if io.has_ended()

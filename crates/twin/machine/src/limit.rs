@@ -27,11 +27,7 @@ struct Utilisation {
 
 impl Utilisation {
     fn of_units(units: impl Iterator<Item = (f64, String)>) -> Utilisation {
-        let mut all = Utilisation {
-            busiest: String::new(),
-            peak: 0.0,
-            mean: 0.0,
-        };
+        let mut all = Utilisation { busiest: String::new(), peak: 0.0, mean: 0.0 };
         let (mut sum, mut count) = (0.0, 0);
         for (share, name) in units.filter(|(share, _)| *share > 0.0) {
             sum += share;
@@ -40,11 +36,7 @@ impl Utilisation {
                 (all.peak, all.busiest) = (share, name);
             }
         }
-        all.mean = if count > 0 {
-            sum / f64::from(count)
-        } else {
-            0.0
-        };
+        all.mean = if count > 0 { sum / f64::from(count) } else { 0.0 };
         all
     }
 
@@ -81,11 +73,7 @@ pub(crate) fn find_limit(scenario: &Scenario, totals: &PhaseTotals) -> Limit {
     let peaks = [node.peak, local.peak, global.peak];
     let network = |index: usize| {
         let busiest = (0..3).max_by(|&a, &b| peaks[a].total_cmp(&peaks[b]));
-        if busiest == Some(index) {
-            shares.network
-        } else {
-            0.0
-        }
+        if busiest == Some(index) { shares.network } else { 0.0 }
     };
     let servers = server_use(scenario, &counts.servers, span);
     let ssd = ssd_use(scenario, &counts.servers, span);
@@ -122,11 +110,7 @@ pub(crate) fn find_limit(scenario: &Scenario, totals: &PhaseTotals) -> Limit {
             .total_cmp(&a.time_share)
             .then(b.peak_utilisation.total_cmp(&a.peak_utilisation))
     });
-    Limit {
-        resource,
-        because,
-        evidence,
-    }
+    Limit { resource, because, evidence }
 }
 
 fn explain(resource: &str, evidence: &[ResourceUse], shares: &Shares, mean: f64) -> String {
@@ -178,24 +162,14 @@ struct Shares {
 impl Shares {
     fn new(scenario: &Scenario, totals: &PhaseTotals, mean: f64) -> Shares {
         let Some(job) = &scenario.io else {
-            return Shares {
-                server: 0.0,
-                lock: 0.0,
-                ssd: 0.0,
-                network: 0.0,
-            };
+            return Shares { server: 0.0, lock: 0.0, ssd: 0.0, network: 0.0 };
         };
         let first = job.pattern.transfer(0, totals.counts.access, 0);
         let requests = job.pieces(first.offset, first.bytes).count() as f64;
         // The requests of a transfer wait concurrently: the transfer waits for their mean.
         let per_transfer =
             |sum: u64| sum as f64 / (totals.last.operations as f64 * requests) / mean;
-        let Waits {
-            server,
-            lock,
-            ssd,
-            network,
-        } = totals.last.waits;
+        let Waits { server, lock, ssd, network } = totals.last.waits;
         // Requests of one transfer to one server wait for each other on its data path. A lone
         // transfer has that wait, too.
         let piece = Bytes((first.bytes as f64 / requests) as u64);
@@ -253,29 +227,19 @@ fn server_use(scenario: &Scenario, servers: &[(u32, ServerUsage)], span: f64) ->
             (usage.outbound, "data path out"),
             (usage.metadata, "metadata"),
         ];
-        let (busy, part) = parts
-            .into_iter()
-            .max_by_key(|(busy, _)| *busy)
-            .unwrap_or((0, ""));
-        (
-            busy as f64 / span,
-            format!("{part} of node {node}, group {}", group(node)),
-        )
+        let (busy, part) = parts.into_iter().max_by_key(|(busy, _)| *busy).unwrap_or((0, ""));
+        (busy as f64 / span, format!("{part} of node {node}, group {}", group(node)))
     }))
 }
 
 fn ssd_use(scenario: &Scenario, servers: &[(u32, ServerUsage)], span: f64) -> Utilisation {
-    let channels = scenario.machine.burst_buffer.as_ref().map_or(1, |b| {
-        b.cards * b.controllers_per_card * b.channels_per_controller
-    });
+    let channels = scenario
+        .machine
+        .burst_buffer
+        .as_ref()
+        .map_or(1, |b| b.cards * b.controllers_per_card * b.channels_per_controller);
     Utilisation::of_units(servers.iter().map(|&(node, usage)| {
         let share = usage.channels as f64 / f64::from(channels) / span;
-        (
-            share,
-            format!(
-                "flash of node {node}, group {}",
-                scenario.machine.group_of(node)
-            ),
-        )
+        (share, format!("flash of node {node}, group {}", scenario.machine.group_of(node)))
     }))
 }

@@ -19,11 +19,7 @@ pub(crate) type Links = Vec<Vec<LinkStatistics>>;
 /// Use of each class within `span` ps.
 pub(crate) fn class_use(links: &Links, span: u64) -> Vec<ClassUse> {
     let share = |busy: u64| {
-        if span == 0 {
-            0.0
-        } else {
-            busy as f64 / span as f64
-        }
+        if span == 0 { 0.0 } else { busy as f64 / span as f64 }
     };
     let of_class = |class| links.iter().flatten().filter(move |l| l.class == class);
     CLASSES
@@ -38,10 +34,7 @@ pub(crate) fn class_use(links: &Links, span: u64) -> Vec<ClassUse> {
                 mean_utilisation: if count == 0 { 0.0 } else { busy / count as f64 },
                 max_utilisation: of_class(class).map(|l| share(l.busy)).fold(0.0, f64::max),
                 stall_seconds: of_class(class).map(|l| l.stalled as f64 * 1e-12).sum(),
-                max_queue_bytes: of_class(class)
-                    .map(|l| l.max_occupied.into())
-                    .max()
-                    .unwrap_or(0),
+                max_queue_bytes: of_class(class).map(|l| l.max_occupied.into()).max().unwrap_or(0),
             }
         })
         .collect()
@@ -76,13 +69,8 @@ pub(crate) fn each_link(scenario: &Scenario, links: &Links, span: u64) -> Vec<Li
 pub(crate) fn link_name(scenario: &Scenario, group: u16, link: &LinkStatistics) -> String {
     match link.router {
         None => {
-            let node = scenario
-                .topology
-                .nodes_of_group(group)
-                .get(usize::from(link.port));
-            node.map_or(String::new(), |node| {
-                format!("node {node} -> its router, group {group}")
-            })
+            let node = scenario.topology.nodes_of_group(group).get(usize::from(link.port));
+            node.map_or(String::new(), |node| format!("node {node} -> its router, group {group}"))
         }
         Some(router) => {
             let name = scenario.topology.link_name(group, router, link.port as u8);
@@ -118,23 +106,12 @@ pub(crate) fn utilisation(
     to: u64,
 ) -> Series {
     let mut series = Series::default();
-    let specs = [
-        &network.node,
-        &network.rank1,
-        &network.rank2,
-        &network.global,
-    ];
+    let specs = [&network.node, &network.rank1, &network.rank2, &network.global];
     for (column, ((class, name), spec)) in CLASSES.iter().zip(specs).enumerate() {
         let count = links.iter().flatten().filter(|l| l.class == *class).count();
         let capacity = spec.rate.0 as f64 * count as f64 * timeline.interval() as f64 * 1e-12;
         let values = intervals(timeline, from, to)
-            .map(|(_, row)| {
-                if capacity == 0.0 {
-                    0.0
-                } else {
-                    row[column] as f64 / capacity
-                }
-            })
+            .map(|(_, row)| if capacity == 0.0 { 0.0 } else { row[column] as f64 / capacity })
             .collect();
         series.columns.push((name.to_string(), values));
     }

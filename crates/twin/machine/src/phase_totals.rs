@@ -56,10 +56,6 @@ impl PhaseTotals {
             links.push(phase.links);
         }
         last.waits = counts.waits.get(last.group).copied().unwrap_or_default();
-        PhaseTotals {
-            counts,
-            links,
-            last,
-        }
+        PhaseTotals { counts, links, last }
     }
 }

@@ -86,17 +86,12 @@ impl StoragePool {
         let nodes = shares.iter().map(|s| self.machine_nodes[s.node.0 as usize]);
         let nodes: Vec<u32> = nodes.collect();
         let stripe = self.burst_buffer.stripe.0;
-        let Some(layout) = u16::try_from(nodes.len())
-            .ok()
-            .and_then(|count| Layout::new(count, stripe))
+        let Some(layout) =
+            u16::try_from(nodes.len()).ok().and_then(|count| Layout::new(count, stripe))
         else {
             unreachable!("{} nodes with stripes of {stripe} bytes", nodes.len())
         };
-        Ok(Instance {
-            nodes,
-            shares,
-            layout: layout.with_order(self.burst_buffer.stripe_order),
-        })
+        Ok(Instance { nodes, shares, layout: layout.with_order(self.burst_buffer.stripe_order) })
     }
 
     /// Frees the granules of an instance of this pool.

@@ -79,14 +79,8 @@ impl Traffic {
                 let at = job.arrivals.first_arrival(gaps.at(0)).0;
                 let local = location.local;
                 queue.push(at, Event::traffic_key(local), Event::GenerateTraffic(local));
-                sources[usize::from(local)] = Some(Source {
-                    index,
-                    next: 0,
-                    at,
-                    gaps,
-                    destinations,
-                    blocked: false,
-                });
+                sources[usize::from(local)] =
+                    Some(Source { index, next: 0, at, gaps, destinations, blocked: false });
             }
         }
         Traffic {
@@ -115,10 +109,7 @@ impl Traffic {
             self.messages_delivered += 1;
             return;
         }
-        let missing = self
-            .partial
-            .entry(packet.tag())
-            .or_insert(self.job.message_bytes);
+        let missing = self.partial.entry(packet.tag()).or_insert(self.job.message_bytes);
         assert!(*missing >= bytes, "more bytes than the message: {packet:?}");
         *missing -= bytes;
         if *missing == 0 {
@@ -137,9 +128,7 @@ impl Traffic {
         while source.next < last && !self.stopped {
             if source.at > context.now {
                 let event = Event::GenerateTraffic(local);
-                context
-                    .queue
-                    .push(source.at, Event::traffic_key(local), event);
+                context.queue.push(source.at, Event::traffic_key(local), event);
                 return;
             }
             if fabric.free_message_slots(local) == 0 {
@@ -147,9 +136,7 @@ impl Traffic {
                 return;
             }
             let random = source.destinations.at(source.next);
-            let to = job
-                .destinations
-                .destination(source.index, source.next, random);
+            let to = job.destinations.destination(source.index, source.next, random);
             let message = Message {
                 to: job.nodes[to as usize],
                 bytes: job.message_bytes,

@@ -14,9 +14,7 @@ fn phases(nodes: u32, ppn: u32, line: &str) -> Vec<Phase> {
     let point = simulate_ior(&machine, &test, nodes, ppn, &options, &NoProgress).unwrap();
     let best = |access: &str| {
         let of_kind = point.phases.iter().filter(|p| p.access == access);
-        of_kind
-            .max_by(|a, b| a.gbps.total_cmp(&b.gbps))
-            .map(|p| p.acknowledged_node_gbps.mean)
+        of_kind.max_by(|a, b| a.gbps.total_cmp(&b.gbps)).map(|p| p.acknowledged_node_gbps.mean)
     };
     assert_eq!(point.write_acknowledged_node_gbps, best("write"));
     assert_eq!(point.read_acknowledged_node_gbps, best("read"));
@@ -35,14 +33,7 @@ fn rate_of_a_node_is_bytes_by_mean_time_of_its_processes_in_transfers() {
         for phase in phases(1, ppn, line) {
             let time = phase.operations as f64 * phase.operation_seconds.mean;
             let rate = phase.bytes as f64 * f64::from(ppn) / time / 1e9;
-            let NodeRates {
-                mean,
-                min,
-                p5,
-                p50,
-                p95,
-                max,
-            } = phase.acknowledged_node_gbps;
+            let NodeRates { mean, min, p5, p50, p95, max } = phase.acknowledged_node_gbps;
             for value in [mean, min, p5, p50, p95, max] {
                 let off = value / rate - 1.0;
                 assert!(off.abs() < 1e-9, "{line}, {}: {value} {rate}", phase.access);

@@ -10,10 +10,7 @@ fn run(nodes: u32, ppn: u32, threads: usize, line: &str) -> IorPoint {
     let machine = Machine::load("toy").unwrap();
     let arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
     let ior = Ior::parse(&arguments).unwrap().remove(0);
-    let options = SimOptions {
-        threads,
-        ..SimOptions::default()
-    };
+    let options = SimOptions { threads, ..SimOptions::default() };
     simulate_ior(&machine, &ior, nodes, ppn, &options, &NoProgress).unwrap()
 }
 
@@ -29,10 +26,7 @@ fn collective_write_of_one_process_adds_one_copy_and_two_barriers() {
     let alone = operation(&run(1, 1, 1, "-w -t 512k -b 2m"));
     let collective = operation(&run(1, 1, 1, "-w -a MPIIO -c -t 512k -b 2m"));
     let copy = 524_288.0 / 8e3;
-    assert!(
-        (collective - alone - copy - 2.0).abs() < 1e-6,
-        "{collective} - {alone}"
-    );
+    assert!((collective - alone - copy - 2.0).abs() < 1e-6, "{collective} - {alone}");
 }
 
 #[test]
@@ -52,12 +46,7 @@ fn collective_writes_into_one_stripe_are_faster_with_fewer_locks() {
     let together = run(4, 8, 1, &format!("{line} -a MPIIO -c"));
     let (each, together) = (&each.phases[0], &together.phases[0]);
     assert_eq!(each.bytes, together.bytes);
-    assert!(
-        together.gbps > 1.5 * each.gbps,
-        "{} and {}",
-        together.gbps,
-        each.gbps
-    );
+    assert!(together.gbps > 1.5 * each.gbps, "{} and {}", together.gbps, each.gbps);
 }
 
 #[test]
@@ -72,10 +61,7 @@ fn data_of_other_nodes_cross_the_network_twice() {
     let (bytes, own) = node_bytes(&run(6, 2, 1, &format!("-w -r {line}")));
     let (_, others) = node_bytes(&run(6, 2, 1, &format!("-w -r -C {line}")));
     assert!(own < 2 * bytes + bytes / 10, "{own} for {bytes}");
-    assert!(
-        others > 4 * bytes && others < 4 * bytes + bytes / 5,
-        "{others} for {bytes}"
-    );
+    assert!(others > 4 * bytes && others < 4 * bytes + bytes / 5, "{others} for {bytes}");
 }
 
 #[test]
@@ -92,10 +78,7 @@ fn any_number_of_threads_gives_equal_results() {
         };
         let one = result(1);
         let moved: Vec<_> = one.phases.iter().map(|p| p.bytes).collect();
-        assert!(
-            moved.windows(2).all(|w| w[0] == w[1]) && moved[0] > 0,
-            "{line}: {moved:?}"
-        );
+        assert!(moved.windows(2).all(|w| w[0] == w[1]) && moved[0] > 0, "{line}: {moved:?}");
         assert_eq!(result(3), one, "{line}");
     }
 }

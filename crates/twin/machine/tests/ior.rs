@@ -18,23 +18,12 @@ fn ior(line: &str) -> Ior {
 
 /// Packets of 8 KiB: these tests examine storage.
 fn options(burst_buffers: Option<u32>) -> SimOptions {
-    SimOptions {
-        packet: Some(Bytes(8 * 1024)),
-        burst_buffers,
-        ..SimOptions::default()
-    }
+    SimOptions { packet: Some(Bytes(8 * 1024)), burst_buffers, ..SimOptions::default() }
 }
 
 fn run(machine: &str, nodes: u32, ppn: u32, burst_buffers: Option<u32>, line: &str) -> IorPoint {
-    simulate_ior(
-        &load(machine),
-        &ior(line),
-        nodes,
-        ppn,
-        &options(burst_buffers),
-        &NoProgress,
-    )
-    .unwrap()
+    simulate_ior(&load(machine), &ior(line), nodes, ppn, &options(burst_buffers), &NoProgress)
+        .unwrap()
 }
 
 fn without_cost(mut point: IorPoint) -> IorPoint {
@@ -47,10 +36,7 @@ fn any_number_of_threads_gives_equal_results() {
     let machine = load("toy");
     let test = ior("-w -r -C -e -g -t 300k -b 3000k -s 2 -i 2");
     let result = |threads| {
-        let options = SimOptions {
-            threads,
-            ..SimOptions::default()
-        };
+        let options = SimOptions { threads, ..SimOptions::default() };
         without_cost(simulate_ior(&machine, &test, 20, 3, &options, &NoProgress).unwrap())
     };
     let one = result(1);
@@ -73,12 +59,8 @@ fn each_phase_moves_every_byte_of_the_test_once() {
         let point = run("toy", 6, 2, None, line);
         for phase in &point.phases {
             assert_eq!(phase.bytes, 12 * per_rank, "{line} {}", phase.access);
-            let through_servers: u64 = phase
-                .links
-                .iter()
-                .find(|l| l.class == "node")
-                .unwrap()
-                .bytes;
+            let through_servers: u64 =
+                phase.links.iter().find(|l| l.class == "node").unwrap().bytes;
             // Each byte of data crosses two node links; control messages add to that.
             assert!(through_servers >= 2 * phase.bytes, "{line}");
             assert!(
@@ -102,20 +84,14 @@ fn single_write_takes_the_time_calculated_by_hand() {
     // As many channels as get at least the bytes of one least command each.
     let least = channels / make.card_write_iops as f64;
     let whole = kib / channel_rate;
-    let width = (whole / least)
-        .floor()
-        .clamp(1.0, f64::from(make.channels_per_controller));
+    let width = (whole / least).floor().clamp(1.0, f64::from(make.channels_per_controller));
     let flash = (whole / width).max(least) + make.write_latency.as_seconds();
     let data = kib / machine.network.node.rate.0 as f64;
     let software = machine.client.call_overhead.as_seconds() + make.dispatch.as_seconds();
     let by_hand = software + data + flash;
     // Four messages cross the network, each in some microseconds at most.
     let network = phase.operation_seconds.mean - by_hand;
-    assert!(
-        network > 0.0 && network < 10e-6,
-        "{} s beyond {by_hand} s",
-        network
-    );
+    assert!(network > 0.0 && network < 10e-6, "{} s beyond {by_hand} s", network);
 }
 
 fn rates(machine: &str, streams: &[u32], line: &str) -> Vec<f64> {
@@ -165,11 +141,7 @@ fn shared_file_writes_are_limited_by_locks_and_reads_are_not() {
     let shared = point("-w -t 512k -b 16m");
     assert!(shared.write_gbps < private.write_gbps.map(|r| 0.7 * r));
     assert_eq!(shared.limit, "server");
-    assert!(
-        shared.phases[0].limit.because.contains("locks"),
-        "{:?}",
-        shared.phases[0].limit
-    );
+    assert!(shared.phases[0].limit.because.contains("locks"), "{:?}", shared.phases[0].limit);
     let ratio = |a: IorPoint, b: IorPoint| a.read_gbps.unwrap() / b.read_gbps.unwrap();
     let reads = ratio(point("-r -t 512k -b 16m"), point("-r -F -t 512k -b 16m"));
     assert!(reads > 0.8, "readers share locks: {reads}");
@@ -194,30 +166,14 @@ fn fsync_and_delay_take_time() {
 #[test]
 fn stonewall_stops_all_processes_or_wears_out() {
     // 8 processes and one server of some GB/s: 8 x 4 GiB take longer than a second.
-    let stopped = run("toy", 4, 2, Some(1), "-w -F -k -D 1 -t 4m -b 4g")
+    let stopped = run("toy", 4, 2, Some(1), "-w -F -k -D 1 -t 4m -b 4g").phases.remove(0);
+    assert!(stopped.bytes < 8 << 32);
+    assert!((1.0..1.2).contains(&stopped.transfer_seconds), "{}", stopped.transfer_seconds);
+    let worn = run("toy", 4, 2, Some(1), "-w -F -k -D 1 -O stoneWallingWearOut=1 -t 4m -b 4g")
         .phases
         .remove(0);
-    assert!(stopped.bytes < 8 << 32);
-    assert!(
-        (1.0..1.2).contains(&stopped.transfer_seconds),
-        "{}",
-        stopped.transfer_seconds
-    );
-    let worn = run(
-        "toy",
-        4,
-        2,
-        Some(1),
-        "-w -F -k -D 1 -O stoneWallingWearOut=1 -t 4m -b 4g",
-    )
-    .phases
-    .remove(0);
     assert_eq!(worn.bytes % 8, 0);
-    assert_eq!(
-        worn.operations % 8,
-        0,
-        "all processes made as many transfers"
-    );
+    assert_eq!(worn.operations % 8, 0, "all processes made as many transfers");
     assert!(worn.operations >= stopped.operations);
 }
 
@@ -235,23 +191,13 @@ fn phases_after_the_time_limit_are_skipped() {
 
 #[test]
 fn evidence_is_consistent_with_links_and_shares() {
-    let phase: Phase = run("toy", 8, 2, None, "-w -F -t 512k -b 8m")
-        .phases
-        .remove(0);
+    let phase: Phase = run("toy", 8, 2, None, "-w -F -t 512k -b 8m").phases.remove(0);
     let heat: u64 = phase.heat.iter().flatten().sum();
-    let links: u64 = phase
-        .links
-        .iter()
-        .filter(|l| l.class != "node")
-        .map(|l| l.bytes)
-        .sum();
+    let links: u64 = phase.links.iter().filter(|l| l.class != "node").map(|l| l.bytes).sum();
     assert_eq!(heat, links);
     for used in &phase.limit.evidence {
         assert!((0.0..=1.0001).contains(&used.peak_utilisation), "{used:?}");
-        assert!(
-            used.mean_utilisation <= used.peak_utilisation + 1e-9,
-            "{used:?}"
-        );
+        assert!(used.mean_utilisation <= used.peak_utilisation + 1e-9, "{used:?}");
     }
     let shares: f64 = phase.limit.evidence.iter().map(|e| e.time_share).sum();
     assert!((shares - 1.0).abs() < 1e-6, "{shares}");
@@ -269,22 +215,14 @@ fn jobs_that_do_not_fit_are_refused_with_the_reason() {
     let error = try_run("toy", 1_000, 1, &plain, "-w");
     assert!(matches!(error, StudyError::Placement(_)), "{error}");
     let error = try_run("theta", 1, 1, &plain, "-w");
-    assert!(
-        error
-            .to_string()
-            .contains("theta has no burst-buffer nodes"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("theta has no burst-buffer nodes"), "{error}");
     let error = try_run("toy", 1, 1, &options(Some(99)), "-w");
     assert!(error.to_string().contains("toy has 4"), "{error}");
     let error = try_run("toy", 4, 4, &plain, "-w -t 1g -b 1000g");
     assert!(matches!(error, StudyError::Capacity { .. }), "{error}");
     let error = try_run("toy", 1, 1, &plain, "-w -N 5");
     assert!(matches!(error, StudyError::AccessPattern(_)), "{error}");
-    let large = SimOptions {
-        packet: Some(Bytes(1 << 20)),
-        ..plain
-    };
+    let large = SimOptions { packet: Some(Bytes(1 << 20)), ..plain };
     let error = try_run("toy", 1, 1, &large, "-w");
     assert!(error.to_string().contains("smallest buffer"), "{error}");
 }

@@ -22,30 +22,17 @@ fn run(spec: &TrafficSpec, options: &SimOptions) -> TrafficRun {
 #[test]
 fn every_message_of_every_pattern_arrives() {
     let options = SimOptions::default();
-    for pattern in [
-        "uniform",
-        "nearest-group",
-        "adversarial",
-        "all-to-all",
-        "halo",
-        "hot-spot",
-        "permutation",
-    ] {
+    for pattern in
+        ["uniform", "nearest-group", "adversarial", "all-to-all", "halo", "hot-spot", "permutation"]
+    {
         let result = run(&spec(pattern, 0.5, 30), &options);
         let messages = u64::from(result.nodes) * 30;
         assert_eq!(result.messages_delivered, messages, "{pattern}");
         assert_eq!(result.packets_delivered, messages, "{pattern}");
         assert_eq!(result.bytes_delivered, messages * 4096, "{pattern}");
-        assert_eq!(
-            result.hops_histogram.iter().sum::<u64>(),
-            messages,
-            "{pattern}"
-        );
+        assert_eq!(result.hops_histogram.iter().sum::<u64>(), messages, "{pattern}");
         let latency = &result.latency_ns;
-        assert!(
-            latency.min <= latency.p50 && latency.p50 <= latency.p99,
-            "{pattern}: {latency:?}"
-        );
+        assert!(latency.min <= latency.p50 && latency.p50 <= latency.p99, "{pattern}: {latency:?}");
         assert!(latency.p999 <= 1.02 * latency.max, "{pattern}: {latency:?}");
     }
 }
@@ -80,16 +67,9 @@ fn long_messages_are_cut_into_packets_and_arrive_completely() {
 #[test]
 fn light_load_is_accepted_and_adversarial_load_needs_detours() {
     let light = run(&spec("uniform", 0.1, 400), &SimOptions::default());
-    assert!(
-        (light.accepted_load - 0.1).abs() < 0.01,
-        "{}",
-        light.accepted_load
-    );
+    assert!((light.accepted_load - 0.1).abs() < 0.01, "{}", light.accepted_load);
     let with = |routing| {
-        let options = SimOptions {
-            routing: Some(routing),
-            ..SimOptions::default()
-        };
+        let options = SimOptions { routing: Some(routing), ..SimOptions::default() };
         run(&spec("adversarial", 0.5, 400), &options)
     };
     let (minimal, valiant) = (with(Routing::Minimal), with(Routing::Valiant));
@@ -97,11 +77,7 @@ fn light_load_is_accepted_and_adversarial_load_needs_detours() {
     // 14 nodes of a group of toy share one link of 20 GB/s: 0.18 of their own links. On so small
     // a machine detours need a third of all links; Valiant's are unconditional and gain little.
     assert!(minimal.accepted_load < 0.18, "{}", minimal.accepted_load);
-    assert!(
-        adaptive.accepted_load > 1.4 * minimal.accepted_load,
-        "{}",
-        adaptive.accepted_load
-    );
+    assert!(adaptive.accepted_load > 1.4 * minimal.accepted_load, "{}", adaptive.accepted_load);
     assert_eq!(minimal.nonminimal_share, 0.0);
     assert!(valiant.nonminimal_share > 0.9);
 }
@@ -109,14 +85,8 @@ fn light_load_is_accepted_and_adversarial_load_needs_detours() {
 #[test]
 fn results_depend_on_the_seed_and_not_on_the_number_of_threads() {
     let result = |threads, seed| {
-        let mut result = run(
-            &spec("uniform", 0.7, 200),
-            &SimOptions {
-                threads,
-                seed,
-                ..SimOptions::default()
-            },
-        );
+        let mut result =
+            run(&spec("uniform", 0.7, 200), &SimOptions { threads, seed, ..SimOptions::default() });
         result.wall_seconds = 0.0;
         result.startup_seconds = 0.0;
         result.packets_per_second = 0.0;
@@ -136,20 +106,12 @@ fn utilisation_over_time_adds_up_to_the_bytes_of_each_class() {
     let result = run(&spec("uniform", 0.5, 300), &SimOptions::default());
     let interval = result.series.seconds[1] - result.series.seconds[0];
     for class in &result.links {
-        let (_, values) = result
-            .series
-            .columns
-            .iter()
-            .find(|(name, _)| *name == class.class)
-            .unwrap();
+        let (_, values) =
+            result.series.columns.iter().find(|(name, _)| *name == class.class).unwrap();
         let over_time: f64 = values.iter().sum::<f64>() * interval;
         let mean = class.mean_utilisation * result.simulated_seconds;
         assert!(mean > 0.0);
-        assert!(
-            (over_time / mean - 1.0).abs() < 0.01,
-            "{}: {over_time} {mean}",
-            class.class
-        );
+        assert!((over_time / mean - 1.0).abs() < 0.01, "{}: {over_time} {mean}", class.class);
     }
 }
 
@@ -164,28 +126,18 @@ fn traffic_and_ior_slow_each_other() {
         4,
         &spec("uniform", 0.6, 200),
         30,
-        &SimOptions {
-            placement: Placement::RandomNodes,
-            ..SimOptions::default()
-        },
+        &SimOptions { placement: Placement::RandomNodes, ..SimOptions::default() },
         Placement::RandomNodes,
         &NoProgress,
     )
     .unwrap();
-    assert_eq!(
-        result.ior_alone.phases[0].bytes,
-        result.ior_together.phases[0].bytes
-    );
+    assert_eq!(result.ior_alone.phases[0].bytes, result.ior_together.phases[0].bytes);
     assert!(
         result.ior_rate_ratio > 0.0 && result.ior_rate_ratio <= 1.02,
         "{}",
         result.ior_rate_ratio
     );
-    assert!(
-        result.traffic_latency_ratio > 1.05,
-        "{}",
-        result.traffic_latency_ratio
-    );
+    assert!(result.traffic_latency_ratio > 1.05, "{}", result.traffic_latency_ratio);
     assert_eq!(result.traffic_alone.messages_delivered, 30 * 200);
     assert!(result.traffic_together.messages_delivered > 0);
 }
@@ -202,12 +154,8 @@ impl Progress for Stop {
 #[test]
 fn interrupted_study_returns_an_error() {
     let machine = Machine::load("toy").unwrap();
-    let outcome = simulate_traffic(
-        &machine,
-        &spec("uniform", 0.5, 5_000),
-        &SimOptions::default(),
-        &Stop,
-    );
+    let outcome =
+        simulate_traffic(&machine, &spec("uniform", 0.5, 5_000), &SimOptions::default(), &Stop);
     assert_eq!(outcome.unwrap_err(), StudyError::Interrupted);
 }
 
@@ -218,26 +166,13 @@ fn detours_spread_adversarial_traffic_over_all_groups() {
     machine.network.groups = 8;
     machine.nodes.retain(|n| n.router < 8 * 96);
     let with = |routing| {
-        let options = SimOptions {
-            routing: Some(routing),
-            ..SimOptions::default()
-        };
-        simulate_traffic(
-            &machine,
-            &spec("adversarial", 0.04, 40),
-            &options,
-            &NoProgress,
-        )
-        .unwrap()
+        let options = SimOptions { routing: Some(routing), ..SimOptions::default() };
+        simulate_traffic(&machine, &spec("adversarial", 0.04, 40), &options, &NoProgress).unwrap()
     };
     let minimal = with(Routing::Minimal);
     // 360 nodes of 8 GB/s share the link: 0.0065 of their own.
     assert!(minimal.accepted_load < 0.0066, "{}", minimal.accepted_load);
-    for routing in [
-        Routing::Valiant,
-        Routing::UgalL,
-        Routing::ProgressiveAdaptive,
-    ] {
+    for routing in [Routing::Valiant, Routing::UgalL, Routing::ProgressiveAdaptive] {
         let other = with(routing);
         let gain = other.accepted_load / minimal.accepted_load;
         assert!(gain > 2.5, "{routing:?}: {gain}");

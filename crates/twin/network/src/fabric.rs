@@ -90,8 +90,7 @@ impl Fabric {
     /// Statistics of every link from this group's routers and nodes up to `now`.
     pub fn link_statistics(&self, now: Picoseconds) -> Vec<LinkStatistics> {
         let (topology, group) = (&self.topology, self.group);
-        self.ports
-            .link_statistics(now, topology, group, &self.costs)
+        self.ports.link_statistics(now, topology, group, &self.costs)
     }
 
     /// Whether nothing is in flight: all credits are back, no packet or message waits.
@@ -149,8 +148,7 @@ impl Fabric {
     pub fn prefetch(&self, event: &NetEvent) {
         if let NetEvent::Arrival(packet) = event {
             let port = if packet.route() != Route::Unrouted && packet.router != packet.target {
-                self.topology
-                    .local_port_toward(packet.router, packet.target)
+                self.topology.local_port_toward(packet.router, packet.target)
             } else {
                 packet.exit
             };
@@ -182,13 +180,7 @@ impl Fabric {
             && nic.is_empty()
             && u64::from(self.ports[index].channels[0].credits) >= message.bytes
         {
-            self.emit(
-                index,
-                location.local,
-                &message,
-                message.bytes as u32,
-                context,
-            );
+            self.emit(index, location.local, &message, message.bytes as u32, context);
             return;
         }
         nic.push_message(message, is_control);
@@ -227,13 +219,7 @@ impl Fabric {
         E: Copy + From<NetEvent>,
     {
         let node = self.topology.nodes_of_group(self.group)[usize::from(local)];
-        let Message {
-            to,
-            tag,
-            born,
-            kind,
-            ..
-        } = *message;
+        let Message { to, tag, born, kind, .. } = *message;
         self.ports[index].take_credit(0, bytes);
         self.ports[index].occupy(bytes);
         let (start, end) = self.grant(index, context.now, bytes);
@@ -290,15 +276,11 @@ impl Fabric {
         let port = if packet.router == packet.target {
             packet.exit
         } else {
-            self.topology
-                .local_port_toward(packet.router, packet.target)
+            self.topology.local_port_toward(packet.router, packet.target)
         };
         let index = self.ports.router_port(packet.router, port);
         let head = context.now + self.traversal;
-        let ready = Ready {
-            head,
-            tail: head + u64::from(packet.tail_lag),
-        };
+        let ready = Ready { head, tail: head + u64::from(packet.tail_lag) };
         let port = &mut self.ports[index];
         if port.end == PortEnd::Node {
             self.eject(index, packet, ready, context);
@@ -377,9 +359,7 @@ impl Fabric {
         let key = NetEvent::KEY_DELIVERY + self.ports[index].peer;
         self.send_credit(&packet, left, context);
         let at = left + self.costs[LinkClass::Node as usize].latency;
-        context
-            .queue
-            .push(at, key, NetEvent::Delivery(packet).into());
+        context.queue.push(at, key, NetEvent::Delivery(packet).into());
     }
 
     /// Sends back the credit for the buffer space that a packet frees at time `left`.
@@ -396,8 +376,7 @@ impl Fabric {
             let credit = NetMessage::Credit(place.0, packet.bytes);
             context.send(group.into(), at, credit.into());
         } else {
-            self.batches
-                .add_credit(at, upstream, packet.bytes, context.queue);
+            self.batches.add_credit(at, upstream, packet.bytes, context.queue);
         }
     }
 
@@ -408,11 +387,7 @@ impl Fabric {
         else {
             unreachable!("port {port} of router {router} has no cable")
         };
-        (
-            group,
-            far_router,
-            self.ports.router_port(far_router, far_port),
-        )
+        (group, far_router, self.ports.router_port(far_router, far_port))
     }
 
     fn return_batch<E, M>(&mut self, slot: u16, context: &mut Context<'_, E, M>)

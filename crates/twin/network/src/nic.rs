@@ -39,22 +39,14 @@ impl Nic {
     }
 
     pub fn push_message(&mut self, message: Message, is_control: bool) {
-        let queue = if is_control {
-            &mut self.control
-        } else {
-            &mut self.bulk
-        };
+        let queue = if is_control { &mut self.control } else { &mut self.bulk };
         queue.push_back(message);
     }
 
     /// Takes the next packet, of at most `max_bytes`, if it has at most `credits` bytes: its
     /// message and its length.
     pub fn take_packet(&mut self, max_bytes: u32, credits: u32) -> Option<(Message, u32)> {
-        let queue = if self.control.is_empty() {
-            &mut self.bulk
-        } else {
-            &mut self.control
-        };
+        let queue = if self.control.is_empty() { &mut self.bulk } else { &mut self.control };
         let message = queue.front_mut()?;
         let bytes = message.bytes.min(max_bytes.into()) as u32;
         if credits < bytes {

@@ -43,13 +43,7 @@ impl LinkCost {
 
 /// Costs of the four classes, by `LinkClass as usize`.
 pub(crate) fn link_costs(network: &Network) -> [LinkCost; 4] {
-    [
-        &network.node,
-        &network.rank1,
-        &network.rank2,
-        &network.global,
-    ]
-    .map(LinkCost::new)
+    [&network.node, &network.rank1, &network.rank2, &network.global].map(LinkCost::new)
 }
 
 /// One virtual channel of an output port.
@@ -104,10 +98,7 @@ impl Port {
             bytes: 0,
             occupied: 0,
             max_occupied: 0,
-            channels: [Channel {
-                credits,
-                tail: NONE,
-            }; CHANNELS],
+            channels: [Channel { credits, tail: NONE }; CHANNELS],
             peer,
             class,
             end,
@@ -212,10 +203,7 @@ mod tests {
     #[test]
     fn upstream_unpacks_what_was_packed() {
         let place = Upstream::near(123_456, LinkClass::Rank2, 3);
-        assert_eq!(
-            (place.port(), place.class(), place.channel()),
-            (123_456, 2, 3)
-        );
+        assert_eq!((place.port(), place.class(), place.channel()), (123_456, 2, 3));
         assert!(!place.is_far());
         let place = Upstream::far(7, 1);
         assert_eq!((place.port(), place.class(), place.channel()), (7, 3, 1));
@@ -224,12 +212,8 @@ mod tests {
 
     #[test]
     fn serialization_is_exact_to_the_picosecond() {
-        let spec = |rate| LinkSpec {
-            rate: Rate(rate),
-            tiles: 1,
-            latency: Time(0),
-            buffer: Bytes(1),
-        };
+        let spec =
+            |rate| LinkSpec { rate: Rate(rate), tiles: 1, latency: Time(0), buffer: Bytes(1) };
         let cost = |rate| LinkCost::new(&spec(rate));
         assert_eq!(cost(8_000_000_000).serialization(4096), 512_000);
         assert_eq!(cost(5_250_000_000).serialization(4096), 780_190);

@@ -105,11 +105,7 @@ impl PortTable {
                 }
                 PortEnd::Router | PortEnd::Node => (Some(router), number.into(), group),
             };
-            let stalled_now = if port.blocked > 0 {
-                now.saturating_sub(stall.since)
-            } else {
-                0
-            };
+            let stalled_now = if port.blocked > 0 { now.saturating_sub(stall.since) } else { 0 };
             links.push(LinkStatistics {
                 class: port.class,
                 router,

@@ -172,11 +172,7 @@ impl RoutePlanner<'_> {
         if groups < 3 {
             return None;
         }
-        let tries = if self.spec.algorithm == Routing::Valiant {
-            1
-        } else {
-            self.spec.candidates
-        };
+        let tries = if self.spec.algorithm == Routing::Valiant { 1 } else { self.spec.candidates };
         let mut best: Option<Candidate> = None;
         for _ in 0..tries {
             // One of the G − 2 groups that are neither this one nor the destination's.
@@ -203,10 +199,7 @@ impl RoutePlanner<'_> {
         let first = self.random.below(links.len() as u32) as usize;
         let beyond = |link: &GlobalLink| self.topology.distance(link.far_router, to_router);
         let mut best = self.over(from, &links[first], beyond(&links[first]));
-        if matches!(
-            self.spec.algorithm,
-            Routing::UgalL | Routing::ProgressiveAdaptive
-        ) {
+        if matches!(self.spec.algorithm, Routing::UgalL | Routing::ProgressiveAdaptive) {
             let tries = (self.spec.candidates as usize).min(links.len());
             for i in 1..tries {
                 let link = &links[(first + i) % links.len()];
@@ -226,19 +219,10 @@ impl RoutePlanner<'_> {
     }
 
     fn candidate(&self, from: u16, target: u16, exit: u8, hops: u32) -> Candidate {
-        let port = if from == target {
-            exit
-        } else {
-            self.topology.local_port_toward(from, target)
-        };
+        let port =
+            if from == target { exit } else { self.topology.local_port_toward(from, target) };
         let port = &self.ports[self.ports.router_port(from, port)];
         let queue = self.costs[port.class as usize].serialization(port.occupied);
-        Candidate {
-            target,
-            exit,
-            queue,
-            bytes: port.occupied,
-            hops: hops.max(1),
-        }
+        Candidate { target, exit, queue, bytes: port.occupied, hops: hops.max(1) }
     }
 }

@@ -82,9 +82,7 @@ impl DeliveryStatistics {
             *mine += theirs;
         }
         self.detours += other.detours;
-        self.latency_ns
-            .add(&other.latency_ns)
-            .unwrap_or_else(|e| unreachable!("{e}"));
+        self.latency_ns.add(&other.latency_ns).unwrap_or_else(|e| unreachable!("{e}"));
         self.latency_sum += other.latency_sum;
         self.latency_min = self.latency_min.min(other.latency_min);
         self.latency_max = self.latency_max.max(other.latency_max);
@@ -103,10 +101,7 @@ pub struct Timeline<const COLUMNS: usize> {
 impl<const COLUMNS: usize> Default for Timeline<COLUMNS> {
     fn default() -> Self {
         // 2^20 ps: one microsecond.
-        Timeline {
-            bits: 20,
-            rows: Vec::new(),
-        }
+        Timeline { bits: 20, rows: Vec::new() }
     }
 }
 
@@ -151,10 +146,7 @@ impl<const COLUMNS: usize> Timeline<COLUMNS> {
 
     /// An empty timeline with intervals of `interval` ps, rounded up to a power of two.
     pub fn with_interval(interval: u64) -> Self {
-        Timeline {
-            bits: interval.next_power_of_two().trailing_zeros(),
-            rows: Vec::new(),
-        }
+        Timeline { bits: interval.next_power_of_two().trailing_zeros(), rows: Vec::new() }
     }
 
     /// Adds another timeline, interval by interval.

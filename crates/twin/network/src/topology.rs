@@ -105,28 +105,16 @@ impl Topology {
         let (groups, parallel) = (network.groups, network.links_per_group_pair);
         let used = parallel * groups.saturating_sub(1);
         let sockets_in_order = sockets_in_order(sockets, used, self.first_global, network.plugging);
-        let none = GlobalLink {
-            router: 0,
-            port: 0,
-            far_router: 0,
-            far_port: 0,
-        };
+        let none = GlobalLink { router: 0, port: 0, far_router: 0, far_port: 0 };
         self.links = vec![none; (groups * groups * parallel) as usize];
         for g in 0..groups {
             for h in (0..groups).filter(|&h| h != g) {
                 for round in 0..parallel {
                     let there = round * (groups - 1) + offset(network.arrangement, g, h, groups);
                     let back = round * (groups - 1) + offset(network.arrangement, h, g, groups);
-                    let ((router, port), (far_router, far_port)) = (
-                        sockets_in_order[there as usize],
-                        sockets_in_order[back as usize],
-                    );
-                    let link = GlobalLink {
-                        router,
-                        port,
-                        far_router,
-                        far_port,
-                    };
+                    let ((router, port), (far_router, far_port)) =
+                        (sockets_in_order[there as usize], sockets_in_order[back as usize]);
+                    let link = GlobalLink { router, port, far_router, far_port };
                     self.links[((g * groups + h) * parallel + round) as usize] = link;
                     let index = self.far_end_index(g as u16, router, port);
                     self.far_ends[index] = (h as u16, far_router, far_port);
@@ -214,11 +202,7 @@ impl Topology {
     #[inline]
     pub fn local_port_toward(&self, from: u16, to: u16) -> u8 {
         let (slot, to_slot) = (from % self.slots, to % self.slots);
-        if slot != to_slot {
-            to_slot as u8
-        } else {
-            (self.slots + to / self.slots) as u8
-        }
+        if slot != to_slot { to_slot as u8 } else { (self.slots + to / self.slots) as u8 }
     }
 
     /// Links on the path from one router to another of the group: 0, 1 or 2.
@@ -259,19 +243,11 @@ impl Topology {
         let at = |r: u16| format!("c{}s{}", r / self.slots, r % self.slots);
         let text = match class {
             LinkClass::Rank1 | LinkClass::Rank2 => {
-                format!(
-                    "group {group}: {} -> {}",
-                    at(router),
-                    at(self.neighbour(router, port))
-                )
+                format!("group {group}: {} -> {}", at(router), at(self.neighbour(router, port)))
             }
             LinkClass::Global => {
                 let (far, far_router, _) = self.far_end(group, router, port)?;
-                format!(
-                    "group {group} {} -> group {far} {}",
-                    at(router),
-                    at(far_router)
-                )
+                format!("group {group} {} -> group {far} {}", at(router), at(far_router))
             }
             LinkClass::Node => {
                 let node = self.node_at(group, router, port)?;
@@ -301,11 +277,7 @@ fn sockets_in_order(
         .zip(sockets)
         .flat_map(|(router, &n)| (0..n).map(move |s| (router, first_global + s as u8)))
         .collect();
-    assert!(
-        used as usize <= all.len(),
-        "{used} rank-3 links for {} sockets",
-        all.len()
-    );
+    assert!(used as usize <= all.len(), "{used} rank-3 links for {} sockets", all.len());
     let socket = |i: u32| match plugging {
         Plugging::InOrder => i as usize,
         Plugging::Spread => (u64::from(i) * all.len() as u64 / u64::from(used)) as usize,

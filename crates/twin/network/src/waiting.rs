@@ -20,24 +20,13 @@ pub(crate) struct WaitingPackets {
 
 impl WaitingPackets {
     pub fn new() -> Self {
-        WaitingPackets {
-            slots: Vec::new(),
-            unused: NONE,
-        }
+        WaitingPackets { slots: Vec::new(), unused: NONE }
     }
 
     /// Appends a packet to a channel's queue.
     pub fn push_back(&mut self, channel: &mut Channel, packet: Packet, ready: Ready) {
-        let mut waiting = WaitingPacket {
-            packet,
-            next: NONE,
-            ready,
-        };
-        let slot = if self.unused == NONE {
-            self.slots.len() as u32
-        } else {
-            self.unused
-        };
+        let mut waiting = WaitingPacket { packet, next: NONE, ready };
+        let slot = if self.unused == NONE { self.slots.len() as u32 } else { self.unused };
         if channel.tail == NONE {
             waiting.next = slot;
         } else {

@@ -8,11 +8,8 @@ use harness::{SMALL, Shape, machine};
 use proptest::prelude::*;
 use std::collections::HashSet;
 
-const ALL: [Arrangement; 3] = [
-    Arrangement::Absolute,
-    Arrangement::Relative,
-    Arrangement::Circulant,
-];
+const ALL: [Arrangement; 3] =
+    [Arrangement::Absolute, Arrangement::Relative, Arrangement::Circulant];
 
 fn check(shape: Shape) {
     let machine = machine(shape, Routing::Minimal);
@@ -22,11 +19,7 @@ fn check(shape: Shape) {
         let mut plugged = HashSet::new();
         for h in (0..shape.groups as u16).filter(|&h| h != g) {
             let links = topology.links(g, h);
-            assert_eq!(
-                links.len(),
-                shape.parallel as usize,
-                "{shape:?}: links {g} -> {h}"
-            );
+            assert_eq!(links.len(), shape.parallel as usize, "{shape:?}: links {g} -> {h}");
             for link in links {
                 assert!(
                     plugged.insert((link.router, link.port)),
@@ -46,10 +39,7 @@ fn check(shape: Shape) {
         let limit = shape.sockets.div_ceil(routers) as usize;
         for router in 0..routers as u16 {
             let cables = plugged.iter().filter(|(r, _)| *r == router).count();
-            assert!(
-                cables <= limit,
-                "{shape:?}: {cables} cables on router {router}"
-            );
+            assert!(cables <= limit, "{shape:?}: {cables} cables on router {router}");
         }
     }
 }
@@ -69,17 +59,10 @@ proptest! {
 
 /// Groups at the far ends of the links of group `g`, in the order of their sockets.
 fn order(arrangement: Arrangement, groups: u32, g: u16) -> Vec<u16> {
-    let shape = Shape {
-        groups,
-        sockets: groups - 1,
-        arrangement,
-        ..SMALL
-    };
+    let shape = Shape { groups, sockets: groups - 1, arrangement, ..SMALL };
     let topology = Topology::new(&machine(shape, Routing::Minimal));
-    let mut links: Vec<_> = (0..groups as u16)
-        .filter(|&h| h != g)
-        .map(|h| (topology.links(g, h)[0], h))
-        .collect();
+    let mut links: Vec<_> =
+        (0..groups as u16).filter(|&h| h != g).map(|h| (topology.links(g, h)[0], h)).collect();
     links.sort_by_key(|(link, _)| (link.router, link.port));
     links.into_iter().map(|(_, h)| h).collect()
 }

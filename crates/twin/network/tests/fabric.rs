@@ -16,12 +16,7 @@ const NODE_LATENCY: u64 = 100_000;
 fn one(from: u32, to: u32) -> u64 {
     let outcome = run(
         &machine(SMALL, Routing::Minimal),
-        &[TestMessage {
-            from,
-            to,
-            bytes: 4_000,
-            at: 0,
-        }],
+        &[TestMessage { from, to, bytes: 4_000, at: 0 }],
         1,
         1,
     );
@@ -34,16 +29,10 @@ fn zero_load_latency_equals_the_calculation_by_hand() {
     // Nodes 0 and 1 share a router: in, across, out.
     assert_eq!(one(0, 1), NODE_LATENCY + TRAVERSAL + NODE_LATENCY + NODE);
     // Next slot: one rank-1 link, the slowest on the path, which determines when the tail arrives.
-    assert_eq!(
-        one(0, 2),
-        NODE_LATENCY + TRAVERSAL + 10_000 + TRAVERSAL + NODE_LATENCY + RANK1
-    );
+    assert_eq!(one(0, 2), NODE_LATENCY + TRAVERSAL + 10_000 + TRAVERSAL + NODE_LATENCY + RANK1);
     // Next chassis, same slot: the rank-2 link is faster than the node link, so the tail arrives
     // when the node link has sent it.
-    assert_eq!(
-        one(0, 8),
-        NODE_LATENCY + TRAVERSAL + 20_000 + TRAVERSAL + NODE_LATENCY + NODE
-    );
+    assert_eq!(one(0, 8), NODE_LATENCY + TRAVERSAL + 20_000 + TRAVERSAL + NODE_LATENCY + NODE);
     // Both.
     assert_eq!(
         one(0, 10),
@@ -80,40 +69,23 @@ fn single_flow_gets_the_rate_of_its_slowest_link() {
         let bytes = 40_000_000u64;
         let outcome = run(
             &machine(SMALL, Routing::Minimal),
-            &[TestMessage {
-                from: 0,
-                to,
-                bytes,
-                at: 0,
-            }],
+            &[TestMessage { from: 0, to, bytes, at: 0 }],
             1,
             1,
         );
         let measured = bytes as f64 * 1000.0 / outcome.end as f64;
-        assert!(
-            (measured / rate - 1.0).abs() < 0.002,
-            "node {to}: {measured} GB/s, not {rate}"
-        );
+        assert!((measured / rate - 1.0).abs() < 0.002, "node {to}: {measured} GB/s, not {rate}");
     }
 }
 
 /// All nodes of group 0 send to nodes of group 1, as fast as they can.
 fn adversarial(routing: Routing) -> f64 {
-    let shape = Shape {
-        groups: 6,
-        sockets: 10,
-        ..SMALL
-    };
+    let shape = Shape { groups: 6, sockets: 10, ..SMALL };
     let mut random = RandomSequence::new(5);
     let mut messages = Vec::new();
     for from in 0..16 {
         for _ in 0..60 {
-            messages.push(TestMessage {
-                from,
-                to: 16 + random.below(16),
-                bytes: 20_000,
-                at: 0,
-            });
+            messages.push(TestMessage { from, to: 16 + random.below(16), bytes: 20_000, at: 0 });
         }
     }
     let mut machine = machine(shape, routing);
@@ -125,20 +97,10 @@ fn adversarial(routing: Routing) -> f64 {
 #[test]
 fn adversarial_traffic_exceeds_one_global_link_only_with_detours() {
     let minimal = adversarial(Routing::Minimal);
-    assert!(
-        minimal < 20.0 && minimal > 18.0,
-        "minimal: {minimal} GB/s over one link of 20 GB/s"
-    );
-    for routing in [
-        Routing::Valiant,
-        Routing::UgalL,
-        Routing::ProgressiveAdaptive,
-    ] {
+    assert!(minimal < 20.0 && minimal > 18.0, "minimal: {minimal} GB/s over one link of 20 GB/s");
+    for routing in [Routing::Valiant, Routing::UgalL, Routing::ProgressiveAdaptive] {
         let rate = adversarial(routing);
-        assert!(
-            rate > 1.8 * minimal,
-            "{routing:?}: {rate} GB/s, minimal {minimal}"
-        );
+        assert!(rate > 1.8 * minimal, "{routing:?}: {rate} GB/s, minimal {minimal}");
     }
 }
 
@@ -164,18 +126,10 @@ fn uniform(shape: Shape, count: u32, bytes: u64, seed: u64) -> Vec<TestMessage> 
 fn overload_with_tiny_buffers_never_deadlocks_and_conserves_bytes() {
     // Buffers of one packet, all nodes send at once, hot destinations: any cycle of waiting
     // packets would close within microseconds. The harness asserts that the fabric becomes idle.
-    let shape = Shape {
-        groups: 5,
-        sockets: 8,
-        parallel: 2,
-        ..SMALL
-    };
-    for routing in [
-        Routing::Minimal,
-        Routing::Valiant,
-        Routing::UgalL,
-        Routing::ProgressiveAdaptive,
-    ] {
+    let shape = Shape { groups: 5, sockets: 8, parallel: 2, ..SMALL };
+    for routing in
+        [Routing::Minimal, Routing::Valiant, Routing::UgalL, Routing::ProgressiveAdaptive]
+    {
         for seed in 0..3 {
             let mut machine = machine(shape, routing);
             for link in [
@@ -202,12 +156,7 @@ fn overload_with_tiny_buffers_never_deadlocks_and_conserves_bytes() {
 #[test]
 fn each_message_arrives_completely_at_its_destination() {
     let messages = uniform(SMALL, 20, 30_000, 11);
-    let outcome = run(
-        &machine(SMALL, Routing::ProgressiveAdaptive),
-        &messages,
-        1,
-        1,
-    );
+    let outcome = run(&machine(SMALL, Routing::ProgressiveAdaptive), &messages, 1, 1);
     let mut left: Vec<u64> = messages.iter().map(|s| s.bytes).collect();
     for (packet, _) in &outcome.delivered {
         let s = messages[packet.tag() as usize];
@@ -222,35 +171,18 @@ fn every_byte_is_counted_on_each_link_it_crossed() {
     let messages = uniform(SMALL, 20, 30_000, 12);
     let outcome = run(&machine(SMALL, Routing::Minimal), &messages, 1, 1);
     let on = |class| -> u64 {
-        outcome
-            .links
-            .iter()
-            .flatten()
-            .filter(|l| l.class == class)
-            .map(|l| l.bytes)
-            .sum()
+        outcome.links.iter().flatten().filter(|l| l.class == class).map(|l| l.bytes).sum()
     };
-    let crossed: u64 = outcome
-        .delivered
-        .iter()
-        .map(|(p, _)| u64::from(p.bytes) * u64::from(p.hops))
-        .sum();
-    assert_eq!(
-        on(LinkClass::Rank1) + on(LinkClass::Rank2) + on(LinkClass::Global),
-        crossed
-    );
+    let crossed: u64 =
+        outcome.delivered.iter().map(|(p, _)| u64::from(p.bytes) * u64::from(p.hops)).sum();
+    assert_eq!(on(LinkClass::Rank1) + on(LinkClass::Rank2) + on(LinkClass::Global), crossed);
     let sent: u64 = messages.iter().map(|s| s.bytes).sum();
     assert_eq!(on(LinkClass::Node), 2 * sent);
 }
 
 #[test]
 fn any_number_of_threads_delivers_equal_packets_at_equal_times() {
-    let shape = Shape {
-        groups: 5,
-        sockets: 8,
-        parallel: 2,
-        ..SMALL
-    };
+    let shape = Shape { groups: 5, sockets: 8, parallel: 2, ..SMALL };
     let machine = machine(shape, Routing::ProgressiveAdaptive);
     let messages = uniform(shape, 40, 12_000, 21);
     let reference = run(&machine, &messages, 1, 9);
@@ -260,10 +192,7 @@ fn any_number_of_threads_delivers_equal_packets_at_equal_times() {
         assert_eq!(other.events, reference.events);
         assert_eq!(other.links, reference.links);
         let fates = |o: &harness::Outcome| -> Vec<_> {
-            o.delivered
-                .iter()
-                .map(|(p, at)| (p.tag(), p.hops, p.bytes, p.route(), *at))
-                .collect()
+            o.delivered.iter().map(|(p, at)| (p.tag(), p.hops, p.bytes, p.route(), *at)).collect()
         };
         assert_eq!(fates(&other), fates(&reference));
         assert_eq!(other.traffic.latency_sum, reference.traffic.latency_sum);
@@ -274,31 +203,15 @@ fn any_number_of_threads_delivers_equal_packets_at_equal_times() {
 fn congestion_backs_up_into_the_sources() {
     // 15 nodes send to one: its link carries 8 GB/s, the rest waits in the buffers on the path and
     // finally in the senders.
-    let messages: Vec<_> = (1..16)
-        .map(|from| TestMessage {
-            from,
-            to: 0,
-            bytes: 400_000,
-            at: 0,
-        })
-        .collect();
+    let messages: Vec<_> =
+        (1..16).map(|from| TestMessage { from, to: 0, bytes: 400_000, at: 0 }).collect();
     let outcome = run(&machine(SMALL, Routing::Minimal), &messages, 1, 1);
     let rate = outcome.traffic.bytes as f64 * 1000.0 / outcome.end as f64;
-    assert!(
-        (rate / 8.0 - 1.0).abs() < 0.01,
-        "{rate} GB/s into a link of 8 GB/s"
-    );
+    assert!((rate / 8.0 - 1.0).abs() < 0.01, "{rate} GB/s into a link of 8 GB/s");
     let stalled = |class| -> u64 {
-        outcome.links[0]
-            .iter()
-            .filter(|l| l.class == class)
-            .map(|l| l.stalled)
-            .sum()
+        outcome.links[0].iter().filter(|l| l.class == class).map(|l| l.stalled).sum()
     };
     assert!(stalled(LinkClass::Rank1) > 0 && stalled(LinkClass::Rank2) > 0);
-    let inward: Vec<_> = outcome.links[0]
-        .iter()
-        .filter(|l| l.router.is_none())
-        .collect();
+    let inward: Vec<_> = outcome.links[0].iter().filter(|l| l.router.is_none()).collect();
     assert!(inward.iter().all(|l| l.max_occupied <= 32 * 1024));
 }

@@ -53,9 +53,7 @@ impl FromStr for Placement {
         Placement::ALL
             .into_iter()
             .find(|p| p.name() == text)
-            .ok_or_else(|| PlacementError::Unknown {
-                name: text.to_string(),
-            })
+            .ok_or_else(|| PlacementError::Unknown { name: text.to_string() })
     }
 }
 
@@ -90,12 +88,7 @@ impl fmt::Display for PlacementError {
                 write!(f, "unknown placement `{name}`; use one of {names}")
             }
             PlacementError::NoNodes => write!(f, "a job needs at least one node"),
-            PlacementError::TooFew {
-                machine,
-                asked,
-                free,
-                compute,
-            } => write!(
+            PlacementError::TooFew { machine, asked, free, compute } => write!(
                 f,
                 "{machine} has {compute} compute nodes, of which {free} are free; \
                  the job requests {asked}"
@@ -134,21 +127,10 @@ impl Placer {
             .zip(machine.nodes_of_kind(NodeKind::Compute))
             .map(|(rank, node)| {
                 let router = machine.nodes[node as usize].router;
-                Free {
-                    rank,
-                    node,
-                    router,
-                    group: router / routers,
-                }
+                Free { rank, node, router, group: router / routers }
             })
             .collect();
-        Placer {
-            machine: machine.name.clone(),
-            compute: free.len() as u32,
-            free,
-            seed,
-            jobs: 0,
-        }
+        Placer { machine: machine.name.clone(), compute: free.len() as u32, free, seed, jobs: 0 }
     }
 
     /// Number of free compute nodes.

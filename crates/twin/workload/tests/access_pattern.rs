@@ -6,27 +6,16 @@ use std::collections::{BTreeMap, HashSet};
 
 fn test(line: &str) -> Ior {
     let arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
-    Ior::parse(&arguments)
-        .unwrap_or_else(|e| panic!("{line}: {e}"))
-        .remove(0)
+    Ior::parse(&arguments).unwrap_or_else(|e| panic!("{line}: {e}")).remove(0)
 }
 
 fn pattern(line: &str, count: u32, per_node: u32) -> AccessPattern {
-    let processes = Processes {
-        count,
-        per_node,
-        order: NodeOrder::Block,
-        seed: 1,
-    };
+    let processes = Processes { count, per_node, order: NodeOrder::Block, seed: 1 };
     AccessPattern::new(&test(line), processes).unwrap_or_else(|e| panic!("{line}: {e}"))
 }
 
 fn offsets(pattern: &AccessPattern, rank: u32, access: Access) -> Vec<u64> {
-    pattern
-        .stream(rank, access)
-        .cursor()
-        .map(|t| t.offset)
-        .collect()
+    pattern.stream(rank, access).cursor().map(|t| t.offset).collect()
 }
 
 /// All transfers of all ranks, each with its count.
@@ -48,10 +37,7 @@ fn assert_covered_once(pattern: &AccessPattern, access: Access) {
     for (transfer, times) in made {
         assert_eq!(times, 1, "{transfer:?}");
         let end = ends.entry(transfer.file).or_insert(0);
-        assert_eq!(
-            transfer.offset, *end,
-            "a gap before {transfer:?}, or an overlap"
-        );
+        assert_eq!(transfer.offset, *end, "a gap before {transfer:?}, or an overlap");
         *end += transfer.bytes;
     }
     assert_eq!(ends.len() as u32, pattern.files());
@@ -66,16 +52,9 @@ fn shared_file_offsets_equal_the_calculation_by_hand() {
     assert_eq!(offsets(&l, 2, Access::Write), [128, 160, 320, 352]);
     assert_eq!(
         l.transfer(2, Access::Write, 3),
-        Transfer {
-            file: FileId(0),
-            offset: 352,
-            bytes: 32
-        }
+        Transfer { file: FileId(0), offset: 352, bytes: 32 }
     );
-    assert_eq!(
-        (l.transfers_per_rank(), l.total_bytes(), l.files()),
-        (4, 384, 1)
-    );
+    assert_eq!((l.transfers_per_rank(), l.total_bytes(), l.files()), (4, 384, 1));
 }
 
 #[test]
@@ -97,56 +76,26 @@ fn option_c_reads_the_data_of_the_next_node() {
         let writer = (rank + 3) % 12;
         assert_eq!(shifted.data_owner(rank, Access::Read), writer);
         assert_ne!(shifted.node_of(rank), shifted.node_of(writer));
-        assert_eq!(
-            offsets(&shifted, rank, Access::Read),
-            offsets(&own, writer, Access::Write)
-        );
-        assert_eq!(
-            offsets(&shifted, rank, Access::Write),
-            offsets(&own, rank, Access::Write)
-        );
+        assert_eq!(offsets(&shifted, rank, Access::Read), offsets(&own, writer, Access::Write));
+        assert_eq!(offsets(&shifted, rank, Access::Write), offsets(&own, rank, Access::Write));
     }
     assert_eq!(pattern("-C -Q 2", 12, 3).data_owner(0, Access::Read), 6);
     assert_eq!(pattern("-C -F", 12, 3).file(11, Access::Read), FileId(2));
-    assert_eq!(
-        pattern("-C -Q 4", 12, 3).data_owner(5, Access::Read),
-        5,
-        "once around"
-    );
+    assert_eq!(pattern("-C -Q 4", 12, 3).data_owner(5, Access::Read), 5, "once around");
     assert_eq!(pattern("-C", 12, 3).file_removed_by(1), None);
-    assert_eq!(
-        pattern("-C -Q 2000000000", 4, 4).data_owner(1, Access::Read),
-        1
-    );
+    assert_eq!(pattern("-C -Q 2000000000", 4, 4).data_owner(1, Access::Read), 1);
 }
 
 #[test]
 fn cyclic_order_assigns_ranks_to_nodes_round_robin() {
-    let processes = Processes {
-        count: 10,
-        per_node: 4,
-        order: NodeOrder::Cyclic,
-        seed: 0,
-    };
+    let processes = Processes { count: 10, per_node: 4, order: NodeOrder::Cyclic, seed: 0 };
     let l = AccessPattern::new(&test("-C"), processes).unwrap();
     assert_eq!((l.nodes(), l.processes_per_node()), (3, 4));
-    assert_eq!(
-        (0..10).map(|r| l.node_of(r)).collect::<Vec<_>>(),
-        [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
-    );
+    assert_eq!((0..10).map(|r| l.node_of(r)).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]);
     assert_eq!(l.data_owner(3, Access::Read), 4);
-    let l = AccessPattern::new(
-        &test(""),
-        Processes {
-            order: NodeOrder::Block,
-            ..processes
-        },
-    )
-    .unwrap();
-    assert_eq!(
-        (0..10).map(|r| l.node_of(r)).collect::<Vec<_>>(),
-        [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
-    );
+    let l =
+        AccessPattern::new(&test(""), Processes { order: NodeOrder::Block, ..processes }).unwrap();
+    assert_eq!((0..10).map(|r| l.node_of(r)).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]);
 }
 
 #[test]
@@ -161,11 +110,8 @@ fn option_z_upper_draws_ranks_beyond_the_node_offset() {
     }
     assert!(seen.len() > 25, "{seen:?}");
     // Another seed gives other owners; so does another repetition if the seed is negative.
-    let readers = |l: AccessPattern| {
-        (0..64)
-            .map(|r| l.data_owner(r, Access::Read))
-            .collect::<Vec<_>>()
-    };
+    let readers =
+        |l: AccessPattern| (0..64).map(|r| l.data_owner(r, Access::Read)).collect::<Vec<_>>();
     assert_ne!(readers(l), readers(pattern("-Z -Q 2 -X 6", 64, 4)));
     assert_eq!(readers(l), readers(l.for_iteration(1)));
     let l = pattern("-Z -Q 2 -X -5", 64, 4);
@@ -180,38 +126,17 @@ fn random_offsets_are_shuffled_equally_in_all_segments() {
     let first: Vec<u64> = offsets(&l, 0, Access::Write);
     assert!(!first[..64].is_sorted());
     assert!((0..64).all(|i| first[i] + 65536 == first[64 + i]));
-    assert_ne!(
-        first,
-        offsets(&l, 1, Access::Write),
-        "each file has its own order"
-    );
-    assert_eq!(
-        first,
-        offsets(&l, 0, Access::Read),
-        "read in the order of writing"
-    );
+    assert_ne!(first, offsets(&l, 1, Access::Write), "each file has its own order");
+    assert_eq!(first, offsets(&l, 0, Access::Read), "read in the order of writing");
     let with = |extra: &str| {
-        offsets(
-            &pattern(&format!("-z -F -b 64k -t 1k -s 2 {extra}"), 4, 1),
-            0,
-            Access::Write,
-        )
+        offsets(&pattern(&format!("-z -F -b 64k -t 1k -s 2 {extra}"), 4, 1), 0, Access::Write)
     };
     assert_ne!(first, with("-X 9"));
     assert_eq!(with("-X 9"), with("--random-offset-seed=9"));
     assert_eq!(with("-X 8 --random-offset-seed=9"), with("-X 9"));
-    let other = Processes {
-        count: 4,
-        per_node: 1,
-        order: NodeOrder::Block,
-        seed: 2,
-    };
+    let other = Processes { count: 4, per_node: 1, order: NodeOrder::Block, seed: 2 };
     let other = AccessPattern::new(&test("-z -F -b 64k -t 1k -s 2"), other).unwrap();
-    assert_ne!(
-        first,
-        offsets(&other, 0, Access::Write),
-        "without -X the job's seed is used"
-    );
+    assert_ne!(first, offsets(&other, 0, Access::Write), "without -X the job's seed is used");
 }
 
 #[test]
@@ -228,10 +153,7 @@ fn wear_out_iterations_limit_transfers() {
     let l = pattern("-b 64 -t 32 -s 4 -O stoneWallingWearOutIterations=3", 2, 1);
     assert_eq!(l.transfers_per_rank(), 3);
     assert_eq!(offsets(&l, 0, Access::Write), [0, 32, 128]);
-    assert_eq!(
-        pattern("-O stoneWallingWearOutIterations=99", 2, 1).transfers_per_rank(),
-        4
-    );
+    assert_eq!(pattern("-O stoneWallingWearOutIterations=99", 2, 1).transfers_per_rank(), 4);
 }
 
 #[test]

@@ -28,17 +28,11 @@ fn wrong(line: &str) -> String {
 fn defaults_equal_those_of_ior() {
     let ior = one("");
     assert_eq!(ior.api, Api::Posix);
-    assert_eq!(
-        (ior.block, ior.transfer),
-        (Bytes(1 << 20), Bytes(256 << 10))
-    );
+    assert_eq!((ior.block, ior.transfer), (Bytes(1 << 20), Bytes(256 << 10)));
     assert_eq!((ior.segments, ior.repetitions, ior.node_offset), (1, 1, 1));
     assert!(ior.write && ior.read && !ior.file_per_process && !ior.keep_file);
     assert_eq!(ior.test_file, "testFile");
-    assert_eq!(
-        (ior.reorder, ior.stonewall, ior.tasks),
-        (Reorder::Own, None, None)
-    );
+    assert_eq!((ior.reorder, ior.stonewall, ior.tasks), (Reorder::Own, None, None));
     assert_eq!(ior.notes, []);
 }
 
@@ -65,49 +59,25 @@ fn every_option_sets_only_its_own_field() {
         ("-Y", |i| i.fsync_per_write = true),
         ("-g", |i| i.barriers = true),
         ("-C", |i| i.reorder = Reorder::Constant),
-        ("-C -Q 3", |i| {
-            (i.reorder, i.node_offset) = (Reorder::Constant, 3)
-        }),
+        ("-C -Q 3", |i| (i.reorder, i.node_offset) = (Reorder::Constant, 3)),
         ("-Z", |i| i.reorder = Reorder::Random),
         ("-ZZ", |i| i.reorder = Reorder::Shuffle),
         ("-Z -Z", |i| i.reorder = Reorder::Shuffle),
-        ("-Z -X -7", |i| {
-            (i.reorder, i.reorder_seed) = (Reorder::Random, Some(-7))
-        }),
+        ("-Z -X -7", |i| (i.reorder, i.reorder_seed) = (Reorder::Random, Some(-7))),
         ("-z", |i| i.random_offsets = true),
-        ("-z --random-offset-seed=3", |i| {
-            (i.random_offsets, i.offset_seed) = (true, Some(3))
-        }),
-        ("-z --random-offset-seed 3", |i| {
-            (i.random_offsets, i.offset_seed) = (true, Some(3))
-        }),
-        ("-c -a MPIIO", |i| {
-            (i.collective, i.api) = (true, Api::MpiIo)
-        }),
-        ("--collective -a MPIIO", |i| {
-            (i.collective, i.api) = (true, Api::MpiIo)
-        }),
+        ("-z --random-offset-seed=3", |i| (i.random_offsets, i.offset_seed) = (true, Some(3))),
+        ("-z --random-offset-seed 3", |i| (i.random_offsets, i.offset_seed) = (true, Some(3))),
+        ("-c -a MPIIO", |i| (i.collective, i.api) = (true, Api::MpiIo)),
+        ("--collective -a MPIIO", |i| (i.collective, i.api) = (true, Api::MpiIo)),
         ("-k", |i| i.keep_file = true),
-        ("-D 30", |i| {
-            i.stonewall = Some(Stonewall {
-                seconds: 30,
-                wear_out: false,
-            })
-        }),
+        ("-D 30", |i| i.stonewall = Some(Stonewall { seconds: 30, wear_out: false })),
         ("-D 30 -O stoneWallingWearOut=1", |i| {
-            i.stonewall = Some(Stonewall {
-                seconds: 30,
-                wear_out: true,
-            });
+            i.stonewall = Some(Stonewall { seconds: 30, wear_out: true });
         }),
         ("-D 0", |_| {}),
-        ("-O stonewallingwearoutiterations=9", |i| {
-            i.max_transfers = Some(9)
-        }),
+        ("-O stonewallingwearoutiterations=9", |i| i.max_transfers = Some(9)),
         ("-d 10", |i| i.delay_seconds = 10),
-        ("-u -F", |i| {
-            (i.unique_directory, i.file_per_process) = (true, true)
-        }),
+        ("-u -F", |i| (i.unique_directory, i.file_per_process) = (true, true)),
         ("-E", |i| i.use_existing = true),
         ("-m", |i| i.multi_file = true),
         ("-T 60", |i| i.max_minutes = Some(60)),
@@ -129,19 +99,10 @@ fn every_option_sets_only_its_own_field() {
 
 #[test]
 fn equivalent_forms_of_options_give_equal_tests() {
-    for line in [
-        "-b 4m -t 2m -F -w",
-        "-b4m -t2m -Fw",
-        "-b=4m -t=2m -wF",
-        "-wFb 4m -t 2m",
-    ] {
+    for line in ["-b 4m -t 2m -F -w", "-b4m -t2m -Fw", "-b=4m -t=2m -wF", "-wFb 4m -t 2m"] {
         assert_eq!(one(line), one("-w -F -b 4m -t 2m"), "{line}");
     }
-    assert_eq!(
-        one("-b 2m -b 4m").block,
-        Bytes(4 << 20),
-        "the last one counts"
-    );
+    assert_eq!(one("-b 2m -b 4m").block, Bytes(4 << 20), "the last one counts");
     assert!(!one("-F -F=0").file_per_process);
     assert_eq!(one("-i=3").repetitions, 3);
 }
@@ -168,13 +129,7 @@ fn options_without_effect_add_a_note() {
         let name = option.split([' ', '=']).next().unwrap();
         let notes: Vec<&str> = ior.notes.iter().map(|n| n.option.as_str()).collect();
         assert_eq!(notes, [name]);
-        assert!(
-            ior.notes[0]
-                .to_string()
-                .contains("accepted without effect: "),
-            "{}",
-            ior.notes[0]
-        );
+        assert!(ior.notes[0].to_string().contains("accepted without effect: "), "{}", ior.notes[0]);
         let plain = one("-w -F");
         let same = Ior {
             notes: vec![],
@@ -184,10 +139,7 @@ fn options_without_effect_add_a_note() {
         };
         assert_eq!(same, plain, "{option}");
     }
-    assert_eq!(
-        (one("-vvv").verbosity, one("-A 5").reference_number),
-        (3, 5)
-    );
+    assert_eq!((one("-vvv").verbosity, one("-A 5").reference_number), (3, 5));
     assert_eq!(one("-vvv").notes.len(), 1);
 }
 
@@ -218,16 +170,10 @@ fn options_that_need_another_option_add_a_note() {
 #[test]
 fn unknown_options_are_reported_with_location_and_suggestion() {
     let error = wrong("-a POSIX -b 4m --blocksize 3m");
-    assert!(
-        error.starts_with("argument 5: IOR has no option `--blocksize`"),
-        "{error}"
-    );
+    assert!(error.starts_with("argument 5: IOR has no option `--blocksize`"), "{error}");
     assert!(error.contains("-b (blockSize)"), "{error}");
     let error = wrong("-w -L");
-    assert!(
-        error.starts_with("argument 2: IOR has no option `-L`"),
-        "{error}"
-    );
+    assert!(error.starts_with("argument 2: IOR has no option `-L`"), "{error}");
     assert!(error.contains("-l"), "{error}");
     let error = wrong("-w7r");
     assert!(error.contains("`-7 in -w7r`"), "{error}");
@@ -238,10 +184,7 @@ fn unknown_options_are_reported_with_location_and_suggestion() {
     assert!(error.starts_with("argument 1: "), "{error}");
     assert!(error.contains("-F (filePerProc)"), "{error}");
     let error = wrong("-w 4m");
-    assert!(
-        error.starts_with("argument 2: IOR has no option `4m`"),
-        "{error}"
-    );
+    assert!(error.starts_with("argument 2: IOR has no option `4m`"), "{error}");
     assert!(wrong("-").contains("`-`"));
     assert!(wrong("--").contains("`--`"));
     assert!(wrong("-é").contains("`-é`"));
@@ -308,10 +251,7 @@ fn invalid_values_are_refused() {
 #[test]
 fn contradictory_options_are_refused_as_in_ior() {
     for (line, part) in [
-        (
-            "-b 3m -t 2m",
-            "argument 3: the block size (-b) of 3145728 bytes is not a multiple",
-        ),
+        ("-b 3m -t 2m", "argument 3: the block size (-b) of 3145728 bytes is not a multiple"),
         ("-b 1m -t 2m", "is smaller than the transfer size"),
         ("-b 1001 -t 1001", "8-byte words"),
         ("-C -Z", "-C and -Z both select"),
@@ -333,10 +273,8 @@ fn contradictory_options_are_refused_as_in_ior() {
 
 #[test]
 fn io500_command_lines_are_accepted() {
-    let easy = one(
-        "-a POSIX -t 2m -b 9920000m -F -w -C -Q 1 -g -G 27 -k -e -o /bb/ior-easy \
-                    -O stoneWallingWearOut=1 -D 300",
-    );
+    let easy = one("-a POSIX -t 2m -b 9920000m -F -w -C -Q 1 -g -G 27 -k -e -o /bb/ior-easy \
+                    -O stoneWallingWearOut=1 -D 300");
     assert_eq!(easy.block, Bytes(9_920_000 << 20));
     let hard = one("-a POSIX -s 10000000 -t 47008 -b 47008 -w -C -Q 1 -g -k -e");
     assert_eq!((hard.transfer, hard.segments), (Bytes(47_008), 10_000_000));
@@ -365,15 +303,8 @@ fn script_extends_the_command_line() {
     let tests = parse(&format!("-w -b 4m -f {name}")).unwrap();
     std::fs::remove_file(&file).unwrap();
     assert_eq!(tests.len(), 2);
-    assert!(
-        tests
-            .iter()
-            .all(|t| (t.block, t.transfer) == (Bytes(4 << 20), Bytes(1 << 20)))
-    );
-    assert_eq!(
-        (tests[0].write, tests[1].write, tests[1].read),
-        (true, false, true)
-    );
+    assert!(tests.iter().all(|t| (t.block, t.transfer) == (Bytes(4 << 20), Bytes(1 << 20))));
+    assert_eq!((tests[0].write, tests[1].write, tests[1].read), (true, false, true));
 
     let error = wrong("-w -f /nowhere/script.ior");
     assert!(
@@ -384,12 +315,8 @@ fn script_extends_the_command_line() {
 
 #[test]
 fn jobs_with_too_few_processes_are_refused() {
-    let processes = |count, per_node| Processes {
-        count,
-        per_node,
-        order: NodeOrder::Block,
-        seed: 0,
-    };
+    let processes =
+        |count, per_node| Processes { count, per_node, order: NodeOrder::Block, seed: 0 };
     let refused =
         |line: &str, p: Processes| AccessPattern::new(&one(line), p).unwrap_err().to_string();
     assert!(refused("-N 9", processes(8, 4)).contains("9 tasks, but the job has only 8 processes"));
@@ -398,12 +325,7 @@ fn jobs_with_too_few_processes_are_refused() {
     assert!(refused("-b 1t -s 1m", processes(1024, 1)).contains("exceeds the 2^63 bytes"));
     assert!(refused("-b 1t -s 1p", processes(1, 1)).contains("exceeds the 2^63 bytes"));
     assert!(refused("-Z -Q 1 -N 4", processes(8, 4)).contains("lower -Q or raise -N"));
-    assert_eq!(
-        AccessPattern::new(&one("-N 8"), processes(8, 4))
-            .unwrap()
-            .tasks(),
-        8
-    );
+    assert_eq!(AccessPattern::new(&one("-N 8"), processes(8, 4)).unwrap().tasks(), 8);
 }
 
 proptest::proptest! {

@@ -33,14 +33,8 @@ fn contiguous_jobs_are_consecutive() {
     let machine = theta();
     let compute = machine.nodes_of_kind(NodeKind::Compute);
     let mut placer = Placer::new(&machine, 1);
-    assert_eq!(
-        placer.place_job(100, Placement::Contiguous).unwrap(),
-        compute[..100]
-    );
-    assert_eq!(
-        placer.place_job(50, Placement::Contiguous).unwrap(),
-        compute[100..150]
-    );
+    assert_eq!(placer.place_job(100, Placement::Contiguous).unwrap(), compute[..100]);
+    assert_eq!(placer.place_job(50, Placement::Contiguous).unwrap(), compute[100..150]);
     assert_eq!(placer.free_nodes(), compute.len() as u32 - 150);
 }
 
@@ -49,17 +43,10 @@ fn contiguous_job_takes_a_run_or_the_lowest_free_nodes() {
     let machine = theta();
     let compute = machine.nodes_of_kind(NodeKind::Compute);
     let mut placer = Placer::new(&machine, 1);
-    let scattered = placer
-        .place_job(compute.len() as u32 / 100, Placement::RandomNodes)
-        .unwrap();
+    let scattered = placer.place_job(compute.len() as u32 / 100, Placement::RandomNodes).unwrap();
     let job = placer.place_job(32, Placement::Contiguous).unwrap();
     let first = compute.iter().position(|&n| n == job[0]).unwrap();
-    assert_eq!(
-        job,
-        compute[first..first + 32],
-        "a run without the {} taken",
-        scattered.len()
-    );
+    assert_eq!(job, compute[first..first + 32], "a run without the {} taken", scattered.len());
     // Without a run of that length, the job gets the lowest free nodes.
     let mut placer = Placer::new(&machine, 1);
     let taken: HashSet<u32> = placer
@@ -67,38 +54,24 @@ fn contiguous_job_takes_a_run_or_the_lowest_free_nodes() {
         .unwrap()
         .into_iter()
         .collect();
-    let free: Vec<u32> = compute
-        .iter()
-        .copied()
-        .filter(|n| !taken.contains(n))
-        .collect();
-    assert_eq!(
-        placer.place_job(1000, Placement::Contiguous).unwrap(),
-        free[..1000]
-    );
+    let free: Vec<u32> = compute.iter().copied().filter(|n| !taken.contains(n)).collect();
+    assert_eq!(placer.place_job(1000, Placement::Contiguous).unwrap(), free[..1000]);
 }
 
 #[test]
 fn random_nodes_are_in_all_groups() {
     let machine = theta();
-    let job = Placer::new(&machine, 1)
-        .place_job(400, Placement::RandomNodes)
-        .unwrap();
+    let job = Placer::new(&machine, 1).place_job(400, Placement::RandomNodes).unwrap();
     let (groups, changes) = spread(&job, |n| machine.group_of(n));
     assert_eq!(groups as u32, machine.network.groups);
-    assert!(
-        changes > 300,
-        "neighbours in rank are in other groups: {changes}"
-    );
+    assert!(changes > 300, "neighbours in rank are in other groups: {changes}");
 }
 
 #[test]
 fn random_routers_are_filled_one_by_one() {
     let machine = theta();
     let router = |n: u32| machine.nodes[n as usize].router;
-    let job = Placer::new(&machine, 1)
-        .place_job(400, Placement::RandomRouters)
-        .unwrap();
+    let job = Placer::new(&machine, 1).place_job(400, Placement::RandomRouters).unwrap();
     let (routers, changes) = spread(&job, router);
     assert_eq!(changes + 1, routers, "each router's nodes are together");
     assert!(routers <= 120, "{routers} routers for 400 nodes");
@@ -111,9 +84,7 @@ fn random_groups_are_filled_one_by_one() {
     let machine = theta();
     let mut first = HashSet::new();
     for seed in 0..10 {
-        let job = Placer::new(&machine, seed)
-            .place_job(1000, Placement::RandomGroups)
-            .unwrap();
+        let job = Placer::new(&machine, seed).place_job(1000, Placement::RandomGroups).unwrap();
         let (groups, changes) = spread(&job, |n| machine.group_of(n));
         assert_eq!(changes + 1, groups);
         assert!(groups <= 4, "{groups}");
@@ -134,19 +105,14 @@ fn full_machine_reports_free_nodes() {
             .to_string()
             .contains("at least one")
     );
-    placer
-        .place_job(compute - 10, Placement::RandomRouters)
-        .unwrap();
+    placer.place_job(compute - 10, Placement::RandomRouters).unwrap();
     for placement in Placement::ALL {
         let error = placer.place_job(11, placement).unwrap_err().to_string();
         let right =
             format!("theta has {compute} compute nodes, of which 10 are free; the job requests 11");
         assert_eq!(error, right);
     }
-    assert_eq!(
-        placer.place_job(10, Placement::RandomGroups).unwrap().len(),
-        10
-    );
+    assert_eq!(placer.place_job(10, Placement::RandomGroups).unwrap().len(), 10);
     assert_eq!(placer.free_nodes(), 0);
 }
 

@@ -25,10 +25,7 @@ fn histogram(d: &Destinations, node: u32, messages: u64) -> Vec<u32> {
 
 fn assert_about(count: u32, expected: f64) {
     let slack = 5.0 * expected.sqrt() + 1.0;
-    assert!(
-        (f64::from(count) - expected).abs() < slack,
-        "{count} where {expected} is expected"
-    );
+    assert!((f64::from(count) - expected).abs() < slack, "{count} where {expected} is expected");
 }
 
 #[test]
@@ -46,43 +43,22 @@ fn patterns_print_as_they_parse() {
         assert_eq!(pattern(text).to_string(), text);
     }
     assert_eq!(pattern("group+1"), TrafficPattern::Adversarial);
-    assert_eq!(
-        pattern("hot-spot"),
-        TrafficPattern::HotSpot {
-            nodes: 1,
-            share: 0.1
-        }
-    );
-    assert_eq!(
-        pattern("hot-spot:share=1"),
-        TrafficPattern::HotSpot {
-            nodes: 1,
-            share: 1.0
-        }
-    );
+    assert_eq!(pattern("hot-spot"), TrafficPattern::HotSpot { nodes: 1, share: 0.1 });
+    assert_eq!(pattern("hot-spot:share=1"), TrafficPattern::HotSpot { nodes: 1, share: 1.0 });
 }
 
 #[test]
 fn invalid_names_and_parameters_are_refused() {
     for (text, part) in [
-        (
-            "unifrom",
-            "unknown traffic pattern `unifrom`; use one of uniform, nearest-group",
-        ),
+        ("unifrom", "unknown traffic pattern `unifrom`; use one of uniform, nearest-group"),
         ("", "unknown traffic pattern ``"),
         ("uniform:x=1", "it takes no parameter `x`"),
         ("halo:x=1", "give all of x, y and z"),
-        (
-            "halo:x=0,y=1,z=1",
-            "`x` must be a whole number of at least 1, not `0`",
-        ),
+        ("halo:x=0,y=1,z=1", "`x` must be a whole number of at least 1, not `0`"),
         ("halo:w=3", "only x, y and z"),
         ("halo:x=2,x=3", "`x` is given twice"),
         ("halo:", "`` is not a parameter"),
-        (
-            "hot-spot:nodes",
-            "`nodes` is not a parameter; write key=value",
-        ),
+        ("hot-spot:nodes", "`nodes` is not a parameter; write key=value"),
         ("hot-spot:nodes=-1", "not `-1`"),
         ("hot-spot:share=0", "above 0 and at most 1, not `0`"),
         ("hot-spot:share=nan", "not `nan`"),
@@ -100,16 +76,8 @@ fn patterns_that_do_not_fit_the_job_are_refused() {
         ("permutation", vec![], "at least 2 nodes"),
         ("adversarial", vec![4; 10], "nodes in at least 2 groups"),
         ("nearest-group", vec![4; 10], "nodes in at least 2 groups"),
-        (
-            "halo:x=3,y=3,z=1",
-            vec![0; 12],
-            "must have 12 nodes, for example x=2,y=2,z=3",
-        ),
-        (
-            "hot-spot:nodes=13",
-            vec![0; 12],
-            "1 to 12 of its nodes can be hot, not 13",
-        ),
+        ("halo:x=3,y=3,z=1", vec![0; 12], "must have 12 nodes, for example x=2,y=2,z=3"),
+        ("hot-spot:nodes=13", vec![0; 12], "1 to 12 of its nodes can be hot, not 13"),
     ] {
         let error = pattern(text).resolve(&groups, 0).unwrap_err().to_string();
         assert!(error.contains(part), "{text}: {error}");
@@ -142,14 +110,7 @@ fn nearest_group_reaches_both_neighbours() {
     let d = pattern("nearest-group").resolve(&groups(), 0).unwrap();
     for (node, near) in [(0, [4..8, 16..20]), (9, [12..16, 4..8])] {
         for (to, &count) in histogram(&d, node, 8000).iter().enumerate() {
-            assert_about(
-                count,
-                if near.iter().any(|r| r.contains(&to)) {
-                    1000.0
-                } else {
-                    0.0
-                },
-            );
+            assert_about(count, if near.iter().any(|r| r.contains(&to)) { 1000.0 } else { 0.0 });
         }
     }
     // With two groups there is only the other one.
@@ -197,43 +158,22 @@ fn halo_exchanges_with_six_neighbours() {
     // The neighbour at x + 1 has the node at x - 1: exchanges are mutual.
     for node in 0..60 {
         for turn in 0..6 {
-            assert_eq!(
-                d.destination(d.destination(node, turn, 0), turn ^ 1, 0),
-                node
-            );
+            assert_eq!(d.destination(d.destination(node, turn, 0), turn ^ 1, 0), node);
         }
     }
-    let grid = |n: usize| {
-        pattern("halo")
-            .resolve(&vec![0; n], 0)
-            .unwrap()
-            .grid()
-            .unwrap()
-    };
+    let grid = |n: usize| pattern("halo").resolve(&vec![0; n], 0).unwrap().grid().unwrap();
     assert_eq!(grid(8192), [16, 16, 32]);
     assert_eq!(grid(13), [1, 1, 13]);
     assert_eq!(grid(64), [4, 4, 4]);
     let ring = pattern("halo").resolve(&[0; 13], 0).unwrap();
-    assert_eq!(
-        (0..4)
-            .map(|m| ring.destination(0, m, 0))
-            .collect::<Vec<_>>(),
-        [1, 12, 1, 12]
-    );
+    assert_eq!((0..4).map(|m| ring.destination(0, m, 0)).collect::<Vec<_>>(), [1, 12, 1, 12]);
     let given = pattern("halo:x=1,y=2,z=6").resolve(&[0; 12], 0).unwrap();
-    assert_eq!(
-        (0..4)
-            .map(|m| given.destination(0, m, 0))
-            .collect::<Vec<_>>(),
-        [1, 1, 2, 10]
-    );
+    assert_eq!((0..4).map(|m| given.destination(0, m, 0)).collect::<Vec<_>>(), [1, 1, 2, 10]);
 }
 
 #[test]
 fn hot_nodes_get_their_share() {
-    let d = pattern("hot-spot:nodes=4,share=0.4")
-        .resolve(&groups(), 0)
-        .unwrap();
+    let d = pattern("hot-spot:nodes=4,share=0.4").resolve(&groups(), 0).unwrap();
     // Hot nodes are 0, 5, 10 and 15.
     for (to, &count) in histogram(&d, 7, 19_000).iter().enumerate() {
         let cold = 0.6 * 19_000.0 / 19.0;
@@ -280,10 +220,7 @@ fn permutation_is_one_cycle() {
     assert_eq!(steps, 1000);
     let other = pattern("permutation").resolve(&vec![0; 1000], 5).unwrap();
     assert!(
-        (0..1000)
-            .filter(|&n| other.destination(n, 0, 0) == d.destination(n, 0, 0))
-            .count()
-            < 20
+        (0..1000).filter(|&n| other.destination(n, 0, 0) == d.destination(n, 0, 0)).count() < 20
     );
 }
 
@@ -316,21 +253,13 @@ fn messages_arrive_at_the_offered_load() {
     let poisson = spec.arrivals(Rate(8_000_000_000)).unwrap();
     assert_eq!(poisson.mean(), Time(1_024_000));
     let total: u64 = (0..100_000).map(|i| poisson.gap(hash(1, 2, i)).0).sum();
-    assert!(
-        (total as f64 / 100_000.0 / 1_024_000.0 - 1.0).abs() < 0.01,
-        "{total}"
-    );
-    assert_eq!(
-        poisson.gap(hash(1, 2, 3)),
-        poisson.first_arrival(hash(1, 2, 3))
-    );
+    assert!((total as f64 / 100_000.0 / 1_024_000.0 - 1.0).abs() < 0.01, "{total}");
+    assert_eq!(poisson.gap(hash(1, 2, 3)), poisson.first_arrival(hash(1, 2, 3)));
 
     spec.arrival = Arrival::Fixed;
     let fixed = spec.arrivals(Rate(8_000_000_000)).unwrap();
     assert!((0..100).all(|i| fixed.gap(hash(1, 2, i)) == Time(1_024_000)));
-    let firsts: Vec<u64> = (0..1000)
-        .map(|i| fixed.first_arrival(hash(1, 2, i)).0)
-        .collect();
+    let firsts: Vec<u64> = (0..1000).map(|i| fixed.first_arrival(hash(1, 2, i)).0).collect();
     assert!(firsts.iter().all(|&t| t <= 1_024_000));
     let mean = firsts.iter().sum::<u64>() as f64 / 1000.0;
     assert!((mean / 512_000.0 - 1.0).abs() < 0.1, "{mean}");

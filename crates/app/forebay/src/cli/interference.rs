@@ -65,9 +65,7 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
     check_nodes(&machine, "the sum of --nodes and --traffic-nodes,", nodes)?;
     let burst_buffers = check_burst_buffers(&machine, args.burst_buffers)?;
     super::ior::layout(test, args.nodes, args.ppn, args.sim.seed)?;
-    let mut output = args
-        .output
-        .prepare(&format!("interference-{}", machine.name))?;
+    let mut output = args.output.prepare(&format!("interference-{}", machine.name))?;
     let progress = ProgressReporter::start("interference", output.display);
     let run = study::simulate_interference(
         &machine,
@@ -102,11 +100,7 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
         series: series::of_interference(&run)?,
         plot: figures::traffic::interference_overview(&run, &PAPER),
         report: report::interference(&run, &inputs),
-        links: args
-            .sim
-            .links
-            .then(|| links::of_interference(&run))
-            .transpose()?,
+        links: args.sim.links.then(|| links::of_interference(&run)).transpose()?,
     };
     output.write_result_files("", &run, &files)?;
     output.finish(&run)
@@ -121,12 +115,7 @@ fn comparison(run: &InterferenceRun) -> Table {
         Column::number("together / alone", 0),
     ]);
     let mut add = |name: &str, alone: f64, together: f64, text: fn(f64) -> String| {
-        table.push([
-            name.to_string(),
-            text(alone),
-            text(together),
-            number(together / alone),
-        ]);
+        table.push([name.to_string(), text(alone), text(together), number(together / alone)]);
     };
     let (alone, together) = (&run.ior_alone, &run.ior_together);
     for (name, alone, together) in [
@@ -149,18 +138,11 @@ fn comparison(run: &InterferenceRun) -> Table {
     }
     let (alone, together) = (&run.traffic_alone, &run.traffic_together);
     let ns = |v: f64| seconds(v * 1e-9);
-    let (loads, latencies) = (
-        (alone.accepted_load, together.accepted_load),
-        (&alone.latency_ns, &together.latency_ns),
-    );
+    let (loads, latencies) =
+        ((alone.accepted_load, together.accepted_load), (&alone.latency_ns, &together.latency_ns));
     add("accepted load of the traffic", loads.0, loads.1, percent);
     let (alone, together) = latencies;
-    add(
-        "latency of the traffic, mean",
-        alone.mean,
-        together.mean,
-        ns,
-    );
+    add("latency of the traffic, mean", alone.mean, together.mean, ns);
     add("latency of the traffic, 99%", alone.p99, together.p99, ns);
     table
 }

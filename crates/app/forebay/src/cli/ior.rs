@@ -76,20 +76,10 @@ pub(super) fn layout(
     seed: u64,
 ) -> Result<AccessPattern, Failure> {
     let count = nodes.checked_mul(ppn).ok_or_else(|| {
-        Failure::Input(format!(
-            "{nodes} nodes with {ppn} processes each are too many processes"
-        ))
+        Failure::Input(format!("{nodes} nodes with {ppn} processes each are too many processes"))
     })?;
-    AccessPattern::new(
-        test,
-        Processes {
-            count,
-            per_node: ppn,
-            order: NodeOrder::Block,
-            seed,
-        },
-    )
-    .map_err(|e| Failure::Input(format!("on {}: {e}", counted(nodes.into(), "node"))))
+    AccessPattern::new(test, Processes { count, per_node: ppn, order: NodeOrder::Block, seed })
+        .map_err(|e| Failure::Input(format!("on {}: {e}", counted(nodes.into(), "node"))))
 }
 
 pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
@@ -124,21 +114,12 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
     }
     let mut studies = Vec::new();
     for test in &tests {
-        let folder = if tests.len() > 1 {
-            format!("test-{}", test.id)
-        } else {
-            String::new()
-        };
+        let folder = if tests.len() > 1 { format!("test-{}", test.id) } else { String::new() };
         if tests.len() > 1 {
             output.print_and_record(&format!("test {}", test.id))?;
         }
-        let job = TestRun {
-            args: &args,
-            machine: &machine,
-            test,
-            options: &options,
-            folder: &folder,
-        };
+        let job =
+            TestRun { args: &args, machine: &machine, test, options: &options, folder: &folder };
         let study = job.run(&mut output)?;
         job.write(&study, &inputs, &output)?;
         studies.push(study);
@@ -198,9 +179,7 @@ impl TestRun<'_> {
             burst_buffers: self.options.burst_buffers.unwrap_or(0),
             seed: args.sim.seed,
             routing: super::options::routing_name(
-                args.sim
-                    .routing
-                    .unwrap_or(self.machine.network.routing.algorithm),
+                args.sim.routing.unwrap_or(self.machine.network.routing.algorithm),
             )
             .to_string(),
             placement: args.sim.placement.to_string(),
@@ -217,12 +196,7 @@ impl TestRun<'_> {
             series: series::of_study(study)?,
             plot: figures::ior::bandwidth(study, &rows).draw(&PAPER),
             report: report::ior(study, &rows, inputs),
-            links: self
-                .args
-                .sim
-                .links
-                .then(|| links::of_study(study))
-                .transpose()?,
+            links: self.args.sim.links.then(|| links::of_study(study)).transpose()?,
         };
         output.write_result_files(self.folder, study, &files)
     }

@@ -177,25 +177,15 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
                 show::status(&status, now())
             }))
         }
-        JobCommand::Top {
-            pool,
-            once,
-            interval,
-        } => Ok(show_top(&pool.selection()?, once, interval)),
-        JobCommand::Recover {
-            pool,
-            discard,
-            job_id,
-        } => {
+        JobCommand::Top { pool, once, interval } => {
+            Ok(show_top(&pool.selection()?, once, interval))
+        }
+        JobCommand::Recover { pool, discard, job_id } => {
             let list = recover(&pool.selection()?, job_id.as_deref(), discard, terminal)?;
             terminal.clear();
             let printed = print_answer(&show::recovered(&list));
             let is_kept = |one: &Recovered| matches!(one.recovery, Recovery::Kept(_));
-            Ok(if list.iter().any(is_kept) {
-                ExitCode::FAILURE
-            } else {
-                printed
-            })
+            Ok(if list.iter().any(is_kept) { ExitCode::FAILURE } else { printed })
         }
         JobCommand::Stage(arguments) => {
             let stage = arguments.stage().map_err(RunError::Usage)?;
@@ -235,16 +225,11 @@ fn execute_run(arguments: RunArguments, terminal: &mut Terminal) -> Result<ExitC
 }
 
 fn show_top(pool: &PoolSelection, once: bool, interval: Duration) -> ExitCode {
-    let (PoolSelection::Embedded(EmbeddedPoolOptions {
-        directory: path, ..
-    })
+    let (PoolSelection::Embedded(EmbeddedPoolOptions { directory: path, .. })
     | PoolSelection::Shared(path)) = pool;
     let name = std::path::absolute(path);
-    let options = TopOptions {
-        name: name.as_deref().unwrap_or(path).display().to_string(),
-        interval,
-        once,
-    };
+    let options =
+        TopOptions { name: name.as_deref().unwrap_or(path).display().to_string(), interval, once };
     let mut source = || pool_status(pool).map_err(|error| error.to_string());
     match top(&options, &mut source) {
         Ok(text) => print_answer(&text.unwrap_or_default()),

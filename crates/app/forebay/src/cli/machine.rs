@@ -40,11 +40,7 @@ pub(super) fn load(name_or_path: &str) -> Result<Machine, Failure> {
 pub(super) fn run(command: MachineCommand) -> Result<(), Failure> {
     match command {
         MachineCommand::List => list(),
-        MachineCommand::Show {
-            machine,
-            sources,
-            json,
-        } => {
+        MachineCommand::Show { machine, sources, json } => {
             let machine = load(&machine)?;
             if json {
                 return print_stdout(&format!("{}\n", json_of(&machine)?));

@@ -40,10 +40,7 @@ impl FromStr for NodeCounts {
         counts.sort_unstable();
         counts.dedup();
         if counts.len() > MAX_POINTS {
-            return Err(format!(
-                "{} node counts; a study has at most {MAX_POINTS}",
-                counts.len()
-            ));
+            return Err(format!("{} node counts; a study has at most {MAX_POINTS}", counts.len()));
         }
         Ok(NodeCounts(counts))
     }

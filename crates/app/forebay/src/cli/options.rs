@@ -50,25 +50,18 @@ fn routing(name: &str) -> Result<Routing, String> {
         Some((_, routing)) => Ok(*routing),
         None => {
             let known: Vec<&str> = ROUTINGS.iter().map(|(n, _)| *n).collect();
-            Err(format!(
-                "no such routing algorithm; known are {}",
-                known.join(", ")
-            ))
+            Err(format!("no such routing algorithm; known are {}", known.join(", ")))
         }
     }
 }
 
 /// The name of a routing algorithm on the command line.
 pub(super) fn routing_name(routing: Routing) -> &'static str {
-    ROUTINGS
-        .iter()
-        .find(|(_, r)| *r == routing)
-        .map_or("unnamed", |(name, _)| name)
+    ROUTINGS.iter().find(|(_, r)| *r == routing).map_or("unnamed", |(name, _)| name)
 }
 
 pub(super) fn seed(text: &str) -> Result<u64, String> {
-    text.parse()
-        .map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
+    text.parse().map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
 }
 
 pub(super) fn placement(name: &str) -> Result<Placement, String> {
@@ -113,10 +106,7 @@ impl SimArgs {
             ("placement", self.placement.to_string()),
             ("packet", packet.to_string()),
             ("seed", self.seed.to_string()),
-            (
-                "threads",
-                self.threads.map_or_else(cores, usize::from).to_string(),
-            ),
+            ("threads", self.threads.map_or_else(cores, usize::from).to_string()),
         ];
         Inputs {
             command: command_line(),
@@ -129,11 +119,7 @@ impl SimArgs {
 
 /// Description of a machine, and each number with its source.
 pub(super) fn machine_text(machine: &Machine) -> String {
-    format!(
-        "{}\n{}",
-        describe::describe(machine),
-        describe::list_sources(machine)
-    )
+    format!("{}\n{}", describe::describe(machine), describe::list_sources(machine))
 }
 
 /// The files that a machine was read from; the machine file is named `machine.toml`.
@@ -149,9 +135,7 @@ fn machine_files(machine: &Machine) -> Vec<(String, String)> {
 /// The command line, with the program's name instead of its path.
 pub(super) fn command_line() -> Vec<String> {
     let words = std::env::args().skip(1);
-    std::iter::once("forebay".to_string())
-        .chain(words)
-        .collect()
+    std::iter::once("forebay".to_string()).chain(words).collect()
 }
 
 /// Number of processors that this process may use.
@@ -184,9 +168,7 @@ pub(super) fn check_burst_buffers(
         )));
     }
     match requested {
-        Some(0) => Err(Failure::Input(
-            "--burst-buffers must be at least 1".to_string(),
-        )),
+        Some(0) => Err(Failure::Input("--burst-buffers must be at least 1".to_string())),
         Some(n) if n > most => Err(Failure::Input(format!(
             "--burst-buffers {n} exceeds the machine {}, which has {most}",
             machine.name

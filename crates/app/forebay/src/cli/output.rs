@@ -92,11 +92,7 @@ impl Output {
 
     /// Prints a line.
     pub(super) fn print_line(&self, line: &str) -> Result<(), Failure> {
-        if self.json_only() {
-            Ok(())
-        } else {
-            print_stdout(&format!("{line}\n"))
-        }
+        if self.json_only() { Ok(()) } else { print_stdout(&format!("{line}\n")) }
     }
 
     /// All recorded lines.
@@ -128,11 +124,8 @@ impl Output {
             return Ok(());
         }
         let inputs = files.inputs;
-        let settings: serde_json::Map<String, serde_json::Value> = inputs
-            .settings
-            .iter()
-            .map(|(n, v)| (n.clone(), v.clone().into()))
-            .collect();
+        let settings: serde_json::Map<String, serde_json::Value> =
+            inputs.settings.iter().map(|(n, v)| (n.clone(), v.clone().into())).collect();
         let given = serde_json::json!({ "command": inputs.command, "settings": settings });
         self.write(folder, "inputs.json", to_json(&given)?)?;
         self.write(folder, "machine.txt", &inputs.machine_text)?;

@@ -151,12 +151,9 @@ fn access_mode() -> impl TypedValueParser<Value = AccessMode> {
 }
 
 fn owner(text: &str) -> Result<Owner, String> {
-    let numbers = text.split_once(':').and_then(|(uid, gid)| {
-        Some(Owner {
-            uid: uid.parse().ok()?,
-            gid: gid.parse().ok()?,
-        })
-    });
+    let numbers = text
+        .split_once(':')
+        .and_then(|(uid, gid)| Some(Owner { uid: uid.parse().ok()?, gid: gid.parse().ok()? }));
     numbers.ok_or_else(|| "write numbers such as `1000:100`".to_owned())
 }
 
@@ -166,10 +163,8 @@ fn find_node(pool: &PoolHandle, name: &str) -> Result<NodeStatus, Failure> {
     let node = nodes.iter().find(|node| node.name == name);
     node.cloned().ok_or_else(|| {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-        let reason = format!(
-            "there is no storage node `{name}`; the nodes are {}",
-            names.join(", ")
-        );
+        let reason =
+            format!("there is no storage node `{name}`; the nodes are {}", names.join(", "));
         Failure::new(Cause::NotFound, reason)
     })
 }
@@ -179,9 +174,7 @@ fn drain(selection: &PoolSelection, name: &str, drained: bool) -> Result<(), Run
     let pool = PoolHandle::open(selection)?;
     let fail = |failure| RunError::Step(step, failure);
     let node = find_node(&pool, name).map_err(fail)?.id;
-    pool.controller()
-        .request(Request::DrainNode { node, drained })
-        .map_err(fail)?;
+    pool.controller().request(Request::DrainNode { node, drained }).map_err(fail)?;
     pool.close()
 }
 
@@ -198,10 +191,7 @@ fn forget(selection: &PoolSelection, name: &str, lost: bool) -> Result<String, R
     let pool = PoolHandle::open_existing(selection)?;
     let fail = |failure| RunError::Step("forget", failure);
     let node = find_node(&pool, name).map_err(fail)?.id;
-    let answer = pool.controller().request(Request::ForgetNode {
-        node,
-        allow_data_loss: lost,
-    });
+    let answer = pool.controller().request(Request::ForgetNode { node, allow_data_loss: lost });
     let answer = answer.map_err(fail)?;
     let mut text = format!("storage node {name} is given up\n");
     if let Answer::NodeForgotten(losses) = answer {
@@ -235,10 +225,7 @@ fn create_persistent(arguments: CreatePersistentArguments) -> Result<(), RunErro
     let spec = InstanceSpec {
         capacity: Capacity::Bytes(arguments.capacity),
         kind: InstanceType::Scratch,
-        access: vec![Access {
-            mode: arguments.access,
-            modifiers: Default::default(),
-        }],
+        access: vec![Access { mode: arguments.access, modifiers: Default::default() }],
         pool: None,
         preference: Default::default(),
         modifiers: Default::default(),

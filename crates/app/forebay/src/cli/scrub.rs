@@ -15,10 +15,7 @@ pub(super) struct ScrubArgs {
 
 pub(super) fn run(args: &ScrubArgs) -> Result<(), Failure> {
     if !args.directory.is_dir() {
-        return Err(Failure::Input(format!(
-            "{} is not a directory",
-            args.directory.display()
-        )));
+        return Err(Failure::Input(format!("{} is not a directory", args.directory.display())));
     }
     let found = forebay_daemon::scrub::scrub_directory(&args.directory).map_err(Failure::Failed)?;
     let mut table = Table::new([
@@ -52,8 +49,6 @@ pub(super) fn run(args: &ScrubArgs) -> Result<(), Failure> {
     }
     match damaged {
         0 => Ok(()),
-        n => Err(Failure::Failed(format!(
-            "{n} damaged; `find MOUNT -inum INODE` names the file"
-        ))),
+        n => Err(Failure::Failed(format!("{n} damaged; `find MOUNT -inum INODE` names the file"))),
     }
 }

@@ -38,12 +38,7 @@ pub(super) struct TrafficOptions {
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = size)]
     message: Bytes,
     /// Load that each node offers, as a share of its link's rate: above 0 and at most 1
-    #[arg(
-        long,
-        value_name = "SHARE",
-        default_value_t = 0.3,
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.3, allow_negative_numbers = true)]
     load: f64,
     /// Messages that each node sends
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -92,11 +87,7 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
         series: series::of_traffic(&run)?,
         plot: figures::traffic::overview(&run, &PAPER),
         report: report::traffic(&run, &inputs),
-        links: args
-            .sim
-            .links
-            .then(|| links::of_traffic(&run))
-            .transpose()?,
+        links: args.sim.links.then(|| links::of_traffic(&run)).transpose()?,
     };
     output.write_result_files("", &run, &files)?;
     output.finish(&run)

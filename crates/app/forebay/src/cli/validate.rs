@@ -22,11 +22,9 @@ use forebay_units::human::{grouped, number};
 use serde::Serialize;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  forebay validate\n  forebay validate --quick\n  \
+#[command(after_help = "Examples:\n  forebay validate\n  forebay validate --quick\n  \
         forebay validate --case shaheen2 --case cori1-fpp-write\n\n\
-        Exits with 1 if a row misses its tolerance."
-)]
+        Exits with 1 if a row misses its tolerance.")]
 pub(super) struct ValidateArgs {
     /// Only the cases that take seconds
     #[arg(long)]
@@ -99,16 +97,10 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     output.write("", "table.txt", output.recorded())?;
     output.write("", "summary.json", to_json(&document)?)?;
     output.write("", "validation.csv", csv_of(&document.rows)?)?;
-    output.write(
-        "",
-        "inputs.json",
-        to_json(&serde_json::json!({ "command": command_line() }))?,
-    )?;
+    output.write("", "inputs.json", to_json(&serde_json::json!({ "command": command_line() }))?)?;
     output.finish(&document)?;
     if missed > 0 {
-        return Err(Failure::Failed(format!(
-            "{missed} of {count} rows miss their tolerance"
-        )));
+        return Err(Failure::Failed(format!("{missed} of {count} rows miss their tolerance")));
     }
     Ok(())
 }
@@ -129,10 +121,7 @@ fn simulate(
     for run in case.runs() {
         let tests = super::ior::parse_tests(&run.ior)?.unwrap_or_default();
         let [test] = tests.as_slice() else {
-            return Err(Failure::Failed(format!(
-                "case {} is not one IOR test",
-                case.id
-            )));
+            return Err(Failure::Failed(format!("case {} is not one IOR test", case.id)));
         };
         let label = format!("{}, {} {}", case.id, run.label, case.axis());
         let progress = ProgressReporter::start(&label, output.display);
@@ -193,16 +182,9 @@ fn sweep(row: &Row) -> String {
 }
 
 fn figure(row: &Row) -> Figure {
-    let x_label = if row.axis == "transfer" {
-        |x: f64| Bytes(x as u64).to_string()
-    } else {
-        axis::label
-    };
-    let access = if row.row.contains("read") {
-        "read"
-    } else {
-        "write"
-    };
+    let x_label =
+        if row.axis == "transfer" { |x: f64| Bytes(x as u64).to_string() } else { axis::label };
+    let access = if row.row.contains("read") { "read" } else { "write" };
     let points = row.steps.iter().map(|s| (s.x, s.value)).collect();
     let published = match row.measured {
         Some(m) => format!("published: {} {}", grouped(m as u64), row.unit),
@@ -213,16 +195,9 @@ fn figure(row: &Row) -> Figure {
         subtitle: format!("{}; {published}", row.ior),
         x_name: row.axis.clone(),
         x_label,
-        curves: vec![Curve {
-            name: access.to_string(),
-            points,
-        }],
+        curves: vec![Curve { name: access.to_string(), points }],
         marks: Vec::new(),
-        limits: row
-            .steps
-            .iter()
-            .map(|s| (s.x, resource(&s.limit)))
-            .collect(),
+        limits: row.steps.iter().map(|s| (s.x, resource(&s.limit))).collect(),
     }
 }
 

@@ -14,11 +14,7 @@ pub fn comparable<'a>(
     file_per_process: bool,
     published: &'a [Published],
 ) -> Vec<&'a Published> {
-    let files = if file_per_process {
-        "file-per-process"
-    } else {
-        "shared"
-    };
+    let files = if file_per_process { "file-per-process" } else { "shared" };
     let has = |access: &str| {
         study.points.iter().any(|p| match access {
             "write" => p.write_gbps.is_some(),
@@ -65,14 +61,9 @@ fn mark(row: &Published) -> Option<Mark> {
 }
 
 fn curve(name: &str, points: &[IorPoint], rate: fn(&IorPoint) -> Option<f64>) -> Option<Curve> {
-    let points: Vec<(f64, f64)> = points
-        .iter()
-        .filter_map(|p| Some((f64::from(p.nodes), rate(p)?)))
-        .collect();
-    (!points.is_empty()).then(|| Curve {
-        name: name.to_string(),
-        points,
-    })
+    let points: Vec<(f64, f64)> =
+        points.iter().filter_map(|p| Some((f64::from(p.nodes), rate(p)?))).collect();
+    (!points.is_empty()).then(|| Curve { name: name.to_string(), points })
 }
 
 /// A limiting resource in a sentence: `local link`, `SSD`.
@@ -85,11 +76,7 @@ pub fn resource(name: &str) -> String {
 
 /// The figure of a study.
 pub fn bandwidth(study: &IorStudy, published: &[&Published]) -> Figure {
-    let each = if study.ppn == 1 {
-        "process"
-    } else {
-        "processes"
-    };
+    let each = if study.ppn == 1 { "process" } else { "processes" };
     Figure {
         title: format!("IOR on {}", study.machine),
         subtitle: format!(
@@ -108,11 +95,7 @@ pub fn bandwidth(study: &IorStudy, published: &[&Published]) -> Figure {
         .flatten()
         .collect(),
         marks: published.iter().filter_map(|row| mark(row)).collect(),
-        limits: study
-            .points
-            .iter()
-            .map(|p| (f64::from(p.nodes), resource(&p.limit)))
-            .collect(),
+        limits: study.points.iter().map(|p| (f64::from(p.nodes), resource(&p.limit))).collect(),
     }
 }
 
@@ -120,10 +103,7 @@ pub fn bandwidth(study: &IorStudy, published: &[&Published]) -> Figure {
 /// nodes' acknowledged rates.
 pub fn of_a_node(point: &IorPoint) -> (Option<f64>, Option<f64>) {
     let phase = deciding(point);
-    (
-        phase.map(|p| p.gbps / f64::from(point.nodes)),
-        phase.map(|p| p.acknowledged_node_gbps.mean),
-    )
+    (phase.map(|p| p.gbps / f64::from(point.nodes)), phase.map(|p| p.acknowledged_node_gbps.mean))
 }
 
 /// A node's rate against node count, in the deciding phases, with published rates per node.
@@ -149,11 +129,7 @@ pub fn node_rates(study: &IorStudy, published: &[&Published]) -> Chart {
             .filter(|row| row.scope == "per-node" && Some(&*row.access) == access)
             .filter_map(|row| published_line(study, row)),
     );
-    let doing = if access == Some("read") {
-        "reading"
-    } else {
-        "writing"
-    };
+    let doing = if access == Some("read") { "reading" } else { "writing" };
     Chart {
         title: format!("GB/s a node, {doing}"),
         x_name: "compute nodes".to_string(),
@@ -174,10 +150,7 @@ fn published_line(study: &IorStudy, row: &Published) -> Option<Line> {
         .filter(|nodes| (first..=last).contains(nodes))
         .map(|nodes| (f64::from(nodes), value))
         .collect();
-    (!points.is_empty()).then(|| Line {
-        name: "published".to_string(),
-        points,
-    })
+    (!points.is_empty()).then(|| Line { name: "published".to_string(), points })
 }
 
 /// The deciding phase of a point: the best write phase, else the best read phase.
@@ -187,11 +160,7 @@ pub fn deciding(point: &IorPoint) -> Option<&Phase> {
 
 /// The fastest phase of one access.
 pub fn best<'a>(point: &'a IorPoint, access: &str) -> Option<&'a Phase> {
-    point
-        .phases
-        .iter()
-        .filter(|p| p.access == access)
-        .max_by(|a, b| a.gbps.total_cmp(&b.gbps))
+    point.phases.iter().filter(|p| p.access == access).max_by(|a, b| a.gbps.total_cmp(&b.gbps))
 }
 
 /// Use of the link classes against node count, of the deciding phases: the busiest link of
@@ -203,26 +172,15 @@ pub fn link_use(study: &IorStudy, busiest: bool) -> Chart {
             continue;
         };
         for class in &phase.links {
-            let value = if busiest {
-                class.max_utilisation
-            } else {
-                class.mean_utilisation
-            };
+            let value = if busiest { class.max_utilisation } else { class.mean_utilisation };
             let at = (f64::from(point.nodes), value);
             match lines.iter_mut().find(|l| l.name == class.class) {
                 Some(line) => line.points.push(at),
-                None => lines.push(Line {
-                    name: class.class.clone(),
-                    points: vec![at],
-                }),
+                None => lines.push(Line { name: class.class.clone(), points: vec![at] }),
             }
         }
     }
-    let what = if busiest {
-        "busiest link of each class"
-    } else {
-        "mean of all links of a class"
-    };
+    let what = if busiest { "busiest link of each class" } else { "mean of all links of a class" };
     Chart {
         title: format!("Busy share, {what}"),
         x_name: "compute nodes".to_string(),

@@ -38,11 +38,8 @@ pub fn over_time(series: &Series) -> Vec<Chart> {
         lines,
         size: (560.0, 220.0),
     };
-    [
-        chart("GB/s", 0.0, lines(true)),
-        chart("Mean busy share", 0.0, lines(false)),
-    ]
-    .into_iter()
-    .filter(|c| !c.lines.is_empty() && !series.seconds.is_empty())
-    .collect()
+    [chart("GB/s", 0.0, lines(true)), chart("Mean busy share", 0.0, lines(false))]
+        .into_iter()
+        .filter(|c| !c.lines.is_empty() && !series.seconds.is_empty())
+        .collect()
 }

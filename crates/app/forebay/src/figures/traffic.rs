@@ -31,11 +31,7 @@ pub fn latency(run: &TrafficRun, palette: &Palette) -> Svg {
 /// Packets by number of router-to-router links crossed.
 pub fn hops(run: &TrafficRun, palette: &Palette) -> Svg {
     let all: u64 = run.hops_histogram.iter().sum();
-    let last = run
-        .hops_histogram
-        .iter()
-        .rposition(|packets| *packets > 0)
-        .unwrap_or(0);
+    let last = run.hops_histogram.iter().rposition(|packets| *packets > 0).unwrap_or(0);
     let bars: Vec<Bar> = run
         .hops_histogram
         .iter()
@@ -49,12 +45,7 @@ pub fn hops(run: &TrafficRun, palette: &Palette) -> Svg {
             series: 2,
         })
         .collect();
-    bars::draw(
-        "Packets by router-to-router links crossed",
-        &bars,
-        560.0,
-        palette,
-    )
+    bars::draw("Packets by router-to-router links crossed", &bars, 560.0, palette)
 }
 
 /// Use of each class of links: busiest and mean.
@@ -63,16 +54,14 @@ pub fn links(run: &TrafficRun, palette: &Palette) -> Svg {
         .links
         .iter()
         .flat_map(|class| {
-            [
-                ("busiest", class.max_utilisation, 1),
-                ("mean", class.mean_utilisation, 5),
-            ]
-            .map(|(which, value, series)| Bar {
-                name: format!("{} {which}", class.class),
-                value,
-                text: percent(value),
-                series,
-            })
+            [("busiest", class.max_utilisation, 1), ("mean", class.mean_utilisation, 5)].map(
+                |(which, value, series)| Bar {
+                    name: format!("{} {which}", class.class),
+                    value,
+                    text: percent(value),
+                    series,
+                },
+            )
         })
         .collect();
     bars::draw("Busy share of links by class", &bars, 560.0, palette)
@@ -87,11 +76,7 @@ pub fn overview(run: &TrafficRun, palette: &Palette) -> Svg {
         percent(run.offered_load)
     );
     let mut figure = heading(&title, palette);
-    for part in [
-        latency(run, palette),
-        hops(run, palette),
-        links(run, palette),
-    ] {
+    for part in [latency(run, palette), hops(run, palette), links(run, palette)] {
         figure.below(&part);
     }
     figure
@@ -99,10 +84,7 @@ pub fn overview(run: &TrafficRun, palette: &Palette) -> Svg {
 
 /// The picture of an interference run.
 pub fn interference_overview(run: &InterferenceRun, palette: &Palette) -> Svg {
-    let title = format!(
-        "IOR with {} traffic on {}",
-        run.traffic_alone.pattern, run.machine
-    );
+    let title = format!("IOR with {} traffic on {}", run.traffic_alone.pattern, run.machine);
     let mut figure = heading(&title, palette);
     for part in interference(run, palette) {
         figure.below(&part);
@@ -112,12 +94,7 @@ pub fn interference_overview(run: &InterferenceRun, palette: &Palette) -> Svg {
 
 fn heading(title: &str, palette: &Palette) -> Svg {
     let mut figure = Svg::new(560.0, 40.0, title);
-    figure.text(
-        (16.0, 26.0),
-        TextStyle::plain(16.0, palette.ink).bold(),
-        false,
-        title,
-    );
+    figure.text((16.0, 26.0), TextStyle::plain(16.0, palette.ink).bold(), false, title);
     figure
 }
 
@@ -143,18 +120,11 @@ pub fn interference(run: &InterferenceRun, palette: &Palette) -> [Svg; 2] {
     };
     let gbps = |v: f64| format!("{} GB/s", forebay_units::human::number(v));
     let (alone, together) = (rate(&run.ior_alone), rate(&run.ior_together));
-    let rates = [
-        bar("IOR alone", alone, gbps(alone), 0),
-        bar("with traffic", together, gbps(together), 1),
-    ];
-    let (a, t) = (
-        run.traffic_alone.latency_ns.mean,
-        run.traffic_together.latency_ns.mean,
-    );
-    let latencies = [
-        bar("traffic alone", a, seconds(a * 1e-9), 0),
-        bar("with IOR", t, seconds(t * 1e-9), 1),
-    ];
+    let rates =
+        [bar("IOR alone", alone, gbps(alone), 0), bar("with traffic", together, gbps(together), 1)];
+    let (a, t) = (run.traffic_alone.latency_ns.mean, run.traffic_together.latency_ns.mean);
+    let latencies =
+        [bar("traffic alone", a, seconds(a * 1e-9), 0), bar("with IOR", t, seconds(t * 1e-9), 1)];
     [
         bars::draw("IOR's rate", &rates, 560.0, palette),
         bars::draw("Mean latency of the traffic", &latencies, 560.0, palette),

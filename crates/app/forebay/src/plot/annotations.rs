@@ -24,24 +24,11 @@ impl Figure {
             return;
         }
         let style = TextStyle::plain(11.0, palette.muted);
-        svg.text(
-            (WIDTH - RIGHT + 8.0, TOP - 12.0),
-            style,
-            false,
-            "limited by",
-        );
+        svg.text((WIDTH - RIGHT + 8.0, TOP - 12.0), style, false, "limited by");
         let middle = |a: usize, b: usize| (x.at(self.limits[a].0) + x.at(self.limits[b].0)) / 2.0;
         for (number, (first, last)) in runs.iter().enumerate() {
-            let begin = if number == 0 {
-                left
-            } else {
-                middle(*first - 1, *first)
-            };
-            let end = if number + 1 == runs.len() {
-                right
-            } else {
-                middle(*last, *last + 1)
-            };
+            let begin = if number == 0 { left } else { middle(*first - 1, *first) };
+            let end = if number + 1 == runs.len() { right } else { middle(*last, *last + 1) };
             let name = &self.limits[*first].1;
             let range = if first == last {
                 (self.x_label)(self.limits[*first].0)
@@ -51,21 +38,10 @@ impl Figure {
             };
             let tip = format!("{range} {}: limited by the {name}", self.x_name);
             let fill = palette.grey[number % 2];
-            svg.rect(
-                begin + 1.0,
-                TOP - 26.0,
-                end - begin - 2.0,
-                20.0,
-                fill,
-                Some(&tip),
-            );
+            svg.rect(begin + 1.0, TOP - 26.0, end - begin - 2.0, 20.0, fill, Some(&tip));
             if number > 0 {
                 let bottom = HEIGHT - BOTTOM;
-                svg.line(
-                    (begin, TOP - 6.0),
-                    (begin, bottom),
-                    Stroke::dashed(palette.grid, 1.0),
-                );
+                svg.line((begin, TOP - 6.0), (begin, bottom), Stroke::dashed(palette.grid, 1.0));
             }
             let text = [name.as_str(), name.split(' ').next().unwrap_or(name)]
                 .into_iter()
@@ -82,11 +58,7 @@ impl Figure {
         let (low, high) = x.range();
         let (a, b) = (mark.span.0.max(low), mark.span.1.min(high));
         let at = |x: f64| {
-            if mark.per_x {
-                mark.value * x
-            } else {
-                mark.value
-            }
+            if mark.per_x { mark.value * x } else { mark.value }
         };
         (a <= b).then(|| ((a, at(a)), (b, at(b))))
     }
@@ -114,10 +86,7 @@ impl Figure {
         let text = format!("published {} GB/s{each}", number(mark.value));
         let width = width_of(&text, 11.0);
         let share = if mark.per_x && !single { 0.6 } else { 0.5 };
-        let centre = (
-            from.0 + share * (to.0 - from.0),
-            from.1 + share * (to.1 - from.1),
-        );
+        let centre = (from.0 + share * (to.0 - from.0), from.1 + share * (to.1 - from.1));
         let fits = |left: f64| left.clamp(LEFT + 2.0, WIDTH - RIGHT - width - 2.0);
         let places = if mark.per_x && !single {
             [
@@ -128,10 +97,9 @@ impl Figure {
             let left = fits(centre.0 - width / 2.0);
             [(left, centre.1 - 13.0), (left, centre.1 + 22.0)]
         };
-        let best = places.into_iter().max_by(|a, b| {
-            self.room(x, y, *a, width)
-                .total_cmp(&self.room(x, y, *b, width))
-        });
+        let best = places
+            .into_iter()
+            .max_by(|a, b| self.room(x, y, *a, width).total_cmp(&self.room(x, y, *b, width)));
         if let Some(at) = best {
             svg.text(at, TextStyle::plain(11.0, colour), false, &text);
         }
@@ -143,16 +111,12 @@ impl Figure {
         let mut least: f64 = 12.0;
         for curve in &self.curves {
             for pair in curve.points.windows(2) {
-                let (from, to) = (
-                    (x.at(pair[0].0), y.at(pair[0].1)),
-                    (x.at(pair[1].0), y.at(pair[1].1)),
-                );
+                let (from, to) =
+                    ((x.at(pair[0].0), y.at(pair[0].1)), (x.at(pair[1].0), y.at(pair[1].1)));
                 for step in 0..=16 {
                     let share = f64::from(step) / 16.0;
-                    let (px, py) = (
-                        from.0 + share * (to.0 - from.0),
-                        from.1 + share * (to.1 - from.1),
-                    );
+                    let (px, py) =
+                        (from.0 + share * (to.0 - from.0), from.1 + share * (to.1 - from.1));
                     if px >= at.0 - 4.0 && px <= at.0 + width + 4.0 {
                         least = least.min((py - middle).abs());
                     }

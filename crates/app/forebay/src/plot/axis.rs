@@ -39,13 +39,7 @@ impl Axis {
             low -= 0.5;
             high += 0.5;
         }
-        Axis {
-            scale,
-            low,
-            high,
-            from,
-            to,
-        }
+        Axis { scale, low, high, from, to }
     }
 
     /// The pixel of a value.
@@ -86,11 +80,7 @@ impl Axis {
             }
             Scale::Log => {
                 let decades = (self.high / self.low).log10();
-                let between: &[f64] = if decades <= 2.5 {
-                    &[1.0, 2.0, 5.0]
-                } else {
-                    &[1.0]
-                };
+                let between: &[f64] = if decades <= 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
                 let first = self.low.log10().floor() as i32;
                 let last = self.high.log10().ceil() as i32;
                 (first..=last)
@@ -125,18 +115,12 @@ mod tests {
 
     #[test]
     fn ticks_are_at_round_values() {
-        assert_eq!(
-            Axis::new(Scale::Linear, 0.0, 1.0, 0.0, 1.0).ticks().len(),
-            6
-        );
+        assert_eq!(Axis::new(Scale::Linear, 0.0, 1.0, 0.0, 1.0).ticks().len(), 6);
         assert_eq!(
             Axis::new(Scale::Log, 1.0, 2000.0, 0.0, 1.0).ticks(),
             [1.0, 10.0, 100.0, 1000.0]
         );
-        assert_eq!(
-            Axis::new(Scale::Log, 1.0, 10.0, 0.0, 1.0).ticks(),
-            [1.0, 2.0, 5.0, 10.0]
-        );
+        assert_eq!(Axis::new(Scale::Log, 1.0, 10.0, 0.0, 1.0).ticks(), [1.0, 2.0, 5.0, 10.0]);
         assert_eq!(label(0.5), "0.5");
         assert_eq!(label(10.0), "10");
         assert_eq!(label(1000.0), "1,000");

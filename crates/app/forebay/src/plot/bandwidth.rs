@@ -61,12 +61,7 @@ impl Figure {
     /// Draws the figure with its heading.
     pub fn draw(&self, palette: &Palette) -> Svg {
         let mut svg = Svg::new(WIDTH, HEADING, &self.title);
-        svg.text(
-            (16.0, 26.0),
-            TextStyle::plain(16.0, palette.ink).bold(),
-            false,
-            &self.title,
-        );
+        svg.text((16.0, 26.0), TextStyle::plain(16.0, palette.ink).bold(), false, &self.title);
         svg.text(
             (16.0, 45.0),
             TextStyle::plain(12.0, palette.muted),
@@ -102,22 +97,15 @@ impl Figure {
             "write" => palette.series(0),
             "read" => palette.series(1),
             other => {
-                let index = self
-                    .curves
-                    .iter()
-                    .position(|c| c.name == other)
-                    .unwrap_or(0);
+                let index = self.curves.iter().position(|c| c.name == other).unwrap_or(0);
                 palette.series(index + 2)
             }
         }
     }
 
     fn xs(&self) -> Vec<f64> {
-        let mut xs: Vec<f64> = self
-            .curves
-            .iter()
-            .flat_map(|c| c.points.iter().map(|p| p.0))
-            .collect();
+        let mut xs: Vec<f64> =
+            self.curves.iter().flat_map(|c| c.points.iter().map(|p| p.0)).collect();
         xs.sort_by(f64::total_cmp);
         xs.dedup();
         xs
@@ -125,28 +113,17 @@ impl Figure {
 
     fn x_axis(&self) -> Axis {
         let xs = self.xs();
-        let (low, high) = (
-            xs.first().copied().unwrap_or(1.0),
-            xs.last().copied().unwrap_or(1.0),
-        );
+        let (low, high) = (xs.first().copied().unwrap_or(1.0), xs.last().copied().unwrap_or(1.0));
         // A margin on both sides keeps the marks off the frame.
         Axis::new(Scale::Log, low / 1.3, high * 1.3, LEFT, WIDTH - RIGHT)
     }
 
     fn y_axis(&self, x: &Axis) -> Axis {
-        let simulated = self
-            .curves
-            .iter()
-            .flat_map(|c| c.points.iter().map(|p| p.1));
-        let published = self
-            .marks
-            .iter()
-            .filter_map(|m| self.clip(x, m))
-            .flat_map(|(a, b)| [a.1, b.1]);
-        let all: Vec<f64> = simulated
-            .chain(published)
-            .filter(|v| v.is_finite() && *v > 0.0)
-            .collect();
+        let simulated = self.curves.iter().flat_map(|c| c.points.iter().map(|p| p.1));
+        let published =
+            self.marks.iter().filter_map(|m| self.clip(x, m)).flat_map(|(a, b)| [a.1, b.1]);
+        let all: Vec<f64> =
+            simulated.chain(published).filter(|v| v.is_finite() && *v > 0.0).collect();
         let low = all.iter().copied().fold(f64::INFINITY, f64::min);
         let high = all.iter().copied().fold(0.0, f64::max);
         let span = (HEIGHT - BOTTOM, TOP);
@@ -165,19 +142,11 @@ impl Figure {
             let style = TextStyle::plain(12.0, palette.muted).anchored(Anchor::End);
             svg.text((LEFT - 8.0, at + 4.0), style, false, &label(tick));
         }
-        svg.line(
-            (LEFT, bottom),
-            (right, bottom),
-            Stroke::solid(palette.ink, 1.0),
-        );
+        svg.line((LEFT, bottom), (right, bottom), Stroke::solid(palette.ink, 1.0));
         let mut free_from = 0.0;
         for value in self.xs() {
             let at = x.at(value);
-            svg.line(
-                (at, bottom),
-                (at, bottom + 4.0),
-                Stroke::solid(palette.ink, 1.0),
-            );
+            svg.line((at, bottom), (at, bottom + 4.0), Stroke::solid(palette.ink, 1.0));
             let text = (self.x_label)(value);
             let half = width_of(&text, 12.0) / 2.0;
             if at - half >= free_from {
@@ -187,23 +156,15 @@ impl Figure {
             }
         }
         let style = TextStyle::plain(12.0, palette.ink).anchored(Anchor::Middle);
-        svg.text(
-            ((LEFT + right) / 2.0, HEIGHT - 12.0),
-            style,
-            false,
-            &self.x_name,
-        );
+        svg.text(((LEFT + right) / 2.0, HEIGHT - 12.0), style, false, &self.x_name);
         svg.text((18.0, (TOP + bottom) / 2.0), style, true, "GB/s");
     }
 
     fn draw_curves(&self, svg: &mut Svg, palette: &Palette, x: &Axis, y: &Axis) {
         for curve in &self.curves {
             let colour = self.colour(palette, &curve.name);
-            let pixels: Vec<(f64, f64)> = curve
-                .points
-                .iter()
-                .map(|(a, b)| (x.at(*a), y.at(*b)))
-                .collect();
+            let pixels: Vec<(f64, f64)> =
+                curve.points.iter().map(|(a, b)| (x.at(*a), y.at(*b))).collect();
             svg.polyline(&pixels, Stroke::solid(colour, 2.0));
             for (pixel, (a, b)) in pixels.iter().zip(&curve.points) {
                 let tip = format!(
@@ -213,13 +174,7 @@ impl Figure {
                     curve.name,
                     number(*b)
                 );
-                svg.disc(
-                    *pixel,
-                    3.5,
-                    colour,
-                    Stroke::solid(palette.surface, 1.0),
-                    &tip,
-                );
+                svg.disc(*pixel, 3.5, colour, Stroke::solid(palette.surface, 1.0), &tip);
             }
         }
         let ends: Vec<(usize, f64)> = self
@@ -235,22 +190,9 @@ impl Figure {
             };
             let style = TextStyle::plain(12.0, self.colour(palette, &curve.name)).bold();
             let left = WIDTH - RIGHT + 8.0;
-            svg.text(
-                (left, at),
-                style,
-                false,
-                &format!("simulated {}", curve.name),
-            );
-            let style = TextStyle {
-                bold: false,
-                ..style
-            };
-            svg.text(
-                (left, at + 15.0),
-                style,
-                false,
-                &format!("{} GB/s", number(*last)),
-            );
+            svg.text((left, at), style, false, &format!("simulated {}", curve.name));
+            let style = TextStyle { bold: false, ..style };
+            svg.text((left, at + 15.0), style, false, &format!("{} GB/s", number(*last)));
         }
     }
 }
@@ -284,10 +226,7 @@ mod tests {
     #[test]
     fn overlapping_labels_are_moved_apart() {
         let placed = spread(&[(0, 10.0), (1, 12.0), (2, 11.0)], 14.0);
-        assert!(
-            placed.windows(2).all(|w| w[1].1 - w[0].1 >= 13.9),
-            "{placed:?}"
-        );
+        assert!(placed.windows(2).all(|w| w[1].1 - w[0].1 >= 13.9), "{placed:?}");
     }
 
     #[test]
@@ -297,10 +236,7 @@ mod tests {
             subtitle: "s".into(),
             x_name: "nodes".into(),
             x_label: label,
-            curves: vec![Curve {
-                name: "write".into(),
-                points: vec![(1.0, 2.0), (64.0, 128.0)],
-            }],
+            curves: vec![Curve { name: "write".into(), points: vec![(1.0, 2.0), (64.0, 128.0)] }],
             marks: vec![
                 Mark {
                     name: "write".into(),

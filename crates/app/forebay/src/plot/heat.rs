@@ -28,12 +28,7 @@ pub fn draw(title: &str, heat: &[Vec<u64>], palette: &Palette) -> HeatMap {
     let side = cell * groups as f64;
     let width = (LEFT + side + 150.0).max(420.0);
     let mut svg = Svg::new(width, (TOP + side + 40.0).max(330.0), title);
-    svg.text(
-        (12.0, 16.0),
-        TextStyle::plain(12.0, palette.ink).bold(),
-        false,
-        title,
-    );
+    svg.text((12.0, 16.0), TextStyle::plain(12.0, palette.ink).bold(), false, title);
     svg.rect(LEFT, TOP, side, side, palette.grid, None);
     let legend = LEFT + side + 24.0;
     for (diagonal, colours, name, top) in [
@@ -46,11 +41,7 @@ pub fn draw(title: &str, heat: &[Vec<u64>], palette: &Palette) -> HeatMap {
         draw_scale(&mut svg, palette, (legend, top), name, most, colours);
     }
     draw_group_numbers(&mut svg, palette, groups, cell);
-    HeatMap {
-        svg,
-        origin: (LEFT, TOP),
-        cell,
-    }
+    HeatMap { svg, origin: (LEFT, TOP), cell }
 }
 
 /// Row, column and value of each square.
@@ -123,23 +114,13 @@ fn draw_scale(
 ) {
     const STEP: f64 = 12.0;
     let (x, y) = at;
-    svg.text(
-        (x, y + 8.0),
-        TextStyle::plain(11.0, palette.ink),
-        false,
-        name,
-    );
+    svg.text((x, y + 8.0), TextStyle::plain(11.0, palette.ink), false, name);
     for (i, colour) in colours.iter().rev().enumerate() {
         svg.rect(x, y + 14.0 + STEP * i as f64, 14.0, STEP, colour, None);
     }
     let style = TextStyle::plain(11.0, palette.muted);
     svg.text((x + 20.0, y + 23.0), style, false, &bytes(most));
-    svg.text(
-        (x + 20.0, y + 14.0 + STEP * colours.len() as f64),
-        style,
-        false,
-        "0 B",
-    );
+    svg.text((x + 20.0, y + 14.0 + STEP * colours.len() as f64), style, false, "0 B");
 }
 
 #[cfg(test)]
@@ -159,9 +140,8 @@ mod tests {
     #[test]
     fn every_nonzero_square_is_drawn() {
         let groups = 57;
-        let heat: Vec<Vec<u64>> = (0..groups)
-            .map(|i| (0..groups).map(|j| (i * groups + j) as u64).collect())
-            .collect();
+        let heat: Vec<Vec<u64>> =
+            (0..groups).map(|i| (0..groups).map(|j| (i * groups + j) as u64).collect()).collect();
         let map = draw("heat", &heat, &PAPER);
         let text = map.svg.element("heat");
         assert_eq!(text.matches("h-").count(), groups * groups - 1);

@@ -59,11 +59,8 @@ impl Chart {
                 let pixels = self.draw_line(&mut svg, palette, i, line, (&x, &y));
                 // A line over time often ends at zero with all others; its label is at the height
                 // of its middle.
-                let labelled = if self.x_at_points {
-                    pixels.last()
-                } else {
-                    pixels.get(pixels.len() / 2)
-                };
+                let labelled =
+                    if self.x_at_points { pixels.last() } else { pixels.get(pixels.len() / 2) };
                 labelled.map(|at| (i, at.1 + 4.0))
             })
             .collect();
@@ -84,10 +81,7 @@ impl Chart {
             Scale::Linear => low.min(0.0),
             Scale::Log => low,
         };
-        let top = points()
-            .map(|p| p.1)
-            .filter(|v| v.is_finite())
-            .fold(self.y_top, f64::max);
+        let top = points().map(|p| p.1).filter(|v| v.is_finite()).fold(self.y_top, f64::max);
         (
             Axis::new(self.x_scale, from, high, LEFT, width - RIGHT),
             Axis::new(Scale::Linear, 0.0, top * 1.04, height - BOTTOM, TOP),
@@ -138,11 +132,8 @@ impl Chart {
 
     fn draw_x_ticks(&self, svg: &mut Svg, palette: &Palette, x: &Axis, bottom: f64) {
         let ticks = if self.x_at_points {
-            let mut xs: Vec<f64> = self
-                .lines
-                .iter()
-                .flat_map(|l| l.points.iter().map(|p| p.0))
-                .collect();
+            let mut xs: Vec<f64> =
+                self.lines.iter().flat_map(|l| l.points.iter().map(|p| p.0)).collect();
             xs.sort_by(f64::total_cmp);
             xs.dedup();
             xs
@@ -154,11 +145,7 @@ impl Chart {
             let at = x.at(tick);
             let text = (self.x_label)(tick);
             let half = width_of(&text, 11.0) / 2.0;
-            svg.line(
-                (at, bottom),
-                (at, bottom + 4.0),
-                Stroke::solid(palette.ink, 1.0),
-            );
+            svg.line((at, bottom), (at, bottom + 4.0), Stroke::solid(palette.ink, 1.0));
             if at - half >= free_from {
                 let style = TextStyle::plain(11.0, palette.muted).anchored(Anchor::Middle);
                 svg.text((at, bottom + 17.0), style, false, &text);

@@ -26,15 +26,9 @@ pub const PAPER: Palette = Palette {
     ink: "#1b1b1b",
     muted: "#5c5c5c",
     grid: "#e4e4e4",
-    series: [
-        "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
-    ],
-    heat: [
-        "#fff3d6", "#fddfa5", "#fbc26f", "#f59d4a", "#e2733c", "#c24a3b", "#95283f", "#5f1240",
-    ],
-    grey: [
-        "#f1f1f1", "#e0e0e0", "#cbcbcb", "#b3b3b3", "#989898", "#7b7b7b", "#5e5e5e", "#404040",
-    ],
+    series: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"],
+    heat: ["#fff3d6", "#fddfa5", "#fbc26f", "#f59d4a", "#e2733c", "#c24a3b", "#95283f", "#5f1240"],
+    grey: ["#f1f1f1", "#e0e0e0", "#cbcbcb", "#b3b3b3", "#989898", "#7b7b7b", "#5e5e5e", "#404040"],
 };
 
 /// Colours for figures inside the report; `style.css` gives the variables their values.

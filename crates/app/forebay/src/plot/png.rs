@@ -24,11 +24,7 @@ pub fn render(svg: &str) -> Result<Vec<u8>, Failure> {
     let (width, height) = (size.width() * SCALE, size.height() * SCALE);
     let mut pixels = tiny_skia::Pixmap::new(width.ceil() as u32, height.ceil() as u32)
         .ok_or_else(|| failed(format!("{width} x {height} pixels are too many")))?;
-    resvg::render(
-        &tree,
-        tiny_skia::Transform::from_scale(SCALE, SCALE),
-        &mut pixels.as_mut(),
-    );
+    resvg::render(&tree, tiny_skia::Transform::from_scale(SCALE, SCALE), &mut pixels.as_mut());
     pixels.encode_png().map_err(|e| failed(e.to_string()))
 }
 
@@ -46,12 +42,7 @@ mod tests {
     fn text_is_rendered_with_the_embedded_fonts() {
         let mut svg = Svg::new(200.0, 40.0, "t");
         let empty = render(&svg.document("#ffffff")).unwrap();
-        svg.text(
-            (10.0, 30.0),
-            TextStyle::plain(20.0, "#000000"),
-            false,
-            "1,200 GB/s",
-        );
+        svg.text((10.0, 30.0), TextStyle::plain(20.0, "#000000"), false, "1,200 GB/s");
         let png = render(&svg.document("#ffffff")).unwrap();
         assert_eq!(dark_pixels(&empty), 0);
         assert!(dark_pixels(&png) > 300, "{}", dark_pixels(&png));

@@ -32,12 +32,7 @@ pub struct TextStyle {
 impl TextStyle {
     /// Plain text that begins at its point.
     pub fn plain(size: f64, fill: &'static str) -> TextStyle {
-        TextStyle {
-            size,
-            fill,
-            bold: false,
-            anchor: Anchor::Start,
-        }
+        TextStyle { size, fill, bold: false, anchor: Anchor::Start }
     }
 
     /// The same, bold.
@@ -65,28 +60,16 @@ pub struct Stroke {
 impl Stroke {
     /// A solid line.
     pub fn solid(colour: &'static str, width: f64) -> Stroke {
-        Stroke {
-            colour,
-            width,
-            dashes: "",
-        }
+        Stroke { colour, width, dashes: "" }
     }
 
     /// A dashed line.
     pub fn dashed(colour: &'static str, width: f64) -> Stroke {
-        Stroke {
-            colour,
-            width,
-            dashes: "4 3",
-        }
+        Stroke { colour, width, dashes: "4 3" }
     }
 
     fn attributes(&self) -> String {
-        let mut out = format!(
-            "stroke=\"{}\" stroke-width=\"{}\"",
-            self.colour,
-            number(self.width)
-        );
+        let mut out = format!("stroke=\"{}\" stroke-width=\"{}\"", self.colour, number(self.width));
         if !self.dashes.is_empty() {
             let _ = write!(out, " stroke-dasharray=\"{}\"", self.dashes);
         }
@@ -133,27 +116,14 @@ pub fn escape(text: &str) -> String {
 impl Svg {
     /// An empty drawing of this size in pixels; `title` is its description for screen readers.
     pub fn new(width: f64, height: f64, title: &str) -> Svg {
-        Svg {
-            width,
-            height,
-            title: title.to_string(),
-            body: String::new(),
-        }
+        Svg { width, height, title: title.to_string(), body: String::new() }
     }
 
     fn push(&mut self, element: &str, tip: Option<&str>) {
-        let close = element
-            .split([' ', '>'])
-            .next()
-            .unwrap_or("<g")
-            .trim_start_matches('<');
+        let close = element.split([' ', '>']).next().unwrap_or("<g").trim_start_matches('<');
         match tip {
             Some(tip) => {
-                let _ = writeln!(
-                    self.body,
-                    "{element}><title>{}</title></{close}>",
-                    escape(tip)
-                );
+                let _ = writeln!(self.body, "{element}><title>{}</title></{close}>", escape(tip));
             }
             None => {
                 let _ = writeln!(self.body, "{element}/>");
@@ -201,10 +171,8 @@ impl Svg {
 
     /// A line through points.
     pub fn polyline(&mut self, points: &[(f64, f64)], stroke: Stroke) {
-        let list: Vec<String> = points
-            .iter()
-            .map(|(x, y)| format!("{},{}", number(*x), number(*y)))
-            .collect();
+        let list: Vec<String> =
+            points.iter().map(|(x, y)| format!("{},{}", number(*x), number(*y))).collect();
         let element = format!(
             "<polyline points=\"{}\" fill=\"none\" stroke-linejoin=\"round\" {}",
             list.join(" "),
@@ -255,17 +223,10 @@ impl Svg {
             Anchor::Middle => " text-anchor=\"middle\"",
             Anchor::End => " text-anchor=\"end\"",
         };
-        let weight = if style.bold {
-            " font-weight=\"700\""
-        } else {
-            ""
-        };
+        let weight = if style.bold { " font-weight=\"700\"" } else { "" };
         let (x, y) = (number(at.0), number(at.1));
-        let turn = if turned {
-            format!(" transform=\"rotate(-90 {x} {y})\"")
-        } else {
-            String::new()
-        };
+        let turn =
+            if turned { format!(" transform=\"rotate(-90 {x} {y})\"") } else { String::new() };
         let _ = writeln!(
             self.body,
             "<text x=\"{x}\" y=\"{y}\" font-size=\"{}\" fill=\"{}\"{anchor}{weight}{turn}>{}</text>",
@@ -310,10 +271,7 @@ impl Svg {
     /// The drawing as an element of an HTML page, at most as wide as it was drawn.
     pub fn element(&self, class: &str) -> String {
         self.wrap(
-            &format!(
-                "<svg class=\"{class}\" style=\"max-width:{}px\"",
-                number(self.width)
-            ),
+            &format!("<svg class=\"{class}\" style=\"max-width:{}px\"", number(self.width)),
             "",
         )
     }
@@ -351,12 +309,7 @@ mod tests {
     #[test]
     fn markup_in_text_is_escaped() {
         let mut svg = Svg::new(10.0, 10.0, "</title><script>");
-        svg.text(
-            (1.0, 2.0),
-            TextStyle::plain(10.0, "#000"),
-            false,
-            "<&\"'\u{1}>",
-        );
+        svg.text((1.0, 2.0), TextStyle::plain(10.0, "#000"), false, "<&\"'\u{1}>");
         svg.rect(0.0, f64::NAN, 1.0, -1.0, "#000", Some("</rect>"));
         let document = svg.document("#fff");
         assert!(!document.contains("<script"));

@@ -12,10 +12,7 @@ use maud::{Markup, html};
 /// The report of `forebay sim interference`.
 pub fn interference(run: &InterferenceRun, inputs: &Inputs) -> String {
     let mut page = Page::new(
-        format!(
-            "IOR with {} traffic on {}",
-            run.traffic_alone.pattern, run.machine
-        ),
+        format!("IOR with {} traffic on {}", run.traffic_alone.pattern, run.machine),
         format!(
             "IOR on {} nodes ({}), traffic on {} nodes ({}), each also alone",
             grouped(run.ior_alone.nodes.into()),
@@ -48,10 +45,7 @@ pub fn interference(run: &InterferenceRun, inputs: &Inputs) -> String {
 fn ratios(run: &InterferenceRun) -> Markup {
     let facts = [
         ("IOR's rate, together / alone", number(run.ior_rate_ratio)),
-        (
-            "traffic's mean latency, together / alone",
-            number(run.traffic_latency_ratio),
-        ),
+        ("traffic's mean latency, together / alone", number(run.traffic_latency_ratio)),
     ];
     let figures = crate::figures::traffic::interference(run, &PAGE);
     html! {

@@ -17,11 +17,7 @@ pub fn ior(study: &IorStudy, published: &[&Published], inputs: &Inputs) -> Strin
             "{}; {} {} per node, {} burst-buffer nodes, {} routing, {} placement, seed {}",
             study.ior.join(" "),
             study.ppn,
-            if study.ppn == 1 {
-                "process"
-            } else {
-                "processes"
-            },
+            if study.ppn == 1 { "process" } else { "processes" },
             study.burst_buffers,
             study.routing,
             study.placement,
@@ -68,11 +64,7 @@ fn limits(study: &IorStudy) -> Markup {
         .iter()
         .filter_map(|p| {
             let limit = &deciding(p)?.limit;
-            Some(vec![
-                nodes_cell(p.nodes),
-                text(&limit.resource),
-                text(&limit.because),
-            ])
+            Some(vec![nodes_cell(p.nodes), text(&limit.resource), text(&limit.because)])
         })
         .collect();
     parts::table(&["#nodes", "limit", "because"], &rows)
@@ -147,9 +139,7 @@ fn point(point: &IorPoint, open: bool) -> Markup {
         strong { (counted(point.nodes.into(), "node")) }
         " " (rates.join(", ")) ", limited by the " (resource(&point.limit))
     };
-    let phases = ["write", "read"]
-        .into_iter()
-        .filter_map(|access| best(point, access));
+    let phases = ["write", "read"].into_iter().filter_map(|access| best(point, access));
     let content = html! {
         (repetitions(point))
         @for best in phases { (phase(best, point.nodes)) }
@@ -179,11 +169,8 @@ fn repetitions(point: &IorPoint) -> Markup {
 }
 
 pub(super) fn phase(phase: &Phase, nodes: u32) -> Markup {
-    let title = format!(
-        "Bytes from group to group, {} on {} nodes",
-        phase.access,
-        grouped(nodes.into())
-    );
+    let title =
+        format!("Bytes from group to group, {} on {} nodes", phase.access, grouped(nodes.into()));
     html! {
         h3 { "The " (phase.access) " phase" }
         (phase_facts(phase))
@@ -212,14 +199,7 @@ fn phase_facts(phase: &Phase) -> Markup {
             ),
         ),
         ("bytes", bytes(phase.bytes)),
-        (
-            "operations",
-            format!(
-                "{} ({} per second)",
-                grouped(phase.operations),
-                count(phase.iops)
-            ),
-        ),
+        ("operations", format!("{} ({} per second)", grouped(phase.operations), count(phase.iops))),
         ("time", seconds(phase.seconds)),
         (
             "open",

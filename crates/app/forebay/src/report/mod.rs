@@ -33,9 +33,7 @@ impl Inputs {
     pub fn command_line(&self) -> String {
         let is_plain = |word: &str| {
             !word.is_empty()
-                && word
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c))
+                && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c))
         };
         let words: Vec<String> = self
             .command
@@ -62,11 +60,7 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) fn new(title: String, lead: String) -> Page {
-        Page {
-            title,
-            lead,
-            sections: Vec::new(),
-        }
+        Page { title, lead, sections: Vec::new() }
     }
 
     pub(crate) fn add_section(&mut self, id: &str, title: &str, content: Markup) {
@@ -114,17 +108,12 @@ mod tests {
     #[test]
     fn command_line_is_quoted_for_a_shell() {
         let inputs = Inputs {
-            command: ["forebay", "--nodes", "1..8", "it's", "a b", ""]
-                .map(String::from)
-                .to_vec(),
+            command: ["forebay", "--nodes", "1..8", "it's", "a b", ""].map(String::from).to_vec(),
             machine_text: String::new(),
             machine_files: vec![],
             settings: vec![],
         };
-        assert_eq!(
-            inputs.command_line(),
-            r"forebay --nodes 1..8 'it'\''s' 'a b' ''"
-        );
+        assert_eq!(inputs.command_line(), r"forebay --nodes 1..8 'it'\''s' 'a b' ''");
     }
 
     #[test]

@@ -29,18 +29,12 @@ pub(crate) struct Cell {
 
 /// A cell of text.
 pub(crate) fn text(value: impl Into<String>) -> Cell {
-    Cell {
-        text: value.into(),
-        sort_key: None,
-    }
+    Cell { text: value.into(), sort_key: None }
 }
 
 /// A cell that shows `shown` and is sorted by `value`.
 pub(crate) fn number(value: f64, shown: String) -> Cell {
-    Cell {
-        text: shown,
-        sort_key: Some(if value.is_finite() { value } else { -1.0 }),
-    }
+    Cell { text: shown, sort_key: Some(if value.is_finite() { value } else { -1.0 }) }
 }
 
 /// A sortable table; a heading that begins with `#` is that of a column of numbers.

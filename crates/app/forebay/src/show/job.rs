@@ -65,11 +65,7 @@ fn rows_of_parts(step: &RunPhase) -> Vec<Vec<String>> {
 
 /// The result of a stage: `staged 3 files, 2.00 GiB`, and the time of reading back, if any.
 pub fn staged(moved: &StageProgress) -> String {
-    let mut text = format!(
-        "staged {}, {}",
-        counted(moved.files, "file"),
-        bytes(moved.bytes)
-    );
+    let mut text = format!("staged {}, {}", counted(moved.files, "file"), bytes(moved.bytes));
     if moved.read_back.files_total > 0 {
         let time = |phase| moved.times.of(phase).as_secs_f64();
         text.push_str(&format!(
@@ -87,11 +83,9 @@ pub fn recovered(list: &[Recovered]) -> String {
     let mut text = String::new();
     for Recovered { token, recovery } in list {
         let outcome = match recovery {
-            Recovery::StagedOut(moved) => format!(
-                "staged out {}, {}",
-                counted(moved.files, "file"),
-                bytes(moved.bytes)
-            ),
+            Recovery::StagedOut(moved) => {
+                format!("staged out {}, {}", counted(moved.files, "file"), bytes(moved.bytes))
+            }
             Recovery::NothingToSave => "had not run; removed".to_owned(),
             Recovery::Discarded => "results discarded, as requested".to_owned(),
             Recovery::Kept(failure) if failure.cause == Cause::Denied => {
@@ -127,19 +121,13 @@ mod tests {
             all_found: true,
             ..StageProgress::default()
         };
-        let phase = |name, seconds, moved| RunPhase {
-            name,
-            time: Duration::from_secs(seconds),
-            moved,
-        };
+        let phase =
+            |name, seconds, moved| RunPhase { name, time: Duration::from_secs(seconds), moved };
         let report = RunReport {
             token: "7".into(),
             code: 0,
             kept: false,
-            phases: vec![
-                phase("stage in", 1, moved),
-                phase("run", 3, StageProgress::default()),
-            ],
+            phases: vec![phase("stage in", 1, moved), phase("run", 3, StageProgress::default())],
         };
         let expected = "\
             time  share  files      data        rate

@@ -33,11 +33,7 @@ pub fn instance_state(instance: &InstanceStatus) -> &'static str {
 
 /// The state of an instance that is being removed.
 fn removal_state(removal: &RemovalProgress) -> String {
-    let RemovalProgress {
-        removed_objects,
-        total_objects,
-        ..
-    } = removal;
+    let RemovalProgress { removed_objects, total_objects, .. } = removal;
     match total_objects {
         // Not counted yet.
         0 => "being removed".to_owned(),
@@ -215,11 +211,7 @@ fn stage_amounts(stage: &StageStatus) -> (String, String) {
     };
     (
         format!("{} of {}{open}", moved.files, moved.files_total),
-        format!(
-            "{} of {}{open}",
-            bytes(moved.bytes),
-            bytes(moved.bytes_total)
-        ),
+        format!("{} of {}{open}", bytes(moved.bytes), bytes(moved.bytes_total)),
     )
 }
 
@@ -331,10 +323,7 @@ mod tests {
     use forebay_units::Bytes;
 
     fn example() -> Status {
-        let owner = Owner {
-            uid: 4_000_000,
-            gid: 0,
-        };
+        let owner = Owner { uid: 4_000_000, gid: 0 };
         let session = |id, token: &str, lifetime| SessionStatus {
             id: SessionId(id),
             state: "CA---".into(),
@@ -398,18 +387,10 @@ mod tests {
                 session(1, "42", Lifetime::Job),
                 session(2, "dbs", Lifetime::Persistent),
             ],
-            instances: vec![
-                instance(1, "42", 1, "CA---"),
-                instance(2, "dbs", 2, "DA-T-"),
-            ],
+            instances: vec![instance(1, "42", 1, "CA---"), instance(2, "dbs", 2, "DA-T-")],
             stages: vec![
                 stage(0, StageState::Running, Direction::In, 1 << 20),
-                stage(
-                    1,
-                    StageState::Failed("away: gone".into()),
-                    Direction::Out,
-                    0,
-                ),
+                stage(1, StageState::Failed("away: gone".into()), Direction::Out, 0),
             ],
             process: None,
         }
@@ -440,10 +421,7 @@ mod tests {
         let mut text = String::new();
         add_nodes(&mut text, &status);
         assert!(!text.contains("bb1: disk"), "{text}");
-        assert!(
-            text.contains("\nbb2: disk full: only reads and removals"),
-            "{text}"
-        );
+        assert!(text.contains("\nbb2: disk full: only reads and removals"), "{text}");
         assert!(text.contains("\nbb3: disk full and log full"), "{text}");
     }
 
@@ -496,12 +474,7 @@ stage of  line  direction  state           files                   data
         let mut text = String::new();
         add_stages(&mut text, &status);
         let words: Vec<&str> = text.split_whitespace().collect();
-        assert!(
-            words
-                .join(" ")
-                .ends_with("cancelled 1 of 3 0 B of 3.00 MiB"),
-            "{text}"
-        );
+        assert!(words.join(" ").ends_with("cancelled 1 of 3 0 B of 3.00 MiB"), "{text}");
     }
 
     #[test]

@@ -24,11 +24,7 @@ pub struct Terminal {
 
 impl Default for Terminal {
     fn default() -> Terminal {
-        Terminal {
-            display: Display::choose(false),
-            progress: None,
-            meters: BTreeMap::new(),
-        }
+        Terminal { display: Display::choose(false), progress: None, meters: BTreeMap::new() }
     }
 }
 
@@ -56,8 +52,7 @@ impl Observer for Terminal {
     fn progress(&mut self, stages: &[StageStatus]) {
         let now = Instant::now();
         let mut lines = Vec::new();
-        self.meters
-            .retain(|id, _| stages.iter().any(|stage| stage.id == *id));
+        self.meters.retain(|id, _| stages.iter().any(|stage| stage.id == *id));
         for stage in stages {
             let meter = self.meters.entry(stage.id).or_default();
             meter.add(now, stage.progress);
@@ -131,18 +126,12 @@ mod tests {
             meter.add(start + seconds * second, *progress);
             stage_activity(progress, &meter)
         };
-        let mut progress = StageProgress {
-            files_total: 3,
-            bytes_total: 2 << 30,
-            ..StageProgress::default()
-        };
+        let mut progress =
+            StageProgress { files_total: 3, bytes_total: 2 << 30, ..StageProgress::default() };
         let text = at(0, &progress);
         assert_eq!(text, "copying 0 of 3+ files, 0 B of 2.00 GiB+");
         (progress.files, progress.bytes, progress.all_found) = (1, 1 << 30, true);
-        (
-            progress.read_back.files_total,
-            progress.read_back.bytes_total,
-        ) = (1, 1 << 30);
+        (progress.read_back.files_total, progress.read_back.bytes_total) = (1, 1 << 30);
         let text = at(1, &progress);
         let expected = "copying 1 of 3 files, 1.00 GiB of 2.00 GiB at 1.00 GiB/s, 2.00 s left, \
                         then reading back";
@@ -151,11 +140,8 @@ mod tests {
         progress.phase = StagePhase::Syncing;
         assert_eq!(at(2, &progress), "syncing 2.00 GiB, then reading back");
         progress.phase = StagePhase::ReadingBack;
-        progress.read_back = StageAmount {
-            files_total: 2,
-            bytes_total: 2 << 30,
-            ..StageAmount::default()
-        };
+        progress.read_back =
+            StageAmount { files_total: 2, bytes_total: 2 << 30, ..StageAmount::default() };
         at(3, &progress);
         (progress.read_back.files, progress.read_back.bytes) = (1, 3 << 29);
         let expected = "reading back 1 of 2 files, 1.50 GiB of 2.00 GiB at 1.50 GiB/s, 1.00 s left";

@@ -31,11 +31,7 @@ fn draw_table(table: &Table, canvas: &mut ratatui::Frame<'_>, area: Rect) {
     if table.rows.is_empty() || area.height < 2 {
         return;
     }
-    let below_blank_line = Rect {
-        y: area.y + 1,
-        height: area.height - 1,
-        ..area
-    };
+    let below_blank_line = Rect { y: area.y + 1, height: area.height - 1, ..area };
     let row = |cells: Vec<String>| {
         let aligned = cells.into_iter().zip(&table.columns);
         widgets::Row::new(aligned.map(|(text, column)| {
@@ -67,12 +63,7 @@ fn no_value() -> String {
 
 /// The tables below the head.
 fn tables(frame: &Frame) -> [Table; 4] {
-    [
-        node_table(frame),
-        store_table(frame),
-        instance_table(frame),
-        stage_table(frame),
-    ]
+    [node_table(frame), store_table(frame), instance_table(frame), stage_table(frame)]
 }
 
 fn head(frame: &Frame, keys: bool) -> Vec<Line<'static>> {
@@ -89,10 +80,7 @@ fn head(frame: &Frame, keys: bool) -> Vec<Line<'static>> {
     }
     let mut lines = vec![Line::from(first)];
     if let Some(problem) = &frame.problem {
-        lines.push(Line::styled(
-            problem.clone(),
-            Style::new().add_modifier(Modifier::REVERSED),
-        ));
+        lines.push(Line::styled(problem.clone(), Style::new().add_modifier(Modifier::REVERSED)));
     }
     for pool in &frame.pools {
         let used = pool.quantity.saturating_sub(pool.free);
@@ -111,9 +99,8 @@ fn head(frame: &Frame, keys: bool) -> Vec<Line<'static>> {
         )));
     }
     let (jobs, persistent) = frame.sessions;
-    lines.push(Line::raw(format!(
-        "sessions: {jobs} of jobs, {persistent} of persistent instances"
-    )));
+    lines
+        .push(Line::raw(format!("sessions: {jobs} of jobs, {persistent} of persistent instances")));
     lines
 }
 

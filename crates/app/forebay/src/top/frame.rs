@@ -122,10 +122,7 @@ impl History {
         self.meters.retain(|id, _| known(id));
         // Hosts report at different times: a host's rates are those between its last two reports.
         for host in &self.now.activity {
-            let newer = status
-                .activity
-                .iter()
-                .find(|newer| is_same_source(newer, host));
+            let newer = status.activity.iter().find(|newer| is_same_source(newer, host));
             if newer.is_none_or(|newer| newer.at != host.at) {
                 self.before.retain(|before| !is_same_source(before, host));
                 self.before.extend(newer.map(|_| host.clone()));
@@ -135,10 +132,7 @@ impl History {
     }
 
     fn earlier(&self, host: &HostActivity) -> Option<(&HostActivity, f64)> {
-        let earlier = self
-            .before
-            .iter()
-            .find(|earlier| is_same_source(earlier, host))?;
+        let earlier = self.before.iter().find(|earlier| is_same_source(earlier, host))?;
         let seconds = host.at.ms_since(earlier.at) as f64 / 1000.0;
         (seconds > 0.0).then_some((earlier, seconds))
     }
@@ -173,10 +167,7 @@ impl History {
             };
             let before = earlier.mounts.get(&id).cloned().unwrap_or_default();
             let operations = now.all_operations().since(&before.all_operations());
-            let written = now
-                .written
-                .checked_sub(before.written)
-                .unwrap_or(now.written);
+            let written = now.written.checked_sub(before.written).unwrap_or(now.written);
             let (count, time, bytes) = seen.unwrap_or((0.0, 0.0, 0.0));
             seen = Some((
                 count + operations.count() as f64 / seconds,
@@ -201,12 +192,7 @@ impl History {
                 sessions: store.gauges.as_ref().map(|present| present.sessions),
             })
         };
-        let count = |lifetime| {
-            now.sessions
-                .iter()
-                .filter(|s| s.lifetime == lifetime)
-                .count()
-        };
+        let count = |lifetime| now.sessions.iter().filter(|s| s.lifetime == lifetime).count();
         Frame {
             name: name.to_owned(),
             process: now.process,

@@ -54,15 +54,11 @@ fn print(frame: &Frame) -> Result<String, Failure> {
     let fail = |error| Failure::Failed(format!("cannot draw the frame: {error}"));
     let height = draw::height(frame);
     let mut terminal = Terminal::new(TestBackend::new(WIDTH, height)).map_err(fail)?;
-    terminal
-        .draw(|canvas| draw::draw(canvas, frame, false))
-        .map_err(fail)?;
+    terminal.draw(|canvas| draw::draw(canvas, frame, false)).map_err(fail)?;
     let buffer = terminal.backend().buffer();
     let mut text = String::new();
     for y in 0..height {
-        let line: String = (0..WIDTH)
-            .filter_map(|x| Some(buffer.cell((x, y))?.symbol()))
-            .collect();
+        let line: String = (0..WIDTH).filter_map(|x| Some(buffer.cell((x, y))?.symbol())).collect();
         text.push_str(line.trim_end());
         text.push('\n');
     }
@@ -123,19 +119,14 @@ fn read_key(timeout: Duration) -> std::io::Result<Option<Key>> {
     // A terminal that was closed is always readable; crossterm would loop on it forever.
     let stdin = std::io::stdin();
     let mut input = [PollFd::new(&stdin, PollFlags::IN)];
-    let wait = Timespec {
-        tv_sec: timeout.as_secs() as i64,
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
+    let wait =
+        Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
     match poll(&mut input, Some(&wait)) {
         Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
         Ok(_) => {}
         Err(error) => return Err(error.into()),
     }
-    if input[0]
-        .revents()
-        .intersects(PollFlags::HUP | PollFlags::ERR)
-    {
+    if input[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
         return Ok(Some(Key::Quit));
     }
     if !event::poll(Duration::ZERO)? {

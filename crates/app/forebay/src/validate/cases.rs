@@ -169,12 +169,7 @@ impl Case {
                         None => nodes.to_string(),
                     };
                     let ior = self.ior.split_whitespace().map(word).collect();
-                    runs.push(Run {
-                        nodes: *nodes,
-                        ppn: *ppn,
-                        ior,
-                        label,
-                    });
+                    runs.push(Run { nodes: *nodes, ppn: *ppn, ior, label });
                 }
             }
         }
@@ -224,10 +219,7 @@ pub fn chosen(ids: &[String], quick: bool) -> Result<Vec<Case>, Failure> {
 /// The published measurement of a check.
 pub fn measurement<'a>(check: &Check, table: &'a [Published]) -> Result<&'a Published, Failure> {
     table.iter().find(|r| r.id == check.row).ok_or_else(|| {
-        Failure::Failed(format!(
-            "validation/cases.toml: published.csv has no row {}",
-            check.row
-        ))
+        Failure::Failed(format!("validation/cases.toml: published.csv has no row {}", check.row))
     })
 }
 
@@ -241,22 +233,14 @@ mod tests {
         let table = crate::validate::published::all().unwrap();
         for case in all().unwrap() {
             let sweeps = [case.nodes.len(), case.ppn.len(), case.transfers.len()];
-            assert!(
-                sweeps.iter().filter(|n| **n > 1).count() <= 1,
-                "{}: one sweep",
-                case.id
-            );
+            assert!(sweeps.iter().filter(|n| **n > 1).count() <= 1, "{}: one sweep", case.id);
             assert!(!case.scaling.is_empty(), "{}", case.id);
             for run in case.runs() {
                 let tests = Ior::parse(&run.ior).unwrap();
                 assert_eq!(tests.len(), 1);
                 for check in &case.check {
                     let access = check.measure.access();
-                    assert!(if access == "write" {
-                        tests[0].write
-                    } else {
-                        tests[0].read
-                    });
+                    assert!(if access == "write" { tests[0].write } else { tests[0].read });
                 }
             }
             for check in &case.check {
@@ -273,12 +257,7 @@ mod tests {
                 }
                 if !row.machine.is_empty() {
                     assert_eq!(row.machine, case.machine, "{}", check.row);
-                    assert_eq!(
-                        row.storage_nodes,
-                        case.burst_buffers.to_string(),
-                        "{}",
-                        check.row
-                    );
+                    assert_eq!(row.storage_nodes, case.burst_buffers.to_string(), "{}", check.row);
                 }
             }
         }
@@ -287,10 +266,7 @@ mod tests {
     #[test]
     fn cases_are_chosen_by_id_row_and_speed() {
         let ids = |cases: Vec<Case>| cases.into_iter().map(|c| c.id).collect::<Vec<_>>();
-        assert_eq!(
-            ids(chosen(&["shaheen2".into()], false).unwrap()),
-            ["shaheen2"]
-        );
+        assert_eq!(ids(chosen(&["shaheen2".into()], false).unwrap()), ["shaheen2"]);
         let one = chosen(&["cori1-fpp-read".into()], false).unwrap();
         assert_eq!(one.len(), 1);
         assert_eq!(one[0].check.len(), 1);
@@ -302,18 +278,11 @@ mod tests {
 
     #[test]
     fn sweep_replaces_the_transfer_size() {
-        let case = all()
-            .unwrap()
-            .into_iter()
-            .find(|c| c.id == "transfer-size")
-            .unwrap();
+        let case = all().unwrap().into_iter().find(|c| c.id == "transfer-size").unwrap();
         let runs = case.runs();
         assert_eq!(runs[0].label, "4k");
         assert!(runs[0].ior.contains(&"4k".to_string()));
-        assert!(
-            runs.iter()
-                .all(|r| !r.ior.contains(&"TRANSFER".to_string()))
-        );
+        assert!(runs.iter().all(|r| !r.ior.contains(&"TRANSFER".to_string())));
         assert_eq!(case.axis(), "transfer");
     }
 }

@@ -74,28 +74,12 @@ mod tests {
         assert_eq!(ids.len(), rows.len());
         for row in &rows {
             assert!(!row.source.is_empty(), "{}", row.id);
-            assert!(
-                ["", "write", "read"].contains(&row.access.as_str()),
-                "{}",
-                row.id
-            );
-            assert!(
-                ["", "file-per-process", "shared"].contains(&row.files.as_str()),
-                "{}",
-                row.id
-            );
-            assert!(
-                ["", "aggregate", "per-node"].contains(&row.scope.as_str()),
-                "{}",
-                row.id
-            );
+            assert!(["", "write", "read"].contains(&row.access.as_str()), "{}", row.id);
+            assert!(["", "file-per-process", "shared"].contains(&row.files.as_str()), "{}", row.id);
+            assert!(["", "aggregate", "per-node"].contains(&row.scope.as_str()), "{}", row.id);
             assert!(row.first_nodes <= row.last_nodes, "{}", row.id);
             if !row.scope.is_empty() {
-                assert!(
-                    row.number().is_some() && row.first_nodes.is_some(),
-                    "{}",
-                    row.id
-                );
+                assert!(row.number().is_some() && row.first_nodes.is_some(), "{}", row.id);
             }
         }
     }

@@ -136,9 +136,7 @@ fn compare_limits(check: &Check, steps: &[Step]) -> Outcome {
     let found = steps.iter().filter(|step| step.limit == expect);
     let at: Vec<&str> = found.map(|step| step.label.as_str()).collect();
     let verdict = if at.is_empty() {
-        let seen = steps
-            .iter()
-            .map(|step| format!("{} at {}", step.limit, step.label));
+        let seen = steps.iter().map(|step| format!("{} at {}", step.limit, step.label));
         format!("not seen: {}", seen.collect::<Vec<_>>().join(", "))
     } else {
         format!("{expect} at {}", at.join(", "))
@@ -173,12 +171,7 @@ fn compare_values(steps: &[Step], measured: Option<f64>, percent: f64) -> Outcom
     let simulated = measured.and_then(|m| worst(values, m));
     let error = error_percent(measured, simulated).unwrap_or(f64::INFINITY);
     let met = error.abs() <= percent;
-    Outcome {
-        simulated,
-        met,
-        accepted: format!("within {percent}%"),
-        verdict: words(met),
-    }
+    Outcome { simulated, met, accepted: format!("within {percent}%"), verdict: words(met) }
 }
 
 /// Compares the points of a case with one measurement.
@@ -188,10 +181,8 @@ pub fn compare(
     published: &Published,
     points: &[(Run, IorPoint)],
 ) -> Row {
-    let steps: Vec<Step> = points
-        .iter()
-        .filter_map(|(run, point)| step(case, check, run, point))
-        .collect();
+    let steps: Vec<Step> =
+        points.iter().filter_map(|(run, point)| step(case, check, run, point)).collect();
     let measured = published.number();
     let tolerance = check.tolerance.unwrap_or(0.0);
     let mut outcome = match check.measure {

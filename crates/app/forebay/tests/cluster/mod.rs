@@ -63,9 +63,7 @@ pub fn text_of(output: &Output) -> String {
 fn remove_namespace(namespace: &str) {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(10) {
-        let listing = Command::new("ip")
-            .args(["netns", "pids", namespace])
-            .output();
+        let listing = Command::new("ip").args(["netns", "pids", namespace]).output();
         let listing = listing.map_or(String::new(), |output| text_of(&output));
         let processes: Vec<_> = listing
             .lines()
@@ -79,9 +77,7 @@ fn remove_namespace(namespace: &str) {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let _ = Command::new("ip")
-        .args(["netns", "del", namespace])
-        .output();
+    let _ = Command::new("ip").args(["netns", "del", namespace]).output();
 }
 
 /// Removes the namespaces of test processes that were killed.
@@ -91,9 +87,7 @@ fn remove_stale_namespaces() {
     };
     for entry in list.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let process = name
-            .strip_prefix("forebay-")
-            .and_then(|n| n.split('-').next());
+        let process = name.strip_prefix("forebay-").and_then(|n| n.split('-').next());
         let dead = |process: &str| !Path::new("/proc").join(process).exists();
         if process.is_some_and(dead) {
             remove_namespace(&name);
@@ -205,10 +199,7 @@ impl Host {
             .args(arguments)
             .stdout(file.try_clone().unwrap())
             .stderr(file);
-        Daemon {
-            child: command.spawn().unwrap(),
-            log,
-        }
+        Daemon { child: command.spawn().unwrap(), log }
     }
 }
 
@@ -252,12 +243,8 @@ impl Cluster {
         fs::create_dir(&local).unwrap();
         let hub = namespace("hub");
         run_successfully(Command::new("ip").args(["netns", "add", &hub]));
-        let mut cluster = Cluster {
-            hosts: Vec::new(),
-            hub: hub.clone(),
-            munged: Vec::new(),
-            directory,
-        };
+        let mut cluster =
+            Cluster { hosts: Vec::new(), hub: hub.clone(), munged: Vec::new(), directory };
         let ip = |line: &str| run_successfully(Command::new("ip").args(line.split_whitespace()));
         ip(&format!("-n {hub} link add bridge type bridge"));
         ip(&format!("-n {hub} link set bridge up"));
@@ -265,9 +252,7 @@ impl Cluster {
             let (name, net) = (format!("n{index}"), namespace(&format!("n{index}")));
             let address = format!("10.77.0.{index}");
             ip(&format!("netns add {net}"));
-            ip(&format!(
-                "-n {hub} link add {name} type veth peer name eth0 netns {net}"
-            ));
+            ip(&format!("-n {hub} link add {name} type veth peer name eth0 netns {net}"));
             ip(&format!("-n {hub} link set {name} master bridge up"));
             ip(&format!("-n {net} address add {address}/24 dev eth0"));
             ip(&format!("-n {net} link set eth0 up"));
@@ -316,10 +301,7 @@ impl Cluster {
 
     /// Starts a `munged` with a key of its own and returns its socket, which all hosts can reach.
     pub fn start_munged(&mut self) -> PathBuf {
-        let home = self
-            .directory
-            .path()
-            .join(format!("munge{}", self.munged.len()));
+        let home = self.directory.path().join(format!("munge{}", self.munged.len()));
         fs::create_dir(&home).unwrap();
         let key: Vec<u8> = (0..8)
             .flat_map(|_| {
@@ -382,18 +364,12 @@ fn forebayd() -> &'static Path {
         let forebayd = forebay.with_file_name("forebayd");
         let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
         if modified(&forebayd) < modified(forebay) {
-            let release = forebay
-                .components()
-                .any(|part| part.as_os_str() == "release");
+            let release = forebay.components().any(|part| part.as_os_str() == "release");
             run_successfully(Command::new(env!("CARGO")).args([
                 "build",
                 "--quiet",
                 "--package=forebayd",
-                if release {
-                    "--profile=release"
-                } else {
-                    "--profile=test"
-                },
+                if release { "--profile=release" } else { "--profile=test" },
             ]));
         }
         forebayd

@@ -57,16 +57,12 @@ impl Page {
                 if !is_name(name) || name.ends_with("_total") != (kind == Kind::Counter) {
                     return Err(wrong("name and type"));
                 }
-                family = Some(Family {
-                    name: name.to_owned(),
-                    kind,
-                });
+                family = Some(Family { name: name.to_owned(), kind });
             } else {
                 let (name, labels, value) = sample(line).ok_or_else(|| wrong("not a sample"))?;
                 let family = family.as_ref().ok_or_else(|| wrong("no family"))?;
-                let suffix = name
-                    .strip_prefix(&family.name)
-                    .ok_or_else(|| wrong("another family's"))?;
+                let suffix =
+                    name.strip_prefix(&family.name).ok_or_else(|| wrong("another family's"))?;
                 let fits = match family.kind {
                     Kind::Histogram => match suffix {
                         "_bucket" => labels.contains_key("le"),
@@ -87,11 +83,7 @@ impl Page {
 
     /// A histogram's buckets rise to its count.
     fn check(&self, family: Option<Family>) -> Result<(), String> {
-        let Some(Family {
-            name,
-            kind: Kind::Histogram,
-        }) = family
-        else {
+        let Some(Family { name, kind: Kind::Histogram }) = family else {
             return Ok(());
         };
         let mut all = BTreeMap::<Labels, Vec<(f64, f64)>>::new();
@@ -130,16 +122,13 @@ impl Page {
     }
 
     fn find(&self, name: &str, labels: &Labels) -> Option<f64> {
-        self.samples
-            .get(&(name.to_owned(), labels.clone()))
-            .copied()
+        self.samples.get(&(name.to_owned(), labels.clone())).copied()
     }
 
     /// The sample with these labels.
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let all = labels.iter().map(|(n, v)| ((*n).into(), (*v).into()));
-        self.find(name, &all.collect())
-            .unwrap_or_else(|| panic!("no {name} {labels:?}"))
+        self.find(name, &all.collect()).unwrap_or_else(|| panic!("no {name} {labels:?}"))
     }
 
     /// The only sample of that name.
@@ -153,9 +142,7 @@ impl Page {
 fn is_name(name: &str) -> bool {
     let first = name.chars().next();
     first.is_some_and(|c| c.is_ascii_lowercase())
-        && name
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
 fn sample(line: &str) -> Option<(String, Labels, f64)> {
@@ -198,10 +185,7 @@ fn sample(line: &str) -> Option<(String, Labels, f64)> {
 #[test]
 fn exposition_reader_rejects_malformed_pages() {
     let good = "# HELP a_total A.\n# TYPE a_total counter\na_total{x=\"\\\"1\\\\\"} 3\n";
-    assert_eq!(
-        Page::read(good).unwrap().get("a_total", &[("x", "\"1\\")]),
-        3.0
-    );
+    assert_eq!(Page::read(good).unwrap().get("a_total", &[("x", "\"1\\")]), 3.0);
     let histogram = |last: &str| {
         format!(
             "# HELP h_seconds H.\n# TYPE h_seconds histogram\nh_seconds_bucket{{le=\"1\"}} 2\n\

@@ -18,9 +18,7 @@ pub struct CommandOutput {
 
 impl WorkDir {
     pub fn new() -> WorkDir {
-        WorkDir {
-            dir: tempfile::tempdir().unwrap(),
-        }
+        WorkDir { dir: tempfile::tempdir().unwrap() }
     }
 
     pub fn path(&self) -> &Path {
@@ -29,20 +27,13 @@ impl WorkDir {
 
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command
-            .args(line.split_whitespace())
-            .current_dir(self.path())
-            .stdin(Stdio::null());
+        command.args(line.split_whitespace()).current_dir(self.path()).stdin(Stdio::null());
         command
     }
 
     /// Runs a command line, split at blanks.
     pub fn run(&self, line: &str) -> CommandOutput {
-        let Output {
-            status,
-            stdout,
-            stderr,
-        } = self.command(line).output().unwrap();
+        let Output { status, stdout, stderr } = self.command(line).output().unwrap();
         CommandOutput {
             code: status.code(),
             stdout: String::from_utf8(stdout).unwrap(),
@@ -53,13 +44,7 @@ impl WorkDir {
     /// Runs a command that must succeed.
     pub fn expect_success(&self, line: &str) -> CommandOutput {
         let output = self.run(line);
-        assert_eq!(
-            output.code,
-            Some(0),
-            "{line}\n{}{}",
-            output.stdout,
-            output.stderr
-        );
+        assert_eq!(output.code, Some(0), "{line}\n{}{}", output.stdout, output.stderr);
         output
     }
 
@@ -68,19 +53,9 @@ impl WorkDir {
     pub fn expect_invalid_input(&self, line: &str) -> String {
         let before = self.list_files();
         let output = self.run(line);
-        assert_eq!(
-            output.code,
-            Some(2),
-            "{line}\n{}{}",
-            output.stdout,
-            output.stderr
-        );
+        assert_eq!(output.code, Some(2), "{line}\n{}{}", output.stdout, output.stderr);
         assert_eq!(output.stdout, "", "{line}");
-        assert!(
-            output.stderr.starts_with("error: "),
-            "{line}\n{}",
-            output.stderr
-        );
+        assert!(output.stderr.starts_with("error: "), "{line}\n{}", output.stderr);
         assert_eq!(self.list_files(), before, "{line} wrote something");
         output.stderr
     }
@@ -93,11 +68,7 @@ impl WorkDir {
     }
 
     pub fn spawn(&self, line: &str) -> Child {
-        self.command(line)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
+        self.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
     pub fn write(&self, name: &str, text: &str) {

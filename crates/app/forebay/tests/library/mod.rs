@@ -20,10 +20,7 @@ pub fn install(prefix: &Path) {
     let copies = [
         (library, "lib/libdatawarp.so"),
         (bridge.join("include/datawarp.h"), "include/datawarp.h"),
-        (
-            bridge.join("pkgconfig/cray-datawarp.pc"),
-            "lib/pkgconfig/cray-datawarp.pc",
-        ),
+        (bridge.join("pkgconfig/cray-datawarp.pc"), "lib/pkgconfig/cray-datawarp.pc"),
     ];
     for (from, to) in copies {
         fs::copy(&from, prefix.join(to)).unwrap_or_else(|e| panic!("{}: {e}", from.display()));

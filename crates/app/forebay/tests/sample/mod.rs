@@ -60,23 +60,16 @@ pub fn series(top: f64) -> Series {
 }
 
 fn limit(resource: &str) -> Limit {
-    let evidence = [
-        "client",
-        "local-link",
-        "global-link",
-        "node-link",
-        "server",
-        "ssd",
-    ]
-    .into_iter()
-    .map(|name| ResourceUse {
-        resource: name.to_string(),
-        busiest: format!("{name} of <node 17>"),
-        peak_utilisation: if name == resource { 0.98 } else { 0.4 },
-        mean_utilisation: if name == resource { 0.91 } else { 0.2 },
-        time_share: if name == resource { 0.6 } else { 0.08 },
-    })
-    .collect();
+    let evidence = ["client", "local-link", "global-link", "node-link", "server", "ssd"]
+        .into_iter()
+        .map(|name| ResourceUse {
+            resource: name.to_string(),
+            busiest: format!("{name} of <node 17>"),
+            peak_utilisation: if name == resource { 0.98 } else { 0.4 },
+            mean_utilisation: if name == resource { 0.91 } else { 0.2 },
+            time_share: if name == resource { 0.6 } else { 0.08 },
+        })
+        .collect();
     Limit {
         resource: resource.to_string(),
         because: format!(
@@ -108,13 +101,7 @@ pub fn phase(access: &str, iteration: u32, nodes: u32, gbps: f64, limited: &str)
             max: gbps / f64::from(nodes) * 1.1,
         },
         iops: f64::from(nodes) * 64.0 / seconds,
-        operation_seconds: Spread {
-            mean: 5e-4,
-            min: 4e-4,
-            p50: 5e-4,
-            p99: 8e-4,
-            max: 1e-3,
-        },
+        operation_seconds: Spread { mean: 5e-4, min: 4e-4, p50: 5e-4, p99: 8e-4, max: 1e-3 },
         least_mean_seconds: 4.5e-4,
         limit: limit(limited),
         links: classes(gbps / 1300.0),
@@ -167,9 +154,7 @@ pub fn study() -> IorStudy {
         kind: "sim ior".to_string(),
         version: "0.0.0".to_string(),
         machine: "trinity-phase2".to_string(),
-        ior: ["-a", "POSIX", "-F", "-i", "2", "-t", "1m", "-b", "64m"]
-            .map(String::from)
-            .to_vec(),
+        ior: ["-a", "POSIX", "-F", "-i", "2", "-t", "1m", "-b", "64m"].map(String::from).to_vec(),
         ppn: 1,
         burst_buffers: 230,
         seed: 1,
@@ -250,11 +235,8 @@ pub fn validation_row() -> forebay_app::validate::verdict::Row {
     let table = published::all().expect("the published table");
     let mut cases = cases::all().expect("cases").into_iter();
     let case = cases.find(|c| c.id == "trinity-client").expect("the case");
-    let points: Vec<_> = case
-        .runs()
-        .into_iter()
-        .map(|run| (run.clone(), point(run.nodes)))
-        .collect();
+    let points: Vec<_> =
+        case.runs().into_iter().map(|run| (run.clone(), point(run.nodes))).collect();
     let check = &case.check[0];
     let published = cases::measurement(check, &table).expect("a row");
     verdict::compare(&case, check, published, &points)

@@ -36,21 +36,11 @@ const NONE: Target = Target::None;
 
 const fn write(size: u64, count: u64, shared: bool, durable: Durable) -> Task {
     let fresh = matches!(durable, Durable::AtTheEnd);
-    Task::Write {
-        size,
-        count,
-        shared,
-        fresh,
-        durable,
-    }
+    Task::Write { size, count, shared, fresh, durable }
 }
 
 const fn read(size: u64, count: u64, shared: bool) -> Task {
-    Task::Read {
-        size,
-        count,
-        shared,
-    }
+    Task::Read { size, count, shared }
 }
 
 const HARD: u64 = 47_008;
@@ -61,12 +51,7 @@ const DISK: [Case; 5] = [
         clients: 1,
         task: write(MIB, 1024, false, Durable::AtTheEnd),
         unit: Unit::Bytes,
-        places: &[
-            (Base, NONE),
-            (Library, AtLeast(0.9)),
-            (Mount, AtLeast(0.7)),
-            (Gluster, NONE),
-        ],
+        places: &[(Base, NONE), (Library, AtLeast(0.9)), (Mount, AtLeast(0.7)), (Gluster, NONE)],
         cold: true,
     },
     Case {
@@ -74,12 +59,7 @@ const DISK: [Case; 5] = [
         clients: 1,
         task: read(MIB, 1024, false),
         unit: Unit::Bytes,
-        places: &[
-            (Base, NONE),
-            (Library, AtLeast(0.9)),
-            (Mount, AtLeast(0.7)),
-            (Gluster, NONE),
-        ],
+        places: &[(Base, NONE), (Library, AtLeast(0.9)), (Mount, AtLeast(0.7)), (Gluster, NONE)],
         cold: true,
     },
     Case {
@@ -103,12 +83,7 @@ const DISK: [Case; 5] = [
         clients: 2,
         task: write(4096, 512, false, Durable::EachWrite),
         unit: Unit::Operations,
-        places: &[
-            (Base, NONE),
-            (Library, NONE),
-            (Mount, NONE),
-            (Gluster, NONE),
-        ],
+        places: &[(Base, NONE), (Library, NONE), (Mount, NONE), (Gluster, NONE)],
         cold: false,
     },
 ];
@@ -147,12 +122,7 @@ const MEMORY: [Case; 11] = [
         clients: 2,
         task: write(MIB, 512, false, Durable::Never),
         unit: Unit::Bytes,
-        places: &[
-            (Base, NONE),
-            (Library, NONE),
-            (Mount, NONE),
-            (Gluster, NONE),
-        ],
+        places: &[(Base, NONE), (Library, NONE), (Mount, NONE), (Gluster, NONE)],
         cold: false,
     },
     Case {
@@ -160,12 +130,7 @@ const MEMORY: [Case; 11] = [
         clients: 2,
         task: read(MIB, 512, false),
         unit: Unit::Bytes,
-        places: &[
-            (Base, NONE),
-            (Library, NONE),
-            (Mount, NONE),
-            (Gluster, NONE),
-        ],
+        places: &[(Base, NONE), (Library, NONE), (Mount, NONE), (Gluster, NONE)],
         cold: false,
     },
     Case {
@@ -219,12 +184,7 @@ const MEMORY: [Case; 11] = [
         clients: 4,
         task: write(HARD, 4_000, true, Durable::Never),
         unit: Unit::Bytes,
-        places: &[
-            (Base, NONE),
-            (Library, AtLeast(1000.0)),
-            (Mount, AtLeast(1000.0)),
-            (Tcp, NONE),
-        ],
+        places: &[(Base, NONE), (Library, AtLeast(1000.0)), (Mount, AtLeast(1000.0)), (Tcp, NONE)],
         cold: false,
     },
     Case {
@@ -244,13 +204,8 @@ const METADATA: &[(Place, Target)] = &[
     (Mount, NONE),
     (Gluster, NONE),
 ];
-const OTHER_METADATA: &[(Place, Target)] = &[
-    (Base, NONE),
-    (Library, NONE),
-    (Tcp, NONE),
-    (Mount, NONE),
-    (Gluster, NONE),
-];
+const OTHER_METADATA: &[(Place, Target)] =
+    &[(Base, NONE), (Library, NONE), (Tcp, NONE), (Mount, NONE), (Gluster, NONE)];
 
 impl Task {
     fn shorter(self, divisor: u64) -> Task {
@@ -281,11 +236,9 @@ impl Task {
     fn needs(self) -> Option<Task> {
         match self {
             Task::Stat(count) | Task::Unlink(count) => Some(Task::Create(count)),
-            Task::Read {
-                size,
-                count,
-                shared,
-            } => Some(write(size, count, shared, Durable::AtTheEnd)),
+            Task::Read { size, count, shared } => {
+                Some(write(size, count, shared, Durable::AtTheEnd))
+            }
             Task::Create(_) | Task::Write { .. } => None,
         }
     }
@@ -295,18 +248,8 @@ impl Task {
         match (self, other) {
             (Task::Create(one), Task::Create(other)) => one == other,
             (
-                Task::Write {
-                    size,
-                    count,
-                    shared,
-                    ..
-                },
-                Task::Write {
-                    size: other_size,
-                    count: other_count,
-                    shared: other_shared,
-                    ..
-                },
+                Task::Write { size, count, shared, .. },
+                Task::Write { size: other_size, count: other_count, shared: other_shared, .. },
             ) => (size, count, shared) == (other_size, other_count, other_shared),
             _ => false,
         }
@@ -326,14 +269,11 @@ pub fn all(options: &Options) -> Outcome<()> {
         report::print(&line);
         lines.push(line);
     };
-    for (parent, cases, memory) in [
-        (&options.disk, &DISK[..], false),
-        (&options.memory, &MEMORY[..], true),
-    ] {
-        let wanted: Vec<&Case> = cases
-            .iter()
-            .filter(|case| case.name.contains(&options.only))
-            .collect();
+    for (parent, cases, memory) in
+        [(&options.disk, &DISK[..], false), (&options.memory, &MEMORY[..], true)]
+    {
+        let wanted: Vec<&Case> =
+            cases.iter().filter(|case| case.name.contains(&options.only)).collect();
         if wanted.is_empty() {
             continue;
         }

@@ -62,9 +62,7 @@ cat >/dev/null
 impl Gluster {
     pub fn start(dir: &Path) -> Outcome<Gluster> {
         for program in ["glusterd", "gluster", "glusterfs", "unshare", "ip"] {
-            let found = Command::new("sh")
-                .args(["-c", "command -v \"$0\"", program])
-                .output()?;
+            let found = Command::new("sh").args(["-c", "command -v \"$0\"", program]).output()?;
             if !found.status.success() {
                 let hint = "is not installed; scripts/setup.sh bench installs it";
                 return Err(format!("{program} {hint}").into());

@@ -21,15 +21,9 @@ impl Process {
     }
 
     pub fn start(mut command: Command) -> Outcome<Process> {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let output = child.stdout.take().ok_or("no output")?;
-        Ok(Process {
-            child,
-            output: BufReader::new(output),
-        })
+        Ok(Process { child, output: BufReader::new(output) })
     }
 
     pub fn say(&mut self, line: &str) -> Outcome<()> {
@@ -54,9 +48,7 @@ impl Process {
         for task in std::fs::read_dir(path)? {
             // Threads may end meanwhile; those of a daemon that matter do not.
             let stat = std::fs::read_to_string(task?.path().join("schedstat"));
-            let first = stat
-                .ok()
-                .and_then(|s| s.split(' ').next()?.parse::<u64>().ok());
+            let first = stat.ok().and_then(|s| s.split(' ').next()?.parse::<u64>().ok());
             nanos += first.unwrap_or(0);
         }
         Ok(Duration::from_nanos(nanos))

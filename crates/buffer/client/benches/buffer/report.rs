@@ -67,9 +67,7 @@ pub fn heading() {
 }
 
 pub fn print(line: &Line) {
-    let beside = line
-        .beside
-        .map(|(ratio, whom)| format!("{ratio:.2} x {whom}"));
+    let beside = line.beside.map(|(ratio, whom)| format!("{ratio:.2} x {whom}"));
     let met = match line.met() {
         Some(true) => "yes",
         Some(false) => "NO",

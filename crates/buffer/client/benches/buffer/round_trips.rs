@@ -62,12 +62,7 @@ pub fn count(parent: &Path) -> Outcome<RoundTrips> {
         thread::sleep(PAUSE);
         Ok((answered(&watch) - before) as f64 / TIMES as f64)
     };
-    let mode = OpenMode {
-        read: true,
-        write: true,
-        truncate: false,
-        descriptor: true,
-    };
+    let mode = OpenMode { read: true, write: true, truncate: false, descriptor: true };
     let library_create = each(&|i| {
         let path = format!("dir/library{i}");
         drop(attached.create_path(Path::new(&path), 0o644, mode)?);
@@ -90,10 +85,5 @@ pub fn count(parent: &Path) -> Outcome<RoundTrips> {
     drop(attached);
     daemon.stop()?;
     fs::remove_dir_all(dir)?;
-    Ok(RoundTrips {
-        library_stat,
-        library_create,
-        mount_stat,
-        mount_create,
-    })
+    Ok(RoundTrips { library_stat, library_create, mount_stat, mount_create })
 }

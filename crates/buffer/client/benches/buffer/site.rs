@@ -144,16 +144,8 @@ impl Site {
             process.line()?;
             daemons.push(process);
         }
-        let options = ClientOptions {
-            key: Some(key()?),
-            ..ClientOptions::default()
-        };
-        for place in [
-            Place::Library,
-            Place::LibraryTwo,
-            Place::TcpIntegrity,
-            Place::TcpEncrypted,
-        ] {
+        let options = ClientOptions { key: Some(key()?), ..ClientOptions::default() };
+        for place in [Place::Library, Place::LibraryTwo, Place::TcpIntegrity, Place::TcpEncrypted] {
             let spec = InstanceSpec {
                 id: INSTANCE,
                 uid: rustix::process::geteuid().as_raw(),
@@ -176,12 +168,7 @@ impl Site {
             }
             None => None,
         };
-        Ok(Site {
-            dir,
-            gluster,
-            mount: Some(mount),
-            daemons,
-        })
+        Ok(Site { dir, gluster, mount: Some(mount), daemons })
     }
 
     /// Have clients do something together; the seconds until the last one was done.
@@ -189,13 +176,7 @@ impl Site {
         let mut processes = Vec::new();
         for me in 0..clients {
             let mut process = Process::role(&["client"])?;
-            let order = Order {
-                place,
-                task,
-                dir: self.dir.clone(),
-                me,
-                clients,
-            };
+            let order = Order { place, task, dir: self.dir.clone(), me, clients };
             process.say(&serde_json::to_string(&order)?)?;
             processes.push(process);
         }

@@ -135,15 +135,8 @@ fn prepare(order: &Order) -> Outcome<Act> {
 }
 
 fn attach(order: &Order) -> Outcome<Fs> {
-    let options = ClientOptions {
-        key: Some(key()?),
-        ..ClientOptions::default()
-    };
-    Ok(Fs::attach(
-        order.place.nodes(&order.dir),
-        INSTANCE,
-        options,
-    )?)
+    let options = ClientOptions { key: Some(key()?), ..ClientOptions::default() };
+    Ok(Fs::attach(order.place.nodes(&order.dir), INSTANCE, options)?)
 }
 
 /// A file of either kind.
@@ -184,11 +177,7 @@ fn data(order: &Order, path: Option<PathBuf>) -> Outcome<Act> {
     let (Task::Write { size, shared, .. } | Task::Read { size, shared, .. }) = order.task else {
         return Err("not about data".into());
     };
-    let name = if shared {
-        "shared".to_owned()
-    } else {
-        format!("data{me}")
-    };
+    let name = if shared { "shared".to_owned() } else { format!("data{me}") };
     let fresh = matches!(order.task, Task::Write { fresh: true, .. });
     let target = match path {
         Some(path) => Target::Theirs(open(&path.join(name), fresh)?),

@@ -66,13 +66,7 @@ impl File {
         exclusive: bool,
         owner: fn(u64) -> LockOwner,
     ) -> FileLock {
-        FileLock {
-            owner: owner(self.handle().0),
-            start,
-            end,
-            exclusive,
-            pid: std::process::id(),
-        }
+        FileLock { owner: owner(self.handle().0), start, end, exclusive, pid: std::process::id() }
     }
 
     /// The session with the file's metadata node, which keeps its locks.
@@ -92,8 +86,7 @@ impl File {
 
     /// Takes a lock now. Returns the conflicting lock, if there is one.
     pub(crate) fn try_lock_for(&self, lock: FileLock) -> Result<Option<FileLock>, Errno> {
-        self.watched_session()?
-            .try_lock(self.ino(), self.held(lock))
+        self.watched_session()?.try_lock(self.ino(), self.held(lock))
     }
 
     /// Takes a lock as soon as it is free; `callback` is called when it is granted or will never be,
@@ -109,8 +102,7 @@ impl File {
     }
 
     pub(crate) fn is_lock_pending(&self, ticket: u64) -> bool {
-        self.session()
-            .is_ok_and(|session| session.is_lock_pending(ticket))
+        self.session().is_ok_and(|session| session.is_lock_pending(ticket))
     }
 
     pub(crate) fn cancel_lock(&self, ticket: u64) {

@@ -63,9 +63,7 @@ impl File {
     /// its descriptor.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         let object = self.parts.primary.object.as_ref();
-        object
-            .filter(|_| self.parts.is_single_object())
-            .map(AsFd::as_fd)
+        object.filter(|_| self.parts.is_single_object()).map(AsFd::as_fd)
     }
 
     /// Reads at `offset`. Returns less than requested only at the end of the file.
@@ -115,17 +113,14 @@ impl File {
         let Part { node, handle, .. } = self.parts.primary;
         let sessions = &self.parts.attachment.sessions;
         let _slot = sessions.acquire_append_slot();
-        self.requester
-            .call(node, Request::File(FileRequest::AppendLock { handle }))?;
+        self.requester.call(node, Request::File(FileRequest::AppendLock { handle }))?;
         let written = self.length().and_then(|end| self.write_at(data, end));
         if written.is_err() {
             // The failed write must not overwrite what is appended next.
             sessions.try_fence_writes();
         }
         // If the metadata node is unreachable, the lock is lost with it.
-        let _ = self
-            .requester
-            .call(node, Request::File(FileRequest::AppendUnlock { handle }));
+        let _ = self.requester.call(node, Request::File(FileRequest::AppendUnlock { handle }));
         written
     }
 
@@ -154,10 +149,7 @@ impl Drop for File {
                 session.forget_handle(handle);
             }
             let returned = part.reserved();
-            (
-                part.node,
-                Request::File(FileRequest::Close { handle, returned }),
-            )
+            (part.node, Request::File(FileRequest::Close { handle, returned }))
         };
         // The metadata node last: after the last writer's close there, it asks the other nodes for
         // the lengths of their objects.
@@ -168,11 +160,8 @@ impl Drop for File {
             session.is_ok_and(|session| session.forget_locks_of_handle(self.ino(), handle));
         let (node, request) = close(primary);
         // Others may be waiting for the locks, or for the reserved space.
-        let urgent = locked
-            || !matches!(
-                request,
-                Request::File(FileRequest::Close { returned: 0, .. })
-            );
+        let urgent =
+            locked || !matches!(request, Request::File(FileRequest::Close { returned: 0, .. }));
         if let Some(batch) = attachment.close_batch.as_ref().filter(|_| !urgent)
             && self.parts.is_single_object()
             && batch.push(node, handle)

@@ -74,11 +74,7 @@ impl Part {
 
     pub fn read_request(&self, length: usize, offset: u64) -> Request {
         debug_assert!(length <= MAX_DATA);
-        Request::Data(DataRequest::Read {
-            handle: self.handle,
-            offset,
-            length: length as u32,
-        })
+        Request::Data(DataRequest::Read { handle: self.handle, offset, length: length as u32 })
     }
 
     fn read_remote(&self, at: &Attachment, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
@@ -109,22 +105,15 @@ impl Part {
     pub fn append(&self, at: &Attachment, data: &[u8]) -> Result<usize, Errno> {
         self.note_write(at)?;
         match &self.object {
-            Some(object) => Ok(rustix::io::pwritev2(
-                object,
-                &[IoSlice::new(data)],
-                0,
-                ReadWriteFlags::APPEND,
-            )?),
+            Some(object) => {
+                Ok(rustix::io::pwritev2(object, &[IoSlice::new(data)], 0, ReadWriteFlags::APPEND)?)
+            }
             None => self.write_remote(at, data, 0, true),
         }
     }
 
     pub fn write_request(&self, offset: u64, append: bool) -> Request {
-        Request::Data(DataRequest::Write {
-            handle: self.handle,
-            offset,
-            append,
-        })
+        Request::Data(DataRequest::Write { handle: self.handle, offset, append })
     }
 
     fn write_remote(

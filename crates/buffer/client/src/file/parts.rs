@@ -58,9 +58,7 @@ impl Parts {
     fn other(&self, node: NodeIndex) -> Result<&OnceLock<Part>, Errno> {
         assert_ne!(node, self.primary.node);
         let nodes = usize::from(self.layout.nodes());
-        let others = self
-            .others
-            .get_or_init(|| (0..nodes).map(|_| OnceLock::new()).collect());
+        let others = self.others.get_or_init(|| (0..nodes).map(|_| OnceLock::new()).collect());
         others.get(usize::from(node.0)).ok_or(Errno::ESTALE)
     }
 
@@ -89,9 +87,7 @@ impl Parts {
             return Ok(());
         }
         let capability = self.capability(false)?;
-        let requests = nodes
-            .iter()
-            .map(|node| (*node, self.open_request(capability)));
+        let requests = nodes.iter().map(|node| (*node, self.open_request(capability)));
         let sessions = &self.attachment.sessions;
         sessions.call_nodes(None, requests, |node, reply| {
             if let (Ok(reply), Ok(other)) = (reply, self.other(node)) {
@@ -122,11 +118,7 @@ impl Parts {
     }
 
     fn part_mode(&self) -> OpenMode {
-        OpenMode {
-            truncate: false,
-            descriptor: true,
-            ..self.mode
-        }
+        OpenMode { truncate: false, descriptor: true, ..self.mode }
     }
 
     fn opened_part(
@@ -152,10 +144,7 @@ impl Parts {
         }
         let handle = self.primary.handle;
         let session = self.session(self.primary.node)?;
-        match session
-            .call(None, Request::File(FileRequest::RenewCapability { handle }))?
-            .reply
-        {
+        match session.call(None, Request::File(FileRequest::RenewCapability { handle }))?.reply {
             Reply::Capability(new) => Ok(*capability.insert(new)),
             _ => Err(Errno::EPROTO),
         }
@@ -178,11 +167,7 @@ impl Parts {
 
     /// The open parts on other nodes than the file's metadata node, in ascending order.
     pub fn open_others(&self) -> impl Iterator<Item = &Part> {
-        self.others
-            .get()
-            .into_iter()
-            .flatten()
-            .filter_map(OnceLock::get)
+        self.others.get().into_iter().flatten().filter_map(OnceLock::get)
     }
 
     /// All open parts.

@@ -20,10 +20,8 @@ impl File {
         let sessions = &parts.attachment.sessions;
         // A pending old write must not change data that this call makes durable.
         sessions.fence_writes()?;
-        let pending: Vec<(&Part, PendingSync)> = parts
-            .open_all()
-            .map(|part| (part, part.unsynced.take()))
-            .collect();
+        let pending: Vec<(&Part, PendingSync)> =
+            parts.open_all().map(|part| (part, part.unsynced.take())).collect();
         let truncated = sessions.truncations.take(parts.ino);
         let synced = self.sync_parts(&pending, data_only);
         if let Some(truncated) = truncated {
@@ -51,10 +49,7 @@ impl File {
         data_only: bool,
     ) -> Result<Vec<NodeIndex>, Errno> {
         let handle = self.handle();
-        let mut request = Request::File(FileRequest::Sync {
-            handle: Some(handle),
-            data_only,
-        });
+        let mut request = Request::File(FileRequest::Sync { handle: Some(handle), data_only });
         let is_file = self.mode.read || self.mode.write;
         let mut others = Vec::new();
         if is_file && !self.parts.is_single_object() {
@@ -169,19 +164,13 @@ impl File {
         length: u64,
         what: Allocate,
     ) -> Result<(), Errno> {
-        let request = Request::File(FileRequest::Allocate {
-            handle: part.handle,
-            offset,
-            length,
-            what,
-        });
+        let request =
+            Request::File(FileRequest::Allocate { handle: part.handle, offset, length, what });
         let allocate = || self.requester.call(part.node, request.clone());
         let is_full = |reply: &Result<_, Errno>| matches!(reply, Err(Errno::ENOSPC));
         let reservations = &self.parts.attachment.reservations;
         self.parts
-            .with_part(part, || {
-                reservations.with_space(part.node, None, allocate, is_full)
-            })
+            .with_part(part, || reservations.with_space(part.node, None, allocate, is_full))
             .map(|_| ())
     }
 
@@ -189,19 +178,12 @@ impl File {
     /// none.
     pub fn seek(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
         let parts = &self.parts;
-        if let Some(object) = parts
-            .primary
-            .object
-            .as_ref()
-            .filter(|_| parts.is_single_object())
-        {
+        if let Some(object) = parts.primary.object.as_ref().filter(|_| parts.is_single_object()) {
             return seek_object(object, offset, hole)?.ok_or(Errno::ENXIO);
         }
         let nodes = || parts.attachment.sessions.nodes();
         parts.open_parts(nodes())?;
-        let all: Vec<&Part> = nodes()
-            .map(|node| parts.part(node))
-            .collect::<Result<_, _>>()?;
+        let all: Vec<&Part> = nodes().map(|node| parts.part(node)).collect::<Result<_, _>>()?;
         let size = self.length()?;
         if offset >= size {
             return Err(Errno::ENXIO);
@@ -271,9 +253,7 @@ impl File {
         if !self.mode.read {
             return Err(Errno::EBADF);
         }
-        let length = length
-            .min(self.length()?.saturating_sub(offset))
-            .min(MAX_COPY_BYTES);
+        let length = length.min(self.length()?.saturating_sub(offset)).min(MAX_COPY_BYTES);
         if length == 0 {
             return Ok(0);
         }
@@ -293,11 +273,7 @@ impl File {
 
 /// The next hole or data at or after `offset`; `None` after the end.
 fn seek_object(object: &std::fs::File, offset: u64, hole: bool) -> Result<Option<u64>, Errno> {
-    let to = if hole {
-        SeekFrom::Hole(offset)
-    } else {
-        SeekFrom::Data(offset)
-    };
+    let to = if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) };
     match rustix::fs::seek(object, to) {
         Ok(at) => Ok(Some(at)),
         Err(rustix::io::Errno::NXIO) => Ok(None),

@@ -27,9 +27,7 @@ struct InFlight<'a, M> {
 fn is_window_full<M>(in_flight: &VecDeque<InFlight<'_, M>>, extent: &Extent) -> bool {
     assert!(in_flight.len() <= MAX_IN_FLIGHT);
     in_flight.len() == MAX_IN_FLIGHT
-        || in_flight
-            .iter()
-            .any(|other| other.extent.node == extent.node)
+        || in_flight.iter().any(|other| other.extent.node == extent.node)
 }
 
 /// The result of a write so far.
@@ -69,17 +67,14 @@ fn message_extents(
     length: usize,
 ) -> impl Iterator<Item = Extent> + use<> {
     let max = MAX_DATA as u64;
-    parts
-        .layout
-        .extents(parts.ino, offset, length as u64)
-        .flat_map(move |extent| {
-            (0..extent.length.div_ceil(max)).map(move |i| Extent {
-                node: extent.node,
-                object_offset: extent.object_offset + i * max,
-                offset: extent.offset + i * max,
-                length: (extent.length - i * max).min(max),
-            })
+    parts.layout.extents(parts.ino, offset, length as u64).flat_map(move |extent| {
+        (0..extent.length.div_ceil(max)).map(move |i| Extent {
+            node: extent.node,
+            object_offset: extent.object_offset + i * max,
+            offset: extent.offset + i * max,
+            length: (extent.length - i * max).min(max),
         })
+    })
 }
 
 /// The part and the extent of a range that is transferred at once: it is a single extent, and in an
@@ -89,10 +84,7 @@ fn single_extent(
     offset: u64,
     length: usize,
 ) -> Result<Option<(&Part, Extent)>, Errno> {
-    let first = parts
-        .layout
-        .extents(parts.ino, offset, length as u64)
-        .next();
+    let first = parts.layout.extents(parts.ino, offset, length as u64).next();
     let Some(extent) = first.filter(|first| first.length == length as u64) else {
         return Ok(None);
     };
@@ -127,9 +119,9 @@ pub fn read(
         return Ok(length);
     }
     if parts.is_single_object() {
-        let end = short.first().map_or(length as u64, |(extent, count)| {
-            extent.offset - offset + *count as u64
-        });
+        let end = short
+            .first()
+            .map_or(length as u64, |(extent, count)| extent.offset - offset + *count as u64);
         return Ok(end as usize);
     }
     let end = file_length()?.saturating_sub(offset);
@@ -208,12 +200,7 @@ fn receive_read(
     in_flight: InFlight<'_, &mut [u8]>,
     short: &mut Vec<(Extent, usize)>,
 ) -> Result<(), Errno> {
-    let InFlight {
-        part,
-        extent,
-        memory,
-        connection,
-    } = in_flight;
+    let InFlight { part, extent, memory, connection } = in_flight;
     let reply = connection.and_then(|connection| receive_data_reply(connection, memory));
     let count = match reply {
         Some((Reply::Data, count)) => count,
@@ -244,10 +231,7 @@ pub fn write(parts: &Parts, data: &[u8], offset: u64) -> Result<usize, Errno> {
         let write = || part.write(&parts.attachment, &data[..length], at);
         return parts.with_part(part, write);
     }
-    let mut result = WriteResult {
-        offset,
-        written: Ok(data.len()),
-    };
+    let mut result = WriteResult { offset, written: Ok(data.len()) };
     let mut in_flight: VecDeque<InFlight<'_, &[u8]>> = VecDeque::new();
     for extent in message_extents(parts, offset, data.len()) {
         let start = (extent.offset - offset) as usize;
@@ -284,9 +268,7 @@ pub fn write(parts: &Parts, data: &[u8], offset: u64) -> Result<usize, Errno> {
             part,
             extent,
             memory,
-            connection: session
-                .ok()
-                .and_then(|session| session.send_data_call(request, memory)),
+            connection: session.ok().and_then(|session| session.send_data_call(request, memory)),
         });
         if (memory.len() as u64) < extent.length {
             break; // more would leave a gap
@@ -296,9 +278,7 @@ pub fn write(parts: &Parts, data: &[u8], offset: u64) -> Result<usize, Errno> {
         let (extent, written) = receive_write(parts, first);
         result.add(extent, written);
     }
-    result
-        .written
-        .inspect(|written| assert!(*written <= data.len()))
+    result.written.inspect(|written| assert!(*written <= data.len()))
 }
 
 /// Reserves space for `length` bytes in a part, or for fewer. Returns how many may be written.
@@ -308,12 +288,7 @@ fn reserve(parts: &Parts, part: &Part, length: usize, at: u64) -> Result<usize, 
 }
 
 fn receive_write(parts: &Parts, in_flight: InFlight<'_, &[u8]>) -> (Extent, Result<usize, Errno>) {
-    let InFlight {
-        part,
-        extent,
-        memory,
-        connection,
-    } = in_flight;
+    let InFlight { part, extent, memory, connection } = in_flight;
     let reply = connection.and_then(|connection| receive_data_reply(connection, &mut []));
     let result = match reply {
         Some((Reply::Written { count, .. }, _)) if count as usize <= memory.len() => {

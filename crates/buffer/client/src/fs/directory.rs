@@ -33,10 +33,7 @@ impl Fs {
     ) -> Result<(Option<Attr>, Duration), Errno> {
         let mut lookups = 1;
         loop {
-            let request = Request::Name(NameRequest::Lookup {
-                parent,
-                name: name.to_vec(),
-            });
+            let request = Request::Name(NameRequest::Lookup { parent, name: name.to_vec() });
             let reply = self.requester.exchange(parent.metadata_node(), request)?;
             let received = Instant::now();
             let ino = match reply.reply {
@@ -70,21 +67,12 @@ impl Fs {
         bytes: u32,
         attrs: bool,
     ) -> Result<DirPage, Errno> {
-        let request = Request::Name(NameRequest::ReadDir {
-            ino,
-            cookie,
-            bytes,
-            attrs,
-        });
+        let request = Request::Name(NameRequest::ReadDir { ino, cookie, bytes, attrs });
         let reply = self.requester.request(ino.metadata_node(), request)?;
         let Reply::Entries { mut entries, end } = reply.reply else {
             return Err(Errno::EPROTO);
         };
-        let ttl = if attrs {
-            self.complete_entries(&mut entries, reply.ttl)?
-        } else {
-            reply.ttl
-        };
+        let ttl = if attrs { self.complete_entries(&mut entries, reply.ttl)? } else { reply.ttl };
         Ok(DirPage { entries, end, ttl })
     }
 

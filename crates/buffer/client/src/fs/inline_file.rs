@@ -21,12 +21,8 @@ impl Fs {
             return Err(Errno::EOPNOTSUPP);
         }
         let name = name.to_vec();
-        let request = Request::Name(NameRequest::PutFile {
-            parent,
-            name,
-            set: Box::new(set),
-            data,
-        });
+        let request =
+            Request::Name(NameRequest::PutFile { parent, name, set: Box::new(set), data });
         let created = self.attr(parent.metadata_node(), request)?;
         self.requester.attachment.reservations.record_removal();
         Ok(created)

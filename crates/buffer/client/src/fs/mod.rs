@@ -59,12 +59,7 @@ impl Fs {
     /// The same sessions, on behalf of another user. Only root and the user of the daemon may use
     /// that.
     pub fn on_behalf_of(&self, caller: Credentials) -> Fs {
-        Fs {
-            requester: Requester {
-                caller: Some(caller),
-                ..self.requester.clone()
-            },
-        }
+        Fs { requester: Requester { caller: Some(caller), ..self.requester.clone() } }
     }
 
     /// The same sessions, on behalf of a process of user `uid` and group `gid` on this host.
@@ -117,10 +112,7 @@ impl Fs {
     /// Checks whether the caller may access an inode in all ways of `mask`: 4 to read, 2 to write,
     /// 1 to execute or search it.
     pub fn access(&self, ino: Ino, mask: u16) -> Result<(), Errno> {
-        self.call_unit(
-            ino.metadata_node(),
-            Request::Inode(InodeRequest::Access { ino, mask }),
-        )
+        self.call_unit(ino.metadata_node(), Request::Inode(InodeRequest::Access { ino, mask }))
     }
 
     /// Changes attributes, through the open file `file` if there is one.
@@ -129,10 +121,7 @@ impl Fs {
         if set.size.is_some() {
             self.before_truncate(ino)?;
         }
-        self.attr(
-            ino.metadata_node(),
-            Request::Inode(InodeRequest::SetAttr { ino, handle, set }),
-        )
+        self.attr(ino.metadata_node(), Request::Inode(InodeRequest::SetAttr { ino, handle, set }))
     }
 
     /// A file is about to be truncated: old writes must not be carried out after that, and a later
@@ -146,10 +135,7 @@ impl Fs {
 
     /// Target of a symbolic link.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
-        self.call_bytes(
-            ino.metadata_node(),
-            Request::Name(NameRequest::ReadLink { ino }),
-        )
+        self.call_bytes(ino.metadata_node(), Request::Name(NameRequest::ReadLink { ino }))
     }
 
     fn call_bytes(&self, node: NodeIndex, request: Request) -> Result<Vec<u8>, Errno> {
@@ -168,12 +154,7 @@ impl Fs {
         mode: u16,
     ) -> Result<Attr, Errno> {
         let name = name.to_vec();
-        let request = Request::Name(NameRequest::Mknod {
-            parent,
-            name,
-            new,
-            mode,
-        });
+        let request = Request::Name(NameRequest::Mknod { parent, name, new, mode });
         self.attr(parent.metadata_node(), request)
     }
 
@@ -196,10 +177,7 @@ impl Fs {
     /// Removes an empty directory.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.call_unit(
-            parent.metadata_node(),
-            Request::Name(NameRequest::RmDir { parent, name }),
-        )
+        self.call_unit(parent.metadata_node(), Request::Name(NameRequest::RmDir { parent, name }))
     }
 
     /// Renames an entry.
@@ -210,13 +188,7 @@ impl Fs {
         existing: OnExisting,
     ) -> Result<(), Errno> {
         let (name, to_name) = (name.to_vec(), to_name.to_vec());
-        let request = Request::Name(NameRequest::Rename {
-            parent,
-            name,
-            to,
-            to_name,
-            existing,
-        });
+        let request = Request::Name(NameRequest::Rename { parent, name, to, to_name, existing });
         self.call_unit(parent.metadata_node(), request)?;
         self.requester.attachment.reservations.record_removal();
         Ok(())
@@ -225,10 +197,7 @@ impl Fs {
     /// Creates a hard link.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, Errno> {
         let name = name.to_vec();
-        self.attr(
-            parent.metadata_node(),
-            Request::Name(NameRequest::Link { ino, parent, name }),
-        )
+        self.attr(parent.metadata_node(), Request::Name(NameRequest::Link { ino, parent, name }))
     }
 
     /// Sets an extended attribute.
@@ -240,22 +209,14 @@ impl Fs {
         mode: XattrMode,
     ) -> Result<(), Errno> {
         let (name, value) = (name.to_vec(), value.to_vec());
-        let request = Request::Inode(InodeRequest::SetXattr {
-            ino,
-            name,
-            value,
-            mode,
-        });
+        let request = Request::Inode(InodeRequest::SetXattr { ino, name, value, mode });
         self.call_unit(ino.metadata_node(), request)
     }
 
     /// Value of an extended attribute; `ENODATA` if there is none.
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let name = name.to_vec();
-        self.call_bytes(
-            ino.metadata_node(),
-            Request::Inode(InodeRequest::GetXattr { ino, name }),
-        )
+        self.call_bytes(ino.metadata_node(), Request::Inode(InodeRequest::GetXattr { ino, name }))
     }
 
     /// Names of extended attributes.
@@ -270,10 +231,7 @@ impl Fs {
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.call_unit(
-            ino.metadata_node(),
-            Request::Inode(InodeRequest::RemoveXattr { ino, name }),
-        )
+        self.call_unit(ino.metadata_node(), Request::Inode(InodeRequest::RemoveXattr { ino, name }))
     }
 
     /// Writes all changes of names and attributes so far to stable storage.
@@ -285,26 +243,18 @@ impl Fs {
     pub fn statfs(&self) -> Result<StatFs, Errno> {
         let caller = self.requester.caller.as_ref();
         let mut total = StatFs::default();
-        self.sessions()
-            .call_all_nodes(
-                caller,
-                &Request::Inode(InodeRequest::StatFs),
-                |reply| match reply {
-                    Reply::StatFs {
-                        capacity,
-                        used,
-                        inodes,
-                        inodes_used,
-                    } => {
-                        total.capacity = total.capacity.saturating_add(capacity);
-                        total.used = total.used.saturating_add(used);
-                        total.inodes = total.inodes.saturating_add(inodes);
-                        total.inodes_used = total.inodes_used.saturating_add(inodes_used);
-                        Ok(())
-                    }
-                    _ => Err(Errno::EPROTO),
-                },
-            )?;
+        self.sessions().call_all_nodes(caller, &Request::Inode(InodeRequest::StatFs), |reply| {
+            match reply {
+                Reply::StatFs { capacity, used, inodes, inodes_used } => {
+                    total.capacity = total.capacity.saturating_add(capacity);
+                    total.used = total.used.saturating_add(used);
+                    total.inodes = total.inodes.saturating_add(inodes);
+                    total.inodes_used = total.inodes_used.saturating_add(inodes_used);
+                    Ok(())
+                }
+                _ => Err(Errno::EPROTO),
+            }
+        })?;
         Ok(total)
     }
 }

@@ -82,11 +82,7 @@ impl Fs {
     fn complete_opened(&self, opened: Opened) -> Result<Opened, Errno> {
         let attr = self.requester.complete(opened.attr)?;
         let ttl = opened.ttl.saturating_sub(opened.received.elapsed());
-        Ok(Opened {
-            attr,
-            ttl,
-            ..opened
-        })
+        Ok(Opened { attr, ttl, ..opened })
     }
 
     fn open_with_handle(
@@ -128,42 +124,21 @@ impl Fs {
         let reply = self.requester.request(node, request)?;
         let received = Instant::now();
         let (attr, created, capability) = match reply.reply {
-            Reply::Opened {
-                attr,
-                created,
-                capability,
-            } => (attr, created, capability),
+            Reply::Opened { attr, created, capability } => (attr, created, capability),
             Reply::Referral { ino, .. } => return Ok(OpenReply::Referral(ino)),
             _ => return Err(Errno::EPROTO),
         };
-        sessions
-            .session(node)?
-            .remember_file(handle, attr.ino, mode);
-        let file = File::new(
-            self.requester.clone(),
-            attr.ino,
-            handle,
-            mode,
-            reply.descriptor,
-            capability,
-        );
-        let mut opened = Opened {
-            file,
-            attr,
-            created,
-            ttl: reply.ttl,
-            received,
-        };
+        sessions.session(node)?.remember_file(handle, attr.ino, mode);
+        let file =
+            File::new(self.requester.clone(), attr.ino, handle, mode, reply.descriptor, capability);
+        let mut opened = Opened { file, attr, created, ttl: reply.ttl, received };
         if created {
             // No client can have written to it yet.
             opened.attr.provisional = None;
         } else if let Some(boot_ids) = boot_ids {
             sessions.truncations.record(attr.ino, boot_ids);
         } else if mode.truncate {
-            let empty = SetAttr {
-                size: Some(0),
-                ..SetAttr::default()
-            };
+            let empty = SetAttr { size: Some(0), ..SetAttr::default() };
             opened.attr = self.set_attr(attr.ino, Some(&opened.file), empty)?;
             opened.ttl = Duration::ZERO;
         }

@@ -41,10 +41,7 @@ impl CachedEntries {
                 let now = Instant::now();
                 directories.retain(|_, dir| dir.in_flight > 0 || dir.until > now);
             }
-            let new = Directory {
-                in_flight: 0,
-                until: Instant::now(),
-            };
+            let new = Directory { in_flight: 0, until: Instant::now() };
             directories.entry(dir).or_insert(new).in_flight += 1;
         }
         let result = lookup();

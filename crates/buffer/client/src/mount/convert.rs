@@ -57,13 +57,7 @@ pub fn xattr_mode(flags: i32) -> XattrMode {
 }
 
 pub fn lock(owner: LockOwner, (start, end): (u64, u64), kind: i32, pid: u32) -> FileLock {
-    FileLock {
-        owner,
-        start,
-        end,
-        exclusive: kind == libc::F_WRLCK,
-        pid,
-    }
+    FileLock { owner, start, end, exclusive: kind == libc::F_WRLCK, pid }
 }
 
 /// Names in the format of `listxattr`: each followed by a NUL.
@@ -87,14 +81,9 @@ fn kind_of_mode(mode: u32) -> Option<FileKind> {
 fn system_time(time: Timestamp) -> SystemTime {
     let nanos = Duration::from_nanos(u64::from(time.nanos));
     let whole = Duration::from_secs(time.secs.unsigned_abs());
-    let seconds = if time.secs >= 0 {
-        UNIX_EPOCH.checked_add(whole)
-    } else {
-        UNIX_EPOCH.checked_sub(whole)
-    };
-    seconds
-        .and_then(|time| time.checked_add(nanos))
-        .unwrap_or(UNIX_EPOCH)
+    let seconds =
+        if time.secs >= 0 { UNIX_EPOCH.checked_add(whole) } else { UNIX_EPOCH.checked_sub(whole) };
+    seconds.and_then(|time| time.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
 }
 
 pub fn set_time(time: TimeOrNow) -> SetTime {
@@ -103,10 +92,7 @@ pub fn set_time(time: TimeOrNow) -> SetTime {
         TimeOrNow::SpecificTime(time) => time,
     };
     SetTime::At(match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Timestamp {
-            secs: after.as_secs() as i64,
-            nanos: after.subsec_nanos(),
-        },
+        Ok(after) => Timestamp { secs: after.as_secs() as i64, nanos: after.subsec_nanos() },
         // The kernel counts nanoseconds forwards from a negative second. fuser 0.18 counts them
         // backwards when it builds the SystemTime, which this reverts.
         Err(before) => Timestamp {

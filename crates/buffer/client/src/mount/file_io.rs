@@ -122,16 +122,8 @@ impl MountedFs {
             reply_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
         let append = flags & libc::O_APPEND != 0;
-        let handle = self.opens.add(OpenFile {
-            file: opened.file.clone(),
-            append,
-            shared,
-        });
-        Ok(OpenReply {
-            handle,
-            flags: reply_flags,
-            backing,
-        })
+        let handle = self.opens.add(OpenFile { file: opened.file.clone(), append, shared });
+        Ok(OpenReply { handle, flags: reply_flags, backing })
     }
 
     fn register_object(
@@ -183,11 +175,8 @@ impl MountedFs {
         if clears_set_id && open.shared.set_id.swap(false, Ordering::AcqRel) {
             self.clear_set_id(&open)?;
         }
-        let written = if open.append {
-            open.file.append(data)?
-        } else {
-            open.file.write_at(data, offset)?
-        };
+        let written =
+            if open.append { open.file.append(data)? } else { open.file.write_at(data, offset)? };
         assert!(written <= data.len());
         Ok(written as u32)
     }
@@ -200,10 +189,7 @@ impl MountedFs {
             cleared &= !0o2000;
         }
         if cleared != mode {
-            let set = SetAttr {
-                mode: Some(cleared),
-                ..SetAttr::default()
-            };
+            let set = SetAttr { mode: Some(cleared), ..SetAttr::default() };
             fs.set_attr(open.file.ino(), None, set)?;
         }
         Ok(())
@@ -248,9 +234,7 @@ impl MountedFs {
     ) -> Result<u32, Errno> {
         let (from, to) = (self.open_file(from)?, self.open_file(to)?);
         let length = length.min(u64::from(u32::MAX));
-        let copied = from
-            .file
-            .copy_file_range(from_offset, &to.file, to_offset, length)?;
+        let copied = from.file.copy_file_range(from_offset, &to.file, to_offset, length)?;
         Ok(copied as u32)
     }
 

@@ -21,26 +21,18 @@ impl MountedFs {
             Err(error) => return reply.error(errno(error)),
         };
         if kind == libc::F_UNLCK {
-            let FileLock {
-                owner, start, end, ..
-            } = wanted;
+            let FileLock { owner, start, end, .. } = wanted;
             return empty(reply, open.file.unlock_for(owner, start, end));
         }
         self.lock_waits.lock(tid, &open, wanted, wait, reply);
     }
 
     pub fn do_test_lock(&self, handle: FileHandle, wanted: FileLock, reply: ReplyLock) {
-        let conflict = self
-            .open_file(handle)
-            .and_then(|open| open.file.test_lock(wanted));
+        let conflict = self.open_file(handle).and_then(|open| open.file.test_lock(wanted));
         match conflict {
             Ok(None) => reply.locked(0, 0, libc::F_UNLCK, 0),
             Ok(Some(lock)) => {
-                let kind = if lock.exclusive {
-                    libc::F_WRLCK
-                } else {
-                    libc::F_RDLCK
-                };
+                let kind = if lock.exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
                 reply.locked(lock.start, lock.end, kind, lock.pid);
             }
             Err(error) => reply.error(errno(error)),

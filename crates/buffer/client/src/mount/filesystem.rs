@@ -28,10 +28,7 @@ impl Filesystem for MountedFs {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        attributes(
-            reply,
-            self.fs_for(request).requester.attr_of(convert::ino(ino)),
-        );
+        attributes(reply, self.fs_for(request).requester.attr_of(convert::ino(ino)));
     }
 
     fn setattr(
@@ -95,26 +92,15 @@ impl Filesystem for MountedFs {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        entry(
-            reply,
-            self.make_inode(request, parent, name, NewInode::Dir, mode),
-        );
+        entry(reply, self.make_inode(request, parent, name, NewInode::Dir, mode));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(
-            reply,
-            self.fs_for(request)
-                .unlink(convert::ino(parent), name.as_bytes()),
-        );
+        empty(reply, self.fs_for(request).unlink(convert::ino(parent), name.as_bytes()));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(
-            reply,
-            self.fs_for(request)
-                .rmdir(convert::ino(parent), name.as_bytes()),
-        );
+        empty(reply, self.fs_for(request).rmdir(convert::ino(parent), name.as_bytes()));
     }
 
     fn symlink(
@@ -358,12 +344,7 @@ impl Filesystem for MountedFs {
         if !is_xattr_supported(name.as_bytes()) {
             return reply.error(fuser::Errno::EOPNOTSUPP);
         }
-        xattr(
-            reply,
-            size,
-            self.fs_for(request)
-                .get_xattr(convert::ino(ino), name.as_bytes()),
-        );
+        xattr(reply, size, self.fs_for(request).get_xattr(convert::ino(ino), name.as_bytes()));
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
@@ -372,11 +353,7 @@ impl Filesystem for MountedFs {
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(
-            reply,
-            self.fs_for(request)
-                .remove_xattr(convert::ino(ino), name.as_bytes()),
-        );
+        empty(reply, self.fs_for(request).remove_xattr(convert::ino(ino), name.as_bytes()));
     }
 
     fn fallocate(

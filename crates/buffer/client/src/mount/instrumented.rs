@@ -27,11 +27,7 @@ impl<F> Instrumented<F> {
     }
 
     fn time(&self, op: Op) -> Timed<'_> {
-        Timed {
-            counters: &self.counters,
-            op,
-            started: Instant::now(),
-        }
+        Timed { counters: &self.counters, op, started: Instant::now() }
     }
 }
 
@@ -86,8 +82,7 @@ impl<F: Filesystem> Filesystem for Instrumented<F> {
     ) {
         self.counters.read_requested.add(u64::from(size));
         let _timed = self.time(Op::Read);
-        self.inner
-            .read(req, ino, fh, offset, size, flags, lock_owner, reply);
+        self.inner.read(req, ino, fh, offset, size, flags, lock_owner, reply);
     }
 
     fn write(
@@ -104,17 +99,7 @@ impl<F: Filesystem> Filesystem for Instrumented<F> {
     ) {
         self.counters.written.add(data.len() as u64);
         let _timed = self.time(Op::Write);
-        self.inner.write(
-            req,
-            ino,
-            fh,
-            offset,
-            data,
-            write_flags,
-            flags,
-            lock_owner,
-            reply,
-        );
+        self.inner.write(req, ino, fh, offset, data, write_flags, flags, lock_owner, reply);
     }
 
     timed! {

@@ -19,11 +19,8 @@ const FLOCK_32_BIT: i64 = 143;
 const FLOCK_32_BIT: i64 = libc::SYS_flock as i64;
 
 /// Backoff while a thread is not yet asleep in its system call, for example on a loaded processor.
-const SLEEP_BACKOFF: Backoff = Backoff::new(
-    Duration::from_micros(20),
-    Duration::from_millis(500),
-    Duration::from_secs(1),
-);
+const SLEEP_BACKOFF: Backoff =
+    Backoff::new(Duration::from_micros(20), Duration::from_millis(500), Duration::from_secs(1));
 
 /// The owner that the kernel calls `number`, of a lock on the bytes from `start` to `end` that the
 /// thread `tid` requests. Where the system call is not visible, that is for processes in another PID
@@ -66,9 +63,7 @@ fn system_call(tid: u32) -> SystemCall {
     };
     match text.split_ascii_whitespace().next() {
         Some("running") => SystemCall::NotAsleep,
-        Some(number) => number
-            .parse()
-            .map_or(SystemCall::Unknown, SystemCall::Number),
+        Some(number) => number.parse().map_or(SystemCall::Unknown, SystemCall::Number),
         None => SystemCall::Unknown,
     }
 }

@@ -68,12 +68,9 @@ impl LockWaits {
         let pending_reply = reply.clone();
         let callback = Box::new(move |result| send(&pending_reply, result));
         match open.file.lock_async(wanted, callback) {
-            Ok(Some(ticket)) => self.add(Waiter {
-                tid,
-                open: Arc::downgrade(open),
-                ticket,
-                signalled: false,
-            }),
+            Ok(Some(ticket)) => {
+                self.add(Waiter { tid, open: Arc::downgrade(open), ticket, signalled: false })
+            }
             Ok(None) => {}
             Err(error) => send(&reply, Err(error)),
         }

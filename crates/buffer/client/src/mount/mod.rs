@@ -122,9 +122,7 @@ impl Mount {
 
     /// Whether it was unmounted by another process.
     pub fn is_unmounted(&self) -> bool {
-        self.session
-            .as_ref()
-            .is_none_or(|session| session.guard.is_finished())
+        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
     }
 
     /// Unmounts, and waits until all requests are completed. `EBUSY` while files in it are in use.
@@ -141,15 +139,10 @@ impl Mount {
 /// entries and attributes, which makes walks of trees slower.
 pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, MountError> {
     forebay_net::stream::raise_descriptor_limit();
-    let failed = |error| MountError {
-        path: path.to_owned(),
-        error,
-    };
+    let failed = |error| MountError { path: path.to_owned(), error };
     let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(options.name.clone()),
-        MountOption::Subtype("forebay".into()),
-    ];
+    config.mount_options =
+        vec![MountOption::FSName(options.name.clone()), MountOption::Subtype("forebay".into())];
     // The daemon checks permissions; in the kernel that would cost a request for every directory of
     // a path. But only root may name the caller.
     let trusted = rustix::process::geteuid().is_root();
@@ -159,11 +152,7 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     if options.read_only {
         config.mount_options.push(MountOption::RO);
     }
-    config.acl = if options.allow_other {
-        SessionACL::All
-    } else {
-        SessionACL::Owner
-    };
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
     // The sessions are used by the cache of the kernel only.
@@ -173,9 +162,5 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     let counters = Arc::<Counters>::default();
     let served = Instrumented::new(served, counters.clone());
     let session = fuser::spawn_mount(served, path, &config).map_err(failed)?;
-    Ok(Mount {
-        session: Some(session),
-        counters,
-        path: path.to_owned(),
-    })
+    Ok(Mount { session: Some(session), counters, path: path.to_owned() })
 }

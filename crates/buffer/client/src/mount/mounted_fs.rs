@@ -70,12 +70,8 @@ impl MountedFs {
         if !self.trusted {
             return self.fs.clone();
         }
-        let process = CallerProcess {
-            pid: request.pid(),
-            group_hints: self.group_hints.clone(),
-        };
-        self.fs
-            .on_behalf_of_process(request.uid(), request.gid(), process)
+        let process = CallerProcess { pid: request.pid(), group_hints: self.group_hints.clone() };
+        self.fs.on_behalf_of_process(request.uid(), request.gid(), process)
     }
 
     /// The instance on behalf of root, if this process is root.
@@ -102,12 +98,7 @@ impl MountedFs {
         let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
         let mode = (mode & 0o7777) as u16;
         self.negative_lookups.add_name(parent, &name);
-        let make = WireRequest::Name(NameRequest::Mknod {
-            parent,
-            name,
-            new,
-            mode,
-        });
+        let make = WireRequest::Name(NameRequest::Mknod { parent, name, new, mode });
         let requester = self.fs_for(request).requester;
         let created = self.track_name(parent, || requester.attr_for(parent.metadata_node(), make));
         // Until the kernel has the reply, no process reaches the new directory.

@@ -84,9 +84,7 @@ impl MountedFs {
         self.negative_lookups.add_name(parent, &name);
         let link = WireRequest::Name(NameRequest::Link { ino, parent, name });
         let fs = self.fs_for(request);
-        self.track_name(parent, || {
-            fs.requester.attr_for(parent.metadata_node(), link)
-        })
+        self.track_name(parent, || fs.requester.attr_for(parent.metadata_node(), link))
     }
 
     pub fn do_read_dir(&self, request: &Request, dir: Ino, offset: u64, mut reply: ReplyDirectory) {
@@ -97,10 +95,8 @@ impl MountedFs {
         }
         if offset < DOT_DOT {
             // A process that may read a directory may know the inode number of its parent.
-            let parent = self
-                .fs_as_root()
-                .lookup(dir, b"..")
-                .map_or(ino, |attr| INodeNo(attr.ino.0));
+            let parent =
+                self.fs_as_root().lookup(dir, b"..").map_or(ino, |attr| INodeNo(attr.ino.0));
             if reply.add(parent, DOT_DOT, fuser::FileType::Directory, "..") {
                 return reply.ok();
             }

@@ -25,10 +25,8 @@ impl Requester {
 
     /// The attributes of an inode, with their time to live.
     pub fn attr_of(&self, ino: Ino) -> Result<(Attr, Duration), Errno> {
-        let reply = self.request(
-            ino.metadata_node(),
-            Request::Inode(InodeRequest::GetAttr { ino }),
-        )?;
+        let reply =
+            self.request(ino.metadata_node(), Request::Inode(InodeRequest::GetAttr { ino }))?;
         match reply.reply {
             Reply::Attr(attr) => self.complete_with_ttl(attr, reply.ttl),
             _ => Err(Errno::EPROTO),
@@ -64,9 +62,7 @@ impl Requester {
         let inos: Vec<Ino> = provisional.iter().map(|attr| attr.ino).collect();
         let objects = self.stat_objects(&inos)?;
         for (index, attr) in provisional.into_iter().enumerate() {
-            let own = objects
-                .iter()
-                .map(|(node, all)| (*node, all.get(index).copied().flatten()));
+            let own = objects.iter().map(|(node, all)| (*node, all.get(index).copied().flatten()));
             attr.merge_objects(&self.attachment.sessions.layout(), own);
         }
         Ok(())
@@ -81,12 +77,10 @@ impl Requester {
         });
         let mut objects = Vec::with_capacity(usize::from(sessions.layout().nodes()));
         let mut failed = None;
-        sessions.call_nodes(None, requests, |node, reply| {
-            match reply.map(|reply| reply.reply) {
-                Ok(Reply::Objects(all)) if all.len() == inos.len() => objects.push((node, all)),
-                Ok(_) => failed = Some(Errno::EPROTO),
-                Err(errno) => failed = Some(errno),
-            }
+        sessions.call_nodes(None, requests, |node, reply| match reply.map(|reply| reply.reply) {
+            Ok(Reply::Objects(all)) if all.len() == inos.len() => objects.push((node, all)),
+            Ok(_) => failed = Some(Errno::EPROTO),
+            Err(errno) => failed = Some(errno),
         });
         failed.map_or(Ok(objects), Err)
     }

@@ -33,9 +33,7 @@ impl GroupHints {
 
     fn are_groups_needed(&self, uid: u32) -> bool {
         let users = self.0.lock();
-        users
-            .get(&uid)
-            .is_some_and(|then| then.elapsed() < HINT_LIFETIME)
+        users.get(&uid).is_some_and(|then| then.elapsed() < HINT_LIFETIME)
     }
 }
 
@@ -62,10 +60,7 @@ impl CallerProcess {
     /// `caller` with its groups, which were needed.
     pub fn with_groups(&self, caller: &Credentials) -> Credentials {
         self.group_hints.add(caller.uid);
-        Credentials {
-            groups: Some(supplementary_groups(self.pid)),
-            ..caller.clone()
-        }
+        Credentials { groups: Some(supplementary_groups(self.pid)), ..caller.clone() }
     }
 }
 
@@ -83,11 +78,8 @@ mod tests {
 
     #[test]
     fn supplementary_groups_are_those_of_the_kernel() {
-        let mut own: Vec<u32> = rustix::process::getgroups()
-            .unwrap()
-            .into_iter()
-            .map(|gid| gid.as_raw())
-            .collect();
+        let mut own: Vec<u32> =
+            rustix::process::getgroups().unwrap().into_iter().map(|gid| gid.as_raw()).collect();
         let mut found = supplementary_groups(std::process::id());
         own.sort_unstable();
         found.sort_unstable();

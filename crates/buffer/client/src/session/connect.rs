@@ -19,11 +19,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of each reply while attaching.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(20);
 /// Backoff of reconnects; the timeout is that of the session.
-const RECONNECT_BACKOFF: Backoff = Backoff::new(
-    Duration::from_millis(1),
-    Duration::from_millis(100),
-    Duration::MAX,
-);
+const RECONNECT_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(1), Duration::from_millis(100), Duration::MAX);
 
 impl Session {
     /// Repeats `attempt` until it succeeds, is refused, or the timeout elapses.
@@ -103,10 +100,7 @@ impl Session {
         is_data: bool,
     ) -> io::Result<(Connection, SessionToken, u64)> {
         let options = &self.options;
-        let auth = Authenticator {
-            key: options.key.clone(),
-            munge: options.munge.clone(),
-        };
+        let auth = Authenticator { key: options.key.clone(), munge: options.munge.clone() };
         let system = &options.system;
         let mut connection = system.connect(&self.address, &auth, CONNECT_TIMEOUT)?;
         connection.set_timeout(Some(ATTACH_TIMEOUT))?;
@@ -118,20 +112,11 @@ impl Session {
             data_connection: is_data,
             single_cache: self.single_cache,
         };
-        let call = Call {
-            seq,
-            caller: None,
-            request: Request::Session(SessionRequest::Attach(attach)),
-        };
+        let call =
+            Call { seq, caller: None, request: Request::Session(SessionRequest::Attach(attach)) };
         match connection.call(&call, &[], &mut [])?.reply {
             Reply::Failed(errno) => Err(io::Error::other(errno)),
-            Reply::Attached {
-                token,
-                epoch,
-                placement,
-                boot,
-                ..
-            } => {
+            Reply::Attached { token, epoch, placement, boot, .. } => {
                 let expected = self.expected_node;
                 if expected.is_some_and(|node| node != placement.node) {
                     tracing::error!(address = %self.address, ?expected, actual = ?placement.node,
@@ -164,14 +149,9 @@ impl Session {
             identity.recovery_seq += 1;
             let (ino, request) = match reopen {
                 Reopen::File(ino, open) => (ino, FileRequest::Open { ino, handle, open }),
-                Reopen::Object(capability, open) => (
-                    capability.ino,
-                    FileRequest::OpenObject {
-                        handle,
-                        capability,
-                        open,
-                    },
-                ),
+                Reopen::Object(capability, open) => {
+                    (capability.ino, FileRequest::OpenObject { handle, capability, open })
+                }
             };
             let call = Call {
                 seq: identity.recovery_seq,

@@ -46,8 +46,7 @@ impl Session {
     /// restarted.
     pub fn reset_data_connections(&self) -> Result<(), Errno> {
         self.data_connections.close_idle();
-        self.call(None, Request::Inode(InodeRequest::StatFs))
-            .map(|_| ())
+        self.call(None, Request::Inode(InodeRequest::StatFs)).map(|_| ())
     }
 
     /// Whether [`fence_writes`](Session::fence_writes) has something to do.
@@ -72,14 +71,12 @@ impl Session {
     }
 
     fn replace_broken_connections(&self) -> io::Result<()> {
-        self.data_connections
-            .replace_broken(|number| self.connect_data(number))
+        self.data_connections.replace_broken(|number| self.connect_data(number))
     }
 
     fn data_connection(&self) -> io::Result<DataConnection> {
         self.replace_broken_connections()?;
-        self.data_connections
-            .acquire(|number| self.connect_data(number))
+        self.data_connections.acquire(|number| self.connect_data(number))
     }
 
     fn connect_data(&self, number: u32) -> io::Result<Connection> {
@@ -95,9 +92,5 @@ pub fn receive_data_reply(connection: DataConnection, into: &mut [u8]) -> Option
 }
 
 fn data_request(request: Request) -> Call {
-    Call {
-        seq: DATA_SEQ,
-        caller: None,
-        request,
-    }
+    Call { seq: DATA_SEQ, caller: None, request }
 }

@@ -47,9 +47,7 @@ impl DataConnections {
     pub fn close_idle(&self) {
         let mut state = self.state.lock();
         let idle = std::mem::take(&mut state.idle);
-        state
-            .unused
-            .extend(idle.into_iter().map(|(number, _)| number));
+        state.unused.extend(idle.into_iter().map(|(number, _)| number));
         state.check();
     }
 
@@ -101,11 +99,7 @@ impl DataConnections {
                 }
             }
         };
-        Ok(DataConnection {
-            all: self.clone(),
-            number,
-            connection: Some(connection),
-        })
+        Ok(DataConnection { all: self.clone(), number, connection: Some(connection) })
     }
 }
 

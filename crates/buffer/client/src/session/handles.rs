@@ -33,20 +33,13 @@ impl OpenHandles {
     /// All handles with how to open them again.
     pub fn all(&self) -> Vec<(HandleId, Reopen)> {
         let handles = self.0.lock();
-        handles
-            .iter()
-            .map(|(handle, reopen)| (*handle, reopen.clone()))
-            .collect()
+        handles.iter().map(|(handle, reopen)| (*handle, reopen.clone())).collect()
     }
 }
 
 /// The mode in which a handle that was opened in `mode` is opened again.
 pub fn reopen_mode(mode: OpenMode) -> OpenMode {
-    OpenMode {
-        truncate: false,
-        descriptor: false,
-        ..mode
-    }
+    OpenMode { truncate: false, descriptor: false, ..mode }
 }
 
 /// What identifies the session to the daemon.

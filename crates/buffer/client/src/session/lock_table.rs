@@ -77,8 +77,7 @@ impl LockTable {
     /// All held locks.
     pub fn held(&self) -> Vec<(Ino, HeldLock)> {
         let all = self.held.iter();
-        all.flat_map(|((ino, _), ranges)| ranges.iter().map(|held| (*ino, *held)))
-            .collect()
+        all.flat_map(|((ino, _), ranges)| ranges.iter().map(|held| (*ino, *held))).collect()
     }
 
     /// Adds a pending lock and returns its ticket.
@@ -106,8 +105,7 @@ impl LockTable {
     /// All pending locks by ticket.
     pub fn pending(&self) -> Vec<(u64, HeldLock)> {
         let all = self.pending.iter();
-        all.map(|(ticket, pending)| (*ticket, pending.wanted))
-            .collect()
+        all.map(|(ticket, pending)| (*ticket, pending.wanted)).collect()
     }
 
     /// Whether no lock is held or pending.

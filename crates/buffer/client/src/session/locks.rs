@@ -44,11 +44,7 @@ impl Session {
     /// Takes a lock as soon as it is free. Returns the ticket of the pending lock, if it is not
     /// granted at once; [`cancel_lock`](Session::cancel_lock) cancels it.
     pub fn lock_async(&self, ino: Ino, wanted: HeldLock, callback: LockCallback) -> Option<u64> {
-        let ticket = self.locks.lock().add_pending(PendingLock {
-            ino,
-            wanted,
-            callback,
-        });
+        let ticket = self.locks.lock().add_pending(PendingLock { ino, wanted, callback });
         self.request_pending_lock(ticket, wanted);
         self.is_lock_pending(ticket).then_some(ticket)
     }
@@ -132,12 +128,7 @@ impl Session {
             }
             locks.release(ino, owner, (start, end));
         }
-        let request = Request::Lock(LockRequest::Release {
-            handle,
-            owner,
-            start,
-            end,
-        });
+        let request = Request::Lock(LockRequest::Release { handle, owner, start, end });
         self.call(None, request).map(|_| ())
     }
 
@@ -162,11 +153,7 @@ impl Session {
         let held = self.locks.lock().held();
         for (ino, held) in held {
             *seq += 1;
-            let call = Call {
-                seq: *seq,
-                caller: None,
-                request: lock_request(held, None),
-            };
+            let call = Call { seq: *seq, caller: None, request: lock_request(held, None) };
             let reply = connection.call(&call, &[], &mut [])?.reply;
             if reply != Reply::Done {
                 tracing::error!(%ino, ?reply, "lock lost: the session expired at the storage daemon, \
@@ -180,9 +167,5 @@ impl Session {
 }
 
 fn lock_request(wanted: HeldLock, ticket: Option<u64>) -> Request {
-    Request::Lock(LockRequest::Acquire {
-        handle: wanted.handle,
-        lock: wanted.lock,
-        ticket,
-    })
+    Request::Lock(LockRequest::Acquire { handle: wanted.handle, lock: wanted.lock, ticket })
 }

@@ -65,11 +65,8 @@ impl Default for ClientOptions {
 }
 
 /// Backoff of a request that conflicts with another one; the timeout is that of the session.
-const CONFLICT_BACKOFF: Backoff = Backoff::new(
-    Duration::from_micros(50),
-    Duration::from_millis(50),
-    Duration::MAX,
-);
+const CONFLICT_BACKOFF: Backoff =
+    Backoff::new(Duration::from_micros(50), Duration::from_millis(50), Duration::MAX);
 /// Timeout of a request whose reply is dispensable.
 const BEST_EFFORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Timeout of the request that ends a session.
@@ -176,14 +173,12 @@ impl Session {
 
     /// The daemon opened a file; it is opened again if the daemon restarts.
     pub fn remember_file(&self, handle: HandleId, ino: Ino, mode: OpenMode) {
-        self.handles
-            .add(handle, Reopen::File(ino, reopen_mode(mode)));
+        self.handles.add(handle, Reopen::File(ino, reopen_mode(mode)));
     }
 
     /// The daemon opened a data object; it is opened again if the daemon restarts.
     pub fn remember_object(&self, handle: HandleId, capability: Capability, mode: OpenMode) {
-        self.handles
-            .add(handle, Reopen::Object(capability, reopen_mode(mode)));
+        self.handles.add(handle, Reopen::Object(capability, reopen_mode(mode)));
     }
 
     /// A handle is being closed.
@@ -228,11 +223,7 @@ impl Session {
         if changes_metadata(&request) {
             self.unsynced.record_change(self.boot_id());
         }
-        let call = Call {
-            seq: slot.seq,
-            caller: caller.cloned(),
-            request,
-        };
+        let call = Call { seq: slot.seq, caller: caller.cloned(), request };
         let is_sent = match &mut slot.connection {
             Some(connection) => connection.send(&call, &[]).is_ok(),
             None => false,
@@ -240,24 +231,12 @@ impl Session {
         if !is_sent {
             slot.connection = None;
         }
-        PendingCall {
-            slot,
-            call,
-            sent_at,
-            is_sent,
-            pending_sync,
-        }
+        PendingCall { slot, call, sent_at, is_sent, pending_sync }
     }
 
     /// Receives the reply to a request that was sent; retransmits the request where necessary.
     pub fn receive_reply(&self, pending: PendingCall) -> Result<SessionReply, Errno> {
-        let PendingCall {
-            mut slot,
-            mut call,
-            mut sent_at,
-            mut is_sent,
-            pending_sync,
-        } = pending;
+        let PendingCall { mut slot, mut call, mut sent_at, mut is_sent, pending_sync } = pending;
         let backoff = CONFLICT_BACKOFF.with_timeout(self.options.timeout);
         let mut retries = backoff.start(&*self.options.system);
         let result = loop {
@@ -309,11 +288,7 @@ impl Session {
         let sent_at = self.options.system.now();
         let mut slot = self.slots.acquire();
         slot.seq += 1;
-        let call = Call {
-            seq: slot.seq,
-            caller: None,
-            request,
-        };
+        let call = Call { seq: slot.seq, caller: None, request };
         let connection = slot.connection.take();
         let connection = connection.or_else(|| self.connect(slot.number, slot.seq, false).ok());
         let response = connection.and_then(|mut connection| {
@@ -335,11 +310,7 @@ impl Session {
         } else {
             Duration::ZERO
         };
-        SessionReply {
-            reply: response.reply,
-            descriptor: response.descriptor,
-            ttl,
-        }
+        SessionReply { reply: response.reply, descriptor: response.descriptor, ttl }
     }
 }
 
@@ -377,12 +348,7 @@ fn changes_metadata(request: &Request) -> bool {
 impl Drop for Session {
     fn drop(&mut self) {
         // Without this request the session would exist until its lease expires.
-        if let Some(Slot {
-            seq,
-            connection: Some(mut connection),
-            ..
-        }) = self.slots.take_idle()
-        {
+        if let Some(Slot { seq, connection: Some(mut connection), .. }) = self.slots.take_idle() {
             let _ = connection.set_timeout(Some(BYE_TIMEOUT));
             let call = Call {
                 seq: seq + 1,

@@ -33,11 +33,7 @@ pub struct Slots {
 
 impl Slots {
     pub fn new(max: u32) -> Slots {
-        Slots {
-            state: Mutex::default(),
-            max: max.clamp(1, MAX_SLOTS),
-            released: Condvar::new(),
-        }
+        Slots { state: Mutex::default(), max: max.clamp(1, MAX_SLOTS), released: Condvar::new() }
     }
 
     /// Waits for an idle slot. It must be [released](Slots::release).
@@ -49,11 +45,7 @@ impl Slots {
             }
             if state.created < self.max {
                 state.created += 1;
-                return Slot {
-                    number: state.created - 1,
-                    seq: 0,
-                    connection: None,
-                };
+                return Slot { number: state.created - 1, seq: 0, connection: None };
             }
             state.waiting += 1;
             self.released.wait(&mut state);

@@ -74,9 +74,7 @@ fn await_locks(
     let call = Call {
         seq: *seq,
         caller: None,
-        request: Request::Lock(LockRequest::Await {
-            known: std::mem::take(known),
-        }),
+        request: Request::Lock(LockRequest::Await { known: std::mem::take(known) }),
     };
     let reply = connection.call(&call, &[], &mut []).ok()?.reply;
     match reply {

@@ -90,8 +90,7 @@ struct Exclusivity {
 
 impl Exclusivity {
     fn time_left(&self, now: Instant) -> Duration {
-        self.until
-            .map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+        self.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 }
 
@@ -127,13 +126,8 @@ impl Sessions {
     ) -> Result<Sessions, Errno> {
         let first = nodes.0.first().ok_or(Errno::EINVAL)?;
         let expected = (nodes.0.len() > 1).then_some(NODE_0);
-        let session = Session::open(
-            first.clone(),
-            Some(instance),
-            expected,
-            options.clone(),
-            single_cache,
-        )?;
+        let session =
+            Session::open(first.clone(), Some(instance), expected, options.clone(), single_cache)?;
         let placement = session.placement()?;
         let (own, layout) = (usize::from(placement.node.0), placement.layout());
         let mut addresses = nodes.0.clone();
@@ -163,11 +157,7 @@ impl Sessions {
         let max = (options.connections / 2).max(1);
         let sessions = Sessions {
             instance,
-            append_slots: AppendSlots {
-                free: Mutex::new(max),
-                max,
-                released: Condvar::new(),
-            },
+            append_slots: AppendSlots { free: Mutex::new(max), max, released: Condvar::new() },
             exclusivity: Mutex::new(Exclusivity {
                 last_reply: Some(options.system.now()),
                 ..Exclusivity::default()
@@ -301,11 +291,7 @@ impl Sessions {
             let since = |then: Option<Instant>| then.map_or(Duration::MAX, |then| now - then);
             let expires = self.single_cache && exclusivity.time_left(now) < MAX_TTL / 2;
             let due = expires || since(exclusivity.last_reply) > HEARTBEAT_INTERVAL;
-            let min_interval = if self.single_cache {
-                MAX_TTL / 4
-            } else {
-                HEARTBEAT_INTERVAL / 4
-            };
+            let min_interval = if self.single_cache { MAX_TTL / 4 } else { HEARTBEAT_INTERVAL / 4 };
             if !due || since(exclusivity.last_heartbeat) < min_interval {
                 return;
             }
@@ -348,10 +334,7 @@ impl Sessions {
             let reply = sent.and_then(|(session, pending)| session.receive_reply(pending));
             let reply = reply.and_then(|reply| match reply.reply {
                 Reply::Failed(errno) => Err(errno),
-                _ => Ok(SessionReply {
-                    ttl: self.limit_ttl(node, reply.ttl),
-                    ..reply
-                }),
+                _ => Ok(SessionReply { ttl: self.limit_ttl(node, reply.ttl), ..reply }),
             });
             take(node, reply);
         };
@@ -391,10 +374,7 @@ impl Sessions {
 
     /// Writes all changes of names and attributes so far to stable storage.
     pub fn sync(&self, caller: Option<&Credentials>) -> Result<(), Errno> {
-        let request = Request::File(FileRequest::Sync {
-            handle: None,
-            data_only: false,
-        });
+        let request = Request::File(FileRequest::Sync { handle: None, data_only: false });
         self.call_all_nodes(caller, &request, |_| Ok(()))
     }
 }

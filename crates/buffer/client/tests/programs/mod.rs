@@ -55,14 +55,8 @@ pub fn archives_and_copies_are_faithful(nodes: usize) {
     let inside = &mounted.path;
     let from = outside.display();
     shell(inside, &format!("cp -a {from}/tree copied"));
-    shell(
-        inside,
-        &format!("mkdir t && tar -C {from} -cf - tree | tar -C t -xpf -"),
-    );
-    shell(
-        inside,
-        "cp -a copied again && mv again moved && tar -cf tree.tar moved && rm -r moved",
-    );
+    shell(inside, &format!("mkdir t && tar -C {from} -cf - tree | tar -C t -xpf -"));
+    shell(inside, "cp -a copied again && mv again moved && tar -cf tree.tar moved && rm -r moved");
     shell(inside, "tar -xpf tree.tar");
     for copy in ["copied", "t/tree", "moved"] {
         assert_eq!(shell(&inside.join(copy), DESCRIBE), original, "{copy}");
@@ -77,10 +71,7 @@ pub fn archives_and_copies_are_faithful(nodes: usize) {
     assert_eq!(shell(&inside.join("synced"), DESCRIBE), original);
     let again = shell(inside, &format!("rsync -aHAXi {from}/tree/ synced/"));
     assert_eq!(again, "", "nothing is left to do");
-    shell(
-        inside,
-        "rm -rf copied t moved synced tree.tar; test -z \"$(ls -A)\"",
-    );
+    shell(inside, "rm -rf copied t moved synced tree.tar; test -z \"$(ls -A)\"");
 }
 
 pub fn a_mount_over_tcp_without_descriptors_is_as_faithful(nodes: usize) {
@@ -93,10 +84,7 @@ pub fn a_mount_over_tcp_without_descriptors_is_as_faithful(nodes: usize) {
         Daemon::start(options).unwrap()
     };
     let daemons: Vec<Daemon> = (0..nodes).map(start).collect();
-    let client = ClientOptions {
-        key: Some(key.clone()),
-        ..ClientOptions::default()
-    };
+    let client = ClientOptions { key: Some(key.clone()), ..ClientOptions::default() };
     let addresses: Vec<_> = daemons.iter().flat_map(Daemon::tcp_address).collect();
     let admin = StripedAdmin::connect(addresses.clone(), &client).unwrap();
     admin.create_instance(&spec(GIB), STRIPE).unwrap();
@@ -106,27 +94,15 @@ pub fn a_mount_over_tcp_without_descriptors_is_as_faithful(nodes: usize) {
     let outside = temporary.dir("outside");
     shell(&outside, TREE);
     let original = shell(&outside.join("tree"), DESCRIBE);
-    shell(
-        &inside,
-        &format!(
-            "cp -a {}/tree copied; cp -a copied again",
-            outside.display()
-        ),
-    );
+    shell(&inside, &format!("cp -a {}/tree copied; cp -a copied again", outside.display()));
     for copy in ["copied", "again"] {
         assert_eq!(shell(&inside.join(copy), DESCRIBE), original, "{copy}");
     }
-    shell(
-        &inside,
-        "cp $(type -P true) program; ./program; echo a >> log; echo b >> log; cat log",
-    );
+    shell(&inside, "cp $(type -P true) program; ./program; echo a >> log; echo b >> log; cat log");
     need("fio");
     for engine in ["psync", "mmap"] {
         let fio = "fio --name=v --size=16m --rw=randwrite --bs=4k --verify=crc32c --verify_fatal=1";
-        shell(
-            &inside,
-            &format!("{fio} --ioengine={engine} > /dev/null; rm v.*"),
-        );
+        shell(&inside, &format!("{fio} --ioengine={engine} > /dev/null; rm v.*"));
     }
     mounted.unmount().unwrap();
 }
@@ -174,11 +150,8 @@ pub fn a_database_keeps_its_transactions(nodes: usize) {
 pub fn fio_verifies_what_it_wrote(nodes: usize) {
     need("fio");
     let mounted = Mounted::new(nodes, GIB);
-    for how in [
-        "--rw=randwrite --bs=4k",
-        "--rw=write --bs=1m",
-        "--rw=randwrite --bsrange=512-128k",
-    ] {
+    for how in ["--rw=randwrite --bs=4k", "--rw=write --bs=1m", "--rw=randwrite --bsrange=512-128k"]
+    {
         for engine in ["psync", "mmap", "io_uring"] {
             if engine == "mmap" && how.contains("bsrange") {
                 continue;
@@ -200,22 +173,12 @@ pub fn two_mounts_show_each_others_changes_at_once(nodes: usize) {
     let other = mount_at(attach(mounted.pool.nodes()), &second);
     let first = &mounted.path;
     for round in 0..50 {
-        let (here, there) = if round % 2 == 0 {
-            (first, &second)
-        } else {
-            (&second, first)
-        };
+        let (here, there) = if round % 2 == 0 { (first, &second) } else { (&second, first) };
         let name = format!("f{round}");
         assert!(!there.join(&name).exists());
         std::fs::write(here.join(&name), vec![b'x'; round]).unwrap();
-        assert_eq!(
-            std::fs::metadata(there.join(&name)).unwrap().len(),
-            round as u64
-        );
-        let mut appended = OpenOptions::new()
-            .append(true)
-            .open(there.join(&name))
-            .unwrap();
+        assert_eq!(std::fs::metadata(there.join(&name)).unwrap().len(), round as u64);
+        let mut appended = OpenOptions::new().append(true).open(there.join(&name)).unwrap();
         appended.write_all(b"yy").unwrap();
         assert_eq!(std::fs::read(here.join(&name)).unwrap().len(), round + 2);
         std::fs::rename(there.join(&name), there.join("moved")).unwrap();
@@ -239,14 +202,9 @@ pub fn a_second_client_never_finds_the_first_with_a_stale_cache(nodes: usize) {
         let root = forebay_protocol::Ino::ROOT;
         fs.unlink(root, gone.as_bytes()).unwrap();
         let ino = fs.lookup(root, file.as_bytes()).unwrap().ino;
-        let set = SetAttr {
-            mode: Some(0o600),
-            size: Some(2),
-            ..SetAttr::default()
-        };
+        let set = SetAttr { mode: Some(0o600), size: Some(2), ..SetAttr::default() };
         fs.set_attr(ino, None, set).unwrap();
-        fs.mkdir(root, format!("new{round}").as_bytes(), 0o700)
-            .unwrap();
+        fs.mkdir(root, format!("new{round}").as_bytes(), 0o700).unwrap();
         assert!(!dir.join(&gone).exists());
         let meta = std::fs::metadata(dir.join(&file)).unwrap();
         assert_eq!((meta.len(), meta.mode() & 0o777), (2, 0o600));
@@ -266,22 +224,15 @@ pub fn a_full_instance_says_so_and_recovers_when_files_go(nodes: usize) {
         }
     };
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
-    assert!(
-        written <= 16 << 20 && written > (16 << 20) - 200_000,
-        "{written}"
-    );
+    assert!(written <= 16 << 20 && written > (16 << 20) - 200_000, "{written}");
     drop(file);
     assert!(std::fs::write(dir.join("more"), vec![0; 1 << 20]).is_err());
     std::fs::remove_file(dir.join("big")).unwrap();
     std::fs::write(dir.join("more"), vec![0; 8 << 20]).unwrap();
-    shell(
-        dir,
-        "! fallocate -l 12M reserved; fallocate -l 6M reserved; rm reserved more",
-    );
+    shell(dir, "! fallocate -l 12M reserved; fallocate -l 6M reserved; rm reserved more");
     // Each writer is promised some space ahead; none must starve for what another does not use.
-    let mut files: Vec<_> = (0..40)
-        .map(|i| std::fs::File::create(dir.join(format!("part{i}"))).unwrap())
-        .collect();
+    let mut files: Vec<_> =
+        (0..40).map(|i| std::fs::File::create(dir.join(format!("part{i}"))).unwrap()).collect();
     for file in &mut files {
         file.write_all(&[1; 4096]).unwrap();
     }

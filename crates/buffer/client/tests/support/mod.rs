@@ -20,17 +20,9 @@ pub const INSTANCE: InstanceId = InstanceId(1);
 pub const STRIPE: u64 = 16 << 10;
 
 /// Opens a file for reading.
-pub const READ: OpenMode = OpenMode {
-    read: true,
-    write: false,
-    truncate: false,
-    descriptor: true,
-};
+pub const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: true };
 /// Opens a file for reading and writing.
-pub const READ_WRITE: OpenMode = OpenMode {
-    write: true,
-    ..READ
-};
+pub const READ_WRITE: OpenMode = OpenMode { write: true, ..READ };
 
 /// A directory that is removed at the end of the test.
 pub struct Temporary(pub PathBuf);
@@ -82,19 +74,10 @@ pub fn make_instance(nodes: impl Into<NodeAddresses>, capacity: u64) {
 
 /// A daemon with an instance of user 1000 and group 2000, for tests with several users.
 pub fn users_pool(options: daemon::StoreOptions, mode: u16) -> Daemon {
-    assert!(
-        rustix::process::geteuid().is_root(),
-        "these tests act as several users: run as root"
-    );
+    assert!(rustix::process::geteuid().is_root(), "these tests act as several users: run as root");
     let daemon = Daemon::start(options).unwrap();
     let admin = Admin::connect(daemon.address(), ClientOptions::default()).unwrap();
-    let spec = InstanceSpec {
-        uid: 1000,
-        gid: 2000,
-        mode,
-        inodes: 100,
-        ..spec(1 << 20)
-    };
+    let spec = InstanceSpec { uid: 1000, gid: 2000, mode, inodes: 100, ..spec(1 << 20) };
     admin.create_instance(spec).unwrap();
     daemon
 }
@@ -110,9 +93,7 @@ impl Pool {
             let directory = temporary.dir(&format!("flash{node}"));
             Daemon::start(daemon::StoreOptions::new(directory)).unwrap()
         };
-        let pool = Pool {
-            daemons: (0..nodes).map(start).collect(),
-        };
+        let pool = Pool { daemons: (0..nodes).map(start).collect() };
         make_instance(pool.nodes(), capacity);
         pool
     }
@@ -137,12 +118,7 @@ impl Mounted {
         let pool = Pool::new(&temporary, nodes, capacity);
         let path = temporary.dir("mnt");
         let mount = Some(mount_at(attach(pool.nodes()), &path));
-        Mounted {
-            mount,
-            pool,
-            path,
-            temporary,
-        }
+        Mounted { mount, pool, path, temporary }
     }
 }
 
@@ -166,30 +142,16 @@ pub fn mount_at(fs: Fs, path: &Path) -> Mount {
 
 /// Runs a shell script in `dir`; it must succeed.
 pub fn shell(dir: &Path, script: &str) -> String {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = Command::new("bash")
-        .arg("-euc")
-        .arg(script)
-        .current_dir(dir)
-        .output()
-        .unwrap();
-    let (out, err) = (
-        String::from_utf8_lossy(&stdout),
-        String::from_utf8_lossy(&stderr),
-    );
+    let Output { status, stdout, stderr } =
+        Command::new("bash").arg("-euc").arg(script).current_dir(dir).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success(), "{script}\n{out}\n{err}");
     out.into_owned()
 }
 
 /// Fails unless a program is installed; `scripts/setup.sh test` installs them.
 pub fn need(program: &str) {
-    let found = Command::new("sh")
-        .arg("-c")
-        .arg(format!("command -v {program}"))
-        .output();
+    let found = Command::new("sh").arg("-c").arg(format!("command -v {program}")).output();
     assert!(
         found.is_ok_and(|output| output.status.success()),
         "{program} is not installed: run scripts/setup.sh test"
@@ -212,10 +174,7 @@ pub fn as_user_in<T: Send>(
         // SAFETY: the raw calls change the credentials of this thread only, which ends after; the
         // groups are read from memory that outlives the call.
         unsafe {
-            assert_eq!(
-                libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()),
-                0
-            );
+            assert_eq!(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()), 0);
             assert_eq!(libc::syscall(libc::SYS_setresgid, gid, gid, gid), 0);
             assert_eq!(libc::syscall(libc::SYS_setresuid, uid, uid, uid), 0);
         }

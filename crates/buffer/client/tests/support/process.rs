@@ -46,18 +46,9 @@ impl Process {
 
     /// With segments of the log of so many bytes.
     pub fn start_with(dir: &Path, segment: Option<u64>) -> Process {
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let child = spawn(dir, port, segment);
-        Process {
-            dir: dir.to_owned(),
-            port,
-            segment,
-            child,
-        }
+        Process { dir: dir.to_owned(), port, segment, child }
     }
 
     pub fn local(&self) -> Address {
@@ -81,12 +72,7 @@ impl Process {
     /// Processor time it has used.
     pub fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap()
-            .split_whitespace()
-            .collect();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
         let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
         Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
     }
@@ -112,10 +98,7 @@ fn spawn(dir: &Path, port: u16, segment: Option<u64>) -> Child {
         .unwrap();
     let start = Instant::now();
     while !socket.exists() {
-        assert!(
-            start.elapsed() < Duration::from_secs(30),
-            "the daemon does not start"
-        );
+        assert!(start.elapsed() < Duration::from_secs(30), "the daemon does not start");
         std::thread::sleep(Duration::from_millis(5));
     }
     child

@@ -118,9 +118,7 @@ impl Controller {
     ) -> Vec<String> {
         let storage = &self.state.storage;
         let fragments = storage.fragments_of(instance).filter(|(id, _)| wanted(id));
-        fragments
-            .filter_map(|(_, fragment)| storage.node(fragment.node)?.address.clone())
-            .collect()
+        fragments.filter_map(|(_, fragment)| storage.node(fragment.node)?.address.clone()).collect()
     }
 
     fn stage_commands(&self, commands: &mut Commands) {
@@ -131,15 +129,11 @@ impl Controller {
                     let Some(plan) = self.stage_plan(id, stage) else {
                         continue;
                     };
-                    (
-                        CommandTarget::StartStage(id),
-                        StorageCommand::StartStage(plan),
-                    )
+                    (CommandTarget::StartStage(id), StorageCommand::StartStage(plan))
                 }
-                StageState::Cancelling => (
-                    CommandTarget::CancelStage(id),
-                    StorageCommand::CancelStage(id),
-                ),
+                StageState::Cancelling => {
+                    (CommandTarget::CancelStage(id), StorageCommand::CancelStage(id))
+                }
                 StageState::Waiting
                 | StageState::Queued
                 | StageState::Done
@@ -161,10 +155,7 @@ impl Controller {
             instance_owner: self.state.owner_of(stage.instance)?,
             directive: stage.directive.clone(),
             pfs_roots: self.settings.pfs_roots.clone(),
-            read_back: self
-                .settings
-                .read_back
-                .applies_to(stage.directive.direction),
+            read_back: self.settings.read_back.applies_to(stage.directive.direction),
         })
     }
 

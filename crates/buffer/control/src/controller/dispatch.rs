@@ -16,11 +16,7 @@ pub(super) enum Accepted {
 
 impl Controller {
     pub(super) fn accept_request(&mut self, envelope: RequestEnvelope) {
-        let RequestEnvelope {
-            id,
-            caller,
-            request,
-        } = envelope;
+        let RequestEnvelope { id, caller, request } = envelope;
         if let Some(record) = self.state.requests.get(id) {
             if let RequestProgress::Answered(outcome) = &record.progress {
                 let reply = ControllerEffect::Reply(id, outcome.clone());
@@ -41,47 +37,27 @@ impl Controller {
             let reply = ControllerEffect::Reply(id, outcome.clone());
             self.effects.push(reply);
         }
-        let record = RequestRecord {
-            accepted: self.now,
-            deadline: self.now.plus_ms(timeout_ms),
-            progress,
-        };
+        let record =
+            RequestRecord { accepted: self.now, deadline: self.now.plus_ms(timeout_ms), progress };
         self.state.requests.insert(id, record);
     }
 
     /// Carries a request out. A refused request changes nothing.
     fn dispatch(&mut self, caller: Owner, request: Request) -> Result<Accepted, Failure> {
         match request {
-            Request::Setup {
-                token,
-                owner,
-                creator,
-                setup,
-            } => {
+            Request::Setup { token, owner, creator, setup } => {
                 check_may_request_for(caller, owner, self.settings.operator)?;
                 self.set_up_session(token, Lifetime::Job, owner, creator, setup, false)
             }
-            Request::CreatePersistent {
-                name,
-                owner,
-                spec,
-                public,
-            } => {
+            Request::CreatePersistent { name, owner, spec, public } => {
                 check_may_request_for(caller, owner, self.settings.operator)?;
                 let creator = "persistent".to_owned();
-                let setup = Setup {
-                    instance: Some(spec),
-                    ..Setup::default()
-                };
+                let setup = Setup { instance: Some(spec), ..Setup::default() };
                 self.set_up_session(name, Lifetime::Persistent, owner, creator, setup, public)
             }
             Request::StageIn { token } => self.begin_stage_in(caller, &token),
             Request::StageOut { token } => self.begin_stage_out(caller, &token),
-            Request::Activate {
-                token,
-                hosts,
-                creator,
-            } => {
+            Request::Activate { token, hosts, creator } => {
                 self.check_set_up_by(caller, &token, creator.as_deref())?;
                 self.activate_session(caller, &token, hosts)
             }
@@ -89,11 +65,7 @@ impl Controller {
                 self.check_set_up_by(caller, &token, creator.as_deref())?;
                 self.deactivate_session(caller, &token)
             }
-            Request::Teardown {
-                token,
-                creator,
-                hurry,
-            } => {
+            Request::Teardown { token, creator, hurry } => {
                 // A session that does not exist was torn down before.
                 if self.state.sessions.by_token(&token).is_some() {
                     self.check_set_up_by(caller, &token, creator.as_deref())?;
@@ -106,11 +78,9 @@ impl Controller {
             Request::BeginStage { token, what } => self.accept_stage(caller, &token, what, false),
             Request::DeferStage { token, what } => self.accept_stage(caller, &token, what, true),
             Request::ReleaseStage { stage } => self.release_stage(caller, stage),
-            Request::LimitStages {
-                token,
-                instance,
-                max_concurrent,
-            } => self.limit_stages(caller, &token, &instance, max_concurrent),
+            Request::LimitStages { token, instance, max_concurrent } => {
+                self.limit_stages(caller, &token, &instance, max_concurrent)
+            }
             Request::AwaitStage { stage } => {
                 self.check_stage_owner(caller, stage)?;
                 Ok(Accepted::Wait(Wait::Staged(vec![stage])))
@@ -120,25 +90,12 @@ impl Controller {
                 self.state.stages.cancel(stage);
                 Ok(Accepted::Wait(Wait::Stopped(vec![stage])))
             }
-            Request::AddPool {
-                name,
-                granularity,
-                equalize_fragments,
-            } => {
+            Request::AddPool { name, granularity, equalize_fragments } => {
                 self.check_operator(caller)?;
-                let pool = Pool {
-                    name,
-                    granularity,
-                    equalize_fragments,
-                };
+                let pool = Pool { name, granularity, equalize_fragments };
                 self.add_pool(pool)
             }
-            Request::AddNode {
-                name,
-                pool,
-                granules,
-                address,
-            } => {
+            Request::AddNode { name, pool, granules, address } => {
                 self.check_operator(caller)?;
                 self.add_or_change_node(name, pool, granules, address)
             }
@@ -146,10 +103,7 @@ impl Controller {
                 self.check_operator(caller)?;
                 self.drain_node(node, drained)
             }
-            Request::ForgetNode {
-                node,
-                allow_data_loss,
-            } => {
+            Request::ForgetNode { node, allow_data_loss } => {
                 self.check_operator(caller)?;
                 self.forget_node(node, allow_data_loss)
             }

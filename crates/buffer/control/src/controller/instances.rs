@@ -66,11 +66,8 @@ impl Controller {
                     }
                     None => String::new(),
                 };
-                let reason = format!(
-                    "pool `{}`: {refusal} (a granule is {}{sizes})",
-                    pool.name,
-                    bytes(1)
-                );
+                let reason =
+                    format!("pool `{}`: {refusal} (a granule is {}{sizes})", pool.name, bytes(1));
                 Err(Failure::new(Cause::Full, reason))
             }
         }

@@ -36,10 +36,7 @@ impl JobStages {
 
     /// Removes all stages of a session.
     pub fn remove_session(&mut self, session: SessionId) {
-        let first = BufferPath {
-            instance: InstanceRef::Job,
-            path: String::new(),
-        };
+        let first = BufferPath { instance: InstanceRef::Job, path: String::new() };
         let of_session = self.last.range((session, first)..);
         let of_session = of_session.take_while(|((other, _), _)| *other == session);
         let keys: Vec<(SessionId, BufferPath)> = of_session.map(|(key, _)| key.clone()).collect();
@@ -75,10 +72,7 @@ impl JobStages {
         found.extend(below.map(|(_, id)| *id));
         let above = Path::new(&path.path).ancestors().skip(1);
         for above in above.filter_map(Path::to_str) {
-            let above = BufferPath {
-                instance: path.instance.clone(),
-                path: above.to_owned(),
-            };
+            let above = BufferPath { instance: path.instance.clone(), path: above.to_owned() };
             found.extend(self.get(session, &above));
         }
     }

@@ -118,10 +118,7 @@ impl Controller {
 
     pub(super) fn send_to_compute_node(&mut self, host: String, command: ComputeCommand) {
         let peer = Peer::ComputeNode(host.clone());
-        let stamped = StampedCommand {
-            last_report: self.contacts.last_sequence(&peer),
-            command,
-        };
+        let stamped = StampedCommand { last_report: self.contacts.last_sequence(&peer), command };
         let effect = ControllerEffect::SendToComputeNode(host, stamped);
         self.effects.push(effect);
     }

@@ -69,9 +69,7 @@ impl Controller {
     fn fragments_on(&self, node: NodeId) -> Vec<(FragmentId, InstanceId)> {
         let fragments = self.state.storage.fragments();
         let on_node = fragments.filter(|(_, fragment)| fragment.node == node);
-        on_node
-            .map(|(id, fragment)| (id, fragment.instance))
-            .collect()
+        on_node.map(|(id, fragment)| (id, fragment.instance)).collect()
     }
 
     /// Whether data is lost with a fragment: it was in use, is still wanted, and has no other copy.
@@ -80,11 +78,7 @@ impl Controller {
         let (Some(fragment), Some(row)) = (storage.fragment(id), storage.instance(instance)) else {
             return false;
         };
-        let others = || {
-            storage
-                .fragments_of(instance)
-                .filter(|(other, _)| *other != id)
-        };
+        let others = || storage.fragments_of(instance).filter(|(other, _)| *other != id);
         let is_requested = |f: &Fragment| f.state == FragmentState::Requested;
         match fragment.state {
             FragmentState::Forgotten => true,
@@ -186,9 +180,7 @@ impl Controller {
         let storage = &self.state.storage;
         let mut fragments = storage.fragments_of(instance);
         let is_lost = fragments.any(|(_, f)| f.state == FragmentState::Forgotten);
-        let broken = storage
-            .instance(instance)
-            .and_then(|row| row.broken.as_ref());
+        let broken = storage.instance(instance).and_then(|row| row.broken.as_ref());
         match broken.filter(|_| is_lost) {
             Some(broken) => format!("{reason}; {broken}"),
             None => reason,

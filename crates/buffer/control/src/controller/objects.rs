@@ -112,10 +112,7 @@ impl Session {
 
     /// Limit on its concurrent stages of an instance.
     pub fn max_concurrent_stages_of(&self, instance: InstanceId) -> u32 {
-        self.stage_limits
-            .get(&instance)
-            .copied()
-            .unwrap_or(u32::MAX)
+        self.stage_limits.get(&instance).copied().unwrap_or(u32::MAX)
     }
 
     /// The client that set it up last.

@@ -148,9 +148,7 @@ impl Controller {
                 let instance = session.and_then(|session| session.instance);
                 let missing = instance.map_or(0, |instance| {
                     let fragments = self.state.storage.fragments_of(instance);
-                    fragments
-                        .filter(|(_, f)| f.state == FragmentState::Requested)
-                        .count()
+                    fragments.filter(|(_, f)| f.state == FragmentState::Requested).count()
                 });
                 format!("{missing} storage node(s) have not created their fragment")
             }

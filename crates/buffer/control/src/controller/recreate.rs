@@ -21,9 +21,8 @@ impl Controller {
         };
         let stuck = self.state.storage.fragments().filter(|(_, f)| is_stuck(f));
         let stuck: Vec<(FragmentId, InstanceId)> = stuck.map(|(id, f)| (id, f.instance)).collect();
-        let (replicas, stripes): (Vec<_>, Vec<_>) = stuck
-            .into_iter()
-            .partition(|(_, instance)| self.is_replicated(*instance));
+        let (replicas, stripes): (Vec<_>, Vec<_>) =
+            stuck.into_iter().partition(|(_, instance)| self.is_replicated(*instance));
         for (replica, instance) in replicas {
             self.replace_replica(replica, instance);
         }

@@ -182,8 +182,6 @@ impl Controller {
     }
 
     fn stages_of_replica(&self, replica: FragmentId) -> Vec<StageId> {
-        self.state
-            .stages
-            .ids(|stage| stage.replica == Some(replica))
+        self.state.stages.ids(|stage| stage.replica == Some(replica))
     }
 }

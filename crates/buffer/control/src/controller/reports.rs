@@ -53,11 +53,7 @@ impl Controller {
                 self.stage_ended(id, attempt, StageState::Done, moved);
             }
             StorageReport::StageFailed(id, attempt, failure) => {
-                let StageFailure {
-                    reason,
-                    files,
-                    moved,
-                } = failure;
+                let StageFailure { reason, files, moved } = failure;
                 self.stage_ended(id, attempt, StageState::Failed(reason), moved);
                 // The limits hold for reports of any peer.
                 let files = StageFailure::new(String::new(), files, moved).files;

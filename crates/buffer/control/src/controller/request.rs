@@ -85,11 +85,7 @@ impl Setup {
             modifiers: job.modifiers.clone(),
         });
         let persistents = script.persistents.iter().map(|used| used.name.clone());
-        Setup {
-            instance,
-            persistents: persistents.collect(),
-            stages: script.stages.clone(),
-        }
+        Setup { instance, persistents: persistents.collect(), stages: script.stages.clone() }
     }
 }
 
@@ -348,10 +344,7 @@ pub struct Failure {
 impl Failure {
     /// A failure.
     pub fn new(cause: Cause, reason: impl Into<String>) -> Failure {
-        Failure {
-            cause,
-            reason: reason.into(),
-        }
+        Failure { cause, reason: reason.into() }
     }
 }
 

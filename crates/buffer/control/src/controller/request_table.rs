@@ -18,10 +18,7 @@ pub struct RequestTable {
 
 impl Default for RequestTable {
     fn default() -> RequestTable {
-        RequestTable {
-            records: Table::new("requests"),
-            pending: BTreeSet::new(),
-        }
+        RequestTable { records: Table::new("requests"), pending: BTreeSet::new() }
     }
 }
 

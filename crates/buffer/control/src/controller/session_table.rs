@@ -44,11 +44,7 @@ impl SessionTable {
 
     /// Panics if the tables contradict each other. Costs time in proportion to their size.
     pub(super) fn check_invariants(&self) {
-        assert_eq!(
-            self.by_token.len(),
-            self.sessions.len(),
-            "tokens are unique"
-        );
+        assert_eq!(self.by_token.len(), self.sessions.len(), "tokens are unique");
         for (id, session) in self.sessions.iter() {
             assert_eq!(self.by_token.get(&session.token), Some(&id));
         }
@@ -111,10 +107,7 @@ impl SessionTable {
         let Some(session) = self.sessions.remove(id) else {
             return;
         };
-        assert!(
-            session.activations.is_empty(),
-            "a mounted session was removed"
-        );
+        assert!(session.activations.is_empty(), "a mounted session was removed");
         self.by_token.remove(&session.token);
     }
 

@@ -44,14 +44,8 @@ impl Controller {
         };
         // From here on nothing fails: a refused request changes nothing.
         let id = SessionId(self.state.next_id());
-        let session = Session::new(
-            token.clone(),
-            lifetime,
-            owner,
-            creator,
-            self.now,
-            setup.clone(),
-        );
+        let session =
+            Session::new(token.clone(), lifetime, owner, creator, self.now, setup.clone());
         self.state.sessions.insert(id, session);
         if let (Some(spec), Some(allocation)) = (&setup.instance, allocated) {
             self.create_instance(id, spec, allocation, public);
@@ -303,10 +297,8 @@ mod tests {
 
     #[test]
     fn refused_pfs_paths_are_named_with_line_and_reason() {
-        let settings = Settings {
-            pfs_roots: vec!["/lus/a".into(), "/lus/b".into()],
-            ..Settings::default()
-        };
+        let settings =
+            Settings { pfs_roots: vec!["/lus/a".into(), "/lus/b".into()], ..Settings::default() };
         let controller = Controller::restore(settings, Vec::new()).unwrap();
         let refused = |path: &str, line| {
             let stage = Stage {
@@ -320,22 +312,14 @@ mod tests {
                 line,
             };
             let failure = controller.check_pfs_paths(&stage).err();
-            failure
-                .map(|failure| failure.to_string())
-                .unwrap_or_default()
+            failure.map(|failure| failure.to_string()).unwrap_or_default()
         };
         assert_eq!(refused("/lus/a/in", 3), "");
         let reason = refused("/lus/c/in", 3);
-        assert!(
-            reason.starts_with("line 3: `/lus/c/in` is not below a"),
-            "{reason}"
-        );
+        assert!(reason.starts_with("line 3: `/lus/c/in` is not below a"), "{reason}");
         assert!(reason.ends_with("/lus/a, /lus/b"), "{reason}");
         let reason = refused("/lus/a/../a/in", 0);
-        assert!(
-            reason.starts_with("`/lus/a/../a/in` contains `..`"),
-            "{reason}"
-        );
+        assert!(reason.starts_with("`/lus/a/../a/in` contains `..`"), "{reason}");
         assert!(refused("in", 0).contains("not an absolute path"));
     }
 }

@@ -25,10 +25,7 @@ impl Controller {
     pub(super) fn start_stages(&mut self) {
         let shortage = self.short_of_space_at;
         let short_of_space = shortage.is_some_and(|at| self.now.ms_since(at) < SHORTAGE_MS);
-        let RunningStages {
-            of_node,
-            mut of_session,
-        } = self.running_stages();
+        let RunningStages { of_node, mut of_session } = self.running_stages();
         for (node, queued) in self.queued_stages() {
             let running = of_node.get(&node).copied().unwrap_or(0);
             let mut free = self.settings.max_stages_per_node.saturating_sub(running);
@@ -41,9 +38,8 @@ impl Controller {
                     continue;
                 };
                 let session = self.state.sessions.get(stage.session);
-                let limit = session.map_or(u32::MAX, |session| {
-                    session.max_concurrent_stages_of(stage.instance)
-                });
+                let limit = session
+                    .map_or(u32::MAX, |session| session.max_concurrent_stages_of(stage.instance));
                 let key = (stage.session, stage.instance);
                 let running = of_session.entry(key).or_default();
                 if *running < limit {
@@ -116,10 +112,7 @@ mod tests {
     /// A controller with an instance on one node that two sessions use, each with five queued
     /// stages. Returns how many stages of each start; the first session has this limit.
     fn started(limit: Option<u32>, stages_per_node: usize) -> (usize, usize) {
-        let settings = Settings {
-            max_stages_per_node: stages_per_node,
-            ..Settings::default()
-        };
+        let settings = Settings { max_stages_per_node: stages_per_node, ..Settings::default() };
         let mut controller = Controller::restore(settings, Vec::new()).unwrap();
         let owner = Owner { uid: 7, gid: 7 };
         let storage = &mut controller.state.storage;

@@ -61,10 +61,7 @@ impl StageTable {
             let stage = self.records.get(*id);
             stage.is_some_and(|stage| stage.state.has_mover())
         };
-        assert!(
-            self.progress.keys().all(with_mover),
-            "progress of a stage without a mover"
-        );
+        assert!(self.progress.keys().all(with_mover), "progress of a stage without a mover");
         for (_, stage) in self.records.iter() {
             assert!(
                 !stage.state.has_mover() || stage.node.is_some(),

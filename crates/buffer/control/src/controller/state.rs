@@ -75,10 +75,7 @@ impl State {
         let ids = self.storage.fragments().map(|(id, _)| id.0);
         let ids = ids.chain(self.stages.iter().map(|(id, _)| id.0));
         let ids = ids.chain(self.sessions.iter().map(|(id, _)| id.0));
-        assert!(
-            ids.max().unwrap_or(0) <= last,
-            "an id is in use that will be given again"
-        );
+        assert!(ids.max().unwrap_or(0) <= last, "an id is in use that will be given again");
     }
 
     /// An id that no object has ever had.

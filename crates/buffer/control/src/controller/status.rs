@@ -144,15 +144,9 @@ impl Controller {
         ControlStatus {
             pools,
             nodes,
-            sessions: sessions
-                .map(|(id, row)| self.session_status(id, row))
-                .collect(),
-            instances: instances
-                .map(|(id, row)| self.instance_status(id, row))
-                .collect(),
-            stages: stages
-                .map(|(id, row)| self.status_of_stage(id, row))
-                .collect(),
+            sessions: sessions.map(|(id, row)| self.session_status(id, row)).collect(),
+            instances: instances.map(|(id, row)| self.instance_status(id, row)).collect(),
+            stages: stages.map(|(id, row)| self.status_of_stage(id, row)).collect(),
             process: None,
         }
     }
@@ -226,9 +220,7 @@ impl Controller {
             intact: instance.broken.is_none(),
             broken: instance.broken.clone(),
             public: instance.public,
-            modes: configurations
-                .map(|configuration| configuration.mode)
-                .collect(),
+            modes: configurations.map(|configuration| configuration.mode).collect(),
             created: instance.created,
         }
     }

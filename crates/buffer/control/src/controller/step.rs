@@ -6,10 +6,7 @@ use crate::messages::UnixMillis;
 impl Controller {
     /// Processes an input and returns its effects, in the order in which to carry them out.
     pub fn step(&mut self, now: UnixMillis, input: ControllerInput) -> Vec<ControllerEffect> {
-        assert!(
-            self.effects.is_empty(),
-            "effects of an earlier step are left"
-        );
+        assert!(self.effects.is_empty(), "effects of an earlier step are left");
         self.now = now;
         self.contacts.start(now);
         match input {
@@ -48,10 +45,7 @@ impl Controller {
             | ControllerEffect::SendToStorageNode(..)
             | ControllerEffect::SendToComputeNode(..) => true,
         };
-        assert!(
-            effects.iter().all(is_reply_to_known),
-            "a reply to a request without a record"
-        );
+        assert!(effects.iter().all(is_reply_to_known), "a reply to a request without a record");
         if cfg!(debug_assertions) {
             self.state.check_invariants();
         }

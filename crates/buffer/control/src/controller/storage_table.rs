@@ -87,11 +87,7 @@ impl StorageTable {
     pub(super) fn check_invariants(&self) {
         let mut usage = self.usage.clone();
         usage.retain(|_, used| used.fragments > 0);
-        assert_eq!(
-            usage,
-            self.compute_usage(),
-            "granules in use are the sum of the fragments'"
-        );
+        assert_eq!(usage, self.compute_usage(), "granules in use are the sum of the fragments'");
         for (id, instance) in self.instances.iter() {
             let of_instance = |f: &FragmentId| {
                 let fragment = self.fragments.get(*f);
@@ -126,10 +122,8 @@ impl StorageTable {
             }),
             Some(name) => pools.find(|pool| pool.name == name).ok_or_else(|| {
                 let names: Vec<&str> = self.pools().map(|pool| pool.name.as_str()).collect();
-                let reason = format!(
-                    "there is no pool `{name}`; the pools are {}",
-                    names.join(", ")
-                );
+                let reason =
+                    format!("there is no pool `{name}`; the pools are {}", names.join(", "));
                 Failure::new(Cause::NotFound, reason)
             }),
         }
@@ -229,10 +223,7 @@ impl StorageTable {
     }
 
     pub(super) fn add_instance(&mut self, id: InstanceId, instance: Instance) {
-        assert!(
-            instance.fragments.is_empty(),
-            "fragments are added one by one"
-        );
+        assert!(instance.fragments.is_empty(), "fragments are added one by one");
         self.instances.insert_new(id, instance);
     }
 
@@ -241,10 +232,7 @@ impl StorageTable {
         let Some(instance) = self.instances.remove(id) else {
             return;
         };
-        assert!(
-            instance.fragments.is_empty(),
-            "an instance with fragments was removed"
-        );
+        assert!(instance.fragments.is_empty(), "an instance with fragments was removed");
         for configuration in instance.configurations {
             self.configurations.remove(configuration);
         }
@@ -263,10 +251,7 @@ impl StorageTable {
         let Some(row) = self.instances.get_mut(old) else {
             return;
         };
-        let successor = Instance {
-            fragments: Vec::new(),
-            ..row.clone()
-        };
+        let successor = Instance { fragments: Vec::new(), ..row.clone() };
         row.configurations.clear();
         self.end_instance(old);
         for id in &successor.configurations {
@@ -294,8 +279,7 @@ impl StorageTable {
     ) -> impl Iterator<Item = (FragmentId, &Fragment)> {
         let instance = self.instances.get(instance);
         let ids = instance.map_or(&[][..], |instance| &instance.fragments);
-        ids.iter()
-            .filter_map(|id| Some((*id, self.fragments.get(*id)?)))
+        ids.iter().filter_map(|id| Some((*id, self.fragments.get(*id)?)))
     }
 
     /// The ids of the fragments that match a condition.
@@ -318,12 +302,7 @@ impl StorageTable {
             self.fragments_of(instance).all(|(_, f)| f.node != node),
             "an instance has two fragments on one node"
         );
-        let fragment = Fragment {
-            instance,
-            node,
-            granules,
-            state: FragmentState::Requested,
-        };
+        let fragment = Fragment { instance, node, granules, state: FragmentState::Requested };
         self.fragments.insert_new(id, fragment);
         if let Some(row) = self.instances.get_mut(instance) {
             row.fragments.push(id);
@@ -332,10 +311,7 @@ impl StorageTable {
         used.granules = used.granules.saturating_add(granules);
         used.fragments += 1;
         let total = self.nodes.get(node).map_or(0, |node| node.granules);
-        assert!(
-            used.granules <= total,
-            "more granules are allocated than the node has"
-        );
+        assert!(used.granules <= total, "more granules are allocated than the node has");
     }
 
     pub(super) fn set_fragment_state(&mut self, id: FragmentId, state: FragmentState) {

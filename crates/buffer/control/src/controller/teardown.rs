@@ -38,9 +38,8 @@ impl Controller {
         let outs: Vec<&StageRecord> = stages.filter(is_unfinished).collect();
         let failed = outs.iter();
         let failed = failed.filter(|stage| matches!(stage.state, StageState::Failed(_)));
-        let others = session.instance.map_or(0, |instance| {
-            self.state.other_sessions_using(instance).len()
-        });
+        let others =
+            session.instance.map_or(0, |instance| self.state.other_sessions_using(instance).len());
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let uses = InstanceUses {
             // A persistent instance is written by the jobs that use it, not by its own session.

@@ -211,8 +211,7 @@ impl StorageNode {
     pub fn storage_addresses_of(&self, instance: InstanceId) -> Vec<String> {
         let mut rows = self.fragments.iter().map(|(_, row)| row);
         let row = rows.find(|row| row.plan.instance == instance);
-        row.map(|row| row.plan.place.peers.clone())
-            .unwrap_or_default()
+        row.map(|row| row.plan.place.peers.clone()).unwrap_or_default()
     }
 
     /// All fragments of the node, in any state.
@@ -258,21 +257,14 @@ impl StorageNode {
             "a sequence number was used that is not reserved"
         );
         debug_assert!(
-            self.fragments
-                .iter()
-                .all(|(id, _)| !self.tombstones.contains(id)),
+            self.fragments.iter().all(|(id, _)| !self.tombstones.contains(id)),
             "a fragment exists that was removed"
         );
         let active = |row: &StageRow| {
-            matches!(
-                row.state,
-                LocalStageState::Running | LocalStageState::Cancelling
-            )
+            matches!(row.state, LocalStageState::Running | LocalStageState::Cancelling)
         };
         debug_assert!(
-            self.movers
-                .keys()
-                .all(|id| self.stages.get(*id).is_none_or(active)),
+            self.movers.keys().all(|id| self.stages.get(*id).is_none_or(active)),
             "a mover runs for a stage that has ended"
         );
     }
@@ -353,10 +345,7 @@ impl StorageNode {
                 self.report(StorageReport::FragmentRefused(fragment, reason));
             }
             None => {
-                let row = FragmentRow {
-                    plan: plan.clone(),
-                    state: LocalFragmentState::Creating,
-                };
+                let row = FragmentRow { plan: plan.clone(), state: LocalFragmentState::Creating };
                 self.fragments.insert_new(fragment, row);
                 assert!(
                     self.used_granules() <= self.granules,

@@ -11,10 +11,8 @@ impl StorageNode {
     pub fn may_resume_stage(&self, stage: StageId) -> bool {
         let row = self.stages.get(stage);
         row.is_some_and(|row| {
-            let is_unfinished = matches!(
-                row.state,
-                LocalStageState::Running | LocalStageState::Failed(_)
-            );
+            let is_unfinished =
+                matches!(row.state, LocalStageState::Running | LocalStageState::Failed(_));
             let plan = row.plan.as_ref();
             is_unfinished && plan.is_none_or(|plan| self.has_fragment_of(plan.instance))
         })
@@ -73,10 +71,7 @@ impl StorageNode {
             let failure = StageFailure::from("no fragment of the instance is on this node");
             return self.report(StorageReport::StageFailed(stage, attempt, failure));
         }
-        let row = StageRow {
-            plan: Some(plan.clone()),
-            state: LocalStageState::Running,
-        };
+        let row = StageRow { plan: Some(plan.clone()), state: LocalStageState::Running };
         self.stages.insert(stage, row);
         self.forget_old_stages();
         self.start_mover(plan);
@@ -101,10 +96,8 @@ impl StorageNode {
         }
         let is_over = |row: &StageRow| {
             let plan = row.plan.as_ref();
-            !matches!(
-                row.state,
-                LocalStageState::Running | LocalStageState::Cancelling
-            ) && plan.is_none_or(|plan| !self.has_fragment_of(plan.instance))
+            !matches!(row.state, LocalStageState::Running | LocalStageState::Cancelling)
+                && plan.is_none_or(|plan| !self.has_fragment_of(plan.instance))
         };
         let oldest = self.stages.iter().find(|(_, row)| is_over(row));
         if let Some(id) = oldest.map(|(id, _)| id) {
@@ -115,10 +108,7 @@ impl StorageNode {
     pub(super) fn cancel_stage(&mut self, stage: StageId) {
         let mover = self.movers.get(&stage).copied();
         let Some(row) = self.stages.get(stage) else {
-            let row = StageRow {
-                plan: None,
-                state: LocalStageState::Cancelled,
-            };
+            let row = StageRow { plan: None, state: LocalStageState::Cancelled };
             self.stages.insert(stage, row);
             self.forget_old_stages();
             return self.report(StorageReport::StageCancelled(stage));
@@ -164,10 +154,9 @@ impl StorageNode {
                 LocalStageState::Done(progress),
                 StorageReport::StageDone(stage, attempt, progress),
             ),
-            MoverOutcome::Stopped | MoverOutcome::Failed(_) if cancelling => (
-                LocalStageState::Cancelled,
-                StorageReport::StageCancelled(stage),
-            ),
+            MoverOutcome::Stopped | MoverOutcome::Failed(_) if cancelling => {
+                (LocalStageState::Cancelled, StorageReport::StageCancelled(stage))
+            }
             MoverOutcome::Failed(failure) => (
                 LocalStageState::Failed(failure.clone()),
                 StorageReport::StageFailed(stage, attempt, failure),

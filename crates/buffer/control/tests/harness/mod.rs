@@ -17,10 +17,7 @@ use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 
 pub const ROOT: Owner = Owner { uid: 0, gid: 0 };
-pub const ADA: Owner = Owner {
-    uid: 1000,
-    gid: 100,
-};
+pub const ADA: Owner = Owner { uid: 1000, gid: 100 };
 
 /// Time of a step.
 const STEP_MS: u64 = 500;
@@ -98,11 +95,7 @@ impl<P: SimPeers> ControllerHarness<P> {
     pub fn send_request(&mut self, caller: Owner, request: Request) -> RequestId {
         self.requests += 1;
         let id = RequestId(self.requests);
-        let envelope = RequestEnvelope {
-            id,
-            caller,
-            request,
-        };
+        let envelope = RequestEnvelope { id, caller, request };
         self.deliver(vec![ControllerInput::Request(Box::new(envelope))], None);
         id
     }
@@ -168,9 +161,8 @@ impl<P: SimPeers> ControllerHarness<P> {
     /// Kills the controller and restores it from its durable records.
     pub fn restart(&mut self) {
         let records = self.records.iter();
-        let records: Vec<StoredRecord> = records
-            .map(|((table, key), value)| (table.clone(), *key, value.clone()))
-            .collect();
+        let records: Vec<StoredRecord> =
+            records.map(|((table, key), value)| (table.clone(), *key, value.clone())).collect();
         let settings = self.controller.settings().clone();
         self.controller = Controller::restore(settings, records).unwrap();
     }
@@ -203,20 +195,13 @@ impl<P: SimPeers> ControllerHarness<P> {
 
     /// Unmounts a job.
     pub fn deactivate(&mut self, caller: Owner, token: &str) -> Outcome {
-        let request = Request::Deactivate {
-            token: token.into(),
-            creator: None,
-        };
+        let request = Request::Deactivate { token: token.into(), creator: None };
         self.request(caller, request)
     }
 
     /// Tears a job down.
     pub fn teardown(&mut self, caller: Owner, token: &str, hurry: bool) -> Outcome {
-        let request = Request::Teardown {
-            token: token.into(),
-            creator: None,
-            hurry,
-        };
+        let request = Request::Teardown { token: token.into(), creator: None, hurry };
         self.request(caller, request)
     }
 

@@ -35,16 +35,12 @@ pub fn exposition(status: &Status) -> String {
 type Of<T> = (&'static str, &'static str, fn(&T) -> Option<u64>);
 
 const POOLS: [Of<PoolStatus>; 2] = [
-    (
-        "forebay_pool_size_bytes",
-        "Capacity of the pool's nodes in service.",
-        |pool| Some(pool.quantity.saturating_mul(pool.granularity.0)),
-    ),
-    (
-        "forebay_pool_free_bytes",
-        "Capacity that is not allocated, of nodes in service.",
-        |pool| Some(pool.free.saturating_mul(pool.granularity.0)),
-    ),
+    ("forebay_pool_size_bytes", "Capacity of the pool's nodes in service.", |pool| {
+        Some(pool.quantity.saturating_mul(pool.granularity.0))
+    }),
+    ("forebay_pool_free_bytes", "Capacity that is not allocated, of nodes in service.", |pool| {
+        Some(pool.free.saturating_mul(pool.granularity.0))
+    }),
 ];
 
 const NODES: [Of<NodeStatus>; 5] = [
@@ -53,26 +49,20 @@ const NODES: [Of<NodeStatus>; 5] = [
         "1 if the storage node is connected to the controller, else 0.",
         |node| Some(node.online.into()),
     ),
-    (
-        "forebay_node_drained",
-        "1 if the storage node is taken out of service, else 0.",
-        |node| Some(node.drained.into()),
-    ),
+    ("forebay_node_drained", "1 if the storage node is taken out of service, else 0.", |node| {
+        Some(node.drained.into())
+    }),
     (
         "forebay_node_given_up",
         "1 if the storage node was given up and its data are lost, else 0.",
         |node| Some(node.forgotten.into()),
     ),
-    (
-        "forebay_node_granules",
-        "Capacity of the storage node in granules.",
-        |node| Some(node.granules),
-    ),
-    (
-        "forebay_node_granules_used",
-        "Allocated granules of the storage node.",
-        |node| Some(node.used),
-    ),
+    ("forebay_node_granules", "Capacity of the storage node in granules.", |node| {
+        Some(node.granules)
+    }),
+    ("forebay_node_granules_used", "Allocated granules of the storage node.", |node| {
+        Some(node.used)
+    }),
 ];
 
 fn pools(page: &mut Exposition, status: &Status) {
@@ -99,33 +89,24 @@ fn number(page: &mut Exposition, labels: &[(&str, &str)], value: Option<u64>) {
 }
 
 /// A family of gauges of instances, computed from the status and the used bytes and inodes.
-type OfInstance = (
-    &'static str,
-    &'static str,
-    fn(&InstanceStatus, Option<(u64, u64)>) -> Option<u64>,
-);
+type OfInstance =
+    (&'static str, &'static str, fn(&InstanceStatus, Option<(u64, u64)>) -> Option<u64>);
 
 const INSTANCES: [OfInstance; 4] = [
-    (
-        "forebay_instance_capacity_bytes",
-        "Capacity of the instance.",
-        |instance, _| Some(instance.capacity.0),
-    ),
+    ("forebay_instance_capacity_bytes", "Capacity of the instance.", |instance, _| {
+        Some(instance.capacity.0)
+    }),
     (
         "forebay_instance_used_bytes",
         "Space in use, including space reserved for writers.",
         |_, used| used.map(|(bytes, _)| bytes),
     ),
-    (
-        "forebay_instance_inodes_used",
-        "Inodes of the instance in use.",
-        |_, used| used.map(|(_, inodes)| inodes),
-    ),
-    (
-        "forebay_instance_intact",
-        "1 if no data of the instance are lost, else 0.",
-        |instance, _| Some(instance.intact.into()),
-    ),
+    ("forebay_instance_inodes_used", "Inodes of the instance in use.", |_, used| {
+        used.map(|(_, inodes)| inodes)
+    }),
+    ("forebay_instance_intact", "1 if no data of the instance are lost, else 0.", |instance, _| {
+        Some(instance.intact.into())
+    }),
 ];
 
 fn instances(page: &mut Exposition, status: &Status) {
@@ -134,11 +115,7 @@ fn instances(page: &mut Exposition, status: &Status) {
         for instance in &status.instances {
             let id = instance.id.0.to_string();
             let labels = [("instance", id.as_str()), ("name", &instance.label)];
-            number(
-                page,
-                &labels,
-                value(instance, status.instance_usage(instance.id)),
-            );
+            number(page, &labels, value(instance, status.instance_usage(instance.id)));
         }
     }
 }
@@ -153,11 +130,7 @@ fn jobs(page: &mut Exposition, status: &Status) {
         let of = status.sessions.iter().filter(|s| s.lifetime == lifetime);
         page.integer_sample(&[("lifetime", lifetime.as_str())], of.count() as u64);
     }
-    page.begin_family(
-        "forebay_stages",
-        Gauge,
-        "Stages of the current sessions, by state.",
-    );
+    page.begin_family("forebay_stages", Gauge, "Stages of the current sessions, by state.");
     for direction in [Direction::In, Direction::Out] {
         for (word, is) in STATES {
             let of = |stage: &&StageStatus| stage.direction == direction && is(&stage.state);
@@ -204,12 +177,7 @@ fn way(direction: Direction) -> &'static str {
 }
 
 /// A family with one sample per storage daemon: name, type, help text and value.
-type OfStore = (
-    &'static str,
-    MetricKind,
-    &'static str,
-    fn(&StoreReport) -> Option<u64>,
-);
+type OfStore = (&'static str, MetricKind, &'static str, fn(&StoreReport) -> Option<u64>);
 
 const STORES: [OfStore; 7] = [
     (
@@ -315,11 +283,7 @@ fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
             let done = mount.operations.iter();
             // Most kinds never occur on a mount.
             for (kind, latency) in done.filter(|(_, l)| **l != LatencySnapshot::default()) {
-                let labels = [
-                    ("host", host.host.as_str()),
-                    ("instance", &number),
-                    ("kind", kind),
-                ];
+                let labels = [("host", host.host.as_str()), ("instance", &number), ("kind", kind)];
                 page.histogram_samples(&labels, latency);
             }
         }
@@ -332,10 +296,7 @@ fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
     for host in hosts {
         for (instance, mount) in &host.mounts {
             let number = instance.0.to_string();
-            page.integer_sample(
-                &[("host", &host.host), ("instance", &number)],
-                mount.written,
-            );
+            page.integer_sample(&[("host", &host.host), ("instance", &number)], mount.written);
         }
     }
     page.begin_family(
@@ -355,27 +316,15 @@ fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
 fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
     type Count = fn(&StageTotals) -> u64;
     let families: [(_, _, Count); 5] = [
-        (
-            "forebay_staged_files_total",
-            "Staged files and links.",
-            |s| s.files,
-        ),
+        ("forebay_staged_files_total", "Staged files and links.", |s| s.files),
         ("forebay_staged_bytes_total", "Staged bytes.", |s| s.bytes),
         (
             "forebay_staged_read_back_bytes_total",
             "Staged bytes that were read back and verified.",
             |s| s.read_back,
         ),
-        (
-            "forebay_stages_done_total",
-            "Stages that completed successfully.",
-            |s| s.done,
-        ),
-        (
-            "forebay_stages_failed_total",
-            "Stages that failed or were cancelled.",
-            |s| s.failed,
-        ),
+        ("forebay_stages_done_total", "Stages that completed successfully.", |s| s.done),
+        ("forebay_stages_failed_total", "Stages that failed or were cancelled.", |s| s.failed),
     ];
     for (name, help, count) in families {
         page.begin_family(name, Counter, help);

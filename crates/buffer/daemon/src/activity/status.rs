@@ -75,10 +75,7 @@ impl DerefMut for Status {
 
 impl From<ControlStatus> for Status {
     fn from(control: ControlStatus) -> Status {
-        Status {
-            control,
-            activity: Vec::new(),
-        }
+        Status { control, activity: Vec::new() }
     }
 }
 

@@ -60,10 +60,7 @@ impl Driver {
         Driver {
             node: ComputeNode::new(setup.name.clone(), now()),
             name: setup.name,
-            mounter: Arc::new(Mounter {
-                mounts: setup.mounts,
-                mounted: Mutex::default(),
-            }),
+            mounter: Arc::new(Mounter { mounts: setup.mounts, mounted: Mutex::default() }),
             job_api: setup.job_api,
             link,
             events,
@@ -178,12 +175,10 @@ impl Mounter {
         let (instance, mode) = (plan.instance, plan.mode);
         if self.mounted().contains(&plan.activation) {
             let generation = plan.generation;
-            self.mounts
-                .switch_replica(instance, plan.owner, &plan.addresses, generation)?;
+            self.mounts.switch_replica(instance, plan.owner, &plan.addresses, generation)?;
             return self.mounts.link_path(instance, mode, &plan.path);
         }
-        self.mounts
-            .mount_instance(instance, mode, plan.owner, &plan.addresses)?;
+        self.mounts.mount_instance(instance, mode, plan.owner, &plan.addresses)?;
         let linked = self.mounts.link_path(instance, mode, &plan.path);
         match &linked {
             Ok(()) => drop(self.mounted().insert(plan.activation)),

@@ -53,10 +53,7 @@ pub(crate) fn start(setup: Setup, endpoint: Endpoint) -> Result<ComputeService, 
             Ok(())
         },
     )?;
-    Ok(ComputeService {
-        service,
-        status_source: status_source(events),
-    })
+    Ok(ComputeService { service, status_source: status_source(events) })
 }
 
 /// A source of the node's counters, for other threads.
@@ -67,9 +64,6 @@ fn status_source(events: SyncSender<Event>) -> StatusSource {
         let sent = events.try_send(Event::Activity(answer));
         sent.map_err(|_| busy())?;
         let activity = activity.recv_timeout(ACTIVITY_TIMEOUT);
-        Ok(Status {
-            activity: vec![activity.map_err(|_| busy())?],
-            ..Status::default()
-        })
+        Ok(Status { activity: vec![activity.map_err(|_| busy())?], ..Status::default() })
     })
 }

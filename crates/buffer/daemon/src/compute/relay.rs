@@ -52,10 +52,7 @@ impl Relay {
     ) -> io::Result<((ControlSender, ControlReceiver), Welcome)> {
         let refused = |reason: String| io::Error::new(io::ErrorKind::PermissionDenied, reason);
         let caller = near.authenticate(&self.identity, permit)?;
-        let own = Owner {
-            uid: caller.peer.uid,
-            gid: caller.peer.gid,
-        };
+        let own = Owner { uid: caller.peer.uid, gid: caller.peer.gid };
         let admitted = permit.admit(Principal::from(&caller.peer));
         admitted.map_err(|reason| refused(reason.to_string()))?;
         let owner = match caller.role {

@@ -140,10 +140,7 @@ impl PoolConfig {
                     let file = file.display();
                     wrong(format!("key file {file}: a key has at least 16 bytes"))
                 })?;
-                Ok(Authenticator {
-                    munge: None,
-                    key: Some(key),
-                })
+                Ok(Authenticator { munge: None, key: Some(key) })
             }
         }
     }

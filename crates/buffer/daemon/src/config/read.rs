@@ -117,10 +117,8 @@ impl PoolConfig {
             max_nodes: positive(&source, read.pool.max_nodes.as_ref(), u32::from(MAX_NODES))?
                 .min(u32::from(MAX_NODES)),
             controller: source.address(&read.controller.address)?,
-            controller_socket: source.path(
-                &read.controller.socket,
-                Path::new("/run/forebay/controller.socket"),
-            )?,
+            controller_socket: source
+                .path(&read.controller.socket, Path::new("/run/forebay/controller.socket"))?,
             controller_directory,
             operator: operator.map_or(Ok(0), |name| user(&source, name))?,
             storage,

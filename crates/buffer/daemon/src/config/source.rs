@@ -20,11 +20,7 @@ pub struct ConfigError {
 impl ConfigError {
     /// An error without a line.
     pub(super) fn about_file(file: &Path, reason: impl fmt::Display) -> ConfigError {
-        ConfigError {
-            file: file.to_owned(),
-            line: 0,
-            reason: reason.to_string(),
-        }
+        ConfigError { file: file.to_owned(), line: 0, reason: reason.to_string() }
     }
 }
 
@@ -76,9 +72,7 @@ impl Source<'_> {
         let mut found = written
             .to_socket_addrs()
             .map_err(|error| wrong(format!("`{written}` is not an address: {error}")))?;
-        let address = found
-            .next()
-            .ok_or_else(|| wrong(format!("`{written}` has no address")))?;
+        let address = found.next().ok_or_else(|| wrong(format!("`{written}` has no address")))?;
         if address.port() == 0 || address.ip().is_unspecified() {
             return Err(wrong(format!(
                 "other hosts cannot connect to `{written}`; write an address of this host and a port"
@@ -103,8 +97,7 @@ impl Source<'_> {
         path: &Option<Spanned<PathBuf>>,
         default: &Path,
     ) -> Result<PathBuf, ConfigError> {
-        path.as_ref()
-            .map_or_else(|| Ok(default.to_owned()), |path| self.absolute(path))
+        path.as_ref().map_or_else(|| Ok(default.to_owned()), |path| self.absolute(path))
     }
 
     pub fn name(&self, name: &Spanned<String>) -> Result<String, ConfigError> {

@@ -69,9 +69,7 @@ pub(super) fn read(
         }
         let wrong = |reason: String| source.error(host.span(), reason);
         let found = (text.as_str(), 0).to_socket_addrs().map_err(|error| {
-            wrong(format!(
-                "`{text}` is not an address, a host name or \"anywhere\": {error}"
-            ))
+            wrong(format!("`{text}` is not an address, a host name or \"anywhere\": {error}"))
         })?;
         hosts.extend(found.map(|found| found.ip().to_canonical()));
     }
@@ -97,9 +95,6 @@ mod tests {
         assert_eq!(permits(other, Some(own)), Err("10.0.0.12".to_owned()));
         let forwarded = permits(own, Some(other)).unwrap_err();
         assert!(forwarded.contains("credential of 10.0.0.12"), "{forwarded}");
-        assert_eq!(
-            AllowedSources::Anywhere.check(other.into(), Some(other)),
-            Ok(())
-        );
+        assert_eq!(AllowedSources::Anywhere.check(other.into(), Some(other)), Ok(()));
     }
 }

@@ -40,18 +40,10 @@ fn errors_name_the_line() {
     let wrong = [
         ("name = \"flash\"", "name = \"fl ash\"", "pool.toml:2: "),
         ("\"1GiB\"", "\"1GaB\"", "pool.toml:3: "),
-        (
-            "\"1GiB\"",
-            "\"11GiB\"",
-            "pool.toml:13: less than one granule",
-        ),
+        ("\"1GiB\"", "\"11GiB\"", "pool.toml:13: less than one granule"),
         (":7510", "", "pool.toml:6: `127.0.0.1` has no port"),
         ("127.0.0.1:7511", "0.0.0.0:7511", "pool.toml:11: "),
-        (
-            "\"/flash\"",
-            "\"flash\"",
-            "pool.toml:12: `flash` is relative",
-        ),
+        ("\"/flash\"", "\"flash\"", "pool.toml:12: `flash` is relative"),
         ("\"munge\"", "\"magic\"", "pool.toml:16: there is no method"),
         ("\"munge\"", "\"key\"", "pool.toml:16: "),
         ("[auth]", "[auth]\ncolour = \"red\"", "pool.toml:16: "),

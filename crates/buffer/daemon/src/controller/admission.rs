@@ -37,21 +37,15 @@ impl Policy {
             && uid != user
             && uid != 0
         {
-            return Err(format!(
-                "the pool belongs to user {user}, not to user {uid}"
-            ));
+            return Err(format!("the pool belongs to user {user}, not to user {uid}"));
         }
         let require_trust = |action: &str| match candidate.trusted {
             true => Ok(()),
             false => Err(format!("user {uid} may not {action}: only root may")),
         };
         let own = Owner { uid, gid };
-        let mut welcome = Welcome {
-            pool: self.pool_id.clone(),
-            node: None,
-            granules: 0,
-            host: None,
-        };
+        let mut welcome =
+            Welcome { pool: self.pool_id.clone(), node: None, granules: 0, host: None };
         let (peer, caller) = match &candidate.role {
             Role::Storage(name) => {
                 require_trust("connect as a storage node")?;
@@ -79,11 +73,7 @@ impl Policy {
                 (None, *owner)
             }
         };
-        Ok(Authorized {
-            peer,
-            caller,
-            welcome,
-        })
+        Ok(Authorized { peer, caller, welcome })
     }
 
     /// Checks that a storage node connects from a configured address. Without this check root of
@@ -94,14 +84,12 @@ impl Policy {
         else {
             return Ok(());
         };
-        allowed
-            .check(source, candidate.munge_origin)
-            .map_err(|found| {
-                format!(
-                    "storage node `{name}` may connect from {allowed}, but this is {found}; if \
+        allowed.check(source, candidate.munge_origin).map_err(|found| {
+            format!(
+                "storage node `{name}` may connect from {allowed}, but this is {found}; if \
                      that is its host, name the address in `from` of its [[storage]] entry in the \
                      controller's configuration"
-                )
-            })
+            )
+        })
     }
 }

@@ -148,11 +148,8 @@ impl Driver {
     }
 
     fn connect(&mut self, candidate: Candidate) -> Result<Admitted, String> {
-        let Authorized {
-            peer,
-            caller,
-            welcome,
-        } = self.policy.authorize(&candidate, self.controller.state())?;
+        let Authorized { peer, caller, welcome } =
+            self.policy.authorize(&candidate, self.controller.state())?;
         self.last_id += 1;
         let id = ConnectionId(self.last_id);
         let capacity = match peer {
@@ -177,16 +174,9 @@ impl Driver {
             requests_in_flight: 0,
             query_replies: query_replies.clone(),
         };
-        let outbox = Outbox {
-            messages,
-            query_replies,
-        };
+        let outbox = Outbox { messages, query_replies };
         self.connections.insert(id, connection);
-        Ok(Admitted {
-            id,
-            welcome,
-            outbox,
-        })
+        Ok(Admitted { id, welcome, outbox })
     }
 
     /// Fails if the same node is connected from another host.
@@ -298,14 +288,10 @@ impl Driver {
         } else {
             match query {
                 Query::Status => Ok(QueryReply::Status(Box::new(self.status()))),
-                Query::MountVariables(token) => self
-                    .controller
-                    .mount_variables(&token, caller)
-                    .map(QueryReply::MountVariables),
-                Query::Job(token) => self
-                    .controller
-                    .job_view(&token, caller)
-                    .map(QueryReply::Job),
+                Query::MountVariables(token) => {
+                    self.controller.mount_variables(&token, caller).map(QueryReply::MountVariables)
+                }
+                Query::Job(token) => self.controller.job_view(&token, caller).map(QueryReply::Job),
                 Query::RequestedStages(token, about, numbers) => self
                     .controller
                     .requested_stages(&token, caller, &about, &numbers)
@@ -318,10 +304,7 @@ impl Driver {
     fn status(&self) -> Status {
         let mut control = self.controller.status();
         control.process = self.process;
-        Status {
-            control,
-            activity: self.activity.values().cloned().collect(),
-        }
+        Status { control, activity: self.activity.values().cloned().collect() }
     }
 
     fn send(&mut self, id: ConnectionId, message: FromController) {
@@ -382,11 +365,8 @@ impl Driver {
     /// Carries out a request of the configuration's before there are connections.
     pub fn apply(&mut self, request: Request) -> Result<Answer, String> {
         let ids = RequestIds::new().map_err(|error| error.to_string())?;
-        let envelope = RequestEnvelope {
-            id: ids.next_id(),
-            caller: Owner { uid: 0, gid: 0 },
-            request,
-        };
+        let envelope =
+            RequestEnvelope { id: ids.next_id(), caller: Owner { uid: 0, gid: 0 }, request };
         let input = ControllerInput::Request(Box::new(envelope));
         let mut answer = None;
         for effect in self.controller.step(now(), input) {
@@ -400,9 +380,7 @@ impl Driver {
                 | ControllerEffect::SendToComputeNode(..) => {}
             }
         }
-        answer
-            .ok_or("the controller gave no answer")?
-            .map_err(|failure| failure.to_string())
+        answer.ok_or("the controller gave no answer")?.map_err(|failure| failure.to_string())
     }
 }
 

@@ -43,9 +43,7 @@ pub(super) fn serve(
     let answered = incoming.authenticate(identity, &permit);
     let answered = answered.map_err(|error| error.to_string());
     let admitted = answered.and_then(|caller| {
-        permit
-            .admit(principal(&caller))
-            .map_err(|reason| reason.to_string())?;
+        permit.admit(principal(&caller)).map_err(|reason| reason.to_string())?;
         let admitted = port.connect(Candidate {
             uid: caller.peer.uid,
             gid: caller.peer.gid,
@@ -64,11 +62,7 @@ pub(super) fn serve(
             return incoming.refuse(&reason);
         }
     };
-    let Admitted {
-        id,
-        welcome,
-        outbox,
-    } = admitted;
+    let Admitted { id, welcome, outbox } = admitted;
     if incoming.welcome(welcome).is_ok() {
         let (mut sender, mut receiver) = (incoming.sender, incoming.receiver);
         let write = move || {
@@ -79,9 +73,7 @@ pub(super) fn serve(
             }
             sender.stream().shut_down();
         };
-        let writer = std::thread::Builder::new()
-            .name("forebay-write".into())
-            .spawn(write);
+        let writer = std::thread::Builder::new().name("forebay-write".into()).spawn(write);
         if writer.is_ok() {
             let max_bytes = match caller.role {
                 Role::Client(_) => MAX_REQUEST_BYTES,

@@ -12,10 +12,7 @@ pub struct PoolError {
 
 impl PoolError {
     pub(super) fn new(directory: &Path, reason: impl fmt::Display) -> PoolError {
-        PoolError {
-            directory: directory.to_owned(),
-            reason: reason.to_string(),
-        }
+        PoolError { directory: directory.to_owned(), reason: reason.to_string() }
     }
 }
 

@@ -40,9 +40,7 @@ fn is_dying(process: &str) -> bool {
     }
     match fs::read_to_string(format!("/proc/{process}/stat")) {
         // The state follows the name, which is in parentheses.
-        Ok(stat) => stat
-            .rsplit_once(") ")
-            .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
+        Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
 }
@@ -51,12 +49,8 @@ fn is_dying(process: &str) -> bool {
 pub fn try_lock_directory(directory: &Path) -> Result<fs::File, PoolError> {
     let path = directory.join("lock");
     let fail = |reason: String| PoolError::new(directory, reason);
-    let open = fs::OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .open(&path);
+    let open =
+        fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
     let mut file = open.map_err(|e| fail(format!("`lock` cannot be created: {e}")))?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
@@ -69,9 +63,7 @@ pub fn try_lock_directory(directory: &Path) -> Result<fs::File, PoolError> {
         }
         Err(errno) => return Err(fail(format!("`lock` cannot be locked: {errno}"))),
     }
-    let noted = file
-        .set_len(0)
-        .and_then(|()| writeln!(file, "{}", std::process::id()));
+    let noted = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     noted.map_err(|e| fail(format!("`lock` cannot be written: {e}")))?;
     Ok(file)
 }
@@ -92,10 +84,7 @@ mod tests {
         leave.join().unwrap();
         // One that stays is refused.
         let refused = acquire_directory(pool.path()).unwrap_err().to_string();
-        assert!(
-            refused.contains("uses it; wait until that has ended"),
-            "{refused}"
-        );
+        assert!(refused.contains("uses it; wait until that has ended"), "{refused}");
         drop(taken);
         acquire_directory(pool.path()).unwrap();
     }

@@ -64,10 +64,7 @@ impl Default for EmbeddedPoolOptions {
             Some(state) => state.join("forebay"),
             None => PathBuf::from(".forebay"),
         };
-        EmbeddedPoolOptions {
-            directory,
-            size: None,
-        }
+        EmbeddedPoolOptions { directory, size: None }
     }
 }
 
@@ -90,9 +87,7 @@ impl EmbeddedPool {
     pub fn open(options: &EmbeddedPoolOptions) -> Result<EmbeddedPool, PoolError> {
         let fail = |reason: String| PoolError::new(&options.directory, reason);
         fs::create_dir_all(&options.directory).map_err(|e| {
-            fail(format!(
-                "cannot be created: {e}; name another directory with --pool"
-            ))
+            fail(format!("cannot be created: {e}; name another directory with --pool"))
         })?;
         let directory = fs::canonicalize(&options.directory).map_err(|e| fail(e.to_string()))?;
         let lock = lock::acquire_directory(&directory)?;
@@ -106,9 +101,8 @@ impl EmbeddedPool {
         lock: fs::File,
     ) -> Result<EmbeddedPool, DaemonError> {
         for inner in ["jobs", "mounts", "journals", "flash"] {
-            fs::create_dir_all(directory.join(inner)).map_err(DaemonError::with_context(
-                format!("`{inner}` cannot be created"),
-            ))?;
+            fs::create_dir_all(directory.join(inner))
+                .map_err(DaemonError::with_context(format!("`{inner}` cannot be created")))?;
         }
         let mounts_directory = directory.join("mounts");
         mounts::unmount_stale(&mounts_directory);
@@ -136,11 +130,8 @@ impl EmbeddedPool {
         let on_failure = controller.port.clone();
         let storage = storage::start(setup, endpoint.clone(), move || on_failure.stop())?;
         let job_api_socket = socket_path(directory, "calls.socket");
-        let job_api = Arc::new(JobApi::new(
-            endpoint.clone(),
-            job_api_socket.clone(),
-            mounts_directory,
-        ));
+        let job_api =
+            Arc::new(JobApi::new(endpoint.clone(), job_api_socket.clone(), mounts_directory));
         let job_api_listener = listen_unix(&job_api_socket, 0o600)?;
         job_api.serve(&job_api_listener)?;
         let setup = compute::Setup {
@@ -201,9 +192,7 @@ impl EmbeddedPool {
             .map(Service::stop)
             .into_iter()
             .collect::<Result<Vec<()>, DaemonError>>();
-        stopped
-            .map(drop)
-            .map_err(|error| PoolError::new(&self.directory, error))
+        stopped.map(drop).map_err(|error| PoolError::new(&self.directory, error))
     }
 }
 
@@ -236,9 +225,7 @@ fn start_controller(
         tick_interval: TICK_INTERVAL,
         lock: None,
     };
-    controller::start(setup, |restored| {
-        pool_requests(&restored.status(), directory, size)
-    })
+    controller::start(setup, |restored| pool_requests(&restored.status(), directory, size))
 }
 
 /// The requests that make the pool and its node, or change the node's size.
@@ -274,11 +261,8 @@ fn pool_requests(
         address: None,
     }];
     if pool.is_none() {
-        let add_pool = Request::AddPool {
-            name: POOL_NAME.to_owned(),
-            granularity,
-            equalize_fragments: false,
-        };
+        let add_pool =
+            Request::AddPool { name: POOL_NAME.to_owned(), granularity, equalize_fragments: false };
         requests.insert(0, add_pool);
     }
     Ok(requests)

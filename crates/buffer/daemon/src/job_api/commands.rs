@@ -133,10 +133,8 @@ fn directive(
     let Some(root) = job.roots.get(path.root) else {
         return invalid_argument("there is no such instance");
     };
-    let inside = StagePath::Buffer(BufferPath {
-        instance: root.instance.clone(),
-        path: path.path.clone(),
-    });
+    let inside =
+        StagePath::Buffer(BufferPath { instance: root.instance.clone(), path: path.path.clone() });
     let pfs = StagePath::Pfs(pfs.to_owned());
     let (source, destination) = match direction {
         Direction::In => (pfs, inside),
@@ -146,13 +144,7 @@ fn directive(
         PathKind::File => StageKind::File,
         PathKind::Directory => StageKind::Directory,
     };
-    Ok(Stage {
-        direction,
-        kind,
-        source,
-        destination,
-        line: 0,
-    })
+    Ok(Stage { direction, kind, source, destination, line: 0 })
 }
 
 /// Cancels stages and waits until they have stopped. Stages that complete first stay completed.
@@ -201,13 +193,7 @@ fn deferred_stages(
     paths: &[String],
 ) -> Result<Vec<StageId>, Refused> {
     let deferred = |state: &StageState| *state == StageState::Waiting;
-    stages_at(
-        job,
-        kind,
-        paths,
-        deferred,
-        "no stage waits for the job's end",
-    )
+    stages_at(job, kind, paths, deferred, "no stage waits for the job's end")
 }
 
 /// Cancels deferred stages.

@@ -52,9 +52,7 @@ impl InstancePath {
             let path = names.join("/");
             return Ok(InstancePath { root, path });
         }
-        invalid_argument(format!(
-            "{path}: is in no instance of the job that can be staged"
-        ))
+        invalid_argument(format!("{path}: is in no instance of the job that can be staged"))
     }
 }
 

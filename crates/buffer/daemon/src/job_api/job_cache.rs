@@ -21,10 +21,7 @@ pub(super) struct JobCache<T> {
 impl<T> JobCache<T> {
     /// A cache for `capacity` jobs.
     pub fn new(capacity: usize) -> JobCache<T> {
-        JobCache {
-            jobs: Mutex::default(),
-            capacity,
-        }
+        JobCache { jobs: Mutex::default(), capacity }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, (Arc<T>, Instant)>> {
@@ -110,10 +107,7 @@ mod tests {
 
     impl Scene {
         fn new() -> Scene {
-            Scene {
-                kept: Arc::new(JobCache::new(2)),
-                ends: Arc::default(),
-            }
+            Scene { kept: Arc::new(JobCache::new(2)), ends: Arc::default() }
         }
 
         fn put(&self, key: Key) -> Arc<Connection> {

@@ -44,10 +44,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connection limits. Each call in progress has a connection, and one that waits for a stage takes
 /// long.
 fn connection_limits() -> ConnectionLimits {
-    ConnectionLimits {
-        user: 1024,
-        ..control_channel::connection_limits()
-    }
+    ConnectionLimits { user: 1024, ..control_channel::connection_limits() }
 }
 
 /// The service for all jobs on a compute node.
@@ -62,12 +59,7 @@ pub(crate) struct JobApi {
 impl JobApi {
     /// The service of a host whose instances are mounted below `mounts`.
     pub fn new(controller: Endpoint, socket: PathBuf, mounts: PathBuf) -> JobApi {
-        JobApi {
-            controller,
-            socket,
-            mounts,
-            jobs: JobCache::new(MAX_CACHED_JOBS),
-        }
+        JobApi { controller, socket, mounts, jobs: JobCache::new(MAX_CACHED_JOBS) }
     }
 
     /// Serves the calls that come through a socket, until the listener is dropped.
@@ -97,17 +89,12 @@ impl JobApi {
     ) -> Result<StagingReply, Refused> {
         let peer = rustix::net::sockopt::socket_peercred(stream)
             .map_err(|errno| Refused(Errno(errno.raw_os_error()), errno.to_string()))?;
-        let owner = Owner {
-            uid: peer.uid.as_raw(),
-            gid: peer.gid.as_raw(),
-        };
+        let owner = Owner { uid: peer.uid.as_raw(), gid: peer.gid.as_raw() };
         let principal = match owner.uid {
             0 => Principal::Trusted,
             uid => Principal::User(uid),
         };
-        permit
-            .admit(principal)
-            .map_err(|reason| Refused(Errno::EAGAIN, reason.to_string()))?;
+        permit.admit(principal).map_err(|reason| Refused(Errno::EAGAIN, reason.to_string()))?;
         let call =
             receive_call(stream).map_err(|error| Refused(Errno::EPROTO, error.to_string()))?;
         Ok(self.service(owner, call.job)?.answer(call.call))

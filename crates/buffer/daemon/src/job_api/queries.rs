@@ -199,8 +199,5 @@ fn failed_path(job: &Job<'_>, path: &InstancePath, entry: &Entry, file: &Path) -
         Some(below) if path.path.is_empty() => below.to_owned(),
         Some(below) => format!("{}/{below}", path.path),
     };
-    InstancePath {
-        root: path.root,
-        path: located,
-    }
+    InstancePath { root: path.root, path: located }
 }

@@ -22,12 +22,7 @@ pub(super) struct JobService {
 impl JobService {
     /// The service for the job `token`, whose instances are mounted below `mounts`.
     pub fn new(client: ControllerClient, token: String, mounts: PathBuf) -> JobService {
-        JobService {
-            client,
-            token,
-            mounts,
-            begin_lock: Mutex::default(),
-        }
+        JobService { client, token, mounts, begin_lock: Mutex::default() }
     }
 
     /// Carries out a call. Blocks, if the call waits for stages, until they are over.

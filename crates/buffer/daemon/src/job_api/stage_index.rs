@@ -58,16 +58,11 @@ impl StageIndex {
             let (StagePath::Buffer(inside), StagePath::Pfs(outside)) = (inside, outside) else {
                 continue;
             };
-            let root = roots
-                .iter()
-                .position(|root| root.instance == inside.instance);
+            let root = roots.iter().position(|root| root.instance == inside.instance);
             let (Some(root), true) = (root, stage.state != StageState::Cancelled) else {
                 continue;
             };
-            let path = InstancePath {
-                root,
-                path: inside.path.clone(),
-            };
+            let path = InstancePath { root, path: inside.path.clone() };
             let entry = Entry {
                 kind: match stage.directive.kind {
                     StageKind::Directory => PathKind::Directory,
@@ -100,17 +95,12 @@ impl StageIndex {
     /// All stages that concern a path: its own, or if there are none that of the nearest directory
     /// above it.
     pub fn stages_covering(&self, kind: PathKind, path: &InstancePath) -> Vec<StageMatch> {
-        let own: Vec<StageMatch> = self
-            .stages_at(kind, path)
-            .into_iter()
-            .map(StageMatch::Whole)
-            .collect();
+        let own: Vec<StageMatch> =
+            self.stages_at(kind, path).into_iter().map(StageMatch::Whole).collect();
         if !own.is_empty() {
             return own;
         }
-        let above = self
-            .above(path)
-            .map(|(_, entry)| StageMatch::Within(entry.stage));
+        let above = self.above(path).map(|(_, entry)| StageMatch::Within(entry.stage));
         above.into_iter().collect()
     }
 
@@ -127,10 +117,7 @@ impl StageIndex {
     /// The nearest directory above a path that has a stage.
     pub fn above(&self, path: &InstancePath) -> Option<(&InstancePath, &Entry)> {
         let entry_of = |ancestor: &Path| {
-            let ancestor = InstancePath {
-                root: path.root,
-                path: ancestor.to_str()?.to_owned(),
-            };
+            let ancestor = InstancePath { root: path.root, path: ancestor.to_str()?.to_owned() };
             self.entries.get_key_value(&ancestor)
         };
         let ancestors = Path::new(&path.path).ancestors().skip(1);
@@ -141,10 +128,7 @@ impl StageIndex {
 
 /// Whether a stage is in progress.
 pub(super) fn is_active(state: &StageState) -> bool {
-    matches!(
-        state,
-        StageState::Queued | StageState::Running | StageState::Cancelling
-    )
+    matches!(state, StageState::Queued | StageState::Running | StageState::Cancelling)
 }
 
 /// Stages by their ids.
@@ -201,12 +185,8 @@ mod tests {
     fn stage_index(entries: &[(&str, PathKind, u64)]) -> StageIndex {
         let mut index = StageIndex::default();
         for (path, kind, stage) in entries {
-            let entry = Entry {
-                kind: *kind,
-                out: true,
-                pfs: String::new(),
-                stage: StageId(*stage),
-            };
+            let entry =
+                Entry { kind: *kind, out: true, pfs: String::new(), stage: StageId(*stage) };
             index.entries.insert(at(path), entry);
         }
         index
@@ -264,11 +244,8 @@ mod tests {
                 progress,
                 failed_files: Vec::new(),
             };
-            let counts = count_files(
-                PathKind::Directory,
-                &[StageMatch::Whole(StageId(1))],
-                &[stage],
-            );
+            let counts =
+                count_files(PathKind::Directory, &[StageMatch::Whole(StageId(1))], &[stage]);
             (counts.complete, counts.pending, counts.failed)
         };
         assert_eq!(counted(StageState::Running, progress), (4, 6, 0));

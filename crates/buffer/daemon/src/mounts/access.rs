@@ -35,9 +35,9 @@ impl StorageAccess {
         }
         let one = |text: &String| match &self.own {
             Some((known, local)) if known == text => Ok(local.clone()),
-            _ => text
-                .parse()
-                .map_err(|_| format!("`{text}` is not the address of a storage daemon")),
+            _ => {
+                text.parse().map_err(|_| format!("`{text}` is not the address of a storage daemon"))
+            }
         };
         listed.iter().map(one).collect()
     }
@@ -95,20 +95,11 @@ pub(super) fn make_mode_directory(attached: &Fs, space: &Path, owner: Owner) -> 
     let own = rustix::process::geteuid().as_raw() == owner.uid
         && rustix::process::getegid().as_raw() == owner.gid;
     // Other users have no access to an instance of this process's user anyway.
-    let mode = if own && mode & 0o007 == 0 {
-        0o755
-    } else {
-        mode
-    };
+    let mode = if own && mode & 0o007 == 0 { 0o755 } else { mode };
     let (uid, gid) = (owner.uid, owner.gid);
     // Already authorized: the directory above belongs to root.
     let checked = true;
-    let owners = attached.on_behalf_of(Credentials {
-        uid,
-        gid,
-        groups: Some(Vec::new()),
-        checked,
-    });
+    let owners = attached.on_behalf_of(Credentials { uid, gid, groups: Some(Vec::new()), checked });
     match owners.mkdir(parent, name, mode) {
         Err(Errno::EEXIST) => Ok(()),
         made => made.map(|_| ()),

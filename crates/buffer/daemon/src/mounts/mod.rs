@@ -55,13 +55,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Mounts {
     /// No mounts yet. Mount points will be below `directory`; `host` names the private directories.
     pub fn new(directory: PathBuf, host: String, access: StorageAccess) -> Mounts {
-        Mounts {
-            directory,
-            host,
-            access,
-            keep_sessions: true,
-            instances: Mutex::default(),
-        }
+        Mounts { directory, host, access, keep_sessions: true, instances: Mutex::default() }
     }
 
     /// Keeps no session beside a mount: the only client of an instance may cache more.
@@ -164,8 +158,7 @@ impl Mounts {
 
     /// Whether an instance is mounted.
     pub fn is_mounted(&self, instance: InstanceId) -> bool {
-        self.find(instance)
-            .is_some_and(|entry| lock(&entry).mount.is_some())
+        self.find(instance).is_some_and(|entry| lock(&entry).mount.is_some())
     }
 
     /// Replaces the mounted replica of a load-balanced instance by the one at `addresses`. Open

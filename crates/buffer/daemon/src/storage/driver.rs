@@ -59,10 +59,7 @@ pub(super) struct CommandQueue {
 
 impl CommandQueue {
     pub fn new(events: Sender<Event>) -> CommandQueue {
-        CommandQueue {
-            events,
-            waiting: Arc::default(),
-        }
+        CommandQueue { events, waiting: Arc::default() }
     }
 
     pub fn deliver(&self, delivery: Delivery<StampedCommand<StorageCommand>>) {
@@ -119,10 +116,8 @@ pub(super) struct Driver {
 
 impl Driver {
     pub fn new(parts: Parts) -> Result<Driver, String> {
-        let admin = Admin::connect(
-            parts.daemon.address(),
-            forebay_client::ClientOptions::default(),
-        );
+        let admin =
+            Admin::connect(parts.daemon.address(), forebay_client::ClientOptions::default());
         let admin = admin.map_err(|e| format!("cannot connect to the storage daemon: {e}"))?;
         let movers = Movers::new(parts.directory.join("journals"));
         let written = WrittenBytes::of_device(&parts.directory.join("flash"));
@@ -144,13 +139,7 @@ impl Driver {
         self.movers.cancel_all();
         self.sweep_journals();
         let Driver { parts, admin, .. } = self;
-        let Parts {
-            daemon,
-            mounts,
-            link,
-            lock: _lock,
-            ..
-        } = parts;
+        let Parts { daemon, mounts, link, lock: _lock, .. } = parts;
         drop(link);
         mounts.close_all();
         drop(admin);
@@ -226,8 +215,7 @@ impl Driver {
     /// Removes the journals of stages that cannot be resumed. No mover may run.
     fn sweep_journals(&self) {
         if let Some(node) = &self.node {
-            self.movers
-                .sweep_journals(|stage| node.may_resume_stage(stage));
+            self.movers.sweep_journals(|stage| node.may_resume_stage(stage));
         }
     }
 
@@ -242,12 +230,7 @@ impl Driver {
         HostActivity {
             host: self.parts.host.clone(),
             at: now(),
-            store: Some(
-                self.parts
-                    .daemon
-                    .stats()
-                    .collect_report(STORE_REPORT_TIMEOUT),
-            ),
+            store: Some(self.parts.daemon.stats().collect_report(STORE_REPORT_TIMEOUT)),
             mounts: BTreeMap::new(),
             staged_in,
             staged_out,
@@ -302,8 +285,7 @@ impl Driver {
             StorageEffect::Report(report) => self.parts.link.send_report(report),
             StorageEffect::Create(plan) => {
                 let created = create_fragment(&self.admin, &plan);
-                self.inputs
-                    .push_back(StorageInput::Created(plan.fragment, created));
+                self.inputs.push_back(StorageInput::Created(plan.fragment, created));
             }
             StorageEffect::Destroy(plan) => {
                 if let Err(reason) = self.destroy(&plan) {
@@ -330,11 +312,7 @@ impl Driver {
         destroy_fragment(&self.admin, plan)?;
         self.removals.insert(plan.fragment, plan.instance);
         let id = forebay_protocol::InstanceId(plan.instance.0);
-        let _ = self
-            .parts
-            .daemon
-            .removal_queue()
-            .wait_until_removed(id, REMOVAL_TIMEOUT);
+        let _ = self.parts.daemon.removal_queue().wait_until_removed(id, REMOVAL_TIMEOUT);
         self.check_removals();
         Ok(())
     }
@@ -344,9 +322,7 @@ impl Driver {
         let (daemon, inputs) = (&self.parts.daemon, &mut self.inputs);
         self.removals.retain(|fragment, instance| {
             let id = forebay_protocol::InstanceId(instance.0);
-            let gone = daemon
-                .removal_queue()
-                .wait_until_removed(id, Duration::ZERO);
+            let gone = daemon.removal_queue().wait_until_removed(id, Duration::ZERO);
             if gone {
                 inputs.push_back(StorageInput::Destroyed(*fragment, Ok(())));
             }
@@ -387,11 +363,7 @@ impl Driver {
             Ok(_) if cancelled => return self.mover_ended(stage, attempt, MoverOutcome::Stopped),
             Ok(attached) => {
                 let events = self.parts.events.clone();
-                let report = move |MoverEnd {
-                                       stage,
-                                       attempt,
-                                       outcome,
-                                   }| {
+                let report = move |MoverEnd { stage, attempt, outcome }| {
                     // The driver outlives its movers, unless it has failed.
                     let _ = events.send(Event::MoverEnded(stage, attempt, outcome));
                 };
@@ -405,8 +377,7 @@ impl Driver {
     }
 
     fn mover_ended(&mut self, stage: StageId, attempt: u32, outcome: MoverOutcome) {
-        self.inputs
-            .push_back(StorageInput::MoverEnded(stage, attempt, outcome));
+        self.inputs.push_back(StorageInput::MoverEnded(stage, attempt, outcome));
     }
 }
 

@@ -9,9 +9,7 @@ use forebay_protocol::message::InstanceSpec;
 pub fn create_fragment(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
     let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
     // As in DataWarp, a limit holds for each name space, and every node has one.
-    let inodes = plan
-        .max_files
-        .unwrap_or((plan.capacity.0 / 4096).max(100_000));
+    let inodes = plan.max_files.unwrap_or((plan.capacity.0 / 4096).max(100_000));
     let spec = InstanceSpec {
         id: forebay_protocol::InstanceId(plan.instance.0),
         uid: plan.owner.uid,

@@ -64,10 +64,8 @@ pub(crate) fn start(
 ) -> Result<StorageService, DaemonError> {
     let records = Database::open(&setup.directory.join("node.redb")).map_err(DaemonError::new)?;
     let daemon = Daemon::start(setup.store).map_err(DaemonError::new)?;
-    let access = StorageAccess {
-        own: Some((setup.address, daemon.address())),
-        options: setup.client,
-    };
+    let access =
+        StorageAccess { own: Some((setup.address, daemon.address())), options: setup.client };
     let mounts = setup.directory.join("mounts");
     let mounts = Arc::new(Mounts::new(mounts, setup.host.clone(), access));
     let (events, inbox) = channel();
@@ -101,11 +99,7 @@ pub(crate) fn start(
         move || drop(stopper.send(Event::Stop)),
         move || driver.run(&inbox).inspect_err(|_| on_failure()),
     )?;
-    Ok(StorageService {
-        service,
-        status_source: status_source(events),
-        mounts,
-    })
+    Ok(StorageService { service, status_source: status_source(events), mounts })
 }
 
 /// A source of the node's counters, for other threads.
@@ -117,9 +111,6 @@ fn status_source(events: Sender<Event>) -> StatusSource {
         let activity = activity
             .recv_timeout(ACTIVITY_TIMEOUT)
             .map_err(|_| "the storage node is busy".to_owned())?;
-        Ok(Status {
-            activity: vec![activity],
-            ..Status::default()
-        })
+        Ok(Status { activity: vec![activity], ..Status::default() })
     })
 }

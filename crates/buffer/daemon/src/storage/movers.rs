@@ -59,11 +59,7 @@ pub(super) struct Movers {
 impl Movers {
     /// Movers whose journals are in this directory.
     pub fn new(journals: PathBuf) -> Movers {
-        Movers {
-            journals,
-            running: BTreeMap::new(),
-            ended: Default::default(),
-        }
+        Movers { journals, running: BTreeMap::new(), ended: Default::default() }
     }
 
     /// Whether none is running.
@@ -84,24 +80,12 @@ impl Movers {
         let direction = plan.directive.direction;
         let (journal, progress) = (self.journal(stage), counters.clone());
         let run = move || {
-            let mut end = EndReport {
-                stage,
-                attempt,
-                outcome: None,
-                report,
-            };
+            let mut end = EndReport { stage, attempt, outcome: None, report };
             end.outcome = Some(run_logged(&plan, attached, journal, &progress));
         };
         let thread = std::thread::Builder::new().name(format!("forebay-stage-{}", stage.0));
-        let thread = thread
-            .spawn(run)
-            .map_err(|e| format!("cannot start a thread: {e}"))?;
-        let mover = Mover {
-            attempt,
-            direction,
-            progress: counters,
-            thread,
-        };
+        let thread = thread.spawn(run).map_err(|e| format!("cannot start a thread: {e}"))?;
+        let mover = Mover { attempt, direction, progress: counters, thread };
         let before = self.running.insert(stage, mover);
         assert!(before.is_none(), "stage {} has two movers", stage.0);
         Ok(())

@@ -105,13 +105,7 @@ impl<'a> Ends<'a> {
             None if roots.is_empty() => None,
             None => Some(ConfinedFileSystem::open(&roots, identity.clone())),
         };
-        Ok(Ends {
-            plan,
-            namespace,
-            instance,
-            identity,
-            pfs,
-        })
+        Ok(Ends { plan, namespace, instance, identity, pfs })
     }
 
     fn pfs_location(&self, path: PathBuf) -> StageLocation {

@@ -124,10 +124,7 @@ pub fn is_dead() -> bool {
 }
 
 fn dead() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::BrokenPipe,
-        "the simulated machine has crashed",
-    )
+    io::Error::new(io::ErrorKind::BrokenPipe, "the simulated machine has crashed")
 }
 
 impl ActorContext {
@@ -212,11 +209,7 @@ impl System for Machine {
             Turn::Linked(linked) => {
                 let timeout = Mutex::new(None);
                 let (id, shared) = (linked?, seat.shared.clone());
-                Ok(Box::new(Wire {
-                    id,
-                    shared,
-                    timeout,
-                }))
+                Ok(Box::new(Wire { id, shared, timeout }))
             }
             _ => Err(dead()),
         }

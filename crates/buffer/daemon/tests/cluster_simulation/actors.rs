@@ -29,12 +29,7 @@ impl World {
         let id = self.next_actor;
         let (turns, receiver) = channel();
         let thread = actor_thread::begin(id, &self.shared, &self.asks.0, receiver, act);
-        let actor = Actor {
-            place,
-            wait: 0,
-            turns,
-            thread,
-        };
+        let actor = Actor { place, wait: 0, turns, thread };
         self.actors.insert(id, actor);
         let when = self.now + 1000 + self.random.below(MS);
         self.schedule(when, Event::Wake(id, 0, Wake::Slept));

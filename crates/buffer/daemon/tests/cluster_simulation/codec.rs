@@ -7,14 +7,8 @@ use serde::de::DeserializeOwned;
 fn taken_out<T: DeserializeOwned>(bytes: &[u8], payload: usize) -> (u64, T) {
     let head = bytes.first_chunk::<HEADER_BYTES>().unwrap();
     let header = frame::parse_header(head, frame::MAX_BODY_BYTES).unwrap();
-    assert_eq!(
-        (header.body, header.payload),
-        (bytes.len() - HEADER_BYTES, payload)
-    );
-    (
-        header.seq,
-        frame::decode_body(head, &header, &bytes[HEADER_BYTES..]).unwrap(),
-    )
+    assert_eq!((header.body, header.payload), (bytes.len() - HEADER_BYTES, payload));
+    (header.seq, frame::decode_body(head, &header, &bytes[HEADER_BYTES..]).unwrap())
 }
 
 /// A call as it arrives.

@@ -22,10 +22,7 @@ impl World {
         let host = &mut self.hosts[index];
         if host.runs.is_none() {
             if self.now >= host.down {
-                host.runs = Some(ComputeNode::new(
-                    host_name(index),
-                    UnixMillis(self.now / MS),
-                ));
+                host.runs = Some(ComputeNode::new(host_name(index), UnixMillis(self.now / MS)));
             }
             return;
         }
@@ -60,10 +57,7 @@ impl World {
         let id = plan.activation;
         self.trace_line(|| format!("host {index} mounts {id:?} of {:?}", plan.instance));
         self.hosts[index].plans.insert(id, plan.clone());
-        let reach = StorageAccess {
-            own: None,
-            options: self.options(),
-        };
+        let reach = StorageAccess { own: None, options: self.options() };
         let views = Mounts::new(PathBuf::new(), host_name(index), reach);
         let mounts = self.hosts[index].mounts.clone();
         self.begin(MachineId::Host(index), move || {
@@ -83,10 +77,7 @@ impl World {
         let mut using = self.hosts[index].using.values();
         let busy = using.any(|(_, used)| used.contains(&id));
         self.trace_line(|| {
-            format!(
-                "host {index} unmounts {id:?}{}",
-                if busy { ": busy" } else { "" }
-            )
+            format!("host {index} unmounts {id:?}{}", if busy { ": busy" } else { "" })
         });
         let mounts = self.hosts[index].mounts.clone();
         let machine = Machine(self.shared.clone());

@@ -71,14 +71,9 @@ impl World {
 
     fn create(&mut self, index: usize, plan: FragmentPlan) {
         self.trace_line(|| {
-            format!(
-                "node {index} makes {:?} of {:?}",
-                plan.fragment, plan.instance
-            )
+            format!("node {index} makes {:?} of {:?}", plan.fragment, plan.instance)
         });
-        self.nodes[index]
-            .fragments
-            .insert(plan.fragment, plan.clone());
+        self.nodes[index].fragments.insert(plan.fragment, plan.clone());
         self.check_allocation();
         self.order(index, Some((true, plan)));
     }
@@ -135,10 +130,7 @@ impl World {
         };
         let addresses = node.storage_addresses_of(plan.instance);
         let own = address(index);
-        let reach = StorageAccess {
-            own: Some((own.to_string(), own)),
-            options: self.options(),
-        };
+        let reach = StorageAccess { own: Some((own.to_string(), own)), options: self.options() };
         let views = Mounts::new(PathBuf::new(), format!("bb{index}"), reach);
         let options = StageOptions {
             workers: 0,
@@ -160,9 +152,7 @@ impl World {
                 Ok(attached) => run_stage(&plan, attached, Some(&outside), &options, &counters),
                 Err(reason) => MoverOutcome::Failed(reason.into()),
             };
-            Outcome::Node(storage_node::StorageInput::MoverEnded(
-                stage, attempt, outcome,
-            ))
+            Outcome::Node(storage_node::StorageInput::MoverEnded(stage, attempt, outcome))
         });
     }
 

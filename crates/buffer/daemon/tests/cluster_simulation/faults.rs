@@ -129,10 +129,7 @@ impl World {
             }
             let lost = self.random.chance(700);
             self.trace_line(|| format!("node {index} is to be given up: {gone}, {lost}"));
-            let request = Request::ForgetNode {
-                node,
-                allow_data_loss: lost,
-            };
+            let request = Request::ForgetNode { node, allow_data_loss: lost };
             let envelope = envelope(self.random.next().into(), request);
             self.controller_step(controller::ControllerInput::Request(Box::new(envelope)));
             if gone && self.is_given_up(index) && self.random.chance(300) {

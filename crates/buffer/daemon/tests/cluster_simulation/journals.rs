@@ -24,10 +24,7 @@ pub struct Journals {
 
 impl Journals {
     pub fn new(machine: Machine) -> Journals {
-        Journals {
-            files: Arc::default(),
-            machine,
-        }
+        Journals { files: Arc::default(), machine }
     }
 
     pub fn power_cut(&self, random: &mut crate::random::Random) {

@@ -160,21 +160,13 @@ fn invariants_hold_under_faults() {
     };
     let begun = Instant::now();
     let sums = run_all(seeds.clone());
-    println!(
-        "{} seeds in {:.1?}",
-        seeds.end - seeds.start,
-        begun.elapsed()
-    );
+    println!("{} seeds in {:.1?}", seeds.end - seeds.start, begun.elapsed());
     println!("{sums:?}");
     if seeds.end - seeds.start >= 150 {
         // The faults and events that the histories are to cover must have occurred.
         let jobs = [sums.jobs_staged_out, sums.processes, sums.files_compared];
         assert!(jobs.iter().all(|count| *count > 200), "{sums:?}");
-        let crashes = [
-            sums.controller_crashes,
-            sums.node_crashes,
-            sums.host_crashes,
-        ];
+        let crashes = [sums.controller_crashes, sums.node_crashes, sums.host_crashes];
         assert!(crashes.iter().all(|count| *count > 50), "{sums:?}");
         let cuts = [sums.power_cuts, sums.links_broken, sums.isolations];
         assert!(cuts.iter().all(|count| *count > 50), "{sums:?}");
@@ -216,11 +208,7 @@ fn every_job_completes_without_faults() {
             counts.jobs - counts.refused_for_good,
             "seed {seed}: {counts:?}"
         );
-        assert_eq!(
-            (counts.hurried, counts.failed_copies),
-            (0, 0),
-            "seed {seed}"
-        );
+        assert_eq!((counts.hurried, counts.failed_copies), (0, 0), "seed {seed}");
     }
 }
 

@@ -38,13 +38,7 @@ pub struct Link {
 
 /// Another host's administrator, whom the daemon knows already.
 pub fn root() -> PeerIdentity {
-    PeerIdentity {
-        uid: 0,
-        gid: 0,
-        groups: Vec::new(),
-        trusted: true,
-        local: false,
-    }
+    PeerIdentity { uid: 0, gid: 0, groups: Vec::new(), trusted: true, local: false }
 }
 
 pub fn address(node: usize) -> Address {
@@ -176,10 +170,7 @@ impl World {
         };
         self.links.insert(id, link);
         self.daemon_step(node, Input::Connected(ConnId(id), root()));
-        self.schedule(
-            self.now + latency,
-            Event::Wake(actor, wait, Wake::Linked(id)),
-        );
+        self.schedule(self.now + latency, Event::Wake(actor, wait, Wake::Linked(id)));
     }
 
     /// Sends what actors have written.

@@ -107,11 +107,7 @@ impl Oracle {
             let path = Path::new("/pfs").join(token).join(inside);
             let found = pfs.contents(&path, true);
             let found = found.unwrap_or_else(|| panic!("{}: lost {when}", path.display()));
-            assert!(
-                *found == *expected,
-                "{when}: {}",
-                difference(&path, &found, expected)
-            );
+            assert!(*found == *expected, "{when}: {}", difference(&path, &found, expected));
             self.counts.files_compared += 1;
         }
     }

@@ -62,12 +62,7 @@ pub struct Process {
     pub steps: u64,
 }
 
-const WRITE: OpenMode = OpenMode {
-    read: true,
-    write: true,
-    truncate: false,
-    descriptor: false,
-};
+const WRITE: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
 const LONGEST: u64 = 40 << 10;
 
 /// Why a process ends early.
@@ -212,10 +207,7 @@ impl Process {
         }
         if self.random.chance(200) {
             let size = self.random.below(LONGEST);
-            let set = SetAttr {
-                size: Some(size),
-                ..SetAttr::default()
-            };
+            let set = SetAttr { size: Some(size), ..SetAttr::default() };
             fs.set_attr(opened.file.ino(), Some(&opened.file), set)?;
             data.resize(size as usize, 0);
         }
@@ -266,10 +258,7 @@ impl Process {
         let cuts = self.cuts(&before);
         let opened = fs.open_path(path, WRITE)?;
         let size = self.random.below(LONGEST);
-        let set = SetAttr {
-            size: Some(size),
-            ..SetAttr::default()
-        };
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
         let file = self.random.chance(500).then_some(&*opened.file);
         fs.set_attr(opened.file.ino(), file, set)?;
         data.resize(size as usize, 0);
@@ -401,10 +390,7 @@ pub fn difference(path: &Path, found: &[u8], expected: &[u8]) -> String {
 
 /// Reads a whole file.
 fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, Errno> {
-    let mode = OpenMode {
-        read: true,
-        ..OpenMode::default()
-    };
+    let mode = OpenMode { read: true, ..OpenMode::default() };
     let opened = fs.open_path(path, mode)?;
     let mut bytes = vec![0; opened.attr.size as usize + 1];
     let count = opened.file.read_at(&mut bytes, 0)?;
@@ -430,12 +416,7 @@ fn unsure(files: &Files, path: &Path) -> FileState {
 /// Notes that the operation has succeeded.
 fn sure(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64) {
     if !actor_thread::is_dead() {
-        let known = FileState {
-            data,
-            certain: true,
-            synced: false,
-            cuts,
-        };
+        let known = FileState { data, certain: true, synced: false, cuts };
         files.lock().unwrap().insert(path.to_owned(), known);
     }
 }

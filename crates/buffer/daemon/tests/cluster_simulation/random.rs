@@ -5,10 +5,7 @@ pub struct Random(u64);
 
 impl Random {
     pub fn new(seed: u64) -> Random {
-        Random(
-            seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                .wrapping_add(0x1234_5678),
-        )
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678))
     }
 
     pub fn next(&mut self) -> u64 {

@@ -125,9 +125,5 @@ impl World {
 
 /// A request of the operator.
 pub fn envelope(id: u128, request: Request) -> RequestEnvelope {
-    RequestEnvelope {
-        id: RequestId(id),
-        caller: Owner { uid: 900, gid: 900 },
-        request,
-    }
+    RequestEnvelope { id: RequestId(id), caller: Owner { uid: 900, gid: 900 }, request }
 }

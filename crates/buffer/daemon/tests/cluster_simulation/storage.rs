@@ -36,10 +36,7 @@ const LEASE: u64 = 60_000 * MS;
 impl World {
     fn now_of_daemon(&self) -> Now {
         let steady = self.now + 1_000_000 * MS;
-        Now {
-            wall: Timestamp::from_nanos(steady),
-            steady_ns: steady,
-        }
+        Now { wall: Timestamp::from_nanos(steady), steady_ns: steady }
     }
 
     /// Starts daemon and node from the contents of the disk.
@@ -68,10 +65,7 @@ impl World {
             }
             return self.crash_node(index, false);
         };
-        let limits = Limits {
-            lease_ns: LEASE,
-            ..Limits::default()
-        };
+        let limits = Limits { lease_ns: LEASE, ..Limits::default() };
         let objects = storage.objects.clone();
         let mut daemon_node =
             Node::start(state, log.last_sequence(), objects, limits, now, seed).unwrap();
@@ -91,9 +85,7 @@ impl World {
             to_rows(&self.nodes[index].records),
         );
         let node = node.unwrap();
-        self.nodes[index]
-            .journals
-            .sweep(|id| node.may_resume_stage(id));
+        self.nodes[index].journals.sweep(|id| node.may_resume_stage(id));
         self.nodes[index].running = Some((daemon, node));
         // The record of this start is durable before any reply.
         if !self.commit(index) || !self.sync_start(index) {
@@ -151,27 +143,15 @@ impl World {
             return;
         };
         match effect {
-            Effect::Reply {
-                conn, seq, reply, ..
-            } => self.send_reply(conn.0, Box::new((seq, reply, Vec::new()))),
-            Effect::FetchObject {
-                conn,
-                seq,
-                object,
-                attr,
-                length,
-            } => {
+            Effect::Reply { conn, seq, reply, .. } => {
+                self.send_reply(conn.0, Box::new((seq, reply, Vec::new())))
+            }
+            Effect::FetchObject { conn, seq, object, attr, length } => {
                 let objects = &self.nodes[index].objects;
                 let reply = fetch_reply_in_memory(objects, object, *attr, length);
                 self.send_reply(conn.0, Box::new((seq, reply, Vec::new())));
             }
-            Effect::Sync {
-                conn,
-                seq,
-                object,
-                put_count: contents,
-                ..
-            } => {
+            Effect::Sync { conn, seq, object, put_count: contents, .. } => {
                 let when = self.now + MS + self.random.below(10 * MS);
                 let asked = Some((conn, seq, object, contents > 0));
                 self.schedule(when, Event::Sync(index, life, asked));
@@ -192,11 +172,7 @@ impl World {
                 self.daemon_step(index, Input::Disconnected(conn));
             }
             Effect::BulkOpen(session, handle, object, mode) => {
-                let open = OpenObject {
-                    object,
-                    mode,
-                    grant: 0,
-                };
+                let open = OpenObject { object, mode, grant: 0 };
                 daemon.opens.entry((session, handle)).or_insert(open);
             }
             Effect::BulkGrant(session, handle, bytes) => {
@@ -208,9 +184,7 @@ impl World {
                 daemon.opens.remove(&(session, handle));
             }
             Effect::Disconnect(conn) => self.close_link(conn.0),
-            Effect::SendToPeer {
-                address, message, ..
-            } => {
+            Effect::SendToPeer { address, message, .. } => {
                 let to = address.parse().ok().and_then(|address| node_at(&address));
                 if let Some(to) = to {
                     let (from, place) = (MachineId::Node(index), MachineId::Node(to));
@@ -227,11 +201,7 @@ impl World {
     /// A message of another daemon.
     pub fn peer_message(&mut self, index: usize, message: Box<PeerMessage>) {
         if let Some((daemon, _)) = &self.nodes[index].running {
-            let call = Call {
-                seq: 1,
-                caller: None,
-                request: Request::Peer(message),
-            };
+            let call = Call { seq: 1, caller: None, request: Request::Peer(message) };
             let call = codec::call(&call, 0);
             self.daemon_step(index, Input::Call(daemon.peers, call));
         }
@@ -247,9 +217,7 @@ impl World {
             if contents {
                 storage.objects.sync_all_objects();
             }
-            object
-                .into_iter()
-                .for_each(|object| storage.objects.sync_object(object));
+            object.into_iter().for_each(|object| storage.objects.sync_object(object));
         }
         if daemon.log.sync().is_err() {
             return self.crash_node(index, false);
@@ -275,39 +243,27 @@ impl World {
             return (Reply::Failed(Errno::EIO), Vec::new());
         };
         let done = match request {
-            Request::Data(DataRequest::Read {
-                handle,
-                offset,
-                length,
-            }) => match daemon.opens.get(&(session, handle)) {
-                Some(open) if open.mode.read => {
-                    let bytes = storage
-                        .objects
-                        .object_contents(open.object)
-                        .unwrap_or_default();
-                    let from = bytes.get(offset as usize..).unwrap_or_default();
-                    let count = from.len().min(length as usize);
-                    return (Reply::Data, from[..count].to_vec());
+            Request::Data(DataRequest::Read { handle, offset, length }) => {
+                match daemon.opens.get(&(session, handle)) {
+                    Some(open) if open.mode.read => {
+                        let bytes =
+                            storage.objects.object_contents(open.object).unwrap_or_default();
+                        let from = bytes.get(offset as usize..).unwrap_or_default();
+                        let count = from.len().min(length as usize);
+                        return (Reply::Data, from[..count].to_vec());
+                    }
+                    _ => Err(Errno::EBADF),
                 }
-                _ => Err(Errno::EBADF),
-            },
-            Request::Data(DataRequest::Write {
-                handle,
-                offset,
-                append,
-            }) => match daemon.opens.get_mut(&(session, handle)) {
+            }
+            Request::Data(DataRequest::Write { handle, offset, append }) => match daemon
+                .opens
+                .get_mut(&(session, handle))
+            {
                 Some(open) if open.mode.write => {
                     let known = storage.objects.object_contents(open.object);
                     let end = known.map_or(0, |bytes| bytes.len() as u64);
-                    let (from, at) = if append {
-                        (BLOCK_BYTES - 1, end)
-                    } else {
-                        (offset, offset)
-                    };
-                    match open
-                        .grant
-                        .checked_sub(block_bytes(from, payload.len() as u64))
-                    {
+                    let (from, at) = if append { (BLOCK_BYTES - 1, end) } else { (offset, offset) };
+                    match open.grant.checked_sub(block_bytes(from, payload.len() as u64)) {
                         None => Err(Errno::EDQUOT),
                         Some(left) => {
                             open.grant = left;
@@ -343,10 +299,7 @@ impl World {
         for input in progress {
             self.node_step(index, input);
         }
-        self.node_step(
-            index,
-            storage_node::StorageInput::Tick { written: Bytes(0) },
-        );
+        self.node_step(index, storage_node::StorageInput::Tick { written: Bytes(0) });
         self.daemon_step(index, Input::Tick);
         self.sync(index, None);
         if self.chance(30) {
@@ -375,17 +328,11 @@ impl World {
             self.crash_node(index, power);
         } else if self.chance(crash) {
             let die_after = Some(1 + self.random.below(20));
-            disk.set_fault(Fault {
-                crash_after_ops: die_after,
-                capacity_bytes: None,
-            });
+            disk.set_fault(Fault { crash_after_ops: die_after, capacity_bytes: None });
         } else if self.chance(crash) {
             self.truth.counts.full_logs += 1;
             let capacity = Some(self.random.below(6) * SEGMENT);
-            disk.set_fault(Fault {
-                crash_after_ops: None,
-                capacity_bytes: capacity,
-            });
+            disk.set_fault(Fault { crash_after_ops: None, capacity_bytes: capacity });
         } else if !self.faulty() || self.random.chance(100) {
             disk.set_fault(Fault::default());
         }
@@ -393,20 +340,13 @@ impl World {
 
     pub fn crash_node(&mut self, index: usize, power: bool) {
         self.trace_line(|| {
-            format!(
-                "node {index} crashes{}",
-                if power { ": power cut" } else { "" }
-            )
+            format!("node {index} crashes{}", if power { ": power cut" } else { "" })
         });
         self.truth.counts.node_crashes += 1;
         self.kill_all(MachineId::Node(index));
         self.break_links_to(index);
         self.break_links_from(MachineId::Node(index));
-        let away = if self.random.chance(200) {
-            40_000
-        } else {
-            3000
-        };
+        let away = if self.random.chance(200) { 40_000 } else { 3000 };
         let mut down = self.now + self.random.below(away) * MS;
         if self.faults.gone > 0 && self.chance(self.faults.gone) {
             self.trace_line(|| format!("node {index} does not come back"));

@@ -47,9 +47,7 @@ fn list_of_inputs(
     }
     let path = format!("/pfs/{token}/list");
     pfs.put(Path::new(&path), Some(list.as_bytes()));
-    script.push_str(&format!(
-        "#DW stage_in type=list source={path} destination={inside}/list\n"
-    ));
+    script.push_str(&format!("#DW stage_in type=list source={path} destination={inside}/list\n"));
 }
 
 /// A user with a job.
@@ -91,11 +89,7 @@ impl SimUser {
         pfs: &Pfs,
     ) -> SimUser {
         let persistent = index < persistents;
-        let token = if persistent {
-            format!("data_{index}")
-        } else {
-            format!("{}", 100 + index)
-        };
+        let token = if persistent { format!("data_{index}") } else { format!("{}", 100 + index) };
         // One granule is 1 MiB.
         let capacity = 1 + random.below(12);
         // A read-only replica on each node.
@@ -105,11 +99,7 @@ impl SimUser {
             (false, true) => "striped,private",
             (false, false) => "striped",
         };
-        let inside = if copied {
-            "$DW_JOB_LDBALANCE"
-        } else {
-            "$DW_JOB_STRIPED"
-        };
+        let inside = if copied { "$DW_JOB_LDBALANCE" } else { "$DW_JOB_STRIPED" };
         let mut script =
             format!("#DW jobdw capacity={capacity}MiB type=scratch access_mode={mode}\n");
         let mut outs = Vec::new();
@@ -169,11 +159,7 @@ impl SimUser {
             sent: UnixMillis(0),
             tries: 0,
             hurry: false,
-            rest: UnixMillis(if persistent {
-                0
-            } else {
-                3000 + random.below(60_000)
-            }),
+            rest: UnixMillis(if persistent { 0 } else { 3000 + random.below(60_000) }),
             ran: false,
             defers,
             reruns: 0,
@@ -202,11 +188,7 @@ impl SimUser {
                 }
                 // Some do not unmount first, and are refused.
                 let forgets = random.chance(150);
-                self.step = if forgets {
-                    Step::StageOut
-                } else {
-                    Step::Deactivate
-                };
+                self.step = if forgets { Step::StageOut } else { Step::Deactivate };
             }
             if self.persistent && self.step == Step::StageIn {
                 if !others_ended {
@@ -226,11 +208,7 @@ impl SimUser {
         }
         self.sent = now;
         let request = self.request.clone()?;
-        Some(RequestEnvelope {
-            id: self.id(),
-            caller: self.owner,
-            request,
-        })
+        Some(RequestEnvelope { id: self.id(), caller: self.owner, request })
     }
 
     fn id(&self) -> RequestId {
@@ -253,11 +231,7 @@ impl SimUser {
                 setup: self.setup.clone(),
             },
             Step::StageIn => Request::StageIn { token },
-            Step::Activate => Request::Activate {
-                token,
-                hosts: self.hosts.clone(),
-                creator: None,
-            },
+            Step::Activate => Request::Activate { token, hosts: self.hosts.clone(), creator: None },
             Step::Defer => {
                 let script = format!(
                     "#DW jobdw capacity=1MiB type=scratch access_mode=striped\n\
@@ -267,20 +241,14 @@ impl SimUser {
                 let what = JobScript::parse(&script, None).unwrap().stages.remove(0);
                 Request::DeferStage { token, what }
             }
-            Step::Run | Step::Deactivate => Request::Deactivate {
-                token,
-                creator: None,
-            },
+            Step::Run | Step::Deactivate => Request::Deactivate { token, creator: None },
             Step::StageOut => Request::StageOut { token },
-            Step::Teardown if self.persistent => Request::DestroyPersistent {
-                name: token,
-                hurry: self.hurry,
-            },
-            Step::Teardown | Step::Ended => Request::Teardown {
-                token,
-                creator: None,
-                hurry: self.hurry,
-            },
+            Step::Teardown if self.persistent => {
+                Request::DestroyPersistent { name: token, hurry: self.hurry }
+            }
+            Step::Teardown | Step::Ended => {
+                Request::Teardown { token, creator: None, hurry: self.hurry }
+            }
         }
     }
 
@@ -318,11 +286,7 @@ impl SimUser {
                 truth.jobs.get_mut(&self.token).unwrap().runs += 1;
                 self.ran = true;
                 self.started = false;
-                if std::mem::take(&mut self.defers) {
-                    Step::Defer
-                } else {
-                    Step::Run
-                }
+                if std::mem::take(&mut self.defers) { Step::Defer } else { Step::Run }
             }
             Step::Defer => {
                 truth.counts.deferred += 1;

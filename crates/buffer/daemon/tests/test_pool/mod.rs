@@ -30,9 +30,8 @@ pub struct TestPool {
 impl TestPool {
     /// A pool of `nodes` storage nodes. No daemon runs yet.
     pub fn new(nodes: usize) -> TestPool {
-        let listeners: Vec<TcpListener> = (0..=nodes)
-            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-            .collect();
+        let listeners: Vec<TcpListener> =
+            (0..=nodes).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let mut free = listeners.iter().map(|l| l.local_addr().unwrap());
         let pool = TestPool {
             directory: tempfile::tempdir().unwrap(),

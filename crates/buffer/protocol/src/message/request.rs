@@ -65,10 +65,7 @@ pub enum AdminRequest {
 
 /// Requests about directory entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(
-    missing_docs,
-    reason = "the fields are the operation's arguments in POSIX"
-)]
+#[allow(missing_docs, reason = "the fields are the operation's arguments in POSIX")]
 pub enum NameRequest {
     /// Attributes of the entry `name`.
     Lookup {
@@ -140,10 +137,7 @@ pub enum NameRequest {
 
 /// Requests about inodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(
-    missing_docs,
-    reason = "the fields are the operation's arguments in POSIX"
-)]
+#[allow(missing_docs, reason = "the fields are the operation's arguments in POSIX")]
 pub enum InodeRequest {
     GetAttr {
         ino: Ino,
@@ -199,10 +193,7 @@ pub enum InodeRequest {
 
 /// Requests about open files and directories.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(
-    missing_docs,
-    reason = "the fields are the operation's arguments in POSIX"
-)]
+#[allow(missing_docs, reason = "the fields are the operation's arguments in POSIX")]
 pub enum FileRequest {
     /// Open a file or directory. A repeated `handle` opens nothing further.
     Open {
@@ -281,18 +272,9 @@ pub enum LockRequest {
     /// owner has locked of the range, and goes with the handle. After a restart of the daemon,
     /// sessions from before first take theirs again on [`RECOVERY_SLOT`], and all others wait for
     /// that.
-    Acquire {
-        handle: HandleId,
-        lock: FileLock,
-        ticket: Option<u64>,
-    },
+    Acquire { handle: HandleId, lock: FileLock, ticket: Option<u64> },
     /// Release an owner's locks on a range, both ends included.
-    Release {
-        handle: HandleId,
-        owner: LockOwner,
-        start: u64,
-        end: u64,
-    },
+    Release { handle: HandleId, owner: LockOwner, start: u64, end: u64 },
     /// Test whether the lock could be had now. Answered by `Done` or [`Reply::LockConflict`].
     Test { handle: HandleId, lock: FileLock },
     /// Wait for pending locks to be granted; only on [`LOCK_WATCH_SLOT`]. `known` are the tickets of
@@ -304,21 +286,10 @@ pub enum LockRequest {
 
 /// Data over the socket, on data connections only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(
-    missing_docs,
-    reason = "the fields are the operation's arguments in POSIX"
-)]
+#[allow(missing_docs, reason = "the fields are the operation's arguments in POSIX")]
 pub enum DataRequest {
     /// The reply's payload is the data, shorter at the end of the file.
-    Read {
-        handle: HandleId,
-        offset: u64,
-        length: u32,
-    },
+    Read { handle: HandleId, offset: u64, length: u32 },
     /// Write the frame's payload. `offset` is ignored if `append`.
-    Write {
-        handle: HandleId,
-        offset: u64,
-        append: bool,
-    },
+    Write { handle: HandleId, offset: u64, append: bool },
 }

@@ -30,26 +30,10 @@ struct Case {
 }
 
 const CASES: [Case; 4] = [
-    Case {
-        name: "large, disk",
-        small: false,
-        memory: false,
-    },
-    Case {
-        name: "large, tmpfs",
-        small: false,
-        memory: true,
-    },
-    Case {
-        name: "small, disk",
-        small: true,
-        memory: false,
-    },
-    Case {
-        name: "small, tmpfs",
-        small: true,
-        memory: true,
-    },
+    Case { name: "large, disk", small: false, memory: false },
+    Case { name: "large, tmpfs", small: false, memory: true },
+    Case { name: "small, disk", small: true, memory: false },
+    Case { name: "small, tmpfs", small: true, memory: true },
 ];
 
 /// Something that takes time.
@@ -362,23 +346,13 @@ impl Bench<'_> {
         let journal = self.flash.path("journal");
         let _ = fs::remove_file(&journal);
         let kind = ItemKind::Directory;
-        let items = vec![StageItem {
-            kind,
-            source,
-            target,
-        }];
+        let items = vec![StageItem { kind, source, target }];
         let options = forebay_stage::StageOptions {
             verify: Verify::ReadBack,
             journal: Some(journal),
             ..forebay_stage::StageOptions::default()
         };
-        let stage = || {
-            Ok(run_stage(
-                &StageRequest { items },
-                &options,
-                &ProgressCounters::new(),
-            )?)
-        };
+        let stage = || Ok(run_stage(&StageRequest { items }, &options, &ProgressCounters::new())?);
         let (_, report): (f64, StageReport) = timed(stage)?;
         if report.read_back != self.shape.bytes {
             return Err("not everything was read back".into());

@@ -106,14 +106,8 @@ pub fn write(root: &Path, shape: &Shape, threads: usize) -> io::Result<()> {
 
 /// What every mover has to set.
 fn set_attributes(file: &File) -> io::Result<()> {
-    let time = Timespec {
-        tv_sec: 1_000_000_000,
-        tv_nsec: 1,
-    };
-    let times = Timestamps {
-        last_access: time,
-        last_modification: time,
-    };
+    let time = Timespec { tv_sec: 1_000_000_000, tv_nsec: 1 };
+    let times = Timestamps { last_access: time, last_modification: time };
     fchown(file, Some(geteuid()), Some(getegid()))?;
     fchmod(file, Mode::from_raw_mode(0o644))?;
     Ok(futimens(file, &times)?)

@@ -67,17 +67,13 @@ impl Files<'_> {
             let mut inos = inos.lock().unwrap_or_else(PoisonError::into_inner);
             inos.insert(part.path.clone(), ino);
         };
-        let mode = OpenMode {
-            write: true,
-            ..OpenMode::default()
-        };
+        let mode = OpenMode { write: true, ..OpenMode::default() };
         let mut large = HashMap::new();
         for part in shape.parts.iter().filter(|part| !is_whole(part)) {
             if !large.contains_key(&part.path) {
                 let (parent, name) = directories.place(&part.path)?;
                 let opened = fs.create(parent, name, 0o644, true, mode).map_err(told)?;
-                fs.set_attr(opened.attr.ino, None, attributes())
-                    .map_err(told)?;
+                fs.set_attr(opened.attr.ino, None, attributes()).map_err(told)?;
                 note(part, opened.attr.ino);
                 large.insert(part.path.clone(), opened.file);
             }
@@ -91,10 +87,7 @@ impl Files<'_> {
             let length = usize::try_from(part.to).unwrap_or(block.len());
             let data = block[..length].to_vec();
             let place = directories.place(&part.path)?;
-            note(
-                part,
-                fs.put_file(place, attributes(), data).map_err(told)?.ino,
-            );
+            note(part, fs.put_file(place, attributes(), data).map_err(told)?.ino);
             Ok(())
         })?;
         let inos = inos.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -118,10 +111,7 @@ impl Files<'_> {
 
     /// Read all that is in the files.
     pub fn read(&self, shape: &Shape, threads: usize) -> io::Result<()> {
-        let mode = OpenMode {
-            read: true,
-            ..OpenMode::default()
-        };
+        let mode = OpenMode { read: true, ..OpenMode::default() };
         all(&shape.parts, threads, |part, block| {
             let ino = *self.inos.get(&part.path).ok_or(io::ErrorKind::NotFound)?;
             if is_whole(part) {

@@ -73,11 +73,7 @@ fn open_below(
     more: ResolveFlags,
 ) -> Result<OwnedFd, Errno> {
     assert!(rest.is_relative());
-    let rest = if rest.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        rest
-    };
+    let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | more;
     for _ in 1..MAX_LOOKUPS {
         match openat2(directory, rest, flags, Mode::empty(), how) {

@@ -22,11 +22,8 @@ impl Identity {
         if !own.is_root() || uid == 0 {
             return None;
         }
-        let own = (
-            own,
-            rustix::process::getegid(),
-            rustix::process::getgroups().unwrap_or_default(),
-        );
+        let own =
+            (own, rustix::process::getegid(), rustix::process::getgroups().unwrap_or_default());
         Some(Identity {
             uid: Uid::from_raw(uid),
             gid: Gid::from_raw(gid),
@@ -76,17 +73,11 @@ fn set_fs_ids(uid: Uid, gid: Gid) -> Result<(), Errno> {
 /// The groups of a user, including `gid`; only `gid` if the user is unknown.
 fn groups_of(uid: u32, gid: u32) -> Vec<Gid> {
     let user = User::from_uid(nix::unistd::Uid::from_raw(uid));
-    let name = user
-        .ok()
-        .flatten()
-        .and_then(|user| std::ffi::CString::new(user.name).ok());
+    let name = user.ok().flatten().and_then(|user| std::ffi::CString::new(user.name).ok());
     let groups = name
         .and_then(|name| nix::unistd::getgrouplist(&name, nix::unistd::Gid::from_raw(gid)).ok());
     match groups {
-        Some(groups) => groups
-            .into_iter()
-            .map(|group| Gid::from_raw(group.as_raw()))
-            .collect(),
+        Some(groups) => groups.into_iter().map(|group| Gid::from_raw(group.as_raw())).collect(),
         None => vec![Gid::from_raw(gid)],
     }
 }

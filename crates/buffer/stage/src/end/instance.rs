@@ -68,18 +68,11 @@ impl Namespace {
     }
 
     pub(super) fn dir_handle(self: &Arc<Namespace>, ino: Ino) -> Box<dyn DirHandle> {
-        Box::new(InstanceDir {
-            namespace: self.clone(),
-            ino,
-        })
+        Box::new(InstanceDir { namespace: self.clone(), ino })
     }
 
     pub(super) fn open_file(self: &Arc<Namespace>, ino: Ino) -> Result<Box<dyn FileHandle>, Errno> {
-        let mode = OpenMode {
-            read: true,
-            descriptor: true,
-            ..OpenMode::default()
-        };
+        let mode = OpenMode { read: true, descriptor: true, ..OpenMode::default() };
         let opened = self.fs.open(ino, mode).map_err(errno)?;
         Ok(Box::new(InstanceFile::new(self.clone(), opened)))
     }
@@ -101,10 +94,7 @@ pub(super) fn errno(error: forebay_protocol::Errno) -> Errno {
 }
 
 pub(super) fn file_stat(attr: &Attr) -> FileStat {
-    let time = |time: Timestamp| FileTime {
-        seconds: time.secs,
-        nanoseconds: time.nanos,
-    };
+    let time = |time: Timestamp| FileTime { seconds: time.secs, nanoseconds: time.nanos };
     FileStat {
         kind: match attr.kind {
             forebay_protocol::FileKind::File => FileKind::File,
@@ -131,10 +121,7 @@ pub(super) fn file_stat(attr: &Attr) -> FileStat {
 /// Owner, permissions and times of `wanted`.
 fn set_attr_of(wanted: &FileStat) -> SetAttr {
     let time = |time: FileTime| {
-        Some(SetTime::At(Timestamp {
-            secs: time.seconds,
-            nanos: time.nanoseconds,
-        }))
+        Some(SetTime::At(Timestamp { secs: time.seconds, nanos: time.nanoseconds }))
     };
     SetAttr {
         mode: u16::try_from(wanted.mode & 0o7777).ok(),
@@ -186,10 +173,7 @@ macro_rules! xattr_methods {
         }
 
         fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
-            let set = self
-                .namespace
-                .fs
-                .set_xattr(self.ino(), name, value, XattrMode::Any);
+            let set = self.namespace.fs.set_xattr(self.ino(), name, value, XattrMode::Any);
             set.map_err(errno)
         }
     };
@@ -214,9 +198,7 @@ impl InstanceDir {
 
 impl Metadata for InstanceDir {
     fn stat(&self) -> Result<FileStat, Errno> {
-        Ok(file_stat(
-            &self.namespace.fs.get_attr(self.ino).map_err(errno)?,
-        ))
+        Ok(file_stat(&self.namespace.fs.get_attr(self.ino).map_err(errno)?))
     }
 
     fn set_metadata(
@@ -244,10 +226,7 @@ impl DirHandle for InstanceDir {
     ) -> Result<(), Errno> {
         let mut cookie = 0;
         loop {
-            let page = self
-                .namespace
-                .fs
-                .read_dir(self.ino, cookie, DIR_PAGE_BYTES, true);
+            let page = self.namespace.fs.read_dir(self.ino, cookie, DIR_PAGE_BYTES, true);
             let page = page.map_err(errno)?;
             for entry in &page.entries {
                 cookie = entry.cookie;
@@ -304,12 +283,7 @@ impl DirHandle for InstanceDir {
     }
 
     fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno> {
-        let mode = OpenMode {
-            read: true,
-            write: true,
-            truncate: !keep,
-            descriptor: true,
-        };
+        let mode = OpenMode { read: true, write: true, truncate: !keep, descriptor: true };
         let made = self
             .namespace
             .fs
@@ -366,15 +340,9 @@ impl DirHandle for InstanceDir {
 
     fn symlink(&self, name: &OsStr, link_target: &OsStr, like: &FileStat) -> Result<(), Errno> {
         let new = NewInode::Symlink(link_target.as_bytes().to_vec());
-        let made = self
-            .namespace
-            .fs
-            .make_inode(self.ino, name.as_bytes(), new, 0o777);
+        let made = self.namespace.fs.make_inode(self.ino, name.as_bytes(), new, 0o777);
         let made = made.map_err(errno)?;
-        let wanted = FileStat {
-            mode: made.mode.into(),
-            ..*like
-        };
+        let wanted = FileStat { mode: made.mode.into(), ..*like };
         set_inode_metadata(&self.namespace.fs, made.ino, (made.uid, made.gid), &wanted)
     }
 
@@ -418,11 +386,7 @@ struct InstanceFile {
 
 impl InstanceFile {
     fn new(namespace: Arc<Namespace>, opened: Opened) -> InstanceFile {
-        InstanceFile {
-            namespace,
-            file: opened.file,
-            opened: opened.attr,
-        }
+        InstanceFile { namespace, file: opened.file, opened: opened.attr }
     }
 
     fn ino(&self) -> Ino {
@@ -432,9 +396,7 @@ impl InstanceFile {
 
 impl Metadata for InstanceFile {
     fn stat(&self) -> Result<FileStat, Errno> {
-        Ok(file_stat(
-            &self.namespace.fs.get_attr(self.ino()).map_err(errno)?,
-        ))
+        Ok(file_stat(&self.namespace.fs.get_attr(self.ino()).map_err(errno)?))
     }
 
     fn set_metadata(
@@ -469,14 +431,8 @@ impl FileHandle for InstanceFile {
     }
 
     fn truncate(&self, size: u64) -> Result<(), Errno> {
-        let set = SetAttr {
-            size: Some(size),
-            ..SetAttr::default()
-        };
-        let set = self
-            .namespace
-            .fs
-            .set_attr(self.ino(), Some(&self.file), set);
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        let set = self.namespace.fs.set_attr(self.ino(), Some(&self.file), set);
         set.map(|_| ()).map_err(errno)
     }
 

@@ -48,10 +48,7 @@ pub(crate) fn open_file_by_path(path: &Path, user: &User) -> Result<Box<dyn File
     Ok(Box::new(OpenFile::new(fd, user)))
 }
 
-#[allow(
-    clippy::unnecessary_cast,
-    reason = "the number of links has 32 bits on some processors"
-)]
+#[allow(clippy::unnecessary_cast, reason = "the number of links has 32 bits on some processors")]
 fn file_stat(stat: &Stat) -> FileStat {
     let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
     let time = |seconds: i64, nanoseconds: u64| FileTime {
@@ -79,14 +76,8 @@ fn file_stat(stat: &Stat) -> FileStat {
 }
 
 fn timestamps(stat: &FileStat) -> Timestamps {
-    let time = |time: FileTime| Timespec {
-        tv_sec: time.seconds,
-        tv_nsec: time.nanoseconds.into(),
-    };
-    Timestamps {
-        last_access: time(stat.accessed),
-        last_modification: time(stat.modified),
-    }
+    let time = |time: FileTime| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
+    Timestamps { last_access: time(stat.accessed), last_modification: time(stat.modified) }
 }
 
 fn c_string(name: &[u8]) -> Result<CString, Errno> {
@@ -151,10 +142,7 @@ impl Metadata for OpenFile {
         };
         names.truncate(length);
         let split = names.split(|byte| *byte == 0);
-        Ok(split
-            .filter(|name| !name.is_empty())
-            .map(<[u8]>::to_vec)
-            .collect())
+        Ok(split.filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
     }
 
     fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
@@ -223,11 +211,7 @@ impl DirHandle for OpenFile {
         if !keep {
             flags |= OFlags::TRUNC;
         }
-        Ok(Box::new(self.open_at(
-            name,
-            flags,
-            Mode::RUSR | Mode::WUSR,
-        )?))
+        Ok(Box::new(self.open_at(name, flags, Mode::RUSR | Mode::WUSR)?))
     }
 
     fn readlink(&self, name: &OsStr, _: &FileStat) -> Result<OsString, Errno> {
@@ -280,11 +264,7 @@ impl DirHandle for OpenFile {
 
 impl OpenFile {
     fn stat_at(&self, name: &OsStr) -> Result<FileStat, Errno> {
-        Ok(file_stat(&statat(
-            &self.fd,
-            name,
-            AtFlags::SYMLINK_NOFOLLOW,
-        )?))
+        Ok(file_stat(&statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
     fn open_at(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OpenFile, Errno> {
@@ -326,11 +306,7 @@ impl FileHandle for OpenFile {
     }
 
     fn seek(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
-        let to = if hole {
-            SeekFrom::Hole(offset)
-        } else {
-            SeekFrom::Data(offset)
-        };
+        let to = if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) };
         rustix::fs::seek(&self.fd, to)
     }
 

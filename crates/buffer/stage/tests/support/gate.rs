@@ -55,10 +55,7 @@ impl Gate {
             state.1 += 1;
             self.changed.notify_all();
         }
-        let _state = self
-            .changed
-            .wait_while(state, |(closed, _)| *closed == Some(at))
-            .unwrap();
+        let _state = self.changed.wait_while(state, |(closed, _)| *closed == Some(at)).unwrap();
     }
 }
 

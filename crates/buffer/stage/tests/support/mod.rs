@@ -1,8 +1,5 @@
 #![allow(dead_code, missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test: what cannot be unwrapped has failed"
-)]
+#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 //! A directory as the parallel file system, and an instance on a storage daemon.
 
 pub mod gate;
@@ -74,12 +71,7 @@ pub fn sides_of(capacity: u64) -> Sides {
     admin.create_instance(spec).unwrap();
     let fs = Fs::attach(daemon.address(), INSTANCE, options()).unwrap();
     fs.mkdir_all(Path::new("striped"), 0o777).unwrap();
-    Sides {
-        pfs,
-        buffer: Buffer::of(fs),
-        daemon,
-        directory,
-    }
+    Sides { pfs, buffer: Buffer::of(fs), daemon, directory }
 }
 
 fn key() -> PoolKey {
@@ -138,13 +130,7 @@ impl Sides {
 }
 
 pub fn one(kind: ItemKind, source: StageLocation, target: StageLocation) -> StageRequest {
-    StageRequest {
-        items: vec![StageItem {
-            kind,
-            source,
-            target,
-        }],
-    }
+    StageRequest { items: vec![StageItem { kind, source, target }] }
 }
 
 pub fn run(request: &StageRequest, options: &StageOptions) -> Result<StageReport, StageError> {
@@ -176,22 +162,14 @@ impl Buffer {
     }
 
     pub fn write(&self, path: &str, bytes: &[u8]) {
-        let mode = OpenMode {
-            write: true,
-            truncate: true,
-            descriptor: true,
-            ..OpenMode::default()
-        };
+        let mode =
+            OpenMode { write: true, truncate: true, descriptor: true, ..OpenMode::default() };
         let made = self.fs.create_path(&self.path(path), 0o644, mode).unwrap();
         made.file.write_all_at(bytes, 0).unwrap();
     }
 
     pub fn read_at(&self, path: &str, offset: u64, length: usize) -> Vec<u8> {
-        let mode = OpenMode {
-            read: true,
-            descriptor: true,
-            ..OpenMode::default()
-        };
+        let mode = OpenMode { read: true, descriptor: true, ..OpenMode::default() };
         let opened = self.fs.open_path(&self.path(path), mode).unwrap();
         let mut bytes = vec![0; length];
         let read = opened.file.read_at(&mut bytes, offset).unwrap();
@@ -254,21 +232,12 @@ impl Buffer {
             FileKind::Dir => ("directory".to_owned(), 0o040_000),
             FileKind::Symlink => {
                 let goal = self.fs.read_link(attr.ino).unwrap();
-                (
-                    format!("-> {}", String::from_utf8(goal).unwrap()),
-                    0o120_000,
-                )
+                (format!("-> {}", String::from_utf8(goal).unwrap()), 0o120_000)
             }
             _ => (contents(&self.read(path)), 0o100_000),
         };
         let mtime = (attr.mtime.secs, i64::from(attr.mtime.nanos));
-        line(
-            &what,
-            kind | u32::from(attr.mode),
-            (attr.uid, attr.gid),
-            mtime,
-            attr.nlink.into(),
-        )
+        line(&what, kind | u32::from(attr.mode), (attr.uid, attr.gid), mtime, attr.nlink.into())
     }
 }
 

@@ -47,12 +47,7 @@ pub struct Journal {
 impl Journal {
     /// A journal whose last record, `last`, is durable.
     pub fn new(last: u64) -> Journal {
-        Journal {
-            records: Vec::new(),
-            last,
-            durable: last,
-            waiting: VecDeque::new(),
-        }
+        Journal { records: Vec::new(), last, durable: last, waiting: VecDeque::new() }
     }
 
     /// Append a record. Returns its sequence number.

@@ -52,12 +52,7 @@ pub struct Origin {
 impl Origin {
     /// The update of the slot's idempotency record for a call that led to `result`.
     pub fn slot_update(&self, result: SlotResult) -> SlotUpdate {
-        SlotUpdate {
-            session: self.session,
-            slot: self.slot,
-            seq: self.seq,
-            result,
-        }
+        SlotUpdate { session: self.session, slot: self.slot, seq: self.seq, result }
     }
 }
 
@@ -81,11 +76,7 @@ pub struct Secrets {
 impl Secrets {
     /// The sequence of a start; `seed` is random.
     pub fn new(seed: [u8; 32], epoch: u64) -> Secrets {
-        Secrets {
-            seed,
-            epoch,
-            count: 0,
-        }
+        Secrets { seed, epoch, count: 0 }
     }
 
     /// The next number.
@@ -170,13 +161,7 @@ impl<O: Objects> Context<O> {
         reply: Reply,
         descriptor: Option<O::Descriptor>,
     ) {
-        self.effects.push(Effect::Reply {
-            conn,
-            seq,
-            reply,
-            descriptor,
-            cacheable: false,
-        });
+        self.effects.push(Effect::Reply { conn, seq, reply, descriptor, cacheable: false });
     }
 
     /// How often, and since when, the call being carried out has been attempted.

@@ -22,10 +22,7 @@ pub struct Attempts {
 impl Attempts {
     /// A call that has just arrived.
     pub fn first(now_ns: u64) -> Attempts {
-        Attempts {
-            aborted: 0,
-            since_ns: now_ns,
-        }
+        Attempts { aborted: 0, since_ns: now_ns }
     }
 
     /// Whether a timeout has passed since the first attempt.
@@ -84,13 +81,7 @@ pub struct ParkedCalls {
 impl ParkedCalls {
     /// Park a call until something is unlocked in its volume.
     pub fn park(&mut self, instance: InstanceId, conn: ConnId, call: Call, attempts: Attempts) {
-        self.calls.push(Parked {
-            instance,
-            conn,
-            call,
-            attempts,
-            retry_at_ns: None,
-        });
+        self.calls.push(Parked { instance, conn, call, attempts, retry_at_ns: None });
     }
 
     /// Park a call for a backoff that doubles with every conflict, up to [`MAX_BACKOFF_NS`], and of
@@ -104,19 +95,13 @@ impl ParkedCalls {
     ) {
         let longest = (MIN_BACKOFF_NS << attempts.aborted.min(10)).min(MAX_BACKOFF_NS);
         let backoff = longest / 2 + random % (longest / 2);
-        assert!(
-            (MIN_BACKOFF_NS / 2..MAX_BACKOFF_NS).contains(&backoff),
-            "a backoff is bounded"
-        );
+        assert!((MIN_BACKOFF_NS / 2..MAX_BACKOFF_NS).contains(&backoff), "a backoff is bounded");
         self.calls.push(Parked {
             instance,
             conn,
             call,
             retry_at_ns: Some(now_ns.saturating_add(backoff)),
-            attempts: Attempts {
-                aborted: attempts.aborted + 1,
-                ..attempts
-            },
+            attempts: Attempts { aborted: attempts.aborted + 1, ..attempts },
         });
     }
 

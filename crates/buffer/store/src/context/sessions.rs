@@ -98,9 +98,7 @@ impl Sessions {
         begun: u64,
         now_ns: u64,
     ) -> Sessions {
-        let attached = recovered
-            .iter()
-            .filter(|(_, state)| state.instance.is_some());
+        let attached = recovered.iter().filter(|(_, state)| state.instance.is_some());
         Sessions {
             returning: attached.map(|(id, _)| *id).collect(),
             sessions: recovered
@@ -172,11 +170,8 @@ impl Sessions {
     /// Sessions without a connection since before `deadline_ns`.
     pub fn expired(&self, deadline_ns: u64) -> Vec<SessionId> {
         let idle = self.iter();
-        let expired = idle.filter(|(_, session)| {
-            session
-                .idle_since_ns
-                .is_some_and(|since| since < deadline_ns)
-        });
+        let expired = idle
+            .filter(|(_, session)| session.idle_since_ns.is_some_and(|since| since < deadline_ns));
         expired.map(|(id, _)| id).collect()
     }
 

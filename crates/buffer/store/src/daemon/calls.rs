@@ -92,9 +92,7 @@ impl EventLoop {
         descriptor: Option<OwnedFd>,
         cacheable: bool,
     ) {
-        let queued = self
-            .connections
-            .queue_reply(id, seq, reply, descriptor, cacheable);
+        let queued = self.connections.queue_reply(id, seq, reply, descriptor, cacheable);
         if let Err(error) = queued {
             tracing::error!(%error, "reply too long: connection closed");
             self.close_connection(id);
@@ -172,10 +170,7 @@ impl EventLoop {
 
     /// Apply the connection limits to an authenticated peer.
     pub(super) fn admit(&mut self, id: ConnId, peer: &PeerIdentity) {
-        let admitted = self
-            .connections
-            .admission
-            .admit(id.0, Principal::from(peer));
+        let admitted = self.connections.admission.admit(id.0, Principal::from(peer));
         let Some(conn) = self.connections.get_mut(id) else {
             return;
         };

@@ -55,9 +55,9 @@ impl Checkpointer {
                     self.segment_start = start;
                     true
                 }
-                Err(RecvTimeoutError::Timeout) => self
-                    .failed_at
-                    .is_some_and(|at| at.elapsed() >= self.backoff),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.failed_at.is_some_and(|at| at.elapsed() >= self.backoff)
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             // A checkpoint frees segments, and with them space for the reserve.

@@ -37,11 +37,7 @@ pub enum ChecksumJob {
     /// Objects were written, after a time without any.
     Wake,
     /// Scrub all objects of an instance and answer the call.
-    Scrub {
-        instance: InstanceId,
-        conn: ConnId,
-        seq: u64,
-    },
+    Scrub { instance: InstanceId, conn: ConnId, seq: u64 },
 }
 
 /// Written objects on their way to the checksummer, which collects them when it is active anyway:
@@ -202,11 +198,7 @@ impl Checksummer {
             }
             match job {
                 Ok(ChecksumJob::Wake) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(ChecksumJob::Scrub {
-                    instance,
-                    conn,
-                    seq,
-                }) => {
+                Ok(ChecksumJob::Scrub { instance, conn, seq }) => {
                     let outcome = self.scrub_instance(instance).map(Reply::ScrubReport);
                     let reply = outcome.unwrap_or_else(Reply::Failed);
                     self.mailbox.post(LoopEvent::Reply { conn, seq, reply });
@@ -217,9 +209,8 @@ impl Checksummer {
                 }
             }
             self.record_checksums_if_due();
-            let batch: Vec<WaitingObject> = std::iter::from_fn(|| self.waiting.pop_due())
-                .take(MAX_BATCH)
-                .collect();
+            let batch: Vec<WaitingObject> =
+                std::iter::from_fn(|| self.waiting.pop_due()).take(MAX_BATCH).collect();
             if self.is_supported {
                 for object in batch {
                     self.checksum_object(object);

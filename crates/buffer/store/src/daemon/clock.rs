@@ -13,20 +13,13 @@ pub struct Clock {
 impl Clock {
     /// Start the monotonic clock.
     pub fn start() -> Clock {
-        Clock {
-            start: Instant::now(),
-        }
+        Clock { start: Instant::now() }
     }
 
     pub fn now(&self) -> Now {
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now {
-            wall: Timestamp {
-                secs: wall.as_secs() as i64,
-                nanos: wall.subsec_nanos(),
-            },
+            wall: Timestamp { secs: wall.as_secs() as i64, nanos: wall.subsec_nanos() },
             steady_ns: self.start.elapsed().as_nanos() as u64,
         }
     }

@@ -218,10 +218,7 @@ impl Connection {
             let failed = matches!(reply, Reply::Failed(_));
             self.counters.count_request(kind, since.elapsed(), failed);
         }
-        let flags = Flags {
-            descriptor: descriptor.is_some(),
-            cacheable,
-        };
+        let flags = Flags { descriptor: descriptor.is_some(), cacheable };
         let mut frame = std::mem::take(&mut self.frame);
         frame.clear();
         frame::encode_reply(&mut frame, seq, flags, reply, 0)?;
@@ -236,10 +233,7 @@ impl Connection {
         self.blocked = false;
         while self.sent < self.output.len() {
             let descriptor = self.descriptor.as_ref().map(AsFd::as_fd);
-            match self
-                .stream
-                .send(&[IoSlice::new(&self.output[self.sent..])], descriptor)
-            {
+            match self.stream.send(&[IoSlice::new(&self.output[self.sent..])], descriptor) {
                 Ok(count) => {
                     self.sent += count;
                     self.counters.sent.add(count as u64);

@@ -126,17 +126,11 @@ impl StoreCounters {
     pub fn request_stats(&self) -> BTreeMap<String, RequestStats> {
         assert_eq!(self.requests.len(), KIND_NAMES.len());
         let stats_of = |(name, kind): (&&str, &KindCounters)| {
-            let stats = RequestStats {
-                latency: kind.answered.snapshot(),
-                failed: kind.failed.get(),
-            };
+            let stats =
+                RequestStats { latency: kind.answered.snapshot(), failed: kind.failed.get() };
             ((*name).to_owned(), stats)
         };
-        KIND_NAMES
-            .iter()
-            .zip(&self.requests)
-            .map(stats_of)
-            .collect()
+        KIND_NAMES.iter().zip(&self.requests).map(stats_of).collect()
     }
 }
 
@@ -150,9 +144,6 @@ mod tests {
         assert_eq!(names.len(), KIND_NAMES.len());
         let name_of = |request| KIND_NAMES[RequestKind::of(&request) as usize];
         assert_eq!(name_of(Request::Inode(InodeRequest::StatFs)), "statfs");
-        assert_eq!(
-            name_of(Request::Admin(AdminRequest::ListInstances)),
-            "list_instances"
-        );
+        assert_eq!(name_of(Request::Admin(AdminRequest::ListInstances)), "list_instances");
     }
 }

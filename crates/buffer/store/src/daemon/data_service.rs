@@ -62,9 +62,8 @@ impl DataService {
             counters: self.counters.clone(),
             _permit: permit,
         };
-        let spawned = std::thread::Builder::new()
-            .name("forebay-data".into())
-            .spawn(move || thread.run());
+        let spawned =
+            std::thread::Builder::new().name("forebay-data".into()).spawn(move || thread.run());
         if let Err(error) = spawned {
             tracing::warn!(%error, "data connection refused: cannot start thread");
         }

@@ -11,56 +11,25 @@ impl EventLoop {
     /// Carry out an effect. The records that caused it are flushed.
     pub(super) fn carry_out(&mut self, effect: Effect<OwnedFd>) {
         match effect {
-            Effect::Reply {
-                conn,
-                seq,
-                reply,
-                descriptor,
-                cacheable,
-            } => self.reply(conn, seq, &reply, descriptor, cacheable),
-            Effect::Sync {
-                conn,
-                seq,
-                object,
-                data_only,
-                fresh,
-                put_count,
-            } => {
-                let object = object.map(|object| ObjectSync {
-                    object,
-                    data_only,
-                    is_new: fresh,
-                });
+            Effect::Reply { conn, seq, reply, descriptor, cacheable } => {
+                self.reply(conn, seq, &reply, descriptor, cacheable)
+            }
+            Effect::Sync { conn, seq, object, data_only, fresh, put_count } => {
+                let object = object.map(|object| ObjectSync { object, data_only, is_new: fresh });
                 if !self.log.request_sync_for((conn, seq), object, put_count) {
                     self.reply(conn, seq, &Reply::Done, None, false);
                 }
             }
             Effect::SyncLog => self.log.request_sync(),
-            Effect::FetchObject {
-                conn,
-                seq,
-                object,
-                attr,
-                length,
-            } => {
-                let job = FetchJob {
-                    conn,
-                    seq,
-                    object,
-                    attr: *attr,
-                    length,
-                };
+            Effect::FetchObject { conn, seq, object, attr, length } => {
+                let job = FetchJob { conn, seq, object, attr: *attr, length };
                 if let Some(reply) = self.workers.fetch(job) {
                     self.reply(conn, seq, &reply, None, false);
                 }
             }
             Effect::InvalidateChecksums(object) => self.workers.invalidate_checksums(object),
             Effect::ObjectWritten(object) => self.workers.object_written(object),
-            Effect::Scrub {
-                conn,
-                seq,
-                instance,
-            } => {
+            Effect::Scrub { conn, seq, instance } => {
                 if !self.workers.start_scrub(instance, conn, seq) {
                     self.reply(conn, seq, &Reply::Failed(Errno::EBUSY), None, false);
                 }
@@ -75,9 +44,9 @@ impl EventLoop {
                 self.data.opens.set_grant(session, handle, bytes);
             }
             Effect::BulkClose(session, handle) => self.data.opens.close_handle(session, handle),
-            Effect::SendToPeer {
-                address, message, ..
-            } => self.peers.send_message(address, message),
+            Effect::SendToPeer { address, message, .. } => {
+                self.peers.send_message(address, message)
+            }
             Effect::Disconnect(conn) => {
                 self.flush_connection(conn);
                 self.close_connection(conn);

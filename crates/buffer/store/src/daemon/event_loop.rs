@@ -117,10 +117,7 @@ impl EventLoop {
     fn wait_timeout(&self) -> Option<Duration> {
         let mut timeout = None;
         if self.log.is_dirty() || self.node.needs_tick() {
-            let next_tick = self
-                .ticker
-                .interval
-                .saturating_sub(self.ticker.last.elapsed());
+            let next_tick = self.ticker.interval.saturating_sub(self.ticker.last.elapsed());
             let now_ns = self.clock.now().steady_ns;
             let deadline = self.node.next_deadline_ns();
             let deadline = deadline.map(|ns| Duration::from_nanos(ns.saturating_sub(now_ns)));

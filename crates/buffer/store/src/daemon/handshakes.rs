@@ -29,10 +29,8 @@ impl EventLoop {
         let Some(handshake) = &mut conn.handshake else {
             return;
         };
-        let (step, guards) = (
-            handshake.receive(&self.authenticator, body),
-            handshake.take_guards(),
-        );
+        let (step, guards) =
+            (handshake.receive(&self.authenticator, body), handshake.take_guards());
         match step {
             Ok(Step::Answer(bytes)) => {
                 let queued = conn.queue(&bytes).and_then(|()| match guards {

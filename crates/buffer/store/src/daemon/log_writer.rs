@@ -36,12 +36,8 @@ impl LogWriter {
         counters: &Arc<StoreCounters>,
         mailbox: &Arc<Mailbox>,
     ) -> io::Result<LogWriter> {
-        let syncer = start_syncer(
-            counters.clone(),
-            objects.clone(),
-            storage.clone(),
-            mailbox.clone(),
-        )?;
+        let syncer =
+            start_syncer(counters.clone(), objects.clone(), storage.clone(), mailbox.clone())?;
         Ok(LogWriter {
             log,
             segment_size,

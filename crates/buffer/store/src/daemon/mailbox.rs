@@ -23,16 +23,9 @@ pub enum LoopEvent {
     /// The log could not be synced.
     LogFailed,
     /// A worker carried out a call.
-    Reply {
-        conn: ConnId,
-        seq: u64,
-        reply: Reply,
-    },
+    Reply { conn: ConnId, seq: u64, reply: Reply },
     /// The MUNGE credential of a connection was verified.
-    CredentialVerified {
-        conn: ConnId,
-        outcome: Result<Authenticated, Refusal>,
-    },
+    CredentialVerified { conn: ConnId, outcome: Result<Authenticated, Refusal> },
     /// The checksums of an object were invalidated durably, or could not be.
     ChecksumsInvalidated(ObjectId, Result<(), Errno>),
     /// Someone reads the daemon's gauges.

@@ -25,15 +25,13 @@ pub fn start_munge_worker(
     mailbox: Arc<Mailbox>,
 ) -> io::Result<SyncSender<PendingCredential>> {
     let (sender, inbox) = sync_channel::<PendingCredential>(QUEUE_CAPACITY);
-    std::thread::Builder::new()
-        .name("forebay-munge".into())
-        .spawn(move || {
-            for pending in inbox {
-                mailbox.post(LoopEvent::CredentialVerified {
-                    conn: pending.conn,
-                    outcome: pending.check.verify(&munge),
-                });
-            }
-        })?;
+    std::thread::Builder::new().name("forebay-munge".into()).spawn(move || {
+        for pending in inbox {
+            mailbox.post(LoopEvent::CredentialVerified {
+                conn: pending.conn,
+                outcome: pending.check.verify(&munge),
+            });
+        }
+    })?;
     Ok(sender)
 }

@@ -58,9 +58,7 @@ impl ObjectWorkers {
     /// Read a small object. Returns the reply if the data are cached; otherwise a thread reads the
     /// object and answers.
     pub fn fetch(&self, job: FetchJob) -> Option<Reply> {
-        let cached = self
-            .objects
-            .fetch_object(job.object, MAX_INLINE_FILE_BYTES, false);
+        let cached = self.objects.fetch_object(job.object, MAX_INLINE_FILE_BYTES, false);
         if cached != Err(Errno::EAGAIN) {
             return Some(fetch_reply(job.attr, job.length, cached));
         }
@@ -91,11 +89,7 @@ impl ObjectWorkers {
     /// Begin to scrub an instance and answer the call at the end. Returns false if too many scrubs
     /// are pending.
     pub fn start_scrub(&self, instance: InstanceId, conn: ConnId, seq: u64) -> bool {
-        let job = ChecksumJob::Scrub {
-            instance,
-            conn,
-            seq,
-        };
+        let job = ChecksumJob::Scrub { instance, conn, seq };
         self.checksummer.try_submit(job).is_ok()
     }
 
@@ -105,10 +99,7 @@ impl ObjectWorkers {
         debug_assert!(self.mailbox.is_stop_requested());
         self.blocking.shut_down();
         self.checksummer.shut_down();
-        RemovalWorker {
-            queue: self.removal_queue,
-            thread: self.removal_thread,
-        }
+        RemovalWorker { queue: self.removal_queue, thread: self.removal_thread }
     }
 }
 

@@ -90,11 +90,9 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Io(what, error) => write!(f, "{what}: {error}"),
-            StartError::DirectoryInUse(dir) => write!(
-                f,
-                "{}: directory in use by another storage daemon",
-                dir.display()
-            ),
+            StartError::DirectoryInUse(dir) => {
+                write!(f, "{}: directory in use by another storage daemon", dir.display())
+            }
             StartError::Recovery(error) => error.fmt(f),
             StartError::InvalidOptions(why) => f.write_str(why),
         }

@@ -33,10 +33,7 @@ pub struct PeerLinks {
 impl PeerLinks {
     /// No connections. Both sides authenticate with `auth`.
     pub fn new(auth: Authenticator) -> PeerLinks {
-        PeerLinks {
-            auth,
-            senders: HashMap::new(),
-        }
+        PeerLinks { auth, senders: HashMap::new() }
     }
 
     /// Send a message, or drop it.
@@ -80,11 +77,8 @@ fn run(to: &Address, auth: &Authenticator, messages: &Receiver<Box<PeerMessage>>
     while let Ok(first) = messages.recv() {
         bytes.clear();
         for message in std::iter::once(first).chain(messages.try_iter().take(MAX_QUEUED)) {
-            let call = Call {
-                seq: message.sequence,
-                caller: None,
-                request: Request::Peer(message),
-            };
+            let call =
+                Call { seq: message.sequence, caller: None, request: Request::Peer(message) };
             if let Err(error) = frame::encode_call(&mut bytes, &call, 0) {
                 tracing::error!(%error, "cannot encode a message to another storage daemon");
             }
@@ -117,10 +111,7 @@ fn run(to: &Address, auth: &Authenticator, messages: &Receiver<Box<PeerMessage>>
 /// Whether the daemon has closed the connection: it never sends anything.
 fn is_closed(stream: &Stream) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::IN | PollFlags::RDHUP)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     !matches!(poll(&mut polled, Some(&now)), Ok(0))
 }
 
@@ -143,10 +134,7 @@ mod tests {
     use std::net::TcpListener;
 
     fn with_key(secret: &[u8]) -> Authenticator {
-        Authenticator {
-            key: Some(PoolKey::new(secret).unwrap()),
-            munge: None,
-        }
+        Authenticator { key: Some(PoolKey::new(secret).unwrap()), munge: None }
     }
 
     fn message(number: u64) -> Box<PeerMessage> {
@@ -178,13 +166,7 @@ mod tests {
     #[test]
     fn messages_are_sent_only_to_daemons_with_the_pools_key() {
         let received = received_with(&with_key(b"the key of this pool"));
-        assert!(matches!(
-            received,
-            Some(Call {
-                request: Request::Peer(_),
-                ..
-            })
-        ));
+        assert!(matches!(received, Some(Call { request: Request::Peer(_), .. })));
         assert_eq!(received_with(&with_key(b"the key of another pool")), None);
     }
 }

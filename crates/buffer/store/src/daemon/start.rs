@@ -118,10 +118,7 @@ impl Daemon {
         }
         let clock = Clock::start();
         let mut seed = [0; 32];
-        at(
-            "/dev/urandom",
-            forebay_protocol::random::fill_random(&mut seed),
-        )?;
+        at("/dev/urandom", forebay_protocol::random::fill_random(&mut seed))?;
         let mut node = Node::start(
             state,
             log.last_sequence(),
@@ -142,10 +139,8 @@ impl Daemon {
         let (socket, dir) = (options.socket.clone(), options.dir.clone());
         let removal_queue = objects.removal_queue();
         let start_loop = || {
-            let authenticator = Authenticator {
-                key: options.key.clone(),
-                munge: options.munge.clone(),
-            };
+            let authenticator =
+                Authenticator { key: options.key.clone(), munge: options.munge.clone() };
             let munge_worker = match options.munge.clone() {
                 Some(munge) => Some(start_munge_worker(munge, mailbox.clone())?),
                 None => None,
@@ -153,10 +148,7 @@ impl Daemon {
             let event_loop = EventLoop {
                 node,
                 clock,
-                ticker: Ticker {
-                    interval: options.sync_interval,
-                    last: Instant::now(),
-                },
+                ticker: Ticker { interval: options.sync_interval, last: Instant::now() },
                 connections: Connections::new(
                     &mailbox,
                     unix,
@@ -188,9 +180,7 @@ impl Daemon {
                 handovers: Vec::new(),
                 directory_lock,
             };
-            std::thread::Builder::new()
-                .name("forebay-store".into())
-                .spawn(move || event_loop.run())
+            std::thread::Builder::new().name("forebay-store".into()).spawn(move || event_loop.run())
         };
         let thread = at("event loop", start_loop())?;
         let shown_tcp = tcp_address.map(tracing::field::display);

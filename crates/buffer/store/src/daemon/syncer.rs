@@ -118,9 +118,7 @@ impl Syncer {
 
     fn sync_object(&self, job: &SyncJob) -> Result<(), Errno> {
         match job.object {
-            Some(sync) => self
-                .objects
-                .sync_object(sync.object, sync.data_only, sync.is_new),
+            Some(sync) => self.objects.sync_object(sync.object, sync.data_only, sync.is_new),
             None if job.put_count > 0 => self.put_result,
             None => Ok(()),
         }

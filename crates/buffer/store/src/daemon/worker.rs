@@ -22,13 +22,8 @@ impl<T: Send + 'static> Worker<T> {
         run: impl FnOnce(Receiver<T>) + Send + 'static,
     ) -> io::Result<Worker<T>> {
         let (sender, jobs) = sync_channel(capacity);
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(move || run(jobs))?;
-        Ok(Worker {
-            sender,
-            threads: vec![thread],
-        })
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(jobs))?;
+        Ok(Worker { sender, threads: vec![thread] })
     }
 
     /// Start `count` threads that carry out jobs of one queue.
@@ -44,13 +39,11 @@ impl<T: Send + 'static> Worker<T> {
         let start = |number| {
             let (jobs, carry_out) = (jobs.clone(), carry_out.clone());
             let next_job = move || jobs.lock().recv();
-            std::thread::Builder::new()
-                .name(format!("{name}{number}"))
-                .spawn(move || {
-                    while let Ok(job) = next_job() {
-                        carry_out(job);
-                    }
-                })
+            std::thread::Builder::new().name(format!("{name}{number}")).spawn(move || {
+                while let Ok(job) = next_job() {
+                    carry_out(job);
+                }
+            })
         };
         let threads = (0..count).map(start).collect::<io::Result<_>>()?;
         Ok(Worker { sender, threads })

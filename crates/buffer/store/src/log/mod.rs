@@ -79,8 +79,7 @@ impl<S: Storage> Log<S> {
 
     /// Free bytes of the current segment.
     fn free_bytes(&self) -> u64 {
-        self.capacity
-            .saturating_sub(self.offset + self.buffer.len() as u64)
+        self.capacity.saturating_sub(self.offset + self.buffer.len() as u64)
     }
 
     /// Close the current segment and begin the next one. Returns false if that is not possible.
@@ -129,8 +128,7 @@ impl<S: Storage> Log<S> {
         let sequence = self.next;
         self.next += 1;
         let at = self.buffer.len();
-        self.buffer
-            .extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        self.buffer.extend_from_slice(&(payload.len() as u32).to_le_bytes());
         self.buffer.extend_from_slice(&[0; 4]);
         self.buffer.extend_from_slice(&sequence.to_le_bytes());
         self.buffer.extend_from_slice(&self.durable.to_le_bytes());
@@ -143,8 +141,7 @@ impl<S: Storage> Log<S> {
     /// Write appended records. They survive a crash of this process, but not a power failure.
     pub fn flush(&mut self) -> io::Result<()> {
         if !self.buffer.is_empty() {
-            self.storage
-                .write_file(&self.name, self.offset, &self.buffer)?;
+            self.storage.write_file(&self.name, self.offset, &self.buffer)?;
             self.offset += self.buffer.len() as u64;
             self.buffer.clear();
             assert!(self.offset <= self.capacity, "a write exceeds its segment");

@@ -41,11 +41,7 @@ impl fmt::Display for RecoveryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RecoveryError::Io(error) => write!(f, "cannot read the log: {error}"),
-            RecoveryError::DamagedRecord {
-                file,
-                offset,
-                sequence,
-            } => write!(
+            RecoveryError::DamagedRecord { file, offset, sequence } => write!(
                 f,
                 "log segment {file} is damaged at byte {offset}: durable record {sequence} is \
                  not readable; restore the segment from a copy"
@@ -54,10 +50,7 @@ impl fmt::Display for RecoveryError {
                 write!(f, "log record {sequence} not found: a segment is missing")
             }
             RecoveryError::InconsistentRecord { sequence, why } => {
-                write!(
-                    f,
-                    "log record {sequence} is inconsistent with the recovered state: {why}"
-                )
+                write!(f, "log record {sequence} is inconsistent with the recovered state: {why}")
             }
             RecoveryError::DamagedCheckpoint(file) => {
                 write!(f, "checkpoint {file} is damaged; restore it from a copy")
@@ -159,9 +152,7 @@ pub fn recover_log<S: Storage>(
     match tail {
         // Stale records behind the tail must not be replayed once new ones precede them.
         Some((name, offset, written)) => {
-            log.capacity = log
-                .storage
-                .zero_tail(&name, offset..written, segment_size)?;
+            log.capacity = log.storage.zero_tail(&name, offset..written, segment_size)?;
             log.storage.sync_file(&name)?;
             log.storage.sync_directory()?;
             (log.name, log.offset) = (name, offset);
@@ -209,10 +200,7 @@ fn read_segment(
     expected: &mut u64,
     record: &mut impl FnMut(u64, &[u8]) -> Result<(), RecoveryError>,
 ) -> Result<SegmentEnd, RecoveryError> {
-    let mut end = SegmentEnd {
-        offset: 0,
-        next: first,
-    };
+    let mut end = SegmentEnd { offset: 0, next: first };
     while let Some(found) = parse_record(bytes, end.offset).filter(|r| r.sequence == end.next) {
         if end.next == *expected {
             record(end.next, found.payload)?;
@@ -233,10 +221,7 @@ fn segments_from<S: Storage>(storage: &S, after: u64) -> io::Result<Vec<(String,
         .filter_map(|name| segment_first_sequence(&name).map(|first| (name, first)))
         .collect();
     all.sort_by_key(|(_, first)| *first);
-    let skip = all
-        .iter()
-        .rposition(|(_, first)| *first <= after + 1)
-        .unwrap_or(0);
+    let skip = all.iter().rposition(|(_, first)| *first <= after + 1).unwrap_or(0);
     Ok(all.split_off(skip))
 }
 

@@ -31,10 +31,7 @@ pub fn spare_segment_bytes(segment_size: u64) -> u64 {
 }
 
 pub(super) fn has_spare_segment<S: Storage>(storage: &S) -> io::Result<bool> {
-    Ok(storage
-        .list_files()?
-        .iter()
-        .any(|name| name == SPARE_SEGMENT))
+    Ok(storage.list_files()?.iter().any(|name| name == SPARE_SEGMENT))
 }
 
 /// Create the spare segment if it is missing.

@@ -34,10 +34,7 @@ fn damage_to_durable_record_is_an_error_and_not_a_torn_tail() {
         fill(&mut log, 20, 1);
         storage.flip_bit(log.current_segment(), record * 32 + 26, 3);
         assert!(
-            matches!(
-                recovered_sequences(&storage),
-                Err(RecoveryError::DamagedRecord { .. })
-            ),
+            matches!(recovered_sequences(&storage), Err(RecoveryError::DamagedRecord { .. })),
             "{record}"
         );
     }
@@ -57,10 +54,7 @@ fn fill_until(log: &mut Log<MemoryStorage>, wanted: LogSpace) -> u64 {
 }
 
 fn set_capacity(storage: &MemoryStorage, capacity_bytes: Option<u64>) {
-    storage.set_fault(Fault {
-        capacity_bytes,
-        crash_after_ops: None,
-    });
+    storage.set_fault(Fault { capacity_bytes, crash_after_ops: None });
 }
 
 fn count_records(storage: &MemoryStorage) -> u64 {
@@ -139,10 +133,7 @@ fn appends_beyond_headroom_continue_in_new_segments_while_space_lasts() {
 fn synced_records_survive_crash_or_power_cut_at_any_write() {
     for seed in 1..2000 {
         let storage = MemoryStorage::new(seed * 7919);
-        storage.set_fault(Fault {
-            crash_after_ops: Some(seed % 97 + 1),
-            capacity_bytes: None,
-        });
+        storage.set_fault(Fault { crash_after_ops: Some(seed % 97 + 1), capacity_bytes: None });
         let (mut acknowledged, mut written) = (0, 0);
         if let Ok(mut log) = recover_log(storage.clone(), 2 * HEADROOM_BYTES, 0, |_, _| Ok(())) {
             loop {
@@ -173,11 +164,7 @@ fn synced_records_survive_crash_or_power_cut_at_any_write() {
             acknowledged
         };
         let seen = recovered_sequences(&storage).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        assert!(
-            seen.len() as u64 >= lowest,
-            "seed {seed}: {} < {lowest}",
-            seen.len()
-        );
+        assert!(seen.len() as u64 >= lowest, "seed {seed}: {} < {lowest}", seen.len());
         assert_eq!(
             recovered_sequences(&storage).unwrap(),
             seen,

@@ -11,12 +11,7 @@ impl Namespace {
     /// Apply a change. Fails, possibly halfway, only if it was planned on other tables.
     pub fn apply(&mut self, change: &Change) -> Result<(), ApplyError> {
         match change {
-            Change::Make {
-                parent,
-                name,
-                inode,
-                now,
-            } => self.make(*parent, name, inode, *now),
+            Change::Make { parent, name, inode, now } => self.make(*parent, name, inode, *now),
             Change::Unlink { parent, name, now } => {
                 let ino = self.take_name(*parent, name, *now)?;
                 self.drop_link(ino, *now)
@@ -25,51 +20,24 @@ impl Namespace {
                 let ino = self.take_name(*parent, name, *now)?;
                 self.drop_dir(ino, *parent, *now)
             }
-            Change::Rename {
-                parent,
-                name,
-                to,
-                to_name,
-                existing,
-                now,
-            } => match existing {
+            Change::Rename { parent, name, to, to_name, existing, now } => match existing {
                 OnExisting::Exchange => self.exchange((*parent, name), (*to, to_name), *now),
                 OnExisting::Replace | OnExisting::Fail => {
                     self.rename((*parent, name), (*to, to_name), *now)
                 }
             },
-            Change::Link {
-                ino,
-                parent,
-                name,
-                now,
-            } => {
+            Change::Link { ino, parent, name, now } => {
                 let kind = self.kind(*ino)?;
                 self.add_name(*parent, name, (*ino, kind), *now)?;
                 self.add_link(*ino, *now)
             }
             Change::SetAttributes { ino, set } => self.set(*ino, set),
-            Change::SetXattr {
-                ino,
-                name,
-                value,
-                now,
-            } => self.set_xattr(*ino, name, value.as_deref(), *now),
+            Change::SetXattr { ino, name, value, now } => {
+                self.set_xattr(*ino, name, value.as_deref(), *now)
+            }
             Change::DropInode { ino } => self.drop_orphan(*ino),
-            Change::SetEntry {
-                dir,
-                name,
-                put,
-                now,
-            } => self.set_entry(*dir, name, *put, *now),
-            Change::MakeDir {
-                ino,
-                parent,
-                mode,
-                uid,
-                gid,
-                now,
-            } => {
+            Change::SetEntry { dir, name, put, now } => self.set_entry(*dir, name, *put, *now),
+            Change::MakeDir { ino, parent, mode, uid, gid, now } => {
                 let new = PlannedInode {
                     ino: *ino,
                     new: NewInode::Dir,
@@ -91,14 +59,9 @@ impl Namespace {
             },
             Change::AddName { ino, now } => self.add_link(*ino, *now),
             Change::MoveInode { ino, parent, now } => self.set_parent(*ino, *parent, *now),
-            Change::Put {
-                parent,
-                name,
-                inode,
-                times,
-                length,
-                now,
-            } => self.put(*parent, name, (inode, *times, *length), *now),
+            Change::Put { parent, name, inode, times, length, now } => {
+                self.put(*parent, name, (inode, *times, *length), *now)
+            }
             Change::SetLength { ino, length, times } => self.set_length(*ino, *length, *times),
         }
     }
@@ -371,10 +334,7 @@ impl Namespace {
     ) -> Result<(), ApplyError> {
         let entry = self.dir_mut(to.0)?.entry(to.1).ok_or("no such name")?;
         let second = (entry.ino, entry.kind);
-        let first = self
-            .touch_dir(from.0, now)?
-            .replace(from.1, second)
-            .ok_or("no such name")?;
+        let first = self.touch_dir(from.0, now)?.replace(from.1, second).ok_or("no such name")?;
         self.touch_dir(to.0, now)?.replace(to.1, first);
         self.moved(first.0, from.0, to.0, now)?;
         self.moved(second.0, to.0, from.0, now)

@@ -121,16 +121,9 @@ impl From<StoredDir> for Directory {
 
 impl From<Directory> for StoredDir {
     fn from(dir: Directory) -> StoredDir {
-        let entries = dir
-            .order
-            .into_iter()
-            .map(|(c, e)| (c, e.name.to_vec(), e.ino, e.kind))
-            .collect();
-        StoredDir {
-            parent: dir.parent,
-            next_cookie: dir.next_cookie,
-            entries,
-        }
+        let entries =
+            dir.order.into_iter().map(|(c, e)| (c, e.name.to_vec(), e.ino, e.kind)).collect();
+        StoredDir { parent: dir.parent, next_cookie: dir.next_cookie, entries }
     }
 }
 
@@ -152,16 +145,12 @@ impl Directory {
 
     /// An entry by its name.
     pub fn entry(&self, name: &[u8]) -> Option<&Entry> {
-        self.names
-            .get(name)
-            .and_then(|cookie| self.order.get(cookie))
+        self.names.get(name).and_then(|cookie| self.order.get(cookie))
     }
 
     /// The entries after `cookie`, in order, with their cookies.
     pub fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &Entry)> {
-        self.order
-            .range(cookie.saturating_add(1)..)
-            .map(|(cookie, entry)| (*cookie, entry))
+        self.order.range(cookie.saturating_add(1)..).map(|(cookie, entry)| (*cookie, entry))
     }
 
     /// The number of entries.

@@ -32,11 +32,7 @@ impl Access for Credentials {
         if self.uid == 0 {
             // Root may do anything except execute a file that no user may execute.
             let executable = inode.mode & 0o111 != 0 || inode.dir().is_some();
-            return if want & EXEC != 0 && !executable {
-                Err(Errno::EACCES)
-            } else {
-                Ok(())
-            };
+            return if want & EXEC != 0 && !executable { Err(Errno::EACCES) } else { Ok(()) };
         }
         let suffice = |bits: u16| bits & want == want;
         let (group, others) = (suffice(inode.mode >> 3), suffice(inode.mode));
@@ -51,11 +47,7 @@ impl Access for Credentials {
     }
 
     fn check_owner(&self, inode: &Inode) -> Result<(), Errno> {
-        if self.is_privileged() || self.uid == inode.uid {
-            Ok(())
-        } else {
-            Err(Errno::EPERM)
-        }
+        if self.is_privileged() || self.uid == inode.uid { Ok(()) } else { Err(Errno::EPERM) }
     }
 }
 
@@ -169,20 +161,8 @@ impl Namespace {
             mode = 0o777;
         }
         let ino = Ino::new(self.shard, self.next);
-        let inode = PlannedInode {
-            ino,
-            new,
-            mode,
-            uid: user.uid,
-            gid,
-            opened: false,
-        };
-        Ok(Change::Make {
-            parent,
-            name: name.to_vec(),
-            inode,
-            now,
-        })
+        let inode = PlannedInode { ino, new, mode, uid: user.uid, gid, opened: false };
+        Ok(Change::Make { parent, name: name.to_vec(), inode, now })
     }
 
     /// Plan to remove a name: of a directory if `dir`, of another inode otherwise.
@@ -241,12 +221,7 @@ impl Namespace {
         if inode.nlink == u32::MAX {
             return Err(Errno::EMLINK);
         }
-        Ok(Change::Link {
-            ino,
-            parent,
-            name: name.to_vec(),
-            now,
-        })
+        Ok(Change::Link { ino, parent, name: name.to_vec(), now })
     }
 
     /// Plan to set attributes. A length only clears set-id bits and sets the times. `writable`: the
@@ -304,12 +279,7 @@ impl Namespace {
             }
         }
         let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
-        Ok(Change::SetXattr {
-            ino,
-            name,
-            value,
-            now,
-        })
+        Ok(Change::SetXattr { ino, name, value, now })
     }
 }
 
@@ -321,10 +291,7 @@ pub(super) fn plan_attributes(
     writable: bool,
     now: Timestamp,
 ) -> Result<SetInode, Errno> {
-    let mut set = SetInode {
-        ctime: now,
-        ..SetInode::default()
-    };
+    let mut set = SetInode { ctime: now, ..SetInode::default() };
     if let Some(mode) = wanted.mode {
         user.check_owner(inode)?;
         let mut mode = mode & 0o7777;
@@ -369,10 +336,7 @@ pub(super) fn plan_attributes(
             set.mode = Some(without_set_id(inode.mode));
         }
     }
-    for (time, target) in [
-        (wanted.atime, &mut set.atime),
-        (wanted.mtime, &mut set.mtime),
-    ] {
+    for (time, target) in [(wanted.atime, &mut set.atime), (wanted.mtime, &mut set.mtime)] {
         *target = match time {
             None => *target,
             Some(SetTime::Now) => {
@@ -397,20 +361,12 @@ fn check_xattr_name(name: &[u8]) -> Result<(), Errno> {
     if name.is_empty() || name.len() > MAX_NAME || name.contains(&0) {
         return Err(Errno::ERANGE);
     }
-    if is_xattr_supported(name) {
-        Ok(())
-    } else {
-        Err(Errno::EOPNOTSUPP)
-    }
+    if is_xattr_supported(name) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
 }
 
 /// The mode of a file after an unprivileged write or a change of owner: without the set-user bit, and
 /// without the set-group bit unless it means mandatory locking.
 pub fn without_set_id(mode: u16) -> u16 {
     let mode = mode & !0o4000;
-    if mode & 0o010 != 0 {
-        mode & !0o2000
-    } else {
-        mode
-    }
+    if mode & 0o010 != 0 { mode & !0o2000 } else { mode }
 }

@@ -69,14 +69,7 @@ impl Namespace {
             ino: inode.ino,
             times,
             replaced: replaced.map(|(ino, _)| ino),
-            change: Change::Put {
-                parent,
-                name: name.to_vec(),
-                inode,
-                times,
-                length: None,
-                now,
-            },
+            change: Change::Put { parent, name: name.to_vec(), inode, times, length: None, now },
         })
     }
 

@@ -51,14 +51,7 @@ impl Namespace {
             }
         }
         let (name, to_name) = (from.1.to_vec(), to.1.to_vec());
-        Ok(Some(Change::Rename {
-            parent: from.0,
-            name,
-            to: to.0,
-            to_name,
-            existing,
-            now,
-        }))
+        Ok(Some(Change::Rename { parent: from.0, name, to: to.0, to_name, existing, now }))
     }
 
     /// Check that both names may be renamed.

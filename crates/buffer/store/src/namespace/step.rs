@@ -49,12 +49,7 @@ impl Namespace {
         now: Timestamp,
     ) -> Result<PreparedStep, Errno> {
         match step {
-            Step::MakeDir {
-                parent,
-                mode,
-                uid,
-                gid,
-            } => {
+            Step::MakeDir { parent, mode, uid, gid } => {
                 let ino = self.next_ino();
                 let change = Change::MakeDir {
                     ino,
@@ -69,13 +64,7 @@ impl Namespace {
                     found: StepResult::Inode(ino, FileKind::Dir),
                 })
             }
-            Step::InsertEntry {
-                dir,
-                name,
-                ino,
-                kind,
-                existing,
-            } => {
+            Step::InsertEntry { dir, name, ino, kind, existing } => {
                 let (old, owner_only) = self.may_enter(user, *dir, name, *kind, *existing)?;
                 let change = Change::SetEntry {
                     dir: *dir,
@@ -88,11 +77,7 @@ impl Namespace {
                     found: StepResult::Entry(old, owner_only),
                 })
             }
-            Step::RemoveLink {
-                ino,
-                dir,
-                owner_only,
-            } => {
+            Step::RemoveLink { ino, dir, owner_only } => {
                 let inode = self.find(*ino)?;
                 check_owner(user, inode, *owner_only)?;
                 match (inode.dir(), *dir) {
@@ -116,27 +101,16 @@ impl Namespace {
                     found: StepResult::Inode(*ino, inode.kind()),
                 })
             }
-            Step::ChangeParent {
-                ino,
-                parent,
-                owner_only,
-            } => {
+            Step::ChangeParent { ino, parent, owner_only } => {
                 let inode = self.find(*ino)?;
                 check_owner(user, inode, *owner_only)?;
                 if parent.is_some() {
                     inode.dir().ok_or(Errno::ENOTDIR)?;
                     user.check_access(inode, WRITE)?;
                 }
-                Ok(ready(Change::MoveInode {
-                    ino: *ino,
-                    parent: *parent,
-                    now,
-                }))
+                Ok(ready(Change::MoveInode { ino: *ino, parent: *parent, now }))
             }
-            Step::LockRenames => Ok(PreparedStep {
-                changes: Vec::new(),
-                found: StepResult::Ready,
-            }),
+            Step::LockRenames => Ok(PreparedStep { changes: Vec::new(), found: StepResult::Ready }),
         }
     }
 
@@ -223,8 +197,5 @@ fn check_owner(user: &Credentials, inode: &Inode, owner_only: bool) -> Result<()
 }
 
 fn ready(change: Change) -> PreparedStep {
-    PreparedStep {
-        changes: vec![change],
-        found: StepResult::Ready,
-    }
+    PreparedStep { changes: vec![change], found: StepResult::Ready }
 }

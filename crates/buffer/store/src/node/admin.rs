@@ -51,11 +51,7 @@ impl<O: Objects + Clone> Node<O> {
             }
             AdminRequest::ScrubInstance { id } => {
                 self.volumes.get(&id).ok_or(Errno::ENOENT)?;
-                self.context.effects.push(Effect::Scrub {
-                    conn,
-                    seq: origin.seq,
-                    instance: id,
-                });
+                self.context.effects.push(Effect::Scrub { conn, seq: origin.seq, instance: id });
                 return Ok(Outcome::Deferred);
             }
             AdminRequest::CreateInstance(spec) => self.create_instance(spec, update)?,
@@ -107,8 +103,7 @@ impl<O: Objects + Clone> Node<O> {
         self.any_striped |= volume.is_striped();
         self.volumes.insert(id, volume);
         let (capacity, uid) = (spec.capacity, spec.uid);
-        self.context
-            .log(Event::AddInstance(spec, now), Some(update));
+        self.context.log(Event::AddInstance(spec, now), Some(update));
         tracing::info!(instance = id.0, capacity, uid, "instance created");
         Ok(())
     }
@@ -120,11 +115,10 @@ impl<O: Objects + Clone> Node<O> {
         update: SlotUpdate,
     ) -> Result<(), Errno> {
         let shrinks = |volume: &Volume<O>| capacity <= volume.state().spec.capacity;
-        self.context
-            .require_log_space(match self.volumes.get(&id).is_some_and(shrinks) {
-                true => LogSpace::ReserveOnly,
-                false => LogSpace::Normal,
-            })?;
+        self.context.require_log_space(match self.volumes.get(&id).is_some_and(shrinks) {
+            true => LogSpace::ReserveOnly,
+            false => LogSpace::Normal,
+        })?;
         let volume = self.volumes.get_mut(&id).ok_or(Errno::ENOENT)?;
         volume.resize(&mut self.context, capacity, update)?;
         tracing::info!(instance = id.0, capacity, "instance resized");

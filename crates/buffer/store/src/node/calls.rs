@@ -80,10 +80,7 @@ impl<O: Objects + Clone> Node<O> {
             volume.await_invalidation(&mut self.context, ino, call);
             return Ok(Outcome::Deferred);
         }
-        self.context
-            .sessions
-            .get_mut(id)?
-            .check_order(slot, call.seq)?;
+        self.context.sessions.get_mut(id)?.check_order(slot, call.seq)?;
         let user = || credentials(&connection.peer, call.caller.as_ref());
         if let Some(result) = completed {
             return volume.repeat(&mut self.context, &origin, user, &call.request, result);
@@ -143,21 +140,13 @@ impl<O: Objects + Clone> Node<O> {
         let Some(id) = self.caching_instance(conn) else {
             return;
         };
-        let Some(volume) = self
-            .volumes
-            .get_mut(&id)
-            .filter(|volume| volume.may_cache(now_ns))
+        let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.may_cache(now_ns))
         else {
             return;
         };
         volume.permit_caching(now_ns);
         for effect in &mut self.context.effects {
-            if let Effect::Reply {
-                conn: to,
-                cacheable,
-                ..
-            } = effect
-            {
+            if let Effect::Reply { conn: to, cacheable, .. } = effect {
                 *cacheable = *to == conn;
             }
         }

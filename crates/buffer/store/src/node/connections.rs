@@ -21,10 +21,7 @@ pub struct Connections(BTreeMap<ConnId, Connection>);
 impl Connections {
     /// Add a connection.
     pub fn insert(&mut self, conn: ConnId, peer: PeerIdentity) {
-        let connection = Connection {
-            peer,
-            session: None,
-        };
+        let connection = Connection { peer, session: None };
         let known = self.0.insert(conn, connection);
         assert!(known.is_none(), "connection numbers are not used twice");
     }

@@ -68,20 +68,13 @@ impl<O: Objects + Clone> Node<O> {
             volume.names.skip_inode_numbers();
             volumes.insert(id, Volume::restore(volume, objects.clone())?);
         }
-        for (session, instance) in state
-            .sessions
-            .iter()
-            .map(|(id, state)| (*id, state.instance))
-        {
+        for (session, instance) in state.sessions.iter().map(|(id, state)| (*id, state.instance)) {
             if let Some(volume) = instance.and_then(|id| volumes.get_mut(&id)) {
                 volume.restore_session(session, now.steady_ns);
             }
         }
         let mut secrets = Secrets::new(seed, epoch);
-        let incarnation = Incarnation {
-            epoch,
-            nonce: secrets.next() as u64 | 1,
-        };
+        let incarnation = Incarnation { epoch, nonce: secrets.next() as u64 | 1 };
         let sessions = Sessions::restore(state.sessions, state.session_count, now.steady_ns);
         let mut context = Context {
             now,
@@ -174,10 +167,7 @@ impl<O: Objects + Clone> Node<O> {
                 .iter()
                 .map(|(id, volume)| (*id, volume.state().clone()))
                 .collect(),
-            sessions: self
-                .sessions()
-                .map(|(id, state)| (id, state.clone()))
-                .collect(),
+            sessions: self.sessions().map(|(id, state)| (id, state.clone())).collect(),
             session_count: self.context.sessions.begun(),
         }
     }
@@ -200,10 +190,7 @@ impl<O: Objects + Clone> Node<O> {
     /// When a tick is due before the next regular one: a backoff ends, or lengths are to be settled.
     pub fn next_deadline_ns(&self) -> Option<u64> {
         let retry_at_ns = self.context.parked.next_retry_ns();
-        retry_at_ns
-            .into_iter()
-            .chain(self.context.settle_at_ns)
-            .min()
+        retry_at_ns.into_iter().chain(self.context.settle_at_ns).min()
     }
 
     /// Take one input. Effects are added to `effects` in the order in which to carry them out.
@@ -231,10 +218,7 @@ impl<O: Objects + Clone> Node<O> {
 
     /// Check invariants, of large volumes only on a tick.
     fn check(&self, is_tick: bool) -> bool {
-        assert!(
-            self.context.attempts.is_none(),
-            "no call is being carried out"
-        );
+        assert!(self.context.attempts.is_none(), "no call is being carried out");
         for (id, volume) in &self.volumes {
             assert_eq!(*id, volume.id());
             if is_tick || volume.is_small() {
@@ -277,11 +261,7 @@ impl<O: Objects + Clone> Node<O> {
     /// Settle the lengths of files whose last write handles were closed.
     fn settle_lengths(&mut self) {
         let now_ns = self.context.now.steady_ns;
-        if self
-            .context
-            .settle_at_ns
-            .is_some_and(|at_ns| at_ns <= now_ns)
-        {
+        if self.context.settle_at_ns.is_some_and(|at_ns| at_ns <= now_ns) {
             self.context.settle_at_ns = None;
             for volume in self.volumes.values_mut() {
                 volume.settle_lengths(&mut self.context);
@@ -298,11 +278,7 @@ impl<O: Objects + Clone> Node<O> {
         }
         self.retransmitted_ns = now_ns;
         self.time_out_parked();
-        for volume in self
-            .volumes
-            .values_mut()
-            .filter(|volume| volume.is_striped())
-        {
+        for volume in self.volumes.values_mut().filter(|volume| volume.is_striped()) {
             volume.retransmit(&mut self.context);
         }
     }
@@ -324,10 +300,8 @@ impl<O: Objects + Clone> Node<O> {
         };
         let late = self.context.parked.take_if(|parked| {
             let (_, timeout_ns) = errno_of(parked.conn, parked.call.seq);
-            let appends = matches!(
-                parked.call.request,
-                Request::File(FileRequest::AppendLock { .. })
-            );
+            let appends =
+                matches!(parked.call.request, Request::File(FileRequest::AppendLock { .. }));
             !appends && parked.attempts.has_timed_out(now_ns, timeout_ns)
         });
         let late: Vec<_> = late

@@ -20,11 +20,7 @@ impl<O: Objects + Clone> Node<O> {
         seq: u64,
         attach: &Attach,
     ) -> Result<Reply, Errno> {
-        let slots = if attach.data_connection {
-            MAX_DATA_CONNECTIONS
-        } else {
-            MAX_SLOTS
-        };
+        let slots = if attach.data_connection { MAX_DATA_CONNECTIONS } else { MAX_SLOTS };
         if attach.version != PROTOCOL_VERSION || attach.slot >= slots {
             return Err(Errno::EPROTO);
         }
@@ -55,16 +51,12 @@ impl<O: Objects + Clone> Node<O> {
         let spec = session.state.instance.and_then(|id| self.volume(id));
         let spec = spec.map(|volume| &volume.spec);
         Ok(Reply::Attached {
-            token: SessionToken {
-                session: id,
-                secret: session.state.secret,
-            },
+            token: SessionToken { session: id, secret: session.state.secret },
             epoch: self.epoch,
             boot: self.boot_id,
             capacity: spec.map_or(0, |spec| spec.capacity),
-            placement: spec.map_or_else(Placement::single_node, |spec| {
-                spec.placement.without_secret()
-            }),
+            placement: spec
+                .map_or_else(Placement::single_node, |spec| spec.placement.without_secret()),
         })
     }
 
@@ -107,9 +99,7 @@ impl<O: Objects + Clone> Node<O> {
             return Err(Errno::ENFILE);
         }
         if !peer.trusted {
-            let of_user = sessions
-                .iter()
-                .filter(|(_, known)| known.state.uid == peer.uid);
+            let of_user = sessions.iter().filter(|(_, known)| known.state.uid == peer.uid);
             if of_user.count() >= limits.max_user_sessions {
                 return Err(Errno::EMFILE);
             }
@@ -144,10 +134,7 @@ impl<O: Objects + Clone> Node<O> {
             return;
         };
         session.release_slot(slot, conn, now_ns);
-        let volume = session
-            .state
-            .instance
-            .and_then(|id| self.volumes.get_mut(&id));
+        let volume = session.state.instance.and_then(|id| self.volumes.get_mut(&id));
         if let Some(volume) = volume {
             volume.connection_closed(id, conn);
         }

@@ -210,14 +210,9 @@ impl BlockChecksums {
         let checksums = BlockChecksums {
             epoch,
             size: u64::from_le_bytes(*size),
-            mtime: Timestamp {
-                secs: i64::from_le_bytes(*secs),
-                nanos: u32::from_le_bytes(*nanos),
-            },
+            mtime: Timestamp { secs: i64::from_le_bytes(*secs), nanos: u32::from_le_bytes(*nanos) },
             block_bytes: 1u64.checked_shl(u32::from_le_bytes(*block_bytes))?,
-            sums: sums
-                .filter_map(|sum| sum.try_into().ok().map(u32::from_le_bytes))
-                .collect(),
+            sums: sums.filter_map(|sum| sum.try_into().ok().map(u32::from_le_bytes)).collect(),
         };
         checksums.covers_object().then_some(checksums)
     }
@@ -285,10 +280,7 @@ mod tests {
     use proptest::prelude::*;
 
     const MTIME: Timestamp = Timestamp { secs: 7, nanos: 8 };
-    const EPOCH: ChecksumEpoch = ChecksumEpoch {
-        boot: 5,
-        generation: 6,
-    };
+    const EPOCH: ChecksumEpoch = ChecksumEpoch { boot: 5, generation: 6 };
 
     fn checksums_of(bytes: &[u8], step: usize) -> BlockChecksums {
         let mut builder = ChecksumBuilder::new(bytes.len() as u64, MTIME);
@@ -351,13 +343,9 @@ mod tests {
 
     #[test]
     fn checksums_of_large_object_fit_an_attribute() {
-        for size in [
-            1 << 20,
-            960 * MIN_BLOCK_BYTES,
-            960 * MIN_BLOCK_BYTES + 1,
-            1 << 40,
-            (1 << 50) - 1,
-        ] {
+        for size in
+            [1 << 20, 960 * MIN_BLOCK_BYTES, 960 * MIN_BLOCK_BYTES + 1, 1 << 40, (1 << 50) - 1]
+        {
             let mut builder = ChecksumBuilder::new(size, MTIME);
             builder.add_zeros(size - 1);
             builder.add_bytes(&[1]);
@@ -383,10 +371,7 @@ mod tests {
         previous.extend_from_slice(&encoded[28..encoded.len() - 4]);
         let sum = crc32c::crc32c(&previous);
         previous.extend_from_slice(&sum.to_le_bytes());
-        let epoch = ChecksumEpoch {
-            generation: 0,
-            ..EPOCH
-        };
+        let epoch = ChecksumEpoch { generation: 0, ..EPOCH };
         assert_eq!(ChecksumEpoch::epoch_of(&previous), Some(epoch));
         let mut expected = current;
         expected.set_epoch(epoch);

@@ -106,10 +106,7 @@ impl ChecksummedFile for ObjectFile<'_> {
 
     fn file_state(&self) -> Result<FileState, ProtocolErrno> {
         let stat = fstat(self.0)?;
-        let time = |secs, nanos| Timestamp {
-            secs,
-            nanos: nanos as u32,
-        };
+        let time = |secs, nanos| Timestamp { secs, nanos: nanos as u32 };
         Ok(FileState {
             size: stat.st_size as u64,
             mtime: time(stat.st_mtime, stat.st_mtime_nsec),
@@ -235,9 +232,9 @@ pub fn store_checksums_of_new_object(
     let mut builder = ChecksumBuilder::new(data.len() as u64, mtime);
     builder.add_bytes(data);
     let object = ObjectFile::new(file);
-    builder.finish().map_or(Ok(()), |checksums| {
-        validity.store_checksums_of_new_object(&object, checksums)
-    })
+    builder
+        .finish()
+        .map_or(Ok(()), |checksums| validity.store_checksums_of_new_object(&object, checksums))
 }
 
 /// Read an object completely and compare it with its checksums.

@@ -33,10 +33,7 @@ fn parse_stats(text: &str) -> Option<DeviceStats> {
     let [_, _, read, _, _, _, written, _, _, busy_ms, ..] = fields[..] else {
         return None;
     };
-    Some(DeviceStats {
-        bytes: read.saturating_add(written).saturating_mul(SECTOR_BYTES),
-        busy_ms,
-    })
+    Some(DeviceStats { bytes: read.saturating_add(written).saturating_mul(SECTOR_BYTES), busy_ms })
 }
 
 /// Throttles work on one file by the load of its device. A file without a device, or whose device
@@ -56,10 +53,7 @@ impl IoThrottle {
             let (major, minor) = (major(stat.st_dev), minor(stat.st_dev));
             File::open(format!("/sys/dev/block/{major}:{minor}/stat")).ok()
         });
-        let mut throttle = IoThrottle {
-            stat_file,
-            ..IoThrottle::default()
-        };
+        let mut throttle = IoThrottle { stat_file, ..IoThrottle::default() };
         throttle.last = throttle.sample().unwrap_or_default();
         throttle
     }
@@ -115,10 +109,8 @@ mod tests {
     }
 
     fn throttle_by(path: &std::path::Path) -> IoThrottle {
-        let mut throttle = IoThrottle {
-            stat_file: Some(File::open(path).unwrap()),
-            ..IoThrottle::default()
-        };
+        let mut throttle =
+            IoThrottle { stat_file: Some(File::open(path).unwrap()), ..IoThrottle::default() };
         throttle.last = throttle.sample().unwrap();
         throttle
     }

@@ -33,9 +33,7 @@ impl MemoryObjects {
     /// The power fails: contents are as they were last synced. Removed objects stay removed.
     pub fn power_cut(&self) {
         let mut tables = self.0.lock();
-        let ObjectTables {
-            objects, durable, ..
-        } = &mut *tables;
+        let ObjectTables { objects, durable, .. } = &mut *tables;
         for (id, object) in objects.iter_mut() {
             *object = durable.get(id).cloned().unwrap_or_default();
         }
@@ -85,9 +83,7 @@ impl MemoryObjects {
                 object.bytes.resize(end, 0);
             }
             object.bytes[offset as usize..end].copy_from_slice(data);
-            object
-                .blocks
-                .extend(offset / BLOCK_BYTES..(end as u64).div_ceil(BLOCK_BYTES));
+            object.blocks.extend(offset / BLOCK_BYTES..(end as u64).div_ceil(BLOCK_BYTES));
         })
     }
 
@@ -127,21 +123,12 @@ impl Objects for MemoryObjects {
 
     fn list_objects(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno> {
         let tables = self.0.lock();
-        let objects = tables
-            .objects
-            .iter()
-            .filter(|(object, _)| object.instance == id);
-        Ok(objects
-            .map(|(id, object)| (id.ino, object.blocks.len() as u64 * BLOCK_BYTES))
-            .collect())
+        let objects = tables.objects.iter().filter(|(object, _)| object.instance == id);
+        Ok(objects.map(|(id, object)| (id.ino, object.blocks.len() as u64 * BLOCK_BYTES)).collect())
     }
 
     fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno> {
-        let object = MemoryObject {
-            atime,
-            mtime,
-            ..MemoryObject::default()
-        };
+        let object = MemoryObject { atime, mtime, ..MemoryObject::default() };
         self.0.lock().objects.entry(id).or_insert(object);
         Ok(())
     }

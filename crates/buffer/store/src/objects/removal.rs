@@ -67,10 +67,7 @@ impl RemovalQueue {
         }
         Ok(RemovalQueue {
             root: root.to_owned(),
-            state: Mutex::new(QueueState {
-                pending,
-                ..QueueState::default()
-            }),
+            state: Mutex::new(QueueState { pending, ..QueueState::default() }),
             changed: Condvar::new(),
             removed_objects: AtomicU64::new(0),
         })
@@ -108,14 +105,8 @@ impl RemovalQueue {
         };
         pending.dedup();
         let progress = |instance| match instance == current.instance {
-            true => RemovalProgress {
-                removed_objects,
-                ..current
-            },
-            false => RemovalProgress {
-                instance,
-                ..RemovalProgress::default()
-            },
+            true => RemovalProgress { removed_objects, ..current },
+            false => RemovalProgress { instance, ..RemovalProgress::default() },
         };
         pending.into_iter().map(progress).collect()
     }
@@ -156,8 +147,7 @@ impl RemovalQueue {
             }
             let mut state = self.state.lock();
             let is_idle = |state: &mut QueueState| !state.has_new && state.stop_at.is_none();
-            self.changed
-                .wait_while_for(&mut state, is_idle, RETRY_BACKOFF);
+            self.changed.wait_while_for(&mut state, is_idle, RETRY_BACKOFF);
             if state.stop_at.is_some() && !state.has_new {
                 return;
             }
@@ -182,11 +172,7 @@ impl RemovalQueue {
             folders.push(folder);
         }
         self.removed_objects.store(0, Ordering::Relaxed);
-        self.state.lock().current = RemovalProgress {
-            instance,
-            total_objects,
-            removed_objects: 0,
-        };
+        self.state.lock().current = RemovalProgress { instance, total_objects, removed_objects: 0 };
         let next = AtomicUsize::new(0);
         let work = || {
             while let Some(folder) = folders.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -30,11 +30,7 @@ impl DiskStorage {
     pub fn open(path: &Path) -> io::Result<DiskStorage> {
         std::fs::create_dir_all(path)?;
         let dir = Arc::new(File::open(path)?);
-        Ok(DiskStorage {
-            path: Arc::new(path.to_owned()),
-            dir,
-            open_files: Arc::default(),
-        })
+        Ok(DiskStorage { path: Arc::new(path.to_owned()), dir, open_files: Arc::default() })
     }
 
     fn open_file(&self, name: &str) -> io::Result<Arc<File>> {

@@ -74,10 +74,7 @@ pub struct MemoryStorage(Arc<Mutex<Directory>>);
 impl MemoryStorage {
     /// An empty directory. All faults are derived from `seed`.
     pub fn new(seed: u64) -> MemoryStorage {
-        MemoryStorage(Arc::new(Mutex::new(Directory {
-            random: seed | 1,
-            ..Directory::default()
-        })))
+        MemoryStorage(Arc::new(Mutex::new(Directory { random: seed | 1, ..Directory::default() })))
     }
 
     /// Inject a fault.
@@ -203,11 +200,7 @@ impl Directory {
         };
         let others = self.names.values().filter(|other| **other != id);
         let used: u64 = others.map(|other| self.files[*other].capacity()).sum();
-        if used + length > capacity {
-            Err(io::ErrorKind::StorageFull.into())
-        } else {
-            Ok(())
-        }
+        if used + length > capacity { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 }
 
@@ -226,10 +219,9 @@ impl Storage for MemoryStorage {
             let id = directory.files.len();
             directory.check_capacity(id, reserve)?;
             if directory.takes_effect(crashes) {
-                directory.files.push(SimulatedFile {
-                    reserved: reserve,
-                    ..SimulatedFile::default()
-                });
+                directory
+                    .files
+                    .push(SimulatedFile { reserved: reserve, ..SimulatedFile::default() });
                 directory.names.insert(name.to_owned(), id);
             }
             Ok(())
@@ -247,9 +239,7 @@ impl Storage for MemoryStorage {
                 (true, 1..) => (next_random(&mut directory.random) % bytes.len() as u64) as usize,
                 _ => bytes.len(),
             };
-            directory.files[id]
-                .pending
-                .push((offset, Some(bytes[..kept].to_vec())));
+            directory.files[id].pending.push((offset, Some(bytes[..kept].to_vec())));
             Ok(())
         })
     }

@@ -45,8 +45,5 @@ pub trait Storage: Clone + Send + 'static {
 
 /// Whether an error reports a lack of space or quota.
 pub(crate) fn is_out_of_space(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -48,8 +48,7 @@ impl<O: Objects> Volume<O> {
             return Err(Errno::EINVAL);
         }
         let all = inos.iter().map(|ino| self.attr(*ino));
-        all.filter(|found| !matches!(found, Err(Errno::ESTALE | Errno::ENOENT)))
-            .collect()
+        all.filter(|found| !matches!(found, Err(Errno::ESTALE | Errno::ENOENT))).collect()
     }
 
     /// A client sets attributes.

@@ -19,11 +19,7 @@ pub enum PendingCall {
     /// A call of a client.
     Call(ConnId, Call),
     /// A file is resized by its metadata node.
-    Resize {
-        from: NodeIndex,
-        task: u64,
-        length: u64,
-    },
+    Resize { from: NodeIndex, task: u64, length: u64 },
 }
 
 impl PendingCall {
@@ -32,11 +28,7 @@ impl PendingCall {
         match (self, other) {
             (
                 PendingCall::Resize { from, task, .. },
-                PendingCall::Resize {
-                    from: other_from,
-                    task: other_task,
-                    ..
-                },
+                PendingCall::Resize { from: other_from, task: other_task, .. },
             ) => (from, task) == (other_from, other_task),
             (PendingCall::Call(..), _) | (_, PendingCall::Call(..)) => false,
         }
@@ -90,9 +82,11 @@ impl<O: Objects> Volume<O> {
             {
                 *ino
             }
-            Request::File(FileRequest::OpenObject {
-                capability, open, ..
-            }) if open.write && passes_descriptor(open) => capability.ino,
+            Request::File(FileRequest::OpenObject { capability, open, .. })
+                if open.write && passes_descriptor(open) =>
+            {
+                capability.ino
+            }
             Request::Inode(_)
             | Request::File(_)
             | Request::Lock(_)
@@ -108,13 +102,11 @@ impl<O: Objects> Volume<O> {
     /// The existing file that a request creates, and writes.
     fn file_to_create(&self, request: &NameRequest) -> Option<Ino> {
         match request {
-            NameRequest::Create {
-                parent,
-                name,
-                exclusive: false,
-                open,
-                ..
-            } if open.write || open.truncate => self.names().get(*parent)?.dir()?.get(name),
+            NameRequest::Create { parent, name, exclusive: false, open, .. }
+                if open.write || open.truncate =>
+            {
+                self.names().get(*parent)?.dir()?.get(name)
+            }
             NameRequest::Create { .. }
             | NameRequest::Lookup { .. }
             | NameRequest::ReadLink { .. }

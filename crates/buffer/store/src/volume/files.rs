@@ -58,10 +58,7 @@ impl<O: Objects> Volume<O> {
         let is_empty = length.is_some_and(|length| length.known && length.size == 0);
         self.add_handle(node, origin, id, ino, mode)?;
         if mode.truncate && is_file {
-            let set = SetAttr {
-                size: Some(0),
-                ..SetAttr::default()
-            };
+            let set = SetAttr { size: Some(0), ..SetAttr::default() };
             let result = SlotResult::Opened(ino, false);
             if is_empty {
                 let names = self.names();
@@ -114,9 +111,7 @@ impl<O: Objects> Volume<O> {
         }
         node.require_log_space(LogSpace::Normal)?;
         let new = NewInode::Node(FileKind::File, 0);
-        let planned = self
-            .names()
-            .plan_make(user, parent, name, new, file.mode, node.now.wall);
+        let planned = self.names().plan_make(user, parent, name, new, file.mode, node.now.wall);
         let mut change = planned?;
         let Change::Make { inode, .. } = &mut change else {
             unreachable!("plan_make plans nothing else");
@@ -125,8 +120,7 @@ impl<O: Objects> Volume<O> {
         let ino = inode.ino;
         self.check_inode_limit()?;
         let max_handles = node.limits.max_session_handles;
-        self.handles
-            .check_limit(origin.session, file.handle, max_handles)?;
+        self.handles.check_limit(origin.session, file.handle, max_handles)?;
         // The object comes first: one without an inode is removed at the next start.
         let descriptor = match open.descriptor && origin.is_local {
             true => Some(self.open_object(node, ino, open)?),
@@ -245,20 +239,13 @@ impl<O: Objects> Volume<O> {
         handle: Handle,
     ) {
         let (ino, mode) = (handle.ino(), handle.mode());
-        debug_assert!(
-            handle.is_piece() || self.names().get(ino).is_some(),
-            "an open inode exists"
-        );
+        debug_assert!(handle.is_piece() || self.names().get(ino).is_some(), "an open inode exists");
         self.handles.insert(origin.session, id, handle);
         let passes_descriptor = mode.descriptor && origin.session_is_local;
         if origin.session_is_remote || (passes_descriptor && mode.write) {
-            let mode = OpenMode {
-                descriptor: passes_descriptor,
-                ..mode
-            };
+            let mode = OpenMode { descriptor: passes_descriptor, ..mode };
             let object = self.object(ino);
-            node.effects
-                .push(Effect::BulkOpen(origin.session, id, object, mode));
+            node.effects.push(Effect::BulkOpen(origin.session, id, object, mode));
         }
     }
 

@@ -37,10 +37,7 @@ impl Handle {
 
     /// A handle of the data object of a file whose metadata may be on another node.
     pub fn of_piece(ino: Ino, mode: OpenMode) -> Handle {
-        Handle {
-            is_piece: true,
-            ..Handle::of_inode(ino, mode, false)
-        }
+        Handle { is_piece: true, ..Handle::of_inode(ino, mode, false) }
     }
 
     /// The inode.
@@ -218,9 +215,7 @@ impl Handles {
     /// The inodes that are open with their metadata, not only as data objects.
     pub fn open_inodes(&self) -> impl Iterator<Item = Ino> {
         let handles = self.sessions.values().flat_map(BTreeMap::values);
-        handles
-            .filter(|handle| !handle.is_piece)
-            .map(|handle| handle.ino)
+        handles.filter(|handle| !handle.is_piece).map(|handle| handle.ino)
     }
 
     /// Bytes granted through all handles.

@@ -86,11 +86,7 @@ impl<O: Objects> Volume<O> {
             return;
         };
         if length.known || !length.may_have_pieces {
-            let length = FileLength {
-                known: false,
-                may_have_pieces: true,
-                ..length
-            };
+            let length = FileLength { known: false, may_have_pieces: true, ..length };
             let times = None;
             let change = Change::SetLength { ino, length, times };
             self.log(node, VolumeEvent::Namespace(change), None);
@@ -160,12 +156,8 @@ impl<O: Objects> Volume<O> {
             self.unsettle(node, ino);
             self.tasks.cancel_settling(ino);
         }
-        let request = TaskRequest {
-            origin: requester.origin,
-            change: change.clone(),
-            result,
-            open,
-        };
+        let request =
+            TaskRequest { origin: requester.origin, change: change.clone(), result, open };
         let task = self.begin_task(node, ino, goal, Some(request))?;
         self.query_all(node, task);
         Ok(true)

@@ -75,12 +75,7 @@ impl Links {
             link.accepted = message.sequence;
             link.is_mutual = true;
         }
-        Some(Arrival {
-            restarted,
-            is_first,
-            is_addressed,
-            is_duplicate,
-        })
+        Some(Arrival { restarted, is_first, is_addressed, is_duplicate })
     }
 
     /// Number a message to a node, and name the incarnation it is meant for. To a node that has not
@@ -96,15 +91,7 @@ impl Links {
             return None;
         }
         link.sent += 1;
-        Some((
-            link.peer,
-            link.sent,
-            if is_known {
-                payload
-            } else {
-                PeerPayload::Probe
-            },
-        ))
+        Some((link.peer, link.sent, if is_known { payload } else { PeerPayload::Probe }))
     }
 
     /// Whether a task of another node that resizes an object is new. Carried out again after its
@@ -198,12 +185,7 @@ impl<O: Objects> Volume<O> {
                     self.object_reported(node, from, task, Ok(info));
                 }
             }
-            PeerPayload::ResizeObject {
-                task,
-                oldest,
-                ino,
-                length,
-            } => {
+            PeerPayload::ResizeObject { task, oldest, ino, length } => {
                 let is_new = self.links.is_new_resize(from, task, oldest);
                 self.resize_and_report(node, from, task, ino, is_new.then_some(length));
             }
@@ -216,13 +198,9 @@ impl<O: Objects> Volume<O> {
             PeerPayload::OrphansChecked { existing, removed } => {
                 self.files_checked(from, &existing, removed);
             }
-            PeerPayload::Prepare {
-                tx,
-                round,
-                who: user,
-                now,
-                steps,
-            } => self.prepare(node, from, (tx, round), &user, now, &steps),
+            PeerPayload::Prepare { tx, round, who: user, now, steps } => {
+                self.prepare(node, from, (tx, round), &user, now, &steps)
+            }
             PeerPayload::Vote { tx, round, found } => self.voted(node, from, (tx, round), found),
             PeerPayload::QueryParent { tx, dir } => self.report_parent(node, from, tx, dir),
             PeerPayload::ParentReply { tx, dir, parent } => {

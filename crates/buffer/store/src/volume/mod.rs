@@ -154,9 +154,7 @@ impl<O: Objects> Volume<O> {
     fn other_nodes(&self) -> impl Iterator<Item = NodeIndex> + use<O> {
         let placement = &self.state.spec.placement;
         let own = placement.node;
-        (0..placement.nodes)
-            .map(NodeIndex)
-            .filter(move |node| *node != own)
+        (0..placement.nodes).map(NodeIndex).filter(move |node| *node != own)
     }
 
     /// Bytes in use or granted to writers.
@@ -264,10 +262,7 @@ impl<O: Objects> Volume<O> {
         peers: Vec<String>,
         update: SlotUpdate,
     ) -> Result<(), Errno> {
-        let placement = Placement {
-            peers,
-            ..self.state.spec.placement.clone()
-        };
+        let placement = Placement { peers, ..self.state.spec.placement.clone() };
         placement.validate()?;
         self.log(node, VolumeEvent::SetPeers(placement.peers), Some(update));
         Ok(())

@@ -35,20 +35,14 @@ pub struct Pieces {
 impl Pieces {
     /// A piece is here whose file may not exist.
     pub fn check_later(&mut self, ino: Ino) {
-        self.unchecked
-            .entry(ino.metadata_node())
-            .or_default()
-            .insert(ino);
+        self.unchecked.entry(ino.metadata_node()).or_default().insert(ino);
     }
 
     /// A metadata node has started again: it may have lost files.
     pub fn check_again(&mut self, metadata_node: NodeIndex, space: &Space) {
         let pieces = space.objects();
         let pieces = pieces.filter(|ino| ino.metadata_node() == metadata_node);
-        self.unchecked
-            .entry(metadata_node)
-            .or_default()
-            .extend(pieces);
+        self.unchecked.entry(metadata_node).or_default().extend(pieces);
     }
 
     /// A piece is confirmed or removed.
@@ -85,16 +79,9 @@ impl Pieces {
     /// each.
     fn pending_with(&self, node: NodeIndex) -> (Vec<Ino>, Vec<Ino>) {
         let batch = |inos: Option<&BTreeSet<Ino>>| {
-            inos.into_iter()
-                .flatten()
-                .copied()
-                .take(MAX_BATCH)
-                .collect()
+            inos.into_iter().flatten().copied().take(MAX_BATCH).collect()
         };
-        (
-            batch(self.removals.get(&node)),
-            batch(self.unchecked.get(&node)),
-        )
+        (batch(self.removals.get(&node)), batch(self.unchecked.get(&node)))
     }
 }
 
@@ -111,14 +98,7 @@ impl<O: Objects> Volume<O> {
         }
         let until = node.now.wall.secs.saturating_add(CAPABILITY_LIFETIME_S);
         let secret = &self.state.spec.placement.secret;
-        Ok(Some(Capability::new(
-            secret,
-            self.id(),
-            ino,
-            mode.read,
-            mode.write,
-            until,
-        )))
+        Ok(Some(Capability::new(secret, self.id(), ino, mode.read, mode.write, until)))
     }
 
     pub fn renew_capability(
@@ -253,11 +233,7 @@ impl<O: Objects> Volume<O> {
         if let Some(length) = length
             && self.objects.has_durable_checksums(self.object(ino))
         {
-            let resize = PendingCall::Resize {
-                from: to,
-                task,
-                length,
-            };
+            let resize = PendingCall::Resize { from: to, task, length };
             return self.await_invalidation(node, ino, resize);
         }
         let resized = match length {
@@ -321,11 +297,7 @@ impl<O: Objects> Volume<O> {
         }
         if !existing.is_empty() {
             let removed = Vec::new();
-            self.send(
-                node,
-                from,
-                PeerPayload::OrphansChecked { existing, removed },
-            );
+            self.send(node, from, PeerPayload::OrphansChecked { existing, removed });
         }
     }
 

@@ -85,55 +85,28 @@ impl<O: Objects> Volume<O> {
                     Err(Errno::EINVAL)
                 }
             },
-            NameRequest::ReadDir {
-                ino,
-                cookie,
-                bytes,
-                attrs,
-            } => self.read_dir(requester, ino, cookie, (bytes, attrs)),
-            NameRequest::Mknod {
-                parent,
-                name,
-                new,
-                mode,
-            } => self.make(node, requester, (parent, &name), new, mode),
-            NameRequest::Create {
-                parent,
-                name,
-                mode,
-                exclusive,
-                handle,
-                open,
-            } => {
-                let file = CreateFile {
-                    parent,
-                    name: &name,
-                    mode,
-                    exclusive,
-                    handle,
-                    open,
-                };
+            NameRequest::ReadDir { ino, cookie, bytes, attrs } => {
+                self.read_dir(requester, ino, cookie, (bytes, attrs))
+            }
+            NameRequest::Mknod { parent, name, new, mode } => {
+                self.make(node, requester, (parent, &name), new, mode)
+            }
+            NameRequest::Create { parent, name, mode, exclusive, handle, open } => {
+                let file = CreateFile { parent, name: &name, mode, exclusive, handle, open };
                 self.create(node, requester, &file)
             }
-            NameRequest::PutFile {
-                parent,
-                name,
-                set,
-                data,
-            } => self.put(node, requester, (parent, &name), &set, &data),
+            NameRequest::PutFile { parent, name, set, data } => {
+                self.put(node, requester, (parent, &name), &set, &data)
+            }
             NameRequest::Unlink { parent, name } => {
                 self.remove(node, requester, (parent, &name), false)
             }
             NameRequest::RmDir { parent, name } => {
                 self.remove(node, requester, (parent, &name), true)
             }
-            NameRequest::Rename {
-                parent,
-                name,
-                to,
-                to_name,
-                existing,
-            } => self.rename(node, requester, (parent, &name), (to, &to_name), existing),
+            NameRequest::Rename { parent, name, to, to_name, existing } => {
+                self.rename(node, requester, (parent, &name), (to, &to_name), existing)
+            }
             NameRequest::Link { ino, parent, name } => {
                 self.link(node, requester, ino, (parent, &name))
             }
@@ -158,12 +131,9 @@ impl<O: Objects> Volume<O> {
                 requester.user.check_access(inode, wanted)?;
                 Reply::Done
             }
-            InodeRequest::SetXattr {
-                ino,
-                name,
-                value,
-                mode,
-            } => return self.set_xattr(node, requester, (ino, &name), Some(&value), mode),
+            InodeRequest::SetXattr { ino, name, value, mode } => {
+                return self.set_xattr(node, requester, (ino, &name), Some(&value), mode);
+            }
             InodeRequest::GetXattr { ino, name } => self.get_xattr(requester, ino, &name)?,
             InodeRequest::ListXattr { ino } => {
                 let xattrs = &self.names().find(ino)?.xattrs;
@@ -205,11 +175,9 @@ impl<O: Objects> Volume<O> {
             FileRequest::Open { ino, handle, open } => {
                 return self.open(node, requester, ino, handle, open);
             }
-            FileRequest::OpenObject {
-                handle,
-                capability,
-                open,
-            } => return self.open_piece(node, requester, handle, &capability, open),
+            FileRequest::OpenObject { handle, capability, open } => {
+                return self.open_piece(node, requester, handle, &capability, open);
+            }
             FileRequest::Close { handle, .. } => self.close(node, session, handle),
             FileRequest::CloseAll { handles } => {
                 if handles.len() > MAX_CLOSED_HANDLES {
@@ -222,17 +190,12 @@ impl<O: Objects> Volume<O> {
             FileRequest::RenewCapability { handle } => {
                 return self.renew_capability(node, requester, handle);
             }
-            FileRequest::ReserveSpace {
-                handle,
-                returned,
-                want,
-            } => return self.reserve(node, requester, handle, (returned, want)),
-            FileRequest::Allocate {
-                handle,
-                offset,
-                length,
-                what,
-            } => return self.allocate(node, requester, handle, (offset, length), what),
+            FileRequest::ReserveSpace { handle, returned, want } => {
+                return self.reserve(node, requester, handle, (returned, want));
+            }
+            FileRequest::Allocate { handle, offset, length, what } => {
+                return self.allocate(node, requester, handle, (offset, length), what);
+            }
             FileRequest::Sync { handle, data_only } => {
                 return self.sync(node, requester, handle, (data_only, false));
             }
@@ -257,17 +220,12 @@ impl<O: Objects> Volume<O> {
         request: LockRequest,
     ) -> Handled<O> {
         match request {
-            LockRequest::Acquire {
-                handle,
-                lock,
-                ticket,
-            } => self.lock_file(node, requester, handle, lock, ticket),
-            LockRequest::Release {
-                handle,
-                owner,
-                start,
-                end,
-            } => self.unlock_file(node, requester, (handle, owner), (start, end)),
+            LockRequest::Acquire { handle, lock, ticket } => {
+                self.lock_file(node, requester, handle, lock, ticket)
+            }
+            LockRequest::Release { handle, owner, start, end } => {
+                self.unlock_file(node, requester, (handle, owner), (start, end))
+            }
             LockRequest::Test { handle, lock } => self.test_lock(requester, handle, lock),
             LockRequest::Await { known } => self.await_locks(node, requester, &known),
             LockRequest::Cancel { ticket } => self.cancel_lock(requester, ticket),

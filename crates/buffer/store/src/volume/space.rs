@@ -77,10 +77,7 @@ impl Space {
     pub fn grant(&mut self, capacity: u64, want: u64, ahead: u64) -> u64 {
         let bytes = self.available(capacity, want, ahead);
         self.granted += bytes;
-        assert!(
-            bytes == 0 || self.used() <= capacity,
-            "granted space never exceeds the capacity"
-        );
+        assert!(bytes == 0 || self.used() <= capacity, "granted space never exceeds the capacity");
         bytes
     }
 

@@ -101,8 +101,7 @@ impl Tasks {
 
     /// Drop the tasks that settle the length of a file: it is overtaken.
     pub fn cancel_settling(&mut self, ino: Ino) {
-        self.tasks
-            .retain(|_, task| task.ino != ino || task.goal != Goal::Settle);
+        self.tasks.retain(|_, task| task.ino != ino || task.goal != Goal::Settle);
     }
 
     /// The calls that wait for tasks.
@@ -151,12 +150,9 @@ impl Tasks {
         assert!(oldest <= id, "tasks are numbered in order");
         Some(match task.goal {
             Goal::Settle | Goal::Times => PeerPayload::StatObjects(vec![(id, task.ino)]),
-            Goal::Resize(length) => PeerPayload::ResizeObject {
-                task: id,
-                oldest,
-                ino: task.ino,
-                length,
-            },
+            Goal::Resize(length) => {
+                PeerPayload::ResizeObject { task: id, oldest, ino: task.ino, length }
+            }
         })
     }
 }
@@ -180,8 +176,7 @@ impl<O: Objects> Volume<O> {
             since_ns: node.now.steady_ns,
         });
         if goal != Goal::Settle {
-            self.tx_locks
-                .take(TxLock::Inode(ino), TxLockOwner::Task(id));
+            self.tx_locks.take(TxLock::Inode(ino), TxLockOwner::Task(id));
         }
         Ok(id)
     }
@@ -301,10 +296,7 @@ impl<O: Objects> Volume<O> {
         let latest = latest.max().unwrap_or_default();
         let mut attr = inode.attr(ino);
         attr.provisional = Some(known.mtime_seen);
-        attr.merge_objects(
-            &self.state.spec.placement.layout(),
-            std::mem::take(&mut task.objects),
-        );
+        attr.merge_objects(&self.state.spec.placement.layout(), std::mem::take(&mut task.objects));
         let is_settled = match task.goal {
             Goal::Times => known.known,
             Goal::Settle | Goal::Resize(_) => !is_written,

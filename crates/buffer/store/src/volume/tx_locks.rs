@@ -108,13 +108,9 @@ impl TxLocks {
             | NameRequest::PutFile { parent, name, .. }
             | NameRequest::Unlink { parent, name }
             | NameRequest::RmDir { parent, name } => is_changing(*parent, name),
-            NameRequest::Rename {
-                parent,
-                name,
-                to,
-                to_name,
-                ..
-            } => is_changing(*parent, name) || is_changing(*to, to_name),
+            NameRequest::Rename { parent, name, to, to_name, .. } => {
+                is_changing(*parent, name) || is_changing(*to, to_name)
+            }
             NameRequest::Link { ino, parent, name } => {
                 self.has_name(*parent, name) || self.has_inode(*parent) || self.has_inode(*ino)
             }

@@ -43,9 +43,7 @@ impl<O: Objects> Volume<O> {
                 return Err(Errno::ENOSPC);
             }
             let (atime, mtime) = planned.times;
-            let stored = self
-                .objects
-                .put_object(self.object(ino), data, atime, mtime)?;
+            let stored = self.objects.put_object(self.object(ino), data, atime, mtime)?;
             self.space.add_object(ino, stored.space);
             node.put_count += 1;
             stat = Some(stored);
@@ -60,12 +58,7 @@ impl<O: Objects> Volume<O> {
                 may_have_pieces: false,
             });
         }
-        self.log_change(
-            node,
-            &requester.origin,
-            planned.change,
-            SlotResult::Attr(ino),
-        );
+        self.log_change(node, &requester.origin, planned.change, SlotResult::Attr(ino));
         if let Some(replaced) = planned.replaced {
             self.drop_if_unused(node, replaced);
         }
@@ -124,11 +117,7 @@ pub fn fetch_reply_in_memory(
     attr: Attr,
     length: Option<u64>,
 ) -> Reply {
-    fetch_reply(
-        attr,
-        length,
-        objects.fetch_object(object, MAX_INLINE_FILE_BYTES),
-    )
+    fetch_reply(attr, length, objects.fetch_object(object, MAX_INLINE_FILE_BYTES))
 }
 
 /// The reply to a request for a whole file. `attr` and `length` are those of

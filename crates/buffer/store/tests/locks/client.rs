@@ -141,35 +141,20 @@ impl Client {
     }
 
     fn wanted(&self, start: u64, end: u64, exclusive: bool) -> HeldLock {
-        let lock = FileLock {
-            owner: self.owner,
-            start,
-            end,
-            exclusive,
-            pid: 0,
-        };
+        let lock = FileLock { owner: self.owner, start, end, exclusive, pid: 0 };
         let handle = HANDLE;
         HeldLock { lock, handle }
     }
 
     fn lock(&self, wanted: HeldLock, ticket: Option<u64>) -> Request {
-        Request::Lock(LockRequest::Acquire {
-            handle: HANDLE,
-            lock: wanted.lock,
-            ticket,
-        })
+        Request::Lock(LockRequest::Acquire { handle: HANDLE, lock: wanted.lock, ticket })
     }
 
     /// From now on the client does not rely on what it holds there.
     fn unlock(&mut self, start: u64, end: u64) -> Request {
         self.held.release(start, end);
         self.seq += 1;
-        Request::Lock(LockRequest::Release {
-            handle: HANDLE,
-            owner: self.owner,
-            start,
-            end,
-        })
+        Request::Lock(LockRequest::Release { handle: HANDLE, owner: self.owner, start, end })
     }
 
     fn choose(&mut self, world: &mut World) -> Option<Request> {
@@ -208,23 +193,14 @@ impl Client {
     fn answered(&mut self, request: &Request, reply: Reply) {
         self.pending = None;
         match (request, reply) {
-            (
-                Request::Lock(LockRequest::Acquire {
-                    lock, ticket: None, ..
-                }),
-                Reply::Done,
-            ) => {
+            (Request::Lock(LockRequest::Acquire { lock, ticket: None, .. }), Reply::Done) => {
                 let (lock, handle) = (*lock, HANDLE);
                 self.held.acquire(HeldLock { lock, handle });
             }
             (Request::Lock(LockRequest::Acquire { ticket: None, .. }), Reply::LockConflict(_)) => {}
-            (
-                Request::Lock(LockRequest::Acquire {
-                    ticket: Some(ticket),
-                    ..
-                }),
-                Reply::Done,
-            ) => self.granted(*ticket),
+            (Request::Lock(LockRequest::Acquire { ticket: Some(ticket), .. }), Reply::Done) => {
+                self.granted(*ticket)
+            }
             (Request::Lock(LockRequest::Acquire { .. }), Reply::LockPending)
             | (Request::Lock(LockRequest::Release { .. }), Reply::Done) => {}
             (Request::Lock(LockRequest::Acquire { .. }), Reply::Failed(Errno::EDEADLK)) => {
@@ -283,11 +259,7 @@ impl Client {
     fn await_locks(&mut self, world: &mut World, conn: ConnId) {
         self.watch_seq += 1;
         let confirmed = std::mem::take(&mut self.confirmed);
-        world.send(
-            conn,
-            self.watch_seq,
-            Request::Lock(LockRequest::Await { known: confirmed }),
-        );
+        world.send(conn, self.watch_seq, Request::Lock(LockRequest::Await { known: confirmed }));
     }
 
     fn connected(&mut self, world: &mut World) -> bool {
@@ -338,11 +310,7 @@ impl Client {
         let open = Request::File(FileRequest::Open {
             ino: world.file,
             handle: HANDLE,
-            open: OpenMode {
-                read: true,
-                write: true,
-                ..OpenMode::default()
-            },
+            open: OpenMode { read: true, write: true, ..OpenMode::default() },
         });
         let reply = world.ask(conn, self.recovery_seq, open);
         assert!(matches!(reply, Some(Reply::Opened { .. })), "{reply:?}");

@@ -39,12 +39,7 @@ pub struct Client {
     count: u64,
 }
 
-const MODE: OpenMode = OpenMode {
-    read: true,
-    write: true,
-    truncate: false,
-    descriptor: true,
-};
+const MODE: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: true };
 
 impl Client {
     pub fn new(number: u64, certain: bool) -> Client {
@@ -123,10 +118,7 @@ impl Client {
             }
             Reply::Failed(Errno::ESTALE) => {
                 // The session has expired, or was lost with unsynced changes.
-                *self = Client {
-                    count: self.count,
-                    ..Client::new(self.number, false)
-                };
+                *self = Client { count: self.count, ..Client::new(self.number, false) };
                 None
             }
             Reply::Failed(Errno::ENOSPC | Errno::EAGAIN) => None,
@@ -139,20 +131,13 @@ impl Client {
     fn restarted(&mut self, world: &mut World, token: SessionToken) {
         let conn = world.connect();
         self.recovery_seq += 1;
-        let (seq, request) = (
-            self.recovery_seq,
-            hello(Some(INSTANCE), Some(token), RECOVERY_SLOT),
-        );
+        let (seq, request) = (self.recovery_seq, hello(Some(INSTANCE), Some(token), RECOVERY_SLOT));
         let _ = world.deliver(conn, call(seq, request));
         for file in self.files.values_mut() {
             let (Some(handle), Some(object)) = (file.handle, file.object) else {
                 continue;
             };
-            let request = Request::File(FileRequest::Open {
-                ino: object.ino,
-                handle,
-                open: MODE,
-            });
+            let request = Request::File(FileRequest::Open { ino: object.ino, handle, open: MODE });
             self.recovery_seq += 1;
             let _ = world.deliver(conn, call(self.recovery_seq, request));
         }
@@ -165,15 +150,8 @@ impl Client {
         let fresh = format!("{}-{}", self.number, self.count).into_bytes();
         let picked = {
             let length = self.files.len() as u64;
-            let index = if length == 0 {
-                0
-            } else {
-                world.random.below(length) as usize
-            };
-            self.files
-                .iter()
-                .nth(index)
-                .map(|(name, file)| (name.clone(), file))
+            let index = if length == 0 { 0 } else { world.random.below(length) as usize };
+            self.files.iter().nth(index).map(|(name, file)| (name.clone(), file))
         };
         let handle = HandleId(self.count);
         let create = Request::Name(NameRequest::Create {
@@ -209,19 +187,17 @@ impl Client {
                 to_name: fresh,
                 existing: OnExisting::Fail,
             }),
-            (6, Some(handle)) => Request::File(FileRequest::Sync {
-                handle: Some(handle),
-                data_only: false,
-            }),
+            (6, Some(handle)) => {
+                Request::File(FileRequest::Sync { handle: Some(handle), data_only: false })
+            }
             (7 | 8, Some(handle)) => Request::File(FileRequest::ReserveSpace {
                 handle,
                 returned: 0,
                 want: world.random.below(64 << 10),
             }),
-            (9, Some(handle)) if world.random.one_in(4) => Request::File(FileRequest::Close {
-                handle,
-                returned: 0,
-            }),
+            (9, Some(handle)) if world.random.one_in(4) => {
+                Request::File(FileRequest::Close { handle, returned: 0 })
+            }
             (10, _) => Request::Name(NameRequest::Mknod {
                 parent,
                 name: fresh,
@@ -230,10 +206,7 @@ impl Client {
             }),
             (11, Some(handle)) => {
                 let size = Some(world.random.below(file.size.max(1)));
-                let set = SetAttr {
-                    size,
-                    ..SetAttr::default()
-                };
+                let set = SetAttr { size, ..SetAttr::default() };
                 match file.object {
                     Some(object) => Request::Inode(InodeRequest::SetAttr {
                         ino: object.ino,
@@ -245,14 +218,9 @@ impl Client {
             }
             (12, _) => put(fresh),
             (13, _) => put(name),
-            (14, _) => Request::File(FileRequest::Sync {
-                handle: None,
-                data_only: false,
-            }),
+            (14, _) => Request::File(FileRequest::Sync { handle: None, data_only: false }),
             (15, _) if file.whole.is_some() && file.ino.is_some() => {
-                Request::Inode(InodeRequest::GetFile {
-                    ino: file.ino.unwrap_or(parent),
-                })
+                Request::Inode(InodeRequest::GetFile { ino: file.ino.unwrap_or(parent) })
             }
             _ => Request::Name(NameRequest::Lookup { parent, name }),
         }
@@ -301,9 +269,7 @@ impl Client {
             Request::Name(NameRequest::Unlink { name, .. }) => {
                 self.files.remove(name);
             }
-            Request::Name(NameRequest::PutFile {
-                name, data, set, ..
-            }) => {
+            Request::Name(NameRequest::PutFile { name, data, set, .. }) => {
                 let Reply::Attr(attr) = sent.reply else {
                     panic!("{:?}", sent.reply);
                 };
@@ -343,11 +309,7 @@ impl Client {
                     self.write(world, *handle, granted);
                 }
             }
-            Request::Inode(InodeRequest::SetAttr {
-                handle: Some(handle),
-                set,
-                ..
-            }) => {
+            Request::Inode(InodeRequest::SetAttr { handle: Some(handle), set, .. }) => {
                 if let (Some(file), Some(size)) = (self.file_of(*handle), set.size) {
                     file.size = size;
                 }
@@ -357,9 +319,7 @@ impl Client {
     }
 
     fn file_of(&mut self, handle: HandleId) -> Option<&mut File> {
-        self.files
-            .values_mut()
-            .find(|file| file.handle == Some(handle))
+        self.files.values_mut().find(|file| file.handle == Some(handle))
     }
 
     /// Write after the end, within the grant, as a client with a descriptor does.

@@ -53,9 +53,7 @@ impl World {
     pub fn new(seed: u64) -> World {
         let mut random = Random::of(seed);
         let has_power_cuts = random.one_in(2);
-        let clients = (0..3)
-            .map(|number| Client::new(number, !has_power_cuts))
-            .collect();
+        let clients = (0..3).map(|number| Client::new(number, !has_power_cuts)).collect();
         let mut world = World {
             random,
             daemon: Daemon::new(seed, SEGMENT_BYTES, LEASE_NS),
@@ -140,10 +138,8 @@ impl World {
         let conn = self.connect();
         self.deliver(conn, call(1, hello(None, None, 0)));
         let spec = spec(CAPACITY, 60, Placement::single_node());
-        let created = self.deliver(
-            conn,
-            call(2, Request::Admin(AdminRequest::CreateInstance(spec))),
-        );
+        let created =
+            self.deliver(conn, call(2, Request::Admin(AdminRequest::CreateInstance(spec))));
         assert!(matches!(created, Some(sent) if sent.reply == Reply::Done));
         self.sync_log();
     }
@@ -215,18 +211,10 @@ impl World {
         };
         self.synced = synced;
         for object in objects {
-            let data = self
-                .daemon
-                .objects
-                .object_contents(object)
-                .unwrap_or_default();
+            let data = self.daemon.objects.object_contents(object).unwrap_or_default();
             self.synced_data.insert(object.ino, data);
         }
-        let sent = Sent {
-            seq: request.seq,
-            reply: Reply::Done,
-            object: None,
-        };
+        let sent = Sent { seq: request.seq, reply: Reply::Done, object: None };
         Some((request.conn, sent))
     }
 
@@ -313,10 +301,7 @@ impl World {
         if let Some(synced) = self.synced_data.get_mut(&object.ino) {
             synced.truncate(offset as usize);
         }
-        self.daemon
-            .objects
-            .write_object(object, offset, data)
-            .is_ok()
+        self.daemon.objects.write_object(object, offset, data).is_ok()
     }
 
     fn check_data(&mut self) {
@@ -327,15 +312,9 @@ impl World {
         for (ino, data) in &self.synced_data {
             if volume.names.get(*ino).is_some() {
                 let (instance, ino) = (INSTANCE, *ino);
-                let now = self
-                    .daemon
-                    .objects
-                    .object_contents(ObjectId { instance, ino });
+                let now = self.daemon.objects.object_contents(ObjectId { instance, ino });
                 let now = now.unwrap_or_else(|| panic!("the data of file {ino} is lost"));
-                assert!(
-                    now.len() >= data.len() && now[..data.len()] == data[..],
-                    "file {ino}"
-                );
+                assert!(now.len() >= data.len() && now[..data.len()] == data[..], "file {ino}");
             }
         }
         for (ino, _) in self.daemon.objects.list_objects(INSTANCE).unwrap() {

@@ -56,10 +56,7 @@ impl World {
             if *at != node || self.inode(*ino).is_none() {
                 continue;
             }
-            let object = ObjectId {
-                instance: INSTANCE,
-                ino: *ino,
-            };
+            let object = ObjectId { instance: INSTANCE, ino: *ino };
             let now = objects.object_contents(object).unwrap_or_default();
             assert!(
                 now.len() >= data.len() && now[..data.len()] == data[..],
@@ -99,11 +96,7 @@ impl World {
                 *names.entry(entry.ino).or_default() += 1;
                 if let Some(below) = child.dir() {
                     dirs += 1;
-                    assert_eq!(
-                        below.parent, *dir,
-                        "directory {} has another parent",
-                        entry.ino
-                    );
+                    assert_eq!(below.parent, *dir, "directory {} has another parent", entry.ino);
                 }
             }
             assert_eq!(inode.nlink, 2 + dirs, "links of directory {dir}");
@@ -142,10 +135,7 @@ impl World {
         for node in self.nodes() {
             let objects = &self.host(node).daemon.objects;
             for (ino, space) in objects.list_objects(INSTANCE).unwrap() {
-                assert!(
-                    inodes.contains_key(&ino),
-                    "object {ino} on {node:?} belongs to no file"
-                );
+                assert!(inodes.contains_key(&ino), "object {ino} on {node:?} belongs to no file");
                 let instance = INSTANCE;
                 let size = objects.stat(ObjectId { instance, ino }).unwrap().size;
                 let sum = sizes.entry(ino).or_default();

@@ -61,12 +61,7 @@ pub struct Client {
     count: u64,
 }
 
-const WRITE: OpenMode = OpenMode {
-    read: true,
-    write: true,
-    truncate: false,
-    descriptor: false,
-};
+const WRITE: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
 
 /// The file that a request truncates, and its new length.
 pub fn truncation(request: &Request) -> Option<(Ino, u64)> {
@@ -116,9 +111,7 @@ impl Client {
             world.settle(1);
             self.go_on(world);
             if self.is_idle() {
-                let home = self
-                    .model
-                    .get(Ino::ROOT, format!("home{}", self.number).as_bytes());
+                let home = self.model.get(Ino::ROOT, format!("home{}", self.number).as_bytes());
                 self.home = home.expect("a directory").0;
                 self.model.dirs.remove(&Ino::ROOT);
                 return;
@@ -129,13 +122,7 @@ impl Client {
 
     fn begin(&mut self, node: NodeIndex, request: Request, own: bool) {
         self.sessions.entry(node).or_default().seq += 1;
-        self.pending = Some(Pending {
-            node,
-            request,
-            sent_on: None,
-            sent_at_ns: 0,
-            own,
-        });
+        self.pending = Some(Pending { node, request, sent_on: None, sent_at_ns: 0, own });
     }
 
     pub fn act(&mut self, world: &mut World) {
@@ -228,10 +215,8 @@ impl Client {
             if self.sessions.contains_key(&node) {
                 self.sessions.entry(node).or_default().seq += 1;
                 if let Some(conn) = self.connected(world, node) {
-                    let bye = call(
-                        self.sessions[&node].seq,
-                        Request::Session(SessionRequest::Detach),
-                    );
+                    let bye =
+                        call(self.sessions[&node].seq, Request::Session(SessionRequest::Detach));
                     world.send(node, conn, bye);
                 }
             }
@@ -265,12 +250,9 @@ impl Client {
             return (at, request, own);
         }
         let request = match world.random.below(kinds) {
-            0..3 => Request::Name(NameRequest::Mknod {
-                parent,
-                name,
-                new: NewInode::Dir,
-                mode: 0o755,
-            }),
+            0..3 => {
+                Request::Name(NameRequest::Mknod { parent, name, new: NewInode::Dir, mode: 0o755 })
+            }
             3 | 4 if self.open.is_none() && own => Request::Name(NameRequest::Create {
                 parent,
                 name,
@@ -330,10 +312,8 @@ impl Client {
 
     fn some_file(&self, world: &mut World) -> Option<Ino> {
         let all = self.model.dirs.values().flat_map(BTreeMap::values);
-        let files: Vec<Ino> = all
-            .filter(|(_, kind)| *kind == FileKind::File)
-            .map(|(ino, _)| *ino)
-            .collect();
+        let files: Vec<Ino> =
+            all.filter(|(_, kind)| *kind == FileKind::File).map(|(ino, _)| *ino).collect();
         let chosen = world.random.below(files.len().max(1) as u64) as usize;
         files.get(chosen).copied()
     }
@@ -349,11 +329,7 @@ impl Client {
         let node = NodeIndex(world.random.below(world.hosts.len() as u64) as u16);
         if world.random.one_in(8) {
             let (handle, data_only) = (None, false);
-            return (
-                node,
-                Request::File(FileRequest::Sync { handle, data_only }),
-                true,
-            );
+            return (node, Request::File(FileRequest::Sync { handle, data_only }), true);
         }
         if let Some(open) = &self.open {
             let piece = open.pieces.get(&node);
@@ -382,20 +358,13 @@ impl Client {
                 (1..4, Some((handle, _))) => {
                     let handle = Some(*handle);
                     let data_only = false;
-                    (
-                        node,
-                        Request::File(FileRequest::Sync { handle, data_only }),
-                        true,
-                    )
+                    (node, Request::File(FileRequest::Sync { handle, data_only }), true)
                 }
                 _ => {
                     let request = Request::File(FileRequest::OpenObject {
                         handle: HandleId(self.count),
                         capability: open.permit,
-                        open: OpenMode {
-                            descriptor: true,
-                            ..WRITE
-                        },
+                        open: OpenMode { descriptor: true, ..WRITE },
                     });
                     (node, request, true)
                 }
@@ -422,10 +391,7 @@ impl Client {
             3..5 => Request::File(FileRequest::Open {
                 ino,
                 handle: HandleId(self.count),
-                open: OpenMode {
-                    truncate: world.random.one_in(3),
-                    ..WRITE
-                },
+                open: OpenMode { truncate: world.random.one_in(3), ..WRITE },
             }),
             5 => match self.count % 3 {
                 0 => Request::Inode(InodeRequest::GetAttr { ino }),
@@ -472,11 +438,7 @@ impl Client {
         }
         self.learn(&pending, &sent);
         if pending.own {
-            let answered = Answered {
-                pending: &pending,
-                sent: &sent,
-                is_certain: certain,
-            };
+            let answered = Answered { pending: &pending, sent: &sent, is_certain: certain };
             self.compare(world, &answered);
         }
     }
@@ -484,19 +446,14 @@ impl Client {
     /// Learn of directories that all clients use.
     fn learn(&mut self, pending: &Pending, sent: &Sent) {
         if let (
-            Request::Name(NameRequest::Mknod {
-                new: NewInode::Dir, ..
-            })
+            Request::Name(NameRequest::Mknod { new: NewInode::Dir, .. })
             | Request::Name(NameRequest::Lookup { .. }),
             false,
         ) = (&pending.request, pending.own)
         {
             match &sent.reply {
                 Reply::Attr(attr) if attr.kind == FileKind::Dir => self.shared.push(attr.ino),
-                Reply::Referral {
-                    ino,
-                    kind: FileKind::Dir,
-                } => self.shared.push(*ino),
+                Reply::Referral { ino, kind: FileKind::Dir } => self.shared.push(*ino),
                 _ => {}
             }
         }

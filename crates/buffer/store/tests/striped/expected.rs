@@ -28,10 +28,7 @@ impl Answered<'_> {
     #[track_caller]
     fn check(&self, is_right: bool) {
         let (request, reply) = (&self.pending.request, &self.sent.reply);
-        assert!(
-            is_right || !self.is_certain,
-            "{request:?} was answered {reply:?}"
-        );
+        assert!(is_right || !self.is_certain, "{request:?} was answered {reply:?}");
     }
 
     /// Check the reply to the creation of a name that exists already, or not.
@@ -83,9 +80,7 @@ impl Client {
                     self.opened(world, ino, request, *capability);
                 }
             }
-            Request::Name(NameRequest::PutFile {
-                parent, name, data, ..
-            }) => {
+            Request::Name(NameRequest::PutFile { parent, name, data, .. }) => {
                 let old = self.model.get(*parent, name);
                 match (old, error) {
                     (Some((_, FileKind::Dir)), _) => answered.check(error == Some(Errno::EISDIR)),
@@ -146,13 +141,7 @@ impl Client {
                     Some(_) => answered.check(error == Some(Errno::ENOTDIR)),
                 }
             }
-            Request::Name(NameRequest::Rename {
-                parent,
-                name,
-                to,
-                to_name,
-                existing,
-            }) => {
+            Request::Name(NameRequest::Rename { parent, name, to, to_name, existing }) => {
                 let mut after = self.model.clone();
                 match after.rename((*parent, name), (*to, to_name), *existing) {
                     Ok(()) => answered.check(error.is_none()),
@@ -186,9 +175,8 @@ impl Client {
                 Reply::Entries { entries, end: true },
             ) => {
                 let found = entries.iter();
-                let found: BTreeMap<Name, (Ino, FileKind)> = found
-                    .map(|entry| (entry.name.clone(), (entry.ino, entry.kind)))
-                    .collect();
+                let found: BTreeMap<Name, (Ino, FileKind)> =
+                    found.map(|entry| (entry.name.clone(), (entry.ino, entry.kind))).collect();
                 let expected = self.model.dirs.get(ino).cloned().unwrap_or_default();
                 answered.check(expected == found);
             }
@@ -255,12 +243,7 @@ impl Client {
                     self.sizes.remove(ino);
                 }
             }
-            (
-                Request::File(FileRequest::OpenObject {
-                    handle, capability, ..
-                }),
-                reply,
-            ) => {
+            (Request::File(FileRequest::OpenObject { handle, capability, .. }), reply) => {
                 let (node, ino) = (answered.pending.node, capability.ino);
                 if let (Some(open), Reply::Object(Some(info))) = (&self.open, reply)
                     && open.ino == ino

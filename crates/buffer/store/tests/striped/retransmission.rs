@@ -12,10 +12,7 @@ const NODE: NodeIndex = NodeIndex(1);
 #[test]
 fn late_duplicate_of_a_resize_does_not_truncate_later_writes() {
     let mut world = World::new(1);
-    let sender = Incarnation {
-        epoch: 1000,
-        nonce: 1,
-    };
+    let sender = Incarnation { epoch: 1000, nonce: 1 };
     let mut sequence = 0;
     let mut send = |world: &mut World, receiver, payload| {
         sequence += 1;
@@ -37,16 +34,8 @@ fn late_duplicate_of_a_resize_does_not_truncate_later_writes() {
     let layout = world.layout();
     let stripes = (0..).find(|index| layout.node_of_stripe(ino, *index) == NODE);
     let length = (stripes.unwrap() + 1) * STRIPE_BYTES;
-    let resize = |task, oldest| PeerPayload::ResizeObject {
-        task,
-        oldest,
-        ino,
-        length,
-    };
-    let object = ObjectId {
-        instance: INSTANCE,
-        ino,
-    };
+    let resize = |task, oldest| PeerPayload::ResizeObject { task, oldest, ino, length };
+    let object = ObjectId { instance: INSTANCE, ino };
     let size = |world: &World| world.hosts[1].daemon.objects.stat(object).unwrap().size;
     send(&mut world, receiver, resize(1, 1));
     let resized = size(&world);

@@ -122,11 +122,7 @@ impl World {
             };
             let spec = spec(1 << 30, 10_000, placement);
             self.replies.remove(&conn);
-            self.send(
-                node,
-                conn,
-                call(2, Request::Admin(AdminRequest::CreateInstance(spec))),
-            );
+            self.send(node, conn, call(2, Request::Admin(AdminRequest::CreateInstance(spec))));
             assert!(matches!(self.replies.remove(&conn), Some(sent) if sent.reply == Reply::Done));
             self.sync_log(node);
         }
@@ -335,11 +331,7 @@ impl World {
         if !self.sync_log(node) {
             return false;
         }
-        let sent = Sent {
-            seq: request.seq,
-            reply: Reply::Done,
-            object: None,
-        };
+        let sent = Sent { seq: request.seq, reply: Reply::Done, object: None };
         self.replies.insert(request.conn, sent);
         true
     }
@@ -381,10 +373,7 @@ impl World {
         self.start(node);
         if let (Some(before), false, false) = (before, power_cut, has_lost_records) {
             let mut before = before.snapshot();
-            let start = Record {
-                event: Event::Start,
-                request: None,
-            };
+            let start = Record { event: Event::Start, request: None };
             before.apply(&start).unwrap();
             let after = self.host(node).daemon.node().unwrap().snapshot();
             assert_eq!(before, after, "recovery leads to another state");

@@ -90,10 +90,7 @@ impl Daemon {
     /// Fill the disk, or make the storage fail after some operations.
     pub fn set_fault(&mut self, crash_after_ops: Option<u64>) {
         let capacity_bytes = self.capacity_bytes;
-        self.storage.set_fault(Fault {
-            crash_after_ops,
-            capacity_bytes,
-        });
+        self.storage.set_fault(Fault { crash_after_ops, capacity_bytes });
     }
 
     /// Set how many segments fit the disk; `None` for any number.
@@ -109,19 +106,14 @@ impl Daemon {
         let _ = recovery::ensure_spares(&self.storage, self.segment_bytes);
         // However full the disk is.
         log.ensure_start_headroom().expect("a start has space");
-        let limits = Limits {
-            lease_ns: self.lease_ns,
-            ..Limits::default()
-        };
+        let limits = Limits { lease_ns: self.lease_ns, ..Limits::default() };
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&random.below(u64::MAX).to_le_bytes());
         let (last, objects) = (log.last_sequence(), self.objects.clone());
         let node = Node::start(state.clone(), last, objects, limits, now, seed).unwrap();
         self.running = Some(Running { node, log });
-        self.commit()
-            .expect("the record of a start is written without a fault");
-        self.sync_log()
-            .expect("and is durable before any call is answered");
+        self.commit().expect("the record of a start is written without a fault");
+        self.sync_log().expect("and is durable before any call is answered");
         state
     }
 
@@ -160,46 +152,22 @@ impl Daemon {
         if self.storage.has_crashed() {
             return None;
         }
-        Some(
-            effects
-                .into_iter()
-                .filter_map(|effect| self.carry_out(effect))
-                .collect(),
-        )
+        Some(effects.into_iter().filter_map(|effect| self.carry_out(effect)).collect())
     }
 
     fn carry_out(&self, effect: Effect<ObjectId>) -> Option<Output> {
         Some(match effect {
-            Effect::Reply {
-                conn,
-                seq,
-                reply,
-                descriptor: object,
-                ..
-            } => Output::Reply(conn, Sent { seq, reply, object }),
-            Effect::FetchObject {
-                conn,
-                seq,
-                object,
-                attr,
-                length,
-            } => {
+            Effect::Reply { conn, seq, reply, descriptor: object, .. } => {
+                Output::Reply(conn, Sent { seq, reply, object })
+            }
+            Effect::FetchObject { conn, seq, object, attr, length } => {
                 let reply = fetch_reply_in_memory(&self.objects, object, *attr, length);
                 let object = None;
                 Output::Reply(conn, Sent { seq, reply, object })
             }
-            Effect::Sync {
-                conn,
-                seq,
-                object,
-                put_count,
-                ..
-            } => Output::Sync(SyncRequest {
-                conn,
-                seq,
-                object,
-                all_puts: put_count > 0,
-            }),
+            Effect::Sync { conn, seq, object, put_count, .. } => {
+                Output::Sync(SyncRequest { conn, seq, object, all_puts: put_count > 0 })
+            }
             Effect::SyncLog => Output::SyncLog,
             Effect::SendToPeer { node, message, .. } => Output::Message(node, *message),
             Effect::Disconnect(conn) => Output::Disconnect(conn),
@@ -254,9 +222,7 @@ impl Daemon {
 
     /// The last record that was written.
     pub fn last_record(&self) -> Option<u64> {
-        self.running
-            .as_ref()
-            .map(|running| running.log.last_sequence())
+        self.running.as_ref().map(|running| running.log.last_sequence())
     }
 
     /// The first record of the segment that is written to.
@@ -268,19 +234,12 @@ impl Daemon {
 
 /// A time of which both clocks show the same.
 pub fn at(clock_ns: u64) -> Now {
-    Now {
-        wall: Timestamp::from_nanos(clock_ns),
-        steady_ns: clock_ns,
-    }
+    Now { wall: Timestamp::from_nanos(clock_ns), steady_ns: clock_ns }
 }
 
 /// A call on a client's own behalf.
 pub fn call(seq: u64, request: Request) -> Call {
-    Call {
-        seq,
-        caller: None,
-        request,
-    }
+    Call { seq, caller: None, request }
 }
 
 /// The first request on a connection.
@@ -297,15 +256,7 @@ pub fn hello(instance: Option<InstanceId>, token: Option<SessionToken>, slot: u3
 
 /// The instance, with this placement.
 pub fn spec(capacity: u64, inodes: u64, placement: Placement) -> InstanceSpec {
-    InstanceSpec {
-        id: INSTANCE,
-        uid: 0,
-        gid: 0,
-        mode: 0o755,
-        capacity,
-        inodes,
-        placement,
-    }
+    InstanceSpec { id: INSTANCE, uid: 0, gid: 0, mode: 0o755, capacity, inodes, placement }
 }
 
 /// A connection of root.

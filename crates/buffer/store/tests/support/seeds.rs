@@ -25,13 +25,7 @@ impl Random {
 
 /// Root on the daemon's own host.
 pub fn root() -> PeerIdentity {
-    PeerIdentity {
-        uid: 0,
-        gid: 0,
-        groups: Vec::new(),
-        trusted: true,
-        local: true,
-    }
+    PeerIdentity { uid: 0, gid: 0, groups: Vec::new(), trusted: true, local: true }
 }
 
 /// Run the history of seed `FOREBAY_SEED`, or `FOREBAY_SEEDS` histories (by default `usual`) from
@@ -39,10 +33,7 @@ pub fn root() -> PeerIdentity {
 pub fn run_all(usual: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
     let number = |variable| {
         let text = std::env::var(variable).ok()?;
-        Some(
-            text.parse()
-                .unwrap_or_else(|_| panic!("{variable} is a number")),
-        )
+        Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
     };
     if let Some(seed) = number("FOREBAY_SEED") {
         return run(seed);

@@ -38,9 +38,7 @@ impl Machine {
                     "a TOML document",
                 )
             });
-            return Err(MachineError {
-                problems: problems.collect(),
-            });
+            return Err(MachineError { problems: problems.collect() });
         }
         let doc = Document::new(file, text);
         let files = RefCell::new(vec![source_file(file, text)]);
@@ -55,11 +53,9 @@ impl Machine {
         }
         let (problems, provenance) = doc.into_findings();
         match machine {
-            Some(machine) if problems.is_empty() => Ok(Machine {
-                provenance,
-                files: files.into_inner(),
-                ..machine
-            }),
+            Some(machine) if problems.is_empty() => {
+                Ok(Machine { provenance, files: files.into_inner(), ..machine })
+            }
             _ if problems.is_empty() => {
                 Err(Problem::in_file(file, "unreadable", "a machine file").into())
             }
@@ -70,10 +66,7 @@ impl Machine {
 
 fn source_file(path: &str, text: &str) -> SourceFile {
     let name = path.rsplit('/').next().unwrap_or(path);
-    SourceFile {
-        name: name.to_string(),
-        text: text.to_string(),
-    }
+    SourceFile { name: name.to_string(), text: text.to_string() }
 }
 
 fn read(
@@ -85,12 +78,8 @@ fn read(
     doc.read_sources(&root);
     let title = root.text("title", "the machine in one line");
     let notes = root.text("notes", "choices made, and where sources disagree");
-    let network = root
-        .required_section("network")
-        .and_then(network::read_network);
-    let client = root
-        .required_section("client")
-        .and_then(storage::read_client);
+    let network = root.required_section("network").and_then(network::read_network);
+    let client = root.required_section("client").and_then(storage::read_client);
     let burst_buffer_section = root.optional_section("burst_buffer");
     let burst_buffer_span = burst_buffer_section.as_ref().map(|s| s.span.start);
     let burst_buffer = burst_buffer_section.map(storage::read_burst_buffer);
@@ -106,10 +95,7 @@ fn read(
     };
     root.report_unused_keys();
     let nodes = nodes?;
-    let burst_buffers = nodes
-        .iter()
-        .filter(|n| n.kind == NodeKind::BurstBuffer)
-        .count();
+    let burst_buffers = nodes.iter().filter(|n| n.kind == NodeKind::BurstBuffer).count();
     match burst_buffer_span {
         None if burst_buffers > 0 => doc.add_problem(
             placement_span,
@@ -139,10 +125,7 @@ fn read(
     );
     if let (Some(network), Some(last)) = (&network, nodes.last()) {
         let routers = network.groups * network.chassis_per_group * network.routers_per_chassis;
-        assert!(
-            last.router < routers,
-            "a node on a router that does not exist"
-        );
+        assert!(last.router < routers, "a node on a router that does not exist");
     }
     let stem = doc.file.rsplit(['/', '\\']).next().unwrap_or(doc.file);
     Some(Machine {

@@ -16,10 +16,8 @@ pub const ARRANGEMENTS: [(&str, Arrangement); 3] = [
 ];
 
 /// Names of the socket assignments in machine files.
-const PLUGGINGS: [(&str, Plugging); 2] = [
-    ("in-order", Plugging::InOrder),
-    ("spread", Plugging::Spread),
-];
+const PLUGGINGS: [(&str, Plugging); 2] =
+    [("in-order", Plugging::InOrder), ("spread", Plugging::Spread)];
 
 /// Names of the routing algorithms in machine files.
 pub const ROUTINGS: [(&str, Routing); 4] = [
@@ -139,10 +137,7 @@ fn read_link(
     {
         doc.add_problem(
             buffer.span.start,
-            format!(
-                "the buffer of {} cannot hold one packet of {packet}",
-                buffer.value
-            ),
+            format!("the buffer of {} cannot hold one packet of {packet}", buffer.value),
             format!("a buffer of at least {packet}, or smaller packets"),
         );
     }

@@ -10,10 +10,8 @@ use forebay_units::{Bytes, Time};
 const SOME_BYTES: std::ops::RangeInclusive<Bytes> = Bytes(1)..=Bytes(1 << 60);
 
 /// Names of the orders of stripes in machine files.
-const STRIPE_ORDERS: [(&str, StripeOrder); 2] = [
-    ("hashed", StripeOrder::Hashed),
-    ("rotated", StripeOrder::Rotated),
-];
+const STRIPE_ORDERS: [(&str, StripeOrder); 2] =
+    [("hashed", StripeOrder::Hashed), ("rotated", StripeOrder::Rotated)];
 
 /// Parses `[client]`: the client on a compute node.
 pub(super) fn read_client(section: Section<'_, '_>) -> Option<Client> {
@@ -74,10 +72,7 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     if capacity.value < stripe.value {
         doc.add_problem(
             capacity.span.start,
-            format!(
-                "a card of {} cannot hold one stripe of {}",
-                capacity.value, stripe.value
-            ),
+            format!("a card of {} cannot hold one stripe of {}", capacity.value, stripe.value),
             "a capacity of at least one stripe",
         );
     }
@@ -110,9 +105,7 @@ pub(super) fn read_pfs(section: Section<'_, '_>) -> Option<ParallelFileSystem> {
     let name = section.text("name", "Lustre");
     let rate = section.rate("rate");
     let capacity = section.bytes("capacity", SOME_BYTES);
-    let osts = section
-        .has_key("osts")
-        .then(|| section.integer("osts", 1..=1_000_000u32));
+    let osts = section.has_key("osts").then(|| section.integer("osts", 1..=1_000_000u32));
     section.report_unused_keys();
     Some(ParallelFileSystem {
         name: name?.value,

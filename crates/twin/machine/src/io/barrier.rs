@@ -29,14 +29,7 @@ pub(crate) struct Barrier {
 
 impl Barrier {
     pub fn new(processes: u32) -> Self {
-        Barrier {
-            processes,
-            arrived: 0,
-            value: 0,
-            groups: 0,
-            greatest: 0,
-            released_at: 0,
-        }
+        Barrier { processes, arrived: 0, value: 0, groups: 0, greatest: 0, released_at: 0 }
     }
 
     /// A process of this group has reached the barrier.
@@ -71,10 +64,7 @@ impl Barrier {
         if self.groups < job.groups_with_ranks {
             return;
         }
-        assert!(
-            self.groups == job.groups_with_ranks,
-            "a group reported twice"
-        );
+        assert!(self.groups == job.groups_with_ranks, "a group reported twice");
         let value = std::mem::take(&mut self.greatest);
         self.groups = 0;
         let at = context.now + job.barrier_hop;

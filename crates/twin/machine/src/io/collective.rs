@@ -95,8 +95,7 @@ impl<'a> CollectiveCall<'a> {
     }
 
     fn is_wanted(&self, extent: u64) -> bool {
-        self.readers
-            .is_none_or(|r| !r.readers_of(extent).is_empty())
+        self.readers.is_none_or(|r| !r.readers_of(extent).is_empty())
     }
 
     fn extent(&self, extent: u64) -> Range<u64> {
@@ -135,10 +134,7 @@ impl<'a> CollectiveCall<'a> {
         let mut wanted = (0..self.ranks).filter(|&e| self.is_wanted(e));
         let first = wanted.next().unwrap_or(0);
         let last = (0..self.ranks).rev().find(|&e| self.is_wanted(e));
-        let (begin, end) = (
-            self.extent(first).start,
-            self.extent(last.unwrap_or(first)).end,
-        );
+        let (begin, end) = (self.extent(first).start, self.extent(last.unwrap_or(first)).end);
         let size = (end - begin).div_ceil(self.aggregators.max(1));
         let from = (begin + u64::from(aggregator) * size).min(end);
         from..(from + size).min(end)
@@ -160,8 +156,7 @@ impl<'a> CollectiveCall<'a> {
 
     /// The requests of an aggregator, in order: its windows' runs, each cut into pieces.
     pub fn pieces(self, aggregator: u32, job: &IoJob) -> impl Iterator<Item = Piece> {
-        self.windows(aggregator)
-            .flat_map(move |window| self.pieces_in(window, job))
+        self.windows(aggregator).flat_map(move |window| self.pieces_in(window, job))
     }
 
     /// The requests for a range.
@@ -179,13 +174,8 @@ impl<'a> CollectiveCall<'a> {
     pub fn shares(self, range: Range<u64>) -> impl Iterator<Item = (u32, u64)> + use<'a> {
         self.extents_in(&range).flat_map(move |e| {
             let extent = self.extent(e);
-            let bytes = extent
-                .end
-                .min(range.end)
-                .saturating_sub(extent.start.max(range.start));
-            self.wanted_by(e)
-                .filter(move |_| bytes > 0)
-                .map(move |rank| (rank, bytes))
+            let bytes = extent.end.min(range.end).saturating_sub(extent.start.max(range.start));
+            self.wanted_by(e).filter(move |_| bytes > 0).map(move |rank| (rank, bytes))
         })
     }
 }
@@ -219,15 +209,7 @@ mod tests {
         aggregators: u64,
         buffer: u64,
     ) -> CollectiveCall<'static> {
-        CollectiveCall {
-            start: 1000,
-            distance,
-            bytes,
-            ranks,
-            aggregators,
-            buffer,
-            readers: None,
-        }
+        CollectiveCall { start: 1000, distance, bytes, ranks, aggregators, buffer, readers: None }
     }
 
     #[test]

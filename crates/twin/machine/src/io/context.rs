@@ -34,11 +34,7 @@ impl IoContext<'_, '_> {
     pub fn send(&mut self, from: u32, to: u32, kind: PacketKind, bytes: u64, tag: u64) {
         let message = Message {
             to,
-            bytes: if bytes == 0 {
-                self.job.client.control_message.0
-            } else {
-                bytes
-            },
+            bytes: if bytes == 0 { self.job.client.control_message.0 } else { bytes },
             tag,
             kind: kind.number(),
             born: self.context.now,

@@ -136,9 +136,7 @@ impl IoJob {
             return None;
         }
         let from = at as usize + 1;
-        let end = self.steps[from..]
-            .iter()
-            .position(|s| matches!(s.action, Action::End(_)))?;
+        let end = self.steps[from..].iter().position(|s| matches!(s.action, Action::End(_)))?;
         Some((from + end + 1) as u32)
     }
 }
@@ -149,11 +147,7 @@ mod tests {
 
     #[test]
     fn request_tag_unpacks_what_was_packed() {
-        let tag = RequestTag {
-            rank: 0xff_fffe,
-            call: RequestTag::MAX_CALLS - 2,
-            request: 4095,
-        };
+        let tag = RequestTag { rank: 0xff_fffe, call: RequestTag::MAX_CALLS - 2, request: 4095 };
         assert_eq!(RequestTag::unpack(tag.pack()), tag);
     }
 }

@@ -50,11 +50,7 @@ impl Locks {
         if free {
             lock.take(write);
         } else {
-            lock.waiting.push_back(LockRequest {
-                request,
-                write,
-                since: now,
-            });
+            lock.waiting.push_back(LockRequest { request, write, since: now });
         }
         free
     }
@@ -64,22 +60,13 @@ impl Locks {
         let Some(lock) = self.held.get_mut(&object) else {
             unreachable!("the lock of {object:?} is released but not held")
         };
-        assert!(if write {
-            lock.writers == 1
-        } else {
-            lock.readers > 0
-        });
+        assert!(if write { lock.writers == 1 } else { lock.readers > 0 });
         if write {
             lock.writers -= 1;
         } else {
             lock.readers -= 1;
         }
-        while let Some(next) = lock
-            .waiting
-            .front()
-            .copied()
-            .filter(|c| lock.admits(c.write))
-        {
+        while let Some(next) = lock.waiting.front().copied().filter(|c| lock.admits(c.write)) {
             lock.waiting.pop_front();
             lock.take(next.write);
             granted(next.request, next.since);
@@ -101,14 +88,8 @@ mod tests {
         assert!(locks.acquire(object, 1, false, 0));
         assert!(locks.acquire(object, 2, false, 0));
         assert!(!locks.acquire(object, 3, true, 5));
-        assert!(
-            !locks.acquire(object, 4, false, 6),
-            "readers do not overtake a writer"
-        );
-        assert!(
-            locks.acquire((1, 1), 5, true, 0),
-            "another object has another lock"
-        );
+        assert!(!locks.acquire(object, 4, false, 6), "readers do not overtake a writer");
+        assert!(locks.acquire((1, 1), 5, true, 0), "another object has another lock");
         let mut order = Vec::new();
         locks.release(object, false, |r, s| order.push((r, s)));
         assert!(order.is_empty());

@@ -13,10 +13,7 @@ pub(crate) struct TimeSpan {
 
 impl Default for TimeSpan {
     fn default() -> Self {
-        TimeSpan {
-            first: u64::MAX,
-            last: 0,
-        }
+        TimeSpan { first: u64::MAX, last: 0 }
     }
 }
 

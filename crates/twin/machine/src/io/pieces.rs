@@ -31,10 +31,7 @@ impl Iterator for Pieces {
             .min(up_to(self.substripe))
             .min(self.offset + self.max_request)
             .min(self.end);
-        let piece = Piece {
-            offset: self.offset,
-            bytes: end - self.offset,
-        };
+        let piece = Piece { offset: self.offset, bytes: end - self.offset };
         self.offset = end;
         Some(piece)
     }

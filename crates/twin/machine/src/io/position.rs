@@ -16,11 +16,7 @@ pub(crate) struct TestPosition {
 
 impl TestPosition {
     pub fn new(job: &IoJob) -> Self {
-        TestPosition {
-            pattern: job.pattern,
-            access: Access::Write,
-            readers: None,
-        }
+        TestPosition { pattern: job.pattern, access: Access::Write, readers: None }
     }
 
     /// Enters a phase.
@@ -48,9 +44,7 @@ impl TestPosition {
             let mut pieces = job.pieces(transfer.offset, transfer.bytes);
             (transfer.file, pieces.nth(nth))
         };
-        let Some(piece) = piece else {
-            unreachable!("a request beyond its transfer: {tag:?}")
-        };
+        let Some(piece) = piece else { unreachable!("a request beyond its transfer: {tag:?}") };
         (file, piece)
     }
 }

@@ -66,12 +66,7 @@ impl Ssd {
                 make.write_latency.0,
                 make,
             ),
-            read: Direction::new(
-                make.card_read.0,
-                make.card_read_iops,
-                make.read_latency.0,
-                make,
-            ),
+            read: Direction::new(make.card_read.0, make.card_read_iops, make.read_latency.0, make),
             channels,
             free: vec![0; controllers * channels],
             next: vec![0; controllers],
@@ -96,10 +91,7 @@ impl Ssd {
             through = through.max(end);
         }
         self.busy += (share + direction.gap) * width;
-        Completion {
-            at: through + direction.latency,
-            waited: through - now - share,
-        }
+        Completion { at: through + direction.latency, waited: through - now - share }
     }
 }
 
@@ -123,10 +115,8 @@ mod tests {
             for (bytes, expected) in [(512 * 1024, rate / 524_288.0), (4096, iops)] {
                 let mut ssd = p3608();
                 let commands = 40_000;
-                let end = (0..commands)
-                    .map(|i| ssd.submit(i % 2, bytes, write, 0).at)
-                    .max()
-                    .unwrap();
+                let end =
+                    (0..commands).map(|i| ssd.submit(i % 2, bytes, write, 0).at).max().unwrap();
                 let measured = commands as f64 * 1e12 / end as f64;
                 assert!(
                     (measured / expected - 1.0).abs() < 0.01,

@@ -71,11 +71,7 @@ impl fmt::Display for StudyError {
         match self {
             StudyError::Placement(error) => write!(f, "{error}"),
             StudyError::Traffic(error) => write!(f, "{error}"),
-            StudyError::Packet {
-                packet,
-                smallest,
-                machine,
-            } => write!(
+            StudyError::Packet { packet, smallest, machine } => write!(
                 f,
                 "packets of {packet} do not fit: the smallest buffer of {machine} has {smallest}; \
                  use packets of 1 byte to {smallest}"
@@ -86,32 +82,18 @@ impl fmt::Display for StudyError {
                 "{machine} has no burst-buffer nodes; IOR is simulated on burst buffers: \
                  choose a machine that has some (`forebay machine list`)"
             ),
-            StudyError::BurstBuffers {
-                asked,
-                machine,
-                have,
-            } => write!(
+            StudyError::BurstBuffers { asked, machine, have } => write!(
                 f,
                 "an instance on {asked} burst-buffer nodes; {machine} has {have}: request 1 to {have}"
             ),
-            StudyError::Capacity {
-                needed,
-                have,
-                servers,
-                machine,
-            } => write!(
+            StudyError::Capacity { needed, have, servers, machine } => write!(
                 f,
                 "the test's files have {needed}, and {servers} burst-buffer nodes of {machine} \
                  hold {have}: use a smaller block (-b), fewer segments (-s) or fewer processes"
             ),
-            StudyError::TooMany {
-                what,
-                limit,
-                remedy,
-            } => write!(
-                f,
-                "too many {what}: the simulator supports fewer than {limit}; {remedy}"
-            ),
+            StudyError::TooMany { what, limit, remedy } => {
+                write!(f, "too many {what}: the simulator supports fewer than {limit}; {remedy}")
+            }
             StudyError::Delays { seconds, limit } => write!(
                 f,
                 "the delays (-d) add up to {seconds} s; at most {limit} s ({} days) are simulated: \

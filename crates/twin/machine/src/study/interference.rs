@@ -27,10 +27,7 @@ use std::time::Instant;
 ///
 /// # Errors
 /// [`StudyError`] when one of the jobs does not fit the machine.
-#[allow(
-    clippy::too_many_arguments,
-    reason = "two jobs, each with its size and its placement"
-)]
+#[allow(clippy::too_many_arguments, reason = "two jobs, each with its size and its placement")]
 pub fn simulate_interference(
     machine: &Machine,
     ior: &Ior,
@@ -116,8 +113,5 @@ fn run_with_ior(
     let statistics = run_job(scenario, &mut simulation, progress)?;
     let cost = run_cost(&mut simulation, &statistics, options, started);
     let traffic = traffic_run(scenario, spec, options, &mut simulation, &statistics, &cost);
-    Ok((
-        ior_point(scenario, simulation.into_partitions(), cost),
-        traffic,
-    ))
+    Ok((ior_point(scenario, simulation.into_partitions(), cost), traffic))
 }

@@ -40,9 +40,7 @@ pub fn simulate_ior(
     let scenario = Scenario {
         machine: machine.clone(),
         network: Arc::new(options.network(machine)?),
-        io: Some(Arc::new(ior_job(
-            machine, &topology, ior, nodes, ppn, options,
-        )?)),
+        io: Some(Arc::new(ior_job(machine, &topology, ior, nodes, ppn, options)?)),
         topology,
         traffic: None,
         each_link: options.each_link,
@@ -77,19 +75,11 @@ pub(super) fn run_job(
     simulation: &mut Simulation<Group>,
     progress: &dyn Progress,
 ) -> Result<Statistics, StudyError> {
-    let Some(job) = &scenario.io else {
-        unreachable!("a scenario without an IOR job")
-    };
-    let phases = job
-        .steps
-        .iter()
-        .filter(|s| matches!(s.action, Action::Transfer(_)))
-        .count();
+    let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
+    let phases = job.steps.iter().filter(|s| matches!(s.action, Action::Transfer(_))).count();
     let transfers = job.pattern.transfers_per_rank() * u64::from(job.tasks());
     let total = (transfers * job.pattern.transfer_bytes()) as f64 * phases as f64;
-    run(simulation, progress, &|_, _| {
-        job.bytes_done.load(Ordering::Relaxed) as f64 / total
-    })
+    run(simulation, progress, &|_, _| job.bytes_done.load(Ordering::Relaxed) as f64 / total)
 }
 
 /// The document of a run that has ended.
@@ -112,9 +102,7 @@ pub(super) fn ior_point(scenario: &Scenario, groups: Vec<Group>, cost: RunCost) 
         let of_kind = phases.iter().filter(|p| p.access == access.name());
         of_kind.max_by(|a, b| a.gbps.total_cmp(&b.gbps))
     };
-    let limit = best(Access::Write)
-        .or(best(Access::Read))
-        .map(|p| p.limit.resource.clone());
+    let limit = best(Access::Write).or(best(Access::Read)).map(|p| p.limit.resource.clone());
     let job = scenario.io.as_deref();
     IorPoint {
         nodes: job.map_or(0, |job| job.nodes.len() as u32),
@@ -202,12 +190,9 @@ fn series(scenario: &Scenario, totals: &PhaseTotals, timeline: &Timeline<4>) -> 
     moved.merge(&Timeline::with_interval(links.interval()));
     let mut series = utilisation(&links, &totals.links, &scenario.network, from, to);
     let interval = seconds(moved.interval());
-    let mut rates: Vec<f64> = intervals(&moved, from, to)
-        .map(|(_, row)| row[0] as f64 / 1e9 / interval)
-        .collect();
+    let mut rates: Vec<f64> =
+        intervals(&moved, from, to).map(|(_, row)| row[0] as f64 / 1e9 / interval).collect();
     rates.resize(series.seconds.len(), 0.0);
-    series
-        .columns
-        .insert(0, (format!("{}_GBps", counts.access.name()), rates));
+    series.columns.insert(0, (format!("{}_GBps", counts.access.name()), rates));
     series
 }

@@ -39,12 +39,7 @@ pub(super) fn ior_job(
         });
     };
     check_duration(ior)?;
-    let processes = Processes {
-        count,
-        per_node: ppn,
-        order: NodeOrder::Block,
-        seed: options.seed,
-    };
+    let processes = Processes { count, per_node: ppn, order: NodeOrder::Block, seed: options.seed };
     let pattern = AccessPattern::new(ior, processes)?;
     let mut job = IoJob {
         steps: ior.steps().collect(),
@@ -90,12 +85,11 @@ fn allocate_instance(machine: &Machine, asked: Option<u32>) -> Result<Instance, 
     let have = pool.len();
     let asked = asked.map_or(have, |n| n as usize);
     let capacity = Capacity::Nodes(u32::try_from(asked).unwrap_or(u32::MAX));
-    pool.allocate(capacity, Preference::Bandwidth)
-        .map_err(|_| StudyError::BurstBuffers {
-            asked,
-            machine: machine.name.clone(),
-            have,
-        })
+    pool.allocate(capacity, Preference::Bandwidth).map_err(|_| StudyError::BurstBuffers {
+        asked,
+        machine: machine.name.clone(),
+        have,
+    })
 }
 
 /// Checks that simulated time, 64 bits of picoseconds (213 days), can represent the test.
@@ -112,23 +106,14 @@ fn check_duration(ior: &Ior) -> Result<(), StudyError> {
     let phases = u64::from(ior.write) + u64::from(ior.read);
     let seconds = u64::from(ior.delay_seconds) * u64::from(ior.repetitions) * phases;
     if seconds > MAX_DELAYS_S {
-        return Err(StudyError::Delays {
-            seconds,
-            limit: MAX_DELAYS_S,
-        });
+        return Err(StudyError::Delays { seconds, limit: MAX_DELAYS_S });
     }
     Ok(())
 }
 
 /// Checks that request tags can number the job's processes, calls and requests.
 fn check_request_numbers(job: &IoJob) -> Result<(), StudyError> {
-    let too_many = |what, limit, remedy| {
-        Err(StudyError::TooMany {
-            what,
-            limit,
-            remedy,
-        })
-    };
+    let too_many = |what, limit, remedy| Err(StudyError::TooMany { what, limit, remedy });
     if u64::from(job.tasks()) >= RequestTag::MAX_RANKS {
         return too_many("processes", RequestTag::MAX_RANKS, FEWER_PROCESSES);
     }
@@ -143,11 +128,7 @@ fn check_request_numbers(job: &IoJob) -> Result<(), StudyError> {
     let max_request = job.client.max_request.0;
     let unit = max_request.min(job.burst_buffer.substripe.0).max(1);
     if job.pattern.transfer_bytes() / unit + 2 >= RequestTag::MAX_REQUESTS {
-        return too_many(
-            "requests for one transfer",
-            RequestTag::MAX_REQUESTS,
-            SMALLER_TRANSFERS,
-        );
+        return too_many("requests for one transfer", RequestTag::MAX_REQUESTS, SMALLER_TRANSFERS);
     }
     if job.is_collective() {
         // Each extent and each window may begin and end within a piece.
@@ -167,17 +148,10 @@ fn check_request_numbers(job: &IoJob) -> Result<(), StudyError> {
 
 /// Checks that the test's files fit the instance.
 fn check_capacity(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
-    let kept = if job.ior.multi_file && job.ior.keep_file {
-        u64::from(job.ior.repetitions)
-    } else {
-        1
-    };
+    let kept =
+        if job.ior.multi_file && job.ior.keep_file { u64::from(job.ior.repetitions) } else { 1 };
     let needed = u128::from(job.pattern.total_bytes()) * u128::from(kept);
-    let BurstBuffer {
-        cards,
-        card_capacity,
-        ..
-    } = job.burst_buffer;
+    let BurstBuffer { cards, card_capacity, .. } = job.burst_buffer;
     let servers = job.instance.nodes().len();
     let have = card_capacity.0 * u64::from(cards) * servers as u64;
     if needed > u128::from(have) {

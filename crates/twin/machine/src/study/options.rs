@@ -46,19 +46,10 @@ impl SimOptions {
             network.routing.algorithm = routing;
         }
         if let Some(packet) = self.packet {
-            let links = [
-                &network.node,
-                &network.rank1,
-                &network.rank2,
-                &network.global,
-            ];
+            let links = [&network.node, &network.rank1, &network.rank2, &network.global];
             let smallest = links.iter().map(|l| l.buffer).min().unwrap_or_default();
             if packet.0 == 0 || packet > smallest {
-                return Err(StudyError::Packet {
-                    packet,
-                    smallest,
-                    machine: machine.name.clone(),
-                });
+                return Err(StudyError::Packet { packet, smallest, machine: machine.name.clone() });
             }
             network.packet = packet;
         }

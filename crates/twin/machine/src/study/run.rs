@@ -61,11 +61,7 @@ pub(super) fn run(
     progress: &dyn Progress,
     done: &(dyn Fn(Picoseconds, u64) -> f64 + Sync),
 ) -> Result<Statistics, StudyError> {
-    let reporter = Reporter {
-        progress,
-        done,
-        stopped: AtomicBool::new(false),
-    };
+    let reporter = Reporter { progress, done, stopped: AtomicBool::new(false) };
     let statistics = simulation.run(&reporter);
     if reporter.stopped.into_inner() {
         return Err(StudyError::Interrupted);
@@ -90,12 +86,7 @@ pub(super) fn run_cost(
 ) -> RunCost {
     let mut packets = 0;
     simulation.for_each_partition(|_, group, _| {
-        packets += group
-            .fabric
-            .deliveries
-            .iter()
-            .map(|d| d.packets)
-            .sum::<u64>();
+        packets += group.fabric.deliveries.iter().map(|d| d.packets).sum::<u64>();
     });
     RunCost {
         wall_seconds: started.elapsed().as_secs_f64(),

@@ -63,14 +63,7 @@ pub(super) fn run_traffic(
     let span = scenario.traffic.as_ref().map_or(1.0, |job| job.span);
     let statistics = run(simulation, progress, &|now, _| now as f64 / span)?;
     let cost = run_cost(simulation, &statistics, options, started);
-    Ok(traffic_run(
-        scenario,
-        spec,
-        options,
-        simulation,
-        &statistics,
-        &cost,
-    ))
+    Ok(traffic_run(scenario, spec, options, simulation, &statistics, &cost))
 }
 
 /// The document of a run that has ended, without the start-up time.
@@ -161,10 +154,7 @@ impl TrafficTotals {
         let window = measured.1.min(end).saturating_sub(measured.0) as f64 * 1e-12;
         let traffic = &self.traffic;
         let packets = traffic.packets.max(1) as f64;
-        let hops: u64 = (0..)
-            .zip(traffic.hops)
-            .map(|(hops, n): (u64, u64)| hops * n)
-            .sum();
+        let hops: u64 = (0..).zip(traffic.hops).map(|(hops, n): (u64, u64)| hops * n).sum();
         TrafficRun {
             schema: SCHEMA,
             kind: "sim traffic".into(),
@@ -214,11 +204,7 @@ impl TrafficTotals {
             .map(|(_, row)| row[0] as f64 / 2.0 / seconds / link_rate)
             .collect();
         // Together with IOR, the sum includes its bytes.
-        let name = if scenario.io.is_some() {
-            "node_load"
-        } else {
-            "accepted_load"
-        };
+        let name = if scenario.io.is_some() { "node_load" } else { "accepted_load" };
         series.columns.insert(0, (name.into(), accepted));
         series
     }

@@ -50,10 +50,7 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
     let routers = shape.groups * shape.chassis * shape.slots;
     let nodes = (0..routers)
         .flat_map(|router| {
-            (0..shape.nodes_per_router).map(move |_| Node {
-                kind: NodeKind::Compute,
-                router,
-            })
+            (0..shape.nodes_per_router).map(move |_| Node { kind: NodeKind::Compute, router })
         })
         .collect();
     Machine {
@@ -132,13 +129,7 @@ impl From<NetEvent> for Event {
 impl Group {
     fn send(&mut self, index: u32, context: &mut Context<'_, Event, NetMessage>) {
         let s = self.messages[index as usize];
-        let message = Message {
-            to: s.to,
-            bytes: s.bytes,
-            tag: index.into(),
-            kind: 1,
-            born: s.at,
-        };
+        let message = Message { to: s.to, bytes: s.bytes, tag: index.into(), kind: 1, born: s.at };
         self.fabric.send(s.from, message, context);
     }
 }
@@ -155,11 +146,8 @@ impl Partition for Group {
                 }
             }
             Event::Send(index) => {
-                let local = self
-                    .fabric
-                    .topology()
-                    .location(self.messages[index as usize].from)
-                    .local;
+                let local =
+                    self.fabric.topology().location(self.messages[index as usize].from).local;
                 self.queued[usize::from(local)].push_back(index);
                 while self.fabric.free_message_slots(local) > 0
                     && let Some(next) = self.queued[usize::from(local)].pop_front()
@@ -221,18 +209,9 @@ pub fn run(machine: &Machine, messages: &[TestMessage], threads: usize, seed: u6
         events: statistics.events,
     };
     for group in simulation.into_partitions() {
-        assert!(
-            group.fabric.is_idle(),
-            "packets stuck: a deadlock, or a lost credit"
-        );
-        outcome
-            .links
-            .push(group.fabric.link_statistics(statistics.last_event));
-        group
-            .fabric
-            .deliveries
-            .iter()
-            .for_each(|d| outcome.traffic.merge(d));
+        assert!(group.fabric.is_idle(), "packets stuck: a deadlock, or a lost credit");
+        outcome.links.push(group.fabric.link_statistics(statistics.last_event));
+        group.fabric.deliveries.iter().for_each(|d| outcome.traffic.merge(d));
         outcome.delivered.extend(group.delivered);
     }
     assert_eq!(outcome.traffic.packets, outcome.traffic.injected_packets);

@@ -134,17 +134,12 @@ impl AccessPattern {
             block,
             transfer,
             per_block,
-            per_rank: ior
-                .max_transfers
-                .map_or(transfers, |limit| transfers.min(limit)),
+            per_rank: ior.max_transfers.map_or(transfers, |limit| transfers.min(limit)),
             segments: ior.segments,
             iteration: 0,
         };
         if pattern.reorder == Reorder::Random && pattern.excluded() >= u64::from(tasks) {
-            return Err(AccessPatternError::OffsetTooFar {
-                excluded: pattern.excluded(),
-                tasks,
-            });
+            return Err(AccessPatternError::OffsetTooFar { excluded: pattern.excluded(), tasks });
         }
         Ok(pattern)
     }
@@ -254,19 +249,9 @@ impl AccessPattern {
     }
 
     fn file_written_by(&self, rank: u32) -> FileId {
-        let first = if self.multi_file {
-            u64::from(self.iteration) * u64::from(self.files())
-        } else {
-            0
-        };
-        FileId(
-            first
-                + if self.file_per_process {
-                    u64::from(rank)
-                } else {
-                    0
-                },
-        )
+        let first =
+            if self.multi_file { u64::from(self.iteration) * u64::from(self.files()) } else { 0 };
+        FileId(first + if self.file_per_process { u64::from(rank) } else { 0 })
     }
 
     /// The file that a rank removes at the end of a repetition, if any: its own with `-F`; the
@@ -279,11 +264,7 @@ impl AccessPattern {
     pub fn stream(&self, rank: u32, access: Access) -> TransferStream {
         let owner = u64::from(self.data_owner(rank, access));
         let tasks = u64::from(self.tasks);
-        let (span, first) = if self.file_per_process {
-            (1, 0)
-        } else {
-            (tasks, owner)
-        };
+        let (span, first) = if self.file_per_process { (1, 0) } else { (tasks, owner) };
         let shuffle = match self.order {
             Order::Sequential => None,
             Order::Shuffled(stream) => {

@@ -149,12 +149,7 @@ impl IorBuilder {
         value: Option<&str>,
         location: &OptionLocation,
     ) -> Result<(), IorError> {
-        let given = Given {
-            option,
-            value,
-            location,
-            spec,
-        };
+        let given = Given { option, value, location, spec };
         let ior = &mut self.ior;
         match spec.key {
             OptionKey::Api => ior.api = api(&given)?,
@@ -239,22 +234,14 @@ impl IorBuilder {
 
     /// Applies one directive of a script or of `-O`.
     pub(super) fn apply_directive(&mut self, directive: Directive<'_>) -> Result<(), IorError> {
-        let Directive {
-            spec,
-            name,
-            value,
-            location,
-        } = directive;
+        let Directive { spec, name, value, location } = directive;
         self.apply(spec, name, Some(value), &location)
     }
 
     /// Adds a note, once for each option.
     pub(super) fn note(&mut self, option: &str, text: String) {
         if self.ior.notes.iter().all(|n| n.option != option) {
-            self.ior.notes.push(Note {
-                option: option.to_string(),
-                text,
-            });
+            self.ior.notes.push(Note { option: option.to_string(), text });
         }
     }
 
@@ -264,10 +251,7 @@ impl IorBuilder {
             OptionLocation::Argument(n) => (0, *n, 0),
             OptionLocation::Script { line, column, .. } => (1, *line, *column),
         };
-        keys.iter()
-            .filter_map(|key| self.locations.get(key))
-            .max_by_key(|p| order(p))
-            .cloned()
+        keys.iter().filter_map(|key| self.locations.get(key)).max_by_key(|p| order(p)).cloned()
     }
 
     /// The test so far.

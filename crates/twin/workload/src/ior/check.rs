@@ -23,10 +23,8 @@ pub(super) fn finish_test(mut builder: IorBuilder, id: u32) -> Result<Ior, IorEr
         (_, 1) => Reorder::Random,
         (_, _) => Reorder::Shuffle,
     };
-    let stonewall = (builder.deadline > 0).then_some(Stonewall {
-        seconds: builder.deadline,
-        wear_out: builder.wear_out,
-    });
+    let stonewall = (builder.deadline > 0)
+        .then_some(Stonewall { seconds: builder.deadline, wear_out: builder.wear_out });
     let random_offsets = builder.random_offset > 0;
 
     let mut ior = builder.into_ior();
@@ -42,11 +40,7 @@ pub(super) fn finish_test(mut builder: IorBuilder, id: u32) -> Result<Ior, IorEr
 }
 
 fn conflict(builder: &IorBuilder, keys: &[OptionKey], what: String, right: &str) -> IorError {
-    IorError::Conflict {
-        location: builder.location(keys),
-        what,
-        right: right.to_string(),
-    }
+    IorError::Conflict { location: builder.location(keys), what, right: right.to_string() }
 }
 
 fn check_sizes(builder: &IorBuilder) -> Result<(), IorError> {
@@ -91,11 +85,7 @@ fn check_sizes(builder: &IorBuilder) -> Result<(), IorError> {
     if builder.random_offset > 0 && block == transfer {
         return Err(conflict(
             builder,
-            &[
-                OptionKey::Block,
-                OptionKey::Transfer,
-                OptionKey::RandomOffset,
-            ],
+            &[OptionKey::Block, OptionKey::Transfer, OptionKey::RandomOffset],
             "-z shuffles the transfers of a block, but a block is one transfer".to_string(),
             "make -b a larger multiple of -t, or leave out -z",
         ));
@@ -184,16 +174,10 @@ fn note_options_without_effect(builder: &mut IorBuilder) {
         notes.push(("-c", "with -F no file is shared: no transfer is collective"));
     }
     if !ior.collective && ior.api == Api::MpiIo {
-        notes.push((
-            "-a",
-            "MPI-IO without -c is simulated as POSIX: the library costs no time",
-        ));
+        notes.push(("-a", "MPI-IO without -c is simulated as POSIX: the library costs no time"));
     }
     if ior.direct_io {
-        notes.push((
-            "--posix.odirect",
-            "the simulated client has no cache to bypass",
-        ));
+        notes.push(("--posix.odirect", "the simulated client has no cache to bypass"));
     }
     if ior.unique_directory && !ior.file_per_process {
         notes.push(("-u", "a shared file has one directory; it needs -F"));
@@ -226,15 +210,9 @@ fn note_options_without_effect(builder: &mut IorBuilder) {
         builder.note(option, format!("without effect here: {text}"));
     }
     if builder.ior().verbosity > 0 {
-        builder.note(
-            "-v",
-            format!("accepted without effect: {}", options::VERBOSE),
-        );
+        builder.note("-v", format!("accepted without effect: {}", options::VERBOSE));
     }
     if builder.ior().reference_number != 0 {
-        builder.note(
-            "-A",
-            format!("accepted without effect: {}", options::REFERENCE),
-        );
+        builder.note("-A", format!("accepted without effect: {}", options::REFERENCE));
     }
 }

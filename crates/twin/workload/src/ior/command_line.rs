@@ -53,11 +53,7 @@ fn parse_argument(
                 suggestion: suggest_name(long),
             });
         };
-        let value = if spec.value.is_some() {
-            joined.or(following)
-        } else {
-            joined
-        };
+        let value = if spec.value.is_some() { joined.or(following) } else { joined };
         builder.apply(spec, name, value, &location)?;
         return Ok(usize::from(spec.value.is_some() && joined.is_none()));
     }
@@ -99,12 +95,7 @@ fn parse_letters(
             });
         };
         if spec.value.is_none() {
-            builder.apply(
-                spec,
-                &option,
-                if rest.is_empty() { joined } else { None },
-                location,
-            )?;
+            builder.apply(spec, &option, if rest.is_empty() { joined } else { None }, location)?;
             continue;
         }
         // The value is the text after the letter (`-b4m`, `-o/path/a=b`) or the next argument.

@@ -36,21 +36,14 @@ fn parse_directive(text: &str, location: OptionLocation) -> Result<Directive<'_>
     let (name, value) = (name.trim(), value.trim());
     let letter = name.strip_prefix('-').and_then(|rest| {
         let mut letters = rest.chars();
-        letters
-            .next()
-            .filter(|c| *c != '-' && letters.next().is_none())
+        letters.next().filter(|c| *c != '-' && letters.next().is_none())
     });
     let spec = match letter {
         Some(letter) => options::by_letter(letter),
         None => options::by_directive(name),
     };
     match spec {
-        Some(spec) => Ok(Directive {
-            spec,
-            name,
-            value,
-            location,
-        }),
+        Some(spec) => Ok(Directive { spec, name, value, location }),
         None => Err(IorError::Unknown {
             option: name.to_string(),
             location,

@@ -103,65 +103,27 @@ impl fmt::Display for IorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             IorError::Help => write!(f, "help requested"),
-            IorError::Unknown {
-                option,
-                location,
-                suggestion,
-            } => {
+            IorError::Unknown { option, location, suggestion } => {
                 write!(f, "{location}: IOR has no option `{option}`; {suggestion}")
             }
-            IorError::NotSimulated {
-                option,
-                location,
-                why,
-            } => {
-                write!(
-                    f,
-                    "{location}: IOR's option `{option}` is not simulated: {why}"
-                )
+            IorError::NotSimulated { option, location, why } => {
+                write!(f, "{location}: IOR's option `{option}` is not simulated: {why}")
             }
-            IorError::MissingValue {
-                option,
-                location,
-                right,
-            } => {
+            IorError::MissingValue { option, location, right } => {
                 write!(f, "{location}: option `{option}` needs a value: {right}")
             }
-            IorError::BadValue {
-                option,
-                location,
-                value,
-                right,
-            } => {
-                write!(
-                    f,
-                    "{location}: option `{option}` cannot be `{value}`: {right}"
-                )
+            IorError::BadValue { option, location, value, right } => {
+                write!(f, "{location}: option `{option}` cannot be `{value}`: {right}")
             }
-            IorError::Conflict {
-                location,
-                what,
-                right,
-            } => {
+            IorError::Conflict { location, what, right } => {
                 if let Some(location) = location {
                     write!(f, "{location}: ")?;
                 }
                 write!(f, "{what}; {right}")
             }
-            IorError::Script {
-                location,
-                what,
-                right,
-            } => write!(f, "{location}: {what}; {right}"),
-            IorError::Unreadable {
-                file,
-                location,
-                reason,
-            } => {
-                write!(
-                    f,
-                    "{location}: cannot read the IOR script `{file}`: {reason}"
-                )
+            IorError::Script { location, what, right } => write!(f, "{location}: {what}; {right}"),
+            IorError::Unreadable { file, location, reason } => {
+                write!(f, "{location}: cannot read the IOR script `{file}`: {reason}")
             }
         }
     }
@@ -199,10 +161,7 @@ impl fmt::Display for AccessPatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AccessPatternError::NoProcesses => {
-                write!(
-                    f,
-                    "IOR needs at least one process, and one process per node"
-                )
+                write!(f, "IOR needs at least one process, and one process per node")
             }
             AccessPatternError::TooFewProcesses { asked, processes } => write!(
                 f,

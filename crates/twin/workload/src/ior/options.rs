@@ -78,14 +78,7 @@ const fn short(
     key: OptionKey,
     help: &'static str,
 ) -> OptionSpec {
-    OptionSpec {
-        short: Some(short),
-        long: None,
-        directive,
-        value,
-        key,
-        help,
-    }
+    OptionSpec { short: Some(short), long: None, directive, value, key, help }
 }
 
 const fn long(
@@ -94,14 +87,7 @@ const fn long(
     key: OptionKey,
     help: &'static str,
 ) -> OptionSpec {
-    OptionSpec {
-        short: None,
-        long: Some(name),
-        directive: name,
-        value,
-        key,
-        help,
-    }
+    OptionSpec { short: None, long: Some(name), directive: name, value, key, help }
 }
 
 const fn directive(
@@ -110,14 +96,7 @@ const fn directive(
     key: OptionKey,
     help: &'static str,
 ) -> OptionSpec {
-    OptionSpec {
-        short: None,
-        long: None,
-        directive: name,
-        value: Some(value),
-        key,
-        help,
-    }
+    OptionSpec { short: None, long: None, directive: name, value: Some(value), key, help }
 }
 
 const NO_DATA: &str = "simulated data have no contents to fill, compare or keep";
@@ -239,10 +218,8 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
 /// The options as a text table.
 pub fn help() -> String {
     let mut text = String::from("IOR options (sizes with k, m, g, t are powers of 1024):\n");
-    for (title, ignored) in [
-        ("", false),
-        ("Accepted, but without effect in a simulation:\n", true),
-    ] {
+    for (title, ignored) in [("", false), ("Accepted, but without effect in a simulation:\n", true)]
+    {
         text.push_str(title);
         for spec in OPTIONS {
             if matches!(spec.key, Refused(_)) || matches!(spec.key, Ignored(_)) != ignored {
@@ -279,9 +256,7 @@ pub(super) fn by_long(name: &str) -> Option<&'static OptionSpec> {
 pub(super) fn by_directive(name: &str) -> Option<&'static OptionSpec> {
     match name.strip_prefix("--") {
         Some(long) => by_long(long),
-        None => OPTIONS
-            .iter()
-            .rfind(|s| s.directive.eq_ignore_ascii_case(name)),
+        None => OPTIONS.iter().rfind(|s| s.directive.eq_ignore_ascii_case(name)),
     }
 }
 
@@ -321,9 +296,7 @@ pub(super) fn suggest_name(name: &str) -> String {
 /// Similarity of a name to an option's, 0 to 1.
 fn similarity(name: &str, spec: &OptionSpec) -> f64 {
     let directive = strsim::jaro_winkler(name, &spec.directive.to_ascii_lowercase());
-    let long = spec
-        .long
-        .map_or(0.0, |l| strsim::jaro_winkler(name, &l.to_ascii_lowercase()));
+    let long = spec.long.map_or(0.0, |l| strsim::jaro_winkler(name, &l.to_ascii_lowercase()));
     directive.max(long)
 }
 

@@ -35,9 +35,7 @@ pub(super) fn read_script(
         .and_then(|f| f.take(MAX_SCRIPT_BYTES + 1).read_to_end(&mut bytes))
         .map_err(|e| unreadable(e.to_string()))?;
     if bytes.len() as u64 > MAX_SCRIPT_BYTES {
-        return Err(unreadable(format!(
-            "it has more than {MAX_SCRIPT_BYTES} bytes"
-        )));
+        return Err(unreadable(format!("it has more than {MAX_SCRIPT_BYTES} bytes")));
     }
     let text = String::from_utf8(bytes).map_err(|e| unreadable(e.to_string()))?;
     parse_script(file, &text, builder)
@@ -50,9 +48,7 @@ fn parse_script(file: &str, text: &str, mut builder: IorBuilder) -> Result<Vec<I
         line,
         column,
     };
-    let mut lines = (1..)
-        .zip(text.lines())
-        .filter(|(_, line)| !bare(line).is_empty());
+    let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !bare(line).is_empty());
     if !lines.any(|(_, line)| consists_of(line, &["ior", "start"])) {
         return Err(IorError::Script {
             location: location(1, 1),
@@ -109,10 +105,7 @@ fn bare(line: &str) -> &str {
 fn consists_of(line: &str, words: &[&str]) -> bool {
     let line = bare(line);
     line.split_whitespace().count() == words.len()
-        && line
-            .split_whitespace()
-            .zip(words)
-            .all(|(a, b)| a.eq_ignore_ascii_case(b))
+        && line.split_whitespace().zip(words).all(|(a, b)| a.eq_ignore_ascii_case(b))
 }
 
 #[cfg(test)]
@@ -145,39 +138,20 @@ mod tests {
             (tests[0].write, tests[0].read, tests[0].file_per_process),
             (true, false, false)
         );
-        assert_eq!(
-            (tests[1].write, tests[1].read, tests[1].file_per_process),
-            (false, true, true)
-        );
-        assert!(
-            tests
-                .iter()
-                .all(|t| t.api == Api::MpiIo && t.block == Bytes(4 << 20))
-        );
+        assert_eq!((tests[1].write, tests[1].read, tests[1].file_per_process), (false, true, true));
+        assert!(tests.iter().all(|t| t.api == Api::MpiIo && t.block == Bytes(4 << 20)));
         assert_eq!(tests.iter().map(|t| t.id).collect::<Vec<_>>(), [0, 1, 2]);
-        assert_eq!(
-            Ior {
-                id: 2,
-                ..tests[1].clone()
-            },
-            tests[2]
-        );
+        assert_eq!(Ior { id: 2, ..tests[1].clone() }, tests[2]);
     }
 
     #[test]
     fn errors_name_line_and_column() {
         let at = |text: &str| run(text).unwrap_err();
         let e = at("IOR START\n  blockSize=4m, blocksiez=3\nRUN\n");
-        assert!(
-            e.starts_with("s.ior:2:17: IOR has no option `blocksiez`"),
-            "{e}"
-        );
+        assert!(e.starts_with("s.ior:2:17: IOR has no option `blocksiez`"), "{e}");
         assert!(e.contains("-b (blockSize)"), "{e}");
         let e = at("IOR START\nblockSize=x\nRUN\n");
-        assert!(
-            e.starts_with("s.ior:2:1: option `blockSize` cannot be `x`"),
-            "{e}"
-        );
+        assert!(e.starts_with("s.ior:2:1: option `blockSize` cannot be `x`"), "{e}");
         let e = at("IOR START\nblockSize=3m\ntransferSize=2m\nRUN\n");
         assert!(e.starts_with("s.ior:3:1: the block size"), "{e}");
         let e = at("IOR START\nreadFile=1\nRUN\n\nwriteFile=1\nIOR STOP\n");
@@ -198,11 +172,7 @@ mod tests {
     fn disabled_options_are_ignored() {
         let tests = run("IOR START\npreallocate=0,checkRead=0,quitOnError=0\nRUN\n").unwrap();
         assert_eq!(tests[0].notes, []);
-        assert!(
-            run("IOR START\npreallocate=1\nRUN\n")
-                .unwrap_err()
-                .contains("not simulated")
-        );
+        assert!(run("IOR START\npreallocate=1\nRUN\n").unwrap_err().contains("not simulated"));
     }
 
     #[test]

@@ -41,17 +41,9 @@ mod tests {
 
     #[test]
     fn invalid_numbers_are_refused() {
-        for text in [
-            "",
-            "k",
-            "1.5m",
-            "4MiB",
-            "0x10",
-            "m4",
-            "8388608t",
-            "99999999999999999999",
-            "4é",
-        ] {
+        for text in
+            ["", "k", "1.5m", "4MiB", "0x10", "m4", "8388608t", "99999999999999999999", "4é"]
+        {
             assert_eq!(parse(text), None, "{text}");
         }
     }

@@ -48,16 +48,8 @@ impl Ior {
     /// continues as soon as it has completed a step.
     pub fn steps(&self) -> impl Iterator<Item = Step> + '_ {
         (0..self.repetitions).flat_map(move |iteration| {
-            let writing = if self.write {
-                self.phase(Access::Write)
-            } else {
-                Vec::new()
-            };
-            let reading = if self.read {
-                self.phase(Access::Read)
-            } else {
-                Vec::new()
-            };
+            let writing = if self.write { self.phase(Access::Write) } else { Vec::new() };
+            let reading = if self.read { self.phase(Access::Read) } else { Vec::new() };
             let ending = if self.keep_file {
                 vec![Action::Barrier]
             } else {
@@ -162,10 +154,6 @@ mod tests {
     #[test]
     fn read_only_test_has_no_fsync_and_no_removal() {
         let steps = actions("-r -e -k");
-        assert!(
-            !steps
-                .iter()
-                .any(|(_, a)| matches!(a, Fsync | RemoveExisting | Remove))
-        );
+        assert!(!steps.iter().any(|(_, a)| matches!(a, Fsync | RemoveExisting | Remove)));
     }
 }

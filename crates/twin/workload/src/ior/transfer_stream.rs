@@ -63,21 +63,12 @@ impl TransferStream {
             Some(shuffle) => shuffle.apply(self.first + index),
         };
         let offset = segment_begins + place * self.transfer;
-        Transfer {
-            file: self.file,
-            offset,
-            bytes: self.transfer,
-        }
+        Transfer { file: self.file, offset, bytes: self.transfer }
     }
 
     /// Iterates over the transfers without a division per transfer.
     pub fn cursor(&self) -> TransferCursor {
-        TransferCursor {
-            stream: *self,
-            index: 0,
-            within: 0,
-            segment_begins: 0,
-        }
+        TransferCursor { stream: *self, index: 0, within: 0, segment_begins: 0 }
     }
 }
 

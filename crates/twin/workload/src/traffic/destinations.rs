@@ -14,23 +14,11 @@ pub struct Destinations {
 #[derive(Clone, Debug)]
 enum Kind {
     Uniform,
-    Groups {
-        groups: Groups,
-        both_sides: bool,
-    },
+    Groups { groups: Groups, both_sides: bool },
     AllToAll,
-    Halo {
-        grid: [u32; 3],
-        axes: [u8; 3],
-        used: u32,
-    },
-    HotSpot {
-        hot: u32,
-        share: f64,
-    },
-    Permutation {
-        next: Vec<u32>,
-    },
+    Halo { grid: [u32; 3], axes: [u8; 3], used: u32 },
+    HotSpot { hot: u32, share: f64 },
+    Permutation { next: Vec<u32> },
 }
 
 /// The job's nodes by group, the groups in ring order.
@@ -50,20 +38,14 @@ impl Groups {
         let mut numbers = group_of.to_vec();
         numbers.sort_unstable();
         numbers.dedup();
-        let of: Vec<u32> = group_of
-            .iter()
-            .map(|g| numbers.partition_point(|number| number < g) as u32)
-            .collect();
+        let of: Vec<u32> =
+            group_of.iter().map(|g| numbers.partition_point(|number| number < g) as u32).collect();
         let mut members: Vec<u32> = (0..of.len() as u32).collect();
         members.sort_by_key(|&node| of[node as usize]);
         let begins = (0..=numbers.len() as u32)
             .map(|group| members.partition_point(|&node| of[node as usize] < group) as u32)
             .collect();
-        Groups {
-            of,
-            members,
-            begins,
-        }
+        Groups { of, members, begins }
     }
 
     fn count(&self) -> usize {
@@ -87,16 +69,11 @@ impl TrafficPattern {
     /// [`TrafficError::DoesNotFit`] if the job has fewer than two nodes, or lacks what the pattern
     /// needs: two groups, a grid of exactly its nodes, at least as many nodes as hot ones.
     pub fn resolve(&self, group_of: &[u32], seed: u64) -> Result<Destinations, TrafficError> {
-        let misfit = |what: String| TrafficError::DoesNotFit {
-            pattern: self.to_string(),
-            what,
-        };
+        let misfit = |what: String| TrafficError::DoesNotFit { pattern: self.to_string(), what };
         let nodes = u32::try_from(group_of.len())
             .map_err(|_| misfit("it has more than 2^32 nodes".to_string()))?;
         if nodes < 2 {
-            return Err(misfit(format!(
-                "traffic needs at least 2 nodes, and it has {nodes}"
-            )));
+            return Err(misfit(format!("traffic needs at least 2 nodes, and it has {nodes}")));
         }
         let groups = |both_sides| {
             let groups = Groups::new(group_of);
@@ -127,23 +104,15 @@ impl TrafficPattern {
                     axes[used] = axis as u8;
                     used += 1;
                 }
-                Kind::Halo {
-                    grid,
-                    axes,
-                    used: used as u32,
-                }
+                Kind::Halo { grid, axes, used: used as u32 }
             }
             TrafficPattern::HotSpot { nodes: hot, share } => {
                 if hot == 0 || hot > nodes {
-                    return Err(misfit(format!(
-                        "1 to {nodes} of its nodes can be hot, not {hot}"
-                    )));
+                    return Err(misfit(format!("1 to {nodes} of its nodes can be hot, not {hot}")));
                 }
                 Kind::HotSpot { hot, share }
             }
-            TrafficPattern::Permutation => Kind::Permutation {
-                next: random_cycle(nodes, seed),
-            },
+            TrafficPattern::Permutation => Kind::Permutation { next: random_cycle(nodes, seed) },
         };
         Ok(Destinations { nodes, kind })
     }
@@ -182,11 +151,7 @@ impl Destinations {
                 let before = if group == 0 { count - 1 } else { group - 1 };
                 let there = groups.size(after);
                 // With two groups both sides are the same group.
-                let either = if *both_sides && count > 2 {
-                    groups.size(before)
-                } else {
-                    0
-                };
+                let either = if *both_sides && count > 2 { groups.size(before) } else { 0 };
                 let draw = below(random, u64::from(there) + u64::from(either)) as u32;
                 if draw < there {
                     groups.member(after, draw)
@@ -244,15 +209,11 @@ impl Destinations {
 
 /// Three factors of `n`, ascending: the largest as small as possible, then the second largest.
 fn near_cube(n: u32) -> [u32; 3] {
-    let divisors: Vec<u32> = (1..=n.isqrt())
-        .filter(|d| n.is_multiple_of(*d))
-        .flat_map(|d| [d, n / d])
-        .collect();
+    let divisors: Vec<u32> =
+        (1..=n.isqrt()).filter(|d| n.is_multiple_of(*d)).flat_map(|d| [d, n / d]).collect();
     let mut best = [1, 1, n];
     for &largest in &divisors {
-        for &middle in divisors
-            .iter()
-            .filter(|&&d| d <= largest && (n / largest).is_multiple_of(d))
+        for &middle in divisors.iter().filter(|&&d| d <= largest && (n / largest).is_multiple_of(d))
         {
             let smallest = n / largest / middle;
             if smallest <= middle && (largest, middle) < (best[2], best[1]) {

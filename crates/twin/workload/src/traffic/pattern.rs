@@ -66,9 +66,7 @@ impl fmt::Display for TrafficPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         match self {
-            TrafficPattern::Halo {
-                grid: Some([x, y, z]),
-            } => write!(f, ":x={x},y={y},z={z}"),
+            TrafficPattern::Halo { grid: Some([x, y, z]) } => write!(f, ":x={x},y={y},z={z}"),
             TrafficPattern::HotSpot { nodes, share } => write!(f, ":nodes={nodes},share={share}"),
             TrafficPattern::Uniform
             | TrafficPattern::NearestGroup
@@ -119,10 +117,7 @@ impl fmt::Display for TrafficError {
                 write!(f, "traffic pattern `{pattern}`: {what}")
             }
             TrafficError::DoesNotFit { pattern, what } => {
-                write!(
-                    f,
-                    "traffic pattern `{pattern}` does not fit the job: {what}"
-                )
+                write!(f, "traffic pattern `{pattern}` does not fit the job: {what}")
             }
             TrafficError::BadSpec { what } => write!(f, "traffic: {what}"),
         }
@@ -140,10 +135,7 @@ impl FromStr for TrafficPattern {
             Some((name, parameters)) => (name, Some(parameters)),
             None => (text, None),
         };
-        let bad = |what: String| TrafficError::BadParameter {
-            pattern: text.to_string(),
-            what,
-        };
+        let bad = |what: String| TrafficError::BadParameter { pattern: text.to_string(), what };
         let mut pairs = Vec::new();
         for pair in parameters.into_iter().flat_map(|p| p.split(',')) {
             let (key, value) = pair
@@ -164,9 +156,7 @@ impl FromStr for TrafficPattern {
             "permutation" => without_parameters(TrafficPattern::Permutation, &pairs, &bad),
             "halo" => halo(&pairs, &bad),
             "hot-spot" => hot_spot(&pairs, &bad),
-            _ => Err(TrafficError::UnknownPattern {
-                name: name.to_string(),
-            }),
+            _ => Err(TrafficError::UnknownPattern { name: name.to_string() }),
         }
     }
 }
@@ -187,9 +177,7 @@ fn without_parameters(
 fn positive(key: &str, value: &str, bad: Bad<'_>) -> Result<u32, TrafficError> {
     match value.parse() {
         Ok(number) if number > 0 => Ok(number),
-        _ => Err(bad(format!(
-            "`{key}` must be a whole number of at least 1, not `{value}`"
-        ))),
+        _ => Err(bad(format!("`{key}` must be a whole number of at least 1, not `{value}`"))),
     }
 }
 
@@ -197,17 +185,13 @@ fn halo(pairs: &[(&str, &str)], bad: Bad<'_>) -> Result<TrafficPattern, TrafficE
     let mut grid = [None; 3];
     for (key, value) in pairs {
         let Some(axis) = ["x", "y", "z"].iter().position(|k| k == key) else {
-            return Err(bad(format!(
-                "it takes no parameter `{key}`, only x, y and z"
-            )));
+            return Err(bad(format!("it takes no parameter `{key}`, only x, y and z")));
         };
         grid[axis] = Some(positive(key, value, bad)?);
     }
     match grid {
         [None, None, None] => Ok(TrafficPattern::Halo { grid: None }),
-        [Some(x), Some(y), Some(z)] => Ok(TrafficPattern::Halo {
-            grid: Some([x, y, z]),
-        }),
+        [Some(x), Some(y), Some(z)] => Ok(TrafficPattern::Halo { grid: Some([x, y, z]) }),
         _ => Err(bad("give all of x, y and z, or none".to_string())),
     }
 }
@@ -228,9 +212,7 @@ fn hot_spot(pairs: &[(&str, &str)], bad: Bad<'_>) -> Result<TrafficPattern, Traf
                 }
             }
             _ => {
-                return Err(bad(format!(
-                    "it takes no parameter `{key}`, only nodes and share"
-                )));
+                return Err(bad(format!("it takes no parameter `{key}`, only nodes and share")));
             }
         }
     }

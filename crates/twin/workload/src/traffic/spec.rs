@@ -52,13 +52,7 @@ impl TrafficSpec {
         load: f64,
         messages: u64,
     ) -> Result<TrafficSpec, TrafficError> {
-        let spec = TrafficSpec {
-            pattern,
-            message,
-            load,
-            messages,
-            arrival: Arrival::Poisson,
-        };
+        let spec = TrafficSpec { pattern, message, load, messages, arrival: Arrival::Poisson };
         spec.validate()?;
         Ok(spec)
     }
@@ -73,10 +67,7 @@ impl TrafficSpec {
             return bad("a message needs at least one byte".to_string());
         }
         if self.message.0 > MAX_MESSAGE_BYTES {
-            return bad(format!(
-                "a message has at most 1 GiB, not {} bytes",
-                self.message.0
-            ));
+            return bad(format!("a message has at most 1 GiB, not {} bytes", self.message.0));
         }
         if !(self.load > 0.0 && self.load <= 1.0) {
             return bad(format!(
@@ -108,10 +99,7 @@ impl TrafficSpec {
                 ),
             });
         }
-        Ok(Arrivals {
-            mean,
-            arrival: self.arrival,
-        })
+        Ok(Arrivals { mean, arrival: self.arrival })
     }
 }
 

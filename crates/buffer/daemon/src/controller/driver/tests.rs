@@ -82,10 +82,7 @@ fn reply_goes_to_the_connection_that_retransmitted_last() {
     assert_eq!(in_flight, [0, 1]);
     driver.forget(first);
     driver.reply(KEY, Ok(Answer::Done));
-    assert!(matches!(
-        second_outbox.messages.try_recv(),
-        Ok(FromController::Reply(KEY, Ok(_)))
-    ));
+    assert!(matches!(second_outbox.messages.try_recv(), Ok(FromController::Reply(KEY, Ok(_)))));
     assert!(first_outbox.messages.try_recv().is_err());
     assert!(driver.pending.is_empty());
     assert_eq!(driver.connections[&second].requests_in_flight, 0);

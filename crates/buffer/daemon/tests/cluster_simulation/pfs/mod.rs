@@ -100,10 +100,7 @@ impl Tables {
     /// Contents (`true`) or attributes have changed.
     fn touch(&mut self, ino: u64, now: u64, contents: bool) {
         self.changes += 1;
-        let time = FileTime {
-            seconds: (now / 1_000_000_000) as i64,
-            nanoseconds: self.changes,
-        };
+        let time = FileTime { seconds: (now / 1_000_000_000) as i64, nanoseconds: self.changes };
         if let Some(inode) = self.inodes.get_mut(&ino) {
             inode.state.changed = time;
             if contents {
@@ -130,14 +127,7 @@ impl Tables {
             changed: time,
         };
         let attributes = BTreeMap::new();
-        self.inodes.insert(
-            ino,
-            Inode {
-                what,
-                state,
-                attributes,
-            },
-        );
+        self.inodes.insert(ino, Inode { what, state, attributes });
         self.touch(ino, now, true);
         ino
     }
@@ -149,11 +139,7 @@ impl Tables {
             What::Link(goal) => goal.len() as u64,
             What::Directory(_) => 0,
         };
-        Ok(FileStat {
-            size,
-            allocated: size.div_ceil(512) * 512,
-            ..inode.state
-        })
+        Ok(FileStat { size, allocated: size.div_ceil(512) * 512, ..inode.state })
     }
 
     fn walk(inodes: &BTreeMap<u64, Inode>, path: &Path) -> Option<u64> {
@@ -173,17 +159,9 @@ impl Tables {
 impl Pfs {
     pub fn new(machine: Machine) -> Pfs {
         let mut tables = Tables::default();
-        tables.make(
-            What::Directory(BTreeMap::new()),
-            FileKind::Directory,
-            0o755,
-            0,
-        );
+        tables.make(What::Directory(BTreeMap::new()), FileKind::Directory, 0o755, 0);
         tables.durable = tables.inodes.clone();
-        Pfs {
-            tables: Arc::new(Mutex::new(tables)),
-            machine,
-        }
+        Pfs { tables: Arc::new(Mutex::new(tables)), machine }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -239,11 +217,7 @@ impl Pfs {
     /// The contents that a file has now, or would have after a crash.
     pub fn contents(&self, path: &Path, durable: bool) -> Option<Arc<Vec<u8>>> {
         let tables = self.lock();
-        let inodes = if durable {
-            &tables.durable
-        } else {
-            &tables.inodes
-        };
+        let inodes = if durable { &tables.durable } else { &tables.inodes };
         match &inodes.get(&Tables::walk(inodes, path)?)?.what {
             What::File(bytes) => Some(bytes.clone()),
             _ => None,
@@ -268,11 +242,7 @@ impl Pfs {
     }
 
     fn open(&self, tables: &Tables, ino: u64) -> Open {
-        Open {
-            pfs: self.clone(),
-            ino,
-            crashes: tables.crashes,
-        }
+        Open { pfs: self.clone(), ino, crashes: tables.crashes }
     }
 }
 

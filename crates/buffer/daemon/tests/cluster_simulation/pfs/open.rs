@@ -94,12 +94,7 @@ impl DirHandle for Open {
         if tables.child(self.ino, name).is_ok() {
             return Ok(false);
         }
-        let made = tables.make(
-            What::Directory(BTreeMap::new()),
-            FileKind::Directory,
-            0o700,
-            now,
-        );
+        let made = tables.make(What::Directory(BTreeMap::new()), FileKind::Directory, 0o700, now);
         tables.entries(self.ino)?.insert(name.to_owned(), made);
         tables.touch(self.ino, now, true);
         Ok(true)

@@ -96,11 +96,7 @@ impl DataSlots {
             predecessor.shut_down();
         }
         *fence.predecessor.lock() = predecessor;
-        FenceEpoch {
-            slots: self.clone(),
-            key,
-            fence,
-        }
+        FenceEpoch { slots: self.clone(), key, fence }
     }
 }
 
@@ -133,10 +129,7 @@ impl FenceEpoch {
 impl Drop for FenceEpoch {
     fn drop(&mut self) {
         let mut slots = self.slots.0.lock();
-        if slots
-            .get(&self.key)
-            .is_some_and(|fence| Arc::ptr_eq(fence, &self.fence))
-        {
+        if slots.get(&self.key).is_some_and(|fence| Arc::ptr_eq(fence, &self.fence)) {
             // If this connection never waited for its predecessor, its successor has to.
             let predecessor = self.fence.predecessor.lock().clone();
             match predecessor.filter(|predecessor| !*predecessor.ended.lock()) {

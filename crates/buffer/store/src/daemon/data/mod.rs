@@ -49,17 +49,9 @@ pub fn serve_data_connection(
     context: DataContext<'_>,
 ) -> io::Result<()> {
     receiver.stream().set_nonblocking(false)?;
-    let mut input = DataInput {
-        receiver,
-        fence: context.fence,
-    };
-    let mut connection = DataConnection {
-        sender,
-        session,
-        context,
-        buffer: vec![0; MAX_DATA],
-        out: Vec::new(),
-    };
+    let mut input = DataInput { receiver, fence: context.fence };
+    let mut connection =
+        DataConnection { sender, session, context, buffer: vec![0; MAX_DATA], out: Vec::new() };
     let counters = context.counters;
     while let Some(incoming) = input.next_call()? {
         counters.received.add(incoming.bytes);
@@ -96,21 +88,13 @@ impl DataConnection<'_> {
     ) -> io::Result<Answered> {
         let call = incoming.call;
         let outcome = match call.request {
-            Request::Data(DataRequest::Read {
-                handle,
-                offset,
-                length,
-            }) => {
+            Request::Data(DataRequest::Read { handle, offset, length }) => {
                 let open = self.context.opens.get_handle(self.session, handle);
                 let open = open.as_deref().map_err(|errno| *errno);
                 let length = (length as usize).min(MAX_DATA);
                 return self.read(call.seq, open, offset, length);
             }
-            Request::Data(DataRequest::Write {
-                handle,
-                offset,
-                append,
-            }) => {
+            Request::Data(DataRequest::Write { handle, offset, append }) => {
                 let open = self.context.opens.get_handle(self.session, handle);
                 let open = open.as_deref().map_err(|errno| *errno);
                 self.write(input, open, offset, append, incoming.payload)?

@@ -49,10 +49,7 @@ pub struct ActiveWrite<'a> {
 impl Drop for ActiveWrite<'_> {
     fn drop(&mut self) {
         let mut writers = self.open.writers.lock();
-        let own = writers
-            .fences
-            .iter()
-            .position(|fence| Arc::ptr_eq(fence, self.fence));
+        let own = writers.fences.iter().position(|fence| Arc::ptr_eq(fence, self.fence));
         debug_assert!(own.is_some(), "a write ends once");
         if let Some(index) = own {
             writers.fences.swap_remove(index);
@@ -199,9 +196,7 @@ impl OpenObject {
         debug_assert!(cost >= length as u64, "a write without space");
         let deducted = self
             .grant
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |grant| {
-                grant.checked_sub(cost)
-            });
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |grant| grant.checked_sub(cost));
         deducted.map(|_| ()).map_err(|_| Errno::EDQUOT)
     }
 }

@@ -146,9 +146,6 @@ impl DataConnection<'_> {
             reply.send_portion(result, expected)?;
             done += expected;
         }
-        Ok(Answered {
-            sent_bytes: reply.sent_bytes,
-            failed: reply.failed,
-        })
+        Ok(Answered { sent_bytes: reply.sent_bytes, failed: reply.failed })
     }
 }

@@ -19,16 +19,9 @@ use tempfile::TempDir;
 
 const SESSION: SessionId = SessionId(1);
 const HANDLE: HandleId = HandleId(7);
-const OBJECT: ObjectId = ObjectId {
-    instance: InstanceId(1),
-    ino: Ino(5),
-};
-const READ_WRITE: OpenMode = OpenMode {
-    read: true,
-    write: true,
-    truncate: false,
-    descriptor: false,
-};
+const OBJECT: ObjectId = ObjectId { instance: InstanceId(1), ino: Ino(5) };
+const READ_WRITE: OpenMode =
+    OpenMode { read: true, write: true, truncate: false, descriptor: false };
 
 /// A daemon's objects: one object with one open handle.
 struct Flash {
@@ -47,11 +40,7 @@ impl Flash {
         let opens = Arc::<OpenObjects>::default();
         opens.insert_handle(SESSION, HANDLE, OBJECT, READ_WRITE);
         opens.set_grant(SESSION, HANDLE, 1 << 40);
-        Flash {
-            _dir: dir,
-            objects,
-            opens,
-        }
+        Flash { _dir: dir, objects, opens }
     }
 
     /// A connection and the thread that serves it.
@@ -82,34 +71,20 @@ impl Flash {
 }
 
 fn call(request: Request) -> Call {
-    Call {
-        seq: 1,
-        caller: None,
-        request,
-    }
+    Call { seq: 1, caller: None, request }
 }
 
 fn write_call(offset: u64) -> Call {
-    call(Request::Data(DataRequest::Write {
-        handle: HANDLE,
-        offset,
-        append: false,
-    }))
+    call(Request::Data(DataRequest::Write { handle: HANDLE, offset, append: false }))
 }
 
 fn write(connection: &mut Connection, data: &[u8], offset: u64) -> Reply {
-    connection
-        .call(&write_call(offset), data, &mut [])
-        .unwrap()
-        .reply
+    connection.call(&write_call(offset), data, &mut []).unwrap().reply
 }
 
 fn read(connection: &mut Connection, offset: u64, length: usize) -> Vec<u8> {
-    let request = Request::Data(DataRequest::Read {
-        handle: HANDLE,
-        offset,
-        length: length as u32,
-    });
+    let request =
+        Request::Data(DataRequest::Read { handle: HANDLE, offset, length: length as u32 });
     let mut into = vec![0; length];
     let answer = connection.call(&call(request), &[], &mut into).unwrap();
     assert_eq!(answer.reply, Reply::Data);
@@ -150,9 +125,7 @@ fn run_random_operations(seed: u64) {
     for step in 0..150u64 {
         let (at, length) = random.range(SIZE);
         let end = at as usize + length;
-        let data: Vec<u8> = (0..length)
-            .map(|i| (i as u64 * 7 + step * 31) as u8)
-            .collect();
+        let data: Vec<u8> = (0..length).map(|i| (i as u64 * 7 + step * 31) as u8).collect();
         match random.below(8) {
             0..=3 => {
                 let here = random.below(4) == 0;
@@ -186,10 +159,7 @@ fn run_random_operations(seed: u64) {
                     }
                     _ => read(&mut connection, at, length),
                 };
-                assert!(
-                    found == expected,
-                    "seed {seed}, step {step}: {at} +{length}"
-                );
+                assert!(found == expected, "seed {seed}, step {step}: {at} +{length}");
             }
         }
     }
@@ -221,9 +191,7 @@ fn damaged_chunk_is_not_acknowledged_and_can_be_sent_again() {
             sender.send_chunk(&[], &sent)
         });
         let mut bytes = vec![0; CHUNK_HEADER_BYTES + MAX_CHUNK_BYTES];
-        Stream::Unix(far)
-            .receive_all(&mut bytes, &mut VecDeque::new())
-            .unwrap();
+        Stream::Unix(far).receive_all(&mut bytes, &mut VecDeque::new()).unwrap();
         sending.join().unwrap().unwrap();
         bytes[CHUNK_HEADER_BYTES + 1000] ^= 8;
         bytes
@@ -238,10 +206,7 @@ fn damaged_chunk_is_not_acknowledged_and_can_be_sent_again() {
 
     let (stream, served) = flash.connect();
     let mut connection = Connection::new(stream);
-    assert!(matches!(
-        write(&mut connection, &data, 0),
-        Reply::Written { .. }
-    ));
+    assert!(matches!(write(&mut connection, &data, 0), Reply::Written { .. }));
     assert!(read(&mut connection, 0, data.len()) == data);
     drop(connection);
     served.join().unwrap().unwrap();
@@ -254,15 +219,9 @@ fn write_beyond_grant_or_to_closed_handle_is_received_and_refused() {
     let mut connection = Connection::new(stream);
     let data = vec![3; 1 << 20];
     flash.opens.set_grant(SESSION, HANDLE, 4096);
-    assert_eq!(
-        write(&mut connection, &data, 0),
-        Reply::Failed(Errno::EDQUOT)
-    );
+    assert_eq!(write(&mut connection, &data, 0), Reply::Failed(Errno::EDQUOT));
     flash.opens.close_handle(SESSION, HANDLE);
-    assert_eq!(
-        write(&mut connection, &data, 0),
-        Reply::Failed(Errno::EBADF)
-    );
+    assert_eq!(write(&mut connection, &data, 0), Reply::Failed(Errno::EBADF));
     assert_eq!(flash.open_local().metadata().unwrap().len(), 0);
     drop(connection);
     served.join().unwrap().unwrap();

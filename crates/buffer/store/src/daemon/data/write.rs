@@ -55,10 +55,7 @@ impl DataConnection<'_> {
             return self.append(input, target.map(|(_, file)| file), length);
         }
         let outcome = self.write_chunks(input, target, offset, length)?;
-        Ok(outcome.map(|()| Reply::Written {
-            count: length as u32,
-            offset,
-        }))
+        Ok(outcome.map(|()| Reply::Written { count: length as u32, offset }))
     }
 
     /// Append with one system call after all data have arrived: a repeated request must not append
@@ -79,10 +76,7 @@ impl DataConnection<'_> {
             let parts = [IoSlice::new(data)];
             let count = rustix::io::pwritev2(file, &parts, 0, ReadWriteFlags::APPEND)?;
             let end = file.metadata()?.len();
-            Ok(Reply::Written {
-                count: count as u32,
-                offset: end - count as u64,
-            })
+            Ok(Reply::Written { count: count as u32, offset: end - count as u64 })
         }))
     }
 

@@ -260,10 +260,7 @@ impl ChecksumValidity {
         mtime: Timestamp,
         set: impl FnOnce() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        if object
-            .read_attribute(&mut [0; MAX_CHECKSUMS_BYTES])?
-            .is_none()
-        {
+        if object.read_attribute(&mut [0; MAX_CHECKSUMS_BYTES])?.is_none() {
             return set();
         }
         // Excludes invalidations between reading and writing the attribute.

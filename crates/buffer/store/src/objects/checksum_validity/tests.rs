@@ -82,10 +82,7 @@ impl SimulatedFile {
 }
 
 fn at(time: u64) -> Timestamp {
-    Timestamp {
-        secs: time as i64,
-        nanos: 0,
-    }
+    Timestamp { secs: time as i64, nanos: 0 }
 }
 
 /// Which operations may run concurrently.
@@ -221,8 +218,7 @@ impl Host {
         let invalidated = self.step(Concurrency::All).and_then(|()| {
             let validity = self.validity();
             if validity.begin_invalidation(file)? == Invalidation::SyncNeeded {
-                self.durable_invalidations
-                    .set(self.durable_invalidations.get() + 1);
+                self.durable_invalidations.set(self.durable_invalidations.get() + 1);
                 validity.finish_invalidation(file)?;
             }
             Ok(())
@@ -353,10 +349,7 @@ impl Host {
         let before = self.concurrency.replace(Concurrency::None);
         let mut valid = 0;
         for index in 0..FILES {
-            let checksums = self
-                .validity()
-                .valid_checksums(&OpenFile(self, index))
-                .unwrap();
+            let checksums = self.validity().valid_checksums(&OpenFile(self, index)).unwrap();
             if let Some(checksums) = checksums {
                 let found = self.file(index, |f| f.checksums());
                 assert_eq!(

@@ -81,10 +81,7 @@ impl Watermarks {
             Some((u128::from_le_bytes(*boot), u64::from_le_bytes(*generation)))
         };
         let entries = entries.chunks_exact(ENTRY_BYTES).map(read_entry);
-        entries
-            .collect::<Option<_>>()
-            .map(Watermarks)
-            .ok_or_else(damaged)
+        entries.collect::<Option<_>>().map(Watermarks).ok_or_else(damaged)
     }
 }
 

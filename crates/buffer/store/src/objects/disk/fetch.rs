@@ -41,9 +41,8 @@ impl DiskObjects {
             }
         }
         // Writers invalidate the checksums first, so valid ones describe the bytes just read.
-        let damage = self
-            .valid_checksums(&file)?
-            .and_then(|checksums| checksums.first_damage(0, &data));
+        let damage =
+            self.valid_checksums(&file)?.and_then(|checksums| checksums.first_damage(0, &data));
         if let Some(offset) = damage {
             tracing::error!(
                 instance = %id.instance, ino = %id.ino, offset,

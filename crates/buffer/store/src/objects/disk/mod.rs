@@ -81,12 +81,7 @@ impl DiskObjects {
     fn open_object(&self, id: ObjectId, flags: OFlags) -> Result<OwnedFd, Errno> {
         let dir = self.instance_dir(id.instance)?;
         let mode = Mode::RUSR | Mode::WUSR;
-        Ok(openat(
-            &*dir,
-            object_path(id.ino),
-            flags | OFlags::CLOEXEC,
-            mode,
-        )?)
+        Ok(openat(&*dir, object_path(id.ino), flags | OFlags::CLOEXEC, mode)?)
     }
 
     /// Open an object for reading without updating its access time.
@@ -112,10 +107,7 @@ fn access_flags(mode: OpenMode) -> OFlags {
 }
 
 fn object_stat(stat: &rustix::fs::Stat) -> ObjectStat {
-    let time = |secs: i64, nanos| Timestamp {
-        secs,
-        nanos: nanos as u32,
-    };
+    let time = |secs: i64, nanos| Timestamp { secs, nanos: nanos as u32 };
     ObjectStat {
         size: stat.st_size as u64,
         space: stat.st_blocks as u64 * STAT_BLOCK_BYTES,
@@ -133,22 +125,13 @@ fn object_path(ino: Ino) -> String {
 }
 
 fn timestamps(atime: Option<Timestamp>, mtime: Option<Timestamp>) -> Timestamps {
-    Timestamps {
-        last_access: timespec(atime),
-        last_modification: timespec(mtime),
-    }
+    Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) }
 }
 
 fn timespec(time: Option<Timestamp>) -> Timespec {
     match time {
-        Some(time) => Timespec {
-            tv_sec: time.secs,
-            tv_nsec: i64::from(time.nanos),
-        },
-        None => Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        },
+        Some(time) => Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos) },
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
     }
 }
 
@@ -156,9 +139,7 @@ fn list_instances(root: &Path) -> io::Result<Vec<InstanceId>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root)? {
         let name = entry?.file_name();
-        let id = name
-            .to_str()
-            .and_then(|name| u64::from_str_radix(name, 16).ok());
+        let id = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
         found.extend(id.map(InstanceId));
     }
     found.sort();
@@ -194,9 +175,7 @@ impl Objects for DiskObjects {
             for entry in std::fs::read_dir(folder)? {
                 let entry = entry?;
                 let name = entry.file_name();
-                let ino = name
-                    .to_str()
-                    .and_then(|name| u64::from_str_radix(name, 16).ok());
+                let ino = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
                 if let Some(ino) = ino {
                     let space = entry.metadata()?.blocks() * STAT_BLOCK_BYTES;
                     found.push((Ino(ino), space));
@@ -335,10 +314,6 @@ impl Objects for DiskObjects {
 
     fn open(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
         let flags = access_flags(mode);
-        if mode.write {
-            self.open_for_writing(id, flags)
-        } else {
-            self.open_object(id, flags)
-        }
+        if mode.write { self.open_for_writing(id, flags) } else { self.open_object(id, flags) }
     }
 }

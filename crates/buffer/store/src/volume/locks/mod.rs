@@ -42,10 +42,7 @@ impl FileLocks {
 
     /// A session is over. Its locks went with its handles.
     pub fn detach(&mut self, session: SessionId) {
-        assert!(
-            !self.table.has_locks_of(session),
-            "a session that ends has closed its handles"
-        );
+        assert!(!self.table.has_locks_of(session), "a session that ends has closed its handles");
         self.sessions.remove(&session);
     }
 
@@ -143,19 +140,17 @@ impl<O: Objects> Volume<O> {
         let hold_back = !reclaims && self.locks_may_be_reclaimed(node);
         let held = HeldLock { lock, handle: id };
         let table = &mut self.locks.table;
-        Ok(Outcome::Reply(
-            match table.lock(session, ino, held, ticket, hold_back) {
-                LockResult::Granted => {
-                    // It may be weaker than the lock that it replaces.
-                    self.grant_locks(node, ino);
-                    Reply::Done
-                }
-                LockResult::Waits => Reply::LockPending,
-                LockResult::Conflict(holder, lock) => conflict(session, holder, lock),
-                LockResult::Deadlock => return Err(Errno::EDEADLK),
-                LockResult::Full => return Err(Errno::ENOLCK),
-            },
-        ))
+        Ok(Outcome::Reply(match table.lock(session, ino, held, ticket, hold_back) {
+            LockResult::Granted => {
+                // It may be weaker than the lock that it replaces.
+                self.grant_locks(node, ino);
+                Reply::Done
+            }
+            LockResult::Waits => Reply::LockPending,
+            LockResult::Conflict(holder, lock) => conflict(session, holder, lock),
+            LockResult::Deadlock => return Err(Errno::EDEADLK),
+            LockResult::Full => return Err(Errno::ENOLCK),
+        }))
     }
 
     pub fn test_lock(&self, requester: &Requester, id: HandleId, lock: FileLock) -> Handled<O> {
@@ -201,12 +196,10 @@ impl<O: Objects> Volume<O> {
     pub fn cancel_lock(&mut self, requester: &Requester, ticket: u64) -> Handled<O> {
         let session = requester.origin.session;
         self.locks.table.cancel(session, ticket);
-        Ok(Outcome::Reply(
-            match self.locks.is_granted(session, ticket) {
-                true => Reply::LocksGranted(vec![ticket]),
-                false => Reply::Done,
-            },
-        ))
+        Ok(Outcome::Reply(match self.locks.is_granted(session, ticket) {
+            true => Reply::LocksGranted(vec![ticket]),
+            false => Reply::Done,
+        }))
     }
 
     /// Wait for notifications.

@@ -155,11 +155,7 @@ impl LockTable {
         if waits.is_some_and(|waits| waits.contains_key(&ticket)) {
             return LockResult::Waits; // a repetition
         }
-        let waiting = Waiting {
-            session,
-            wanted,
-            ticket,
-        };
+        let waiting = Waiting { session, wanted, ticket };
         if self.is_deadlock(ino, &waiting) {
             return LockResult::Deadlock;
         }
@@ -313,10 +309,7 @@ impl LockTable {
             file.waiting.remove(index);
             self.forget_wait(owner, waiting.ticket);
             self.change_ranges(owner, ino, |ranges| ranges.acquire(waiting.wanted));
-            grants.push(LockGrant {
-                session: waiting.session,
-                ticket: waiting.ticket,
-            });
+            grants.push(LockGrant { session: waiting.session, ticket: waiting.ticket });
             // The new lock may be weaker than the one it replaces.
             index = 0;
         }
@@ -343,10 +336,7 @@ impl LockTable {
                 *counts.entry(owner.0).or_default() += ranges.len();
                 for held in ranges.iter() {
                     assert!(is_open(owner.0, *ino, held.handle), "{held:?} of {owner:?}");
-                    assert!(
-                        file.conflicts(*owner, held.lock).next().is_none(),
-                        "{held:?}"
-                    );
+                    assert!(file.conflicts(*owner, held.lock).next().is_none(), "{held:?}");
                 }
             }
             for waiting in &file.waiting {

@@ -32,14 +32,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     let owner = ((1u64..4).prop_map(SessionId), kinds);
     let ino = (1u64..3).prop_map(Ino);
     let range = (0..BYTES, 0..BYTES).prop_map(|(a, b)| (a.min(b), a.max(b)));
-    let lock = (
-        owner.clone(),
-        ino.clone(),
-        range.clone(),
-        any::<bool>(),
-        0u64..2,
-        any::<bool>(),
-    );
+    let lock = (owner.clone(), ino.clone(), range.clone(), any::<bool>(), 0u64..2, any::<bool>());
     let act = prop_oneof![
         6 => lock.prop_map(|(owner, ino, range, exclusive, handle, waits)| Act::Lock {
             owner, ino, range, exclusive, handle, waits,
@@ -73,16 +66,13 @@ impl Model {
     /// The owners of conflicting locks.
     fn conflicts(&self, wanted: &Wanted) -> BTreeSet<SessionOwner> {
         let (start, end) = wanted.range;
-        let others = self
-            .bytes
-            .iter()
-            .filter(|((ino, at, owner), (exclusive, _))| {
-                *ino == wanted.ino
-                    && (start..=end).contains(at)
-                    && *owner != wanted.owner
-                    && owner.1.is_same_family(wanted.owner.1)
-                    && (*exclusive || wanted.exclusive)
-            });
+        let others = self.bytes.iter().filter(|((ino, at, owner), (exclusive, _))| {
+            *ino == wanted.ino
+                && (start..=end).contains(at)
+                && *owner != wanted.owner
+                && owner.1.is_same_family(wanted.owner.1)
+                && (*exclusive || wanted.exclusive)
+        });
         others.map(|((_, _, owner), _)| *owner).collect()
     }
 
@@ -97,10 +87,7 @@ impl Model {
     fn waits_for(&self, from: &BTreeSet<SessionOwner>, to: SessionOwner) -> bool {
         let mut reached = from.clone();
         loop {
-            let next = self
-                .waits
-                .values()
-                .filter(|wanted| reached.contains(&wanted.owner));
+            let next = self.waits.values().filter(|wanted| reached.contains(&wanted.owner));
             let next: BTreeSet<SessionOwner> =
                 next.flat_map(|wanted| self.conflicts(wanted)).collect();
             let before = reached.len();
@@ -138,28 +125,15 @@ fn check(table: &LockTable, model: &Model) {
         assert!(model.conflicts(&mine).is_empty(), "{mine:?}");
     }
     for wanted in model.waits.values() {
-        assert!(
-            !model.conflicts(wanted).is_empty(),
-            "{wanted:?} waits without a conflict"
-        );
+        assert!(!model.conflicts(wanted).is_empty(), "{wanted:?} waits without a conflict");
     }
     let kinds = [LockOwner::Fcntl(1), LockOwner::Flock(1)];
     let owners = (1..5).flat_map(|session| kinds.map(|owner| (SessionId(session), owner)));
     for owner in owners {
         for (ino, at) in (1..3).flat_map(|ino| (0..BYTES).map(move |at| (Ino(ino), at))) {
-            let probe = Wanted {
-                owner,
-                ino,
-                range: (at, at),
-                exclusive: true,
-                handle: 0,
-            };
+            let probe = Wanted { owner, ino, range: (at, at), exclusive: true, handle: 0 };
             let found = table.conflict(owner.0, ino, held(&probe).lock);
-            assert_eq!(
-                found.is_some(),
-                !model.conflicts(&probe).is_empty(),
-                "{probe:?}"
-            );
+            assert_eq!(found.is_some(), !model.conflicts(&probe).is_empty(), "{probe:?}");
         }
     }
 }
@@ -253,18 +227,9 @@ fn lock_held_back_for_reclaim_is_granted_in_the_end() {
         handle: 0,
     };
     let ask = |table: &mut LockTable, session, ticket, hold_back| {
-        table.lock(
-            SessionId(session),
-            Ino(1),
-            held(&wanted(session)),
-            ticket,
-            hold_back,
-        )
+        table.lock(SessionId(session), Ino(1), held(&wanted(session)), ticket, hold_back)
     };
-    assert!(matches!(
-        ask(&mut table, 1, None, true),
-        LockResult::Conflict(..)
-    ));
+    assert!(matches!(ask(&mut table, 1, None, true), LockResult::Conflict(..)));
     assert_eq!(ask(&mut table, 1, Some(7), true), LockResult::Waits);
     assert_eq!(ask(&mut table, 3, Some(8), true), LockResult::Waits);
     assert!(table.is_held_back());
@@ -275,10 +240,7 @@ fn lock_held_back_for_reclaim_is_granted_in_the_end() {
     table.unlock((SessionId(2), LockOwner::Fcntl(1)), Ino(1), 0, 5);
     let mut grants = Vec::new();
     table.grant(Ino(1), &mut grants);
-    let first = LockGrant {
-        session: SessionId(1),
-        ticket: 7,
-    };
+    let first = LockGrant { session: SessionId(1), ticket: 7 };
     assert_eq!(grants, [first]);
 }
 
@@ -297,10 +259,7 @@ fn session_is_limited_in_ranges_and_waits() {
         table.lock(SessionId(1), wanted.ino, held(&wanted), None, false) == LockResult::Full
     });
     assert_eq!(full, Some(1 << 16));
-    let other = Wanted {
-        owner: (SessionId(2), LockOwner::Fcntl(1)),
-        ..wanted(0)
-    };
+    let other = Wanted { owner: (SessionId(2), LockOwner::Fcntl(1)), ..wanted(0) };
     let waits = (0u64..1 << 20).find(|ticket| {
         table.lock(SessionId(2), other.ino, held(&other), Some(*ticket), false) == LockResult::Full
     });

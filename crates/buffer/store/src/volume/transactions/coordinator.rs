@@ -157,9 +157,7 @@ impl Coordinator {
     pub fn restore(decided: &BTreeMap<TxId, BTreeSet<NodeIndex>>) -> Coordinator {
         let recalled = decided.iter();
         Coordinator {
-            transactions: recalled
-                .map(|(tx, nodes)| (*tx, Transaction::recalled(nodes)))
-                .collect(),
+            transactions: recalled.map(|(tx, nodes)| (*tx, Transaction::recalled(nodes))).collect(),
             recalled: decided.keys().copied().collect(),
         }
     }
@@ -196,10 +194,7 @@ impl Coordinator {
 
     /// The calls that wait for transactions.
     pub fn calls(&self) -> impl Iterator<Item = &Requester> {
-        let calls = self
-            .transactions
-            .values()
-            .filter_map(|live| live.call.as_ref());
+        let calls = self.transactions.values().filter_map(|live| live.call.as_ref());
         calls.map(|(requester, _)| requester)
     }
 
@@ -298,11 +293,7 @@ impl<O: Objects> Volume<O> {
                 Ok(Next::Decide) => return self.decide(node, tx),
                 Ok(Next::Walk(mut walks)) => {
                     if let Some((at, forbidden)) = walks.pop() {
-                        live.phase = Phase::Walking(Walk {
-                            at,
-                            forbidden,
-                            rest: walks,
-                        });
+                        live.phase = Phase::Walking(Walk { at, forbidden, rest: walks });
                         return self.walk(node, tx);
                     }
                 }

@@ -40,9 +40,7 @@ impl<O: Objects> Volume<O> {
             Some((ino, kind)) => Reply::Referral { ino, kind },
             None => Reply::Done,
         };
-        let result = result.map_or(SlotResult::Done, |(ino, kind)| {
-            SlotResult::Referral(ino, kind)
-        });
+        let result = result.map_or(SlotResult::Done, |(ino, kind)| SlotResult::Referral(ino, kind));
         let update = requester.origin.slot_update(result);
         let mut changes = std::mem::take(&mut live.changes);
         changes.push(entry);
@@ -85,10 +83,7 @@ impl<O: Objects> Volume<O> {
 
     pub fn announce_to(&mut self, node: &mut Context<O>, tx: TxId, to: NodeIndex) {
         let phase = self.coordinator.get(tx).map(|live| &live.phase);
-        if let Some(Phase::Decided(Decided {
-            is_durable: true, ..
-        })) = phase
-        {
+        if let Some(Phase::Decided(Decided { is_durable: true, .. })) = phase {
             self.send(node, to, PeerPayload::Resolve { tx, commit: true });
         }
     }

@@ -59,23 +59,14 @@ impl<O: Objects> Volume<O> {
         let round = match self.prepare_round(node, tx, number, user, now, steps) {
             Ok(round) => round,
             Err(errno) => {
-                let vote = PeerPayload::Vote {
-                    tx,
-                    round: number,
-                    found: Err(errno),
-                };
+                let vote = PeerPayload::Vote { tx, round: number, found: Err(errno) };
                 return self.send(node, from, vote);
             }
         };
         for lock in &round.locks {
-            self.tx_locks
-                .take(lock.clone(), TxLockOwner::Transaction(tx));
+            self.tx_locks.take(lock.clone(), TxLockOwner::Transaction(tx));
         }
-        let event = VolumeEvent::Prepare {
-            tx,
-            coordinator: from,
-            round,
-        };
+        let event = VolumeEvent::Prepare { tx, coordinator: from, round };
         let record = self.log(node, event, None);
         self.participant.prepared.insert((tx, number), record);
         let action = AfterDurable::Volume(self.id(), VolumeAction::Vote(tx, number));
@@ -93,12 +84,7 @@ impl<O: Objects> Volume<O> {
         steps: &[Step],
     ) -> Result<Round, Errno> {
         node.require_log_space(log_space_for(steps))?;
-        let mut round = Round {
-            number,
-            changes: Vec::new(),
-            locks: Vec::new(),
-            found: Vec::new(),
-        };
+        let mut round = Round { number, changes: Vec::new(), locks: Vec::new(), found: Vec::new() };
         for step in steps {
             self.check_conflict(tx, step)?;
             if matches!(step, Step::MakeDir { .. }) {
@@ -128,11 +114,7 @@ impl<O: Objects> Volume<O> {
         let coordinator = prepared.coordinator;
         let mut rounds = prepared.rounds.iter();
         if let Some(round) = rounds.find(|round| round.number == number) {
-            let vote = PeerPayload::Vote {
-                tx,
-                round: number,
-                found: Ok(round.found.clone()),
-            };
+            let vote = PeerPayload::Vote { tx, round: number, found: Ok(round.found.clone()) };
             self.send(node, coordinator, vote);
         }
     }

@@ -16,25 +16,11 @@ type NameAt = (Ino, Vec<u8>);
 #[derive(Clone, Debug)]
 pub enum Plan {
     /// Make a directory on another node.
-    MakeDir {
-        at: NameAt,
-        step: Step,
-        node: NodeIndex,
-        made: Option<Ino>,
-    },
+    MakeDir { at: NameAt, step: Step, node: NodeIndex, made: Option<Ino> },
     /// Remove a name of an inode on another node.
-    Remove {
-        at: NameAt,
-        ino: Ino,
-        dir: bool,
-        owner_only: bool,
-    },
+    Remove { at: NameAt, ino: Ino, dir: bool, owner_only: bool },
     /// Add a name of an inode on another node.
-    Link {
-        at: NameAt,
-        ino: Ino,
-        kind: Option<FileKind>,
-    },
+    Link { at: NameAt, ino: Ino, kind: Option<FileKind> },
     /// Rename an inode, or exchange two.
     Rename(Rename),
 }
@@ -77,12 +63,9 @@ impl<O: Objects> Volume<O> {
         };
         let (names, user) = (self.names(), &requester.user);
         let plan = match request {
-            NameRequest::Mknod {
-                parent,
-                name,
-                new: NewInode::Dir,
-                mode,
-            } => self.plan_make_dir(user, (*parent, name), *mode, node.now.wall)?,
+            NameRequest::Mknod { parent, name, new: NewInode::Dir, mode } => {
+                self.plan_make_dir(user, (*parent, name), *mode, node.now.wall)?
+            }
             NameRequest::Unlink { parent, name } if is_elsewhere(names, *parent, name) => {
                 Some(plan_removal(names, user, (*parent, name), false)?)
             }
@@ -91,19 +74,9 @@ impl<O: Objects> Volume<O> {
             }
             NameRequest::Link { ino, parent, name } if !names.owns(*ino) => {
                 names.check_new_entry(user, *parent, name)?;
-                Some(Plan::Link {
-                    at: (*parent, name.clone()),
-                    ino: *ino,
-                    kind: None,
-                })
+                Some(Plan::Link { at: (*parent, name.clone()), ino: *ino, kind: None })
             }
-            NameRequest::Rename {
-                parent,
-                name,
-                to,
-                to_name,
-                existing,
-            } => {
+            NameRequest::Rename { parent, name, to, to_name, existing } => {
                 let (from, to) = ((*parent, name.as_slice()), (*to, to_name.as_slice()));
                 match is_local_rename(names, from, to, *existing) {
                     true => None,
@@ -143,20 +116,13 @@ impl<O: Objects> Volume<O> {
         if node == placement.node {
             return Ok(None);
         }
-        let planned = self
-            .names()
-            .plan_make(user, parent, name, NewInode::Dir, mode, now)?;
+        let planned = self.names().plan_make(user, parent, name, NewInode::Dir, mode, now)?;
         let Change::Make { inode, .. } = planned else {
             unreachable!("plan_make plans nothing else");
         };
         Ok(Some(Plan::MakeDir {
             at: (parent, name.to_vec()),
-            step: Step::MakeDir {
-                parent,
-                mode: inode.mode,
-                uid: inode.uid,
-                gid: inode.gid,
-            },
+            step: Step::MakeDir { parent, mode: inode.mode, uid: inode.uid, gid: inode.gid },
             node,
             made: None,
         }))
@@ -177,12 +143,7 @@ fn plan_removal(
         (false, true) => return Err(Errno::EISDIR),
         (true, true) | (false, false) => {}
     }
-    Ok(Plan::Remove {
-        at: (parent, name.to_vec()),
-        ino,
-        dir,
-        owner_only,
-    })
+    Ok(Plan::Remove { at: (parent, name.to_vec()), ino, dir, owner_only })
 }
 
 fn plan_rename(
@@ -217,9 +178,7 @@ impl Plan {
     /// The next part after `round` rounds and walks, the last of which found `found`.
     pub fn next(&mut self, round: u8, found: &[StepResult]) -> Result<Next, Errno> {
         match self {
-            Plan::MakeDir {
-                step, node, made, ..
-            } => match (round, found) {
+            Plan::MakeDir { step, node, made, .. } => match (round, found) {
                 (0, _) => Ok(Next::Round(vec![(*node, step.clone())])),
                 (_, [StepResult::Inode(ino, _)]) => {
                     *made = Some(*ino);
@@ -227,17 +186,8 @@ impl Plan {
                 }
                 _ => Err(Errno::EPROTO),
             },
-            Plan::Remove {
-                ino,
-                dir,
-                owner_only,
-                ..
-            } => {
-                let step = Step::RemoveLink {
-                    ino: *ino,
-                    dir: *dir,
-                    owner_only: *owner_only,
-                };
+            Plan::Remove { ino, dir, owner_only, .. } => {
+                let step = Step::RemoveLink { ino: *ino, dir: *dir, owner_only: *owner_only };
                 Ok(match round {
                     0 => Next::Round(vec![(ino.metadata_node(), step)]),
                     _ => Next::Decide,
@@ -260,12 +210,7 @@ impl Plan {
 
     /// The change of a name on the coordinator, and the inode that got the name.
     pub fn conclusion(&self, now: Timestamp) -> (Change, Option<(Ino, FileKind)>) {
-        let entry = |at: &NameAt, put| Change::SetEntry {
-            dir: at.0,
-            name: at.1.clone(),
-            put,
-            now,
-        };
+        let entry = |at: &NameAt, put| Change::SetEntry { dir: at.0, name: at.1.clone(), put, now };
         match self {
             Plan::MakeDir { at, made, .. } => {
                 let ino = made.unwrap_or_else(|| unreachable!("the directory was prepared"));
@@ -344,10 +289,8 @@ impl Rename {
             parent: (across && kind == FileKind::Dir).then_some(to),
             owner_only,
         };
-        let mut steps = vec![(
-            self.moving.0.metadata_node(),
-            step(self.moving, self.to.0, self.owner_only),
-        )];
+        let mut steps =
+            vec![(self.moving.0.metadata_node(), step(self.moving, self.to.0, self.owner_only))];
         if let Some(replaced) = self.replaced {
             let owner_only = self.replaced_owner_only;
             let step = match self.existing {

@@ -55,22 +55,14 @@ impl<O: Objects> Volume<O> {
         dir: Ino,
     ) -> Option<Result<Ino, Errno>> {
         if !self.names().owns(dir) {
-            self.send(
-                node,
-                dir.metadata_node(),
-                PeerPayload::QueryParent { tx, dir },
-            );
+            self.send(node, dir.metadata_node(), PeerPayload::QueryParent { tx, dir });
             return None;
         }
         if self.tx_locks.conflicts(&TxLock::Inode(dir), tx) {
             return None;
         }
         let directory = self.names().get(dir).and_then(|inode| inode.dir());
-        Some(
-            directory
-                .map(|directory| directory.parent)
-                .ok_or(Errno::ENOENT),
-        )
+        Some(directory.map(|directory| directory.parent).ok_or(Errno::ENOENT))
     }
 
     /// Another node queries the parent of a directory. While the directory moves, there is no answer,

@@ -240,10 +240,7 @@ impl Clients {
             let stop = u64::from(late && !rank.worn_out && rank.rank == 0);
             return io.reach_barrier(WITHIN_STEP, stop);
         }
-        let transfer = io
-            .position
-            .pattern
-            .transfer(rank.rank, io.position.access, rank.transfer);
+        let transfer = io.position.pattern.transfer(rank.rank, io.position.access, rank.transfer);
         (rank.offset, rank.end) = (transfer.offset, transfer.offset + transfer.bytes);
         rank.activity = Activity::Transfer;
         begin_call(slot, rank, io);
@@ -278,10 +275,7 @@ impl Clients {
     /// All processes have finished a collective call.
     fn end_collective_transfer(&mut self, slot: u32, io: &mut IoContext<'_, '_>) {
         let rank = &mut self.ranks[slot as usize];
-        let own = io
-            .position
-            .pattern
-            .transfer(rank.rank, io.position.access, rank.transfer);
+        let own = io.position.pattern.transfer(rank.rank, io.position.access, rank.transfer);
         (rank.offset, rank.end) = (own.offset + own.bytes, own.offset + own.bytes);
         self.end_transfer(slot, io);
     }
@@ -342,7 +336,5 @@ fn begin_call(slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
 /// Number of servers that have data that a process wrote.
 fn servers_written(rank: &Rank, job: &IoJob) -> u64 {
     let bytes = rank.transfer * job.pattern.transfer_bytes();
-    bytes
-        .div_ceil(job.burst_buffer.stripe.0)
-        .clamp(1, job.instance.nodes().len() as u64)
+    bytes.div_ceil(job.burst_buffer.stripe.0).clamp(1, job.instance.nodes().len() as u64)
 }

@@ -205,11 +205,7 @@ fn send_to_process(
     bytes: u64,
     io: &mut IoContext<'_, '_>,
 ) {
-    let tag = RequestTag {
-        rank: other,
-        call: aggregator.transfer,
-        request: aggregator.window,
-    };
+    let tag = RequestTag { rank: other, call: aggregator.transfer, request: aggregator.window };
     let (from, to) = (io.job.node_of(aggregator.rank), io.job.node_of(other));
     io.send(from, to, PacketKind::Exchange(kind), bytes, tag.pack());
 }

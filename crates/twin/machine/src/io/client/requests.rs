@@ -24,10 +24,7 @@ pub(super) struct Requests {
 impl Requests {
     /// For a group with `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
-        Requests {
-            incoming: FxHashMap::default(),
-            node_free: vec![[0; 2]; nodes],
-        }
+        Requests { incoming: FxHashMap::default(), node_free: vec![[0; 2]; nodes] }
     }
 
     /// Sends as many requests of the call as may be in flight.
@@ -36,11 +33,7 @@ impl Requests {
             let Some((server, kind)) = next_request(rank, io) else {
                 break;
             };
-            let tag = RequestTag {
-                rank: rank.rank,
-                call: rank.transfer,
-                request: rank.sent,
-            };
+            let tag = RequestTag { rank: rank.rank, call: rank.transfer, request: rank.sent };
             rank.sent += 1;
             rank.in_flight += 1;
             let client = io.job.node_of(rank.rank);
@@ -73,10 +66,7 @@ impl Requests {
                 false
             }
             ReplyKind::ReadData => {
-                let missing = self
-                    .incoming
-                    .entry(tag)
-                    .or_insert_with(|| bytes_of_request(io));
+                let missing = self.incoming.entry(tag).or_insert_with(|| bytes_of_request(io));
                 assert!(
                     *missing >= u64::from(packet.bytes),
                     "more data than requested: {packet:?}"
@@ -183,9 +173,6 @@ fn next_other_request(rank: &mut Rank, io: &IoContext<'_, '_>) -> (u32, RequestK
 pub(super) fn send_write_data(bits: u64, io: &mut IoContext<'_, '_>) {
     let tag = RequestTag::unpack(bits);
     let (file, piece) = io.position.piece(tag, io.job);
-    let (client, server) = (
-        io.job.node_of(tag.rank),
-        io.job.server_of(file, piece.offset),
-    );
+    let (client, server) = (io.job.node_of(tag.rank), io.job.server_of(file, piece.offset));
     io.send(client, server, PacketKind::WriteData, piece.bytes, bits);
 }

@@ -98,10 +98,8 @@ impl Server {
 /// and from file to file: each stripe is an extent that the file system there allocates
 /// independently.
 pub(super) fn controller_of(file: FileId, substripe: u64, make: &BurstBuffer) -> (u32, u32) {
-    let (cards, controllers) = (
-        u64::from(make.cards.max(1)),
-        u64::from(make.controllers_per_card.max(1)),
-    );
+    let (cards, controllers) =
+        (u64::from(make.cards.max(1)), u64::from(make.controllers_per_card.max(1)));
     let (card, on_card) = (substripe % cards, substripe / cards);
     let stripe = substripe * make.substripe.0 / make.stripe.0.max(1);
     let first = hash(file.0, stream_label("extents") ^ card, stripe) % controllers;

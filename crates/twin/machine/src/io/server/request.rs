@@ -51,10 +51,7 @@ impl RequestTable {
     }
 
     pub fn remove(&mut self, index: u32) {
-        debug_assert!(
-            !self.unused.contains(&index),
-            "request {index} removed twice"
-        );
+        debug_assert!(!self.unused.contains(&index), "request {index} removed twice");
         self.unused.push(index);
     }
 }

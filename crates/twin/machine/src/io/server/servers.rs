@@ -110,10 +110,7 @@ impl Servers {
             unreachable!("data that no server requested: {packet:?}")
         };
         let request = self.requests.get_mut(index);
-        assert!(
-            request.missing >= u64::from(packet.bytes),
-            "more data than requested: {packet:?}"
-        );
+        assert!(request.missing >= u64::from(packet.bytes), "more data than requested: {packet:?}");
         request.missing -= u64::from(packet.bytes);
         if request.missing == 0 {
             let bytes = request.bytes;
@@ -159,13 +156,7 @@ impl Servers {
     fn reply(&mut self, index: u32, kind: ReplyKind, bytes: u64, io: &mut IoContext<'_, '_>) {
         let request = self.requests.get(index);
         let node = self.servers[request.server as usize].node;
-        io.send(
-            node,
-            request.client,
-            PacketKind::Reply(kind),
-            bytes,
-            request.tag,
-        );
+        io.send(node, request.client, PacketKind::Reply(kind), bytes, request.tag);
     }
 
     fn lock_object(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
@@ -184,11 +175,8 @@ impl Servers {
         let controller = request.controller as usize;
         let done = ssd.submit(controller, request.bytes, is_write, io.now());
         io.waits_of(request.client).ssd += done.waited;
-        let event = if is_write {
-            ServerEvent::FlashWritten(index)
-        } else {
-            ServerEvent::FlashRead(index)
-        };
+        let event =
+            if is_write { ServerEvent::FlashWritten(index) } else { ServerEvent::FlashRead(index) };
         io.schedule(done.at, event);
     }
 

@@ -67,10 +67,8 @@ pub(super) fn write_line(
     let (ior, pattern) = (test.ior, test.pattern);
     let rates: Vec<f64> = phases.iter().map(|p| rate(p) / MIB).collect();
     let transfer = ior.transfer.0.max(1) as f64;
-    let operations: Vec<f64> = phases
-        .iter()
-        .map(|p| ratio(p.bytes as f64 / transfer, p.total_seconds))
-        .collect();
+    let operations: Vec<f64> =
+        phases.iter().map(|p| ratio(p.bytes as f64 / transfer, p.total_seconds)).collect();
     write!(f, "{:<9} ", access.name())?;
     for spread in [Spread::of_values(&rates), Spread::of_values(&operations)] {
         for value in [spread.max, spread.min, spread.mean, spread.deviation] {
@@ -86,12 +84,7 @@ pub(super) fn write_line(
         let seconds: f64 = walls.iter().map(|w| w.seconds).sum();
         let bytes: f64 = walls.iter().map(|w| w.mean_bytes as f64).sum();
         let count = walls.len() as f64;
-        write!(
-            f,
-            "{:>10.2} {:>13.2} ",
-            seconds / count,
-            ratio(bytes, seconds) / MIB
-        )?;
+        write!(f, "{:>10.2} {:>13.2} ", seconds / count, ratio(bytes, seconds) / MIB)?;
     }
     let (constant, random) = match ior.reorder {
         Reorder::Own => (0, 0),

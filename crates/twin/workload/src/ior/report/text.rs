@@ -9,19 +9,12 @@ use std::fmt;
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "IOR-4.1: MPI Coordinated Test of Parallel I/O (simulated by Forebay)"
-        )?;
+        writeln!(f, "IOR-4.1: MPI Coordinated Test of Parallel I/O (simulated by Forebay)")?;
         pair(f, "Began", clock(0.0))?;
         pair(
             f,
             "Command line",
-            ["ior"]
-                .into_iter()
-                .chain(self.words())
-                .collect::<Vec<_>>()
-                .join(" "),
+            ["ior"].into_iter().chain(self.words()).collect::<Vec<_>>().join(" "),
         )?;
         pair(f, "Machine", self.machine)?;
         for test in self.tests {
@@ -72,18 +65,10 @@ impl fmt::Display for TestReport<'_> {
                 }
             }
         }
-        for (access, title) in [
-            (Access::Write, "Max Write: "),
-            (Access::Read, "Max Read:  "),
-        ] {
+        for (access, title) in [(Access::Write, "Max Write: "), (Access::Read, "Max Read:  ")] {
             let best = self.phases(access).map(rate).fold(0.0, f64::max);
             if self.runs(access) {
-                writeln!(
-                    f,
-                    "{title}{:.2} MiB/sec ({:.2} MB/sec)",
-                    best / MIB,
-                    best / MB
-                )?;
+                writeln!(f, "{title}{:.2} MiB/sec ({:.2} MB/sec)", best / MIB, best / MB)?;
             }
         }
         Ok(())
@@ -103,31 +88,11 @@ fn write_options(f: &mut fmt::Formatter<'_>, ior: &Ior, pattern: &AccessPattern)
     pair(f, "api", ior.api.name())?;
     pair(f, "apiVersion", "")?;
     pair(f, "test filename", &ior.test_file)?;
-    let access = if ior.file_per_process {
-        "file-per-process"
-    } else {
-        "single-shared-file"
-    };
+    let access = if ior.file_per_process { "file-per-process" } else { "single-shared-file" };
     pair(f, "access", access)?;
-    pair(
-        f,
-        "type",
-        if ior.collective {
-            "collective"
-        } else {
-            "independent"
-        },
-    )?;
+    pair(f, "type", if ior.collective { "collective" } else { "independent" })?;
     pair(f, "segments", ior.segments)?;
-    pair(
-        f,
-        "ordering in a file",
-        if ior.random_offsets {
-            "random"
-        } else {
-            "sequential"
-        },
-    )?;
+    pair(f, "ordering in a file", if ior.random_offsets { "random" } else { "sequential" })?;
     let order = match ior.reorder {
         Reorder::Own => "no tasks offsets",
         Reorder::Constant => "constant task offset",
