@@ -131,10 +131,7 @@ impl<O: Objects> Context<O> {
 
     /// `ENOSPC` unless the log has this much space.
     pub fn require_log_space(&self, needed: LogSpace) -> Result<(), Errno> {
-        match self.log_space >= needed {
-            true => Ok(()),
-            false => Err(Errno::ENOSPC),
-        }
+        if self.log_space >= needed { Ok(()) } else { Err(Errno::ENOSPC) }
     }
 
     /// Reply to a call.

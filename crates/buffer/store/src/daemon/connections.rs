@@ -202,10 +202,8 @@ impl Connections {
         if conn.blocked != conn.watching_output || !conn.watching_input {
             conn.watching_output = conn.blocked;
             conn.watching_input = true;
-            let flags = match conn.blocked {
-                true => EventFlags::IN | EventFlags::OUT,
-                false => EventFlags::IN,
-            };
+            let flags =
+                if conn.blocked { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
             let data = EventData::new_u64(id.0);
             epoll::modify(&self.epoll, &conn.stream, data, flags)?;
         }
@@ -227,10 +225,7 @@ impl Connections {
         if waits && conn.has_input() && !flags.contains(EventFlags::HUP) {
             // The peer sends more before its call is answered: leave that in the socket.
             conn.watching_input = false;
-            let flags = match conn.watching_output {
-                true => EventFlags::OUT,
-                false => EventFlags::empty(),
-            };
+            let flags = if conn.watching_output { EventFlags::OUT } else { EventFlags::empty() };
             let data = EventData::new_u64(id.0);
             let _ = epoll::modify(&self.epoll, &conn.stream, data, flags);
             return Received::Nothing;

@@ -115,9 +115,10 @@ impl<O: Objects + Clone> Node<O> {
         update: SlotUpdate,
     ) -> Result<(), Errno> {
         let shrinks = |volume: &Volume<O>| capacity <= volume.state().spec.capacity;
-        self.context.require_log_space(match self.volumes.get(&id).is_some_and(shrinks) {
-            true => LogSpace::ReserveOnly,
-            false => LogSpace::Normal,
+        self.context.require_log_space(if self.volumes.get(&id).is_some_and(shrinks) {
+            LogSpace::ReserveOnly
+        } else {
+            LogSpace::Normal
         })?;
         let volume = self.volumes.get_mut(&id).ok_or(Errno::ENOENT)?;
         volume.resize(&mut self.context, capacity, update)?;

@@ -293,9 +293,10 @@ impl<O: Objects + Clone> Node<O> {
         let errno_of = |conn, seq| {
             let attached = connections.session(conn);
             let session = attached.and_then(|(id, slot)| Some((sessions.get(id).ok()?, slot)));
-            match session.is_some_and(|(session, slot)| session.completed(slot, seq).is_some()) {
-                true => (Errno::EIO, DECIDED_TIMEOUT_NS),
-                false => (Errno::EAGAIN, ANSWER_TIMEOUT_NS),
+            if session.is_some_and(|(session, slot)| session.completed(slot, seq).is_some()) {
+                (Errno::EIO, DECIDED_TIMEOUT_NS)
+            } else {
+                (Errno::EAGAIN, ANSWER_TIMEOUT_NS)
             }
         };
         let late = self.context.parked.take_if(|parked| {

@@ -200,9 +200,10 @@ pub fn store_checksums(
         Ok(state) => state,
         Err(outcome) => return Ok(outcome),
     };
-    let mut throttle = match state.size >= MIN_THROTTLED_BYTES {
-        true => IoThrottle::for_file(file),
-        false => IoThrottle::default(),
+    let mut throttle = if state.size >= MIN_THROTTLED_BYTES {
+        IoThrottle::for_file(file)
+    } else {
+        IoThrottle::default()
     };
     if yields && throttle.is_device_busy() {
         return Ok(ChecksumOutcome::DeviceBusy);

@@ -104,9 +104,12 @@ impl RemovalQueue {
             (state.current, pending.collect::<Vec<u64>>())
         };
         pending.dedup();
-        let progress = |instance| match instance == current.instance {
-            true => RemovalProgress { removed_objects, ..current },
-            false => RemovalProgress { instance, ..RemovalProgress::default() },
+        let progress = |instance| {
+            if instance == current.instance {
+                RemovalProgress { removed_objects, ..current }
+            } else {
+                RemovalProgress { instance, ..RemovalProgress::default() }
+            }
         };
         pending.into_iter().map(progress).collect()
     }

@@ -76,9 +76,10 @@ impl<O: Objects> Volume<O> {
         };
         let in_progress = self.length(ino).is_some_and(|length| !length.known);
         let attr = || self.attr(ino).ok();
-        match in_progress || attr().is_some_and(|attr| size <= attr.size) {
-            true => LogSpace::ReserveOnly,
-            false => LogSpace::Normal,
+        if in_progress || attr().is_some_and(|attr| size <= attr.size) {
+            LogSpace::ReserveOnly
+        } else {
+            LogSpace::Normal
         }
     }
 
@@ -154,19 +155,17 @@ impl<O: Objects> Volume<O> {
         let mut entries = Vec::new();
         let mut end = true;
         for (cookie, entry) in directory.after(cookie) {
-            taken += entry.name.len()
-                + match with_attrs {
-                    true => ENTRY_WITH_ATTR_BYTES,
-                    false => ENTRY_BYTES,
-                };
+            taken +=
+                entry.name.len() + if with_attrs { ENTRY_WITH_ATTR_BYTES } else { ENTRY_BYTES };
             if taken > budget && !entries.is_empty() {
                 end = false;
                 break;
             }
             // The client queries the other nodes for the attributes of their inodes.
-            let attr = match with_attrs && names.owns(entry.ino) {
-                true => Some(self.attr(entry.ino)?),
-                false => None,
+            let attr = if with_attrs && names.owns(entry.ino) {
+                Some(self.attr(entry.ino)?)
+            } else {
+                None
             };
             entries.push(DirEntry {
                 cookie,

@@ -84,10 +84,7 @@ impl<O: Objects> Volume<O> {
     ) -> Option<Result<(), Errno>> {
         let known = self.handles.get(session, id).ok()?.mode();
         let exceeds = (mode.read && !known.read) || ((mode.write || mode.truncate) && !known.write);
-        Some(match exceeds {
-            true => Err(Errno::EACCES),
-            false => Ok(()),
-        })
+        Some(if exceeds { Err(Errno::EACCES) } else { Ok(()) })
     }
 
     pub fn create(
@@ -122,9 +119,10 @@ impl<O: Objects> Volume<O> {
         let max_handles = node.limits.max_session_handles;
         self.handles.check_limit(origin.session, file.handle, max_handles)?;
         // The object comes first: one without an inode is removed at the next start.
-        let descriptor = match open.descriptor && origin.is_local {
-            true => Some(self.open_object(node, ino, open)?),
-            false => None,
+        let descriptor = if open.descriptor && origin.is_local {
+            Some(self.open_object(node, ino, open)?)
+        } else {
+            None
         };
         self.log_change(node, origin, change, SlotResult::Opened(ino, true));
         self.add_handle(node, origin, file.handle, ino, open)?;
@@ -141,9 +139,10 @@ impl<O: Objects> Volume<O> {
         created: bool,
     ) -> Handled<O> {
         let is_file = self.names().find(ino)?.kind() == FileKind::File;
-        let descriptor = match mode.descriptor && origin.is_local && is_file {
-            true => Some(self.open_object(node, ino, mode)?),
-            false => None,
+        let descriptor = if mode.descriptor && origin.is_local && is_file {
+            Some(self.open_object(node, ino, mode)?)
+        } else {
+            None
         };
         self.reply_opened(node, ino, mode, created, descriptor)
     }
@@ -183,10 +182,8 @@ impl<O: Objects> Volume<O> {
         }
         self.add_handle(node, origin, id, ino, mode)?;
         let passes = mode.descriptor && origin.is_local && self.space.has_object(ino);
-        let descriptor = match passes {
-            true => Some(self.objects.open(self.object(ino), mode)?),
-            false => None,
-        };
+        let descriptor =
+            if passes { Some(self.objects.open(self.object(ino), mode)?) } else { None };
         self.reply_opened(node, ino, mode, created, descriptor)
     }
 
@@ -347,9 +344,10 @@ pub fn require_space_to_open<O: Objects>(
 ) -> Result<(), Errno> {
     let restores = requester.origin.slot == RECOVERY_SLOT && !mode.truncate;
     let modifies = mode.write || mode.truncate;
-    node.require_log_space(match modifies && !restores {
-        true => LogSpace::ReserveOnly,
-        false => LogSpace::Exhausted,
+    node.require_log_space(if modifies && !restores {
+        LogSpace::ReserveOnly
+    } else {
+        LogSpace::Exhausted
     })
 }
 

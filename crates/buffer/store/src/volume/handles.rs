@@ -120,10 +120,7 @@ impl Handles {
     /// Whether a session may open the handle `id`: `EMFILE` if it has `max` others.
     pub fn check_limit(&self, session: SessionId, id: HandleId, max: usize) -> Result<(), Errno> {
         let handles = self.sessions.get(&session).ok_or(Errno::ESTALE)?;
-        match handles.len() >= max && !handles.contains_key(&id) {
-            true => Err(Errno::EMFILE),
-            false => Ok(()),
-        }
+        if handles.len() >= max && !handles.contains_key(&id) { Err(Errno::EMFILE) } else { Ok(()) }
     }
 
     /// Whether the handle `id` is open already, on the inode `ino`. `EINVAL`: on another one.

@@ -124,9 +124,10 @@ impl<O: Objects> Volume<O> {
 
     /// `ENOSPC` if the volume has as many inodes as it may.
     pub fn check_inode_limit(&self) -> Result<(), Errno> {
-        match self.names().len() as u64 >= self.state.spec.inodes {
-            true => Err(Errno::ENOSPC),
-            false => Ok(()),
+        if self.names().len() as u64 >= self.state.spec.inodes {
+            Err(Errno::ENOSPC)
+        } else {
+            Ok(())
         }
     }
 }

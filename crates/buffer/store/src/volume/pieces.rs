@@ -142,10 +142,8 @@ impl<O: Objects> Volume<O> {
             self.ensure_object(node, ino)?;
         }
         self.add_piece_handle(node, &requester.origin, id, ino, mode)?;
-        let descriptor = match passes_descriptor {
-            true => Some(self.objects.open(self.object(ino), mode)?),
-            false => None,
-        };
+        let descriptor =
+            if passes_descriptor { Some(self.objects.open(self.object(ino), mode)?) } else { None };
         let reply = Reply::Object(self.object_info(ino)?);
         Ok(match descriptor {
             Some(descriptor) => Outcome::ReplyWith(reply, descriptor),
@@ -286,13 +284,12 @@ impl<O: Objects> Volume<O> {
         }
         if !removed.is_empty() {
             let last = node.journal.last();
-            match node.journal.is_durable(last) {
-                true => self.report_removed(node, from, removed),
-                false => {
-                    let action = VolumeAction::ReportRemoved(from, removed);
-                    let action = AfterDurable::Volume(self.id(), action);
-                    node.journal.when_durable(last, action);
-                }
+            if node.journal.is_durable(last) {
+                self.report_removed(node, from, removed)
+            } else {
+                let action = VolumeAction::ReportRemoved(from, removed);
+                let action = AfterDurable::Volume(self.id(), action);
+                node.journal.when_durable(last, action);
             }
         }
         if !existing.is_empty() {

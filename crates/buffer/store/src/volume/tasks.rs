@@ -117,10 +117,7 @@ impl Tasks {
         if task.waiting.remove(&from) {
             task.objects.insert(from, info);
         }
-        match task.waiting.is_empty() {
-            true => Progress::Complete,
-            false => Progress::Waiting,
-        }
+        if task.waiting.is_empty() { Progress::Complete } else { Progress::Waiting }
     }
 
     /// A node is asked again later.

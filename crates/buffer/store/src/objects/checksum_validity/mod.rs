@@ -136,9 +136,10 @@ impl ChecksumValidity {
         let Some(epoch) = ChecksumEpoch::epoch_of(attribute) else {
             return false;
         };
-        let last = match self.boot == Some(epoch.boot) {
-            true => closed,
-            false => self.watermarks.last_durable_generation(epoch.boot),
+        let last = if self.boot == Some(epoch.boot) {
+            closed
+        } else {
+            self.watermarks.last_durable_generation(epoch.boot)
         };
         (1..=last).contains(&epoch.generation)
     }

@@ -325,9 +325,10 @@ impl Host {
         }
         let (boot, watermarks) = (self.boot.get(), self.watermarks.borrow().now());
         *self.validity.borrow_mut() = ChecksumValidity::new(Some(boot), watermarks, true).into();
-        self.steps_left.set(match self.random.one_in(2) {
-            true => self.random.below(30) as u64 + 1,
-            false => u64::MAX,
+        self.steps_left.set(if self.random.one_in(2) {
+            self.random.below(30) as u64 + 1
+        } else {
+            u64::MAX
         });
     }
 

@@ -279,10 +279,8 @@ impl Objects for DiskObjects {
         length: u64,
         what: Allocate,
     ) -> Result<(), Errno> {
-        let size_flag = |keep_size| match keep_size {
-            true => FallocateFlags::KEEP_SIZE,
-            false => FallocateFlags::empty(),
-        };
+        let size_flag =
+            |keep_size| if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
         let flags = match what {
             Allocate::Reserve { keep_size } => size_flag(keep_size),
             Allocate::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,

@@ -106,10 +106,7 @@ impl<O: Objects> Volume<O> {
     /// The file of a handle at its metadata node. `EINVAL`: only the data object is open.
     fn locked_file(&self, session: SessionId, id: HandleId) -> Result<Ino, Errno> {
         let handle = self.handles.get(session, id)?;
-        match handle.is_piece() {
-            true => Err(Errno::EINVAL),
-            false => Ok(handle.ino()),
-        }
+        if handle.is_piece() { Err(Errno::EINVAL) } else { Ok(handle.ino()) }
     }
 
     pub fn lock_file(
@@ -196,9 +193,10 @@ impl<O: Objects> Volume<O> {
     pub fn cancel_lock(&mut self, requester: &Requester, ticket: u64) -> Handled<O> {
         let session = requester.origin.session;
         self.locks.table.cancel(session, ticket);
-        Ok(Outcome::Reply(match self.locks.is_granted(session, ticket) {
-            true => Reply::LocksGranted(vec![ticket]),
-            false => Reply::Done,
+        Ok(Outcome::Reply(if self.locks.is_granted(session, ticket) {
+            Reply::LocksGranted(vec![ticket])
+        } else {
+            Reply::Done
         }))
     }
 

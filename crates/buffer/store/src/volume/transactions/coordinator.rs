@@ -224,10 +224,7 @@ impl Coordinator {
                     return Ballot::Open;
                 }
                 live.found.extend(found);
-                match live.waiting.is_empty() {
-                    true => Ballot::Complete,
-                    false => Ballot::Open,
-                }
+                if live.waiting.is_empty() { Ballot::Complete } else { Ballot::Open }
             }
         }
     }

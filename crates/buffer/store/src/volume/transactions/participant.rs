@@ -36,10 +36,7 @@ impl<O: Objects> Volume<O> {
             | Step::ChangeParent { .. }
             | Step::LockRenames => false,
         };
-        match is_locked || is_in_use {
-            true => Err(Errno::EAGAIN),
-            false => Ok(()),
-        }
+        if is_locked || is_in_use { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 
     /// Prepare for a round of a transaction, and vote once that is durable.
@@ -178,8 +175,5 @@ fn log_space_for(steps: &[Step]) -> LogSpace {
         | Step::AddLink { .. }
         | Step::ChangeParent { .. } => false,
     };
-    match steps.iter().all(frees) {
-        true => LogSpace::ReserveOnly,
-        false => LogSpace::Normal,
-    }
+    if steps.iter().all(frees) { LogSpace::ReserveOnly } else { LogSpace::Normal }
 }

@@ -78,9 +78,10 @@ impl<O: Objects> Volume<O> {
             }
             NameRequest::Rename { parent, name, to, to_name, existing } => {
                 let (from, to) = ((*parent, name.as_slice()), (*to, to_name.as_slice()));
-                match is_local_rename(names, from, to, *existing) {
-                    true => None,
-                    false => Some(plan_rename(names, user, from, to, *existing)?),
+                if is_local_rename(names, from, to, *existing) {
+                    None
+                } else {
+                    Some(plan_rename(names, user, from, to, *existing)?)
                 }
             }
             NameRequest::Mknod { .. }
