@@ -1,7 +1,8 @@
 //! When calls are answered: not before their effects are durable, and in the end.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use forebay_protocol::identity::PeerIdentity;
+mod support;
+
 use forebay_protocol::message::{
     AdminRequest, Attach, FileRequest, InodeRequest, InstanceSpec, NameRequest, NewInode,
     OnExisting, OpenMode, PROTOCOL_VERSION, SessionRequest, SessionToken, SetAttr,
@@ -13,7 +14,9 @@ use forebay_protocol::{
     SessionId, Timestamp,
 };
 use forebay_store::node::{ConnId, Effect, Input, Limits, Node, NodeState, Now};
-use forebay_store::objects::{MemoryObjects, ObjectId};
+use forebay_store::objects::ObjectId;
+use support::memory_objects::MemoryObjects;
+use support::seeds::root;
 
 const CONN: ConnId = ConnId(1);
 const OTHER: ConnId = ConnId(2);
@@ -44,10 +47,6 @@ fn start_with(objects: MemoryObjects, local: bool) -> Node<MemoryObjects> {
         node.step(now, Input::Connected(conn, root(local)), &mut Vec::new());
     }
     node
-}
-
-fn root(local: bool) -> PeerIdentity {
-    PeerIdentity { uid: 0, gid: 0, groups: Vec::new(), trusted: true, local }
 }
 
 fn at_second(second: u64) -> Now {

@@ -88,6 +88,8 @@ mod process;
 mod random;
 mod requests;
 mod storage;
+#[path = "../../../store/tests/support/mod.rs"]
+mod store_support;
 mod users;
 mod world;
 
@@ -128,7 +130,7 @@ fn run_all(seeds: Range<u64>) -> Counts {
             if seed >= seeds.end || failed.load(Ordering::Relaxed) < u64::MAX {
                 return;
             }
-            match std::panic::catch_unwind(|| run(seed, Faults::of(seed)).truth.counts) {
+            match std::panic::catch_unwind(|| run(seed, Faults::of(seed)).oracle.counts) {
                 Ok(counts) => sums.lock().unwrap().add(&counts),
                 Err(_) => drop(failed.fetch_min(seed, Ordering::Relaxed)),
             }
@@ -172,7 +174,7 @@ fn invariants_hold_under_faults() {
         assert!(cuts.iter().all(|count| *count > 50), "{sums:?}");
         let messages = [sums.messages_lost, sums.messages_repeated];
         assert!(messages.iter().all(|count| *count > 5000), "{sums:?}");
-        let outside = [sums.failed_copies, sums.pfs_crashes, sums.pfs_away];
+        let outside = [sums.failed_movers, sums.pfs_crashes, sums.pfs_away];
         assert!(outside.iter().all(|count| *count > 20), "{sums:?}");
         let rare = [
             sums.disks_lost,
@@ -192,7 +194,7 @@ fn invariants_hold_under_faults() {
             sums.lists,
             sums.deferred,
             sums.private_uses,
-            sums.copies_read,
+            sums.replicas_read,
         ];
         assert!(others.iter().all(|count| *count > 20), "{sums:?}");
     }
@@ -202,19 +204,19 @@ fn invariants_hold_under_faults() {
 fn every_job_completes_without_faults() {
     for seed in 0..10 {
         let world = run(seed, Faults::none());
-        let counts = &world.truth.counts;
+        let counts = &world.oracle.counts;
         assert_eq!(
             counts.jobs_staged_out,
             counts.jobs - counts.refused_for_good,
             "seed {seed}: {counts:?}"
         );
-        assert_eq!((counts.hurried, counts.failed_copies), (0, 0), "seed {seed}");
+        assert_eq!((counts.hurried, counts.failed_movers), (0, 0), "seed {seed}");
     }
 }
 
 #[test]
 fn same_seed_gives_same_history() {
     let (first, second) = (run(7, Faults::of(7)), run(7, Faults::of(7)));
-    assert_eq!(first.truth.counts, second.truth.counts);
+    assert_eq!(first.oracle.counts, second.oracle.counts);
     assert_eq!(first.history, second.history);
 }

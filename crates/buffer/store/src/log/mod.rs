@@ -181,6 +181,3 @@ impl<S: Storage> Log<S> {
         self.durable
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -18,7 +18,7 @@ pub use crate::state::{
     Event, NodeState, Prepared, Record, Round, SessionState, SlotResult, SlotUpdate, VolumeEvent,
     VolumeState,
 };
-pub use crate::volume::{fetch_reply, fetch_reply_in_memory};
+pub use crate::volume::fetch_reply;
 
 use crate::context::{AfterDurable, Context, Journal, ParkedCalls, Secrets, Sessions, Unlocked};
 use crate::log::LogSpace;

@@ -9,13 +9,11 @@ mod checksum;
 mod checksum_validity;
 mod disk;
 mod io_throttle;
-mod memory;
 mod removal;
 
 pub use block_checksums::BlockChecksums;
 pub use checksum::{ChecksumOutcome, ScrubVerdict, boot_hash};
 pub use disk::{DiskObjects, RecordChecksumsError};
-pub use memory::MemoryObjects;
 pub use removal::{RemovalProgress, RemovalQueue};
 
 use forebay_protocol::message::{Allocate, OpenMode};

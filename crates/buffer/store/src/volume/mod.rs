@@ -25,7 +25,7 @@ mod whole_files;
 pub use checksums::PendingCall;
 pub use links::RETRANSMIT_INTERVAL_NS;
 pub use tasks::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS};
-pub use whole_files::{fetch_reply, fetch_reply_in_memory};
+pub use whole_files::fetch_reply;
 
 use crate::context::{Context, Origin, VolumeAction};
 use crate::driver::ConnId;

@@ -6,7 +6,7 @@ use crate::context::{Context, Handled, Outcome, Requester};
 use crate::driver::Effect;
 use crate::log::LogSpace;
 use crate::namespace::{Access, Body, Change, FileLength, READ};
-use crate::objects::{FetchedObject, MemoryObjects, ObjectId, Objects};
+use crate::objects::{FetchedObject, Objects};
 use crate::state::SlotResult;
 use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr};
 use forebay_protocol::space::block_bytes;
@@ -107,17 +107,6 @@ impl<O: Objects> Volume<O> {
         });
         Ok(Outcome::Deferred)
     }
-}
-
-/// The reply to a request for a whole file whose object is in memory. `attr` and `length` are those of
-/// [`Effect::FetchObject`].
-pub fn fetch_reply_in_memory(
-    objects: &MemoryObjects,
-    object: ObjectId,
-    attr: Attr,
-    length: Option<u64>,
-) -> Reply {
-    fetch_reply(attr, length, objects.fetch_object(object, MAX_INLINE_FILE_BYTES))
 }
 
 /// The reply to a request for a whole file. `attr` and `length` are those of
