@@ -81,7 +81,6 @@ impl Session {
     }
 }
 
-/// All sessions of a node.
 #[derive(Debug)]
 pub struct Sessions {
     sessions: BTreeMap<SessionId, Session>,
@@ -121,7 +120,6 @@ impl Sessions {
         self.sessions.insert(id, Session::new(state, None));
     }
 
-    /// Remove a session that ends.
     pub fn remove(&mut self, id: SessionId) -> Option<Session> {
         self.returning.remove(&id);
         self.sessions.remove(&id)
@@ -137,12 +135,10 @@ impl Sessions {
         self.sessions.get_mut(&id).ok_or(Errno::ESTALE)
     }
 
-    /// All sessions.
     pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.sessions.iter().map(|(id, session)| (*id, session))
     }
 
-    /// The number of sessions.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }

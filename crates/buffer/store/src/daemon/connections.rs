@@ -123,17 +123,14 @@ impl Connections {
         Ok(())
     }
 
-    /// Number of open connections.
     pub fn count(&self) -> usize {
         self.open.len()
     }
 
-    /// Accept a pending Unix connection.
     pub fn accept_unix(&self) -> Option<UnixStream> {
         accepted(self.unix.accept())
     }
 
-    /// Accept a pending TCP connection.
     pub fn accept_tcp(&self) -> Option<TcpStream> {
         accepted(self.tcp.as_ref()?.accept())
     }
@@ -158,7 +155,6 @@ impl Connections {
         Some(conn)
     }
 
-    /// Close all connections.
     pub fn close_all(&mut self) {
         self.open.clear();
     }

@@ -78,7 +78,6 @@ impl LogWriter {
         }
     }
 
-    /// Append and flush records.
     pub fn write_records(&mut self, records: Vec<Vec<u8>>) -> io::Result<()> {
         for record in records {
             self.log.append(&record)?;

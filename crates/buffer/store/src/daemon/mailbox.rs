@@ -75,7 +75,6 @@ impl Mailbox {
         &self.stop
     }
 
-    /// Post an event.
     pub fn post(&self, event: LoopEvent) {
         self.inbox.lock().events.push(event);
         self.wake();

@@ -14,6 +14,7 @@ mod connections;
 mod sessions;
 
 pub use crate::driver::{ConnId, Effect, Input, Limits, Now};
+pub use crate::namespace::Inode;
 pub use crate::state::{
     Event, NodeState, Prepared, Record, Round, SessionState, SlotResult, SlotUpdate, VolumeEvent,
     VolumeState,

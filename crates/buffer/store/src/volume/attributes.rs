@@ -4,10 +4,11 @@ use super::Volume;
 use crate::context::{Context, Handled, Outcome, Requester};
 use crate::log::LogSpace;
 use crate::namespace::{Access, Body, Change, READ};
-use crate::objects::{ObjectStat, Objects};
+use crate::objects::Objects;
 use crate::state::SlotResult;
 use forebay_net::frame::MAX_BODY_BYTES;
 use forebay_protocol::message::{DirEntry, MAX_REQUEST_INODES, OpenMode, SetAttr};
+use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Attr, Errno, HandleId, Ino, Reply};
 
 /// Bytes that an entry of a listing takes in addition to its name, with attributes.
@@ -19,7 +20,7 @@ const MAX_LISTING_BYTES: usize = MAX_BODY_BYTES / 2;
 const _: () = assert!(MAX_LISTING_BYTES / ENTRY_WITH_ATTR_BYTES <= MAX_REQUEST_INODES);
 
 /// Add to an inode's attributes what its data object determines.
-pub fn add_object_stat(attr: &mut Attr, stat: &ObjectStat) {
+pub fn add_object_info(attr: &mut Attr, stat: &ObjectInfo) {
     attr.size = stat.size;
     attr.blocks = stat.space / 512;
     // A write changes ctime too, but setting mtime must not move ctime with it.
@@ -31,13 +32,12 @@ pub fn add_object_stat(attr: &mut Attr, stat: &ObjectStat) {
 }
 
 impl<O: Objects> Volume<O> {
-    /// The attributes of an inode.
     pub fn attr(&self, ino: Ino) -> Result<Attr, Errno> {
         let inode = self.names().find(ino)?;
         let mut attr = inode.attr(ino);
         if matches!(inode.body, Body::File) && self.space.has_object(ino) {
             let stat = self.objects.stat(self.object(ino))?;
-            add_object_stat(&mut attr, &stat);
+            add_object_info(&mut attr, &stat);
         }
         Ok(attr)
     }
@@ -97,7 +97,7 @@ impl<O: Objects> Volume<O> {
         let is_writable = match handle {
             Some(id) => {
                 let handle = self.handles.get(requester.origin.session, id)?;
-                handle.ino() == ino && handle.mode().write
+                handle.ino == ino && handle.mode.write
             }
             None => false,
         };

@@ -81,10 +81,10 @@ impl<O: Objects> Volume<O> {
         id: HandleId,
     ) -> Result<Ino, Errno> {
         let handle = self.handles.get(requester.origin.session, id)?;
-        if !handle.mode().write {
+        if !handle.mode.write {
             return Err(Errno::EBADF);
         }
-        let ino = handle.ino();
+        let ino = handle.ino;
         self.require_object(node, ino)?;
         self.recharge(ino);
         Ok(ino)
@@ -133,7 +133,7 @@ impl<O: Objects> Volume<O> {
         let frees = matches!(what, Allocate::PunchHole);
         node.require_log_space(if frees { LogSpace::ReserveOnly } else { LogSpace::Normal })?;
         let handle = self.handles.get(requester.origin.session, id)?;
-        if !handle.mode().write {
+        if !handle.mode.write {
             return Err(Errno::EBADF);
         }
         if length == 0 {
@@ -173,7 +173,7 @@ impl<O: Objects> Volume<O> {
         let mut object = None;
         let mut fresh = false;
         if let Some(handle) = handle {
-            let ino = self.handles.get(requester.origin.session, handle)?.ino();
+            let ino = self.handles.get(requester.origin.session, handle)?.ino;
             if self.space.has_object(ino) {
                 fresh = self.space.take_fresh(ino);
                 object = (fresh || !by_client).then_some(self.object(ino));

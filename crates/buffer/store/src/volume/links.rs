@@ -48,7 +48,6 @@ pub struct Arrival {
     is_duplicate: bool,
 }
 
-/// The links of a volume.
 #[derive(Debug, Default)]
 pub struct Links(BTreeMap<NodeIndex, Link>);
 

@@ -9,7 +9,7 @@ use super::Volume;
 use super::checksums::PendingCall;
 use super::space::Space;
 use super::tasks::Goal;
-use crate::context::{AfterDurable, Context, Handled, Outcome, Requester, VolumeAction};
+use crate::context::{Context, Handled, Outcome, Requester, VolumeAction};
 use crate::log::LogSpace;
 use crate::objects::Objects;
 use forebay_protocol::message::{MAX_REQUEST_INODES, OpenMode};
@@ -108,13 +108,12 @@ impl<O: Objects> Volume<O> {
         id: HandleId,
     ) -> Handled<O> {
         let handle = self.handles.get(requester.origin.session, id)?;
-        let capability = self.capability(node, handle.ino(), handle.mode())?;
+        let capability = self.capability(node, handle.ino, handle.mode)?;
         capability
             .map(|capability| Outcome::Reply(Reply::Capability(capability)))
             .ok_or(Errno::EINVAL)
     }
 
-    /// Open a piece.
     pub fn open_piece(
         &mut self,
         node: &mut Context<O>,
@@ -142,13 +141,10 @@ impl<O: Objects> Volume<O> {
             self.ensure_object(node, ino)?;
         }
         self.add_piece_handle(node, &requester.origin, id, ino, mode)?;
-        let descriptor =
-            if passes_descriptor { Some(self.objects.open(self.object(ino), mode)?) } else { None };
+        let open_object = || self.objects.open(self.object(ino), mode);
+        let descriptor = passes_descriptor.then(open_object).transpose()?;
         let reply = Reply::Object(self.object_info(ino)?);
-        Ok(match descriptor {
-            Some(descriptor) => Outcome::ReplyWith(reply, descriptor),
-            None => Outcome::Reply(reply),
-        })
+        Ok(Outcome::with_descriptor(reply, descriptor))
     }
 
     /// Size, space and times of a data object here; `None` if there is none.
@@ -156,13 +152,7 @@ impl<O: Objects> Volume<O> {
         if !self.space.has_object(ino) {
             return Ok(None);
         }
-        let stat = self.objects.stat(self.object(ino))?;
-        Ok(Some(ObjectInfo {
-            size: stat.size,
-            space: stat.space,
-            atime: stat.atime,
-            mtime: stat.mtime,
-        }))
+        self.objects.stat(self.object(ino)).map(Some)
     }
 
     /// The same for several files.
@@ -285,11 +275,9 @@ impl<O: Objects> Volume<O> {
         if !removed.is_empty() {
             let last = node.journal.last();
             if node.journal.is_durable(last) {
-                self.report_removed(node, from, removed)
+                self.report_removed(node, from, removed);
             } else {
-                let action = VolumeAction::ReportRemoved(from, removed);
-                let action = AfterDurable::Volume(self.id(), action);
-                node.journal.when_durable(last, action);
+                self.when_durable(node, last, VolumeAction::ReportRemoved(from, removed));
             }
         }
         if !existing.is_empty() {

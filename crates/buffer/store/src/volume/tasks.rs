@@ -21,7 +21,6 @@ pub const DECIDED_TIMEOUT_NS: u64 = 60_000_000_000;
 /// Files in one message.
 const MAX_BATCH: usize = 1024;
 
-/// The purpose of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// Settle the length: the last write handle was closed.
@@ -49,7 +48,6 @@ pub struct Task {
 /// A request that waits for a task.
 #[derive(Debug)]
 pub struct TaskRequest {
-    /// The call.
     pub origin: Origin,
     /// The change to make when all objects are done.
     pub change: Change,
@@ -59,7 +57,6 @@ pub struct TaskRequest {
     pub open: Option<OpenMode>,
 }
 
-/// The tasks of a volume.
 #[derive(Debug, Default)]
 pub struct Tasks {
     tasks: BTreeMap<u64, Task>,
@@ -82,7 +79,6 @@ impl Tasks {
         self.last_id
     }
 
-    /// Whether there is no task.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
@@ -252,8 +248,7 @@ impl<O: Objects> Volume<O> {
             self.lengths.add_unsettled(task.ino);
         }
         if let Some(request) = task.request {
-            let origin = request.origin;
-            node.reply(origin.conn, origin.seq, Reply::Failed(errno));
+            node.reply_to(&request.origin, Reply::Failed(errno));
         }
     }
 

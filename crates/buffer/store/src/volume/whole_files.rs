@@ -1,7 +1,7 @@
 //! Small files that are stored and fetched whole, with one request each.
 
 use super::Volume;
-use super::attributes::add_object_stat;
+use super::attributes::add_object_info;
 use crate::context::{Context, Handled, Outcome, Requester};
 use crate::driver::Effect;
 use crate::log::LogSpace;
@@ -64,7 +64,7 @@ impl<O: Objects> Volume<O> {
         }
         let mut attr = self.names().find(ino)?.attr(ino);
         if let Some(stat) = stat.filter(|_| !is_striped) {
-            add_object_stat(&mut attr, &stat);
+            add_object_info(&mut attr, &stat);
         }
         Ok(Outcome::Reply(Reply::Attr(attr)))
     }
@@ -126,7 +126,7 @@ pub fn fetch_reply(
     match (length, stat) {
         // A file may end in a hole, beyond the end of its object.
         (Some(length), _) => data.resize(length as usize, 0),
-        (None, Some(stat)) => add_object_stat(&mut attr, &stat),
+        (None, Some(stat)) => add_object_info(&mut attr, &stat),
         (None, None) => {}
     }
     Reply::FileContents { attr, data }

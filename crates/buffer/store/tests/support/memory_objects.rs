@@ -1,9 +1,10 @@
 //! [`Objects`] in memory, for simulations: contents as bytes, space in blocks of 4 KiB.
 
 use forebay_protocol::message::{Allocate, MAX_INLINE_FILE_BYTES, OpenMode};
+use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Attr, Errno, Ino, InstanceId, Reply, Timestamp};
 use forebay_store::node::fetch_reply;
-use forebay_store::objects::{FetchedObject, ObjectId, ObjectStat, Objects};
+use forebay_store::objects::{FetchedObject, ObjectId, Objects};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -142,7 +143,7 @@ impl Objects for MemoryObjects {
         data: &[u8],
         atime: Timestamp,
         mtime: Timestamp,
-    ) -> Result<ObjectStat, Errno> {
+    ) -> Result<ObjectInfo, Errno> {
         let object = MemoryObject {
             bytes: data.to_vec(),
             blocks: (0..(data.len() as u64).div_ceil(BLOCK_BYTES)).collect(),
@@ -153,8 +154,8 @@ impl Objects for MemoryObjects {
         self.stat(id)
     }
 
-    fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno> {
-        self.with_object(id, |object| ObjectStat {
+    fn stat(&self, id: ObjectId) -> Result<ObjectInfo, Errno> {
+        self.with_object(id, |object| ObjectInfo {
             size: object.bytes.len() as u64,
             space: object.blocks.len() as u64 * BLOCK_BYTES,
             atime: object.atime,

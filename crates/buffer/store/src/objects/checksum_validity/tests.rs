@@ -217,10 +217,9 @@ impl Host {
         self.file(file.1, |f| f.opening += 1);
         let invalidated = self.step(Concurrency::All).and_then(|()| {
             let validity = self.validity();
-            if validity.begin_invalidation(file)? == Invalidation::SyncNeeded {
-                self.durable_invalidations.set(self.durable_invalidations.get() + 1);
-                validity.finish_invalidation(file)?;
-            }
+            let is_durable = validity.invalidate(file)?;
+            self.durable_invalidations
+                .set(self.durable_invalidations.get() + u64::from(is_durable));
             Ok(())
         });
         self.file(file.1, |f| {

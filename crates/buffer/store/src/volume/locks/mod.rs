@@ -106,7 +106,7 @@ impl<O: Objects> Volume<O> {
     /// The file of a handle at its metadata node. `EINVAL`: only the data object is open.
     fn locked_file(&self, session: SessionId, id: HandleId) -> Result<Ino, Errno> {
         let handle = self.handles.get(session, id)?;
-        if handle.is_piece() { Err(Errno::EINVAL) } else { Ok(handle.ino()) }
+        if handle.is_piece { Err(Errno::EINVAL) } else { Ok(handle.ino) }
     }
 
     pub fn lock_file(
@@ -200,7 +200,6 @@ impl<O: Objects> Volume<O> {
         }))
     }
 
-    /// Wait for notifications.
     pub fn await_locks(
         &mut self,
         node: &mut Context<O>,

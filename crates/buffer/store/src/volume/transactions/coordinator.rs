@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Set in the number of every transaction, so that it never equals that of a task.
 const TX_BIT: u64 = 1 << 63;
 
-/// The phase of a transaction.
 #[derive(Debug)]
 pub enum Phase {
     /// Participants are being prepared.
@@ -28,7 +27,6 @@ pub enum Phase {
 /// A walk from a directory up to the root.
 #[derive(Debug)]
 pub struct Walk {
-    /// The present directory.
     pub at: Ino,
     /// The directory that must not be on the path.
     pub forbidden: Ino,
@@ -162,7 +160,6 @@ impl Coordinator {
         }
     }
 
-    /// Whether there is no transaction.
     pub fn is_empty(&self) -> bool {
         self.transactions.is_empty()
     }
@@ -187,7 +184,6 @@ impl Coordinator {
         self.transactions.get_mut(&tx)
     }
 
-    /// Remove a transaction.
     pub fn remove(&mut self, tx: TxId) -> Option<Transaction> {
         self.transactions.remove(&tx)
     }
@@ -402,7 +398,7 @@ impl<O: Objects> Volume<O> {
             let call = (origin.conn, call);
             node.parked.back_off(self.id(), call, live.attempts, moment);
         } else {
-            node.reply(origin.conn, origin.seq, Reply::Failed(errno));
+            node.reply_to(&requester.origin, Reply::Failed(errno));
         }
     }
 
@@ -413,14 +409,12 @@ impl<O: Objects> Volume<O> {
     pub fn time_out_transactions(&mut self, node: &mut Context<O>) {
         let now_ns = node.now.steady_ns;
         for (requester, _) in self.coordinator.take_decided_timed_out(now_ns) {
-            let origin = requester.origin;
-            node.reply(origin.conn, origin.seq, Reply::Failed(Errno::EIO));
+            node.reply_to(&requester.origin, Reply::Failed(Errno::EIO));
         }
         for tx in self.coordinator.undecided_timed_out(now_ns) {
             let live = self.abort(node, tx);
             if let Some((requester, _)) = live.and_then(|live| live.call) {
-                let origin = requester.origin;
-                node.reply(origin.conn, origin.seq, Reply::Failed(Errno::EAGAIN));
+                node.reply_to(&requester.origin, Reply::Failed(Errno::EAGAIN));
             }
         }
     }
@@ -429,8 +423,7 @@ impl<O: Objects> Volume<O> {
     fn finish_unchanged(&mut self, node: &mut Context<O>, tx: TxId) {
         let live = self.abort(node, tx);
         if let Some((requester, _)) = live.and_then(|live| live.call) {
-            let origin = requester.origin;
-            node.reply(origin.conn, origin.seq, Reply::Done);
+            node.reply_to(&requester.origin, Reply::Done);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The participant's part of transactions.
 
 use super::decision::unlinked;
-use crate::context::{AfterDurable, Context, VolumeAction};
+use crate::context::{Context, VolumeAction};
 use crate::driver::Effect;
 use crate::log::LogSpace;
 use crate::namespace::{TxLock, lock_for_step};
@@ -66,8 +66,7 @@ impl<O: Objects> Volume<O> {
         let event = VolumeEvent::Prepare { tx, coordinator: from, round };
         let record = self.log(node, event, None);
         self.participant.prepared.insert((tx, number), record);
-        let action = AfterDurable::Volume(self.id(), VolumeAction::Vote(tx, number));
-        node.journal.when_durable(record, action);
+        self.when_durable(node, record, VolumeAction::Vote(tx, number));
         node.effects.push(Effect::SyncLog);
     }
 
@@ -130,9 +129,7 @@ impl<O: Objects> Volume<O> {
             node.parked.note_unlocked(self.id());
             if commit {
                 self.participant.applied.insert(tx, record);
-                let action = VolumeAction::ReportDone(tx, from);
-                let action = AfterDurable::Volume(self.id(), action);
-                node.journal.when_durable(record, action);
+                self.when_durable(node, record, VolumeAction::ReportDone(tx, from));
                 for ino in unlinked {
                     self.drop_if_unused(node, ino);
                 }

@@ -12,7 +12,6 @@ use forebay_protocol::{Credentials, Errno, FileKind, Ino, NodeIndex, Request, Ti
 /// A name in a directory.
 type NameAt = (Ino, Vec<u8>);
 
-/// The plan of a transaction.
 #[derive(Clone, Debug)]
 pub enum Plan {
     /// Make a directory on another node.
@@ -25,7 +24,6 @@ pub enum Plan {
     Rename(Rename),
 }
 
-/// The plan of a rename.
 #[derive(Clone, Debug)]
 pub struct Rename {
     from: NameAt,
@@ -43,7 +41,6 @@ pub enum Next {
     Round(Vec<(NodeIndex, Step)>),
     /// Paths to walk: from a directory up to the root, on which another directory must not be.
     Walk(Vec<(Ino, Ino)>),
-    /// Commit.
     Decide,
     /// The request changes nothing.
     Nothing,
@@ -64,7 +61,7 @@ impl<O: Objects> Volume<O> {
         let (names, user) = (self.names(), &requester.user);
         let plan = match request {
             NameRequest::Mknod { parent, name, new: NewInode::Dir, mode } => {
-                self.plan_make_dir(user, (*parent, name), *mode, node.now.wall)?
+                self.plan_make_dir(user, (*parent, name), *mode)?
             }
             NameRequest::Unlink { parent, name } if is_elsewhere(names, *parent, name) => {
                 Some(plan_removal(names, user, (*parent, name), false)?)
@@ -110,17 +107,13 @@ impl<O: Objects> Volume<O> {
         user: &Credentials,
         (parent, name): (Ino, &[u8]),
         mode: u16,
-        now: Timestamp,
     ) -> Result<Option<Plan>, Errno> {
         let placement = &self.state.spec.placement;
         let node = placement.layout().metadata_node_for_dir(parent, name);
         if node == placement.node {
             return Ok(None);
         }
-        let planned = self.names().plan_make(user, parent, name, NewInode::Dir, mode, now)?;
-        let Change::Make { inode, .. } = planned else {
-            unreachable!("plan_make plans nothing else");
-        };
+        let inode = self.names().plan_make(user, parent, name, NewInode::Dir, mode)?;
         Ok(Some(Plan::MakeDir {
             at: (parent, name.to_vec()),
             step: Step::MakeDir { parent, mode: inode.mode, uid: inode.uid, gid: inode.gid },
