@@ -192,7 +192,7 @@ impl SimUser {
             }
             if self.persistent && self.step == Step::StageIn {
                 if !others_ended {
-                    return None; // Kept until nobody needs it.
+                    return None; // Kept until all jobs that use it have ended.
                 }
                 self.step = Step::Teardown;
             }

@@ -97,6 +97,7 @@ impl Sessions {
         begun: u64,
         now_ns: u64,
     ) -> Sessions {
+        debug_assert!(recovered.keys().all(|id| id.0 <= begun), "sessions are counted");
         let attached = recovered.iter().filter(|(_, state)| state.instance.is_some());
         Sessions {
             returning: attached.map(|(id, _)| *id).collect(),

@@ -20,7 +20,7 @@ pub struct LogWriter {
     counters: Arc<StoreCounters>,
     syncer: Worker<SyncJob>,
     checkpointer: Worker<u64>,
-    /// The last record whose sync was requested on behalf of nobody in particular.
+    /// The last record whose sync was requested without a call that waits for it.
     sync_requested: u64,
     /// The last segment start that the checkpointer was given.
     checkpoint_requested: u64,

@@ -28,7 +28,7 @@ pub enum LoopEvent {
     CredentialVerified { conn: ConnId, outcome: Result<Authenticated, Refusal> },
     /// The checksums of an object were invalidated durably, or could not be.
     ChecksumsInvalidated(ObjectId, Result<(), Errno>),
-    /// Someone reads the daemon's gauges.
+    /// The gauges of the daemon are read.
     GaugesRequested(SyncSender<StoreGauges>),
 }
 

@@ -82,7 +82,7 @@ fn open_log(
 
 /// Listen on the Unix socket and, if configured, on TCP.
 fn listen(options: &StoreOptions) -> Result<(UnixListener, Option<TcpListener>), StartError> {
-    // Anybody may connect; requests are authorized by the peer's credentials.
+    // All users may connect; requests are authorized by the peer's credentials.
     let unix = at(options.socket.display(), bind_unix(&options.socket, 0o666))?;
     let tcp = match options.tcp {
         Some(address) => Some(at(address, bind_tcp(address))?),

@@ -170,8 +170,7 @@ impl Namespace {
         if matches!(new, NewInode::Symlink(_)) {
             mode = 0o777;
         }
-        let ino = Ino::new(self.shard, self.next);
-        Ok(PlannedInode { ino, new, mode, uid: user.uid, gid, opened: false })
+        Ok(PlannedInode { ino: self.next_ino(), new, mode, uid: user.uid, gid, opened: false })
     }
 
     /// Plan to remove a name: of a directory if `dir`, of another inode otherwise.

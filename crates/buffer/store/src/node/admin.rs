@@ -101,7 +101,8 @@ impl<O: Objects + Clone> Node<O> {
         let now = self.context.now.wall;
         let volume = Volume::new(VolumeState::new(spec.clone(), now), self.objects.clone());
         self.any_striped |= volume.is_striped();
-        self.volumes.insert(id, volume);
+        let replaced = self.volumes.insert(id, volume);
+        assert!(replaced.is_none(), "an instance is created once");
         let (capacity, uid) = (spec.capacity, spec.uid);
         self.context.log(Event::AddInstance(spec, now), Some(update));
         tracing::info!(instance = id.0, capacity, uid, "instance created");

@@ -338,6 +338,7 @@ impl<O: Objects + Clone> Node<O> {
                 return;
             }
             for parked in ready {
+                assert!(self.context.attempts.is_none(), "calls are carried out one by one");
                 self.context.attempts = Some(parked.attempts);
                 self.call(parked.conn, parked.call);
                 self.context.attempts = None;

@@ -164,7 +164,7 @@ impl RemovalQueue {
 
     fn remove_directory(&self, instance: u64, directory: &Path) -> io::Result<()> {
         if !directory.try_exists()? {
-            self.dequeue(instance, directory); // removed by someone else
+            self.dequeue(instance, directory); // removed by another process
             return Ok(());
         }
         let mut folders = Vec::new();

@@ -144,6 +144,7 @@ impl Storage for DiskStorage {
     }
 
     fn truncate_file(&self, name: &str, length: u64) -> io::Result<()> {
+        debug_assert!(self.file_capacity(name)? >= length, "a truncation frees space");
         self.open_file(name)?.set_len(length)
     }
 

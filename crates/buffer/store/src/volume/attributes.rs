@@ -1,6 +1,7 @@
 //! Attributes: those of the inode, and those that the data object determines.
 
 use super::Volume;
+use super::object_reply::add_object_info;
 use crate::context::{Context, Handled, Outcome, Requester};
 use crate::log::LogSpace;
 use crate::namespace::{Access, Body, Change, READ};
@@ -8,7 +9,6 @@ use crate::objects::Objects;
 use crate::state::SlotResult;
 use forebay_net::frame::MAX_BODY_BYTES;
 use forebay_protocol::message::{DirEntry, MAX_REQUEST_INODES, OpenMode, SetAttr};
-use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Attr, Errno, HandleId, Ino, Reply};
 
 /// Bytes that an entry of a listing takes in addition to its name, with attributes.
@@ -18,18 +18,6 @@ const ENTRY_BYTES: usize = 24;
 /// The longest listing. Half the longest frame leaves room for the worst encoding of an entry.
 const MAX_LISTING_BYTES: usize = MAX_BODY_BYTES / 2;
 const _: () = assert!(MAX_LISTING_BYTES / ENTRY_WITH_ATTR_BYTES <= MAX_REQUEST_INODES);
-
-/// Add to an inode's attributes what its data object determines.
-pub fn add_object_info(attr: &mut Attr, stat: &ObjectInfo) {
-    attr.size = stat.size;
-    attr.blocks = stat.space / 512;
-    // A write changes ctime too, but setting mtime must not move ctime with it.
-    if stat.mtime != attr.mtime {
-        attr.ctime = attr.ctime.max(stat.mtime);
-    }
-    attr.mtime = stat.mtime;
-    attr.atime = stat.atime;
-}
 
 impl<O: Objects> Volume<O> {
     pub fn attr(&self, ino: Ino) -> Result<Attr, Errno> {

@@ -14,6 +14,7 @@ mod lengths;
 mod links;
 mod locks;
 mod names;
+mod object_reply;
 mod pieces;
 mod requests;
 mod space;
@@ -24,8 +25,8 @@ mod whole_files;
 
 pub use checksums::PendingCall;
 pub use links::RETRANSMIT_INTERVAL_NS;
+pub use object_reply::fetch_reply;
 pub use tasks::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS};
-pub use whole_files::fetch_reply;
 
 use crate::context::{AfterDurable, Context, Origin, VolumeAction};
 use crate::driver::ConnId;

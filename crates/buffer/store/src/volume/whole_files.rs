@@ -1,7 +1,7 @@
 //! Small files that are stored and fetched whole, with one request each.
 
 use super::Volume;
-use super::attributes::add_object_info;
+use super::object_reply::{add_object_info, fetch_reply};
 use crate::context::{Context, Handled, Outcome, Requester};
 use crate::driver::Effect;
 use crate::log::LogSpace;
@@ -10,7 +10,7 @@ use crate::objects::{FetchedObject, Objects};
 use crate::state::SlotResult;
 use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr};
 use forebay_protocol::space::block_bytes;
-use forebay_protocol::{Attr, Errno, FileKind, Ino, Reply};
+use forebay_protocol::{Errno, FileKind, Ino, Reply};
 
 impl<O: Objects> Volume<O> {
     /// Store a file with contents, attributes and name. The object comes first: one without an inode is
@@ -107,27 +107,4 @@ impl<O: Objects> Volume<O> {
         });
         Ok(Outcome::Deferred)
     }
-}
-
-/// The reply to a request for a whole file. `attr` and `length` are those of
-/// [`Effect::FetchObject`]. `object` is `None` if it is too long or being written.
-pub fn fetch_reply(
-    mut attr: Attr,
-    length: Option<u64>,
-    object: Result<Option<FetchedObject>, Errno>,
-) -> Reply {
-    let FetchedObject { stat, mut data } = match object {
-        Ok(Some(object)) => object,
-        Ok(None) => return Reply::Failed(Errno::EOPNOTSUPP),
-        // The file was removed meanwhile.
-        Err(Errno::ENOENT) => return Reply::Failed(Errno::ESTALE),
-        Err(errno) => return Reply::Failed(errno),
-    };
-    match (length, stat) {
-        // A file may end in a hole, beyond the end of its object.
-        (Some(length), _) => data.resize(length as usize, 0),
-        (None, Some(stat)) => add_object_info(&mut attr, &stat),
-        (None, None) => {}
-    }
-    Reply::FileContents { attr, data }
 }

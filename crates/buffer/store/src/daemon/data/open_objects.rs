@@ -166,7 +166,7 @@ impl OpenObject {
         let damage = checksums
             .first_damage(offset, data)
             .or_else(|| damaged_edge(file, checksums, offset, data.len() as u64));
-        // Someone may have opened the object for writing since, which invalidates the checksums.
+        // The object may have been opened for writing since, which invalidates the checksums.
         if let Some(offset) = damage
             && objects.valid_checksums(file)?.as_ref() == Some(checksums)
         {

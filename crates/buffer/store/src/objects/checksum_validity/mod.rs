@@ -2,10 +2,10 @@
 //!
 //! A power failure loses unsynced changes independently of each other: for example, the
 //! invalidation of checksums may be lost while a later write persists. Checksums found after a
-//! power failure are valid only if the data they describe were durable and nobody wrote since
+//! power failure are valid only if the data they describe were durable and no write followed
 //! without first making the invalidation durable. So:
 //!
-//! - Checksums are stored only on objects that nobody has open for writing, memory maps included,
+//! - Checksums are stored only on objects that are not open for writing, memory maps included,
 //!   according to the kernel. Every later writer has to open the object, which invalidates them.
 //! - Checksums carry a generation. From time to time the current generation is closed
 //!   ([`ChecksumValidity::close_generation`]), and new checksums belong to the next one. Then all
@@ -220,7 +220,7 @@ impl ChecksumValidity {
         Ok(StoreOutcome::Stored)
     }
 
-    /// Store the checksums of an object that was just created and that nobody else can have open.
+    /// Store the checksums of an object that was just created and cannot be open elsewhere.
     pub fn store_checksums_of_new_object(
         &self,
         object: &impl ChecksummedFile,

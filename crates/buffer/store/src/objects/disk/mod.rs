@@ -235,7 +235,7 @@ impl Objects for DiskObjects {
             rustix::fs::futimens(&file, &times)?;
             let stat = object_info(&rustix::fs::fstat(&file)?);
             debug_assert_eq!(stat.size, data.len() as u64);
-            // Checksums are optional, so a failure is ignored. Nobody else has the object open.
+            // Checksums are optional, so a failure is ignored. The object is not open elsewhere.
             let validity = &self.validity;
             let _ = checksum::store_checksums_of_new_object(&file, validity, data, stat.mtime);
             Ok(stat)

@@ -11,16 +11,6 @@ use crate::volume::Volume;
 use crate::volume::tx_locks::TxLockOwner;
 use forebay_protocol::peer::{PeerPayload, Step, TxId};
 use forebay_protocol::{Credentials, Errno, NodeIndex, Timestamp};
-use std::collections::BTreeMap;
-
-/// Records that must be durable before they are reported to coordinators.
-#[derive(Debug, Default)]
-pub struct Participant {
-    /// The records of prepared rounds.
-    prepared: BTreeMap<(TxId, u8), u64>,
-    /// The records of applied transactions.
-    applied: BTreeMap<TxId, u64>,
-}
 
 impl<O: Objects> Volume<O> {
     /// `EAGAIN` if a step conflicts with another transaction.
