@@ -49,6 +49,14 @@ fn start_with(objects: MemoryObjects, local: bool) -> Node<MemoryObjects> {
     node
 }
 
+/// All records since the start become durable.
+fn sync_log(node: &mut Node<MemoryObjects>) -> Vec<Effect<ObjectId>> {
+    let mut effects = Vec::new();
+    let last = node.take_records().len() as u64;
+    node.step(Now::default(), Input::LogSynced(last), &mut effects);
+    effects
+}
+
 fn at_second(second: u64) -> Now {
     Now { steady_ns: second * 1_000_000_000, ..Now::default() }
 }
@@ -302,7 +310,7 @@ fn decide_with_silent_participant(node: &mut Node<MemoryObjects>) -> u64 {
     let (seq, tx, round) = prepared.unwrap();
     let found = Ok(vec![StepResult::Inode(Ino(1 << 48 | 9), FileKind::Dir)]);
     receive(node, own, 2, PeerPayload::Vote { tx, round, found });
-    node.step(Now::default(), Input::LogSynced(u64::MAX), &mut Vec::new());
+    sync_log(node);
     seq
 }
 
@@ -368,9 +376,7 @@ fn removal_of_file_is_reported_to_peers_when_durable() {
         })
     };
     assert!(!is_reported(&receive(&mut node, own, 1, PeerPayload::CheckOrphans(vec![attr.ino]))));
-    let mut effects = Vec::new();
-    node.step(Now::default(), Input::LogSynced(u64::MAX), &mut effects);
-    assert!(is_reported(&effects));
+    assert!(is_reported(&sync_log(&mut node)));
     assert!(is_reported(&receive(&mut node, own, 2, PeerPayload::CheckOrphans(vec![attr.ino]))));
 }
 
