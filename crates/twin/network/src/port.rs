@@ -75,6 +75,8 @@ pub(crate) struct Port {
     pub blocked: u8,
 }
 
+const _: () = assert!(size_of::<Port>() == 64);
+
 /// What a port leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortEnd {
@@ -194,11 +196,6 @@ impl Upstream {
 mod tests {
     use super::*;
     use forebay_units::{Bytes, Rate, Time};
-
-    #[test]
-    fn port_fills_one_cache_line() {
-        assert_eq!(size_of::<Port>(), 64);
-    }
 
     #[test]
     fn upstream_unpacks_what_was_packed() {

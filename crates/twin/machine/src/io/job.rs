@@ -123,6 +123,13 @@ impl IoJob {
         }
     }
 
+    /// Bytes that all processes move in all phases, unless phases are skipped or stopped.
+    pub fn bytes_in_total(&self) -> f64 {
+        let phases = self.steps.iter().filter(|s| matches!(s.action, Action::Transfer(_))).count();
+        let transfers = self.pattern.transfers_per_rank() * u64::from(self.tasks());
+        (transfers * self.pattern.transfer_bytes()) as f64 * phases as f64
+    }
+
     /// Counts bytes for progress reports.
     pub fn count_done(&self, bytes: u64) {
         self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
