@@ -180,7 +180,7 @@ impl<E: Copy> Queue<E> {
         self.occupied[index / 64] |= 1 << (index % 64);
     }
 
-    /// Inserts an event into the open slot, after events that do not come later.
+    /// Inserts an event into the open slot: it runs after all events of the same time and key.
     fn insert_due(&mut self, due: Due) {
         let place = self.due.partition_point(|d| (d.time, d.key) > (due.time, due.key));
         self.due.insert(place, due);

@@ -23,7 +23,7 @@ pub type Progress<'a> = &'a (dyn Fn(Picoseconds, u64) -> bool + Sync);
 
 type Outbox<M> = Mutex<Vec<OutgoingMessage<M>>>;
 
-/// What the threads of one run share.
+/// State shared by the threads of one run.
 pub(crate) struct Run<'a, P: Partition> {
     cells: &'a [Mutex<PartitionCell<P>>],
     /// `[partition][thread]`: messages from a partition to the partitions of a thread.
@@ -44,7 +44,7 @@ pub(crate) struct Run<'a, P: Partition> {
     owner: Mutex<Vec<u32>>,
 }
 
-/// What one thread of a run keeps to itself.
+/// State of one thread of a run.
 struct Worker<M> {
     thread: usize,
     /// One list per thread; all are empty between windows.

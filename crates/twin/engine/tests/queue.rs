@@ -37,7 +37,7 @@ fn pop_stops_at_the_end_of_the_window() {
     assert!(queue.is_empty());
 }
 
-/// The simplest correct queue: a list searched for its least element.
+/// The simplest correct queue: a list that is searched for its least element.
 #[derive(Default)]
 struct Oracle(Vec<(u64, u32, usize)>);
 

@@ -4,7 +4,7 @@
 //! virtual channel has credits for the whole packet, the link is granted to it immediately, for the
 //! moment when the packets granted before are through: departure times are known in advance,
 //! so no further event is needed to start or end a transmission. Without credits the packet waits
-//! in its input buffer, in a queue of its output channel, until credits come back.
+//! in its input buffer, in a queue of its output channel, until credits return.
 //!
 //! A packet moves on before its tail has arrived (cut-through). On a link faster than the previous
 //! one its flits have gaps between them, which flits of other packets fill: the link is occupied
@@ -323,7 +323,7 @@ impl Fabric {
         }
     }
 
-    /// Sends a packet down to its node, which always has room.
+    /// Sends a packet to its node, which accepts all packets.
     fn eject(&mut self, index: usize, packet: Packet, ready: Ready, context: &mut impl NetContext) {
         let (_, end) = self.grant(index, ready.head, packet.bytes);
         let left = ready.tail.max(end);

@@ -77,7 +77,7 @@ pub(crate) struct Port {
 
 const _: () = assert!(size_of::<Port>() == 64);
 
-/// What a port leads to.
+/// The far end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortEnd {
     /// A router of the same group.

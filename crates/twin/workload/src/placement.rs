@@ -5,7 +5,7 @@ use forebay_random::{RandomStream, below, stream_label};
 use std::fmt;
 use std::str::FromStr;
 
-/// How a job's nodes are chosen among the free nodes.
+/// The choice of a job's nodes among the free nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// The first run of consecutive free compute nodes that is long enough; if there is none, the

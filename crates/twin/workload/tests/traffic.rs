@@ -126,14 +126,14 @@ fn adversarial_follows_the_ring_of_a_scattered_job() {
     let group_of = [3, 1, 3, 2, 1, 3];
     let d = pattern("adversarial").resolve(&group_of, 0).unwrap();
     for node in 0..6 {
-        let wanted = match group_of[node as usize] {
+        let expected = match group_of[node as usize] {
             1 => 2,
             2 => 3,
             _ => 1,
         };
         for message in 0..50 {
             let to = d.destination(node, message, hash(0, 0, message));
-            assert_eq!(group_of[to as usize], wanted);
+            assert_eq!(group_of[to as usize], expected);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const PS_PER_SECOND: u64 = 1_000_000_000_000;
 
 /// The tag of each packet: the request it belongs to. The request's bytes follow from these numbers
-/// and the job's access pattern, which both sides know.
+/// and the job's access pattern, so that client and server compute them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestTag {
     pub rank: u32,

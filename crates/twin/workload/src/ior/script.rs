@@ -2,7 +2,7 @@
 //!
 //! A script extends from the line `IOR START` to `IOR STOP` or its end. Lines between are directives
 //! (`name=value`, several joined by commas, comments after `#`) or `RUN`, which completes a test with
-//! the settings so far. Settings persist for the following tests; those of the command line come
+//! the settings so far. Settings persist for the following tests; those of the command line apply
 //! first.
 
 use super::builder::IorBuilder;
