@@ -105,7 +105,7 @@ impl EmbeddedPool {
                 .map_err(DaemonError::with_context(format!("`{inner}` cannot be created")))?;
         }
         let mounts_directory = directory.join("mounts");
-        mounts::unmount_stale(&mounts_directory);
+        mounts::remove_stale_mounts(&mounts_directory, &directory.join("jobs"));
         let controller = start_controller(directory, size)?;
         let listener = listen_unix(&status_socket(directory), 0o600)?;
         controller.serve(
