@@ -1,7 +1,7 @@
 //! Standard output and standard error of the command, which share the screen with progress.
 
-use crate::failure::Failure;
 use crate::progress::suspend;
+use forebay_console::Failure;
 use std::fmt::Display;
 use std::io::{self, Write, stderr};
 

@@ -1,6 +1,6 @@
 //! CSV with a heading.
 
-use crate::failure::Failure;
+use forebay_console::Failure;
 use serde::Serialize;
 
 /// The rows as CSV; a row is a tuple with a field for each word of the heading.

@@ -7,7 +7,6 @@
 pub mod cli;
 pub mod console;
 mod csv_text;
-pub mod failure;
 pub mod figures;
 pub mod interrupt;
 pub mod ior_output;

@@ -1,7 +1,7 @@
 //! The use of each link as CSV: one link in one phase per row.
 
 use crate::csv_text::to_csv;
-use crate::failure::Failure;
+use forebay_console::Failure;
 use forebay_machine::results::{InterferenceRun, IorPoint, IorStudy, LinkUse, TrafficRun};
 
 const HEADING: [&str; 11] = [

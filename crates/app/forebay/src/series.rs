@@ -1,7 +1,7 @@
 //! Time series as CSV: one value per row, so that any tool can filter and pivot them.
 
 use crate::csv_text::to_csv;
-use crate::failure::Failure;
+use forebay_console::Failure;
 use forebay_machine::results::{InterferenceRun, IorPoint, IorStudy, Series, TrafficRun};
 
 const HEADING: [&str; 7] = ["run", "nodes", "access", "iteration", "seconds", "name", "value"];

@@ -236,7 +236,8 @@ fn deferred_stage_can_be_released_cancelled_or_left_to_stage_out() {
         let Answer::Stage(stage) = defer(ADA).unwrap() else { panic!("no stage") };
         stages.push(stage);
     }
-    let state = |pool: &TestPool, stage| pool.controller.stage_status(stage).unwrap().state;
+    let state =
+        |pool: &TestPool, stage| pool.controller.state().stages.get(stage).unwrap().state.clone();
     assert_eq!(state(&pool, stages[0]), StageState::Waiting);
     // Released: it fails, as all movers do here, and cannot be released again.
     let release = |stage| Request::ReleaseStage { stage };
@@ -287,7 +288,7 @@ fn persistent_instance_forgets_oldest_ended_stages() {
         assert_eq!(failure.reason, "stage_out of $DW_JOB_STRIPED/a: /pfs is away");
         last = Some(stage);
     }
-    assert!(pool.controller.stage_status(last.unwrap()).is_some());
+    assert!(pool.controller.state().stages.get(last.unwrap()).is_some());
     let stages = pool.controller.status().stages.len();
     assert!((2..=8).contains(&stages), "{stages}");
 }

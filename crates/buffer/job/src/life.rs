@@ -7,8 +7,8 @@ use forebay_control::controller::{
 };
 use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
+use forebay_job_script::OptimizationStrategy;
 use forebay_job_script::{Direction, InstanceType, JobScript};
-use forebay_policy::allocate::Preference;
 use forebay_protocol::staging::{JOB_VARIABLE, SOCKET_VARIABLE};
 
 use crate::error::RunError;
@@ -201,7 +201,7 @@ impl<'a> JobLife<'a> {
                 kind: InstanceType::Scratch,
                 access: created.access.clone(),
                 pool: created.pool.clone(),
-                preference: Preference::Bandwidth,
+                preference: OptimizationStrategy::Bandwidth,
                 modifiers: Default::default(),
             };
             let request = Request::CreatePersistent {

@@ -117,12 +117,8 @@ pub fn parse_list(text: &str) -> Result<Vec<StagePath>, ScriptErrors> {
             findings.report(at, "a control character in a path", "write one path a line");
             continue;
         }
-        match path::parse_path(entry) {
-            Ok(written) => entries.push(written.path),
-            Err((offset, problem, remedy)) => {
-                findings.report(at.shift_right(offset), problem, remedy)
-            }
-        }
+        let parsed = findings.accept(at, path::parse_path(entry));
+        entries.extend(parsed.map(|parsed| parsed.path));
     }
     if findings.is_empty() { Ok(entries) } else { Err(findings.into_errors()) }
 }

@@ -52,6 +52,17 @@ impl<'t> Document<'t> {
         self.problems.borrow_mut().push((offset, problem));
     }
 
+    /// Adds a problem; returns `None` instead of the value that has it.
+    pub(crate) fn refuse<T>(
+        &self,
+        offset: usize,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Option<T> {
+        self.add_problem(offset, message, expected);
+        None
+    }
+
     /// Adds a problem of another file, to which `offset` of this one refers.
     pub(crate) fn add_foreign_problem(&self, offset: usize, problem: Problem) {
         self.problems.borrow_mut().push((offset, problem));

@@ -93,22 +93,16 @@ pub(crate) fn read_placement(
             if unknown { None } else { place(section, network, &blades) }
         }
         (false, true) => node_map::read_node_map(section, network, map_loader),
-        (true, true) => {
-            section.doc.add_problem(
-                section.span.start,
-                "both `placement.blade` and `placement.map`",
-                "one of the two",
-            );
-            None
-        }
-        (false, false) => {
-            section.doc.add_problem(
-                section.span.start,
-                "`placement` has neither blades nor a map",
-                "one or more `[[placement.blade]]`, or `map = { value = \"file.csv\", from = \"…\" }`",
-            );
-            None
-        }
+        (true, true) => section.doc.refuse(
+            section.span.start,
+            "both `placement.blade` and `placement.map`",
+            "one of the two",
+        ),
+        (false, false) => section.doc.refuse(
+            section.span.start,
+            "`placement` has neither blades nor a map",
+            "one or more `[[placement.blade]]`, or `map = { value = \"file.csv\", from = \"…\" }`",
+        ),
     }
 }
 
@@ -136,7 +130,7 @@ fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
     section.report_unused_keys();
     let per_router = per_router?;
     if per_router.value > network.node_ports_per_router {
-        doc.add_problem(
+        return doc.refuse(
             per_router.span.start,
             format!(
                 "{} nodes on a router that has {} node ports",
@@ -144,7 +138,6 @@ fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
             ),
             format!("at most {}", network.node_ports_per_router),
         );
-        return None;
     }
     Some(Blades { kind: kind?.value, nodes_per_router: per_router.value, count: count?, offset })
 }
@@ -183,8 +176,7 @@ fn deal(
     };
     let nodes: u64 = blades.iter().map(in_all).sum();
     if nodes > MAX_NODES {
-        doc.add_problem(offset, format!("{nodes} nodes"), format!("at most {MAX_NODES} nodes"));
-        return None;
+        return doc.refuse(offset, format!("{nodes} nodes"), format!("at most {MAX_NODES} nodes"));
     }
     let mut dealt: Vec<_> = (0..groups).map(|_| counted_by_group(blades)).collect();
     if dealt.iter().any(|kinds| used(kinds) > routers as usize) {

@@ -64,12 +64,11 @@ impl<'d, 't> Section<'d, 't> {
             }
             _ => {
                 let found = excerpt(self.doc.text, &span);
-                self.doc.add_problem(
+                self.doc.refuse(
                     span.start,
                     format!("`{path}` is {found}, not a table"),
                     format!("a table `[{path}]`"),
-                );
-                None
+                )
             }
         }
     }
@@ -139,12 +138,11 @@ impl<'d, 't> Section<'d, 't> {
             }
             _ => {
                 let found = excerpt(self.doc.text, &value.span());
-                self.doc.add_problem(
+                self.doc.refuse(
                     value.span().start,
                     format!("`{}` is {found}, not a text", self.dotted_key(key)),
                     format!("\"{example}\""),
-                );
-                None
+                )
             }
         }
     }
@@ -164,12 +162,11 @@ impl<'d, 't> Section<'d, 't> {
         let path = self.dotted_key(key);
         if !entry.get_ref().is_table() {
             let found = excerpt(doc.text, &entry.span());
-            doc.add_problem(
+            return doc.refuse(
                 entry.span().start,
                 format!("`{path}` is {found}, without a source"),
                 format!("{{ value = {found}, from = \"…\" }} or {{ value = {found}, assumed = \"why\" }}"),
             );
-            return None;
         }
         let entry = self.child(path.clone(), entry)?;
         let value = entry.get("value");
@@ -204,8 +201,7 @@ impl<'d, 't> Section<'d, 't> {
                 let id = self.parse_text("from", from, "a source's id")?;
                 match doc.use_source(&id.value) {
                     Ok(source) => Some(source),
-                    Err(known) => {
-                        doc.add_problem(
+                    Err(known) => doc.refuse(
                             id.span.start,
                             format!("`{}` is not in [sources]", id.value),
                             if known.is_empty() {
@@ -213,31 +209,23 @@ impl<'d, 't> Section<'d, 't> {
                             } else {
                                 suggestion(&id.value, known.iter().map(String::as_str))
                             },
-                        );
-                        None
-                    }
+                        ),
                 }
             }
             (None, Some(reason)) => {
                 Some(format!("assumed: {}", self.parse_text("assumed", reason, "why")?.value))
             }
-            (Some(_), Some(assumed)) => {
-                doc.add_problem(
+            (Some(_), Some(assumed)) => doc.refuse(
                     assumed.span().start,
                     format!("`{}` has both `from` and `assumed`", self.path),
                     "one of the two (`note` for remarks)",
-                );
-                None
-            }
+                ),
             (None, None) if self.has_key("calibrated") => Some("calibrated".to_owned()),
-            (None, None) => {
-                doc.add_problem(
+            (None, None) => doc.refuse(
                     self.span.start,
                     format!("`{}` has no source", self.path),
                     format!("{{ value = {example}, from = \"…\" }}, or `assumed = \"why\"`, or `calibrated = \"row-id\"`"),
-                );
-                None
-            }
+                ),
         }
     }
 

@@ -2,11 +2,11 @@
 
 use super::{Bytes, PS_PER_SECOND, Rate, Time};
 use crate::human::grouped;
-use std::fmt;
 use std::str::FromStr;
 
 /// The reason why a text is not a valid quantity.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}; expected {expected}")]
 pub struct UnitError {
     /// Byte offset of the error in the text.
     pub offset: usize,
@@ -15,14 +15,6 @@ pub struct UnitError {
     /// The expected input.
     pub expected: String,
 }
-
-impl fmt::Display for UnitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; expected {}", self.problem, self.expected)
-    }
-}
-
-impl std::error::Error for UnitError {}
 
 /// A unit's name and size in base units (bytes, bytes per second, picoseconds):
 /// `factor / divisor`. Only bit rates have a divisor (8).

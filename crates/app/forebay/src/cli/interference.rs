@@ -5,12 +5,12 @@ use super::options::{
 };
 use super::output::{Files, OutputArgs};
 use super::traffic::TrafficOptions;
-use crate::failure::Failure;
 use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::table::{Column, Table};
 use crate::{links, report, series};
 use clap::Args;
+use forebay_console::Failure;
 use forebay_machine::results::InterferenceRun;
 use forebay_machine::study;
 use forebay_units::human::{number, percent, seconds};

@@ -13,10 +13,10 @@ mod traffic;
 mod validate;
 
 use crate::console::{LogWriter, print_stderr, print_stdout};
-use crate::failure::Failure;
 use crate::interrupt;
 use clap::{Parser, Subcommand};
-use forebay_console::log::{self, LogArguments, LogError};
+use forebay_console::Failure;
+use forebay_console::log::{self, LogArguments};
 use std::process::ExitCode;
 
 /// The version in result documents and in `--version`.
@@ -75,11 +75,8 @@ enum SimCommand {
 pub fn main() -> ExitCode {
     // clap prints the help or an error and exits with 0 or 2.
     let cli = Cli::parse();
-    if let Err(error) = log::start(&cli.log, || LogWriter) {
-        return fail(&match error {
-            LogError::Invalid(message) => Failure::Input(message),
-            LogError::Failed(message) => Failure::Failed(message),
-        });
+    if let Err(failure) = log::start(&cli.log, || LogWriter) {
+        return fail(&failure);
     }
     let outcome = match cli.command {
         // Jobs handle signals themselves and have exit codes of their own.

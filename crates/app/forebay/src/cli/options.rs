@@ -1,10 +1,10 @@
 //! Options that all simulations share.
 
 use super::machine::load;
-use crate::failure::Failure;
 use crate::progress::{self, Display};
 use crate::report::Inputs;
 use clap::Args;
+use forebay_console::Failure;
 use forebay_machine::study::{Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
 use forebay_machine_file::{ROUTINGS, describe};

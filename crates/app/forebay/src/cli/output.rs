@@ -1,7 +1,6 @@
 //! The outputs of a simulation: standard output, a JSON file, a run directory.
 
 use crate::console::print_stdout;
-use crate::failure::Failure;
 use crate::plot::palette::PAPER;
 use crate::plot::png;
 use crate::plot::svg::Svg;
@@ -9,6 +8,7 @@ use crate::progress::Display;
 use crate::report::Inputs;
 use crate::run_directory::{RunDir, RunDirPath, check_writable, write_file};
 use clap::Args;
+use forebay_console::Failure;
 use serde::Serialize;
 use std::path::PathBuf;
 

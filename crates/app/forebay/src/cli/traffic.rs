@@ -2,12 +2,12 @@
 
 use super::options::{ProgressReporter, SimArgs, size, study_failure};
 use super::output::{Files, OutputArgs};
-use crate::failure::Failure;
 use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::table::{Column, Table};
 use crate::{links, report, series};
 use clap::Args;
+use forebay_console::Failure;
 use forebay_machine::results::TrafficRun;
 use forebay_machine::study;
 use forebay_units::Bytes;

@@ -1,7 +1,7 @@
 //! The simulated cases and their measurements: `validation/cases.toml`, embedded.
 
 use super::published::Published;
-use crate::failure::Failure;
+use forebay_console::Failure;
 use serde::Deserialize;
 
 const TEXT: &str = include_str!("../../../../../validation/cases.toml");

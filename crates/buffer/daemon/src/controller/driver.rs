@@ -182,18 +182,18 @@ impl Driver {
     /// Fails if the same node is connected from another host.
     fn check_not_elsewhere(&self, peer: &Peer, source: Option<IpAddr>) -> Result<(), String> {
         let known = self.peers.get(peer).and_then(|id| self.connections.get(id));
-        match known.map(|connection| connection.source) {
-            Some(Some(known)) if source.is_some_and(|source| source != known) => {
-                let node = match peer {
-                    Peer::StorageNode(node) => format!("storage node {}", node.0),
-                    Peer::ComputeNode(host) => format!("the agent of `{host}`"),
-                };
-                Err(format!(
-                    "{node} is connected already, from {known}; hosts must have different names"
-                ))
-            }
-            _ => Ok(()),
+        let known = known.and_then(|connection| connection.source);
+        let (Some(known), Some(source)) = (known, source) else {
+            return Ok(());
+        };
+        if source == known {
+            return Ok(());
         }
+        let node = match peer {
+            Peer::StorageNode(node) => format!("storage node {}", node.0),
+            Peer::ComputeNode(host) => format!("the agent of `{host}`"),
+        };
+        Err(format!("{node} is connected already, from {known}; hosts must have different names"))
     }
 
     fn forget(&mut self, id: ConnectionId) {

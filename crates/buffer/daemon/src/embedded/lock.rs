@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::error::PoolError;
+use super::pool_error;
+use crate::error::DaemonError;
 use crate::mounts;
 
 /// Time to wait for a killed process to exit.
@@ -14,7 +15,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Locks the directory for this process, if need be after a killed process that still has it.
-pub fn acquire_directory(directory: &Path) -> Result<fs::File, PoolError> {
+pub fn acquire_directory(directory: &Path) -> Result<fs::File, DaemonError> {
     let begun = Instant::now();
     loop {
         let refused = match try_lock_directory(directory) {
@@ -46,9 +47,9 @@ fn is_dying(process: &str) -> bool {
 }
 
 /// Locks the directory, unless another process has it.
-pub fn try_lock_directory(directory: &Path) -> Result<fs::File, PoolError> {
+pub fn try_lock_directory(directory: &Path) -> Result<fs::File, DaemonError> {
     let path = directory.join("lock");
-    let fail = |reason: String| PoolError::new(directory, reason);
+    let fail = |reason: String| pool_error(directory, reason);
     let open =
         fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
     let mut file = open.map_err(|e| fail(format!("`lock` cannot be created: {e}")))?;

@@ -33,9 +33,9 @@ impl StorageAccess {
             let own = self.own.as_ref().map(|(_, address)| address.clone());
             return Ok(own.into_iter().collect());
         }
-        let one = |text: &String| match &self.own {
-            Some((known, local)) if known == text => Ok(local.clone()),
-            _ => {
+        let one = |text: &String| match self.own.as_ref().filter(|(known, _)| known == text) {
+            Some((_, local)) => Ok(local.clone()),
+            None => {
                 text.parse().map_err(|_| format!("`{text}` is not the address of a storage daemon"))
             }
         };

@@ -54,7 +54,7 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
     let (groups, chassis, routers) = (groups?, chassis?, routers?);
     let all = u64::from(groups.value) * u64::from(chassis.value) * u64::from(routers.value);
     if all > u64::from(MAX_ROUTERS) {
-        doc.add_problem(
+        return doc.refuse(
             groups.span.start,
             format!(
                 "{} groups of {} x {} routers are {all} routers",
@@ -62,7 +62,6 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
             ),
             format!("at most {MAX_ROUTERS} routers"),
         );
-        return None;
     }
     let (sockets, pair) = (sockets?, pair?);
     check_global_links(doc, groups.value, &sockets, &pair);

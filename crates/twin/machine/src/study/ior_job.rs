@@ -5,9 +5,9 @@ use super::options::SimOptions;
 use crate::io::{IoJob, RequestTag};
 use crate::pool::{Instance, StoragePool};
 use forebay_job_script::Capacity;
+use forebay_job_script::OptimizationStrategy;
 use forebay_machine_file::machine::{BurstBuffer, Machine};
 use forebay_network::{Topology, lookahead};
-use forebay_policy::allocate::Preference;
 use forebay_units::Bytes;
 use forebay_workload::ior::{AccessPattern, Ior, NodeOrder, Processes};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn allocate_instance(machine: &Machine, asked: Option<u32>) -> Result<Instance, 
     let have = pool.len();
     let asked = asked.map_or(have, |n| n as usize);
     let capacity = Capacity::Nodes(u32::try_from(asked).unwrap_or(u32::MAX));
-    pool.allocate(capacity, Preference::Bandwidth).map_err(|_| StudyError::BurstBuffers {
+    pool.allocate(capacity, OptimizationStrategy::Bandwidth).map_err(|_| StudyError::BurstBuffers {
         asked,
         machine: machine.name.clone(),
         have,
