@@ -257,7 +257,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The instance that the stage reads or writes; `None` if only its list tells.
+    /// The instance that the stage reads or writes; `None` if only the entries of its list name it.
     pub fn instance(&self) -> Option<&InstanceRef> {
         let end = match self.direction {
             Direction::In => &self.destination,

@@ -114,7 +114,7 @@ fn parse_variable(variable: &str) -> Result<InstanceRef, ValueError> {
         "DW_JOB_STRIPED_CACHE" | "DW_JOB_LDBAL_CACHE" => {
             return Err((
                 0,
-                "a cache cannot be staged: it fetches and writes back by itself".into(),
+                "a cache cannot be staged: it fetches and writes back automatically".into(),
                 staged.into(),
             ));
         }

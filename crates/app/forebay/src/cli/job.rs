@@ -157,11 +157,10 @@ pub fn run(command: JobCommand) -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             print_stderr(format_args!("error: {error}"));
-            match error {
-                RunError::Interrupted(..) => ExitCode::from(130),
-                error if error.is_bad_input() => ExitCode::from(2),
-                _ => ExitCode::FAILURE,
-            }
+            ExitCode::from(match error {
+                RunError::Interrupted(..) => 130,
+                error => 1 + u8::from(error.is_bad_input()),
+            })
         }
     }
 }

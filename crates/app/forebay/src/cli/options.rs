@@ -55,11 +55,6 @@ fn routing(name: &str) -> Result<Routing, String> {
     }
 }
 
-/// The name of a routing algorithm on the command line.
-pub(super) fn routing_name(routing: Routing) -> &'static str {
-    ROUTINGS.iter().find(|(_, r)| *r == routing).map_or("unnamed", |(name, _)| name)
-}
-
 pub(super) fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
 }
@@ -95,14 +90,23 @@ impl SimArgs {
         }
     }
 
-    /// The inputs of a run, for the run directory and the report.
-    pub(super) fn inputs(&self, machine: &Machine) -> Inputs {
+    /// The routing algorithm on a machine.
+    pub(super) fn routing_of(&self, machine: &Machine) -> Routing {
+        self.routing.unwrap_or(machine.network.routing.algorithm)
+    }
+
+    /// The inputs of a run, for the run directory and the report; `more` are the command's own
+    /// settings.
+    pub(super) fn inputs(
+        &self,
+        machine: &Machine,
+        more: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Inputs {
         let packet = self.packet.unwrap_or(machine.network.packet);
-        let routing = self.routing.unwrap_or(machine.network.routing.algorithm);
         let settings = [
             ("forebay", super::VERSION.to_string()),
             ("machine", machine.name.clone()),
-            ("routing", routing_name(routing).to_string()),
+            ("routing", self.routing_of(machine).name().to_string()),
             ("placement", self.placement.to_string()),
             ("packet", packet.to_string()),
             ("seed", self.seed.to_string()),
@@ -112,7 +116,7 @@ impl SimArgs {
             command: command_line(),
             machine_text: machine_text(machine),
             machine_files: machine_files(machine),
-            settings: settings.map(|(n, v)| (n.to_string(), v)).to_vec(),
+            settings: settings.into_iter().chain(more).collect(),
         }
     }
 }

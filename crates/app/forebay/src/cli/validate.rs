@@ -3,7 +3,7 @@
 use super::machine::load;
 use super::options::{ProgressReporter, command_line, cores, seed, study_failure};
 use super::output::{Output, OutputArgs, to_json};
-use crate::csv_text::to_csv;
+use crate::csv_files::to_csv;
 use crate::figures::ior::resource;
 use crate::plot::axis;
 use crate::plot::bandwidth::{Curve, Figure};

@@ -52,7 +52,12 @@ impl Measure {
     pub fn access(self) -> &'static str {
         match self {
             Measure::ReadRate | Measure::ReadIops | Measure::ReadSaturation => "read",
-            _ => "write",
+            Measure::WriteRate
+            | Measure::WriteRatePerNode
+            | Measure::AcknowledgedWriteRatePerNode
+            | Measure::WriteIops
+            | Measure::WriteSaturation
+            | Measure::Limit => "write",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Answers to requests whose wait is over.
 
-use forebay_job_script::{Direction, StagePath};
+use forebay_job_script::StagePath;
 
 use super::machine::{Controller, ControllerEffect};
 use super::objects::{FragmentState, MountState, RequestProgress, StageRecord, StageState, Wait};
@@ -177,10 +177,7 @@ fn done_or(problems: &[String]) -> Outcome {
 }
 
 fn describe(stage: &StageRecord, reason: &str) -> String {
-    let directive = match stage.directive.direction {
-        Direction::In => "stage_in",
-        Direction::Out => "stage_out",
-    };
+    let directive = format!("stage_{}", stage.directive.direction.name());
     match stage.directive.line {
         // Requested by a running job or with `forebay stage`.
         0 => match &stage.directive.source {

@@ -1,5 +1,5 @@
 //! The controller's driver: messages step the state machine, and its effects are carried out.
-//! Connections over sockets and within the process are alike to it.
+//! It treats connections over sockets and within the process alike.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -125,7 +125,7 @@ impl Driver {
         match event {
             Event::Connect(candidate, decision) => {
                 let decided = self.connect(*candidate);
-                // A process that is gone meanwhile is forgotten when its thread says so, or here.
+                // The process has disconnected in the meantime.
                 if let Err(unsent) = decision.send(decided)
                     && let Ok(admitted) = unsent.0
                 {

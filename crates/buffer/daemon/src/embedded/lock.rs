@@ -16,7 +16,7 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Locks the directory for this process, if need be after a killed process that still has it.
 pub fn acquire_directory(directory: &Path) -> Result<fs::File, DaemonError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let refused = match try_lock_directory(directory) {
             Ok(lock) => return Ok(lock),
@@ -24,7 +24,7 @@ pub fn acquire_directory(directory: &Path) -> Result<fs::File, DaemonError> {
         };
         let holder = fs::read_to_string(directory.join("lock")).unwrap_or_default();
         let dying = is_dying(holder.trim());
-        if begun.elapsed() > if dying { EXIT_TIMEOUT } else { STATUS_TIMEOUT } {
+        if started.elapsed() > if dying { EXIT_TIMEOUT } else { STATUS_TIMEOUT } {
             return Err(refused);
         }
         if dying {

@@ -43,7 +43,7 @@ pub struct Mounts {
     directory: PathBuf,
     host: String,
     access: StorageAccess,
-    /// Whether sessions are kept beside mounts, for movers.
+    /// Whether the session of a mount is kept, for movers.
     keep_sessions: bool,
     /// Each instance has its own lock: waiting for the storage of one does not block others.
     instances: Mutex<BTreeMap<InstanceId, Arc<Mutex<InstanceMount>>>>,
@@ -55,7 +55,7 @@ impl Mounts {
         Mounts { directory, host, access, keep_sessions: true, instances: Mutex::default() }
     }
 
-    /// Keeps no session beside a mount: the only client of an instance may cache more.
+    /// Keeps no session of its own besides the mount's: an instance with one client can be cached more.
     pub fn without_sessions(mut self) -> Mounts {
         self.keep_sessions = false;
         self
