@@ -30,14 +30,6 @@ use crate::node_map;
 use crate::section::Section;
 use std::collections::VecDeque;
 
-/// Names of the kinds of nodes in machine files.
-pub(crate) const NODE_KINDS: [(&str, NodeKind); 4] = [
-    ("compute", NodeKind::Compute),
-    ("burst-buffer", NodeKind::BurstBuffer),
-    ("lnet", NodeKind::Lnet),
-    ("service", NodeKind::Service),
-];
-
 /// Maximum number of nodes.
 const MAX_NODES: u64 = 10_000_000;
 
@@ -109,7 +101,7 @@ pub(crate) fn read_placement(
 fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
     let offset = section.span.start;
     let doc = section.doc;
-    let kind = section.unsourced_choice("kind", &NODE_KINDS);
+    let kind = section.unsourced_choice("kind", NodeKind::NAMES);
     let per_router = section.integer("nodes_per_router", 1..=256u32);
     let count = match (section.has_key("per_group"), section.has_key("total")) {
         (true, false) => {
@@ -194,7 +186,7 @@ fn listed(blades: &[Blades]) -> String {
             Count::PerGroup(_) => "in each group",
             Count::Total(_) => "in all",
         };
-        format!("{} {} {place}", b.routers(), kind_name(b.kind))
+        format!("{} {} {place}", b.routers(), b.kind.name())
     });
     each.collect::<Vec<String>>().join(" + ")
 }
@@ -288,8 +280,4 @@ fn lay_out(kinds: &[GroupBlades], chassis: u32, slots: u32) -> Vec<Option<(NodeK
         *router = compute.next();
     }
     routers
-}
-
-pub(crate) fn kind_name(kind: NodeKind) -> &'static str {
-    NODE_KINDS.iter().find(|(_, k)| *k == kind).map_or("", |(name, _)| name)
 }

@@ -6,8 +6,8 @@ use crate::report::Inputs;
 use clap::Args;
 use forebay_console::Failure;
 use forebay_machine::study::{Progress, SimOptions, StudyError};
+use forebay_machine_file::describe;
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
-use forebay_machine_file::{ROUTINGS, describe};
 use forebay_units::human::{count, percent, seconds};
 use forebay_units::{Bytes, Time};
 use forebay_workload::placement::Placement;
@@ -46,10 +46,10 @@ pub(super) struct SimArgs {
 }
 
 fn routing(name: &str) -> Result<Routing, String> {
-    match ROUTINGS.iter().find(|(n, _)| *n == name) {
+    match Routing::NAMES.iter().find(|(n, _)| *n == name) {
         Some((_, routing)) => Ok(*routing),
         None => {
-            let known: Vec<&str> = ROUTINGS.iter().map(|(n, _)| *n).collect();
+            let known: Vec<&str> = Routing::NAMES.iter().map(|(n, _)| *n).collect();
             Err(format!("no such routing algorithm; known are {}", known.join(", ")))
         }
     }

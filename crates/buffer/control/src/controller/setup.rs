@@ -279,38 +279,3 @@ fn check_token(token: &str) -> Result<(), Failure> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::controller::Settings;
-    use forebay_job_script::{BufferPath, StageKind};
-
-    #[test]
-    fn refused_pfs_paths_are_named_with_line_and_reason() {
-        let settings =
-            Settings { pfs_roots: vec!["/lus/a".into(), "/lus/b".into()], ..Settings::default() };
-        let controller = Controller::restore(settings, Vec::new()).unwrap();
-        let refused = |path: &str, line| {
-            let stage = Stage {
-                direction: Direction::In,
-                kind: StageKind::File,
-                source: StagePath::Pfs(path.into()),
-                destination: StagePath::Buffer(BufferPath {
-                    instance: InstanceRef::Job,
-                    path: "x".into(),
-                }),
-                line,
-            };
-            let failure = controller.check_pfs_paths(&stage).err();
-            failure.map(|failure| failure.to_string()).unwrap_or_default()
-        };
-        assert_eq!(refused("/lus/a/in", 3), "");
-        let reason = refused("/lus/c/in", 3);
-        assert!(reason.starts_with("line 3: `/lus/c/in` is not below a"), "{reason}");
-        assert!(reason.ends_with("/lus/a, /lus/b"), "{reason}");
-        let reason = refused("/lus/a/../a/in", 0);
-        assert!(reason.starts_with("`/lus/a/../a/in` contains `..`"), "{reason}");
-        assert!(refused("in", 0).contains("not an absolute path"));
-    }
-}

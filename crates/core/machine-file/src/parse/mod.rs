@@ -3,7 +3,7 @@
 mod network;
 mod storage;
 
-pub use network::{ARRANGEMENTS, MAX_ROUTERS, ROUTINGS};
+pub use network::MAX_ROUTERS;
 
 use crate::document::Document;
 use crate::machine::{Machine, NodeKind, SourceFile};
