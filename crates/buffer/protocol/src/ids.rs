@@ -196,6 +196,12 @@ impl From<std::io::Error> for Errno {
     }
 }
 
+impl From<Errno> for rustix::io::Errno {
+    fn from(errno: Errno) -> rustix::io::Errno {
+        rustix::io::Errno::from_raw_os_error(errno.0)
+    }
+}
+
 impl From<rustix::io::Errno> for Errno {
     fn from(error: rustix::io::Errno) -> Errno {
         Errno(error.raw_os_error())

@@ -3,17 +3,16 @@
 mod connect;
 mod data_calls;
 mod data_connections;
-mod handles;
 mod lock_table;
 mod locks;
-mod slots;
 
 pub use data_calls::receive_data_reply;
 pub use data_connections::DataConnection;
 pub use lock_table::LockCallback;
 
+use crate::pool::Pool;
 use crate::retry::Backoff;
-use crate::system::{Os, System};
+use crate::system::{Connection, Os, System};
 use crate::unsynced::{PendingSync, Unsynced};
 use data_connections::DataConnections;
 use forebay_net::auth::PoolKey;
@@ -22,15 +21,15 @@ use forebay_net::munge::Munge;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
     CACHE_LIFETIME_NS, FileRequest, InodeRequest, NameRequest, OpenMode, SessionRequest,
+    SessionToken,
 };
 use forebay_protocol::placement::{Capability, Placement};
 use forebay_protocol::{
     Call, Credentials, Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
 };
-use handles::{OpenHandles, Reopen, SessionIdentity, reopen_mode};
 use lock_table::LockTable;
 use parking_lot::Mutex;
-use slots::{Slot, Slots};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -69,18 +68,47 @@ const CONFLICT_BACKOFF: Backoff =
     Backoff::new(Duration::from_micros(50), Duration::from_millis(50), Duration::MAX);
 /// Timeout of a request whose reply is dispensable.
 const BEST_EFFORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of connections of a session.
+const MAX_CONNECTIONS: u32 = 60;
 /// Timeout of the request that ends a session.
 const BYE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The result of a request, or an error: a refusal, or `EPROTO`.
+pub trait CallResult: TryFrom<Reply, Error = Errno> {}
+impl<T: TryFrom<Reply, Error = Errno>> CallResult for T {}
+
 /// The reply to a request.
 #[derive(Debug)]
-pub struct SessionReply {
+pub struct SessionReply<T = Reply> {
     /// The reply.
-    pub reply: Reply,
+    pub reply: T,
     /// The descriptor that the daemon passed with it.
     pub descriptor: Option<OwnedFd>,
     /// Time to live in a cache.
     pub ttl: Duration,
+}
+
+impl SessionReply {
+    /// The result of the request. A refusal is an error.
+    pub fn into_result<T: CallResult>(self) -> Result<SessionReply<T>, Errno> {
+        let SessionReply { reply, descriptor, ttl } = self;
+        Ok(SessionReply { reply: reply.try_into()?, descriptor, ttl })
+    }
+}
+
+/// A connection for metadata requests by its number, with one call at a time.
+#[derive(Debug)]
+struct Slot {
+    number: u32,
+    /// Sequence number of the last call.
+    seq: u64,
+    connection: Option<Connection>,
+}
+
+impl Slot {
+    fn new(number: u32) -> Slot {
+        Slot { number, seq: 0, connection: None }
+    }
 }
 
 /// A request that was sent, whose reply is to be [received](Session::receive_reply).
@@ -96,6 +124,21 @@ pub struct PendingCall {
     pending_sync: PendingSync,
 }
 
+/// What identifies a session to the daemon.
+#[derive(Debug, Default)]
+struct SessionIdentity {
+    token: Option<SessionToken>,
+    /// Sequence number of the last call on the recovery connection.
+    recovery_seq: u64,
+}
+
+/// How a handle was opened, and is opened again.
+#[derive(Clone, Copy, Debug)]
+pub enum OpenedBy {
+    Ino(Ino),
+    Capability(Capability),
+}
+
 /// A session.
 #[derive(Debug)]
 pub struct Session {
@@ -106,14 +149,15 @@ pub struct Session {
     single_cache: bool,
     options: ClientOptions,
     placement: OnceLock<Placement>,
-    slots: Slots,
+    slots: Pool<Slot>,
     data_connections: Arc<DataConnections>,
     identity: Mutex<SessionIdentity>,
     epoch: AtomicU64,
     boot_id: AtomicU64,
     /// Changes of names and attributes that are not synced.
     unsynced: Unsynced,
-    handles: OpenHandles,
+    /// The open handles.
+    handles: Mutex<BTreeMap<HandleId, (OpenedBy, OpenMode)>>,
     locks: Mutex<LockTable>,
 }
 
@@ -133,7 +177,7 @@ impl Session {
             instance,
             expected_node,
             single_cache,
-            slots: Slots::new(options.connections),
+            slots: Pool::new(options.connections.clamp(1, MAX_CONNECTIONS)),
             options,
             placement: OnceLock::new(),
             data_connections: Arc::default(),
@@ -141,10 +185,10 @@ impl Session {
             epoch: AtomicU64::new(0),
             boot_id: AtomicU64::new(0),
             unsynced: Unsynced::default(),
-            handles: OpenHandles::default(),
+            handles: Mutex::default(),
             locks: Mutex::default(),
         };
-        let mut slot = session.slots.acquire();
+        let mut slot = session.slots.acquire(Slot::new);
         let connection = session.with_retries(|| session.connect(slot.number, 1, false));
         slot.connection = Some(connection?);
         session.slots.release(slot);
@@ -171,33 +215,21 @@ impl Session {
         self.boot_id.load(Ordering::Acquire)
     }
 
-    /// The daemon opened a file; it is opened again if the daemon restarts.
-    pub fn remember_file(&self, handle: HandleId, ino: Ino, mode: OpenMode) {
-        self.handles.add(handle, Reopen::File(ino, reopen_mode(mode)));
-    }
-
-    /// The daemon opened a data object; it is opened again if the daemon restarts.
-    pub fn remember_object(&self, handle: HandleId, capability: Capability, mode: OpenMode) {
-        self.handles.add(handle, Reopen::Object(capability, reopen_mode(mode)));
+    /// The daemon opened a handle in `mode`; it is opened again if the daemon restarts.
+    pub fn remember_handle(&self, handle: HandleId, opened: OpenedBy, mode: OpenMode) {
+        let mode = OpenMode { truncate: false, descriptor: false, ..mode };
+        self.handles.lock().insert(handle, (opened, mode));
     }
 
     /// A handle is being closed.
     pub fn forget_handle(&self, handle: HandleId) {
-        self.handles.remove(handle);
+        self.handles.lock().remove(&handle);
     }
 
     /// Sends a request, and repeats it until there is a reply or the timeout elapses. The daemon
     /// carries it out once, however often it is repeated. A refusal is an error.
-    pub fn call(
-        &self,
-        caller: Option<&Credentials>,
-        request: Request,
-    ) -> Result<SessionReply, Errno> {
-        let reply = self.exchange(caller, request)?;
-        match reply.reply {
-            Reply::Failed(errno) => Err(errno),
-            _ => Ok(reply),
-        }
+    pub fn call<T: CallResult>(&self, request: impl Into<Request>) -> Result<T, Errno> {
+        self.exchange(None, request.into())?.reply.try_into()
     }
 
     /// As [`call`](Session::call), but a refusal is a reply, too, with a time to live.
@@ -213,13 +245,13 @@ impl Session {
     /// ascending order of the nodes, or two clients could wait for each other's connections.
     pub fn send_call(&self, caller: Option<&Credentials>, request: Request) -> PendingCall {
         let sent_at = self.options.system.now();
-        let mut slot = self.slots.acquire();
+        let mut slot = self.slots.acquire(Slot::new);
         slot.seq += 1;
-        let pending_sync = match request {
-            Request::File(FileRequest::Sync { .. })
-            | Request::File(FileRequest::SyncMetadata { .. }) => self.unsynced.take(),
-            _ => PendingSync::NOTHING,
-        };
+        let is_sync = matches!(
+            request,
+            Request::File(FileRequest::Sync { .. } | FileRequest::SyncMetadata { .. })
+        );
+        let pending_sync = if is_sync { self.unsynced.take() } else { PendingSync::NOTHING };
         if changes_metadata(&request) {
             self.unsynced.record_change(self.boot_id());
         }
@@ -238,7 +270,7 @@ impl Session {
     pub fn receive_reply(&self, pending: PendingCall) -> Result<SessionReply, Errno> {
         let PendingCall { mut slot, mut call, mut sent_at, mut is_sent, pending_sync } = pending;
         let backoff = CONFLICT_BACKOFF.with_timeout(self.options.timeout);
-        let mut retries = backoff.start(&*self.options.system);
+        let mut retries = backoff.start_at(sent_at, &*self.options.system);
         let result = loop {
             assert_eq!(call.seq, slot.seq, "one call at a time");
             let result = self.with_retries(|| {
@@ -270,25 +302,22 @@ impl Session {
             call.seq = slot.seq;
         };
         self.slots.release(slot);
-        match &result {
-            Ok(response) if response.reply == Reply::Done => {
-                if pending_sync.is_lost(self.boot_id()) {
-                    tracing::error!(address = %self.address,
-                        "sync failed: the storage node restarted, and unsynced changes may be lost");
-                    return Err(Errno::EIO);
-                }
-            }
-            _ => self.unsynced.put_back(pending_sync),
+        if !result.as_ref().is_ok_and(|response| response.reply == Reply::Done) {
+            self.unsynced.put_back(pending_sync);
+        } else if pending_sync.is_lost(self.boot_id()) {
+            tracing::error!(address = %self.address,
+                "sync failed: the storage node restarted, and unsynced changes may be lost");
+            return Err(Errno::EIO);
         }
         Ok(self.with_ttl(result?, sent_at))
     }
 
     /// Sends a request once, with a short timeout.
-    pub fn call_best_effort(&self, request: Request) -> Option<SessionReply> {
+    pub fn call_best_effort(&self, request: impl Into<Request>) -> Option<SessionReply> {
         let sent_at = self.options.system.now();
-        let mut slot = self.slots.acquire();
+        let mut slot = self.slots.acquire(Slot::new);
         slot.seq += 1;
-        let call = Call { seq: slot.seq, caller: None, request };
+        let call = Call::new(slot.seq, request);
         let connection = slot.connection.take();
         let connection = connection.or_else(|| self.connect(slot.number, slot.seq, false).ok());
         let response = connection.and_then(|mut connection| {
@@ -350,11 +379,7 @@ impl Drop for Session {
         // Without this request the session would exist until its lease expires.
         if let Some(Slot { seq, connection: Some(mut connection), .. }) = self.slots.take_idle() {
             let _ = connection.set_timeout(Some(BYE_TIMEOUT));
-            let call = Call {
-                seq: seq + 1,
-                caller: None,
-                request: Request::Session(SessionRequest::Detach),
-            };
+            let call = Call::new(seq + 1, SessionRequest::Detach);
             let _ = connection.call(&call, &[], &mut []);
         }
     }

@@ -14,3 +14,10 @@ pub struct Call {
     /// What to do.
     pub request: Request,
 }
+
+impl Call {
+    /// A call on behalf of the peer itself.
+    pub fn new(seq: u64, request: impl Into<Request>) -> Call {
+        Call { seq, caller: None, request: request.into() }
+    }
+}

@@ -10,9 +10,10 @@ use forebay_policy::layout::Layout;
 use serde::{Deserialize, Serialize};
 
 /// Kinds of inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FileKind {
     /// Regular file.
+    #[default]
     File,
     /// Directory.
     Dir,
@@ -29,7 +30,7 @@ pub enum FileKind {
 }
 
 /// What `stat` shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {
     /// Inode.
     pub ino: Ino,

@@ -50,3 +50,16 @@ pub struct ScrubReport {
     /// Damaged objects, 1,000 at most, and where the first damaged part begins.
     pub damaged: Vec<(Ino, u64)>,
 }
+
+/// Capacity and use of an instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatFs {
+    /// Bytes in total.
+    pub capacity: u64,
+    /// Bytes in use.
+    pub used: u64,
+    /// Inodes in total.
+    pub inodes: u64,
+    /// Inodes in use.
+    pub inodes_used: u64,
+}

@@ -34,6 +34,26 @@ pub enum Request {
     Peer(Box<PeerMessage>),
 }
 
+macro_rules! families {
+    ($($family:ident($request:ty);)*) => {$(
+        impl From<$request> for Request {
+            fn from(request: $request) -> Request {
+                Request::$family(request)
+            }
+        }
+    )*};
+}
+
+families! {
+    Session(SessionRequest);
+    Admin(AdminRequest);
+    Name(NameRequest);
+    Inode(InodeRequest);
+    File(FileRequest);
+    Lock(LockRequest);
+    Data(DataRequest);
+}
+
 /// Sessions begin and end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SessionRequest {
