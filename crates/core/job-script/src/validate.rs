@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::JobScript;
 use super::directive::{
     AccessMode, Direction, InstanceRef, InstanceType, Stage, StageKind, StagePath,
 };
 use super::error::{Findings, Position};
+use super::script::JobScript;
 
 /// Validates the whole script.
 pub(super) fn validate_script(script: &JobScript, findings: &mut Findings) {

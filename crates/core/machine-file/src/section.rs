@@ -32,11 +32,36 @@ impl<'d, 't> Section<'d, 't> {
     }
 
     /// All keys and values of a table with arbitrary keys, which are then used.
-    pub(crate) fn entries(
+    fn entries(
         &self,
     ) -> impl Iterator<Item = (&'d Spanned<DeString<'t>>, &'d Spanned<DeValue<'t>>)> {
         self.used.borrow_mut().extend(self.table.keys().map(|key| key.get_ref().to_string()));
         self.table.iter()
+    }
+
+    /// Parses the optional `[sources]` table: id = "text".
+    pub(crate) fn read_sources(&self) {
+        let Some(section) = self.optional_section("sources") else {
+            return;
+        };
+        for (key, value) in section.entries() {
+            match value.get_ref().as_str() {
+                Some(text) if !text.trim().is_empty() => {
+                    let at = Located { value: text.to_owned(), span: key.span() };
+                    self.doc.add_source(key.get_ref().to_string(), at);
+                }
+                _ => self.doc.add_problem(
+                    value.span().start,
+                    format!(
+                        "source `{}` is {}, not a text",
+                        key.get_ref(),
+                        excerpt(self.doc.text, &value.span())
+                    ),
+                    "the document or data sheet in quotes",
+                ),
+            }
+        }
+        section.report_unused_keys();
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&'d Spanned<DeValue<'t>>> {

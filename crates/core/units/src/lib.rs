@@ -7,14 +7,12 @@ mod display;
 pub mod human;
 mod parse;
 
+use parse::PS_PER_SECOND;
 pub use parse::UnitError;
 
 use serde::{Deserialize, Serialize};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
-
-/// Picoseconds in one second.
-const PS_PER_SECOND: u64 = 1_000_000_000_000;
 
 impl Bytes {
     /// Zero bytes.

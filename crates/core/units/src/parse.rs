@@ -1,7 +1,9 @@
 //! Exact parsing of quantities.
 
-use super::PS_PER_SECOND;
 use crate::human::grouped;
+
+/// Picoseconds in one second.
+pub(super) const PS_PER_SECOND: u64 = 1_000_000_000_000;
 
 /// The reason why a text is not a valid quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -170,7 +170,7 @@ impl TestRun<'_> {
         Ok(IorStudy {
             schema: SCHEMA,
             kind: "sim ior".to_string(),
-            version: super::VERSION.to_string(),
+            version: super::output::VERSION.to_string(),
             machine: self.machine.name.clone(),
             ior: args.ior.clone(),
             ppn: args.ppn,

@@ -104,7 +104,7 @@ impl SimArgs {
     ) -> Inputs {
         let packet = self.packet.unwrap_or(machine.network.packet);
         let settings = [
-            ("forebay", super::VERSION.to_string()),
+            ("forebay", super::output::VERSION.to_string()),
             ("machine", machine.name.clone()),
             ("routing", self.routing_of(machine).name().to_string()),
             ("placement", self.placement.to_string()),

@@ -13,6 +13,9 @@ use forebay_console::Failure;
 use serde::Serialize;
 use std::path::PathBuf;
 
+/// The version in result documents.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 #[derive(Debug, Args)]
 pub(super) struct OutputArgs {
     /// The run directory, which must not exist [default: runs/COMMAND-MACHINE-N]

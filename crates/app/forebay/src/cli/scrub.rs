@@ -1,6 +1,6 @@
 //! `forebay scrub`.
 
-use super::print_stdout;
+use crate::console::print_stdout;
 use crate::table::{Column, Table};
 use clap::Args;
 use forebay_console::Failure;

@@ -90,7 +90,7 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     let document = ValidationRun {
         schema: SCHEMA,
         kind: "validate",
-        version: super::VERSION,
+        version: super::output::VERSION,
         seed: args.seed,
         rows,
     };

@@ -93,7 +93,8 @@ impl EmbeddedPool {
             fail(format!("cannot be created: {e}; name another directory with --pool"))
         })?;
         let directory = fs::canonicalize(&options.directory).map_err(|e| fail(e.to_string()))?;
-        let lock = lock::acquire_directory(&directory)?;
+        let lock =
+            lock::acquire_directory(&directory).map_err(|reason| pool_error(&directory, reason))?;
         let started = EmbeddedPool::start(&directory, options.size, lock);
         started.map_err(|error| pool_error(&directory, error))
     }
