@@ -187,12 +187,10 @@ impl Connection {
         self.take_in(&early)
     }
 
-    /// Whether everything is encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.guards.0.is_some()
     }
 
-    /// Queue encoded frames.
     pub fn queue(&mut self, frames: &[u8]) -> Result<(), FrameError> {
         if self.sent == self.output.len() {
             self.output.clear();

@@ -21,7 +21,6 @@ impl EventLoop {
         }
     }
 
-    /// Process a handshake message.
     pub(super) fn process_handshake(&mut self, id: ConnId, body: &[u8]) {
         let Some(conn) = self.connections.get_mut(id) else {
             return;
@@ -57,7 +56,7 @@ impl EventLoop {
         let worker = self.munge_worker.as_ref();
         let admission = &mut self.connections.admission;
         let queued = admission.set_authenticating(id.0, true).is_ok()
-            && worker.is_some_and(|worker| worker.try_send(pending).is_ok());
+            && worker.is_some_and(|worker| worker.try_submit(pending).is_ok());
         if !queued {
             let busy = Refusal::overload("too many credentials wait to be verified");
             self.finish_handshake(id, Err(busy));
