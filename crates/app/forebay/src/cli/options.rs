@@ -5,7 +5,7 @@ use crate::progress::{self, Display};
 use crate::report::Inputs;
 use clap::Args;
 use forebay_console::Failure;
-use forebay_machine::study::{Progress, SimOptions, StudyError};
+use forebay_machine::study::{SimOptions, StudyError};
 use forebay_machine_file::describe;
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
 use forebay_units::human::{count, percent, seconds};
@@ -205,11 +205,9 @@ impl ProgressReporter {
             start: Instant::now(),
         }
     }
-}
 
-impl Progress for ProgressReporter {
-    /// Never stops the simulation: a signal ends the whole process.
-    fn update(&self, simulated: Time, done: f64, events: u64) -> bool {
+    /// Shows progress, and never stops the simulation: a signal ends the whole process.
+    pub(super) fn update(&self, simulated: Time, done: f64, events: u64) -> bool {
         let prefix = format!("{}: {} done, ", self.label, percent(done.clamp(0.0, 1.0)));
         self.shown.update(done, &prefix, || {
             progress_text(simulated.as_seconds(), done, events, self.start.elapsed())
