@@ -111,8 +111,9 @@ impl StripedAdmin {
             vec![Placement::single_node()]
         } else {
             let peers: Vec<String> = self.0.iter().map(|(at, _)| at.to_string()).collect();
-            Placement::distributed(stripe, &peers)
-                .map_err(|error| node_error(first, error.into()))?
+            let secret = forebay_net::random::random_bytes();
+            let secret = secret.map_err(|error| node_error(first, error.into()))?;
+            Placement::distributed(stripe, &peers, secret)
         };
         for (made, ((address, admin), place)) in self.0.iter().zip(places).enumerate() {
             let part = InstanceSpec { placement: place, ..spec.clone() };

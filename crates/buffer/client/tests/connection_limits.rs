@@ -8,6 +8,7 @@ mod support;
 use forebay_client::{ClientOptions, Fs};
 use forebay_net::admission::ConnectionLimits;
 use forebay_net::auth::{Authenticator, PoolKey};
+use forebay_net::channel::channel;
 use forebay_net::connection::Connection;
 use forebay_net::frame::{self, Flags, HEADER_BYTES, Kind};
 use forebay_net::handshake::{ClientHandshake, Service};
@@ -66,7 +67,7 @@ fn hello(bulk: bool) -> Request {
 }
 
 fn local(daemon: &Daemon) -> Connection {
-    Connection::new(Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap())
+    Connection::from(channel(Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap()))
 }
 
 /// What the daemon says to a call; `None` if it closes the connection instead.
@@ -130,7 +131,7 @@ fn handshake_is_limited_in_time_and_size() {
     assert_eq!(half.read(&mut [0]).unwrap(), 0);
     assert!(begun.elapsed() >= Duration::from_millis(400));
     // The first message of the handshake over and over, without a proof.
-    let auth = Authenticator { key: Some(key()), munge: None };
+    let auth = Authenticator { key: Some(key()), munge: None, data_protection: None };
     let server = (Service::Storage, tcp(&daemon));
     let (_, opening) = ClientHandshake::new(server, &auth).unwrap();
     let mut again = TcpStream::connect(tcp(&daemon)).unwrap();

@@ -5,9 +5,9 @@
 use crate::attachment::Attachment;
 use crate::reservations::Reservation;
 use crate::unsynced::Unsynced;
+use forebay_net::writeback::WriteBehind;
 use forebay_protocol::message::{DataRequest, MAX_DATA};
 use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
-use forebay_protocol::writeback::WriteBehind;
 use forebay_protocol::{Errno, HandleId, NodeIndex, Reply, Request};
 use rustix::io::ReadWriteFlags;
 use std::io::{self, IoSlice};
@@ -106,7 +106,9 @@ impl Part {
         self.note_write(at)?;
         match &self.object {
             Some(object) => {
-                Ok(rustix::io::pwritev2(object, &[IoSlice::new(data)], 0, ReadWriteFlags::APPEND)?)
+                let parts = [IoSlice::new(data)];
+                let written = rustix::io::pwritev2(object, &parts, 0, ReadWriteFlags::APPEND);
+                Ok(written.map_err(io::Error::from)?)
             }
             None => self.write_remote(at, data, 0, true),
         }

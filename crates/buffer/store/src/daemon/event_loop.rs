@@ -13,7 +13,6 @@ use super::report::StoreGauges;
 use crate::node::{ConnId, Effect, Input, Node};
 use crate::objects::DiskObjects;
 use forebay_net::auth::Authenticator;
-use forebay_net::record::DataProtection;
 use forebay_protocol::SessionId;
 use std::fs::File;
 use std::io;
@@ -43,7 +42,6 @@ pub struct EventLoop {
     /// What clients on other hosts are authenticated with.
     pub authenticator: Authenticator,
     /// Protection of data to and from other hosts.
-    pub data_protection: DataProtection,
     pub munge_worker: Option<SyncSender<PendingCredential>>,
     pub peers: PeerLinks,
     pub mailbox: Arc<Mailbox>,

@@ -117,8 +117,7 @@ impl Daemon {
             at(dir.display(), std::fs::set_permissions(dir, private))?;
         }
         let clock = Clock::start();
-        let mut seed = [0; 32];
-        at("/dev/urandom", forebay_protocol::random::fill_random(&mut seed))?;
+        let seed = at("/dev/urandom", forebay_net::random::random_bytes())?;
         let mut node = Node::start(
             state,
             log.last_sequence(),
@@ -139,8 +138,11 @@ impl Daemon {
         let (socket, dir) = (options.socket.clone(), options.dir.clone());
         let removal_queue = objects.removal_queue();
         let start_loop = || {
-            let authenticator =
-                Authenticator { key: options.key.clone(), munge: options.munge.clone() };
+            let authenticator = Authenticator {
+                key: options.key.clone(),
+                munge: options.munge.clone(),
+                data_protection: Some(options.data_protection),
+            };
             let munge_worker = match options.munge.clone() {
                 Some(munge) => Some(start_munge_worker(munge, mailbox.clone())?),
                 None => None,
@@ -173,7 +175,6 @@ impl Daemon {
                 munge_worker,
                 peers: PeerLinks::new(authenticator.clone()),
                 authenticator,
-                data_protection: options.data_protection,
                 mailbox: mailbox.clone(),
                 counters: counters.clone(),
                 effects: Vec::new(),

@@ -19,7 +19,8 @@ impl DiskObjects {
         wait: bool,
     ) -> Result<Option<FetchedObject>, Errno> {
         let file = self.open_for_scan(id)?;
-        let read_stat = || Ok::<_, Errno>(object_stat(&rustix::fs::fstat(&file)?));
+        let read_stat =
+            || Ok::<_, Errno>(object_stat(&rustix::fs::fstat(&file).map_err(io::Error::from)?));
         let stat = read_stat()?;
         let length = usize::try_from(stat.size).unwrap_or(usize::MAX);
         if length > max_bytes {
@@ -37,7 +38,7 @@ impl DiskObjects {
                 Ok(count) if count == length => {}
                 // Partly cached, or not supported by the file system.
                 Ok(_) | Err(rustix::io::Errno::OPNOTSUPP) => return Err(Errno::EAGAIN),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(io::Error::from(error).into()),
             }
         }
         // Writers invalidate the checksums first, so valid ones describe the bytes just read.
@@ -58,7 +59,7 @@ impl DiskObjects {
 
     /// Make all objects and their existence durable.
     pub fn sync_all(&self) -> Result<(), Errno> {
-        Ok(rustix::fs::syncfs(&*self.root_dir)?)
+        Ok(rustix::fs::syncfs(&*self.root_dir).map_err(io::Error::from)?)
     }
 
     /// Make an object durable; its existence, too, if it `is_new`. A missing object is not an
@@ -69,14 +70,15 @@ impl DiskObjects {
             other => other?,
         };
         if data_only {
-            rustix::fs::fdatasync(&file)?
+            rustix::fs::fdatasync(&file).map_err(io::Error::from)?
         } else {
-            rustix::fs::fsync(&file)?
+            rustix::fs::fsync(&file).map_err(io::Error::from)?
         }
         if is_new {
             let dir = self.instance_dir(id.instance)?;
-            let folder = openat(&*dir, folder_name(id.ino), OFlags::RDONLY, Mode::empty())?;
-            rustix::fs::fsync(&folder)?;
+            let folder = openat(&*dir, folder_name(id.ino), OFlags::RDONLY, Mode::empty());
+            let folder = folder.map_err(io::Error::from)?;
+            rustix::fs::fsync(&folder).map_err(io::Error::from)?;
         }
         Ok(())
     }
