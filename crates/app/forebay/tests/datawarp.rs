@@ -215,9 +215,15 @@ dw stop ${B}big
 [ -e ${B}big ] || echo nothing half
 rm ${B}zeros
 echo stopped
-dw in ${B}big $P/in/big && dw stop ${B}big
-dw wait ${B}big
-[ -e ${B}big ] || echo nothing half
+dw in ${B}big $P/in/big
+stop=$(dw stop ${B}big)
+wait=$(dw wait ${B}big)
+# The stop may come after the copy has its name, or after the end of the stage.
+case $stop/$wait in
+\"/wait: Invalid argument\" | \"stop: Invalid argument/\" | /) echo one answer ;;
+*) echo \"$stop/$wait\" ;;
+esac
+[ ! -e ${B}big ] || cmp ${B}big $P/in/big && echo nothing half
 cd /
 FOREBAY_JOB_SOCKET= dw stripes $B
 FOREBAY_JOB_SOCKET=$P/none dw stripes $B
@@ -276,7 +282,7 @@ exit 0
         "wait: No space left on device".into(),
         "nothing half".into(),
         "stopped".into(),
-        format!("wait: {invalid}"),
+        "one answer".into(),
         "nothing half".into(),
         "stripes: No such device".into(),
         "stripes: Transport endpoint is not connected".into(),

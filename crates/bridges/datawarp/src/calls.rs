@@ -1,12 +1,13 @@
 //! The functions that start, revoke, query, wait for and stop stages.
 
 use std::ffi::{c_char, c_int, c_uint};
+use std::path::Path;
 
-use forebay_protocol::staging::{PathKind, StageCounts, StageOutTime, StagingCall, StagingReply};
+use forebay_protocol::staging::{PathKind, PathPair, StageOutTime, StagingCall, StagingReply};
 use rustix::io::Errno;
 
 use crate::paths::{given, given_list, instance_path, pair_in, pair_out, stage_path};
-use crate::{call, result};
+use crate::{call, call_done, result, set};
 
 /// Stage as soon as possible.
 pub const DW_STAGE_IMMEDIATE: c_int = 0;
@@ -40,7 +41,7 @@ pub unsafe extern "C" fn dw_stage_directory_in(dw: *const c_char, pfs: *const c_
 unsafe fn stage_in(kind: PathKind, dw: *const c_char, pfs: *const c_char) -> Result<(), Errno> {
     // SAFETY: the caller guarantees the validity of the strings.
     let (dw, pfs) = unsafe { (given(dw)?, given(pfs)?) };
-    call(StagingCall::StageIn(kind, vec![pair_in(kind, dw, pfs)?])).map(|_| ())
+    call_done(StagingCall::StageIn(kind, vec![pair_in(kind, dw, pfs)?]))
 }
 
 /// Stages files into a directory, each under its own name.
@@ -56,12 +57,12 @@ pub unsafe extern "C" fn dw_stage_list_in(
     result(|| {
         // SAFETY: the caller guarantees the validity of the strings.
         let (directory, files) = unsafe { (given(dw_directory)?, given_list(pfs)?) };
-        let pair = |file: &std::path::Path| {
+        let pair = |file: &Path| {
             let name = file.file_name().ok_or(Errno::INVAL)?;
             pair_in(PathKind::File, &directory.join(name), file)
         };
         let pairs: Result<Vec<_>, Errno> = files.into_iter().map(pair).collect();
-        call(StagingCall::StageIn(PathKind::File, pairs?)).map(|_| ())
+        call_done(StagingCall::StageIn(PathKind::File, pairs?))
     })
 }
 
@@ -101,19 +102,25 @@ unsafe fn stage_out(
 ) -> Result<(), Errno> {
     // SAFETY: the caller guarantees the validity of the string.
     let dw = unsafe { given(dw)? };
-    let stage_out = |when| {
-        // SAFETY: the caller guarantees the validity of the string.
-        let pfs = unsafe { given(pfs)? };
-        Ok(StagingCall::StageOut(kind, vec![pair_out(kind, dw, pfs)?], when))
-    };
-    let message = match stage_type {
-        DW_STAGE_IMMEDIATE => stage_out(StageOutTime::Now)?,
-        DW_STAGE_AT_JOB_END => stage_out(StageOutTime::JobEnd)?,
-        DW_REVOKE_STAGE_AT_JOB_END => StagingCall::Revoke(kind, vec![instance_path(kind, dw)?]),
-        DW_ACTIVATE_DEFERRED_STAGE => StagingCall::Activate(kind, vec![instance_path(kind, dw)?]),
+    // SAFETY: as above.
+    let pair = || pair_out(kind, dw, unsafe { given(pfs)? });
+    change_stage_out(kind, stage_type, || Ok(vec![pair()?]), || Ok(vec![instance_path(kind, dw)?]))
+}
+
+/// Stages `pairs` out, or revokes or activates that for `paths`.
+fn change_stage_out(
+    kind: PathKind,
+    stage_type: c_int,
+    pairs: impl FnOnce() -> Result<Vec<PathPair>, Errno>,
+    paths: impl FnOnce() -> Result<Vec<String>, Errno>,
+) -> Result<(), Errno> {
+    call_done(match stage_type {
+        DW_STAGE_IMMEDIATE => StagingCall::StageOut(kind, pairs()?, StageOutTime::Now),
+        DW_STAGE_AT_JOB_END => StagingCall::StageOut(kind, pairs()?, StageOutTime::JobEnd),
+        DW_REVOKE_STAGE_AT_JOB_END => StagingCall::Revoke(kind, paths()?),
+        DW_ACTIVATE_DEFERRED_STAGE => StagingCall::Activate(kind, paths()?),
         _ => return Err(Errno::INVAL),
-    };
-    call(message).map(|_| ())
+    })
 }
 
 /// Stages files out into a directory, each under its own name, or revokes or activates that.
@@ -130,28 +137,18 @@ pub unsafe extern "C" fn dw_stage_list_out(
     result(|| {
         // SAFETY: the caller guarantees the validity of the strings.
         let files = unsafe { given_list(dw)? };
-        let stage_out = |when| {
+        let pairs = || {
             // SAFETY: the caller guarantees the validity of the string.
             let directory = unsafe { given(pfs_directory)? };
-            let pair = |file: &&std::path::Path| {
+            let pair = |file: &&Path| {
                 let name = file.file_name().ok_or(Errno::INVAL)?;
                 pair_out(PathKind::File, file, &directory.join(name))
             };
-            let pairs: Result<Vec<_>, Errno> = files.iter().map(pair).collect();
-            Ok(StagingCall::StageOut(PathKind::File, pairs?, when))
+            files.iter().map(pair).collect()
         };
-        let paths = || -> Result<Vec<_>, Errno> {
-            let path = |file: &&std::path::Path| instance_path(PathKind::File, file);
-            files.iter().map(path).collect()
-        };
-        let message = match stage_type {
-            DW_STAGE_IMMEDIATE => stage_out(StageOutTime::Now)?,
-            DW_STAGE_AT_JOB_END => stage_out(StageOutTime::JobEnd)?,
-            DW_REVOKE_STAGE_AT_JOB_END => StagingCall::Revoke(PathKind::File, paths()?),
-            DW_ACTIVATE_DEFERRED_STAGE => StagingCall::Activate(PathKind::File, paths()?),
-            _ => return Err(Errno::INVAL),
-        };
-        call(message).map(|_| ())
+        let path = |file: &&Path| instance_path(PathKind::File, file);
+        let paths = || files.iter().map(path).collect();
+        change_stage_out(PathKind::File, stage_type, pairs, paths)
     })
 }
 
@@ -167,157 +164,116 @@ pub unsafe extern "C" fn dw_set_stage_concurrency(
     result(|| {
         // SAFETY: the caller guarantees the validity of the string.
         let path = instance_path(PathKind::Directory, unsafe { given(dw_instance)? })?;
-        call(StagingCall::SetConcurrency(path, concurrent_stages)).map(|_| ())
+        call_done(StagingCall::SetConcurrency(path, concurrent_stages))
     })
 }
 
-/// The output arguments of a query; pointers may be null.
-struct QueryOutputs(*mut c_int, *mut c_int, *mut c_int, *mut c_int);
-
-impl QueryOutputs {
+/// An argument that names one path or several.
+trait PathArgument {
+    /// The paths of stages.
+    ///
     /// # Safety
-    /// The pointers are null or to integers that may be written.
-    unsafe fn write_counts(&self, counts: &StageCounts) {
-        let each = [
-            (self.0, counts.complete),
-            (self.1, counts.pending),
-            (self.2, counts.deferred),
-            (self.3, counts.failed),
-        ];
-        for (to, count) in each {
-            if !to.is_null() {
-                // SAFETY: it is not null, and the caller guarantees the rest.
-                unsafe { *to = c_int::try_from(count).unwrap_or(c_int::MAX) };
-            }
-        }
+    /// As for [`given`] and [`given_list`].
+    unsafe fn stage_paths(self, kind: PathKind) -> Result<Vec<String>, Errno>;
+}
+
+/// A path.
+type OnePath = *const c_char;
+/// An array of paths that ends with a null pointer.
+type PathList = *const *const c_char;
+
+impl PathArgument for OnePath {
+    unsafe fn stage_paths(self, kind: PathKind) -> Result<Vec<String>, Errno> {
+        // SAFETY: the caller guarantees the validity of the string.
+        Ok(vec![stage_path(kind, unsafe { given(self)? })?])
     }
 }
 
-unsafe fn query(kind: PathKind, paths: Vec<String>, outputs: &QueryOutputs) -> Result<(), Errno> {
-    match call(StagingCall::Query(kind, paths))? {
-        StagingReply::Counts(counts) => {
-            // SAFETY: the caller guarantees the validity of the pointers.
-            unsafe { outputs.write_counts(&counts) };
-            Ok(())
-        }
-        _ => Err(Errno::PROTO),
+impl PathArgument for PathList {
+    unsafe fn stage_paths(self, kind: PathKind) -> Result<Vec<String>, Errno> {
+        // SAFETY: the caller guarantees the validity of the strings.
+        let files = unsafe { given_list(self)? };
+        files.into_iter().map(|file| stage_path(kind, file)).collect()
     }
 }
 
 /// Functions that take one path or a list of paths.
 macro_rules! stage_functions {
-    ($(#[$doc:meta])* $name:ident, $kind:expr, one, $message:ident) => {
+    ($($(#[$doc:meta])* $name:ident($argument:ty), $kind:ident, $message:ident;)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
-        /// The argument is null or a C string.
+        /// The argument is null, or a C string or an array of them that ends with a null pointer.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(dw: *const c_char) -> c_int {
-            result(|| {
-                // SAFETY: the caller guarantees the validity of the string.
-                let path = stage_path($kind, unsafe { given(dw)? })?;
-                call(StagingCall::$message($kind, vec![path])).map(|_| ())
-            })
-        }
-    };
-    ($(#[$doc:meta])* $name:ident, $kind:expr, list, $message:ident) => {
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// The argument is null or an array of C strings that ends with a null pointer.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(dw: *const *const c_char) -> c_int {
+        pub unsafe extern "C" fn $name(dw: $argument) -> c_int {
             result(|| {
                 // SAFETY: the caller guarantees the validity of the strings.
-                let paths = unsafe { staged_list(dw)? };
-                call(StagingCall::$message($kind, paths)).map(|_| ())
+                let paths = unsafe { dw.stage_paths(PathKind::$kind)? };
+                call_done(StagingCall::$message(PathKind::$kind, paths))
             })
         }
-    };
-    ($(#[$doc:meta])* $name:ident, $kind:expr, query) => {
+    )*};
+}
+
+stage_functions! {
+    /// Waits for a file's stage.
+    dw_wait_file_stage(OnePath), File, Wait;
+    /// Waits for the stages of a directory.
+    dw_wait_directory_stage(OnePath), Directory, Wait;
+    /// Waits for the stages of files.
+    dw_wait_list_stage(PathList), File, Wait;
+    /// Stops a file's stage.
+    dw_terminate_file_stage(OnePath), File, Terminate;
+    /// Stops the stages of a directory.
+    dw_terminate_directory_stage(OnePath), Directory, Terminate;
+    /// Stops the stages of files.
+    dw_terminate_list_stage(PathList), File, Terminate;
+}
+
+/// Functions that count the stages of one path or of a list of paths.
+macro_rules! query_functions {
+    ($($(#[$doc:meta])* $name:ident($argument:ty), $kind:ident;)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
-        /// The first argument is null or a C string, the others null or pointers to integers.
+        /// The first argument is null, or a C string or an array of them that ends with a null
+        /// pointer; the others are null or pointers to integers.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
-            dw: *const c_char,
+            dw: $argument,
             complete: *mut c_int,
             pending: *mut c_int,
             deferred: *mut c_int,
             failed: *mut c_int,
         ) -> c_int {
             result(|| {
-                // SAFETY: the caller guarantees the validity of the string.
-                let path = stage_path($kind, unsafe { given(dw)? })?;
-                let outputs = QueryOutputs(complete, pending, deferred, failed);
-                // SAFETY: the caller guarantees the validity of the pointers.
-                unsafe { query($kind, vec![path], &outputs) }
+                // SAFETY: the caller guarantees the validity of the strings.
+                let paths = unsafe { dw.stage_paths(PathKind::$kind)? };
+                let StagingReply::Counts(counts) = call(StagingCall::Query(PathKind::$kind, paths))?
+                else {
+                    return Err(Errno::PROTO);
+                };
+                let outputs = [
+                    (complete, counts.complete),
+                    (pending, counts.pending),
+                    (deferred, counts.deferred),
+                    (failed, counts.failed),
+                ];
+                for (output, count) in outputs {
+                    // SAFETY: the caller guarantees the validity of the pointers.
+                    unsafe { set(output, c_int::try_from(count).unwrap_or(c_int::MAX)) };
+                }
+                Ok(())
             })
         }
-    };
+    )*};
 }
 
-/// # Safety
-/// As for [`given_list`].
-unsafe fn staged_list(dw: *const *const c_char) -> Result<Vec<String>, Errno> {
-    // SAFETY: the caller guarantees the validity of the strings.
-    let files = unsafe { given_list(dw)? };
-    let path = |file: &std::path::Path| stage_path(PathKind::File, file);
-    files.into_iter().map(path).collect()
-}
-
-stage_functions!(
+query_functions! {
     /// Counts a file's stages by their state.
-    dw_query_file_stage, PathKind::File, query
-);
-stage_functions!(
+    dw_query_file_stage(OnePath), File;
     /// Counts the stages of a directory's files by their state.
-    dw_query_directory_stage, PathKind::Directory, query
-);
-stage_functions!(
-    /// Waits for a file's stage.
-    dw_wait_file_stage, PathKind::File, one, Wait
-);
-stage_functions!(
-    /// Waits for the stages of a directory.
-    dw_wait_directory_stage, PathKind::Directory, one, Wait
-);
-stage_functions!(
-    /// Waits for the stages of files.
-    dw_wait_list_stage, PathKind::File, list, Wait
-);
-stage_functions!(
-    /// Stops a file's stage.
-    dw_terminate_file_stage, PathKind::File, one, Terminate
-);
-stage_functions!(
-    /// Stops the stages of a directory.
-    dw_terminate_directory_stage, PathKind::Directory, one, Terminate
-);
-stage_functions!(
-    /// Stops the stages of files.
-    dw_terminate_list_stage, PathKind::File, list, Terminate
-);
-
-/// Counts the stages of files by their state.
-///
-/// # Safety
-/// The first argument is null or an array of C strings that ends with a null pointer, the others
-/// null or pointers to integers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dw_query_list_stage(
-    dw: *const *const c_char,
-    complete: *mut c_int,
-    pending: *mut c_int,
-    deferred: *mut c_int,
-    failed: *mut c_int,
-) -> c_int {
-    result(|| {
-        // SAFETY: the caller guarantees the validity of the strings.
-        let paths = unsafe { staged_list(dw)? };
-        let outputs = QueryOutputs(complete, pending, deferred, failed);
-        // SAFETY: the caller guarantees the validity of the pointers.
-        unsafe { query(PathKind::File, paths, &outputs) }
-    })
+    dw_query_directory_stage(OnePath), Directory;
+    /// Counts the stages of files by their state.
+    dw_query_list_stage(PathList), File;
 }

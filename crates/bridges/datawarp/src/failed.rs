@@ -6,7 +6,7 @@ use forebay_protocol::staging::{PathKind, StagingCall, StagingReply};
 use rustix::io::Errno;
 
 use crate::paths::{given, instance_path};
-use crate::{call, number, result};
+use crate::{call, number, result, set};
 
 /// The failures, and the next one to be read.
 #[allow(non_camel_case_types, reason = "the name that C programs use")]
@@ -73,10 +73,8 @@ pub unsafe extern "C" fn dw_read_failed_stage(
             std::ptr::copy_nonoverlapping(name.as_ptr().cast(), path, name.len());
             *path.add(name.len()) = 0;
         }
-        if !errno.is_null() {
-            // SAFETY: it is not null, and the caller guarantees the validity of the rest.
-            unsafe { *errno = -*why };
-        }
+        // SAFETY: the caller guarantees the validity of the pointer.
+        unsafe { set(errno, -*why) };
         found.next += 1;
         Ok(length)
     })

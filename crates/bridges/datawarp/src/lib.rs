@@ -44,17 +44,29 @@ fn call(call: StagingCall) -> Result<StagingReply, Errno> {
     let call = JobRequest { job, call };
     let started = Instant::now();
     loop {
-        let answer = match call_service(&socket, &call) {
-            Ok(answer) => answer,
-            Err(error) => return Err(connection_errno(&error)),
-        };
-        match answer {
+        match call_service(&socket, &call).map_err(|error| connection_errno(&error))? {
             StagingReply::Refused(libc::EAGAIN, _) if started.elapsed() < BUSY_TIMEOUT => {
                 std::thread::sleep(BUSY_BACKOFF);
             }
             StagingReply::Refused(errno, _) => return Err(Errno::from_raw_os_error(errno)),
-            answer => return Ok(answer),
+            reply => return Ok(reply),
         }
+    }
+}
+
+/// As [`call`], for a call whose reply has no contents.
+fn call_done(message: StagingCall) -> Result<(), Errno> {
+    call(message).map(|_| ())
+}
+
+/// Sets an output argument, unless it is null.
+///
+/// # Safety
+/// `output` is null or to a value that may be written.
+unsafe fn set<T>(output: *mut T, value: T) {
+    if !output.is_null() {
+        // SAFETY: it is not null, and the caller guarantees the rest.
+        unsafe { *output = value };
     }
 }
 

@@ -78,11 +78,10 @@ fn text(path: PathBuf) -> Result<String, Errno> {
 /// A path in an instance; it must exist.
 pub(crate) fn instance_path(kind: PathKind, path: &Path) -> Result<String, Errno> {
     let found = resolve(path)?;
-    let is_dir = found.is_dir();
-    match kind {
-        PathKind::File if is_dir => Err(Errno::ISDIR),
-        PathKind::Directory if !is_dir => Err(Errno::NOTDIR),
-        _ => text(found),
+    match (kind, found.is_dir()) {
+        (PathKind::File, true) => Err(Errno::ISDIR),
+        (PathKind::Directory, false) => Err(Errno::NOTDIR),
+        (PathKind::File, false) | (PathKind::Directory, true) => text(found),
     }
 }
 
@@ -97,14 +96,11 @@ pub(crate) fn stage_path(kind: PathKind, path: &Path) -> Result<String, Errno> {
 /// Checks that the path exists with that kind, and that the caller may read it.
 fn check_readable(kind: PathKind, path: &Path) -> Result<(), Errno> {
     let state = fs::metadata(path).map_err(|e| errno(&e))?;
-    match kind {
+    let wanted = match kind {
         PathKind::File if state.is_dir() => return Err(Errno::ISDIR),
         PathKind::File if !state.is_file() => return Err(Errno::INVAL),
-        PathKind::Directory if !state.is_dir() => return Err(Errno::NOTDIR),
-        _ => {}
-    }
-    let wanted = match kind {
         PathKind::File => Access::READ_OK,
+        PathKind::Directory if !state.is_dir() => return Err(Errno::NOTDIR),
         PathKind::Directory => Access::READ_OK | Access::EXEC_OK,
     };
     accessat(CWD, path, wanted, AtFlags::EACCESS)
@@ -112,12 +108,14 @@ fn check_readable(kind: PathKind, path: &Path) -> Result<(), Errno> {
 
 /// Checks that the caller may create the path, or write into the existing directory.
 fn check_writable(kind: PathKind, path: &Path) -> Result<(), Errno> {
-    let state = fs::metadata(path);
-    let directory = match (kind, &state) {
-        (PathKind::Directory, Ok(state)) if state.is_dir() => path,
-        (PathKind::Directory, Ok(_)) => return Err(Errno::NOTDIR),
-        (PathKind::File, Ok(state)) if state.is_dir() => return Err(Errno::ISDIR),
-        _ => path.parent().unwrap_or(Path::new("/")),
+    let is_dir = fs::metadata(path).ok().map(|state| state.is_dir());
+    let directory = match (kind, is_dir) {
+        (PathKind::Directory, Some(true)) => path,
+        (PathKind::Directory, Some(false)) => return Err(Errno::NOTDIR),
+        (PathKind::File, Some(true)) => return Err(Errno::ISDIR),
+        (PathKind::File, Some(false)) | (PathKind::File | PathKind::Directory, None) => {
+            path.parent().unwrap_or(Path::new("/"))
+        }
     };
     let wanted = Access::WRITE_OK | Access::EXEC_OK;
     accessat(CWD, directory, wanted, AtFlags::EACCESS)

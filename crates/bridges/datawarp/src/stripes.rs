@@ -10,7 +10,7 @@ use forebay_protocol::staging::{PathKind, StagingCall, StagingReply};
 use rustix::io::Errno;
 
 use crate::paths::{given, instance_path};
-use crate::{call, errno, result};
+use crate::{call, errno, result, set};
 
 /// Size, width and first index of an open file's stripes.
 fn stripes(fd: c_int) -> Result<(c_int, c_int, c_int), Errno> {
@@ -33,12 +33,8 @@ fn stripes(fd: c_int) -> Result<(c_int, c_int, c_int), Errno> {
     else {
         return Err(Errno::PROTO);
     };
-    let max = c_int::MAX;
-    Ok((
-        c_int::try_from(size).unwrap_or(max),
-        c_int::try_from(width).unwrap_or(max),
-        c_int::try_from(start).unwrap_or(max),
-    ))
+    let number = |number: u64| c_int::try_from(number).unwrap_or(c_int::MAX);
+    Ok((number(size), number(width.into()), number(start.into())))
 }
 
 /// The stripes of an open file or directory.
@@ -55,10 +51,8 @@ pub unsafe extern "C" fn dw_get_stripe_configuration(
     result(|| {
         let (size, width, start) = stripes(fd)?;
         for (to, value) in [(stripe_size, size), (stripe_width, width), (starting_index, start)] {
-            if !to.is_null() {
-                // SAFETY: it is not null, and the caller guarantees the validity of the rest.
-                unsafe { *to = value };
-            }
+            // SAFETY: the caller guarantees the validity of the pointers.
+            unsafe { set(to, value) };
         }
         Ok(())
     })

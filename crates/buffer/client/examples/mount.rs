@@ -2,13 +2,18 @@
 //! `mount <flash directory>[,<flash directory>...] <mount point> [capacity in MiB]`. Ends when
 //! unmounted from outside, or when its standard input ends.
 
-use forebay_client::{ClientOptions, Fs, MountOptions, StripedAdmin, mount};
+#[allow(dead_code)] // the tests use the rest
+#[path = "../tests/support/striped_admin.rs"]
+mod striped_admin;
+
+use forebay_client::{ClientOptions, Fs, MountOptions, mount};
 use forebay_protocol::message::InstanceSpec;
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId};
 use forebay_store::daemon::{self, Daemon};
 use std::error::Error;
 use std::path::Path;
+use striped_admin::StripedAdmin;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -3,7 +3,7 @@
 
 use crate::sessions::Sessions;
 use forebay_protocol::message::{FileRequest, MAX_CLOSED_HANDLES};
-use forebay_protocol::{HandleId, NodeIndex, Request};
+use forebay_protocol::{HandleId, NodeIndex};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -101,10 +101,9 @@ fn send_batches(shared: &Shared, sessions: &Weak<Sessions>) {
         };
         for (node, handles) in handles {
             for batch in handles.chunks(MAX_CLOSED_HANDLES) {
-                let handles = batch.to_vec();
+                let request = FileRequest::CloseAll { handles: batch.to_vec() };
                 // If the session is lost, the handles are closed.
-                let _ =
-                    sessions.exchange(node, None, Request::File(FileRequest::CloseAll { handles }));
+                let _ = sessions.exchange(node, None, request.into());
             }
         }
     }

@@ -21,9 +21,9 @@ mod system;
 mod truncations;
 mod unsynced;
 
-pub use admin::{Admin, NodeError, StripedAdmin};
+pub use admin::Admin;
 pub use file::File;
-pub use fs::{DirPage, Fs, Opened, StatFs};
+pub use fs::{DirPage, Fs, Opened};
 pub use mount::{Mount, MountError, MountOptions, MountReport, mount};
 pub use session::ClientOptions;
 pub use sessions::NodeAddresses;

@@ -4,7 +4,7 @@ use crate::retry::Backoff;
 use crate::session::Session;
 use crate::sessions::Sessions;
 use forebay_protocol::message::FileRequest;
-use forebay_protocol::{Errno, HandleId, NodeIndex, Reply, Request};
+use forebay_protocol::{Errno, HandleId, NodeIndex};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -61,15 +61,7 @@ impl Reservation {
 
     /// Returns `returned` bytes, and reserves `wanted` more. Answers with the new total.
     fn request(&self, session: &Session, returned: u64, wanted: u64) -> Result<u64, Errno> {
-        let request = Request::File(FileRequest::ReserveSpace {
-            handle: self.handle,
-            returned,
-            want: wanted,
-        });
-        match session.call(None, request)?.reply {
-            Reply::SpaceGranted(total) => Ok(total),
-            _ => Err(Errno::EPROTO),
-        }
+        session.call(FileRequest::ReserveSpace { handle: self.handle, returned, want: wanted })
     }
 }
 

@@ -27,7 +27,12 @@ impl Backoff {
 
     /// The first attempt starts now.
     pub fn start(self, system: &dyn System) -> Retries<'_> {
-        Retries { backoff: self, system, started: system.now(), delay: self.first }
+        self.start_at(system.now(), system)
+    }
+
+    /// The first attempt started at `started`.
+    pub fn start_at(self, started: Instant, system: &dyn System) -> Retries<'_> {
+        Retries { backoff: self, system, started, delay: self.first }
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod support;
 
-use forebay_client::{ClientOptions, File, Fs, StripedAdmin};
+use forebay_client::{ClientOptions, File, Fs};
 use forebay_protocol::message::{OnExisting, OpenMode, SetAttr};
 use forebay_protocol::{Errno, FileKind, Ino};
 use std::collections::BTreeMap;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use support::process::{Process, be_the_daemon, key};
+use support::striped_admin::StripedAdmin;
 use support::{INSTANCE, STRIPE, Temporary, make_instance, spec};
 
 #[test]

@@ -3,7 +3,7 @@
 
 mod support;
 
-use forebay_client::{ClientOptions, Fs, NodeAddresses, StripedAdmin};
+use forebay_client::{ClientOptions, Fs, NodeAddresses};
 use forebay_protocol::message::{Allocate, OnExisting, OpenMode, SetAttr};
 use forebay_protocol::{Errno, FileKind, Ino};
 use forebay_store::daemon::{self, Daemon};
@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::process::{Process, be_the_daemon, key};
+use support::striped_admin::StripedAdmin;
 use support::{INSTANCE, Mounted, Pool, READ_WRITE, STRIPE, Temporary, attach, shell, spec};
 
 const MIB: u64 = 1 << 20;
@@ -423,22 +424,20 @@ fn instance_is_created_and_removed_on_all_daemons_or_none() {
     };
     let daemons: Vec<Daemon> = (0..3).map(start).collect();
     let addresses: Vec<_> = daemons.iter().map(Daemon::address).collect();
-    let connect = |nodes: &[_]| StripedAdmin::connect(nodes, &ClientOptions::default()).unwrap();
+    let connect =
+        |nodes: &[_]| StripedAdmin::connect(nodes.to_vec(), &ClientOptions::default()).unwrap();
     // The last of them has an instance of that number already.
     let last = connect(&addresses[2..]);
     last.create_instance(&spec(MIB), STRIPE).unwrap();
     let all = connect(&addresses);
     let refused = all.create_instance(&spec(MIB), STRIPE).unwrap_err();
-    assert_eq!(
-        (refused.errno, &refused.address, refused.leftover),
-        (Errno::EEXIST, &addresses[2], vec![])
-    );
-    let rest = connect(&addresses[..2]).remove_instance(INSTANCE, false);
+    assert_eq!((refused.errno, &refused.address), (Errno::EEXIST, &addresses[2]));
+    let rest = connect(&addresses[..2]).remove_instance(INSTANCE);
     assert_eq!(rest.unwrap_err().errno, Errno::ENOENT);
-    last.remove_instance(INSTANCE, false).unwrap();
+    last.remove_instance(INSTANCE).unwrap();
     soon("the number is free again", || all.create_instance(&spec(MIB), STRIPE).is_ok());
     let fs = attach(addresses[1].clone());
-    let busy = all.remove_instance(INSTANCE, false).unwrap_err();
+    let busy = all.remove_instance(INSTANCE).unwrap_err();
     assert_eq!((busy.errno, busy.address), (Errno::EBUSY, addresses[0].clone()));
     fs.create(Ino::ROOT, b"f", 0o644, true, READ_WRITE)
         .unwrap()
@@ -446,17 +445,17 @@ fn instance_is_created_and_removed_on_all_daemons_or_none() {
         .write_all_at(&[1; 1 << 18], 0)
         .unwrap();
     let small = all.resize_instance(INSTANCE, 4096).unwrap_err();
-    assert_eq!((small.errno, small.leftover), (Errno::EBUSY, vec![]));
+    assert_eq!(small.errno, Errno::EBUSY);
     assert_eq!(fs.statfs().unwrap().capacity, 3 * MIB);
     all.resize_instance(INSTANCE, 2 * MIB).unwrap();
     assert_eq!(fs.statfs().unwrap().capacity, 6 * MIB);
     drop(fs);
-    all.remove_instance(INSTANCE, false).unwrap();
-    let gone = all.remove_instance(INSTANCE, false).unwrap_err();
+    all.remove_instance(INSTANCE).unwrap();
+    let gone = all.remove_instance(INSTANCE).unwrap_err();
     assert_eq!(gone.errno, Errno::ENOENT);
     let unreachable = [addresses[0].clone(), temporary_socket(&temporary)];
     let quick = ClientOptions { timeout: Duration::ZERO, ..ClientOptions::default() };
-    let failed = StripedAdmin::connect(&unreachable[..], &quick).unwrap_err();
+    let failed = StripedAdmin::connect(unreachable.to_vec(), &quick).unwrap_err();
     assert_eq!(failed.address, unreachable[1]);
 }
 

@@ -16,17 +16,6 @@ use crate::progress::ProgressCounters;
 use crate::request::{StageOptions, StageReport, Verify};
 use crate::tree::CopyLocation;
 
-/// Counters of the report.
-#[derive(Default)]
-pub(crate) struct Totals {
-    pub files: AtomicU64,
-    pub directories: AtomicU64,
-    pub symbolic_links: AtomicU64,
-    pub hard_links: AtomicU64,
-    pub bytes: AtomicU64,
-    pub resumed: AtomicU64,
-}
-
 /// The state of a copy of which parts are read back.
 #[derive(Debug, Default)]
 pub(crate) struct ReadBackState {
@@ -52,7 +41,8 @@ pub(crate) struct StageContext<'a> {
     pub problems: Problems,
     pub warnings: Problems,
     pub durability: Durability<'a>,
-    pub totals: Totals,
+    /// What was copied so far.
+    pub report: Mutex<StageReport>,
     pub large_files: LargeFileQueue,
     /// Copies to be read back.
     pub read_back: Mutex<Vec<ReadBackItem>>,
@@ -77,7 +67,7 @@ impl<'a> StageContext<'a> {
             problems: Problems::default(),
             warnings: Problems::default(),
             durability,
-            totals: Totals::default(),
+            report: Mutex::default(),
             large_files: LargeFileQueue::default(),
             read_back: Mutex::default(),
             pending_tasks: AtomicU64::new(0),
@@ -141,9 +131,10 @@ impl<'a> StageContext<'a> {
 
     /// Counts a regular file of `bytes` bytes whose copy is complete.
     pub fn count_file(&self, bytes: u64) {
-        self.totals.files.fetch_add(1, Ordering::Relaxed);
-        self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.progress.add_copied_file();
+        let mut report = self.report.lock();
+        report.files += 1;
+        report.bytes += bytes;
+        self.progress.copied.add_file();
     }
 
     /// Queues the parts of a copy for reading back, if that is requested.
@@ -166,7 +157,7 @@ impl<'a> StageContext<'a> {
         assert!(!items.is_empty(), "an empty file has one empty part");
         state.unverified.store(items.len(), Ordering::Relaxed);
         let bytes = items.iter().map(|item| item.pieces.length()).sum();
-        self.progress.expect_read_back(bytes);
+        self.progress.read_back.expect_file(bytes);
         self.read_back.lock().extend(items);
     }
 
@@ -182,22 +173,16 @@ impl<'a> StageContext<'a> {
         if count > 0 {
             return Err(StageError::Incomplete { problems, count });
         }
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let now = self.progress.snapshot();
         assert!(now.all_found, "a successful stage has seen everything");
         let (verified, expected) = (now.read_back.bytes, now.read_back.bytes_total);
         assert_eq!(verified, expected, "a successful stage has verified every copy");
         Ok(StageReport {
-            files: load(&self.totals.files),
-            directories: load(&self.totals.directories),
-            symbolic_links: load(&self.totals.symbolic_links),
-            hard_links: load(&self.totals.hard_links),
-            bytes: load(&self.totals.bytes),
-            resumed: load(&self.totals.resumed),
             read_back: verified,
             time,
             times: now.times,
             warnings: self.warnings.take().0,
+            ..std::mem::take(&mut *self.report.lock())
         })
     }
 }

@@ -1,20 +1,19 @@
 //! Copying one file or symbolic link.
 
 use std::ffi::OsStr;
-use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
 use crate::context::StageContext;
 use crate::copy_large::queue_large_file;
 use crate::copy_range::{CopyRange, Pieces, copy_range};
-use crate::end::{DirHandle, FileHandle, FileKind, FileStat};
+use crate::end::{FileHandle, FileKind, FileStat};
 use crate::error::Failure;
 use crate::journal::NO_DIGEST;
 use crate::open_copy::{Destination, OpenCopy};
 use crate::publish::publish;
 use crate::request::Verify;
-use crate::tree::{DirPair, damaged_name, hidden_name};
+use crate::tree::{DirPair, damaged_name, hidden_name, replace_entry};
 
 /// Copies an open file, or queues its parts if it is large.
 pub(crate) fn copy_file(
@@ -35,8 +34,8 @@ pub(crate) fn copy_file(
         return Err(Failure::File(reason.to_owned(), errno));
     }
     if is_already_copied(ctx, &to, &stat) {
-        ctx.progress.add_copied_bytes(stat.size);
-        ctx.totals.resumed.fetch_add(1, Ordering::Relaxed);
+        ctx.progress.copied.add_bytes(stat.size);
+        ctx.report.lock().resumed += 1;
         ctx.count_file(stat.size);
         return Ok(());
     }
@@ -137,33 +136,13 @@ pub(crate) fn copy_symlink(
 ) -> Result<(), Failure> {
     let link_target = here.source.readlink(name, seen);
     let link_target = link_target.map_err(|e| Failure::source("reading the link", e))?;
-    let creating = |e| Failure::target("creating the link", e);
-    match here.target.symlink(name, &link_target, seen) {
-        Err(Errno::EXIST) => {
-            replace_symlink(&*here.target, name, &link_target, seen).map_err(creating)?;
-        }
-        outcome => outcome.map_err(creating)?,
-    }
-    ctx.totals.symbolic_links.fetch_add(1, Ordering::Relaxed);
-    ctx.progress.add_copied_file();
+    let create = |name: &OsStr| here.target.symlink(name, &link_target, seen);
+    let created = match create(name) {
+        Err(Errno::EXIST) => replace_entry(&*here.target, &hidden_name(name), name, create),
+        outcome => outcome,
+    };
+    created.map_err(|e| Failure::target("creating the link", e))?;
+    ctx.report.lock().symbolic_links += 1;
+    ctx.progress.copied.add_file();
     Ok(())
-}
-
-/// Replaces what has the name by a symbolic link.
-fn replace_symlink(
-    dir: &dyn DirHandle,
-    name: &OsStr,
-    link_target: &OsStr,
-    like: &FileStat,
-) -> Result<(), Errno> {
-    let hidden = hidden_name(name);
-    match dir.symlink(&hidden, link_target, like) {
-        // An interrupted stage left it.
-        Err(Errno::EXIST) => {
-            dir.unlink(&hidden)?;
-            dir.symlink(&hidden, link_target, like)?;
-        }
-        outcome => outcome?,
-    }
-    dir.rename(&hidden, name)
 }

@@ -78,7 +78,7 @@ fn copy_part(
         large.resumed && reusable && recorded.digest != NO_DIGEST && recorded.is_source(&copy.stat)
     });
     let (digest, pieces) = if let Some(recorded) = recorded {
-        ctx.progress.add_copied_bytes(to - from);
+        ctx.progress.copied.add_bytes(to - from);
         (recorded.digest.clone(), Pieces::All(from, to))
     } else {
         let range = CopyRange {

@@ -86,7 +86,7 @@ pub(crate) fn copy_range(
         let (start, end) =
             if range.sparse { next_extent(range.source, at, range.to)? } else { (at, range.to) };
         assert!(at <= start && start <= end && end <= range.to);
-        progress.add_copied_bytes(start - at);
+        progress.copied.add_bytes(start - at);
         at = start;
         while at < end {
             if progress.is_cancelled() {
@@ -95,7 +95,7 @@ pub(crate) fn copy_range(
             if in_kernel {
                 let wanted = (end - at).min(KERNEL_CHUNK_BYTES);
                 if let Some(copied) = copy_in_kernel(range, at, wanted)? {
-                    progress.add_copied_bytes(copied);
+                    progress.copied.add_bytes(copied);
                     at += copied;
                     continue;
                 }
@@ -105,7 +105,7 @@ pub(crate) fn copy_range(
             let wanted = wanted.min(buffer.len());
             copier.copy_chunk(&mut buffer[..wanted], at)?;
             at += wanted as u64;
-            progress.add_copied_bytes(wanted as u64);
+            progress.copied.add_bytes(wanted as u64);
         }
     }
     assert_eq!(at, range.to, "the range is covered");
@@ -204,7 +204,7 @@ pub(crate) fn digest_of_copy(
         read_exact(copy, piece, offset)?;
         hash_piece(&mut hasher, offset, piece);
         hashed += length as u64;
-        progress.add_read_back_bytes(length as u64);
+        progress.read_back.add_bytes(length as u64);
         Ok(())
     };
     match pieces {

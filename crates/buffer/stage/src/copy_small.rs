@@ -46,7 +46,7 @@ pub(crate) fn copy_small_file(
     if put == PutOutcome::Unsupported {
         write_stepwise(&*to.parent, &to.name, contents, &stat)?;
     }
-    ctx.progress.add_copied_bytes(stat.size);
+    ctx.progress.copied.add_bytes(stat.size);
     let (key, durability) = (&to.journal_key, &ctx.durability);
     match put {
         PutOutcome::Unsynced => {

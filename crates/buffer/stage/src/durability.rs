@@ -80,20 +80,19 @@ impl<'a> Durability<'a> {
         self.journal.as_ref()?.recorded(key, part)
     }
 
+    /// Runs `act`, if there is a journal.
+    fn in_journal(&self, act: impl FnOnce(&Journal) -> Result<(), Problem>) -> Result<(), Problem> {
+        self.journal.as_ref().map_or(Ok(()), act)
+    }
+
     /// Records that the stage created the target directory `key`.
     pub fn record_created_dir(&self, key: &Path) -> Result<(), Problem> {
-        match &self.journal {
-            Some(journal) => journal.record_created_dir(key),
-            None => Ok(()),
-        }
+        self.in_journal(|journal| journal.record_created_dir(key))
     }
 
     /// Voids what was recorded of the parts of the file `key`.
     pub fn void_parts(&self, key: &Path) -> Result<(), Problem> {
-        match &self.journal {
-            Some(journal) => journal.void_parts(key),
-            None => Ok(()),
-        }
+        self.in_journal(|journal| journal.void_parts(key))
     }
 
     /// Records a copied file, or part of one. It counts for a later run from the next sync on.
@@ -104,10 +103,7 @@ impl<'a> Durability<'a> {
         stat: &FileStat,
         digest: String,
     ) -> Result<(), Problem> {
-        match &self.journal {
-            Some(journal) => journal.add(key, part, &Copied::of(stat, digest)),
-            None => Ok(()),
-        }
+        self.in_journal(|journal| journal.add(key, part, &Copied::of(stat, digest)))
     }
 
     /// Records a copied file once a sync of `parent`, which is in the tree with this index,
@@ -189,10 +185,7 @@ impl<'a> Durability<'a> {
     /// Records that the stage is complete; everything must be on stable storage.
     pub fn complete(&self) -> Result<(), Problem> {
         assert!(self.unconfirmed.lock().copies.is_empty());
-        match &self.journal {
-            Some(journal) => journal.record_completion(),
-            None => Ok(()),
-        }
+        self.in_journal(Journal::record_completion)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use forebay_protocol::progress::StagePhase;
 use rustix::io::Errno;
@@ -12,7 +11,7 @@ use crate::context::StageContext;
 use crate::error::{Failure, Problem};
 use crate::metadata::copy_metadata;
 use crate::request::Verify;
-use crate::tree::{DirPair, HIDDEN_LINK_NAME};
+use crate::tree::{DirPair, HIDDEN_LINK_NAME, replace_entry};
 use crate::verify::verify_copies;
 use crate::walk::{Found, FoundDir, FoundHardLink};
 
@@ -41,8 +40,8 @@ pub(crate) fn finish_stage(ctx: &StageContext<'_>, found: &Found) {
         }
         let outcome = create_hard_link(link, &mut last_dirs);
         if outcome.is_ok() {
-            ctx.totals.hard_links.fetch_add(1, Ordering::Relaxed);
-            ctx.progress.add_copied_file();
+            ctx.report.lock().hard_links += 1;
+            ctx.progress.copied.add_file();
         }
         ctx.record_outcome(&link.tree.source_path.join(&link.path), outcome);
     }
@@ -92,16 +91,8 @@ fn create_hard_link(
     if to.lstat(name).is_ok_and(|existing| existing.inode == file.inode) {
         return Ok(());
     }
-    let hidden = OsStr::new(HIDDEN_LINK_NAME);
-    match to.link(hidden, &**from, first) {
-        // An interrupted stage left it.
-        Err(Errno::EXIST) => {
-            to.unlink(hidden).map_err(creating)?;
-            to.link(hidden, &**from, first).map_err(creating)?;
-        }
-        outcome => outcome.map_err(creating)?,
-    }
-    to.rename(hidden, name).map_err(creating)
+    let link = |hidden: &OsStr| to.link(hidden, &**from, first);
+    replace_entry(&**to, OsStr::new(HIDDEN_LINK_NAME), name, link).map_err(creating)
 }
 
 fn finish_dir(ctx: &StageContext<'_>, found: &FoundDir) -> Result<(), Failure> {

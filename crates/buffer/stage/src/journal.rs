@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use forebay_protocol::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::end::FileStat;
@@ -54,27 +55,31 @@ impl Copied {
     pub fn of(stat: &FileStat, digest: String) -> Copied {
         Copied {
             size: stat.size,
-            modified_ns: stat.modified.nanoseconds_since_1970(),
-            changed_ns: stat.changed.nanoseconds_since_1970(),
+            modified_ns: nanoseconds(stat.modified),
+            changed_ns: nanoseconds(stat.changed),
             digest,
         }
     }
 
     /// Whether a source with these attributes is the one that was copied.
     pub fn is_source(&self, source: &FileStat) -> bool {
-        self.is_like_copy(source) && self.changed_ns == source.changed.nanoseconds_since_1970()
+        self.is_like_copy(source) && self.changed_ns == nanoseconds(source.changed)
     }
 
     /// Whether a file with these attributes may be the copy.
     pub fn is_like_copy(&self, copy: &FileStat) -> bool {
-        let modified_ns = copy.modified.nanoseconds_since_1970();
-        (self.size, self.modified_ns) == (copy.size, modified_ns)
+        (self.size, self.modified_ns) == (copy.size, nanoseconds(copy.modified))
     }
 
     /// The entry of a directory.
     fn created_dir() -> Copied {
         Copied { size: 0, modified_ns: 0, changed_ns: 0, digest: NO_DIGEST.to_owned() }
     }
+}
+
+/// Nanoseconds since 1970.
+fn nanoseconds(time: Timestamp) -> i128 {
+    i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos)
 }
 
 /// The host of a mover: the disk with its journals, and the clock. A simulation implements it, too.
@@ -359,6 +364,15 @@ mod tests {
         Copied { size, modified_ns: -5, changed_ns: 7, digest: "ab".into() }
     }
 
+    fn open(directory: &tempfile::TempDir, stage: &str) -> Journal {
+        let host: Arc<dyn JournalHost> = Arc::new(Os);
+        Journal::open(&host, &directory.path().join("journal"), stage).unwrap()
+    }
+
+    fn is_recorded(journal: &Journal, path: &str, part: Option<u64>) -> bool {
+        journal.recorded(Path::new(path), part).is_some()
+    }
+
     #[test]
     fn only_complete_synced_lines_count() {
         let odd = Path::new("a b/%\n\u{e9}");
@@ -383,29 +397,24 @@ mod tests {
     #[test]
     fn unsynced_entries_are_void_for_all_later_runs() {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("journal");
-        let host: Arc<dyn JournalHost> = Arc::new(Os);
         let path = Path::new("x");
-        let journal = Journal::open(&host, &file, "s").unwrap();
+        let journal = open(&directory, "s");
         journal.record_created_dir(Path::new("0/")).unwrap();
         journal.add(path, Some(0), &copied(1)).unwrap();
         journal.record_sync(|| Ok(())).unwrap();
         journal.add(path, Some(1), &copied(1)).unwrap();
         drop(journal);
         for _ in 0..2 {
-            let journal = Journal::open(&host, &file, "s").unwrap();
-            let is_recorded = |part| journal.recorded(path, Some(part)).is_some();
-            assert!(is_recorded(0) && !is_recorded(1) && journal.is_resumed());
-            assert!(journal.recorded(Path::new("0/"), None).is_some());
+            let journal = open(&directory, "s");
+            assert!(is_recorded(&journal, "x", Some(0)) && !is_recorded(&journal, "x", Some(1)));
+            assert!(is_recorded(&journal, "0/", None) && journal.is_resumed());
         }
     }
 
     #[test]
     fn failed_sync_voids_the_entries_before_it() {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("journal");
-        let host: Arc<dyn JournalHost> = Arc::new(Os);
-        let journal = Journal::open(&host, &file, "s").unwrap();
+        let journal = open(&directory, "s");
         journal.add(Path::new("safe"), None, &copied(1)).unwrap();
         journal.record_sync(|| Ok(())).unwrap();
         journal.add(Path::new("gone"), None, &copied(2)).unwrap();
@@ -414,47 +423,41 @@ mod tests {
         journal.add(Path::new("new"), None, &copied(3)).unwrap();
         journal.record_sync(|| Ok(())).unwrap();
         drop(journal);
-        let journal = Journal::open(&host, &file, "s").unwrap();
-        let is_recorded = |name| journal.recorded(Path::new(name), None).is_some();
-        assert_eq!(["safe", "gone", "new"].map(is_recorded), [true, false, true]);
+        let journal = open(&directory, "s");
+        let recorded = ["safe", "gone", "new"].map(|name| is_recorded(&journal, name, None));
+        assert_eq!(recorded, [true, false, true]);
     }
 
     #[test]
     fn voided_parts_do_not_count() {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("journal");
-        let host: Arc<dyn JournalHost> = Arc::new(Os);
         let path = Path::new("x");
-        let journal = Journal::open(&host, &file, "s").unwrap();
+        let journal = open(&directory, "s");
         journal.add(path, Some(0), &copied(1)).unwrap();
         journal.add(path, Some(1), &copied(1)).unwrap();
         journal.add(Path::new("xy"), Some(1), &copied(1)).unwrap();
         journal.record_sync(|| Ok(())).unwrap();
         drop(journal);
-        let journal = Journal::open(&host, &file, "s").unwrap();
+        let journal = open(&directory, "s");
         journal.void_parts(path).unwrap();
         journal.add(path, Some(0), &copied(1)).unwrap();
         journal.record_sync(|| Ok(())).unwrap();
         drop(journal);
-        let journal = Journal::open(&host, &file, "s").unwrap();
-        let is_recorded = |name, part| journal.recorded(Path::new(name), Some(part)).is_some();
-        assert!(is_recorded("x", 0) && !is_recorded("x", 1) && is_recorded("xy", 1));
+        let journal = open(&directory, "s");
+        let parts = [("x", 0), ("x", 1), ("xy", 1)];
+        let recorded = parts.map(|(name, part)| is_recorded(&journal, name, Some(part)));
+        assert_eq!(recorded, [true, false, true]);
     }
 
     #[test]
     fn reopened_journal_has_its_entries_and_completion() {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("journal");
-        let host: Arc<dyn JournalHost> = Arc::new(Os);
-        let journal = Journal::open(&host, &file, "s").unwrap();
+        let journal = open(&directory, "s");
         journal.add(Path::new("x"), None, &copied(7)).unwrap();
         journal.record_sync(|| Ok(())).unwrap();
-        assert_eq!(
-            Journal::open(&host, &file, "s").unwrap().recorded(Path::new("x"), None),
-            Some(&copied(7))
-        );
-        assert!(!Journal::open(&host, &file, "s").unwrap().is_complete());
+        assert_eq!(open(&directory, "s").recorded(Path::new("x"), None), Some(&copied(7)));
+        assert!(!open(&directory, "s").is_complete());
         journal.record_completion().unwrap();
-        assert!(Journal::open(&host, &file, "t").unwrap().recorded(Path::new("x"), None).is_none());
+        assert!(!is_recorded(&open(&directory, "t"), "x", None));
     }
 }

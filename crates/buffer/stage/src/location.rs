@@ -7,8 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::end::{
-    DirHandle, FileHandle, FileKind, FileSystem, Found, Identity, Namespace, mkdir_within,
-    open_dir_by_path, open_file_by_path, open_within,
+    DirHandle, FileHandle, FileKind, FileSystem, Found, Namespace, mkdir_within, open_within,
 };
 use crate::error::{Problem, describe};
 
@@ -25,42 +24,14 @@ pub struct StageLocation {
 
 #[derive(Clone, Debug)]
 enum End {
-    /// The parallel file system, with the permissions of a user or of this process.
-    Pfs(Option<Arc<Identity>>),
-    /// A replacement of the parallel file system.
-    FileSystem(Arc<dyn FileSystem>),
+    Pfs(Arc<dyn FileSystem>),
     Instance(Arc<Namespace>),
 }
 
-impl End {
-    /// Opens a directory on the parallel file system.
-    fn open_pfs_dir(&self, path: &Path) -> Result<Box<dyn DirHandle>, Errno> {
-        match self {
-            End::Pfs(user) => open_dir_by_path(path, user),
-            End::FileSystem(pfs) => pfs.open_dir(path),
-            End::Instance(_) => Err(Errno::INVAL),
-        }
-    }
-}
-
 impl StageLocation {
-    /// A path on the parallel file system, accessed with the permissions of this process. Symbolic
-    /// links in it are followed.
-    pub fn pfs(path: impl Into<PathBuf>) -> StageLocation {
-        StageLocation::pfs_as(path, None)
-    }
-
-    /// As [`pfs`](StageLocation::pfs), with the permissions of `user` if there is one.
-    pub fn pfs_as(path: impl Into<PathBuf>, user: Option<Arc<Identity>>) -> StageLocation {
-        StageLocation { end: End::Pfs(user), path: path.into() }
-    }
-
-    /// A path on a replacement of the parallel file system.
-    pub fn on_file_system(
-        file_system: &Arc<dyn FileSystem>,
-        path: impl Into<PathBuf>,
-    ) -> StageLocation {
-        StageLocation { end: End::FileSystem(file_system.clone()), path: path.into() }
+    /// A path on a parallel file system. Symbolic links in it are followed.
+    pub fn in_pfs(pfs: &Arc<dyn FileSystem>, path: impl Into<PathBuf>) -> StageLocation {
+        StageLocation { end: End::Pfs(pfs.clone()), path: path.into() }
     }
 
     /// `path` in a namespace of an instance. Neither `..` nor a symbolic link leads out of it. The
@@ -76,7 +47,7 @@ impl StageLocation {
                 namespace.display_path().to_owned()
             }
             End::Instance(namespace) => namespace.display_path().join(&self.path),
-            End::Pfs(_) | End::FileSystem(_) => self.path.clone(),
+            End::Pfs(_) => self.path.clone(),
         }
     }
 
@@ -88,7 +59,7 @@ impl StageLocation {
     fn cannot_open(&self, errno: Errno) -> Problem {
         let reason = match (errno, &self.end) {
             (Errno::XDEV, End::Instance(_)) => "leads out of the instance".to_owned(),
-            (Errno::XDEV, End::FileSystem(_)) => LEADS_OUT.to_owned(),
+            (Errno::XDEV, End::Pfs(_)) => LEADS_OUT.to_owned(),
             (Errno::LOOP, End::Instance(_)) => "its symbolic links lead in circles".to_owned(),
             (Errno::NOENT, _) => "does not exist".to_owned(),
             _ => describe(errno),
@@ -99,7 +70,7 @@ impl StageLocation {
     /// Opens the directory at this location.
     pub(crate) fn open_dir(&self) -> Result<Box<dyn DirHandle>, Problem> {
         let opened = match &self.end {
-            End::Pfs(_) | End::FileSystem(_) => self.end.open_pfs_dir(&self.path),
+            End::Pfs(pfs) => pfs.open_dir(&self.path),
             End::Instance(namespace) => match open_within(namespace, &self.path) {
                 Ok(Found::Dir(dir)) => Ok(dir),
                 Ok(Found::File(_)) => Err(Errno::NOTDIR),
@@ -115,8 +86,7 @@ impl StageLocation {
     /// Opens the file at this location.
     pub(crate) fn open_file(&self) -> Result<Box<dyn FileHandle>, Problem> {
         let opened = match &self.end {
-            End::Pfs(user) => open_file_by_path(&self.path, user),
-            End::FileSystem(pfs) => pfs.open_file(&self.path),
+            End::Pfs(pfs) => pfs.open_file(&self.path),
             End::Instance(namespace) => match open_within(namespace, &self.path) {
                 Ok(Found::File(file)) => Ok(file),
                 Ok(Found::Dir(_)) => {
@@ -154,9 +124,9 @@ impl StageLocation {
         let parent_location = StageLocation { end: self.end.clone(), path: parent.to_owned() };
         let dir = match &self.end {
             End::Instance(_) => parent_location.open_or_mkdir()?.0,
-            End::Pfs(_) | End::FileSystem(_) => {
+            End::Pfs(pfs) => {
                 let path = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-                self.end.open_pfs_dir(path).map_err(|errno| {
+                pfs.open_dir(path).map_err(|errno| {
                     let reason = match errno {
                         // It is not created here: the reason may be a file system that is not
                         // mounted.
@@ -187,11 +157,11 @@ impl StageLocation {
                 };
                 self.problem(reason, errno)
             }),
-            End::Pfs(_) | End::FileSystem(_) => {
+            End::Pfs(pfs) => {
                 let (parent, name) = self.open_parent()?;
                 let created = parent.mkdir(&name);
                 created
-                    .and_then(|created| Ok((self.end.open_pfs_dir(&self.path)?, created)))
+                    .and_then(|created| Ok((pfs.open_dir(&self.path)?, created)))
                     .map_err(|errno| self.cannot_open(errno))
             }
         }

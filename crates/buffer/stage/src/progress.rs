@@ -8,8 +8,8 @@ use forebay_protocol::progress::{PhaseTimes, StageAmount, StagePhase, StageProgr
 /// Progress counters of a running stage, readable by any thread, and its cancellation flag.
 #[derive(Debug, Default)]
 pub struct ProgressCounters {
-    copied: Amounts,
-    read_back: Amounts,
+    pub(crate) copied: Amounts,
+    pub(crate) read_back: Amounts,
     all_found: AtomicBool,
     phase: AtomicU8,
     /// Time in each phase, in nanoseconds.
@@ -17,8 +17,9 @@ pub struct ProgressCounters {
     cancelled: AtomicBool,
 }
 
+/// Files and bytes of a phase.
 #[derive(Debug, Default)]
-struct Amounts {
+pub(crate) struct Amounts {
     files: AtomicU64,
     files_total: AtomicU64,
     bytes: AtomicU64,
@@ -26,9 +27,20 @@ struct Amounts {
 }
 
 impl Amounts {
-    fn expect_file(&self, bytes: u64) {
+    /// A file or link of `bytes` bytes was found.
+    pub fn expect_file(&self, bytes: u64) {
         self.files_total.fetch_add(1, Relaxed);
         self.bytes_total.fetch_add(bytes, Relaxed);
+    }
+
+    /// A file is complete.
+    pub fn add_file(&self) {
+        let before = self.files.fetch_add(1, Relaxed);
+        debug_assert!(before < self.files_total.load(Relaxed));
+    }
+
+    pub fn add_bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
     }
 
     fn load(&self) -> StageAmount {
@@ -82,35 +94,8 @@ impl ProgressCounters {
         }
     }
 
-    /// A file or link of `bytes` bytes was found.
-    pub(crate) fn add_found(&self, bytes: u64) {
-        self.copied.expect_file(bytes);
-    }
-
-    pub(crate) fn add_copied_file(&self) {
-        self.copied.files.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn add_copied_bytes(&self, bytes: u64) {
-        self.copied.bytes.fetch_add(bytes, Relaxed);
-    }
-
     pub(crate) fn set_all_found(&self) {
         self.all_found.store(true, Relaxed);
-    }
-
-    /// A copy of `bytes` bytes is to be read back.
-    pub(crate) fn expect_read_back(&self, bytes: u64) {
-        self.read_back.expect_file(bytes);
-    }
-
-    pub(crate) fn add_read_back_file(&self) {
-        let before = self.read_back.files.fetch_add(1, Relaxed);
-        debug_assert!(before < self.read_back.files_total.load(Relaxed));
-    }
-
-    pub(crate) fn add_read_back_bytes(&self, bytes: u64) {
-        self.read_back.bytes.fetch_add(bytes, Relaxed);
     }
 
     pub(crate) fn add_phase_time(&self, phase: StagePhase, time: Duration) {
@@ -133,8 +118,8 @@ mod tests {
     fn snapshot_reports_each_phase_and_its_time() {
         let counters = ProgressCounters::new();
         assert_eq!(counters.snapshot(), StageProgress::default());
-        counters.add_found(10);
-        counters.expect_read_back(7);
+        counters.copied.expect_file(10);
+        counters.read_back.expect_file(7);
         let second = Duration::from_secs(1);
         for (index, phase) in StagePhase::ALL.into_iter().enumerate() {
             assert_eq!(index, phase as usize);

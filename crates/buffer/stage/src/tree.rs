@@ -31,6 +31,24 @@ pub(crate) fn damaged_name(name: &OsStr) -> OsString {
     damaged
 }
 
+/// Creates an entry under the name `hidden` by `create`, and renames it to `name`, replacing what
+/// has that name. An interrupted stage may have left `hidden`.
+pub(crate) fn replace_entry(
+    dir: &dyn DirHandle,
+    hidden: &OsStr,
+    name: &OsStr,
+    create: impl Fn(&OsStr) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    match create(hidden) {
+        Err(Errno::EXIST) => {
+            dir.unlink(hidden)?;
+            create(hidden)?;
+        }
+        outcome => outcome?,
+    }
+    dir.rename(hidden, name)
+}
+
 /// A directory tree that is copied.
 pub(crate) struct DirTree {
     /// The index of the item in the request; part of its journal keys.

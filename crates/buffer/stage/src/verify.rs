@@ -150,7 +150,7 @@ fn verify_item(
             let unverified = item.state.unverified.fetch_sub(1, Ordering::AcqRel);
             assert!(unverified > 0, "each part is verified once");
             if unverified == 1 {
-                ctx.progress.add_read_back_file();
+                ctx.progress.read_back.add_file();
             }
             return Ok(());
         }

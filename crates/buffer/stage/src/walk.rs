@@ -154,7 +154,7 @@ impl<'a> Walk<'a> {
             created.map_err(|e| Failure::target("creating the directory", e))?;
         }
         self.found.directories.push(FoundDir { tree: tree.clone(), path: path.clone(), stat });
-        self.ctx.totals.directories.fetch_add(1, Ordering::Relaxed);
+        self.ctx.report.lock().directories += 1;
         let read = source.read_dir(&mut |name, seen| {
             let source_path = || tree.source_path.join(path).join(name);
             if name.as_bytes().starts_with(HIDDEN_PREFIX.as_bytes()) {
@@ -195,12 +195,12 @@ impl<'a> Walk<'a> {
                 let failure = Failure::File(reason.to_owned(), Errno::INVAL);
                 return self.ctx.record_outcome(&source_path, Err(failure));
             }
-            FileKind::Symlink => progress.add_found(0),
+            FileKind::Symlink => progress.copied.expect_file(0),
             FileKind::File => {
                 if seen.nlink > 1 {
                     let full = path.join(&name);
                     if let Some(first) = links.get(&seen.inode) {
-                        progress.add_found(0);
+                        progress.copied.expect_file(0);
                         self.found.hard_links.push(FoundHardLink {
                             tree,
                             first: first.clone(),
@@ -210,7 +210,7 @@ impl<'a> Walk<'a> {
                     }
                     links.insert(seen.inode, full);
                 }
-                progress.add_found(seen.size);
+                progress.copied.expect_file(seen.size);
             }
         }
         self.send(CopyTask::Entry { tree, directory, name, seen });

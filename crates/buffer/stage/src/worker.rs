@@ -169,7 +169,7 @@ impl<'a> Worker<'a> {
         let durability = &self.ctx.durability;
         durability.add_target(&parent, target.display())?;
         let size = file.opened_stat().map_or(0, |stat| stat.size);
-        self.ctx.progress.add_found(size);
+        self.ctx.progress.copied.expect_file(size);
         let source_path = source.display();
         let to = Destination {
             parent,

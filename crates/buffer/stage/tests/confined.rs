@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_stage::end::{ConfinedFileSystem, FileSystem};
+use forebay_stage::end::{FileSystem, LocalFileSystem};
 use forebay_stage::{Identity, ItemKind, StageError, StageLocation, StageOptions};
 use proptest::prelude::*;
 use support::{one, run, sides};
@@ -16,7 +16,7 @@ use support::{one, run, sides};
 const OUT: &str = "leads out of the directories";
 
 fn read(fs: &Arc<dyn FileSystem>, path: &Path) -> Result<Vec<u8>, String> {
-    let read = StageLocation::on_file_system(fs, path).read(1000);
+    let read = StageLocation::in_pfs(fs, path).read(1000);
     read.map_err(|problem| problem.reason)
 }
 
@@ -37,7 +37,7 @@ fn links_are_followed_below_the_roots_only() {
     symlink("../secret/file", path("a/to-secret-file")).unwrap();
     symlink("loop", path("a/loop")).unwrap();
     symlink("/proc/self/root", path("a/magic")).unwrap();
-    let fs = ConfinedFileSystem::open(&[path("a"), path("b"), path("none")], None);
+    let fs = LocalFileSystem::open(&[path("a"), path("b"), path("none")], None);
     let read = |name: &str| read(&fs, &path(name));
     assert_eq!(read("a/file").unwrap(), b"a");
     assert_eq!(read("a/deep/up").unwrap(), b"a");
@@ -70,8 +70,8 @@ fn stage_through_a_link_that_leads_out_fails() {
     fs::write(outside.join("file"), "theirs").unwrap();
     symlink(&outside, sides.pfs.join("link")).unwrap();
     sides.buffer.write("r", b"result");
-    let fs = ConfinedFileSystem::open(std::slice::from_ref(&sides.pfs), None);
-    let place = |path: &str| StageLocation::on_file_system(&fs, sides.pfs.join(path));
+    let fs = LocalFileSystem::open(std::slice::from_ref(&sides.pfs), None);
+    let place = |path: &str| StageLocation::in_pfs(&fs, sides.pfs.join(path));
     let attempts = [
         one(ItemKind::File, place("link/file"), sides.inside("x")),
         one(ItemKind::Directory, place("link"), sides.inside("x")),
@@ -108,9 +108,9 @@ fn user_permissions_apply_below_the_roots() {
     fs::write(pfs.join("file"), "f").unwrap();
     fs::set_permissions(home.path().join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
     let who = Identity::for_user(12_345, 12_345).map(Arc::new);
-    let as_root = ConfinedFileSystem::open(std::slice::from_ref(&pfs), None);
+    let as_root = LocalFileSystem::open(std::slice::from_ref(&pfs), None);
     assert_eq!(read(&as_root, &pfs.join("file")).unwrap(), b"f");
-    let as_user = ConfinedFileSystem::open(std::slice::from_ref(&pfs), who);
+    let as_user = LocalFileSystem::open(std::slice::from_ref(&pfs), who);
     let refused = read(&as_user, &pfs.join("file")).unwrap_err();
     assert!(refused.contains("Permission denied"), "{refused}");
 }
@@ -132,7 +132,7 @@ proptest! {
             symlink(home.path(), directory.join("abs")).unwrap();
             symlink("/", directory.join("root")).unwrap();
         }
-        let fs = ConfinedFileSystem::open(std::slice::from_ref(&below), None);
+        let fs = LocalFileSystem::open(std::slice::from_ref(&below), None);
         let path = format!("{}/{}", below.display(), parts.join("/"));
         if let Ok(bytes) = read(&fs, Path::new(&path)) {
             prop_assert_eq!(bytes, b"below");

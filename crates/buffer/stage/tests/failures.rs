@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_stage::end::LocalFileSystem;
 use forebay_stage::{
     Identity, ItemKind, ProgressCounters, StageError, StageItem, StageLocation, StageOptions,
     StageRequest, Verify, run_stage,
@@ -62,7 +63,8 @@ fn stage_as_user_is_limited_to_the_users_permissions() {
     let user = sides.as_user(USER, USER);
     let who = Identity::for_user(USER, USER).map(Arc::new);
     assert!(who.is_some());
-    let outside = |path: &str| StageLocation::pfs_as(sides.pfs.join(path), who.clone());
+    let pfs = LocalFileSystem::open(&[], who);
+    let outside = |path: &str| StageLocation::in_pfs(&pfs, sides.pfs.join(path));
     fs::create_dir(sides.pfs.join("in")).unwrap();
     fs::write(sides.pfs.join("in/open"), b"for all").unwrap();
     fs::write(sides.pfs.join("in/secret"), b"root's").unwrap();

@@ -31,7 +31,7 @@ fn furnished(sides: &Sides, gate: &Arc<Gate>) -> StageRequest {
     let request = sides.stage_in(ItemKind::Directory, "in", "tree");
     run(&request, &StageOptions::default()).unwrap();
     let outside = gated(&sides.pfs, gate);
-    let target = StageLocation::on_file_system(&outside, sides.pfs.join("out"));
+    let target = StageLocation::in_pfs(&outside, sides.pfs.join("out"));
     one(ItemKind::Directory, sides.inside("tree"), target)
 }
 

@@ -173,15 +173,17 @@ impl Layout {
 
     /// The longest extent that begins at `at` and ends at `end` or before.
     fn extent_at(&self, file: u64, at: u64, end: u64) -> Extent {
+        if self.nodes == 1 {
+            return Extent { node: NodeIndex(0), object_offset: at, offset: at, length: end - at };
+        }
         let (index, within) = (at / self.stripe, at % self.stripe);
-        let (object_offset, length) = if self.nodes == 1 {
-            (at, end - at)
-        } else {
-            let round = index / u64::from(self.nodes);
-            let rest = (self.stripe - within).min(end - at);
-            (round * self.stripe + within, rest)
-        };
-        Extent { node: self.node_of_stripe(file, index), object_offset, offset: at, length }
+        let round = index / u64::from(self.nodes);
+        Extent {
+            node: self.node_of_stripe(file, index),
+            object_offset: round * self.stripe + within,
+            offset: at,
+            length: (self.stripe - within).min(end - at),
+        }
     }
 }
 

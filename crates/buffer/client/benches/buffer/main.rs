@@ -11,6 +11,9 @@ mod process;
 mod report;
 mod round_trips;
 mod site;
+#[allow(dead_code)] // the tests use the rest
+#[path = "../../tests/support/striped_admin.rs"]
+mod striped_admin;
 mod work;
 
 use std::path::PathBuf;

@@ -2,7 +2,8 @@
 
 use crate::Outcome;
 use crate::site::INSTANCE;
-use forebay_client::{ClientOptions, Fs, MountOptions, StripedAdmin, mount};
+use crate::striped_admin::StripedAdmin;
+use forebay_client::{ClientOptions, Fs, MountOptions, mount};
 use forebay_protocol::message::{InstanceSpec, OpenMode};
 use forebay_protocol::placement::Placement;
 use forebay_store::daemon::{self, Daemon, StatsHandle};

@@ -3,8 +3,9 @@
 use crate::Outcome;
 use crate::gluster::Gluster;
 use crate::process::Process;
+use crate::striped_admin::StripedAdmin;
 use crate::work::{Order, Task};
-use forebay_client::{ClientOptions, Fs, MountOptions, NodeAddresses, StripedAdmin, mount};
+use forebay_client::{ClientOptions, Fs, MountOptions, NodeAddresses, mount};
 use forebay_net::auth::PoolKey;
 use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;

@@ -4,7 +4,7 @@ use super::File;
 use crate::session::{LockCallback, Session};
 use forebay_protocol::lock::{FileLock, HeldLock, MAX_LOCK_OFFSET};
 use forebay_protocol::message::LockRequest;
-use forebay_protocol::{Errno, LockOwner, Reply, Request};
+use forebay_protocol::{Errno, LockOwner};
 use std::sync::mpsc;
 
 /// The whole file.
@@ -123,11 +123,6 @@ impl File {
     /// The lock that conflicts with `lock`, if there is one.
     pub(crate) fn test_lock(&self, lock: FileLock) -> Result<Option<FileLock>, Errno> {
         let handle = self.handle();
-        let request = Request::Lock(LockRequest::Test { handle, lock });
-        match self.requester.call(self.parts.primary.node, request)? {
-            Reply::Done => Ok(None),
-            Reply::LockConflict(found) => Ok(Some(found)),
-            _ => Err(Errno::EPROTO),
-        }
+        self.requester.call(self.parts.primary.node, LockRequest::Test { handle, lock })
     }
 }

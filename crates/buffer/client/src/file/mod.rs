@@ -2,8 +2,8 @@
 //!
 //! The data of a file lie in data objects, one on each storage node that holds some of it. With a
 //! descriptor from a daemon on the same host, reads and writes are system calls on the object and
-//! nothing else. Every write uses space that was reserved by [`Request::Reserve`], some megabytes at
-//! a time; that keeps the instance within its capacity.
+//! nothing else. Every write uses space that was reserved by [`FileRequest::ReserveSpace`], some
+//! megabytes at a time; that keeps the instance within its capacity.
 
 mod locks;
 mod part;
@@ -14,7 +14,7 @@ mod transfer;
 use crate::requester::Requester;
 use forebay_protocol::message::{FileRequest, OpenMode};
 use forebay_protocol::placement::Capability;
-use forebay_protocol::{Errno, HandleId, Ino, Request};
+use forebay_protocol::{Errno, HandleId, Ino};
 use part::Part;
 use parts::Parts;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -113,14 +113,14 @@ impl File {
         let Part { node, handle, .. } = self.parts.primary;
         let sessions = &self.parts.attachment.sessions;
         let _slot = sessions.acquire_append_slot();
-        self.requester.call(node, Request::File(FileRequest::AppendLock { handle }))?;
+        self.requester.call::<()>(node, FileRequest::AppendLock { handle })?;
         let written = self.length().and_then(|end| self.write_at(data, end));
         if written.is_err() {
             // The failed write must not overwrite what is appended next.
             sessions.try_fence_writes();
         }
         // If the metadata node is unreachable, the lock is lost with it.
-        let _ = self.requester.call(node, Request::File(FileRequest::AppendUnlock { handle }));
+        let _ = self.requester.call::<()>(node, FileRequest::AppendUnlock { handle });
         written
     }
 
@@ -149,25 +149,24 @@ impl Drop for File {
                 session.forget_handle(handle);
             }
             let returned = part.reserved();
-            (part.node, Request::File(FileRequest::Close { handle, returned }))
+            (part.node, FileRequest::Close { handle, returned })
         };
         // The metadata node last: after the last writer's close there, it asks the other nodes for
         // the lengths of their objects.
-        sessions.call_nodes(None, self.parts.open_others().map(close), |_, _| {});
+        sessions.call_nodes::<()>(None, self.parts.open_others().map(close), |_, _| {});
         let primary = &self.parts.primary;
         let session = sessions.session(primary.node);
         let locked =
             session.is_ok_and(|session| session.forget_locks_of_handle(self.ino(), handle));
         let (node, request) = close(primary);
         // Others may be waiting for the locks, or for the reserved space.
-        let urgent =
-            locked || !matches!(request, Request::File(FileRequest::Close { returned: 0, .. }));
+        let urgent = locked || !matches!(request, FileRequest::Close { returned: 0, .. });
         if let Some(batch) = attachment.close_batch.as_ref().filter(|_| !urgent)
             && self.parts.is_single_object()
             && batch.push(node, handle)
         {
             return;
         }
-        let _ = self.requester.call(node, request);
+        let _ = self.requester.call::<()>(node, request);
     }
 }

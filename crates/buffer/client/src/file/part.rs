@@ -8,7 +8,7 @@ use crate::unsynced::Unsynced;
 use forebay_net::writeback::WriteBehind;
 use forebay_protocol::message::{DataRequest, MAX_DATA};
 use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
-use forebay_protocol::{Errno, HandleId, NodeIndex, Reply, Request};
+use forebay_protocol::{Errno, HandleId, NodeIndex};
 use rustix::io::ReadWriteFlags;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -72,9 +72,9 @@ impl Part {
         Ok(done)
     }
 
-    pub fn read_request(&self, length: usize, offset: u64) -> Request {
+    pub fn read_request(&self, length: usize, offset: u64) -> DataRequest {
         debug_assert!(length <= MAX_DATA);
-        Request::Data(DataRequest::Read { handle: self.handle, offset, length: length as u32 })
+        DataRequest::Read { handle: self.handle, offset, length: length as u32 }
     }
 
     fn read_remote(&self, at: &Attachment, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
@@ -87,7 +87,6 @@ impl Part {
             }
             other => other,
         }
-        .map(|(_, count)| count)
     }
 
     /// Writes at `offset`, within the space that
@@ -114,8 +113,8 @@ impl Part {
         }
     }
 
-    pub fn write_request(&self, offset: u64, append: bool) -> Request {
-        Request::Data(DataRequest::Write { handle: self.handle, offset, append })
+    pub fn write_request(&self, offset: u64, append: bool) -> DataRequest {
+        DataRequest::Write { handle: self.handle, offset, append }
     }
 
     fn write_remote(
@@ -144,10 +143,7 @@ impl Part {
             self.reserve_all(at, position, data.len() as u64)?;
             result = session.data_call(request.clone(), data, &mut [], append);
         }
-        match result? {
-            (Reply::Written { count, .. }, _) if count as usize <= data.len() => Ok(count as usize),
-            _ => Err(Errno::EPROTO),
-        }
+        result.and_then(|count| if count <= data.len() { Ok(count) } else { Err(Errno::EPROTO) })
     }
 
     /// Reserves the space for a write of `length` bytes at `offset`. Returns the bytes that may be

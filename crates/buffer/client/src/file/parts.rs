@@ -2,14 +2,17 @@
 
 use super::part::Part;
 use crate::attachment::Attachment;
-use crate::session::Session;
+use crate::session::{Session, SessionReply};
 use forebay_policy::layout::Layout;
 use forebay_protocol::message::{FileRequest, OpenMode};
-use forebay_protocol::placement::Capability;
-use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Reply, Request};
+use forebay_protocol::placement::{Capability, ObjectInfo};
+use forebay_protocol::{Errno, HandleId, Ino, NodeIndex};
 use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
+
+/// The result of opening a data object.
+type OpenResult = Result<SessionReply<Option<ObjectInfo>>, Errno>;
 
 /// The parts of an open file.
 #[derive(Debug)]
@@ -89,7 +92,7 @@ impl Parts {
         let capability = self.capability(false)?;
         let requests = nodes.iter().map(|node| (*node, self.open_request(capability)));
         let sessions = &self.attachment.sessions;
-        sessions.call_nodes(None, requests, |node, reply| {
+        sessions.call_nodes(None, requests, |node, reply: OpenResult| {
             if let (Ok(reply), Ok(other)) = (reply, self.other(node)) {
                 other.get_or_init(|| self.opened_part(node, capability, reply.descriptor));
             }
@@ -101,20 +104,20 @@ impl Parts {
     pub fn open_part(&self, node: NodeIndex) -> Result<Part, Errno> {
         let mut capability = self.capability(false)?;
         let session = self.session(node)?;
-        let mut reply = session.call(None, self.open_request(capability));
+        let open = |capability| -> OpenResult {
+            session.exchange(None, self.open_request(capability).into())?.into_result()
+        };
+        let mut reply = open(capability);
         if let Err(Errno::EKEYREJECTED) = reply {
             capability = self.capability(true)?;
-            reply = session.call(None, self.open_request(capability));
+            reply = open(capability);
         }
         Ok(self.opened_part(node, capability, reply?.descriptor))
     }
 
-    fn open_request(&self, capability: Capability) -> Request {
-        Request::File(FileRequest::OpenObject {
-            handle: self.primary.handle,
-            capability,
-            open: self.part_mode(),
-        })
+    fn open_request(&self, capability: Capability) -> FileRequest {
+        let open = self.part_mode();
+        FileRequest::OpenObject { handle: self.primary.handle, capability, open }
     }
 
     fn part_mode(&self) -> OpenMode {
@@ -144,10 +147,7 @@ impl Parts {
         }
         let handle = self.primary.handle;
         let session = self.session(self.primary.node)?;
-        match session.call(None, Request::File(FileRequest::RenewCapability { handle }))?.reply {
-            Reply::Capability(new) => Ok(*capability.insert(new)),
-            _ => Err(Errno::EPROTO),
-        }
+        Ok(*capability.insert(session.call(FileRequest::RenewCapability { handle })?))
     }
 
     /// Runs `act`, which needs the handle of `part`, once more if the part's node has forgotten it.

@@ -2,11 +2,12 @@
 
 use super::File;
 use super::part::Part;
+use crate::session::SessionReply;
 use crate::truncations::{BootIds, may_be_undone};
 use crate::unsynced::PendingSync;
 use forebay_protocol::message::{Allocate, FileRequest};
 use forebay_protocol::space::BLOCK_BYTES;
-use forebay_protocol::{Errno, NodeIndex, Request};
+use forebay_protocol::{Errno, NodeIndex};
 use rustix::fs::SeekFrom;
 use std::io;
 
@@ -50,7 +51,7 @@ impl File {
         data_only: bool,
     ) -> Result<Vec<NodeIndex>, Errno> {
         let handle = self.handle();
-        let mut request = Request::File(FileRequest::Sync { handle: Some(handle), data_only });
+        let mut request = FileRequest::Sync { handle: Some(handle), data_only };
         let is_file = self.mode.read || self.mode.write;
         let mut others = Vec::new();
         if is_file && !self.parts.is_single_object() {
@@ -63,9 +64,9 @@ impl File {
             } else {
                 rustix::fs::fsync(object).map_err(io::Error::from)?;
             }
-            request = Request::File(FileRequest::SyncMetadata { handle });
+            request = FileRequest::SyncMetadata { handle };
         }
-        self.requester.call(self.parts.primary.node, request)?;
+        self.requester.call::<()>(self.parts.primary.node, request)?;
         Ok(others)
     }
 
@@ -87,7 +88,7 @@ impl File {
     /// there would undo that.
     fn sync_others(
         &self,
-        request: &Request,
+        request: &FileRequest,
         written: &[NodeIndex],
     ) -> Result<Vec<NodeIndex>, Errno> {
         let parts = &self.parts;
@@ -106,13 +107,13 @@ impl File {
         let requests = nodes.iter().map(|node| (*node, request.clone()));
         let sessions = &parts.attachment.sessions;
         sessions.call_nodes(None, requests, |node, reply| match reply {
-            Ok(_) => {}
+            Ok(SessionReply::<()> { .. }) => {}
             Err(Errno::EBADF | Errno::ESTALE) => forgotten.push(node),
             Err(errno) => failed = Some(errno),
         });
         for node in forgotten {
             parts.open_part(node)?;
-            self.requester.call(node, request.clone())?;
+            self.requester.call::<()>(node, request.clone())?;
         }
         failed.map_or(Ok(nodes), Err)
     }
@@ -165,14 +166,11 @@ impl File {
         length: u64,
         what: Allocate,
     ) -> Result<(), Errno> {
-        let request =
-            Request::File(FileRequest::Allocate { handle: part.handle, offset, length, what });
+        let request = FileRequest::Allocate { handle: part.handle, offset, length, what };
         let allocate = || self.requester.call(part.node, request.clone());
-        let is_full = |reply: &Result<_, Errno>| matches!(reply, Err(Errno::ENOSPC));
+        let is_full = |reply: &Result<(), Errno>| matches!(reply, Err(Errno::ENOSPC));
         let reservations = &self.parts.attachment.reservations;
-        self.parts
-            .with_part(part, || reservations.with_space(part.node, None, allocate, is_full))
-            .map(|_| ())
+        self.parts.with_part(part, || reservations.with_space(part.node, None, allocate, is_full))
     }
 
     /// The next byte at or after `offset` that is in a hole, or that is data. `ENXIO` if there is

@@ -10,8 +10,8 @@ use super::parts::Parts;
 use crate::session::{DataConnection, receive_data_reply};
 use crate::sessions::MAX_IN_FLIGHT;
 use forebay_policy::layout::Extent;
+use forebay_protocol::Errno;
 use forebay_protocol::message::MAX_DATA;
-use forebay_protocol::{Errno, Reply};
 use std::collections::VecDeque;
 
 /// An extent whose reply is outstanding.
@@ -203,13 +203,12 @@ fn receive_read(
     let InFlight { part, extent, memory, connection } = in_flight;
     let reply = connection.and_then(|connection| receive_data_reply(connection, memory));
     let count = match reply {
-        Some((Reply::Data, count)) => count,
-        Some((Reply::Failed(errno), _)) if errno != Errno::EBADF => return Err(errno),
         // The slow path, with retries.
-        _ => {
+        None | Some(Err(Errno::EBADF)) => {
             let read = || part.read(&parts.attachment, memory, extent.object_offset);
             parts.with_part(part, read)?
         }
+        Some(count) => count?,
     };
     add_if_short(short, extent, count);
     Ok(())
@@ -291,17 +290,13 @@ fn receive_write(parts: &Parts, in_flight: InFlight<'_, &[u8]>) -> (Extent, Resu
     let InFlight { part, extent, memory, connection } = in_flight;
     let reply = connection.and_then(|connection| receive_data_reply(connection, &mut []));
     let result = match reply {
-        Some((Reply::Written { count, .. }, _)) if count as usize <= memory.len() => {
-            Ok(count as usize)
-        }
-        Some((Reply::Failed(errno), _)) if !matches!(errno, Errno::EBADF | Errno::EDQUOT) => {
-            Err(errno)
-        }
         // The slow path, with retries.
-        _ => {
+        None | Some(Err(Errno::EBADF | Errno::EDQUOT)) => {
             let write = || part.write(&parts.attachment, memory, extent.object_offset);
             parts.with_part(part, write)
         }
+        Some(Ok(count)) if count > memory.len() => Err(Errno::EPROTO),
+        Some(result) => result,
     };
     (extent, result)
 }

@@ -4,8 +4,9 @@
 //! are its own.
 
 use super::Fs;
-use forebay_protocol::message::{DirEntry, InodeRequest, NameRequest};
-use forebay_protocol::{Attr, Errno, Ino, NodeIndex, Reply, Request};
+use crate::session::SessionReply;
+use forebay_protocol::message::{DirEntry, InodeRequest, NameRequest, NameResult};
+use forebay_protocol::{Attr, Errno, Ino, NodeIndex};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
@@ -33,19 +34,18 @@ impl Fs {
     ) -> Result<(Option<Attr>, Duration), Errno> {
         let mut lookups = 1;
         loop {
-            let request = Request::Name(NameRequest::Lookup { parent, name: name.to_vec() });
-            let reply = self.requester.exchange(parent.metadata_node(), request)?;
-            let received = Instant::now();
-            let ino = match reply.reply {
-                Reply::Attr(attr) => {
+            let request = NameRequest::Lookup { parent, name: name.to_vec() };
+            let reply = self.requester.exchange(parent.metadata_node(), request.into())?;
+            let ino = match reply.reply.try_into() {
+                Ok(NameResult::Found(attr)) => {
                     let (attr, ttl) = self.requester.complete_with_ttl(attr, reply.ttl)?;
                     return Ok((Some(attr), ttl));
                 }
-                Reply::Failed(Errno::ENOENT) => return Ok((None, reply.ttl)),
-                Reply::Failed(errno) => return Err(errno),
-                Reply::Referral { ino, .. } => ino,
-                _ => return Err(Errno::EPROTO),
+                Ok(NameResult::Referral(ino)) => ino,
+                Err(Errno::ENOENT) => return Ok((None, reply.ttl)),
+                Err(errno) => return Err(errno),
             };
+            let received = Instant::now();
             match self.requester.attr_of(ino) {
                 // Removed between the two requests; the name may lead to something else by now.
                 Err(Errno::ESTALE | Errno::ENOENT) if lookups < MAX_LOOKUPS => lookups += 1,
@@ -67,12 +67,12 @@ impl Fs {
         bytes: u32,
         attrs: bool,
     ) -> Result<DirPage, Errno> {
-        let request = Request::Name(NameRequest::ReadDir { ino, cookie, bytes, attrs });
-        let reply = self.requester.request(ino.metadata_node(), request)?;
-        let Reply::Entries { mut entries, end } = reply.reply else {
-            return Err(Errno::EPROTO);
-        };
-        let ttl = if attrs { self.complete_entries(&mut entries, reply.ttl)? } else { reply.ttl };
+        let request = NameRequest::ReadDir { ino, cookie, bytes, attrs };
+        let SessionReply::<(Vec<DirEntry>, bool)> { reply: (mut entries, end), mut ttl, .. } =
+            self.requester.request(ino.metadata_node(), request)?;
+        if attrs {
+            ttl = self.complete_entries(&mut entries, ttl)?;
+        }
         Ok(DirPage { entries, end, ttl })
     }
 
@@ -85,20 +85,17 @@ impl Fs {
             let node = entry.ino.metadata_node();
             by_node.entry(node).or_default().push(entry.ino);
         }
-        let requests = by_node
-            .into_iter()
-            .map(|(node, inos)| (node, Request::Inode(InodeRequest::GetAttrs { inos })));
+        let requests =
+            by_node.into_iter().map(|(node, inos)| (node, InodeRequest::GetAttrs { inos }));
         let mut found = HashMap::new();
         let mut failed = None;
         let caller = self.requester.caller.as_ref();
-        self.sessions().call_nodes(caller, requests, |_, reply| {
-            let ttl = reply.as_ref().map_or(Duration::ZERO, |reply| reply.ttl);
-            until = until.min(Instant::now() + ttl);
-            match reply.map(|reply| reply.reply) {
-                Ok(Reply::Attrs(attrs)) => found.extend(attrs.into_iter().map(|a| (a.ino, a))),
-                Ok(_) => failed = Some(Errno::EPROTO),
-                Err(errno) => failed = Some(errno),
+        self.sessions().call_nodes(caller, requests, |_, reply| match reply {
+            Ok(SessionReply::<Vec<Attr>> { reply: attrs, ttl, .. }) => {
+                until = until.min(Instant::now() + ttl);
+                found.extend(attrs.into_iter().map(|attr| (attr.ino, attr)));
             }
+            Err(errno) => failed = Some(errno),
         });
         if let Some(errno) = failed {
             return Err(errno);

@@ -2,7 +2,7 @@
 
 use super::Fs;
 use forebay_protocol::message::{InodeRequest, MAX_INLINE_FILE_BYTES, NameRequest, SetAttr};
-use forebay_protocol::{Attr, Errno, Ino, Reply, Request};
+use forebay_protocol::{Attr, Errno, Ino};
 
 impl Fs {
     /// Creates a regular file with contents, attributes and name at once, replacing what has the
@@ -21,8 +21,7 @@ impl Fs {
             return Err(Errno::EOPNOTSUPP);
         }
         let name = name.to_vec();
-        let request =
-            Request::Name(NameRequest::PutFile { parent, name, set: Box::new(set), data });
+        let request = NameRequest::PutFile { parent, name, set: Box::new(set), data };
         let created = self.attr(parent.metadata_node(), request)?;
         self.requester.attachment.reservations.record_removal();
         Ok(created)
@@ -31,13 +30,9 @@ impl Fs {
     /// Attributes and contents of a regular file at one moment. `EOPNOTSUPP` if it has to be opened
     /// for that: it is longer than [`MAX_INLINE_FILE_BYTES`], or open for writing.
     pub fn fetch_file(&self, ino: Ino) -> Result<(Attr, Vec<u8>), Errno> {
-        let request = Request::Inode(InodeRequest::GetFile { ino });
-        match self.requester.call(ino.metadata_node(), request)? {
-            Reply::FileContents { attr, data } if data.len() as u64 == attr.size => {
-                Ok((attr, data))
-            }
-            _ => Err(Errno::EPROTO),
-        }
+        let (attr, data): (Attr, Vec<u8>) =
+            self.requester.call(ino.metadata_node(), InodeRequest::GetFile { ino })?;
+        if data.len() as u64 == attr.size { Ok((attr, data)) } else { Err(Errno::EPROTO) }
     }
 
     /// Whether the metadata node of `ino` is on this host.

@@ -14,28 +14,15 @@ use crate::requester::{CallerProcess, Requester};
 use crate::session::ClientOptions;
 use crate::sessions::{NodeAddresses, Sessions};
 use forebay_protocol::message::{
-    InodeRequest, NameRequest, NewInode, OnExisting, SetAttr, XattrMode,
+    InodeRequest, NameRequest, NewInode, OnExisting, SetAttr, StatFs, XattrMode,
 };
-use forebay_protocol::{Attr, Credentials, Errno, Ino, InstanceId, NodeIndex, Reply, Request};
+use forebay_protocol::{Attr, Credentials, Errno, Ino, InstanceId, NodeIndex, Request};
 use std::sync::Arc;
 
 /// An attached instance. Clones share the sessions, which end with the last clone and its files.
 #[derive(Clone, Debug)]
 pub struct Fs {
     pub(crate) requester: Requester,
-}
-
-/// Capacity and use of an instance.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StatFs {
-    /// Bytes in total.
-    pub capacity: u64,
-    /// Bytes in use.
-    pub used: u64,
-    /// Inodes in total.
-    pub inodes: u64,
-    /// Inodes in use.
-    pub inodes_used: u64,
 }
 
 impl Fs {
@@ -88,13 +75,9 @@ impl Fs {
         &self.requester.attachment.sessions
     }
 
-    fn attr(&self, node: NodeIndex, request: Request) -> Result<Attr, Errno> {
+    fn attr(&self, node: NodeIndex, request: impl Into<Request>) -> Result<Attr, Errno> {
         let (attr, _) = self.requester.attr_for(node, request)?;
         Ok(attr)
-    }
-
-    fn call_unit(&self, node: NodeIndex, request: Request) -> Result<(), Errno> {
-        self.requester.call(node, request).map(|_| ())
     }
 
     /// Attributes of an entry.
@@ -112,7 +95,7 @@ impl Fs {
     /// Checks whether the caller may access an inode in all ways of `mask`: 4 to read, 2 to write,
     /// 1 to execute or search it.
     pub fn access(&self, ino: Ino, mask: u16) -> Result<(), Errno> {
-        self.call_unit(ino.metadata_node(), Request::Inode(InodeRequest::Access { ino, mask }))
+        self.requester.call(ino.metadata_node(), InodeRequest::Access { ino, mask })
     }
 
     /// Changes attributes, through the open file `file` if there is one.
@@ -121,7 +104,7 @@ impl Fs {
         if set.size.is_some() {
             self.before_truncate(ino)?;
         }
-        self.attr(ino.metadata_node(), Request::Inode(InodeRequest::SetAttr { ino, handle, set }))
+        self.attr(ino.metadata_node(), InodeRequest::SetAttr { ino, handle, set })
     }
 
     /// A file is about to be truncated: old writes must not be carried out after that, and a later
@@ -135,14 +118,7 @@ impl Fs {
 
     /// Target of a symbolic link.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
-        self.call_bytes(ino.metadata_node(), Request::Name(NameRequest::ReadLink { ino }))
-    }
-
-    fn call_bytes(&self, node: NodeIndex, request: Request) -> Result<Vec<u8>, Errno> {
-        match self.requester.call(node, request)? {
-            Reply::Bytes(bytes) => Ok(bytes),
-            _ => Err(Errno::EPROTO),
-        }
+        self.requester.call(ino.metadata_node(), NameRequest::ReadLink { ino })
     }
 
     /// Creates a directory, symbolic link, pipe, socket or device, or a file without opening it.
@@ -154,7 +130,7 @@ impl Fs {
         mode: u16,
     ) -> Result<Attr, Errno> {
         let name = name.to_vec();
-        let request = Request::Name(NameRequest::Mknod { parent, name, new, mode });
+        let request = NameRequest::Mknod { parent, name, new, mode };
         self.attr(parent.metadata_node(), request)
     }
 
@@ -166,10 +142,7 @@ impl Fs {
     /// Removes an entry that is not a directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.call_unit(
-            parent.metadata_node(),
-            Request::Name(NameRequest::Unlink { parent, name }),
-        )?;
+        self.requester.call::<()>(parent.metadata_node(), NameRequest::Unlink { parent, name })?;
         self.requester.attachment.reservations.record_removal();
         Ok(())
     }
@@ -177,7 +150,7 @@ impl Fs {
     /// Removes an empty directory.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.call_unit(parent.metadata_node(), Request::Name(NameRequest::RmDir { parent, name }))
+        self.requester.call(parent.metadata_node(), NameRequest::RmDir { parent, name })
     }
 
     /// Renames an entry.
@@ -188,8 +161,8 @@ impl Fs {
         existing: OnExisting,
     ) -> Result<(), Errno> {
         let (name, to_name) = (name.to_vec(), to_name.to_vec());
-        let request = Request::Name(NameRequest::Rename { parent, name, to, to_name, existing });
-        self.call_unit(parent.metadata_node(), request)?;
+        let request = NameRequest::Rename { parent, name, to, to_name, existing };
+        self.requester.call::<()>(parent.metadata_node(), request)?;
         self.requester.attachment.reservations.record_removal();
         Ok(())
     }
@@ -197,7 +170,7 @@ impl Fs {
     /// Creates a hard link.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, Errno> {
         let name = name.to_vec();
-        self.attr(parent.metadata_node(), Request::Name(NameRequest::Link { ino, parent, name }))
+        self.attr(parent.metadata_node(), NameRequest::Link { ino, parent, name })
     }
 
     /// Sets an extended attribute.
@@ -209,29 +182,25 @@ impl Fs {
         mode: XattrMode,
     ) -> Result<(), Errno> {
         let (name, value) = (name.to_vec(), value.to_vec());
-        let request = Request::Inode(InodeRequest::SetXattr { ino, name, value, mode });
-        self.call_unit(ino.metadata_node(), request)
+        let request = InodeRequest::SetXattr { ino, name, value, mode };
+        self.requester.call(ino.metadata_node(), request)
     }
 
     /// Value of an extended attribute; `ENODATA` if there is none.
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let name = name.to_vec();
-        self.call_bytes(ino.metadata_node(), Request::Inode(InodeRequest::GetXattr { ino, name }))
+        self.requester.call(ino.metadata_node(), InodeRequest::GetXattr { ino, name })
     }
 
     /// Names of extended attributes.
     pub fn list_xattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
-        let request = Request::Inode(InodeRequest::ListXattr { ino });
-        match self.requester.call(ino.metadata_node(), request)? {
-            Reply::Names(names) => Ok(names),
-            _ => Err(Errno::EPROTO),
-        }
+        self.requester.call(ino.metadata_node(), InodeRequest::ListXattr { ino })
     }
 
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.call_unit(ino.metadata_node(), Request::Inode(InodeRequest::RemoveXattr { ino, name }))
+        self.requester.call(ino.metadata_node(), InodeRequest::RemoveXattr { ino, name })
     }
 
     /// Writes all changes of names and attributes so far to stable storage.
@@ -243,17 +212,11 @@ impl Fs {
     pub fn statfs(&self) -> Result<StatFs, Errno> {
         let caller = self.requester.caller.as_ref();
         let mut total = StatFs::default();
-        self.sessions().call_all_nodes(caller, &Request::Inode(InodeRequest::StatFs), |reply| {
-            match reply {
-                Reply::StatFs { capacity, used, inodes, inodes_used } => {
-                    total.capacity = total.capacity.saturating_add(capacity);
-                    total.used = total.used.saturating_add(used);
-                    total.inodes = total.inodes.saturating_add(inodes);
-                    total.inodes_used = total.inodes_used.saturating_add(inodes_used);
-                    Ok(())
-                }
-                _ => Err(Errno::EPROTO),
-            }
+        self.sessions().call_all_nodes(caller, InodeRequest::StatFs, |node: StatFs| {
+            total.capacity = total.capacity.saturating_add(node.capacity);
+            total.used = total.used.saturating_add(node.used);
+            total.inodes = total.inodes.saturating_add(node.inodes);
+            total.inodes_used = total.inodes_used.saturating_add(node.inodes_used);
         })?;
         Ok(total)
     }

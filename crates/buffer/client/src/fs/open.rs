@@ -2,10 +2,10 @@
 
 use super::Fs;
 use crate::file::File;
-use forebay_protocol::message::{FileRequest, NameRequest, OpenMode, SetAttr};
-use forebay_protocol::{Attr, Errno, HandleId, Ino, NodeIndex, Reply, Request};
+use forebay_protocol::message::{FileRequest, NameRequest, NameResult, OpenMode, SetAttr};
+use forebay_protocol::{Attr, Errno, HandleId, Ino, NodeIndex, Request};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum number of times that a create follows a name that other clients keep changing.
 const MAX_CREATES: u32 = 100;
@@ -21,15 +21,6 @@ pub struct Opened {
     pub created: bool,
     /// Time to live of the attributes.
     pub(crate) ttl: Duration,
-    /// When they were received.
-    received: Instant,
-}
-
-/// The result of opening a name.
-enum OpenReply {
-    Opened(Opened),
-    /// The inode has another metadata node.
-    Referral(Ino),
 }
 
 impl Fs {
@@ -45,20 +36,14 @@ impl Fs {
         let handle = self.sessions().new_handle();
         let open = self.with_descriptor(parent.metadata_node(), open)?;
         let request = |open| {
-            Request::Name(NameRequest::Create {
-                parent,
-                name: name.to_vec(),
-                mode,
-                exclusive,
-                handle,
-                open,
-            })
+            let name = name.to_vec();
+            NameRequest::Create { parent, name, mode, exclusive, handle, open }
         };
         let mut creates = 1;
         loop {
             let opened = match self.send_open(parent.metadata_node(), handle, open, request)? {
-                OpenReply::Opened(opened) => Ok(opened),
-                OpenReply::Referral(ino) => self.open_with_handle(ino, handle, open),
+                NameResult::Found(opened) => Ok(opened),
+                NameResult::Referral(ino) => self.open_with_handle(ino, handle, open),
             };
             match opened {
                 // Removed between the two requests; the name may be free by now.
@@ -80,8 +65,7 @@ impl Fs {
 
     /// Asks the data objects for the attributes that the metadata node does not know.
     fn complete_opened(&self, opened: Opened) -> Result<Opened, Errno> {
-        let attr = self.requester.complete(opened.attr)?;
-        let ttl = opened.ttl.saturating_sub(opened.received.elapsed());
+        let (attr, ttl) = self.requester.complete_with_ttl(opened.attr, opened.ttl)?;
         Ok(Opened { attr, ttl, ..opened })
     }
 
@@ -92,10 +76,10 @@ impl Fs {
         open: OpenMode,
     ) -> Result<Opened, Errno> {
         let open = self.with_descriptor(ino.metadata_node(), open)?;
-        let request = |open| Request::File(FileRequest::Open { ino, handle, open });
+        let request = |open| FileRequest::Open { ino, handle, open };
         match self.send_open(ino.metadata_node(), handle, open, request)? {
-            OpenReply::Opened(opened) => Ok(opened),
-            OpenReply::Referral(_) => Err(Errno::EPROTO),
+            NameResult::Found(opened) => Ok(opened),
+            NameResult::Referral(_) => Err(Errno::EPROTO),
         }
     }
 
@@ -110,28 +94,26 @@ impl Fs {
     /// The request truncates the file, if `mode` says so and nothing has to be done before that
     /// ([`before_truncate`](Fs::before_truncate)). Otherwise an existing file is truncated by a
     /// second request, and a new one does not wait for nodes that have no part of it.
-    fn send_open(
+    fn send_open<R: Into<Request>>(
         &self,
         node: NodeIndex,
         handle: HandleId,
         mode: OpenMode,
-        request: impl Fn(OpenMode) -> Request,
-    ) -> Result<OpenReply, Errno> {
+        request: impl Fn(OpenMode) -> R,
+    ) -> Result<NameResult<Opened>, Errno> {
         let sessions = self.sessions();
         let truncate = mode.truncate && sessions.may_truncate_on_open();
         let boot_ids = truncate.then(|| sessions.boot_ids());
         let request = request(OpenMode { truncate, ..mode });
         let reply = self.requester.request(node, request)?;
-        let received = Instant::now();
         let (attr, created, capability) = match reply.reply {
-            Reply::Opened { attr, created, capability } => (attr, created, capability),
-            Reply::Referral { ino, .. } => return Ok(OpenReply::Referral(ino)),
-            _ => return Err(Errno::EPROTO),
+            NameResult::Found(opened) => opened,
+            NameResult::Referral(ino) => return Ok(NameResult::Referral(ino)),
         };
         sessions.session(node)?.remember_file(handle, attr.ino, mode);
         let file =
             File::new(self.requester.clone(), attr.ino, handle, mode, reply.descriptor, capability);
-        let mut opened = Opened { file, attr, created, ttl: reply.ttl, received };
+        let mut opened = Opened { file, attr, created, ttl: reply.ttl };
         if created {
             // No client can have written to it yet.
             opened.attr.provisional = None;
@@ -142,6 +124,6 @@ impl Fs {
             opened.attr = self.set_attr(attr.ino, Some(&opened.file), empty)?;
             opened.ttl = Duration::ZERO;
         }
-        Ok(OpenReply::Opened(opened))
+        Ok(NameResult::Found(opened))
     }
 }

@@ -3,90 +3,48 @@
 use forebay_metrics::{Counter, Latency, LatencySnapshot};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-macro_rules! operations {
-    ($($op:ident $name:literal)*) => {
-        /// An operation of the kernel.
-        #[derive(Clone, Copy, Debug)]
-        pub enum Op {
-            $($op,)*
-        }
-
-        /// The names of the operations.
-        const NAMES: [&str; [$(Op::$op),*].len()] = [$($name),*];
-    };
-}
-
-operations! {
-    Lookup "lookup"
-    Getattr "getattr"
-    Setattr "setattr"
-    Readlink "readlink"
-    Mknod "mknod"
-    Mkdir "mkdir"
-    Unlink "unlink"
-    Rmdir "rmdir"
-    Symlink "symlink"
-    Rename "rename"
-    Link "link"
-    Open "open"
-    Read "read"
-    Write "write"
-    Flush "flush"
-    Release "release"
-    Fsync "fsync"
-    Opendir "opendir"
-    Readdir "readdir"
-    Readdirplus "readdirplus"
-    Releasedir "releasedir"
-    Fsyncdir "fsyncdir"
-    Statfs "statfs"
-    Setxattr "setxattr"
-    Getxattr "getxattr"
-    Listxattr "listxattr"
-    Removexattr "removexattr"
-    Access "access"
-    Create "create"
-    Getlk "getlk"
-    Setlk "setlk"
-    Bmap "bmap"
-    Ioctl "ioctl"
-    Poll "poll"
-    Fallocate "fallocate"
-    Lseek "lseek"
-    CopyFileRange "copy_file_range"
-}
+use std::time::Instant;
 
 /// Counters that the threads of a mount advance with relaxed atomics.
 #[derive(Debug)]
 pub struct Counters {
-    operations: [Latency; NAMES.len()],
+    /// Name and latency of each operation.
+    operations: Box<[(&'static str, Latency)]>,
     pub read_requested: Counter,
     pub written: Counter,
 }
 
-impl Default for Counters {
-    fn default() -> Counters {
-        Counters {
-            operations: std::array::from_fn(|_| Latency::default()),
-            read_requested: Counter::default(),
-            written: Counter::default(),
-        }
+/// Records the time of an operation when dropped.
+pub struct Timed<'a> {
+    latency: &'a Latency,
+    started: Instant,
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        self.latency.record_duration(self.started.elapsed());
     }
 }
 
 impl Counters {
-    pub fn record(&self, op: Op, took: Duration) {
-        if let Some(latency) = self.operations.get(op as usize) {
-            latency.record_duration(took);
+    pub fn new(operations: &[&'static str]) -> Counters {
+        Counters {
+            operations: operations.iter().map(|name| (*name, Latency::default())).collect(),
+            read_requested: Counter::default(),
+            written: Counter::default(),
         }
     }
 
+    /// The operation with this index starts.
+    pub fn time(&self, operation: usize) -> Timed<'_> {
+        let (_, latency) = &self.operations[operation];
+        Timed { latency, started: Instant::now() }
+    }
+
     pub fn report(&self) -> MountReport {
-        let of_op = |(name, latency): (&&str, &Latency)| ((*name).to_owned(), latency.snapshot());
+        let of_op = |(name, latency): &(&str, Latency)| ((*name).to_owned(), latency.snapshot());
         MountReport {
-            operations: NAMES.iter().zip(&self.operations).map(of_op).collect(),
+            operations: self.operations.iter().map(of_op).collect(),
             read_requested: self.read_requested.get(),
             written: self.written.get(),
         }

@@ -5,7 +5,7 @@ use super::mounted_fs::MountedFs;
 use super::open_files::{OpenFile, SharedInode};
 use crate::fs::{Fs, Opened};
 use forebay_protocol::message::{Allocate, InodeRequest, SetAttr};
-use forebay_protocol::{Attr, Errno, FileKind, Request as WireRequest};
+use forebay_protocol::{Attr, Errno, FileKind};
 use fuser::{
     BackingId, FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyData, ReplyOpen,
     Request, WriteFlags,
@@ -262,8 +262,8 @@ impl MountedFs {
         if set.size.is_some() {
             fs.before_truncate(ino)?;
         }
-        let wire_request = WireRequest::Inode(InodeRequest::SetAttr { ino, handle, set });
-        let (attr, ttl) = fs.requester.attr_for(ino.metadata_node(), wire_request)?;
+        let set_attr = InodeRequest::SetAttr { ino, handle, set };
+        let (attr, ttl) = fs.requester.attr_for(ino.metadata_node(), set_attr)?;
         if mode.is_some_and(|mode| mode & 0o6000 != 0) {
             self.opens.mark_set_id(ino);
         }

@@ -3,7 +3,7 @@
 use super::convert::{self, errno};
 use super::lock_owner::lock_owner;
 use super::mounted_fs::MountedFs;
-use super::reply::{attributes, empty, entry, xattr};
+use super::reply::{attributes, empty, entry, written, xattr};
 use forebay_protocol::message::{NewInode, SetAttr, is_xattr_supported};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
@@ -17,37 +17,46 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-impl Filesystem for MountedFs {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        self.negotiate(config);
-        Ok(())
-    }
+/// Implements operations of [`Filesystem`]. Each is counted and timed under its name.
+macro_rules! operations {
+    ($(fn $name:ident(&$this:ident $(, $argument:ident: $type:ty)*) $body:block)*) => {
+        #[allow(non_camel_case_types, reason = "the names of the methods")]
+        enum Operation {
+            $($name),*
+        }
 
+        /// The names of all operations.
+        pub const OPERATIONS: &[&str] = &[$(stringify!($name)),*];
+
+        impl Filesystem for MountedFs {
+            fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+                self.negotiate(config);
+                Ok(())
+            }
+
+            $(fn $name(&$this $(, $argument: $type)*) {
+                let _timed = $this.counters.time(Operation::$name as usize);
+                $body
+            })*
+        }
+    };
+}
+
+operations! {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.do_lookup(request, parent, name, reply);
     }
 
-    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         attributes(reply, self.fs_for(request).requester.attr_of(convert::ino(ino)));
     }
 
     fn setattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        handle: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
+        &self, request: &Request, ino: INodeNo, mode: Option<u32>, uid: Option<u32>,
+        gid: Option<u32>, size: Option<u64>, atime: Option<TimeOrNow>, mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>, handle: Option<FileHandle>, _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>, _bkuptime: Option<SystemTime>, _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr
     ) {
         let set = SetAttr {
             mode: mode.map(|mode| (mode & 0o7777) as u16),
@@ -68,14 +77,8 @@ impl Filesystem for MountedFs {
     }
 
     fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
+        &self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, rdev: u32,
+        reply: ReplyEntry
     ) {
         match convert::new_node(mode, rdev) {
             Some(new) => entry(reply, self.make_inode(request, parent, name, new, mode)),
@@ -84,13 +87,8 @@ impl Filesystem for MountedFs {
     }
 
     fn mkdir(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        reply: ReplyEntry,
+        &self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32,
+        reply: ReplyEntry
     ) {
         entry(reply, self.make_inode(request, parent, name, NewInode::Dir, mode));
     }
@@ -104,26 +102,15 @@ impl Filesystem for MountedFs {
     }
 
     fn symlink(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
+        &self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry
     ) {
         let new = NewInode::Symlink(target.as_os_str().as_bytes().to_vec());
         entry(reply, self.make_inode(request, parent, name, new, 0o777));
     }
 
     fn rename(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        to: INodeNo,
-        to_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
+        &self, request: &Request, parent: INodeNo, name: &OsStr, to: INodeNo, to_name: &OsStr,
+        flags: RenameFlags, reply: ReplyEmpty
     ) {
         let Some(existing) = convert::on_existing(flags) else {
             return reply.error(fuser::Errno::EINVAL);
@@ -137,12 +124,7 @@ impl Filesystem for MountedFs {
     }
 
     fn link(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        parent: INodeNo,
-        name: &OsStr,
-        reply: ReplyEntry,
+        &self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry
     ) {
         entry(reply, self.do_link(request, ino, parent, name));
     }
@@ -152,91 +134,48 @@ impl Filesystem for MountedFs {
     }
 
     fn create(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
+        &self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, flags: i32,
+        reply: ReplyCreate
     ) {
         self.do_create(request, (parent, name), mode, flags, reply);
     }
 
     fn read(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
+        &self, _request: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, size: u32,
+        _flags: OpenFlags, _lock_owner: Option<LockOwner>, reply: ReplyData
     ) {
+        self.counters.read_requested.add(u64::from(size));
         self.do_read(handle, offset, size, reply);
     }
 
     fn write(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
+        &self, _request: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, data: &[u8],
+        write_flags: WriteFlags, _flags: OpenFlags, _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite
     ) {
-        match self.do_write(handle, offset, data, write_flags) {
-            Ok(count) => reply.written(count),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.counters.written.add(data.len() as u64);
+        written(reply, self.do_write(handle, offset, data, write_flags));
     }
 
+    // No written data are buffered here.
     fn flush(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        owner: LockOwner,
-        reply: ReplyEmpty,
+        &self, _request: &Request, _ino: INodeNo, handle: FileHandle, owner: LockOwner,
+        reply: ReplyEmpty
     ) {
-        // No written data are buffered here.
         empty(reply, self.do_flush(handle, owner.0));
     }
 
     fn getlk(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        owner: LockOwner,
-        start: u64,
-        end: u64,
-        kind: i32,
-        pid: u32,
-        reply: ReplyLock,
+        &self, _request: &Request, _ino: INodeNo, handle: FileHandle, owner: LockOwner, start: u64,
+        end: u64, kind: i32, pid: u32, reply: ReplyLock
     ) {
         let owner = forebay_protocol::LockOwner::Fcntl(owner.0);
-        let wanted = convert::lock(owner, (start, end), kind, pid);
-        self.do_test_lock(handle, wanted, reply);
+        self.do_test_lock(handle, convert::lock(owner, (start, end), kind, pid), reply);
     }
 
     fn setlk(
-        &self,
-        request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        owner: LockOwner,
-        start: u64,
-        end: u64,
-        kind: i32,
-        pid: u32,
-        sleep: bool,
-        reply: ReplyEmpty,
+        &self, request: &Request, _ino: INodeNo, handle: FileHandle, owner: LockOwner, start: u64,
+        end: u64, kind: i32, pid: u32, sleep: bool, reply: ReplyEmpty
     ) {
         let owner = lock_owner(request.pid(), owner.0, (start, end));
         let wanted = convert::lock(owner, (start, end), kind, pid);
@@ -244,37 +183,23 @@ impl Filesystem for MountedFs {
     }
 
     fn release(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
+        &self, _request: &Request, _ino: INodeNo, handle: FileHandle, _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>, _flush: bool, reply: ReplyEmpty
     ) {
         self.opens.close(handle);
         reply.ok();
     }
 
     fn fsync(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        data_only: bool,
-        reply: ReplyEmpty,
+        &self, _request: &Request, _ino: INodeNo, handle: FileHandle, data_only: bool,
+        reply: ReplyEmpty
     ) {
         empty(reply, self.do_fsync(handle, data_only));
     }
 
     fn fsyncdir(
-        &self,
-        request: &Request,
-        _ino: INodeNo,
-        _handle: FileHandle,
-        _data_only: bool,
-        reply: ReplyEmpty,
+        &self, request: &Request, _ino: INodeNo, _handle: FileHandle, _data_only: bool,
+        reply: ReplyEmpty
     ) {
         empty(reply, self.fs_for(request).sync());
     }
@@ -286,29 +211,27 @@ impl Filesystem for MountedFs {
         }
     }
 
+    fn releasedir(
+        &self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _flags: OpenFlags,
+        reply: ReplyEmpty
+    ) {
+        reply.ok();
+    }
+
     fn access(&self, request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        let mask = (mask.bits() & 7) as u16;
-        empty(reply, self.do_access(request, ino, mask));
+        empty(reply, self.do_access(request, ino, (mask.bits() & 7) as u16));
     }
 
     fn readdir(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        reply: ReplyDirectory,
+        &self, request: &Request, ino: INodeNo, _handle: FileHandle, offset: u64,
+        reply: ReplyDirectory
     ) {
         self.do_read_dir(request, convert::ino(ino), offset, reply);
     }
 
     fn readdirplus(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        reply: ReplyDirectoryPlus,
+        &self, request: &Request, ino: INodeNo, _handle: FileHandle, offset: u64,
+        reply: ReplyDirectoryPlus
     ) {
         self.do_read_dir_plus(request, convert::ino(ino), offset, reply);
     }
@@ -318,28 +241,14 @@ impl Filesystem for MountedFs {
     }
 
     fn setxattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
+        &self, request: &Request, ino: INodeNo, name: &OsStr, value: &[u8], flags: i32,
+        _position: u32, reply: ReplyEmpty
     ) {
         let (fs, mode) = (self.fs_for(request), convert::xattr_mode(flags));
-        let set = fs.set_xattr(convert::ino(ino), name.as_bytes(), value, mode);
-        empty(reply, set);
+        empty(reply, fs.set_xattr(convert::ino(ino), name.as_bytes(), value, mode));
     }
 
-    fn getxattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         // With this error `ls -l` does not ask for more labels and ACLs.
         if !is_xattr_supported(name.as_bytes()) {
             return reply.error(fuser::Errno::EOPNOTSUPP);
@@ -357,26 +266,15 @@ impl Filesystem for MountedFs {
     }
 
     fn fallocate(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
+        &self, _request: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, length: u64,
+        mode: i32, reply: ReplyEmpty
     ) {
         empty(reply, self.do_fallocate(handle, offset, length, mode));
     }
 
     fn lseek(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
+        &self, _request: &Request, _ino: INodeNo, handle: FileHandle, offset: i64, whence: i32,
+        reply: ReplyLseek
     ) {
         match self.do_lseek(handle, offset, whence) {
             Ok(offset) => reply.offset(offset),
@@ -385,21 +283,11 @@ impl Filesystem for MountedFs {
     }
 
     fn copy_file_range(
-        &self,
-        _request: &Request,
-        _ino_in: INodeNo,
-        handle_in: FileHandle,
-        offset_in: u64,
-        _ino_out: INodeNo,
-        handle_out: FileHandle,
-        offset_out: u64,
-        length: u64,
-        _flags: CopyFileRangeFlags,
-        reply: ReplyWrite,
+        &self, _request: &Request, _ino_in: INodeNo, handle_in: FileHandle, offset_in: u64,
+        _ino_out: INodeNo, handle_out: FileHandle, offset_out: u64, length: u64,
+        _flags: CopyFileRangeFlags, reply: ReplyWrite
     ) {
-        match self.do_copy_file_range((handle_in, offset_in), (handle_out, offset_out), length) {
-            Ok(count) => reply.written(count),
-            Err(error) => reply.error(errno(error)),
-        }
+        let (from, to) = ((handle_in, offset_in), (handle_out, offset_out));
+        written(reply, self.do_copy_file_range(from, to, length));
     }
 }

@@ -19,7 +19,6 @@ mod counters;
 mod file_io;
 mod file_locks;
 mod filesystem;
-mod instrumented;
 mod lock_owner;
 mod lock_waits;
 mod mounted_fs;
@@ -32,8 +31,8 @@ pub use counters::MountReport;
 
 use crate::fs::Fs;
 use counters::Counters;
+use filesystem::OPERATIONS;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
-use instrumented::Instrumented;
 use mounted_fs::MountedFs;
 use std::fmt;
 use std::fs::File;
@@ -158,9 +157,8 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     // The sessions are used by the cache of the kernel only.
     let own = fs.open_for_cache().map_err(|errno| failed(errno.into()))?;
     drop(fs);
-    let served = MountedFs::new(own, options.passthrough);
-    let counters = Arc::<Counters>::default();
-    let served = Instrumented::new(served, counters.clone());
+    let counters = Arc::new(Counters::new(OPERATIONS));
+    let served = MountedFs::new(own, options.passthrough, counters.clone());
     let session = fuser::spawn_mount(served, path, &config).map_err(failed)?;
     Ok(Mount { session: Some(session), counters, path: path.to_owned() })
 }

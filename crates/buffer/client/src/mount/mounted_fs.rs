@@ -2,13 +2,14 @@
 
 use super::cached_entries::CachedEntries;
 use super::convert;
+use super::counters::Counters;
 use super::lock_waits::LockWaits;
 use super::negative_lookups::NegativeLookups;
 use super::open_files::{OpenFile, OpenFiles};
 use crate::fs::Fs;
 use crate::requester::{CallerProcess, GroupHints};
 use forebay_protocol::message::{NameRequest, NewInode};
-use forebay_protocol::{Attr, Credentials, Errno, FileKind, Ino, Request as WireRequest};
+use forebay_protocol::{Attr, Credentials, Errno, FileKind, Ino};
 use fuser::{FileHandle, INodeNo, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct MountedFs {
     pub(super) fs: Fs,
+    pub(super) counters: Arc<Counters>,
     /// This process is root: it names the caller of each request, and the daemon checks the
     /// caller's permissions.
     pub(super) trusted: bool,
@@ -33,9 +35,10 @@ pub struct MountedFs {
 }
 
 impl MountedFs {
-    pub fn new(fs: Fs, passthrough: bool) -> MountedFs {
+    pub fn new(fs: Fs, passthrough: bool, counters: Arc<Counters>) -> MountedFs {
         MountedFs {
             fs,
+            counters,
             trusted: rustix::process::geteuid().is_root(),
             group_hints: Arc::default(),
             cached_entries: CachedEntries::default(),
@@ -98,7 +101,7 @@ impl MountedFs {
         let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
         let mode = (mode & 0o7777) as u16;
         self.negative_lookups.add_name(parent, &name);
-        let make = WireRequest::Name(NameRequest::Mknod { parent, name, new, mode });
+        let make = NameRequest::Mknod { parent, name, new, mode };
         let requester = self.fs_for(request).requester;
         let created = self.track_name(parent, || requester.attr_for(parent.metadata_node(), make));
         // Until the kernel has the reply, no process reaches the new directory.

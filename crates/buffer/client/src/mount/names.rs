@@ -3,7 +3,6 @@
 use super::convert::{self, errno};
 use super::mounted_fs::MountedFs;
 use super::reply::entry;
-use forebay_protocol::Request as WireRequest;
 use forebay_protocol::message::NameRequest;
 use forebay_protocol::{Attr, Errno, Ino};
 use fuser::{
@@ -82,7 +81,7 @@ impl MountedFs {
         let (ino, parent) = (convert::ino(ino), convert::ino(parent));
         let name = name.as_bytes().to_vec();
         self.negative_lookups.add_name(parent, &name);
-        let link = WireRequest::Name(NameRequest::Link { ino, parent, name });
+        let link = NameRequest::Link { ino, parent, name };
         let fs = self.fs_for(request);
         self.track_name(parent, || fs.requester.attr_for(parent.metadata_node(), link))
     }

@@ -2,7 +2,7 @@
 
 use super::convert::{self, errno};
 use forebay_protocol::{Attr, Errno};
-use fuser::{Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr};
+use fuser::{Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyWrite, ReplyXattr};
 use std::time::Duration;
 
 /// An entry and its time to live.
@@ -17,6 +17,14 @@ pub fn entry(reply: ReplyEntry, result: Result<(Attr, Duration), Errno>) {
 pub fn attributes(reply: ReplyAttr, result: Result<(Attr, Duration), Errno>) {
     match result {
         Ok((attr, ttl)) => reply.attr(&ttl, &convert::attr(&attr)),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+/// A number of bytes.
+pub fn written(reply: ReplyWrite, result: Result<u32, Errno>) {
+    match result {
+        Ok(count) => reply.written(count),
         Err(error) => reply.error(errno(error)),
     }
 }

@@ -4,9 +4,10 @@
 //! writing: only its data objects have that.
 
 use super::Requester;
-use forebay_protocol::message::InodeRequest;
+use crate::session::SessionReply;
+use forebay_protocol::message::{InodeRequest, NameResult};
 use forebay_protocol::placement::ObjectInfo;
-use forebay_protocol::{Attr, Errno, Ino, NodeIndex, Reply, Request};
+use forebay_protocol::{Attr, Errno, Ino, NodeIndex, Request};
 use std::time::{Duration, Instant};
 
 /// For each node, the data objects of some files, in the order of the files.
@@ -14,23 +15,22 @@ type Objects = Vec<(NodeIndex, Vec<Option<ObjectInfo>>)>;
 
 impl Requester {
     /// Sends `node` a request whose reply has attributes. Returns them with their time to live.
-    pub fn attr_for(&self, node: NodeIndex, request: Request) -> Result<(Attr, Duration), Errno> {
+    pub fn attr_for(
+        &self,
+        node: NodeIndex,
+        request: impl Into<Request>,
+    ) -> Result<(Attr, Duration), Errno> {
         let reply = self.request(node, request)?;
         match reply.reply {
-            Reply::Attr(attr) => self.complete_with_ttl(attr, reply.ttl),
-            Reply::Referral { ino, .. } => self.attr_of(ino),
-            _ => Err(Errno::EPROTO),
+            NameResult::Found(attr) => self.complete_with_ttl(attr, reply.ttl),
+            NameResult::Referral(ino) => self.attr_of(ino),
         }
     }
 
     /// The attributes of an inode, with their time to live.
     pub fn attr_of(&self, ino: Ino) -> Result<(Attr, Duration), Errno> {
-        let reply =
-            self.request(ino.metadata_node(), Request::Inode(InodeRequest::GetAttr { ino }))?;
-        match reply.reply {
-            Reply::Attr(attr) => self.complete_with_ttl(attr, reply.ttl),
-            _ => Err(Errno::EPROTO),
-        }
+        let reply = self.request(ino.metadata_node(), InodeRequest::GetAttr { ino })?;
+        self.complete_with_ttl(reply.reply, reply.ttl)
     }
 
     /// As [`complete`](Requester::complete), for a reply with this time to live.
@@ -71,14 +71,14 @@ impl Requester {
     /// The data objects of files on all nodes; `None` where there is none.
     pub fn stat_objects(&self, inos: &[Ino]) -> Result<Objects, Errno> {
         let sessions = &self.attachment.sessions;
-        let requests = sessions.nodes().map(|node| {
-            let inos = inos.to_vec();
-            (node, Request::Inode(InodeRequest::StatObjects { inos }))
-        });
+        let requests =
+            sessions.nodes().map(|node| (node, InodeRequest::StatObjects { inos: inos.to_vec() }));
         let mut objects = Vec::with_capacity(usize::from(sessions.layout().nodes()));
         let mut failed = None;
-        sessions.call_nodes(None, requests, |node, reply| match reply.map(|reply| reply.reply) {
-            Ok(Reply::Objects(all)) if all.len() == inos.len() => objects.push((node, all)),
+        sessions.call_nodes(None, requests, |node, reply| match reply {
+            Ok(SessionReply { reply: all, .. }) if Vec::len(&all) == inos.len() => {
+                objects.push((node, all));
+            }
             Ok(_) => failed = Some(Errno::EPROTO),
             Err(errno) => failed = Some(errno),
         });

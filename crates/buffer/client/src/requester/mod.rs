@@ -6,7 +6,7 @@ mod caller;
 pub use caller::{CallerProcess, GroupHints};
 
 use crate::attachment::Attachment;
-use crate::session::SessionReply;
+use crate::session::{CallResult, SessionReply};
 use forebay_protocol::{Credentials, Errno, NodeIndex, Reply, Request};
 use std::sync::Arc;
 
@@ -38,16 +38,20 @@ impl Requester {
     }
 
     /// Sends a request to `node`. A refusal is an error.
-    pub fn request(&self, node: NodeIndex, request: Request) -> Result<SessionReply, Errno> {
-        let reply = self.exchange(node, request)?;
-        match reply.reply {
-            Reply::Failed(errno) => Err(errno),
-            _ => Ok(reply),
-        }
+    pub fn request<T: CallResult>(
+        &self,
+        node: NodeIndex,
+        request: impl Into<Request>,
+    ) -> Result<SessionReply<T>, Errno> {
+        self.exchange(node, request.into())?.into_result()
     }
 
     /// As [`request`](Requester::request), without the time to live.
-    pub fn call(&self, node: NodeIndex, request: Request) -> Result<Reply, Errno> {
-        self.request(node, request).map(|reply| reply.reply)
+    pub fn call<T: CallResult>(
+        &self,
+        node: NodeIndex,
+        request: impl Into<Request>,
+    ) -> Result<T, Errno> {
+        self.exchange(node, request.into())?.reply.try_into()
     }
 }

@@ -9,7 +9,7 @@ use forebay_net::handshake::{Refusal, ServerNotAuthenticated};
 use forebay_protocol::message::{
     Attach, FileRequest, PROTOCOL_VERSION, RECOVERY_SLOT, SessionRequest, SessionToken,
 };
-use forebay_protocol::{Call, Credentials, Errno, Reply, Request};
+use forebay_protocol::{Call, Credentials, Errno, Reply};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -116,25 +116,23 @@ impl Session {
             data_connection: is_data,
             single_cache: self.single_cache,
         };
-        let call =
-            Call { seq, caller: None, request: Request::Session(SessionRequest::Attach(attach)) };
-        match connection.call(&call, &[], &mut [])?.reply {
-            Reply::Failed(errno) => Err(io::Error::other(errno)),
-            Reply::Attached { token, epoch, placement, boot, .. } => {
-                let expected = self.expected_node;
-                if expected.is_some_and(|node| node != placement.node) {
-                    tracing::error!(address = %self.address, ?expected, actual = ?placement.node,
-                        "attach refused: the storage daemon is another node of the instance; \
-                         addresses must be in the order of the nodes");
-                    return Err(io::Error::other(Errno::EINVAL));
-                }
-                let _ = self.placement.set(placement);
-                self.boot_id.store(boot, Ordering::Release);
-                connection.set_timeout(None)?;
-                Ok((connection, token, epoch))
-            }
-            _ => Err(io::Error::other(Errno::EPROTO)),
+        let call = Call::new(seq, SessionRequest::Attach(attach));
+        let reply = connection.call(&call, &[], &mut [])?.reply;
+        let Reply::Attached { token, epoch, placement, boot, .. } = reply else {
+            let refused = if let Reply::Failed(errno) = reply { errno } else { Errno::EPROTO };
+            return Err(io::Error::other(refused));
+        };
+        let expected = self.expected_node;
+        if expected.is_some_and(|node| node != placement.node) {
+            tracing::error!(address = %self.address, ?expected, actual = ?placement.node,
+                "attach refused: the storage daemon is another node of the instance; \
+                 addresses must be in the order of the nodes");
+            return Err(io::Error::other(Errno::EINVAL));
         }
+        let _ = self.placement.set(placement);
+        self.boot_id.store(boot, Ordering::Release);
+        connection.set_timeout(None)?;
+        Ok((connection, token, epoch))
     }
 
     /// The daemon restarted and has lost its open handles and locks: opens and takes them again.
@@ -157,18 +155,12 @@ impl Session {
                     (capability.ino, FileRequest::OpenObject { handle, capability, open })
                 }
             };
-            let call = Call {
-                seq: identity.recovery_seq,
-                caller: caller.clone(),
-                request: Request::File(request),
-            };
-            match connection.call(&call, &[], &mut [])?.reply {
-                // The next use of the handle renews the capability.
-                Reply::Failed(Errno::EKEYREJECTED) => {}
-                Reply::Failed(errno) => {
-                    tracing::warn!(%errno, %ino, "recovery failed: cannot open a file again");
-                }
-                _ => {}
+            let call = Call { caller: caller.clone(), ..Call::new(identity.recovery_seq, request) };
+            // If the capability has expired, the next use of the handle renews it.
+            if let Reply::Failed(errno) = connection.call(&call, &[], &mut [])?.reply
+                && errno != Errno::EKEYREJECTED
+            {
+                tracing::warn!(%errno, %ino, "recovery failed: cannot open a file again");
             }
         }
         self.reclaim_locks(&mut connection, &mut identity.recovery_seq)

@@ -3,20 +3,22 @@
 use super::Session;
 use super::data_connections::{DATA_SEQ, DataConnection};
 use crate::system::Connection;
-use forebay_protocol::message::InodeRequest;
-use forebay_protocol::{Call, Errno, Reply, Request};
+use forebay_net::connection::Response;
+use forebay_protocol::message::{DataRequest, InodeRequest, StatFs};
+use forebay_protocol::{Call, Errno};
 use std::io;
 
 impl Session {
-    /// Reads or writes over a data connection. Repeated after failures unless `once`.
+    /// Reads or writes over a data connection. Repeated after failures unless `once`. Returns the
+    /// bytes transferred.
     pub fn data_call(
         &self,
-        request: Request,
+        request: DataRequest,
         payload: &[u8],
         into: &mut [u8],
         once: bool,
-    ) -> Result<(Reply, usize), Errno> {
-        let call = data_request(request);
+    ) -> Result<usize, Errno> {
+        let call = Call::new(DATA_SEQ, request);
         let response = self.with_retries(|| {
             let mut connection = self.data_connection()?;
             let sent = connection.send(&call, payload);
@@ -29,16 +31,13 @@ impl Session {
                 other => other,
             }
         })?;
-        match response.reply {
-            Reply::Failed(errno) => Err(errno),
-            reply => Ok((reply, response.payload)),
-        }
+        transferred_bytes(response)
     }
 
     /// Sends a request without waiting for the reply. `None` if it could not be sent.
-    pub fn send_data_call(&self, request: Request, payload: &[u8]) -> Option<DataConnection> {
+    pub fn send_data_call(&self, request: DataRequest, payload: &[u8]) -> Option<DataConnection> {
         let mut connection = self.data_connection().ok()?;
-        connection.send(&data_request(request), payload).ok()?;
+        connection.send(&Call::new(DATA_SEQ, request), payload).ok()?;
         Some(connection)
     }
 
@@ -46,7 +45,7 @@ impl Session {
     /// restarted.
     pub fn reset_data_connections(&self) -> Result<(), Errno> {
         self.data_connections.close_idle();
-        self.call(None, Request::Inode(InodeRequest::StatFs)).map(|_| ())
+        self.call(InodeRequest::StatFs).map(|_: StatFs| ())
     }
 
     /// Whether [`fence_writes`](Session::fence_writes) has something to do.
@@ -84,13 +83,16 @@ impl Session {
     }
 }
 
-/// Receives the reply to a request that was [sent](Session::send_data_call), and the bytes of its
-/// payload. `None` if its outcome is unknown.
-pub fn receive_data_reply(connection: DataConnection, into: &mut [u8]) -> Option<(Reply, usize)> {
-    let response = connection.receive(into).ok()?;
-    Some((response.reply, response.payload))
+/// Receives the reply to a request that was [sent](Session::send_data_call). Returns the bytes
+/// transferred, or `None` if its outcome is unknown.
+pub fn receive_data_reply(
+    connection: DataConnection,
+    into: &mut [u8],
+) -> Option<Result<usize, Errno>> {
+    connection.receive(into).ok().map(transferred_bytes)
 }
 
-fn data_request(request: Request) -> Call {
-    Call { seq: DATA_SEQ, caller: None, request }
+fn transferred_bytes(response: Response) -> Result<usize, Errno> {
+    let written: Option<u32> = response.reply.try_into()?;
+    Ok(written.map_or(response.payload, |count| count as usize))
 }

@@ -10,7 +10,7 @@ use super::lock_table::{LockCallback, PendingLock};
 use crate::system::Connection;
 use forebay_protocol::lock::{FileLock, HeldLock};
 use forebay_protocol::message::LockRequest;
-use forebay_protocol::{Call, Errno, HandleId, Ino, LockOwner, Reply, Request};
+use forebay_protocol::{Call, Errno, HandleId, Ino, LockOwner, Reply};
 use std::io;
 
 impl Session {
@@ -28,10 +28,9 @@ impl Session {
     pub fn try_lock(&self, ino: Ino, wanted: HeldLock) -> Result<Option<FileLock>, Errno> {
         loop {
             let epoch = self.epoch();
-            match self.call(None, lock_request(wanted, None))?.reply {
-                Reply::Done => {}
-                Reply::LockConflict(lock) => return Ok(Some(lock)),
-                _ => return Err(Errno::EPROTO),
+            let conflict: Option<FileLock> = self.call(lock_request(wanted, None))?;
+            if conflict.is_some() {
+                return Ok(conflict);
             }
             self.locks.lock().add_held(ino, wanted);
             // If the daemon restarted meanwhile, the lock may not have been reclaimed.
@@ -64,11 +63,9 @@ impl Session {
 
     fn request_pending_lock(&self, ticket: u64, wanted: HeldLock) {
         let epoch = self.epoch();
-        let reply = self.call(None, lock_request(wanted, Some(ticket)));
-        match reply.map(|reply| reply.reply) {
-            Ok(Reply::Done) => self.lock_granted(ticket, epoch),
-            Ok(Reply::LockPending) => {}
-            Ok(_) => self.lock_failed(ticket, Errno::EPROTO),
+        match self.call(lock_request(wanted, Some(ticket))) {
+            Ok(true) => self.lock_granted(ticket, epoch),
+            Ok(false) => {} // pending
             Err(errno) => self.lock_failed(ticket, errno),
         }
     }
@@ -101,10 +98,10 @@ impl Session {
     /// Cancels a pending lock: it fails with `EINTR`, unless it was just granted.
     pub fn cancel_lock(&self, ticket: u64) {
         let epoch = self.epoch();
-        let reply = self.call(None, Request::Lock(LockRequest::Cancel { ticket }));
-        match reply.map(|reply| reply.reply) {
-            Ok(Reply::LocksGranted(_)) => self.lock_granted(ticket, epoch),
-            _ => self.lock_failed(ticket, Errno::EINTR),
+        let granted: Result<Vec<u64>, Errno> = self.call(LockRequest::Cancel { ticket });
+        match granted {
+            Ok(_) => self.lock_granted(ticket, epoch),
+            Err(_) => self.lock_failed(ticket, Errno::EINTR),
         }
     }
 
@@ -128,8 +125,7 @@ impl Session {
             }
             locks.release(ino, owner, (start, end));
         }
-        let request = Request::Lock(LockRequest::Release { handle, owner, start, end });
-        self.call(None, request).map(|_| ())
+        self.call(LockRequest::Release { handle, owner, start, end })
     }
 
     /// A handle is being closed, which releases its locks. Returns `false` if the session has no
@@ -153,7 +149,7 @@ impl Session {
         let held = self.locks.lock().held();
         for (ino, held) in held {
             *seq += 1;
-            let call = Call { seq: *seq, caller: None, request: lock_request(held, None) };
+            let call = Call::new(*seq, lock_request(held, None));
             let reply = connection.call(&call, &[], &mut [])?.reply;
             if reply != Reply::Done {
                 tracing::error!(%ino, ?reply, "lock lost: the session expired at the storage daemon, \
@@ -166,6 +162,6 @@ impl Session {
     }
 }
 
-fn lock_request(wanted: HeldLock, ticket: Option<u64>) -> Request {
-    Request::Lock(LockRequest::Acquire { handle: wanted.handle, lock: wanted.lock, ticket })
+fn lock_request(wanted: HeldLock, ticket: Option<u64>) -> LockRequest {
+    LockRequest::Acquire { handle: wanted.handle, lock: wanted.lock, ticket }
 }

@@ -76,15 +76,27 @@ const BEST_EFFORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Timeout of the request that ends a session.
 const BYE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The result of a request, or an error: a refusal, or `EPROTO`.
+pub trait CallResult: TryFrom<Reply, Error = Errno> {}
+impl<T: TryFrom<Reply, Error = Errno>> CallResult for T {}
+
 /// The reply to a request.
 #[derive(Debug)]
-pub struct SessionReply {
+pub struct SessionReply<T = Reply> {
     /// The reply.
-    pub reply: Reply,
+    pub reply: T,
     /// The descriptor that the daemon passed with it.
     pub descriptor: Option<OwnedFd>,
     /// Time to live in a cache.
     pub ttl: Duration,
+}
+
+impl SessionReply {
+    /// The result of the request. A refusal is an error.
+    pub fn into_result<T: CallResult>(self) -> Result<SessionReply<T>, Errno> {
+        let SessionReply { reply, descriptor, ttl } = self;
+        Ok(SessionReply { reply: reply.try_into()?, descriptor, ttl })
+    }
 }
 
 /// A request that was sent, whose reply is to be [received](Session::receive_reply).
@@ -192,16 +204,8 @@ impl Session {
 
     /// Sends a request, and repeats it until there is a reply or the timeout elapses. The daemon
     /// carries it out once, however often it is repeated. A refusal is an error.
-    pub fn call(
-        &self,
-        caller: Option<&Credentials>,
-        request: Request,
-    ) -> Result<SessionReply, Errno> {
-        let reply = self.exchange(caller, request)?;
-        match reply.reply {
-            Reply::Failed(errno) => Err(errno),
-            _ => Ok(reply),
-        }
+    pub fn call<T: CallResult>(&self, request: impl Into<Request>) -> Result<T, Errno> {
+        self.exchange(None, request.into())?.reply.try_into()
     }
 
     /// As [`call`](Session::call), but a refusal is a reply, too, with a time to live.
@@ -219,11 +223,11 @@ impl Session {
         let sent_at = self.options.system.now();
         let mut slot = self.slots.acquire();
         slot.seq += 1;
-        let pending_sync = match request {
-            Request::File(FileRequest::Sync { .. })
-            | Request::File(FileRequest::SyncMetadata { .. }) => self.unsynced.take(),
-            _ => PendingSync::NOTHING,
-        };
+        let is_sync = matches!(
+            request,
+            Request::File(FileRequest::Sync { .. } | FileRequest::SyncMetadata { .. })
+        );
+        let pending_sync = if is_sync { self.unsynced.take() } else { PendingSync::NOTHING };
         if changes_metadata(&request) {
             self.unsynced.record_change(self.boot_id());
         }
@@ -242,7 +246,7 @@ impl Session {
     pub fn receive_reply(&self, pending: PendingCall) -> Result<SessionReply, Errno> {
         let PendingCall { mut slot, mut call, mut sent_at, mut is_sent, pending_sync } = pending;
         let backoff = CONFLICT_BACKOFF.with_timeout(self.options.timeout);
-        let mut retries = backoff.start(&*self.options.system);
+        let mut retries = backoff.start_at(sent_at, &*self.options.system);
         let result = loop {
             assert_eq!(call.seq, slot.seq, "one call at a time");
             let result = self.with_retries(|| {
@@ -274,25 +278,22 @@ impl Session {
             call.seq = slot.seq;
         };
         self.slots.release(slot);
-        match &result {
-            Ok(response) if response.reply == Reply::Done => {
-                if pending_sync.is_lost(self.boot_id()) {
-                    tracing::error!(address = %self.address,
-                        "sync failed: the storage node restarted, and unsynced changes may be lost");
-                    return Err(Errno::EIO);
-                }
-            }
-            _ => self.unsynced.put_back(pending_sync),
+        if !result.as_ref().is_ok_and(|response| response.reply == Reply::Done) {
+            self.unsynced.put_back(pending_sync);
+        } else if pending_sync.is_lost(self.boot_id()) {
+            tracing::error!(address = %self.address,
+                "sync failed: the storage node restarted, and unsynced changes may be lost");
+            return Err(Errno::EIO);
         }
         Ok(self.with_ttl(result?, sent_at))
     }
 
     /// Sends a request once, with a short timeout.
-    pub fn call_best_effort(&self, request: Request) -> Option<SessionReply> {
+    pub fn call_best_effort(&self, request: impl Into<Request>) -> Option<SessionReply> {
         let sent_at = self.options.system.now();
         let mut slot = self.slots.acquire();
         slot.seq += 1;
-        let call = Call { seq: slot.seq, caller: None, request };
+        let call = Call::new(slot.seq, request);
         let connection = slot.connection.take();
         let connection = connection.or_else(|| self.connect(slot.number, slot.seq, false).ok());
         let response = connection.and_then(|mut connection| {
@@ -354,11 +355,7 @@ impl Drop for Session {
         // Without this request the session would exist until its lease expires.
         if let Some(Slot { seq, connection: Some(mut connection), .. }) = self.slots.take_idle() {
             let _ = connection.set_timeout(Some(BYE_TIMEOUT));
-            let call = Call {
-                seq: seq + 1,
-                caller: None,
-                request: Request::Session(SessionRequest::Detach),
-            };
+            let call = Call::new(seq + 1, SessionRequest::Detach);
             let _ = connection.call(&call, &[], &mut []);
         }
     }

@@ -8,7 +8,7 @@ use super::Sessions;
 use crate::session::Session;
 use crate::system::Connection;
 use forebay_protocol::message::{LOCK_WATCH_SLOT, LockRequest};
-use forebay_protocol::{Call, Errno, NodeIndex, Reply, Request};
+use forebay_protocol::{Call, Errno, NodeIndex};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -71,14 +71,6 @@ fn await_locks(
     known: &mut Vec<u64>,
 ) -> Option<Vec<u64>> {
     *seq += 1;
-    let call = Call {
-        seq: *seq,
-        caller: None,
-        request: Request::Lock(LockRequest::Await { known: std::mem::take(known) }),
-    };
-    let reply = connection.call(&call, &[], &mut []).ok()?.reply;
-    match reply {
-        Reply::LocksGranted(tickets) => Some(tickets),
-        _ => None,
-    }
+    let call = Call::new(*seq, LockRequest::Await { known: std::mem::take(known) });
+    connection.call(&call, &[], &mut []).ok()?.reply.try_into().ok()
 }

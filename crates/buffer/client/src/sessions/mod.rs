@@ -9,13 +9,13 @@
 
 mod lock_watch;
 
-use crate::session::{ClientOptions, PendingCall, Session, SessionReply};
+use crate::session::{CallResult, ClientOptions, PendingCall, Session, SessionReply};
 use crate::system::System;
 use crate::truncations::{BootIds, Truncations};
 use forebay_policy::layout::Layout;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{CACHE_LIFETIME_NS, FileRequest, InodeRequest};
-use forebay_protocol::{Credentials, Errno, HandleId, InstanceId, NodeIndex, Reply, Request};
+use forebay_protocol::{Credentials, Errno, HandleId, InstanceId, NodeIndex, Request};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -46,12 +46,6 @@ impl From<Address> for NodeAddresses {
 impl From<Vec<Address>> for NodeAddresses {
     fn from(addresses: Vec<Address>) -> NodeAddresses {
         NodeAddresses(addresses)
-    }
-}
-
-impl From<&[Address]> for NodeAddresses {
-    fn from(addresses: &[Address]) -> NodeAddresses {
-        NodeAddresses(addresses.to_vec())
     }
 }
 
@@ -299,7 +293,7 @@ impl Sessions {
         }
         let first = self.nodes.first().and_then(|node| node.session.get());
         if let Some(reply) =
-            first.and_then(|session| session.call_best_effort(Request::Inode(InodeRequest::StatFs)))
+            first.and_then(|session| session.call_best_effort(InodeRequest::StatFs))
         {
             self.limit_ttl(NODE_0, reply.ttl);
         }
@@ -308,7 +302,7 @@ impl Sessions {
     /// The time to live of a reply of `node`, which itself grants `ttl`.
     fn limit_ttl(&self, node: NodeIndex, ttl: Duration) -> Duration {
         assert!(ttl <= MAX_TTL);
-        if node != NODE_0 && ttl.is_zero() {
+        if self.nodes.len() == 1 || (node != NODE_0 && ttl.is_zero()) {
             return ttl;
         }
         let now = self.options.system.now();
@@ -323,20 +317,22 @@ impl Sessions {
 
     /// Sends requests to several nodes concurrently, one to each, in ascending order of the nodes.
     /// `take` gets every reply, in the same order; a refusal is an error.
-    pub fn call_nodes(
+    pub fn call_nodes<T: CallResult>(
         &self,
         caller: Option<&Credentials>,
-        requests: impl IntoIterator<Item = (NodeIndex, Request)>,
-        mut take: impl FnMut(NodeIndex, Result<SessionReply, Errno>),
+        requests: impl IntoIterator<Item = (NodeIndex, impl Into<Request>)>,
+        mut take: impl FnMut(NodeIndex, Result<SessionReply<T>, Errno>),
     ) {
         let mut in_flight = VecDeque::new();
         let mut receive = |(node, sent): (NodeIndex, Result<(&Session, PendingCall), Errno>)| {
             let reply = sent.and_then(|(session, pending)| session.receive_reply(pending));
-            let reply = reply.and_then(|reply| match reply.reply {
-                Reply::Failed(errno) => Err(errno),
-                _ => Ok(SessionReply { ttl: self.limit_ttl(node, reply.ttl), ..reply }),
-            });
-            take(node, reply);
+            take(
+                node,
+                reply.and_then(|reply| {
+                    let ttl = self.limit_ttl(node, reply.ttl);
+                    SessionReply { ttl, ..reply }.into_result()
+                }),
+            );
         };
         let mut last = None;
         for (node, request) in requests {
@@ -349,24 +345,24 @@ impl Sessions {
                 receive(first);
             }
             let session = self.session(node);
-            let sent = session.map(|session| (session, session.send_call(caller, request)));
+            let sent = session.map(|session| (session, session.send_call(caller, request.into())));
             in_flight.push_back((node, sent));
             assert!(in_flight.len() <= MAX_IN_FLIGHT);
         }
         in_flight.into_iter().for_each(receive);
     }
 
-    /// Sends the same request to all nodes. Returns the first error, of a node or of `take`.
-    pub fn call_all_nodes(
+    /// Sends the same request to all nodes. Returns the first error.
+    pub fn call_all_nodes<T: CallResult>(
         &self,
         caller: Option<&Credentials>,
-        request: &Request,
-        mut take: impl FnMut(Reply) -> Result<(), Errno>,
+        request: impl Into<Request> + Clone,
+        mut take: impl FnMut(T),
     ) -> Result<(), Errno> {
         let mut result = Ok(());
         let requests = self.nodes().map(|node| (node, request.clone()));
         self.call_nodes(caller, requests, |_, reply| {
-            let taken = reply.and_then(|reply| take(reply.reply));
+            let taken = reply.map(|reply| take(reply.reply));
             result = result.and(taken);
         });
         result
@@ -374,7 +370,7 @@ impl Sessions {
 
     /// Writes all changes of names and attributes so far to stable storage.
     pub fn sync(&self, caller: Option<&Credentials>) -> Result<(), Errno> {
-        let request = Request::File(FileRequest::Sync { handle: None, data_only: false });
-        self.call_all_nodes(caller, &request, |_| Ok(()))
+        let request = FileRequest::Sync { handle: None, data_only: false };
+        self.call_all_nodes(caller, request, |()| {})
     }
 }

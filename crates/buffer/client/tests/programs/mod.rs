@@ -1,7 +1,8 @@
 //! Checks by programs that know nothing of Forebay, on a mounted instance on `nodes` storage nodes.
 
+use crate::support::striped_admin::StripedAdmin;
 use crate::support::{INSTANCE, Mounted, STRIPE, Temporary, attach, mount_at, need, shell, spec};
-use forebay_client::{ClientOptions, Fs, StripedAdmin};
+use forebay_client::{ClientOptions, Fs};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::message::SetAttr;
 use forebay_store::daemon::{self, Daemon};

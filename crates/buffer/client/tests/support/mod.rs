@@ -3,10 +3,9 @@
 #![allow(dead_code)] // each test program uses its own part
 
 pub mod process;
+pub mod striped_admin;
 
-use forebay_client::{
-    Admin, ClientOptions, Fs, Mount, MountOptions, NodeAddresses, StripedAdmin, mount,
-};
+use forebay_client::{Admin, ClientOptions, Fs, Mount, MountOptions, NodeAddresses, mount};
 use forebay_protocol::InstanceId;
 use forebay_protocol::message::{InstanceSpec, OpenMode};
 use forebay_protocol::placement::Placement;
@@ -14,6 +13,7 @@ use forebay_store::daemon::{self, Daemon};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
+use striped_admin::StripedAdmin;
 
 pub const INSTANCE: InstanceId = InstanceId(1);
 /// Short, so that small files are striped over several nodes.

@@ -10,7 +10,7 @@ use forebay_control::messages::{FailedFile, Owner, StageFailure, StagePlan};
 use forebay_control::storage_node::MoverOutcome;
 use forebay_job_script::{Direction, InstanceRef, StageKind, StagePath, parse_list};
 use forebay_protocol::{Credentials, Errno};
-use forebay_stage::end::{ConfinedFileSystem, FileSystem};
+use forebay_stage::end::{FileSystem, LocalFileSystem};
 use forebay_stage::{
     Identity, ItemKind, Problem, ProgressCounters, StageError, StageItem, StageLocation,
     StageOptions, StageRequest, Verify,
@@ -68,9 +68,7 @@ struct Ends<'a> {
     namespace: Arc<forebay_stage::Namespace>,
     /// The instance, as paths name it.
     instance: InstanceRef,
-    identity: Option<Arc<Identity>>,
-    /// The parallel file system, if not all of it may be accessed.
-    pfs: Option<Arc<dyn FileSystem>>,
+    pfs: Arc<dyn FileSystem>,
 }
 
 impl<'a> Ends<'a> {
@@ -100,19 +98,12 @@ impl<'a> Ends<'a> {
             code: error.raw_os_error().unwrap_or(Errno::EIO.0),
         })?;
         let roots: Vec<PathBuf> = plan.pfs_roots.iter().map(PathBuf::from).collect();
-        let pfs = match pfs {
-            Some(pfs) => Some(pfs.clone()),
-            None if roots.is_empty() => None,
-            None => Some(ConfinedFileSystem::open(&roots, identity.clone())),
-        };
-        Ok(Ends { plan, namespace, instance, identity, pfs })
+        let pfs = pfs.cloned().unwrap_or_else(|| LocalFileSystem::open(&roots, identity));
+        Ok(Ends { plan, namespace, instance, pfs })
     }
 
     fn pfs_location(&self, path: PathBuf) -> StageLocation {
-        match &self.pfs {
-            Some(pfs) => StageLocation::on_file_system(pfs, path),
-            None => StageLocation::pfs_as(path, self.identity.clone()),
-        }
+        StageLocation::in_pfs(&self.pfs, path)
     }
 
     fn location(&self, path: &StagePath) -> StageLocation {

@@ -50,3 +50,16 @@ pub struct ScrubReport {
     /// At most 1,000 damaged objects, with the offset of the first damaged block.
     pub damaged: Vec<(Ino, u64)>,
 }
+
+/// Capacity and usage of an instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatFs {
+    /// Capacity in bytes.
+    pub capacity: u64,
+    /// Bytes in use.
+    pub used: u64,
+    /// Limit of inodes.
+    pub inodes: u64,
+    /// Inodes in use.
+    pub inodes_used: u64,
+}

@@ -15,13 +15,13 @@ pub use file::{
     Allocate, Attr, DirEntry, FileKind, NewInode, OnExisting, OpenMode, SetAttr, SetTime,
     XattrMode, is_xattr_supported,
 };
-pub use instance::{InstanceSpec, InstanceUsage, ScrubReport};
+pub use instance::{InstanceSpec, InstanceUsage, ScrubReport, StatFs};
 pub use limits::{
     CACHE_LIFETIME_NS, LOCK_WATCH_SLOT, MAX_CLOSED_HANDLES, MAX_DATA, MAX_DATA_CONNECTIONS,
     MAX_INLINE_FILE_BYTES, MAX_NAME, MAX_REQUEST_INODES, MAX_SLOTS, MAX_SYMLINK_TARGET, MAX_XATTR,
     PROTOCOL_VERSION, RECOVERY_SLOT,
 };
-pub use reply::Reply;
+pub use reply::{NameResult, Reply};
 pub use request::{
     AdminRequest, Call, DataRequest, FileRequest, InodeRequest, LockRequest, NameRequest, Request,
     SessionRequest,

@@ -2,7 +2,7 @@
 
 #[cfg(doc)]
 use super::NameRequest;
-use super::{Attr, DirEntry, FileKind, InstanceUsage, ScrubReport, SessionToken};
+use super::{Attr, DirEntry, FileKind, InstanceUsage, ScrubReport, SessionToken, StatFs};
 use crate::ids::{Errno, Ino};
 use crate::lock::FileLock;
 use crate::placement::{Capability, ObjectInfo, Placement};
@@ -82,17 +82,8 @@ pub enum Reply {
     },
     /// Reserved space in bytes.
     SpaceGranted(u64),
-    /// Capacity and usage of the instance.
-    StatFs {
-        /// Capacity in bytes.
-        capacity: u64,
-        /// Bytes in use.
-        used: u64,
-        /// Limit of inodes.
-        inodes: u64,
-        /// Inodes in use.
-        inodes_used: u64,
-    },
+    /// Capacity and usage of the instance on this node.
+    StatFs(StatFs),
     /// The lock is queued.
     LockPending,
     /// A conflicting lock. Its `owner` is not meaningful, and its `pid` only within the session.
@@ -108,4 +99,60 @@ pub enum Reply {
         /// Their offset, which an append determines.
         offset: u64,
     },
+}
+
+/// The result of a request that names an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameResult<T> {
+    /// The entry's inode is on this node.
+    Found(T),
+    /// The inode has another metadata node: [`Reply::Referral`].
+    Referral(Ino),
+}
+
+/// Converts a reply into the result of the request. `EPROTO` if it is not a reply to such a request.
+macro_rules! results {
+    ($($result:ty: $($reply:pat => $value:expr),+;)*) => {$(
+        impl TryFrom<Reply> for $result {
+            type Error = Errno;
+
+            fn try_from(reply: Reply) -> Result<$result, Errno> {
+                $(if let $reply = reply {
+                    return Ok($value);
+                })+
+                if let Reply::Failed(errno) = reply { Err(errno) } else { Err(Errno::EPROTO) }
+            }
+        }
+    )*};
+}
+
+results! {
+    (): Reply::Done => ();
+    Vec<InstanceUsage>: Reply::Instances(all) => all;
+    ScrubReport: Reply::ScrubReport(report) => report;
+    Attr: Reply::Attr(attr) => attr;
+    NameResult<Attr>: Reply::Attr(attr) => NameResult::Found(attr),
+        Reply::Referral { ino, .. } => NameResult::Referral(ino);
+    Vec<Attr>: Reply::Attrs(attrs) => attrs;
+    NameResult<(Attr, bool, Option<Capability>)>:
+        Reply::Opened { attr, created, capability } => {
+            NameResult::Found((attr, created, capability))
+        },
+        Reply::Referral { ino, .. } => NameResult::Referral(ino);
+    (Attr, Vec<u8>): Reply::FileContents { attr, data } => (attr, data);
+    Option<ObjectInfo>: Reply::Object(object) => object;
+    Vec<Option<ObjectInfo>>: Reply::Objects(objects) => objects;
+    Capability: Reply::Capability(capability) => capability;
+    Vec<u8>: Reply::Bytes(bytes) => bytes;
+    Vec<Vec<u8>>: Reply::Names(names) => names;
+    (Vec<DirEntry>, bool): Reply::Entries { entries, end } => (entries, end);
+    u64: Reply::SpaceGranted(bytes) => bytes;
+    StatFs: Reply::StatFs(stat) => stat;
+    // Whether the lock is held already.
+    bool: Reply::Done => true, Reply::LockPending => false;
+    // The conflicting lock.
+    Option<FileLock>: Reply::Done => None, Reply::LockConflict(lock) => Some(lock);
+    Vec<u64>: Reply::LocksGranted(tickets) => tickets;
+    // The bytes written; `None` if data were read.
+    Option<u32>: Reply::Data => None, Reply::Written { count, .. } => Some(count);
 }

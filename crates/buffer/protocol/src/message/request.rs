@@ -24,6 +24,13 @@ pub struct Call {
     pub request: Request,
 }
 
+impl Call {
+    /// A call for the peer itself.
+    pub fn new(seq: u64, request: impl Into<Request>) -> Call {
+        Call { seq, caller: None, request: request.into() }
+    }
+}
+
 /// A request. Names are bytes without `/` or NUL, at most [`MAX_NAME`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -43,6 +50,26 @@ pub enum Request {
     Data(DataRequest),
     /// A message between daemons. Has no reply: results are sent as messages, too.
     Peer(Box<PeerMessage>),
+}
+
+macro_rules! families {
+    ($($family:ident($request:ty);)*) => {$(
+        impl From<$request> for Request {
+            fn from(request: $request) -> Request {
+                Request::$family(request)
+            }
+        }
+    )*};
+}
+
+families! {
+    Session(SessionRequest);
+    Admin(AdminRequest);
+    Name(NameRequest);
+    Inode(InodeRequest);
+    File(FileRequest);
+    Lock(LockRequest);
+    Data(DataRequest);
 }
 
 /// Requests about sessions.

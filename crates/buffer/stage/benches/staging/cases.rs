@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use forebay_client::{Admin, Fs};
 use forebay_protocol::InstanceId;
 use forebay_protocol::message::InstanceSpec;
+use forebay_stage::end::LocalFileSystem;
 use forebay_stage::{
     ItemKind, Namespace, ProgressCounters, StageItem, StageLocation, StageReport, StageRequest,
     Verify, run_stage,
@@ -322,8 +323,9 @@ impl Bench<'_> {
         let (there, back) = self.with_instance(2 * round + 2, |fs| {
             let space = Namespace::new(fs, Path::new("striped"), "$DW_JOB_STRIPED")?;
             let inside = || StageLocation::in_instance(&space, "data");
-            let there = self.stage(StageLocation::pfs(source), inside())?;
-            let back = self.stage(inside(), StageLocation::pfs(&staged))?;
+            let pfs = LocalFileSystem::open(&[], None);
+            let there = self.stage(StageLocation::in_pfs(&pfs, source), inside())?;
+            let back = self.stage(inside(), StageLocation::in_pfs(&pfs, &staged))?;
             Ok((there, back))
         })?;
         if round == 0 {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use forebay_client::{File, Fs, Opened};
 use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SetAttr, SetTime, XattrMode};
-use forebay_protocol::{Attr, Ino, Timestamp};
+use forebay_protocol::{Attr, Ino};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::{DirHandle, FileHandle, FileKind, FileStat, FileTime, Metadata, PutOutcome};
+use super::{DirHandle, FileHandle, FileKind, FileStat, Metadata, PutOutcome};
 
 /// Bytes of directory entries per request.
 const DIR_PAGE_BYTES: u32 = 64 << 10;
@@ -94,7 +94,6 @@ pub(super) fn errno(error: forebay_protocol::Errno) -> Errno {
 }
 
 pub(super) fn file_stat(attr: &Attr) -> FileStat {
-    let time = |time: Timestamp| FileTime { seconds: time.secs, nanoseconds: time.nanos };
     FileStat {
         kind: match attr.kind {
             forebay_protocol::FileKind::File => FileKind::File,
@@ -112,24 +111,21 @@ pub(super) fn file_stat(attr: &Attr) -> FileStat {
         allocated: attr.blocks.saturating_mul(512),
         nlink: attr.nlink.into(),
         inode: (0, attr.ino.0),
-        accessed: time(attr.atime),
-        modified: time(attr.mtime),
-        changed: time(attr.ctime),
+        accessed: attr.atime,
+        modified: attr.mtime,
+        changed: attr.ctime,
     }
 }
 
 /// Owner, permissions and times of `wanted`.
 fn set_attr_of(wanted: &FileStat) -> SetAttr {
-    let time = |time: FileTime| {
-        Some(SetTime::At(Timestamp { secs: time.seconds, nanos: time.nanoseconds }))
-    };
     SetAttr {
         mode: u16::try_from(wanted.mode & 0o7777).ok(),
         uid: Some(wanted.uid),
         gid: Some(wanted.gid),
         size: None,
-        atime: time(wanted.accessed),
-        mtime: time(wanted.modified),
+        atime: Some(SetTime::At(wanted.accessed)),
+        mtime: Some(SetTime::At(wanted.modified)),
     }
 }
 

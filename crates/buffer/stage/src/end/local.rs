@@ -3,11 +3,11 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
 use std::sync::Arc;
 
+use forebay_protocol::Timestamp;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid,
     XattrFlags, chownat, fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat, ftruncate,
     futimens, linkat, mkdirat, openat, readlinkat, renameat, statat, symlinkat, unlinkat,
     utimensat,
@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, pwrite};
 
 use super::identity::{Entered, Identity};
-use super::{DirHandle, FileHandle, FileKind, FileStat, FileTime, Metadata};
+use super::{DirHandle, FileHandle, FileKind, FileStat, Metadata};
 
 /// The user whose permissions apply; `None` for that of this process.
 pub(super) type User = Option<Arc<Identity>>;
@@ -31,30 +31,10 @@ pub(super) struct OpenFile {
     user: User,
 }
 
-/// Opens a directory by its path, following symbolic links.
-pub(crate) fn open_dir_by_path(path: &Path, user: &User) -> Result<Box<dyn DirHandle>, Errno> {
-    let _entered = enter(user)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = openat(CWD, path, flags, Mode::empty())?;
-    Ok(Box::new(OpenFile::new(fd, user)))
-}
-
-/// Opens a file by its path, following symbolic links.
-pub(crate) fn open_file_by_path(path: &Path, user: &User) -> Result<Box<dyn FileHandle>, Errno> {
-    let _entered = enter(user)?;
-    // Opening a pipe must not block until a process writes to it.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = openat(CWD, path, flags, Mode::empty())?;
-    Ok(Box::new(OpenFile::new(fd, user)))
-}
-
 #[allow(clippy::unnecessary_cast, reason = "the number of links has 32 bits on some processors")]
 fn file_stat(stat: &Stat) -> FileStat {
     let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
-    let time = |seconds: i64, nanoseconds: u64| FileTime {
-        seconds,
-        nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
-    };
+    let time = |secs: i64, nanos: u64| Timestamp { secs, nanos: u32::try_from(nanos).unwrap_or(0) };
     FileStat {
         kind: match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => FileKind::File,
@@ -76,7 +56,7 @@ fn file_stat(stat: &Stat) -> FileStat {
 }
 
 fn timestamps(stat: &FileStat) -> Timestamps {
-    let time = |time: FileTime| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
+    let time = |time: Timestamp| Timespec { tv_sec: time.secs, tv_nsec: time.nanos.into() };
     Timestamps { last_access: time(stat.accessed), last_modification: time(stat.modified) }
 }
 

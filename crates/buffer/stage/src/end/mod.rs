@@ -1,12 +1,12 @@
 //! The two ends of a copy: the parallel file system, or an instance. Both have [`DirHandle`]s and
-//! [`FileHandle`]s; a [`FileSystem`] can replace the parallel file system.
+//! [`FileHandle`]s. The parallel file system is a [`FileSystem`]: that of this host, or a simulated one.
 //!
 //! An instance is accessed by the client library, not by a mount: a process that copies into its own
 //! mount could not be killed while it waits for itself. Where the storage daemon passes the
 //! descriptor of a data object, bytes are transferred between two descriptors, by the kernel alone
 //! where that is requested.
 
-mod confined;
+mod file_system;
 mod identity;
 mod instance;
 mod instance_path;
@@ -17,13 +17,13 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use forebay_protocol::Timestamp;
 use rustix::io::Errno;
 
-pub use confined::ConfinedFileSystem;
+pub use file_system::LocalFileSystem;
 pub use identity::Identity;
 pub use instance::Namespace;
 pub(crate) use instance_path::{Found, mkdir_within, open_within};
-pub(crate) use local::{open_dir_by_path, open_file_by_path};
 
 /// Maximum length of a file that is copied in one piece, in bytes.
 pub const MAX_SMALL_FILE: u64 = forebay_protocol::message::MAX_INLINE_FILE_BYTES as u64;
@@ -39,22 +39,6 @@ pub enum FileKind {
     Symlink,
     /// A device, a pipe or a socket.
     Other,
-}
-
-/// Seconds and nanoseconds since 1970.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FileTime {
-    /// Seconds.
-    pub seconds: i64,
-    /// Nanoseconds of the second.
-    pub nanoseconds: u32,
-}
-
-impl FileTime {
-    /// Nanoseconds since 1970.
-    pub fn nanoseconds_since_1970(self) -> i128 {
-        i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanoseconds)
-    }
 }
 
 /// The result of `stat`.
@@ -77,11 +61,11 @@ pub struct FileStat {
     /// Device and inode number.
     pub inode: (u64, u64),
     /// Access time.
-    pub accessed: FileTime,
+    pub accessed: Timestamp,
     /// Modification time.
-    pub modified: FileTime,
+    pub modified: Timestamp,
     /// Status change time.
-    pub changed: FileTime,
+    pub changed: Timestamp,
 }
 
 impl FileStat {
@@ -218,7 +202,7 @@ pub trait DirHandle: Metadata + Send + Sync {
     }
 }
 
-/// Replaces the view that the system has of the parallel file system.
+/// The parallel file system.
 pub trait FileSystem: fmt::Debug + Send + Sync {
     /// Opens a directory by its path, following symbolic links.
     fn open_dir(&self, path: &Path) -> Result<Box<dyn DirHandle>, Errno>;

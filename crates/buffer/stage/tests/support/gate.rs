@@ -7,9 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use forebay_stage::end::{
-    ConfinedFileSystem, DirHandle, FileHandle, FileStat, FileSystem, Metadata,
-};
+use forebay_stage::end::{DirHandle, FileHandle, FileStat, FileSystem, LocalFileSystem, Metadata};
 use rustix::io::Errno;
 
 /// The kind of operation that waits.
@@ -62,7 +60,7 @@ impl Gate {
 /// The file system below a directory, through a gate.
 pub fn gated(directory: &Path, gate: &Arc<Gate>) -> Arc<dyn FileSystem> {
     Arc::new(Gated {
-        inner: ConfinedFileSystem::open(&[directory.to_owned()], None),
+        inner: LocalFileSystem::open(&[directory.to_owned()], None),
         gate: gate.clone(),
     })
 }

@@ -16,6 +16,7 @@ use forebay_net::auth::PoolKey;
 use forebay_protocol::Credentials;
 use forebay_protocol::message::{DirEntry, InstanceSpec, NewInode, OpenMode};
 use forebay_protocol::{Attr, Errno, FileKind, InstanceId};
+use forebay_stage::end::LocalFileSystem;
 use forebay_stage::{
     ItemKind, Namespace, ProgressCounters, StageError, StageItem, StageLocation, StageOptions,
     StageReport, StageRequest, run_stage,
@@ -104,7 +105,7 @@ impl Sides {
     }
 
     pub fn outside(&self, path: &str) -> StageLocation {
-        StageLocation::pfs(self.pfs.join(path))
+        StageLocation::in_pfs(&LocalFileSystem::open(&[], None), self.pfs.join(path))
     }
 
     pub fn stage_in(&self, kind: ItemKind, from: &str, to: &str) -> StageRequest {
@@ -122,7 +123,7 @@ impl Sides {
         let item = |name: &&str| StageItem {
             kind: ItemKind::File,
             source: self.inside(name),
-            target: StageLocation::pfs(out.join(name)),
+            target: self.outside(&format!("out/{name}")),
         };
         let items = names.iter().map(item).collect();
         (out, StageRequest { items })

@@ -7,7 +7,7 @@ use crate::namespace::{Access, Body, EXEC, READ, WRITE};
 use crate::objects::Objects;
 use crate::state::SlotResult;
 use forebay_protocol::message::{
-    FileRequest, InodeRequest, LockRequest, MAX_CLOSED_HANDLES, NameRequest, XattrMode,
+    FileRequest, InodeRequest, LockRequest, MAX_CLOSED_HANDLES, NameRequest, StatFs, XattrMode,
 };
 use forebay_protocol::{Call, Credentials, Errno, Ino, Reply, Request};
 
@@ -144,12 +144,12 @@ impl<O: Objects> Volume<O> {
                 return self.set_xattr(node, requester, (ino, &name), None, mode);
             }
             InodeRequest::GetFile { ino } => return self.fetch(node, requester, ino),
-            InodeRequest::StatFs => Reply::StatFs {
+            InodeRequest::StatFs => Reply::StatFs(StatFs {
                 capacity: self.state.spec.capacity,
                 used: self.space.used(),
                 inodes: self.state.spec.inodes,
                 inodes_used: self.names().len() as u64,
-            },
+            }),
             InodeRequest::StatObjects { inos } => Reply::Objects(self.object_infos(&inos)?),
         };
         Ok(Outcome::Reply(reply))

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use forebay_client::System;
-use forebay_stage::end::{DirHandle, FileHandle, FileKind, FileStat, FileSystem, FileTime};
+use forebay_protocol::Timestamp;
+use forebay_stage::end::{DirHandle, FileHandle, FileKind, FileStat, FileSystem};
 use rustix::io::Errno;
 
 use crate::actor_thread::{self, Machine};
@@ -100,7 +101,7 @@ impl Tables {
     /// Contents (`true`) or attributes have changed.
     fn touch(&mut self, ino: u64, now: u64, contents: bool) {
         self.changes += 1;
-        let time = FileTime { seconds: (now / 1_000_000_000) as i64, nanoseconds: self.changes };
+        let time = Timestamp { secs: (now / 1_000_000_000) as i64, nanos: self.changes };
         if let Some(inode) = self.inodes.get_mut(&ino) {
             inode.state.changed = time;
             if contents {
@@ -112,7 +113,7 @@ impl Tables {
     fn make(&mut self, what: What, kind: FileKind, mode: u32, now: u64) -> u64 {
         self.next += 1;
         let ino = self.next;
-        let time = FileTime::default();
+        let time = Timestamp::default();
         let state = FileStat {
             kind,
             mode,

@@ -1,4 +1,4 @@
-//! The parallel file system below some directories: no path and no symbolic link leads out of them.
+//! The parallel file system as mounted on this host, all of it or below some directories.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,17 +13,18 @@ use super::{DirHandle, FileHandle, FileSystem, Identity};
 /// Maximum number of lookups of a path of which a part is renamed meanwhile.
 const MAX_LOOKUPS: usize = 32;
 
-/// Directories of the parallel file system, accessed with the permissions of a user.
+/// The parallel file system as mounted on this host, accessed with the permissions of a user.
 #[derive(Debug)]
-pub struct ConfinedFileSystem {
-    /// The directories, with the result of opening them.
+pub struct LocalFileSystem {
+    /// If there are any, no path and no symbolic link leads out of these directories. Each has the
+    /// result of opening it.
     roots: Vec<(PathBuf, Result<OwnedFd, Errno>)>,
     user: User,
 }
 
-impl ConfinedFileSystem {
-    /// The file system below `directories`, with the permissions of `user`, or of this process. If a
-    /// directory cannot be opened, accesses below it fail.
+impl LocalFileSystem {
+    /// The file system below `directories`, or all of it if there are none, with the permissions of
+    /// `user`, or of this process. If a directory cannot be opened, accesses below it fail.
     pub fn open(directories: &[PathBuf], user: Option<Arc<Identity>>) -> Arc<dyn FileSystem> {
         let open = |path: &PathBuf| {
             let _entered = enter(&user)?;
@@ -32,7 +33,7 @@ impl ConfinedFileSystem {
         };
         let roots = directories.iter();
         let roots = roots.map(|path| (path.clone(), open(path))).collect();
-        Arc::new(ConfinedFileSystem { roots, user })
+        Arc::new(LocalFileSystem { roots, user })
     }
 
     /// Opens what a path leads to, as long as that is below the root that the path starts with, or
@@ -40,6 +41,9 @@ impl ConfinedFileSystem {
     fn open_path(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let _entered = enter(&self.user)?;
         let flags = flags | OFlags::CLOEXEC;
+        if self.roots.is_empty() {
+            return openat(CWD, path, flags, Mode::empty());
+        }
         let prefixes = self.roots.iter().filter(|(root, _)| path.starts_with(root));
         let nearest = prefixes.max_by_key(|(root, _)| root.as_os_str().len());
         let (root, directory) = nearest.ok_or(Errno::XDEV)?;
@@ -91,7 +95,7 @@ fn real_path(open: &OwnedFd) -> Result<PathBuf, Errno> {
     std::fs::read_link(link).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-impl FileSystem for ConfinedFileSystem {
+impl FileSystem for LocalFileSystem {
     fn open_dir(&self, path: &Path) -> Result<Box<dyn DirHandle>, Errno> {
         let fd = self.open_path(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         Ok(Box::new(OpenFile::new(fd, &self.user)))
