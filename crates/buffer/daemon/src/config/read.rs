@@ -64,7 +64,7 @@ struct AgentTable {
     directory: Option<Spanned<PathBuf>>,
     socket: Option<Spanned<PathBuf>>,
     mount_root: Option<Spanned<PathBuf>>,
-    patience_seconds: Option<Spanned<u64>>,
+    timeout_seconds: Option<Spanned<u64>>,
 }
 
 #[derive(Deserialize)]
@@ -127,7 +127,7 @@ impl PoolConfig {
             mount_root: source.path(&agent.mount_root, Path::new("/mnt/forebay"))?,
             storage_timeout: Duration::from_secs(positive(
                 &source,
-                agent.patience_seconds.as_ref(),
+                agent.timeout_seconds.as_ref(),
                 60,
             )?),
             auth: method(&source, &read.auth)?,

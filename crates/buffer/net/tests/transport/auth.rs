@@ -1,5 +1,4 @@
 //! Identities and keys.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_net::auth::{PoolKey, unix_peer};
 use forebay_net::munge::Munge;

@@ -1,5 +1,4 @@
 //! File locks, compared with a table that has an entry for each byte.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_protocol::lock::{FileLock, HeldLock, HeldRanges};
 use forebay_protocol::{HandleId, LockOwner};

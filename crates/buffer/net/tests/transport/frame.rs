@@ -1,5 +1,4 @@
 //! Encoding and decoding of frames, valid and not.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_net::frame::{
     Flags, FrameError, HEADER_BYTES, Header, MAX_BODY_BYTES, check_body, decode, encode_call,

@@ -1,5 +1,4 @@
 //! Errors of listening.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_net::listener::bind_tcp;
 use std::io::ErrorKind;

@@ -1,5 +1,4 @@
 //! Progress of a stage.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_protocol::progress::{StageAmount, StagePhase, StageProgress};
 

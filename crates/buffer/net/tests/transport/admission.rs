@@ -1,5 +1,4 @@
 //! Limits of connections, worker threads and requests.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_net::admission::{
     AdmissionControl, ConnectionLimits, ConnectionPermit, Principal, SharedAdmission, WorkerPermits,

@@ -1,5 +1,4 @@
 //! Connections over Unix sockets.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_net::channel::channel;
 use forebay_net::connection::Connection;

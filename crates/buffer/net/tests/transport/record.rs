@@ -1,5 +1,4 @@
 //! Encrypted records without sockets.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_net::auth::{Authenticator, PoolKey};
 use forebay_net::frame::{FrameError, HEADER_BYTES};

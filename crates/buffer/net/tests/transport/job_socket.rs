@@ -1,5 +1,4 @@
 //! Calls of a job's processes over a Unix socket.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_net::channel::Sender;
 use forebay_net::frame::{self, Flags, Kind};
