@@ -34,7 +34,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Version of the handshake's messages.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Longest Noise message of a handshake, in bytes.
 const MAX_NOISE_BYTES: usize = 256;
 

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const SECRET: &[u8] = b"a capability or another secret, 32 b";
-const CONTENTS: &[u8] = b"contents of a file that nobody else may read";
+const CONTENTS: &[u8] = b"contents of a file that others must not read";
 const PAYLOAD_BYTES: usize = 600 << 10;
 const KEY: &[u8] = b"the key of this pool";
 const MODES: [DataProtection; 3] =
@@ -43,7 +43,7 @@ fn server<T: Send + 'static>(
     server_at(listener, auth, data, at, serve)
 }
 
-/// The same, if the server takes `at` for its own address.
+/// The same for a server whose own address is `at`.
 fn server_at<T: Send + 'static>(
     listener: TcpListener,
     auth: Authenticator,
@@ -101,8 +101,8 @@ fn receive(receiver: &mut Receiver) -> io::Result<(Reply, Vec<u8>)> {
     Ok((reply, data))
 }
 
-/// Passes one connection on to `to`. `change` sees every byte sequence towards the server, or
-/// towards the client, before it goes on.
+/// Forwards one connection to `to`. `change` sees every byte sequence towards the server, or
+/// towards the client, before it is forwarded.
 fn proxy(
     to: SocketAddr,
     change: impl Fn(bool, &mut [u8]) + Send + Sync + 'static,
@@ -134,7 +134,7 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-/// A session through a proxy, whose server takes the proxy's address for its own: the client sends a
+/// A session through a proxy, whose server has the proxy's address: the client sends a
 /// frame with a secret and a payload, the server returns both.
 fn session(
     data: DataProtection,
@@ -253,9 +253,9 @@ fn session_is_bound_to_the_servers_address_and_service() {
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let believed = other.map_or(at, |other| other.parse().unwrap());
+        let assumed = other.map_or(at, |other| other.parse().unwrap());
         let served =
-            server_at(listener, auth.clone(), DataProtection::Off, believed, |_, _| Ok(()));
+            server_at(listener, auth.clone(), DataProtection::Off, assumed, |_, _| Ok(()));
         let error = connect(at, service, &auth).unwrap_err();
         assert!(error.to_string().contains("authentication failed"), "{error}");
         assert!(served.join().unwrap().is_err());
@@ -304,7 +304,7 @@ fn slow_client_times_out() {
         receiver.receive(MAX_BODY_BYTES).map(|_| ()).unwrap_err()
     });
     let mut client = TcpStream::connect(at).unwrap();
-    // One byte at a time, each soon after the one before.
+    // One byte at a time, at short intervals.
     while client.write_all(b"F").is_ok() {
         std::thread::sleep(Duration::from_millis(50));
         if served.is_finished() {
@@ -318,7 +318,7 @@ fn slow_client_times_out() {
 }
 
 #[test]
-fn payload_is_received_as_it_was_sent_whatever_its_length_and_offset() {
+fn payload_of_any_length_and_offset_is_received_as_sent() {
     let auth = with_key(KEY);
     for data in MODES {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -2,7 +2,7 @@
 
 use crate::credentials::Credentials;
 use crate::ids::{Errno, Ino, InstanceId, NodeIndex, Timestamp};
-use crate::message::{FileKind, OnExisting};
+use crate::message::file::{FileKind, OnExisting};
 use crate::placement::ObjectInfo;
 use serde::{Deserialize, Serialize};
 

@@ -412,7 +412,7 @@ fn idle(site: &Site, told: &mut dyn FnMut(Line)) -> Outcome<()> {
     let share = (site.daemon_cpu()? - before).as_secs_f64() / begun.elapsed().as_secs_f64();
     told(Line {
         case: "idle daemons, CPU".to_owned(),
-        who: "four".to_owned(),
+        who: "daemons".to_owned(),
         measured: 100.0 * share,
         unit: "%",
         beside: None,

@@ -2,6 +2,7 @@
 //! two threads.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use forebay_net::stream::Stream;
 

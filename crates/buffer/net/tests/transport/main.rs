@@ -1,4 +1,4 @@
-//! The parts of a transport, each by itself. `security.rs` tests whole connections.
+//! The parts of a transport, separately. `security.rs` tests whole connections.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod admission;

@@ -4,7 +4,7 @@
 //! most one request in flight, numbered 1, 2, 3, … by [`Call::seq`]. A daemon stores the reply to the
 //! last change of each slot durably, so that a retransmitted request is answered but not repeated.
 
-mod file;
+pub(crate) mod file;
 mod instance;
 mod limits;
 mod reply;
