@@ -4,8 +4,8 @@
 use crate::sessions::Sessions;
 use forebay_protocol::message::{FileRequest, MAX_CLOSED_HANDLES};
 use forebay_protocol::{HandleId, NodeIndex};
-use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -13,89 +13,50 @@ use std::time::Duration;
 /// How long a handle waits for others.
 const BATCH_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum number of waiting handles; beyond it each close is sent at once.
-const MAX_QUEUED: usize = 1 << 14;
+const MAX_QUEUED: usize = 1 << 12;
 
-#[derive(Debug, Default)]
-struct Queue {
-    handles: BTreeMap<NodeIndex, Vec<HandleId>>,
-    count: usize,
-    /// The thread waits to be notified.
-    is_asleep: bool,
-    has_ended: bool,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    queue: Mutex<Queue>,
-    changed: Condvar,
-}
+type Handle = (NodeIndex, HandleId);
 
 /// A thread that sends close requests. Dropping it sends the last ones.
 #[derive(Debug)]
 pub struct CloseBatch {
-    shared: Arc<Shared>,
+    /// `None` when it ends.
+    queue: Option<SyncSender<Handle>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl CloseBatch {
     /// Starts the thread. `None` if that fails: each close has to be sent by itself.
     pub fn start(sessions: &Arc<Sessions>) -> Option<CloseBatch> {
-        let shared = Arc::<Shared>::default();
-        let (ours, sessions) = (shared.clone(), Arc::downgrade(sessions));
-        let thread = std::thread::Builder::new()
-            .name("forebay-closes".into())
-            .spawn(move || send_batches(&ours, &sessions));
-        Some(CloseBatch { shared, thread: Some(thread.ok()?) })
+        let (queue, handles) = sync_channel(MAX_QUEUED);
+        let sessions = Arc::downgrade(sessions);
+        let thread = std::thread::Builder::new().name("forebay-closes".into());
+        let thread = thread.spawn(move || send_batches(&handles, &sessions)).ok()?;
+        Some(CloseBatch { queue: Some(queue), thread: Some(thread) })
     }
 
     /// Queues a handle. Returns `false` if too many are waiting.
     pub fn push(&self, node: NodeIndex, handle: HandleId) -> bool {
-        let mut queue = self.shared.queue.lock();
-        assert!(queue.count <= MAX_QUEUED);
-        if queue.count == MAX_QUEUED {
-            return false;
-        }
-        queue.count += 1;
-        queue.handles.entry(node).or_default().push(handle);
-        let is_asleep = std::mem::take(&mut queue.is_asleep);
-        drop(queue);
-        if is_asleep {
-            self.shared.changed.notify_one();
-        }
-        true
+        self.queue.as_ref().is_some_and(|queue| queue.try_send((node, handle)).is_ok())
     }
 }
 
 impl Drop for CloseBatch {
     fn drop(&mut self) {
-        self.shared.queue.lock().has_ended = true;
-        self.shared.changed.notify_one();
+        drop(self.queue.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn send_batches(shared: &Shared, sessions: &Weak<Sessions>) {
-    loop {
-        let mut queue = shared.queue.lock();
-        while queue.count == 0 {
-            if queue.has_ended {
-                return;
-            }
-            queue.is_asleep = true;
-            shared.changed.wait(&mut queue);
+fn send_batches(queue: &Receiver<Handle>, sessions: &Weak<Sessions>) {
+    while let Ok(first) = queue.recv() {
+        std::thread::sleep(BATCH_INTERVAL);
+        let mut handles: BTreeMap<NodeIndex, Vec<HandleId>> = BTreeMap::new();
+        for (node, handle) in [first].into_iter().chain(queue.try_iter().take(MAX_QUEUED)) {
+            handles.entry(node).or_default().push(handle);
         }
-        queue.is_asleep = false;
-        if !queue.has_ended {
-            drop(queue);
-            std::thread::sleep(BATCH_INTERVAL);
-            queue = shared.queue.lock();
-        }
-        let count = std::mem::take(&mut queue.count);
-        let handles = std::mem::take(&mut queue.handles);
-        drop(queue);
-        assert_eq!(handles.values().map(Vec::len).sum::<usize>(), count);
         let Some(sessions) = sessions.upgrade() else {
             return;
         };

@@ -12,6 +12,7 @@ mod file;
 mod fs;
 mod mount;
 mod path;
+mod pool;
 mod requester;
 mod reservations;
 mod retry;

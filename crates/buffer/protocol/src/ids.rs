@@ -168,3 +168,17 @@ impl From<Errno> for std::io::Error {
         std::io::Error::from_raw_os_error(errno.0)
     }
 }
+
+#[cfg(feature = "rustix")]
+impl From<Errno> for rustix::io::Errno {
+    fn from(errno: Errno) -> rustix::io::Errno {
+        rustix::io::Errno::from_raw_os_error(errno.0)
+    }
+}
+
+#[cfg(feature = "rustix")]
+impl From<rustix::io::Errno> for Errno {
+    fn from(error: rustix::io::Errno) -> Errno {
+        Errno(error.raw_os_error())
+    }
+}

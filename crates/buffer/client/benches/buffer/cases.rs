@@ -1,19 +1,21 @@
 //! The cases, their contestants and targets.
 
+use crate::command_line::Options;
 use crate::process::Process;
 use crate::report::{self, Line, Target, median};
 use crate::site::{Place, Site};
-use crate::work::{Durable, MIB, Task, send};
-use crate::{Options, Outcome, round_trips};
+use crate::work::{MIB, SyncTime, Task, send_stream};
+use crate::{Outcome, round_trips};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use Place::{
     Base, Gluster, Library, LibraryTwo, Mount, Stream, Tcp, TcpEncrypted, TcpIntegrity, TcpTwo,
 };
+use SyncTime::{AtEnd, EachWrite, Never};
 use Target::{AtLeast, AtMost};
 
-/// What the seconds of a round are made into.
+/// The unit of a rate.
 #[derive(Clone, Copy)]
 enum Unit {
     Bytes,
@@ -25,418 +27,313 @@ struct Case {
     clients: u64,
     task: Task,
     unit: Unit,
-    /// Contestants with what is wanted of them: of their ratio to the first one, if that is at
-    /// most 1, or of their rate.
-    places: &'static [(Place, Target)],
-    /// Data is read from the disk, not from memory.
+    places: Contestants,
+    /// Data are read from the disk, not from the page cache.
     cold: bool,
 }
 
+/// Contestants, each with its target: for the ratio to the first one, if the target is at most 1,
+/// otherwise for the rate.
+type Contestants = &'static [(Place, Target)];
+
 const NONE: Target = Target::None;
-
-const fn write(size: u64, count: u64, shared: bool, durable: Durable) -> Task {
-    let fresh = matches!(durable, Durable::AtTheEnd);
-    Task::Write { size, count, shared, fresh, durable }
-}
-
-const fn read(size: u64, count: u64, shared: bool) -> Task {
-    Task::Read { size, count, shared }
-}
-
-const HARD: u64 = 47_008;
-
-const DISK: [Case; 5] = [
-    Case {
-        name: "disk: write 1 MiB, then fsync",
-        clients: 1,
-        task: write(MIB, 1024, false, Durable::AtTheEnd),
-        unit: Unit::Bytes,
-        places: &[(Base, NONE), (Library, AtLeast(0.9)), (Mount, AtLeast(0.7)), (Gluster, NONE)],
-        cold: true,
-    },
-    Case {
-        name: "disk: read 1 MiB",
-        clients: 1,
-        task: read(MIB, 1024, false),
-        unit: Unit::Bytes,
-        places: &[(Base, NONE), (Library, AtLeast(0.9)), (Mount, AtLeast(0.7)), (Gluster, NONE)],
-        cold: true,
-    },
-    Case {
-        name: "disk: write 4 MiB over TCP, fsync",
-        clients: 4,
-        task: write(4 * MIB, 64, false, Durable::AtTheEnd),
-        unit: Unit::Bytes,
-        places: &[(Base, NONE), (Tcp, NONE)],
-        cold: true,
-    },
-    Case {
-        name: "disk: read 4 MiB over TCP",
-        clients: 4,
-        task: read(4 * MIB, 64, false),
-        unit: Unit::Bytes,
-        places: &[(Base, NONE), (Tcp, NONE)],
-        cold: true,
-    },
-    Case {
-        name: "disk: write 4 KiB, fdatasync each",
-        clients: 2,
-        task: write(4096, 512, false, Durable::EachWrite),
-        unit: Unit::Operations,
-        places: &[(Base, NONE), (Library, NONE), (Mount, NONE), (Gluster, NONE)],
-        cold: false,
-    },
+const DISK_DATA: Contestants =
+    &[(Base, NONE), (Library, AtLeast(0.9)), (Mount, AtLeast(0.7)), (Gluster, NONE)];
+const LOCAL: Contestants = &[(Base, NONE), (Library, NONE), (Mount, NONE), (Gluster, NONE)];
+const BASE_AND_TCP: Contestants = &[(Base, NONE), (Tcp, NONE)];
+const TCP_MODES: Contestants = &[
+    (Stream, NONE),
+    (Tcp, AtLeast(0.5)),
+    (TcpIntegrity, NONE),
+    (TcpEncrypted, NONE),
+    (TcpTwo, NONE),
 ];
-
-const MEMORY: [Case; 11] = [
-    Case {
-        name: "tmpfs: write 1 MiB over TCP",
-        clients: 1,
-        task: write(MIB, 1024, false, Durable::Never),
-        unit: Unit::Bytes,
-        places: &[
-            (Stream, NONE),
-            (Tcp, AtLeast(0.5)),
-            (TcpIntegrity, NONE),
-            (TcpEncrypted, NONE),
-            (TcpTwo, NONE),
-        ],
-        cold: false,
-    },
-    Case {
-        name: "tmpfs: read 1 MiB over TCP",
-        clients: 1,
-        task: read(MIB, 1024, false),
-        unit: Unit::Bytes,
-        places: &[
-            (Stream, NONE),
-            (Tcp, AtLeast(0.5)),
-            (TcpIntegrity, NONE),
-            (TcpEncrypted, NONE),
-            (TcpTwo, NONE),
-        ],
-        cold: false,
-    },
-    Case {
-        name: "tmpfs: write 1 MiB",
-        clients: 2,
-        task: write(MIB, 512, false, Durable::Never),
-        unit: Unit::Bytes,
-        places: &[(Base, NONE), (Library, NONE), (Mount, NONE), (Gluster, NONE)],
-        cold: false,
-    },
-    Case {
-        name: "tmpfs: read 1 MiB",
-        clients: 2,
-        task: read(MIB, 512, false),
-        unit: Unit::Bytes,
-        places: &[(Base, NONE), (Library, NONE), (Mount, NONE), (Gluster, NONE)],
-        cold: false,
-    },
-    Case {
-        name: "tmpfs: write 1 MiB, two daemons",
-        clients: 2,
-        task: write(MIB, 512, false, Durable::Never),
-        unit: Unit::Bytes,
-        places: &[(Library, NONE), (LibraryTwo, AtLeast(0.9))],
-        cold: false,
-    },
-    Case {
-        name: "tmpfs: create",
-        clients: 2,
-        task: Task::Create(20_000),
-        unit: Unit::Operations,
-        places: METADATA,
-        cold: false,
-    },
-    Case {
-        name: "tmpfs: stat",
-        clients: 2,
-        task: Task::Stat(20_000),
-        unit: Unit::Operations,
-        places: OTHER_METADATA,
-        cold: false,
-    },
-    Case {
-        name: "tmpfs: unlink",
-        clients: 2,
-        task: Task::Unlink(20_000),
-        unit: Unit::Operations,
-        places: OTHER_METADATA,
-        cold: false,
-    },
-    Case {
-        name: "tmpfs: write 4 KiB",
-        clients: 2,
-        task: write(4096, 16_384, false, Durable::Never),
-        unit: Unit::Operations,
-        places: &[
-            (Base, NONE),
-            (Library, AtLeast(15_000.0)),
-            (Mount, AtLeast(15_000.0)),
-            (Tcp, AtLeast(15_000.0)),
-            (Gluster, NONE),
-        ],
-        cold: false,
-    },
-    Case {
-        name: "tmpfs: write 47,008 B, one file",
-        clients: 4,
-        task: write(HARD, 4_000, true, Durable::Never),
-        unit: Unit::Bytes,
-        places: &[(Base, NONE), (Library, AtLeast(1000.0)), (Mount, AtLeast(1000.0)), (Tcp, NONE)],
-        cold: false,
-    },
-    Case {
-        name: "tmpfs: read 47,008 B, one file",
-        clients: 4,
-        task: read(HARD, 4_000, true),
-        unit: Unit::Bytes,
-        places: &[(Base, NONE), (Library, NONE), (Mount, NONE), (Tcp, NONE)],
-        cold: false,
-    },
-];
-
-const METADATA: &[(Place, Target)] = &[
+const CREATES: Contestants = &[
     (Base, NONE),
     (Library, AtLeast(25_000.0)),
     (Tcp, AtLeast(25_000.0)),
     (Mount, NONE),
     (Gluster, NONE),
 ];
-const OTHER_METADATA: &[(Place, Target)] =
+const METADATA: Contestants =
     &[(Base, NONE), (Library, NONE), (Tcp, NONE), (Mount, NONE), (Gluster, NONE)];
+const SMALL_WRITES: Contestants = &[
+    (Base, NONE),
+    (Library, AtLeast(15_000.0)),
+    (Mount, AtLeast(15_000.0)),
+    (Tcp, AtLeast(15_000.0)),
+    (Gluster, NONE),
+];
+const SHARED_WRITES: Contestants =
+    &[(Base, NONE), (Library, AtLeast(1000.0)), (Mount, AtLeast(1000.0)), (Tcp, NONE)];
+const SHARED_READS: Contestants = &[(Base, NONE), (Library, NONE), (Mount, NONE), (Tcp, NONE)];
+const TWO_DAEMONS: Contestants = &[(Library, NONE), (LibraryTwo, AtLeast(0.9))];
+
+const fn write(size: u64, count: u64, shared: bool, sync: SyncTime) -> Task {
+    let fresh = matches!(sync, AtEnd);
+    Task::Write { size, count, shared, fresh, sync }
+}
+
+const fn read(size: u64, count: u64, shared: bool) -> Task {
+    Task::Read { size, count, shared }
+}
+
+const fn bytes(name: &'static str, clients: u64, task: Task, places: Contestants) -> Case {
+    Case { name, clients, task, unit: Unit::Bytes, places, cold: false }
+}
+
+const fn operations(name: &'static str, clients: u64, task: Task, places: Contestants) -> Case {
+    Case { name, clients, task, unit: Unit::Operations, places, cold: false }
+}
+
+impl Case {
+    const fn cold(self) -> Case {
+        Case { cold: true, ..self }
+    }
+}
+
+/// The size of a transfer of IO500's `ior-hard`.
+const HARD: u64 = 47_008;
+
+const DISK: [Case; 5] = [
+    bytes("disk: write 1 MiB, then fsync", 1, write(MIB, 1024, false, AtEnd), DISK_DATA).cold(),
+    bytes("disk: read 1 MiB", 1, read(MIB, 1024, false), DISK_DATA).cold(),
+    bytes("disk: write 4 MiB over TCP, fsync", 4, write(4 * MIB, 64, false, AtEnd), BASE_AND_TCP)
+        .cold(),
+    bytes("disk: read 4 MiB over TCP", 4, read(4 * MIB, 64, false), BASE_AND_TCP).cold(),
+    operations("disk: write 4 KiB, fdatasync each", 2, write(4096, 512, false, EachWrite), LOCAL),
+];
+
+const MEMORY: [Case; 11] = [
+    bytes("tmpfs: write 1 MiB over TCP", 1, write(MIB, 1024, false, Never), TCP_MODES),
+    bytes("tmpfs: read 1 MiB over TCP", 1, read(MIB, 1024, false), TCP_MODES),
+    bytes("tmpfs: write 1 MiB", 2, write(MIB, 512, false, Never), LOCAL),
+    bytes("tmpfs: read 1 MiB", 2, read(MIB, 512, false), LOCAL),
+    bytes("tmpfs: write 1 MiB, two daemons", 2, write(MIB, 512, false, Never), TWO_DAEMONS),
+    operations("tmpfs: create", 2, Task::Create(20_000), CREATES),
+    operations("tmpfs: stat", 2, Task::Stat(20_000), METADATA),
+    operations("tmpfs: unlink", 2, Task::Unlink(20_000), METADATA),
+    operations("tmpfs: write 4 KiB", 2, write(4096, 16_384, false, Never), SMALL_WRITES),
+    bytes("tmpfs: write 47,008 B, one file", 4, write(HARD, 4_000, true, Never), SHARED_WRITES),
+    bytes("tmpfs: read 47,008 B, one file", 4, read(HARD, 4_000, true), SHARED_READS),
+];
 
 impl Task {
-    fn shorter(self, divisor: u64) -> Task {
-        let less = |count: u64| (count / divisor).max(1);
-        let mut task = self;
-        match &mut task {
-            Task::Create(count) | Task::Stat(count) | Task::Unlink(count) => *count = less(*count),
-            Task::Write { count, .. } | Task::Read { count, .. } => *count = less(*count),
-        }
-        task
+    fn divided_by(mut self, divisor: u64) -> Task {
+        let (Task::Create(count)
+        | Task::Stat(count)
+        | Task::Unlink(count)
+        | Task::Write { count, .. }
+        | Task::Read { count, .. }) = &mut self;
+        *count = (*count / divisor).max(1);
+        self
     }
 
     fn operations(self) -> u64 {
-        match self {
-            Task::Create(count) | Task::Stat(count) | Task::Unlink(count) => count,
-            Task::Write { count, .. } | Task::Read { count, .. } => count,
-        }
+        let (Task::Create(count)
+        | Task::Stat(count)
+        | Task::Unlink(count)
+        | Task::Write { count, .. }
+        | Task::Read { count, .. }) = self;
+        count
     }
 
     fn bytes(self) -> u64 {
         match self {
             Task::Write { size, count, .. } | Task::Read { size, count, .. } => size * count,
-            _ => 0,
+            Task::Create(_) | Task::Stat(_) | Task::Unlink(_) => 0,
         }
     }
 
-    /// What the same clients must have done before: files are there to be read, names to be found.
-    fn needs(self) -> Option<Task> {
+    /// The task that the same clients must have completed before, so that files exist.
+    fn prerequisite(self) -> Option<Task> {
         match self {
             Task::Stat(count) | Task::Unlink(count) => Some(Task::Create(count)),
-            Task::Read { size, count, shared } => {
-                Some(write(size, count, shared, Durable::AtTheEnd))
-            }
+            Task::Read { size, count, shared } => Some(write(size, count, shared, AtEnd)),
             Task::Create(_) | Task::Write { .. } => None,
         }
     }
 
-    /// Whether it leaves behind what `other` does.
-    fn leaves_the_same(self, other: Task) -> bool {
-        match (self, other) {
-            (Task::Create(one), Task::Create(other)) => one == other,
-            (
-                Task::Write { size, count, shared, .. },
-                Task::Write { size: other_size, count: other_count, shared: other_shared, .. },
-            ) => (size, count, shared) == (other_size, other_count, other_shared),
-            _ => false,
+    /// The files that the task creates: bytes of a write, their number, and whether in one file.
+    fn created_files(self) -> Option<(u64, u64, bool)> {
+        match self {
+            Task::Create(count) => Some((0, count, false)),
+            Task::Write { size, count, shared, .. } => Some((size, count, shared)),
+            Task::Stat(_) | Task::Unlink(_) | Task::Read { .. } => None,
         }
     }
 
-    /// Names can be made and removed once.
-    fn only_once(self) -> bool {
-        matches!(self, Task::Create(_) | Task::Unlink(_))
+    /// A name can be created and removed only once.
+    fn is_repeatable(self) -> bool {
+        !matches!(self, Task::Create(_) | Task::Unlink(_))
     }
 }
 
-/// Measure and print everything.
-pub fn all(options: &Options) -> Outcome<()> {
-    let mut lines = Vec::new();
-    report::heading();
-    let mut told = |line: Line| {
-        report::print(&line);
-        lines.push(line);
-    };
+/// A run of the benchmark.
+struct Run<'a> {
+    options: &'a Options,
+    /// All counts are divided by this.
+    divisor: u64,
+    lines: Vec<Line>,
+}
+
+/// Measures and prints all cases.
+pub fn measure_all(options: &Options, divisor: u64, gluster: bool) -> Outcome<()> {
+    let mut run = Run { options, divisor, lines: Vec::new() };
+    report::print_heading();
     for (parent, cases, memory) in
         [(&options.disk, &DISK[..], false), (&options.memory, &MEMORY[..], true)]
     {
-        let wanted: Vec<&Case> =
+        let selected: Vec<&Case> =
             cases.iter().filter(|case| case.name.contains(&options.only)).collect();
-        if wanted.is_empty() {
+        if selected.is_empty() {
             continue;
         }
-        let site = Site::start(parent, options.gluster)?;
-        let mut done: Vec<(u64, Task)> = Vec::new();
-        for case in wanted {
-            let before = case.task.needs();
-            let is_there = |need: Task| {
+        let site = Site::start(parent, gluster)?;
+        let mut completed: Vec<(u64, Task)> = Vec::new();
+        for case in selected {
+            let is_completed = |needed: &Task| {
                 let same = |(clients, task): &(u64, Task)| {
-                    *clients == case.clients && task.leaves_the_same(need)
+                    *clients == case.clients && task.created_files() == needed.created_files()
                 };
-                done.iter().any(same)
+                completed.iter().any(same)
             };
-            if let Some(need) = before.filter(|need| !is_there(*need)) {
-                prepare(case, need, &site, options)?;
-                done.push((case.clients, need));
+            if let Some(needed) = case.task.prerequisite().filter(|needed| !is_completed(needed)) {
+                run.prepare(case, needed, &site)?;
+                completed.push((case.clients, needed));
             }
-            run(case, &site, options, &mut told)?;
-            done.push((case.clients, case.task));
+            run.measure_case(case, &site)?;
+            completed.push((case.clients, case.task));
         }
         if memory {
-            idle(&site, &mut told)?;
+            run.measure_idle_daemons(&site)?;
         }
     }
     if "round trips".contains(&options.only) {
-        trips(&options.memory, &mut told)?;
+        run.count_round_trips(&options.memory)?;
     }
-    report::write("buffer", &lines, &options.json)?;
+    report::write_json("buffer", &run.lines, &options.json)?;
     println!("written to {}", options.json.display());
     Ok(())
 }
 
-/// Do at all of a case's places what it needs and `--only` has left out.
-fn prepare(case: &Case, need: Task, site: &Site, options: &Options) -> Outcome<()> {
-    for place in places(case, site).map(|(place, _)| place) {
-        if place != Stream {
-            let task = task_of(place, need.shorter(options.divisor));
-            site.measure(place, task, case.clients)?;
-        }
-    }
-    Ok(())
-}
-
-/// A case's contestants, as far as they are there.
-fn places(case: &Case, site: &Site) -> impl Iterator<Item = (Place, Target)> {
+/// The available contestants of a case.
+fn contestants(case: &Case, site: &Site) -> impl Iterator<Item = (Place, Target)> {
     let gluster = site.gluster.is_some();
-    let all = case.places.iter().copied();
-    all.filter(move |(place, _)| *place != Gluster || gluster)
+    case.places.iter().copied().filter(move |(place, _)| *place != Gluster || gluster)
 }
 
-/// Metadata through FUSE takes long: less of it is measured there.
-fn task_of(place: Place, task: Task) -> Task {
-    match place {
-        Mount | Gluster if task.bytes() == 0 => task.shorter(10),
-        _ => task,
+/// The task at `place`: metadata operations through FUSE are slow, so fewer are measured there.
+fn task_at(place: Place, task: Task) -> Task {
+    let is_slow = matches!(place, Mount | Gluster) && task.bytes() == 0;
+    if is_slow { task.divided_by(10) } else { task }
+}
+
+impl Run<'_> {
+    fn print(&mut self, line: Line) {
+        report::print_line(&line);
+        self.lines.push(line);
     }
-}
 
-fn run(case: &Case, site: &Site, options: &Options, told: &mut dyn FnMut(Line)) -> Outcome<()> {
-    let task = case.task.shorter(options.divisor);
-    let places: Vec<(Place, Target)> = places(case, site).collect();
-    let mut rates: Vec<Vec<f64>> = vec![Vec::new(); places.len()];
-    let mut costs = Vec::new();
-    let rounds = if task.only_once() { 1 } else { options.rounds };
-    for _ in 0..rounds {
-        for ((place, _), rates) in places.iter().zip(&mut rates) {
-            if case.cold {
-                site.evict()?;
+    fn print_figure(&mut self, case: &str, who: &str, measured: f64, unit: &'static str, max: f64) {
+        let (case, who) = (case.to_owned(), who.to_owned());
+        self.print(Line { case, who, measured, unit, ratio: None, target: AtMost(max) });
+    }
+
+    /// Completes a prerequisite that `--only` has left out, at all places of the case.
+    fn prepare(&self, case: &Case, needed: Task, site: &Site) -> Outcome<()> {
+        for place in contestants(case, site).map(|(place, _)| place) {
+            if place != Stream {
+                let task = task_at(place, needed.divided_by(self.divisor));
+                site.measure(place, task, case.clients)?;
             }
-            let before = site.daemon_cpu()?;
-            let task = task_of(*place, task);
-            let seconds = match place {
-                Stream => stream(task.bytes()),
-                place => site.measure(*place, task, case.clients),
-            };
-            let seconds = seconds.unwrap_or_else(|error| {
-                eprintln!("{}: {} FAILED: {error}", case.name, place.name());
-                f64::NAN
-            });
-            let all = (task.operations() * case.clients) as f64;
-            if *place == Library && task.bytes() == 0 {
-                let cpu = site.daemon_cpu()?.saturating_sub(before);
-                costs.push(cpu.as_secs_f64() * 1e6 / all);
+        }
+        Ok(())
+    }
+
+    fn measure_case(&mut self, case: &Case, site: &Site) -> Outcome<()> {
+        let task = case.task.divided_by(self.divisor);
+        let places: Vec<(Place, Target)> = contestants(case, site).collect();
+        let mut rates: Vec<Vec<f64>> = vec![Vec::new(); places.len()];
+        let mut cpu_us = Vec::new();
+        let rounds = if task.is_repeatable() { self.options.rounds } else { 1 };
+        for _ in 0..rounds {
+            for ((place, _), rates) in places.iter().zip(&mut rates) {
+                if case.cold {
+                    site.evict()?;
+                }
+                let before = site.daemon_cpu()?;
+                let task = task_at(*place, task);
+                let seconds = match place {
+                    Stream => measure_stream(task.bytes()),
+                    place => site.measure(*place, task, case.clients),
+                };
+                let seconds = seconds.unwrap_or_else(|error| {
+                    eprintln!("{}: {} FAILED: {error}", case.name, place.name());
+                    f64::NAN
+                });
+                let operations = (task.operations() * case.clients) as f64;
+                if *place == Library && task.bytes() == 0 {
+                    let cpu = site.daemon_cpu()?.saturating_sub(before);
+                    cpu_us.push(cpu.as_secs_f64() * 1e6 / operations);
+                }
+                rates.push(match case.unit {
+                    Unit::Bytes => (task.bytes() * case.clients) as f64 / 1e6 / seconds,
+                    Unit::Operations => operations / seconds,
+                });
             }
-            rates.push(match case.unit {
-                Unit::Bytes => (task.bytes() * case.clients) as f64 / 1e6 / seconds,
-                Unit::Operations => all / seconds,
+        }
+        let first_rates = rates.first().cloned().unwrap_or_default();
+        for (index, ((place, target), rates)) in places.iter().zip(&rates).enumerate() {
+            let ratios = rates.iter().zip(&first_rates).map(|(rate, first)| rate / first);
+            let first = places.first().filter(|_| index > 0);
+            self.print(Line {
+                case: case.name.to_owned(),
+                who: place.name().to_owned(),
+                measured: median(rates.clone()),
+                unit: match case.unit {
+                    Unit::Bytes => "MB/s",
+                    Unit::Operations => "/s",
+                },
+                ratio: first.map(|(first, _)| (median(ratios.collect()), first.name())),
+                target: *target,
             });
         }
+        if !cpu_us.is_empty() {
+            let name = format!("{}, daemon's CPU", case.name);
+            self.print_figure(&name, "library", median(cpu_us), "us", 40.0);
+        }
+        Ok(())
     }
-    let first = rates.first().cloned().unwrap_or_default();
-    for (index, ((place, target), rates)) in places.iter().zip(&rates).enumerate() {
-        let ratios = rates.iter().zip(&first).map(|(rate, first)| rate / first);
-        let beside = places.first().filter(|_| index > 0);
-        told(Line {
-            case: case.name.to_owned(),
-            who: place.name().to_owned(),
-            measured: median(rates.clone()),
-            unit: match case.unit {
-                Unit::Bytes => "MB/s",
-                Unit::Operations => "/s",
-            },
-            beside: beside.map(|(first, _)| (median(ratios.collect()), first.name())),
-            target: *target,
-        });
+
+    /// CPU use of idle daemons with a mount attached.
+    fn measure_idle_daemons(&mut self, site: &Site) -> Outcome<()> {
+        const TIME: Duration = Duration::from_secs(4);
+        // Earlier changes become durable within a second, and leases expire.
+        std::thread::sleep(Duration::from_secs(3));
+        let (before, started) = (site.daemon_cpu()?, Instant::now());
+        std::thread::sleep(TIME);
+        let used = (site.daemon_cpu()? - before).as_secs_f64();
+        let percent = 100.0 * used / started.elapsed().as_secs_f64();
+        self.print_figure("idle daemons, CPU", "all", percent, "%", 0.1);
+        Ok(())
     }
-    if !costs.is_empty() {
-        told(Line {
-            case: format!("{}, daemon's CPU", case.name),
-            who: "library".to_owned(),
-            measured: median(costs),
-            unit: "us",
-            beside: None,
-            target: AtMost(40.0),
-        });
+
+    fn count_round_trips(&mut self, parent: &Path) -> Outcome<()> {
+        let trips = round_trips::count(parent)?;
+        self.print_figure("round trips: stat", "library", trips.library_stat, "", 3.0);
+        self.print_figure("round trips: stat", "mount", trips.mount_stat, "", 3.0);
+        self.print_figure("round trips: create", "library", trips.library_create, "", 4.0);
+        self.print_figure("round trips: create", "mount", trips.mount_create, "", 4.0);
+        Ok(())
     }
-    Ok(())
 }
 
-/// Seconds that one TCP connection over loopback takes.
-fn stream(bytes: u64) -> Outcome<f64> {
-    let mut receiver = Process::role(&["stream"])?;
-    let address = receiver.line()?;
-    send(&address, bytes)?;
-    let rate: f64 = receiver.line()?.parse()?;
+/// Seconds for `bytes` over one TCP connection on loopback.
+fn measure_stream(bytes: u64) -> Outcome<f64> {
+    let mut receiver = Process::spawn_role(&["stream"])?;
+    let address = receiver.read_line()?;
+    send_stream(&address, bytes)?;
+    let rate: f64 = receiver.read_line()?.parse()?;
     Ok(bytes as f64 / rate)
-}
-
-/// CPU of daemons that nobody asks anything, with a mount attached.
-fn idle(site: &Site, told: &mut dyn FnMut(Line)) -> Outcome<()> {
-    const TIME: Duration = Duration::from_secs(4);
-    // What was done before becomes durable within a second, and leases end.
-    std::thread::sleep(Duration::from_secs(3));
-    let (before, begun) = (site.daemon_cpu()?, Instant::now());
-    std::thread::sleep(TIME);
-    let share = (site.daemon_cpu()? - before).as_secs_f64() / begun.elapsed().as_secs_f64();
-    told(Line {
-        case: "idle daemons, CPU".to_owned(),
-        who: "daemons".to_owned(),
-        measured: 100.0 * share,
-        unit: "%",
-        beside: None,
-        target: AtMost(0.1),
-    });
-    Ok(())
-}
-
-fn trips(parent: &Path, told: &mut dyn FnMut(Line)) -> Outcome<()> {
-    let trips = round_trips::count(parent)?;
-    for (case, who, measured, most) in [
-        ("round trips: stat", "library", trips.library_stat, 3.0),
-        ("round trips: stat", "mount", trips.mount_stat, 3.0),
-        ("round trips: create", "library", trips.library_create, 4.0),
-        ("round trips: create", "mount", trips.mount_create, 4.0),
-    ] {
-        told(Line {
-            case: case.to_owned(),
-            who: who.to_owned(),
-            measured,
-            unit: "",
-            beside: None,
-            target: AtMost(most),
-        });
-    }
-    Ok(())
 }

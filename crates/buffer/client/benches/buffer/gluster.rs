@@ -1,15 +1,17 @@
-//! A GlusterFS volume of one brick, created by its own tools in a network name space of its own.
+//! A GlusterFS volume of one brick, created by its own tools in its own network name space.
 
 use crate::Outcome;
 use crate::process::Process;
 use std::path::Path;
 use std::process::Command;
 
-/// A mounted volume; it is taken away when this is dropped.
-pub struct Gluster(#[expect(dead_code, reason = "it lives as long as its process")] Process);
+/// A mounted volume, which is removed on drop.
+pub struct Gluster(
+    #[expect(dead_code, reason = "the volume exists as long as its process")] Process,
+);
 
-/// Told where to work, it says `ready`, waits for its input to end, and removes what it made.
-/// Daemons may listen to this name space's addresses only, which nobody else sees.
+/// Arguments: a work directory and a mount point. Prints `ready`, waits for the end of its input, and
+/// removes the volume. Daemons listen to addresses of this network name space only.
 const SCRIPT: &str = r#"
 set -eu
 work=$1; address=10.213.77.1
@@ -47,7 +49,7 @@ for i in $(seq 100); do
 done
 $cli volume create bench $address:$work/brick force >/dev/null
 $cli volume start bench >/dev/null
-# As ours: no data in the client host's page cache.
+# As the mount of Forebay: no data in the client host's page cache.
 glusterfs --direct-io-mode=enable --volfile-server=$address --volfile-id=bench --log-file=$work/log/mount.log $2
 for i in $(seq 100); do
     mountpoint -q $2 && break
@@ -74,9 +76,9 @@ impl Gluster {
             .arg(dir.join("gluster-work"))
             .arg(dir.join("gluster"));
         let mut process = Process::start(command)?;
-        let ready = process.line();
+        let ready = process.read_line();
         if ready.is_err() {
-            return Err("its daemon or mount did not start; see its log".into());
+            return Err("the daemon or the mount did not start; see its log".into());
         }
         Ok(Gluster(process))
     }

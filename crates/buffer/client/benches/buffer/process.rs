@@ -1,20 +1,20 @@
-//! Processes that are ended when dropped.
+//! Child processes.
 
 use crate::Outcome;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// A process that says lines and is told lines. It ends when its input does; dropping it waits for
-/// that, and kills it if it takes too long.
+/// A process that reads and writes lines. It ends at the end of its input. Dropping it closes the
+/// input, and kills the process after 10 s.
 pub struct Process {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Process {
-    /// Start this program in another role.
-    pub fn role(arguments: &[&str]) -> Outcome<Process> {
+    /// Starts this program in another role.
+    pub fn spawn_role(arguments: &[&str]) -> Outcome<Process> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(arguments);
         Process::start(command)
@@ -26,17 +26,17 @@ impl Process {
         Ok(Process { child, output: BufReader::new(output) })
     }
 
-    pub fn say(&mut self, line: &str) -> Outcome<()> {
+    pub fn write_line(&mut self, line: &str) -> Outcome<()> {
         let input = self.child.stdin.as_mut().ok_or("no input")?;
         writeln!(input, "{line}")?;
         Ok(input.flush()?)
     }
 
-    /// Its next line; an error if it has ended instead.
-    pub fn line(&mut self) -> Outcome<String> {
+    /// The next line of its output. Fails if the process has ended.
+    pub fn read_line(&mut self) -> Outcome<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
-            return Err("a process ended before it had done its work".into());
+            return Err("a process ended before its work was complete".into());
         }
         Ok(line.trim_end().to_owned())
     }
@@ -46,7 +46,7 @@ impl Process {
         let path = format!("/proc/{}/task", self.child.id());
         let mut nanos = 0;
         for task in std::fs::read_dir(path)? {
-            // Threads may end meanwhile; those of a daemon that matter do not.
+            // A thread may end meanwhile; the main threads of a daemon do not.
             let stat = std::fs::read_to_string(task?.path().join("schedstat"));
             let first = stat.ok().and_then(|s| s.split(' ').next()?.parse::<u64>().ok());
             nanos += first.unwrap_or(0);

@@ -1,10 +1,10 @@
-//! The table and the JSON document, also of the staging bench.
+//! The table and the JSON document of both benchmarks.
 
 use crate::Outcome;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// What is wanted of a figure.
+/// The target of a figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Target {
     AtLeast(f64),
@@ -12,28 +12,29 @@ pub enum Target {
     None,
 }
 
-/// One figure.
+/// A figure: one line of the table.
 #[derive(Debug)]
 pub struct Line {
     pub case: String,
     pub who: String,
     pub measured: f64,
     pub unit: &'static str,
-    /// The median of the rounds' ratios to another contestant, and who that is.
-    pub beside: Option<(f64, &'static str)>,
-    /// What is wanted of the ratio, if there is one, or else of the figure.
+    /// The median of the ratios of all rounds to another contestant, and its name.
+    pub ratio: Option<(f64, &'static str)>,
+    /// The target of the ratio if it is at most 1, otherwise of the figure.
     pub target: Target,
 }
 
 impl Line {
+    /// The value to which the target applies.
     fn judged(&self) -> f64 {
-        match (self.target, self.beside) {
+        match (self.target, self.ratio) {
             (Target::AtLeast(least), Some((ratio, _))) if least <= 1.0 => ratio,
             _ => self.measured,
         }
     }
 
-    fn met(&self) -> Option<bool> {
+    fn is_met(&self) -> Option<bool> {
         match self.target {
             Target::AtLeast(least) => Some(self.judged() >= least),
             Target::AtMost(most) => Some(self.judged() <= most),
@@ -59,16 +60,16 @@ fn number(value: f64) -> String {
     }
 }
 
-pub fn heading() {
+pub fn print_heading() {
     println!(
         "{:<34}{:<12}{:>12} {:<6}{:>22}  {:<10}met",
-        "case", "", "measured", "", "beside", "target"
+        "case", "", "measured", "", "compared", "target"
     );
 }
 
-pub fn print(line: &Line) {
-    let beside = line.beside.map(|(ratio, whom)| format!("{ratio:.2} x {whom}"));
-    let met = match line.met() {
+pub fn print_line(line: &Line) {
+    let ratio = line.ratio.map(|(ratio, name)| format!("{ratio:.2} x {name}"));
+    let met = match line.is_met() {
         Some(true) => "yes",
         Some(false) => "NO",
         None => "",
@@ -79,13 +80,13 @@ pub fn print(line: &Line) {
         line.who,
         number(line.measured),
         line.unit,
-        beside.unwrap_or_default(),
+        ratio.unwrap_or_default(),
         line.target(),
     );
     println!("{}", text.trim_end());
 }
 
-/// The one in the middle, or the mean of the two there.
+/// The median.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -96,8 +97,8 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// Write all figures as JSON, under this name.
-pub fn write(name: &str, lines: &[Line], path: &Path) -> Outcome<()> {
+/// Writes all figures as JSON, under the key `name`.
+pub fn write_json(name: &str, lines: &[Line], path: &Path) -> Outcome<()> {
     let value = |line: &Line| -> Value {
         let (least, most) = match line.target {
             Target::AtLeast(least) => (Some(least), None),
@@ -109,11 +110,11 @@ pub fn write(name: &str, lines: &[Line], path: &Path) -> Outcome<()> {
             "who": line.who,
             "measured": line.measured,
             "unit": line.unit,
-            "ratio": line.beside.map(|(ratio, _)| ratio),
-            "ratio_to": line.beside.map(|(_, whom)| whom),
+            "ratio": line.ratio.map(|(ratio, _)| ratio),
+            "ratio_to": line.ratio.map(|(_, name)| name),
             "at_least": least,
             "at_most": most,
-            "met": line.met(),
+            "met": line.is_met(),
         })
     };
     let all: Vec<Value> = lines.iter().map(value).collect();

@@ -12,11 +12,11 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-const TIMES: u64 = 100;
-const WARM: u64 = 20;
-const PAUSE: Duration = Duration::from_millis(100);
+const OPERATIONS: u64 = 100;
+const WARM_UP: u64 = 20;
+const SETTLE_TIME: Duration = Duration::from_millis(100);
 
-/// Requests an operation, for one each.
+/// Requests per operation.
 pub struct RoundTrips {
     pub library_stat: f64,
     pub library_create: f64,
@@ -24,12 +24,12 @@ pub struct RoundTrips {
     pub mount_create: f64,
 }
 
-fn answered(watch: &StatsHandle) -> u64 {
-    watch.collect_report(Duration::ZERO).total_latency().count()
+fn count_requests(stats: &StatsHandle) -> u64 {
+    stats.collect_report(Duration::ZERO).total_latency().count()
 }
 
-/// Count on a daemon of its own in `parent`. Paths have one directory; another session is open, so
-/// that mounts may cache nothing.
+/// Counts on a separate daemon in `parent`. Paths have one directory; a second session is open, so that
+/// the mount may not cache.
 pub fn count(parent: &Path) -> Outcome<RoundTrips> {
     let dir = parent.join(format!("forebay-trips-{}", std::process::id()));
     let mnt = dir.join("mnt");
@@ -49,19 +49,19 @@ pub fn count(parent: &Path) -> Outcome<RoundTrips> {
     let attached = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default())?;
     let mounted = mount(attached.clone(), &mnt, &MountOptions::default())?;
     attached.mkdir_all(Path::new("dir"), 0o755)?;
-    let watch = daemon.stats();
+    let stats = daemon.stats();
     let each = |act: &dyn Fn(u64) -> Outcome<()>| -> Outcome<f64> {
-        // Connections are made when they are first needed; files are closed in the background.
-        for i in TIMES..TIMES + WARM {
+        // Connections are opened when first needed; files are closed in the background.
+        for i in OPERATIONS..OPERATIONS + WARM_UP {
             act(i)?;
         }
-        thread::sleep(PAUSE);
-        let before = answered(&watch);
-        for i in 0..TIMES {
+        thread::sleep(SETTLE_TIME);
+        let before = count_requests(&stats);
+        for i in 0..OPERATIONS {
             act(i)?;
         }
-        thread::sleep(PAUSE);
-        Ok((answered(&watch) - before) as f64 / TIMES as f64)
+        thread::sleep(SETTLE_TIME);
+        Ok((count_requests(&stats) - before) as f64 / OPERATIONS as f64)
     };
     let mode = OpenMode { read: true, write: true, truncate: false, descriptor: true };
     let library_create = each(&|i| {

@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::gluster::Gluster;
 use crate::process::Process;
 use crate::striped_admin::StripedAdmin;
-use crate::work::{Order, Task};
+use crate::work::{ClientTask, Task};
 use forebay_client::{ClientOptions, Fs, MountOptions, NodeAddresses, mount};
 use forebay_net::auth::PoolKey;
 use forebay_net::record::DataProtection;
@@ -21,18 +21,18 @@ use std::time::Duration;
 
 pub const INSTANCE: InstanceId = InstanceId(1);
 const STRIPE: u64 = 1 << 20;
-/// The daemons. The second and third share an instance; the last two protect data over TCP by these
-/// modes.
+/// The daemons. The second and third share an instance; the last two protect data over TCP in the mode
+/// of their name.
 const DAEMONS: [&str; 5] = ["one", "two-a", "two-b", "integrity", "encrypted"];
 
 pub fn key() -> Result<PoolKey, Errno> {
     PoolKey::new(b"for measurements only")
 }
 
-/// Where something is done.
+/// A contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Place {
-    /// The file system underneath.
+    /// The underlying file system.
     Base,
     /// The library, on the daemon's host.
     Library,
@@ -57,7 +57,7 @@ pub enum Place {
 impl Place {
     pub fn name(self) -> &'static str {
         match self {
-            Place::Base => "underneath",
+            Place::Base => "underlying",
             Place::Library => "library",
             Place::Tcp => "TCP",
             Place::Mount => "mount",
@@ -70,7 +70,7 @@ impl Place {
         }
     }
 
-    /// Whether data travels by descriptor.
+    /// Whether data are transferred by descriptors.
     pub fn is_local(self) -> bool {
         matches!(self, Place::Library | Place::LibraryTwo)
     }
@@ -99,8 +99,8 @@ impl Place {
     }
 }
 
-/// The process of a daemon: serve until the input ends.
-pub fn daemon(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
+/// A daemon process: serves until its input ends.
+pub fn run_daemon(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
     let dir = PathBuf::from(arguments.next().ok_or("no directory")?);
     let mut options = daemon::StoreOptions::new(&dir);
     let mode = dir.file_name().and_then(|name| name.to_str()?.parse().ok());
@@ -115,8 +115,8 @@ pub fn daemon(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
     Ok(daemon.stop()?)
 }
 
-/// The process of a mount: serve until the input ends.
-pub fn mounted(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
+/// A mount process: serves until its input ends.
+pub fn run_mount(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
     let dir = PathBuf::from(arguments.next().ok_or("no directory")?);
     let fs = Fs::attach(Place::Mount.nodes(&dir), INSTANCE, ClientOptions::default())?;
     let mount = mount(fs, &dir.join("mnt"), &MountOptions::default())?;
@@ -125,7 +125,7 @@ pub fn mounted(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
     Ok(mount.unmount()?)
 }
 
-/// All that is measured in one directory.
+/// All contestants in one directory.
 pub struct Site {
     pub dir: PathBuf,
     pub gluster: Option<Gluster>,
@@ -141,8 +141,8 @@ impl Site {
         }
         let mut daemons = Vec::new();
         for name in DAEMONS {
-            let mut process = Process::role(&["daemon", &dir.join(name).to_string_lossy()])?;
-            process.line()?;
+            let mut process = Process::spawn_role(&["daemon", &dir.join(name).to_string_lossy()])?;
+            process.read_line()?;
             daemons.push(process);
         }
         let options = ClientOptions { key: Some(key()?), ..ClientOptions::default() };
@@ -159,8 +159,8 @@ impl Site {
             let admin = StripedAdmin::connect(place.nodes(&dir), &options)?;
             admin.create_instance(&spec, STRIPE)?;
         }
-        let mut mount = Process::role(&["mount", &dir.to_string_lossy()])?;
-        mount.line()?;
+        let mut mount = Process::spawn_role(&["mount", &dir.to_string_lossy()])?;
+        mount.read_line()?;
         let gluster = match gluster.then(|| Gluster::start(&dir)) {
             Some(Ok(gluster)) => Some(gluster),
             Some(Err(reason)) => {
@@ -172,34 +172,34 @@ impl Site {
         Ok(Site { dir, gluster, mount: Some(mount), daemons })
     }
 
-    /// Have clients do something together; the seconds until the last one was done.
+    /// Has several clients do a task at the same time. Returns the seconds until the last one is done.
     pub fn measure(&self, place: Place, task: Task, clients: u64) -> Outcome<f64> {
         let mut processes = Vec::new();
-        for me in 0..clients {
-            let mut process = Process::role(&["client"])?;
-            let order = Order { place, task, dir: self.dir.clone(), me, clients };
-            process.say(&serde_json::to_string(&order)?)?;
+        for client in 0..clients {
+            let mut process = Process::spawn_role(&["client"])?;
+            let task = ClientTask { place, task, dir: self.dir.clone(), client, clients };
+            process.write_line(&serde_json::to_string(&task)?)?;
             processes.push(process);
         }
         for process in &mut processes {
-            process.line()?;
+            process.read_line()?;
         }
         for process in &mut processes {
-            process.say("go")?;
+            process.write_line("go")?;
         }
         let mut longest = 0.0f64;
         for process in &mut processes {
-            longest = longest.max(process.line()?.parse()?);
+            longest = longest.max(process.read_line()?.parse()?);
         }
         Ok(longest)
     }
 
-    /// CPU time of the daemons.
+    /// CPU time of all daemons.
     pub fn daemon_cpu(&self) -> Outcome<Duration> {
         self.daemons.iter().map(Process::cpu).sum()
     }
 
-    /// Make all data durable and drop it from the page cache, so that it is read from the disk.
+    /// Makes all data durable and drops them from the page cache, so that they are read from the disk.
     pub fn evict(&self) -> Outcome<()> {
         let mut pending = vec![self.dir.clone()];
         while let Some(dir) = pending.pop() {

@@ -16,15 +16,15 @@ use std::time::Instant;
 
 pub const MIB: u64 = 1 << 20;
 
-/// When data is made durable.
+/// When written data are synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Durable {
+pub enum SyncTime {
     Never,
-    AtTheEnd,
+    AtEnd,
     EachWrite,
 }
 
-/// Something to do.
+/// The work of one client.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Task {
     Create(u64),
@@ -33,11 +33,11 @@ pub enum Task {
     Write {
         size: u64,
         count: u64,
-        /// All clients write one file, taking turns with its blocks.
+        /// All clients write one file, whose blocks they take in turn.
         shared: bool,
         /// The file is new.
         fresh: bool,
-        durable: Durable,
+        sync: SyncTime,
     },
     Read {
         size: u64,
@@ -46,42 +46,50 @@ pub enum Task {
     },
 }
 
-/// A task of one client.
+/// The message that starts a client.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Order {
+pub struct ClientTask {
     pub place: Place,
     pub task: Task,
     pub dir: PathBuf,
-    pub me: u64,
+    /// The index of the client.
+    pub client: u64,
     pub clients: u64,
 }
 
-/// A client process: read the order, get ready, wait for the word, say how many seconds it took.
-pub fn client() -> Outcome<()> {
+/// A client process: reads its task, prepares it, waits for a line, and prints the seconds that the
+/// task took.
+pub fn run_client() -> Outcome<()> {
     let mut lines = std::io::stdin().lines();
     let mut next = || lines.next().unwrap_or(Ok(String::new()));
-    let order: Order = serde_json::from_str(&next()?)?;
-    let act = prepare(&order)?;
+    let task: ClientTask = serde_json::from_str(&next()?)?;
+    let run = prepare(&task)?;
     println!("ready");
     next()?;
-    let begun = Instant::now();
-    act()?;
-    println!("{}", begun.elapsed().as_secs_f64());
+    let started = Instant::now();
+    run()?;
+    println!("{}", started.elapsed().as_secs_f64());
     Ok(())
 }
 
-type Act = Box<dyn FnOnce() -> Outcome<()>>;
+type Run = Box<dyn FnOnce() -> Outcome<()>>;
 
-fn prepare(order: &Order) -> Outcome<Act> {
-    let directory = format!("{:?}{}", order.place, order.me);
+fn prepare(client: &ClientTask) -> Outcome<Run> {
+    let directory = format!("{:?}{}", client.place, client.client);
     let names = move |count: u64| (0..count).map(move |i| format!("file{i}"));
-    let path = match order.place {
-        Place::Base => Some(order.dir.join("base")),
-        Place::Mount => Some(order.dir.join("mnt")),
-        Place::Gluster => Some(order.dir.join("gluster")),
-        _ => None,
+    let path = match client.place {
+        Place::Base => Some(client.dir.join("base")),
+        Place::Mount => Some(client.dir.join("mnt")),
+        Place::Gluster => Some(client.dir.join("gluster")),
+        Place::Library
+        | Place::LibraryTwo
+        | Place::Stream
+        | Place::Tcp
+        | Place::TcpTwo
+        | Place::TcpIntegrity
+        | Place::TcpEncrypted => None,
     };
-    match (order.task, path) {
+    match (client.task, path) {
         (Task::Create(count), Some(path)) => {
             let home = path.join(directory);
             fs::create_dir_all(&home)?;
@@ -105,13 +113,13 @@ fn prepare(order: &Order) -> Outcome<Act> {
             Ok(())
         })),
         (Task::Create(_) | Task::Stat(_) | Task::Unlink(_), None) => {
-            let attached = attach(order)?;
-            let made = attached.mkdir(Ino::ROOT, directory.as_bytes(), 0o755);
-            let home = match made {
+            let attached = attach(client)?;
+            let created = attached.mkdir(Ino::ROOT, directory.as_bytes(), 0o755);
+            let home = match created {
                 Err(Errno::EEXIST) => attached.lookup(Ino::ROOT, directory.as_bytes())?,
                 other => other?,
             };
-            let task = order.task;
+            let task = client.task;
             Ok(Box::new(move || {
                 let (Task::Create(count) | Task::Stat(count) | Task::Unlink(count)) = task else {
                     return Ok(());
@@ -124,65 +132,67 @@ fn prepare(order: &Order) -> Outcome<Act> {
                             attached.make_inode(home.ino, name, new, 0o644)?;
                         }
                         Task::Stat(_) => drop(attached.lookup(home.ino, name)?),
-                        _ => attached.unlink(home.ino, name)?,
+                        Task::Unlink(_) | Task::Write { .. } | Task::Read { .. } => {
+                            attached.unlink(home.ino, name)?;
+                        }
                     }
                 }
                 Ok(())
             }))
         }
-        (Task::Write { .. } | Task::Read { .. }, path) => data(order, path),
+        (Task::Write { .. } | Task::Read { .. }, path) => prepare_data(client, path),
     }
 }
 
-fn attach(order: &Order) -> Outcome<Fs> {
+fn attach(client: &ClientTask) -> Outcome<Fs> {
     let options = ClientOptions { key: Some(key()?), ..ClientOptions::default() };
-    Ok(Fs::attach(order.place.nodes(&order.dir), INSTANCE, options)?)
+    Ok(Fs::attach(client.place.nodes(&client.dir), INSTANCE, options)?)
 }
 
-/// A file of either kind.
+/// An open file.
 enum Target {
-    Ours(Arc<forebay_client::File>),
-    Theirs(fs::File),
+    Library(Arc<forebay_client::File>),
+    Base(fs::File),
 }
 
 impl Target {
     fn write(&self, data: &[u8], offset: u64) -> Outcome<()> {
         match self {
-            Target::Ours(file) => Ok(file.write_all_at(data, offset)?),
-            Target::Theirs(file) => Ok(file.write_all_at(data, offset)?),
+            Target::Library(file) => Ok(file.write_all_at(data, offset)?),
+            Target::Base(file) => Ok(file.write_all_at(data, offset)?),
         }
     }
 
     fn read(&self, into: &mut [u8], offset: u64) -> Outcome<()> {
         match self {
-            Target::Ours(file) => match file.read_at(into, offset)? {
+            Target::Library(file) => match file.read_at(into, offset)? {
                 count if count == into.len() => Ok(()),
                 count => Err(format!("{count} bytes instead of {}", into.len()).into()),
             },
-            Target::Theirs(file) => Ok(file.read_exact_at(into, offset)?),
+            Target::Base(file) => Ok(file.read_exact_at(into, offset)?),
         }
     }
 
     fn sync(&self, data_only: bool) -> Outcome<()> {
         match self {
-            Target::Ours(file) => Ok(file.fsync(data_only)?),
-            Target::Theirs(file) if data_only => Ok(file.sync_data()?),
-            Target::Theirs(file) => Ok(file.sync_all()?),
+            Target::Library(file) => Ok(file.fsync(data_only)?),
+            Target::Base(file) if data_only => Ok(file.sync_data()?),
+            Target::Base(file) => Ok(file.sync_all()?),
         }
     }
 }
 
-fn data(order: &Order, path: Option<PathBuf>) -> Outcome<Act> {
-    let (me, clients) = (order.me, order.clients);
-    let (Task::Write { size, shared, .. } | Task::Read { size, shared, .. }) = order.task else {
-        return Err("not about data".into());
+fn prepare_data(client: &ClientTask, path: Option<PathBuf>) -> Outcome<Run> {
+    let (index, clients) = (client.client, client.clients);
+    let (Task::Write { size, shared, .. } | Task::Read { size, shared, .. }) = client.task else {
+        return Err("not a task with data".into());
     };
-    let name = if shared { "shared".to_owned() } else { format!("data{me}") };
-    let fresh = matches!(order.task, Task::Write { fresh: true, .. });
+    let name = if shared { "shared".to_owned() } else { format!("data{index}") };
+    let fresh = matches!(client.task, Task::Write { fresh: true, .. });
     let target = match path {
-        Some(path) => Target::Theirs(open(&path.join(name), fresh)?),
+        Some(path) => Target::Base(open(&path.join(name), fresh)?),
         None => {
-            let attached = attach(order)?;
+            let attached = attach(client)?;
             if fresh {
                 match attached.unlink(Ino::ROOT, name.as_bytes()) {
                     Ok(()) | Err(Errno::ENOENT) => {}
@@ -193,25 +203,25 @@ fn data(order: &Order, path: Option<PathBuf>) -> Outcome<Act> {
                 read: true,
                 write: true,
                 truncate: false,
-                descriptor: order.place.is_local(),
+                descriptor: client.place.is_local(),
             };
             let opened = attached.create(Ino::ROOT, name.as_bytes(), 0o644, false, mode)?;
-            Target::Ours(opened.file)
+            Target::Library(opened.file)
         }
     };
-    let offset = move |i: u64| size * if shared { i * clients + me } else { i };
-    let mut buffer = vec![me as u8 + 1; size as usize];
-    Ok(match order.task {
-        Task::Write { count, durable, .. } => Box::new(move || {
+    let offset = move |i: u64| size * if shared { i * clients + index } else { i };
+    let mut buffer = vec![index as u8 + 1; size as usize];
+    Ok(match client.task {
+        Task::Write { count, sync, .. } => Box::new(move || {
             for i in 0..count {
                 target.write(&buffer, offset(i))?;
-                if durable == Durable::EachWrite {
+                if sync == SyncTime::EachWrite {
                     target.sync(true)?;
                 }
             }
-            match durable {
-                Durable::AtTheEnd => target.sync(false),
-                _ => Ok(()),
+            match sync {
+                SyncTime::AtEnd => target.sync(false),
+                SyncTime::Never | SyncTime::EachWrite => Ok(()),
             }
         }),
         Task::Read { count, .. } => Box::new(move || {
@@ -220,7 +230,9 @@ fn data(order: &Order, path: Option<PathBuf>) -> Outcome<Act> {
             }
             Ok(())
         }),
-        _ => return Err("not about data".into()),
+        Task::Create(_) | Task::Stat(_) | Task::Unlink(_) => {
+            return Err("not a task with data".into());
+        }
     })
 }
 
@@ -233,26 +245,25 @@ fn open(path: &Path, fresh: bool) -> Outcome<fs::File> {
     Ok(options.open(path)?)
 }
 
-/// What one TCP connection over loopback carries, in bytes a second: this process receives what
-/// another one sends, for a second.
-pub fn stream() -> Outcome<()> {
+/// Receives one TCP connection on loopback, and prints its rate in bytes per second.
+pub fn run_stream_receiver() -> Outcome<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     println!("{}", listener.local_addr()?);
     let (mut socket, _) = listener.accept()?;
     let mut buffer = vec![0; MIB as usize];
-    let (begun, mut bytes) = (Instant::now(), 0);
+    let (started, mut bytes) = (Instant::now(), 0);
     loop {
         match socket.read(&mut buffer)? {
             0 => break,
             count => bytes += count,
         }
     }
-    println!("{}", bytes as f64 / begun.elapsed().as_secs_f64());
+    println!("{}", bytes as f64 / started.elapsed().as_secs_f64());
     Ok(())
 }
 
-/// Send that much to [`stream`].
-pub fn send(address: &str, bytes: u64) -> Outcome<()> {
+/// Sends `bytes` to [`run_stream_receiver`].
+pub fn send_stream(address: &str, bytes: u64) -> Outcome<()> {
     let mut socket = TcpStream::connect(address)?;
     let buffer = vec![1; MIB as usize];
     for _ in 0..bytes / MIB {

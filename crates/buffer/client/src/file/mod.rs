@@ -98,7 +98,11 @@ impl File {
     pub fn append(&self, data: &[u8]) -> Result<usize, Errno> {
         self.check_write(0, data.len() as u64)?;
         if !self.parts.is_single_object() {
-            return self.append_locked(data);
+            let slots = &self.parts.attachment.sessions.append_slots;
+            slots.acquire(|_| ());
+            let appended = self.append_locked(data);
+            slots.release(());
+            return appended;
         }
         let (primary, attachment) = (&self.parts.primary, &self.parts.attachment);
         match primary.reserve_for_append(attachment, data.len() as u64) {
@@ -112,7 +116,6 @@ impl File {
     fn append_locked(&self, data: &[u8]) -> Result<usize, Errno> {
         let Part { node, handle, .. } = self.parts.primary;
         let sessions = &self.parts.attachment.sessions;
-        let _slot = sessions.acquire_append_slot();
         self.requester.call::<()>(node, FileRequest::AppendLock { handle })?;
         let written = self.length().and_then(|end| self.write_at(data, end));
         if written.is_err() {

@@ -105,9 +105,7 @@ impl Part {
         self.note_write(at)?;
         match &self.object {
             Some(object) => {
-                let parts = [IoSlice::new(data)];
-                let written = rustix::io::pwritev2(object, &parts, 0, ReadWriteFlags::APPEND);
-                Ok(written.map_err(io::Error::from)?)
+                Ok(rustix::io::pwritev2(object, &[IoSlice::new(data)], 0, ReadWriteFlags::APPEND)?)
             }
             None => self.write_remote(at, data, 0, true),
         }

@@ -2,7 +2,7 @@
 
 use super::part::Part;
 use crate::attachment::Attachment;
-use crate::session::{Session, SessionReply};
+use crate::session::{OpenedBy, Session, SessionReply};
 use forebay_policy::layout::Layout;
 use forebay_protocol::message::{FileRequest, OpenMode};
 use forebay_protocol::placement::{Capability, ObjectInfo};
@@ -132,7 +132,7 @@ impl Parts {
     ) -> Part {
         let handle = self.primary.handle;
         if let Ok(session) = self.session(node) {
-            session.remember_object(handle, capability, self.part_mode());
+            session.remember_handle(handle, OpenedBy::Capability(capability), self.part_mode());
         }
         Part::new(node, handle, descriptor)
     }

@@ -9,7 +9,6 @@ use forebay_protocol::message::{Allocate, FileRequest};
 use forebay_protocol::space::BLOCK_BYTES;
 use forebay_protocol::{Errno, NodeIndex};
 use rustix::fs::SeekFrom;
-use std::io;
 
 /// Maximum bytes of one `copy_file_range`.
 const MAX_COPY_BYTES: u64 = 1 << 30;
@@ -60,9 +59,9 @@ impl File {
         }
         if let Some(object) = self.descriptor() {
             if data_only {
-                rustix::fs::fdatasync(object).map_err(io::Error::from)?;
+                rustix::fs::fdatasync(object)?;
             } else {
-                rustix::fs::fsync(object).map_err(io::Error::from)?;
+                rustix::fs::fsync(object)?;
             }
             request = FileRequest::SyncMetadata { handle };
         }
@@ -264,8 +263,7 @@ impl File {
             target,
             Some(&mut into),
             length as usize,
-        )
-        .map_err(io::Error::from)?;
+        )?;
         assert!(copied as u64 <= length);
         Ok(copied as u64)
     }
@@ -277,6 +275,6 @@ fn seek_object(object: &std::fs::File, offset: u64, hole: bool) -> Result<Option
     match rustix::fs::seek(object, to) {
         Ok(at) => Ok(Some(at)),
         Err(rustix::io::Errno::NXIO) => Ok(None),
-        Err(error) => Err(io::Error::from(error).into()),
+        Err(error) => Err(error.into()),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Fs;
 use crate::file::File;
+use crate::session::OpenedBy;
 use forebay_protocol::message::{FileRequest, NameRequest, NameResult, OpenMode, SetAttr};
 use forebay_protocol::{Attr, Errno, HandleId, Ino, NodeIndex, Request};
 use std::sync::Arc;
@@ -110,7 +111,7 @@ impl Fs {
             NameResult::Found(opened) => opened,
             NameResult::Referral(ino) => return Ok(NameResult::Referral(ino)),
         };
-        sessions.session(node)?.remember_file(handle, attr.ino, mode);
+        sessions.session(node)?.remember_handle(handle, OpenedBy::Ino(attr.ino), mode);
         let file =
             File::new(self.requester.clone(), attr.ino, handle, mode, reply.descriptor, capability);
         let mut opened = Opened { file, attr, created, ttl: reply.ttl };

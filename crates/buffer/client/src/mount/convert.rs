@@ -124,23 +124,7 @@ pub fn attr(attr: &Attr) -> FileAttr {
 
 /// A negative entry, which the kernel may cache.
 pub fn absent() -> FileAttr {
-    FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
-    }
+    attr(&Attr::default())
 }
 
 pub fn open_mode(flags: i32) -> OpenMode {

@@ -1,7 +1,6 @@
 //! Connections of a session: attaching, and recovery of the state that a restarted daemon has lost.
 
-use super::Session;
-use super::handles::{Reopen, SessionIdentity};
+use super::{OpenedBy, Session, SessionIdentity};
 use crate::retry::Backoff;
 use crate::system::Connection;
 use forebay_net::auth::Authenticator;
@@ -78,7 +77,7 @@ impl Session {
         };
         identity.token = Some(token);
         if self.epoch() != epoch {
-            if !self.handles.is_empty() {
+            if !self.handles.lock().is_empty() {
                 self.recover(&mut identity)?;
             }
             self.epoch.store(epoch, Ordering::Release);
@@ -147,11 +146,12 @@ impl Session {
             groups: Some(Vec::new()),
             checked: true,
         });
-        for (handle, reopen) in self.handles.all() {
+        let handles = self.handles.lock().clone();
+        for (handle, (opened, open)) in handles {
             identity.recovery_seq += 1;
-            let (ino, request) = match reopen {
-                Reopen::File(ino, open) => (ino, FileRequest::Open { ino, handle, open }),
-                Reopen::Object(capability, open) => {
+            let (ino, request) = match opened {
+                OpenedBy::Ino(ino) => (ino, FileRequest::Open { ino, handle, open }),
+                OpenedBy::Capability(capability) => {
                     (capability.ino, FileRequest::OpenObject { handle, capability, open })
                 }
             };

@@ -3,17 +3,16 @@
 mod connect;
 mod data_calls;
 mod data_connections;
-mod handles;
 mod lock_table;
 mod locks;
-mod slots;
 
 pub use data_calls::receive_data_reply;
 pub use data_connections::DataConnection;
 pub use lock_table::LockCallback;
 
+use crate::pool::Pool;
 use crate::retry::Backoff;
-use crate::system::{Os, System};
+use crate::system::{Connection, Os, System};
 use crate::unsynced::{PendingSync, Unsynced};
 use data_connections::DataConnections;
 use forebay_net::auth::PoolKey;
@@ -23,15 +22,15 @@ use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
     CACHE_LIFETIME_NS, FileRequest, InodeRequest, NameRequest, OpenMode, SessionRequest,
+    SessionToken,
 };
 use forebay_protocol::placement::{Capability, Placement};
 use forebay_protocol::{
     Call, Credentials, Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
 };
-use handles::{OpenHandles, Reopen, SessionIdentity, reopen_mode};
 use lock_table::LockTable;
 use parking_lot::Mutex;
-use slots::{Slot, Slots};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -73,6 +72,8 @@ const CONFLICT_BACKOFF: Backoff =
     Backoff::new(Duration::from_micros(50), Duration::from_millis(50), Duration::MAX);
 /// Timeout of a request whose reply is dispensable.
 const BEST_EFFORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of connections of a session.
+const MAX_CONNECTIONS: u32 = 60;
 /// Timeout of the request that ends a session.
 const BYE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -99,6 +100,21 @@ impl SessionReply {
     }
 }
 
+/// A connection for metadata requests by its number, with one call at a time.
+#[derive(Debug)]
+struct Slot {
+    number: u32,
+    /// Sequence number of the last call.
+    seq: u64,
+    connection: Option<Connection>,
+}
+
+impl Slot {
+    fn new(number: u32) -> Slot {
+        Slot { number, seq: 0, connection: None }
+    }
+}
+
 /// A request that was sent, whose reply is to be [received](Session::receive_reply).
 #[derive(Debug)]
 #[must_use = "its connection is lost unless its reply is received"]
@@ -112,6 +128,21 @@ pub struct PendingCall {
     pending_sync: PendingSync,
 }
 
+/// What identifies a session to the daemon.
+#[derive(Debug, Default)]
+struct SessionIdentity {
+    token: Option<SessionToken>,
+    /// Sequence number of the last call on the recovery connection.
+    recovery_seq: u64,
+}
+
+/// How a handle was opened, and is opened again.
+#[derive(Clone, Copy, Debug)]
+pub enum OpenedBy {
+    Ino(Ino),
+    Capability(Capability),
+}
+
 /// A session.
 #[derive(Debug)]
 pub struct Session {
@@ -122,14 +153,15 @@ pub struct Session {
     single_cache: bool,
     options: ClientOptions,
     placement: OnceLock<Placement>,
-    slots: Slots,
+    slots: Pool<Slot>,
     data_connections: Arc<DataConnections>,
     identity: Mutex<SessionIdentity>,
     epoch: AtomicU64,
     boot_id: AtomicU64,
     /// Changes of names and attributes that are not synced.
     unsynced: Unsynced,
-    handles: OpenHandles,
+    /// The open handles.
+    handles: Mutex<BTreeMap<HandleId, (OpenedBy, OpenMode)>>,
     locks: Mutex<LockTable>,
 }
 
@@ -149,7 +181,7 @@ impl Session {
             instance,
             expected_node,
             single_cache,
-            slots: Slots::new(options.connections),
+            slots: Pool::new(options.connections.clamp(1, MAX_CONNECTIONS)),
             options,
             placement: OnceLock::new(),
             data_connections: Arc::default(),
@@ -157,10 +189,10 @@ impl Session {
             epoch: AtomicU64::new(0),
             boot_id: AtomicU64::new(0),
             unsynced: Unsynced::default(),
-            handles: OpenHandles::default(),
+            handles: Mutex::default(),
             locks: Mutex::default(),
         };
-        let mut slot = session.slots.acquire();
+        let mut slot = session.slots.acquire(Slot::new);
         let connection = session.with_retries(|| session.connect(slot.number, 1, false));
         slot.connection = Some(connection?);
         session.slots.release(slot);
@@ -187,19 +219,15 @@ impl Session {
         self.boot_id.load(Ordering::Acquire)
     }
 
-    /// The daemon opened a file; it is opened again if the daemon restarts.
-    pub fn remember_file(&self, handle: HandleId, ino: Ino, mode: OpenMode) {
-        self.handles.add(handle, Reopen::File(ino, reopen_mode(mode)));
-    }
-
-    /// The daemon opened a data object; it is opened again if the daemon restarts.
-    pub fn remember_object(&self, handle: HandleId, capability: Capability, mode: OpenMode) {
-        self.handles.add(handle, Reopen::Object(capability, reopen_mode(mode)));
+    /// The daemon opened a handle in `mode`; it is opened again if the daemon restarts.
+    pub fn remember_handle(&self, handle: HandleId, opened: OpenedBy, mode: OpenMode) {
+        let mode = OpenMode { truncate: false, descriptor: false, ..mode };
+        self.handles.lock().insert(handle, (opened, mode));
     }
 
     /// A handle is being closed.
     pub fn forget_handle(&self, handle: HandleId) {
-        self.handles.remove(handle);
+        self.handles.lock().remove(&handle);
     }
 
     /// Sends a request, and repeats it until there is a reply or the timeout elapses. The daemon
@@ -221,7 +249,7 @@ impl Session {
     /// ascending order of the nodes, or two clients could wait for each other's connections.
     pub fn send_call(&self, caller: Option<&Credentials>, request: Request) -> PendingCall {
         let sent_at = self.options.system.now();
-        let mut slot = self.slots.acquire();
+        let mut slot = self.slots.acquire(Slot::new);
         slot.seq += 1;
         let is_sync = matches!(
             request,
@@ -291,7 +319,7 @@ impl Session {
     /// Sends a request once, with a short timeout.
     pub fn call_best_effort(&self, request: impl Into<Request>) -> Option<SessionReply> {
         let sent_at = self.options.system.now();
-        let mut slot = self.slots.acquire();
+        let mut slot = self.slots.acquire(Slot::new);
         slot.seq += 1;
         let call = Call::new(slot.seq, request);
         let connection = slot.connection.take();

@@ -9,6 +9,7 @@
 
 mod lock_watch;
 
+use crate::pool::Pool;
 use crate::session::{CallResult, ClientOptions, PendingCall, Session, SessionReply};
 use crate::system::System;
 use crate::truncations::{BootIds, Truncations};
@@ -16,7 +17,7 @@ use forebay_policy::layout::Layout;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{CACHE_LIFETIME_NS, FileRequest, InodeRequest};
 use forebay_protocol::{Credentials, Errno, HandleId, InstanceId, NodeIndex, Request};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,7 +67,9 @@ pub struct Sessions {
     layout: Layout,
     nodes: Box<[NodeSession]>,
     next_handle: AtomicU64,
-    append_slots: AppendSlots,
+    /// The right to append. A request that waits for an append lock occupies a connection, and the
+    /// holder of the lock needs one: at most half of them may wait.
+    pub append_slots: Pool<()>,
     exclusivity: Mutex<Exclusivity>,
     /// Files that were truncated and not synced.
     pub(crate) truncations: Truncations,
@@ -85,27 +88,6 @@ struct Exclusivity {
 impl Exclusivity {
     fn time_left(&self, now: Instant) -> Duration {
         self.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
-    }
-}
-
-/// A semaphore for appends.
-#[derive(Debug)]
-struct AppendSlots {
-    free: Mutex<u32>,
-    max: u32,
-    released: Condvar,
-}
-
-/// The right to append.
-#[derive(Debug)]
-pub struct AppendSlot<'a>(&'a AppendSlots);
-
-impl Drop for AppendSlot<'_> {
-    fn drop(&mut self) {
-        let mut free = self.0.free.lock();
-        *free += 1;
-        assert!(*free <= self.0.max, "each slot is released once");
-        self.0.released.notify_one();
     }
 }
 
@@ -148,10 +130,9 @@ impl Sessions {
         if let Some(node) = nodes.get(own) {
             let _ = node.session.set(session);
         }
-        let max = (options.connections / 2).max(1);
         let sessions = Sessions {
             instance,
-            append_slots: AppendSlots { free: Mutex::new(max), max, released: Condvar::new() },
+            append_slots: Pool::new((options.connections / 2).max(1)),
             exclusivity: Mutex::new(Exclusivity {
                 last_reply: Some(options.system.now()),
                 ..Exclusivity::default()
@@ -192,18 +173,6 @@ impl Sessions {
     /// A new handle, the same on all nodes.
     pub fn new_handle(&self) -> HandleId {
         HandleId(self.next_handle.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// Waits for the right to append. A request that waits for an append lock occupies a connection,
-    /// and the holder of the lock needs one: at most half of them may wait.
-    pub fn acquire_append_slot(&self) -> AppendSlot<'_> {
-        let slots = &self.append_slots;
-        let mut free = slots.free.lock();
-        while *free == 0 {
-            slots.released.wait(&mut free);
-        }
-        *free -= 1;
-        AppendSlot(slots)
     }
 
     /// The session with `node`, opened now if there is none.

@@ -8,9 +8,10 @@ use forebay_policy::layout::Layout;
 use serde::{Deserialize, Serialize};
 
 /// Kinds of inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FileKind {
     /// Regular file.
+    #[default]
     File,
     /// Directory.
     Dir,
@@ -27,7 +28,7 @@ pub enum FileKind {
 }
 
 /// Attributes, as shown by `stat`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {
     /// Inode.
     pub ino: Ino,

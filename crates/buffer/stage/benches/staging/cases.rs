@@ -1,4 +1,4 @@
-//! What is measured, and what is wanted.
+//! The cases and their targets.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,19 +14,20 @@ use forebay_stage::{
 };
 use forebay_store::daemon::{self, Daemon};
 
-use crate::floor::{copy, read, timed, together, write};
+use crate::command_line::Options;
+use crate::floor::{copy, read, run_both, timed, write};
 use crate::inside::Files;
 use crate::report::{self, Line, Target, median};
 use crate::trees::{self, Shape, compare, shape};
-use crate::{Options, Outcome};
+use crate::{Amounts, Outcome};
 
-/// What is staged, and where the instance is.
+/// A tree that is staged, and the location of the instance.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
-    /// Small files, else large ones.
+    /// Small files, otherwise large ones.
     small: bool,
-    /// The instance is in memory, else on the disk that is the parallel file system, too.
+    /// The instance is on tmpfs, otherwise on the disk of the parallel file system.
     memory: bool,
 }
 
@@ -37,16 +38,16 @@ const CASES: [Case; 4] = [
     Case { name: "small, tmpfs", small: true, memory: true },
 ];
 
-/// Something that takes time.
+/// A measured time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Figure {
-    /// Reading all on the parallel file system.
+    /// Reading everything on the parallel file system.
     Outside,
-    /// Reading all in the instance.
+    /// Reading everything in the instance.
     Inside,
-    /// Both sides of a stage-in, each doing its part.
+    /// Both sides of a stage-in, independently.
     SidesIn,
-    /// Both sides of a stage-out.
+    /// Both sides of a stage-out, independently.
     SidesOut,
     CopyIn,
     CopyOut,
@@ -64,7 +65,8 @@ use Figure::{
 };
 
 impl Figure {
-    fn words(self) -> (&'static str, &'static str) {
+    /// Its name, and the name of the contestant.
+    fn names(self) -> (&'static str, &'static str) {
         match self {
             Outside => ("PFS read", "alone"),
             Inside => ("instance read", "alone"),
@@ -82,7 +84,7 @@ impl Figure {
     }
 }
 
-/// What happens in a round.
+/// A step of a round.
 #[derive(Clone, Copy)]
 enum Step {
     Read,
@@ -91,40 +93,40 @@ enum Step {
     Stage,
 }
 
-/// Measure and print everything.
-pub fn all(options: &Options) -> Outcome<()> {
-    report::heading();
+/// Measures and prints all cases.
+pub fn measure_all(options: &Options, amounts: &Amounts) -> Outcome<()> {
+    report::print_heading();
     let mut lines = Vec::new();
     for small in [false, true] {
-        let wanted: Vec<&Case> = CASES
+        let selected: Vec<&Case> = CASES
             .iter()
             .filter(|case| case.small == small && case.name.contains(&options.only))
             .collect();
-        if wanted.is_empty() {
+        if selected.is_empty() {
             continue;
         }
         let home = Scratch::new(&options.disk, "disk")?;
         let source = home.path("source");
         match small {
-            true => trees::small(&source, options.files)?,
-            false => trees::large(&source, options.gibibytes)?,
+            true => trees::create_small_files(&source, amounts.small_files)?,
+            false => trees::create_large_files(&source, amounts.gibibytes)?,
         }
         let shape = shape(&source)?;
-        for case in wanted {
+        for case in selected {
             measure(case, options, &home, &shape, &mut lines)?;
         }
     }
-    report::write("staging", &lines, &options.json)?;
+    report::write_json("staging", &lines, &options.json)?;
     println!("written to {}", options.json.display());
     Ok(())
 }
 
-/// Threads that stage.
+/// Number of copying threads.
 fn workers() -> usize {
     forebay_stage::StageOptions::default().workers
 }
 
-/// A directory that is removed in the end.
+/// A directory that is removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -145,7 +147,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Seconds of all rounds.
+/// Seconds of each figure in all rounds.
 type Seconds = BTreeMap<Figure, Vec<f64>>;
 
 fn measure(
@@ -175,17 +177,17 @@ fn measure(
     }
     bench.daemon.stop()?;
     fs::remove_dir_all(flash.path("flash"))?;
-    tell(case, shape, &seconds, lines);
+    print_figures(case, shape, &seconds, lines);
     Ok(())
 }
 
-fn tell(case: &Case, shape: &Shape, seconds: &Seconds, lines: &mut Vec<Line>) {
-    const WANTED: Target = Target::AtLeast(0.8);
+fn print_figures(case: &Case, shape: &Shape, seconds: &Seconds, lines: &mut Vec<Line>) {
+    const TARGET: Target = Target::AtLeast(0.8);
     const NONE: Target = Target::None;
-    // What is wanted of a phase beside its sides alone, and of the whole beside `cp`.
+    // Targets of a phase, compared with both sides alone, and of the whole stage, compared with `cp`.
     let (phase, whole) = match case.small {
-        false => (WANTED, NONE),
-        true => (NONE, WANTED),
+        false => (TARGET, NONE),
+        true => (NONE, TARGET),
     };
     let mut table = vec![
         (Outside, None, NONE),
@@ -194,7 +196,7 @@ fn tell(case: &Case, shape: &Shape, seconds: &Seconds, lines: &mut Vec<Line>) {
         (CopyIn, Some(SidesIn), NONE),
         (DurableIn, Some(SidesIn), phase),
     ];
-    // What is in memory cannot be read from anywhere else.
+    // On tmpfs nothing is read from a device.
     if !case.memory {
         table.push((BackIn, Some(Inside), phase));
     }
@@ -206,18 +208,18 @@ fn tell(case: &Case, shape: &Shape, seconds: &Seconds, lines: &mut Vec<Line>) {
         (BackOut, Some(Outside), phase),
         (WholeOut, Some(CopyOut), whole),
     ]);
-    for (figure, beside, target) in table {
+    for (figure, baseline, target) in table {
         let Some(took) = seconds.get(&figure) else {
             continue;
         };
-        let (what, who) = figure.words();
+        let (what, who) = figure.names();
         let (amount, unit) = match (case.small, figure) {
             (false, _) => (shape.bytes as f64 / 1e6, "MB/s"),
             // Links are not read.
             (true, Outside | Inside | BackIn | BackOut) => (shape.files as f64, "/s"),
             (true, _) => (shape.entries() as f64, "/s"),
         };
-        let beside = beside.and_then(|other| {
+        let ratio = baseline.and_then(|other| {
             let ratios = seconds.get(&other)?.iter().zip(took);
             let ratios = ratios.map(|(other, own)| other / own).collect();
             let name = match other {
@@ -232,10 +234,10 @@ fn tell(case: &Case, shape: &Shape, seconds: &Seconds, lines: &mut Vec<Line>) {
             who: who.to_owned(),
             measured: median(took.iter().map(|took| amount / took).collect()),
             unit,
-            beside,
+            ratio,
             target,
         };
-        report::print(&line);
+        report::print_line(&line);
         lines.push(line);
     }
 }
@@ -250,7 +252,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Takes a step, and says how long what it consists of took.
+    /// Runs a step. Returns its figures in seconds.
     fn step(&self, step: Step, round: usize, case: &Case) -> Outcome<Vec<(Figure, f64)>> {
         let source = self.home.path("source");
         match step {
@@ -273,11 +275,11 @@ impl Bench<'_> {
                 fs::remove_dir_all(to)?;
                 Ok(vec![(CopyIn, there), (CopyOut, out)])
             }
-            Step::Stage => self.there_and_back(&source, round),
+            Step::Stage => self.stage_in_and_out(&source, round),
         }
     }
 
-    /// An instance of its own for a step of a round.
+    /// Runs `act` in a new instance.
     fn with_instance<T>(&self, id: usize, act: impl FnOnce(Fs) -> Outcome<T>) -> Outcome<T> {
         let id = InstanceId(id as u64);
         let options = forebay_client::ClientOptions::default;
@@ -298,7 +300,7 @@ impl Bench<'_> {
         Ok(value)
     }
 
-    /// Has both sides do their parts of a stage-in and of a stage-out.
+    /// Both sides of a stage-in and of a stage-out, independently.
     fn sides(&self, source: &Path, round: usize) -> Outcome<Vec<(Figure, f64)>> {
         let (shape, threads) = (self.shape, workers());
         let to = self.home.path("written");
@@ -306,19 +308,19 @@ impl Bench<'_> {
             let root = Path::new("striped/data");
             let reading = || read(source, shape, threads);
             let filling = || Files::write(&fs, root, shape, threads);
-            let (there, files) = timed(|| Ok(together(reading, filling)?))?;
+            let (there, files) = timed(|| Ok(run_both(reading, filling)?))?;
             let (inside, ()) = timed(|| Ok(files.read(shape, threads)?))?;
             let reading = || files.read(shape, threads);
             let writing = || write(&to, shape, threads);
-            let (back, ()) = timed(|| Ok(together(reading, writing)?))?;
+            let (back, ()) = timed(|| Ok(run_both(reading, writing)?))?;
             Ok(vec![(SidesIn, there), (Inside, inside), (SidesOut, back)])
         })?;
         fs::remove_dir_all(to)?;
         Ok(took)
     }
 
-    /// Stages the source in, and out again.
-    fn there_and_back(&self, source: &Path, round: usize) -> Outcome<Vec<(Figure, f64)>> {
+    /// Stages the source in and out again.
+    fn stage_in_and_out(&self, source: &Path, round: usize) -> Outcome<Vec<(Figure, f64)>> {
         let staged = self.home.path("staged");
         let (there, back) = self.with_instance(2 * round + 2, |fs| {
             let space = Namespace::new(fs, Path::new("striped"), "$DW_JOB_STRIPED")?;
@@ -357,7 +359,7 @@ impl Bench<'_> {
         let stage = || Ok(run_stage(&StageRequest { items }, &options, &ProgressCounters::new())?);
         let (_, report): (f64, StageReport) = timed(stage)?;
         if report.read_back != self.shape.bytes {
-            return Err("not everything was read back".into());
+            return Err("the stage did not read everything back".into());
         }
         Ok(report)
     }

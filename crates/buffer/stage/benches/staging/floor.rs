@@ -1,4 +1,4 @@
-//! What the parallel file system's side does alone: directories of the disk.
+//! The side of the parallel file system alone: directories on the disk.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,23 +17,23 @@ use crate::trees::{Noise, Part, Shape};
 
 const BLOCK: usize = 1 << 20;
 
-/// Waits until what others wrote is out of the way, and forgets what is cached.
+/// Syncs earlier writes and empties the page cache.
 pub fn settle() {
     rustix::fs::sync();
-    // Only root may; without it reads come from memory for all contestants alike.
+    // Needs root. Otherwise all contestants read from memory.
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
 }
 
-/// The seconds that something takes when nothing is cached.
-pub fn timed<T>(what: impl FnOnce() -> Outcome<T>) -> Outcome<(f64, T)> {
+/// The seconds that `act` takes with an empty page cache.
+pub fn timed<T>(act: impl FnOnce() -> Outcome<T>) -> Outcome<(f64, T)> {
     settle();
-    let begun = Instant::now();
-    let value = what()?;
-    Ok((begun.elapsed().as_secs_f64(), value))
+    let started = Instant::now();
+    let value = act()?;
+    Ok((started.elapsed().as_secs_f64(), value))
 }
 
-/// Has threads do something with every part.
-pub fn all(
+/// Runs `each` for every part, on several threads.
+pub fn for_each_part(
     parts: &[Part],
     threads: usize,
     each: impl Fn(&Part, &mut [u8]) -> io::Result<()> + Sync,
@@ -63,16 +63,16 @@ pub fn all(
     failed.into_inner().ok().flatten().map_or(Ok(()), Err)
 }
 
-/// Pieces of a part of at most a block.
+/// The blocks of a part: offset and length.
 pub fn blocks(part: &Part) -> impl Iterator<Item = (u64, usize)> {
     let (from, to) = (part.from, part.to);
     let starts = (from..to).step_by(BLOCK);
     starts.map(move |at| (at, usize::try_from(to - at).unwrap_or(BLOCK).min(BLOCK)))
 }
 
-/// Read all that is in the files of a tree.
+/// Reads all files of a tree.
 pub fn read(root: &Path, shape: &Shape, threads: usize) -> io::Result<()> {
-    all(&shape.parts, threads, |part, block| {
+    for_each_part(&shape.parts, threads, |part, block| {
         let file = File::open(root.join(&part.path))?;
         for (at, length) in blocks(part) {
             file.read_exact_at(&mut block[..length], at)?;
@@ -81,12 +81,12 @@ pub fn read(root: &Path, shape: &Shape, threads: usize) -> io::Result<()> {
     })
 }
 
-/// Write a tree of this shape, with owners, permissions and times, and put it on stable storage.
+/// Writes a tree of this shape with owners, permissions and times, and syncs it.
 pub fn write(root: &Path, shape: &Shape, threads: usize) -> io::Result<()> {
     for directory in &shape.directories {
         fs::create_dir_all(root.join(directory))?;
     }
-    all(&shape.parts, threads, |part, block| {
+    for_each_part(&shape.parts, threads, |part, block| {
         let mut options = fs::OpenOptions::new();
         let file = options.write(true).create(true).truncate(false);
         let file = file.open(root.join(&part.path))?;
@@ -95,16 +95,16 @@ pub fn write(root: &Path, shape: &Shape, threads: usize) -> io::Result<()> {
         }
         set_attributes(&file)
     })?;
-    for (path, goal) in &shape.links {
-        symlink(goal, root.join(path))?;
+    for (path, link_target) in &shape.links {
+        symlink(link_target, root.join(path))?;
     }
-    for (path, first) in &shape.names {
+    for (path, first) in &shape.hard_links {
         fs::hard_link(root.join(first), root.join(path))?;
     }
     Ok(rustix::fs::syncfs(File::open(root)?)?)
 }
 
-/// What every mover has to set.
+/// Sets the attributes that a mover sets.
 fn set_attributes(file: &File) -> io::Result<()> {
     let time = Timespec { tv_sec: 1_000_000_000, tv_nsec: 1 };
     let times = Timestamps { last_access: time, last_modification: time };
@@ -113,8 +113,8 @@ fn set_attributes(file: &File) -> io::Result<()> {
     Ok(futimens(file, &times)?)
 }
 
-/// Do two things at the same time.
-pub fn together<A>(
+/// Runs two functions at the same time.
+pub fn run_both<A>(
     one: impl FnOnce() -> io::Result<()> + Send,
     other: impl FnOnce() -> io::Result<A>,
 ) -> io::Result<A> {
@@ -122,16 +122,16 @@ pub fn together<A>(
         let one = scope.spawn(one);
         let other = other();
         let one = one.join();
-        one.unwrap_or_else(|_| Err(io::Error::other("a thread has ended")))?;
+        one.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
         other
     })
 }
 
-/// `cp -a`, and all of it on stable storage.
+/// `cp -a`, and `syncfs`.
 pub fn copy(from: &Path, to: &Path) -> Outcome<()> {
     let copied = Command::new("cp").arg("-a").arg(from).arg(to).status()?;
     if !copied.success() {
-        return Err("cp has failed".into());
+        return Err("cp failed".into());
     }
     Ok(rustix::fs::syncfs(File::open(to)?)?)
 }

@@ -1,4 +1,4 @@
-//! What the instance's side does alone: its client library, with as many threads as a mover has.
+//! The side of the instance alone: its client library, with as many threads as a mover.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,7 +11,7 @@ use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, NewInode, OpenMode, SetAt
 use forebay_protocol::{Errno, Ino, Timestamp};
 use rustix::process::{getegid, geteuid};
 
-use crate::floor::{all, blocks};
+use crate::floor::{blocks, for_each_part};
 use crate::trees::{Part, Shape};
 
 /// The files of a tree in an instance.
@@ -20,8 +20,8 @@ pub struct Files<'f> {
     inos: HashMap<PathBuf, Ino>,
 }
 
-/// Is it a file by itself that goes with one request?
-fn is_whole(part: &Part) -> bool {
+/// Whether the part is a whole file that is transferred in one request.
+fn is_inline_file(part: &Part) -> bool {
     part.from == 0 && part.to <= MAX_INLINE_FILE_BYTES as u64
 }
 
@@ -37,12 +37,12 @@ fn attributes() -> SetAttr {
     }
 }
 
-/// Directories of an instance, by their paths in the tree.
+/// Directories of an instance by their paths in the tree.
 struct Directories(HashMap<PathBuf, Ino>);
 
 impl Directories {
-    /// Where something is, and its name there.
-    fn place<'p>(&self, path: &'p Path) -> io::Result<(Ino, &'p [u8])> {
+    /// The directory of an entry, and its name.
+    fn locate<'p>(&self, path: &'p Path) -> io::Result<(Ino, &'p [u8])> {
         let parent = path.parent().unwrap_or(Path::new(""));
         let parent = self.0.get(parent).ok_or(io::ErrorKind::NotFound)?;
         Ok((*parent, path.file_name().unwrap_or_default().as_bytes()))
@@ -50,7 +50,7 @@ impl Directories {
 }
 
 impl Files<'_> {
-    /// Write a tree of this shape, and put it on stable storage.
+    /// Writes a tree of this shape, and syncs it.
     pub fn write<'f>(
         fs: &'f Fs,
         root: &Path,
@@ -59,69 +59,69 @@ impl Files<'_> {
     ) -> io::Result<Files<'f>> {
         let mut directories = Directories(HashMap::new());
         for directory in &shape.directories {
-            let made = fs.mkdir_all(&root.join(directory), 0o755).map_err(told)?;
-            directories.0.insert(directory.clone(), made.ino);
+            let created = fs.mkdir_all(&root.join(directory), 0o755).map_err(io_error)?;
+            directories.0.insert(directory.clone(), created.ino);
         }
         let inos = Mutex::new(HashMap::new());
-        let note = |part: &Part, ino| {
+        let record = |part: &Part, ino| {
             let mut inos = inos.lock().unwrap_or_else(PoisonError::into_inner);
             inos.insert(part.path.clone(), ino);
         };
         let mode = OpenMode { write: true, ..OpenMode::default() };
         let mut large = HashMap::new();
-        for part in shape.parts.iter().filter(|part| !is_whole(part)) {
+        for part in shape.parts.iter().filter(|part| !is_inline_file(part)) {
             if !large.contains_key(&part.path) {
-                let (parent, name) = directories.place(&part.path)?;
-                let opened = fs.create(parent, name, 0o644, true, mode).map_err(told)?;
-                fs.set_attr(opened.attr.ino, None, attributes()).map_err(told)?;
-                note(part, opened.attr.ino);
+                let (parent, name) = directories.locate(&part.path)?;
+                let opened = fs.create(parent, name, 0o644, true, mode).map_err(io_error)?;
+                fs.set_attr(opened.attr.ino, None, attributes()).map_err(io_error)?;
+                record(part, opened.attr.ino);
                 large.insert(part.path.clone(), opened.file);
             }
         }
-        all(&shape.parts, threads, |part, block| {
+        for_each_part(&shape.parts, threads, |part, block| {
             if let Some(file) = large.get(&part.path) {
                 return blocks(part).try_for_each(|(at, length)| {
-                    file.write_all_at(&block[..length], at).map_err(told)
+                    file.write_all_at(&block[..length], at).map_err(io_error)
                 });
             }
             let length = usize::try_from(part.to).unwrap_or(block.len());
             let data = block[..length].to_vec();
-            let place = directories.place(&part.path)?;
-            note(part, fs.put_file(place, attributes(), data).map_err(told)?.ino);
+            let entry = directories.locate(&part.path)?;
+            record(part, fs.put_file(entry, attributes(), data).map_err(io_error)?.ino);
             Ok(())
         })?;
         let inos = inos.into_inner().unwrap_or_else(PoisonError::into_inner);
-        for (path, goal) in &shape.links {
-            let (parent, name) = directories.place(path)?;
-            let link = NewInode::Symlink(goal.as_os_str().as_bytes().to_vec());
-            fs.make_inode(parent, name, link, 0o777).map_err(told)?;
+        for (path, link_target) in &shape.links {
+            let (parent, name) = directories.locate(path)?;
+            let link = NewInode::Symlink(link_target.as_os_str().as_bytes().to_vec());
+            fs.make_inode(parent, name, link, 0o777).map_err(io_error)?;
         }
-        for (path, first) in &shape.names {
-            let (parent, name) = directories.place(path)?;
+        for (path, first) in &shape.hard_links {
+            let (parent, name) = directories.locate(path)?;
             let first = inos.get(first).ok_or(io::ErrorKind::NotFound)?;
-            fs.link(*first, parent, name).map_err(told)?;
+            fs.link(*first, parent, name).map_err(io_error)?;
         }
         for file in large.values() {
-            file.fsync(false).map_err(told)?;
+            file.fsync(false).map_err(io_error)?;
         }
         drop(large);
-        fs.sync().map_err(told)?;
+        fs.sync().map_err(io_error)?;
         Ok(Files { fs, inos })
     }
 
-    /// Read all that is in the files.
+    /// Reads all files.
     pub fn read(&self, shape: &Shape, threads: usize) -> io::Result<()> {
         let mode = OpenMode { read: true, ..OpenMode::default() };
-        all(&shape.parts, threads, |part, block| {
+        for_each_part(&shape.parts, threads, |part, block| {
             let ino = *self.inos.get(&part.path).ok_or(io::ErrorKind::NotFound)?;
-            if is_whole(part) {
-                self.fs.fetch_file(ino).map_err(told)?;
+            if is_inline_file(part) {
+                self.fs.fetch_file(ino).map_err(io_error)?;
                 return Ok(());
             }
-            let opened = self.fs.open(ino, mode).map_err(told)?;
+            let opened = self.fs.open(ino, mode).map_err(io_error)?;
             for (at, length) in blocks(part) {
                 let read = opened.file.read_at(&mut block[..length], at);
-                if read.map_err(told)? < length {
+                if read.map_err(io_error)? < length {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
             }
@@ -130,6 +130,6 @@ impl Files<'_> {
     }
 }
 
-fn told(errno: Errno) -> io::Error {
+fn io_error(errno: Errno) -> io::Error {
     io::Error::other(errno)
 }

@@ -1,97 +1,66 @@
-//! How fast staging is, beside what the storage at its ends does alone, in one run: `make bench`, or
+//! Speed of staging, compared with the storage at both ends, in one run: `make bench`, or
 //! `cargo bench -p forebay-stage --bench staging -- [options]`.
 //!
 //! Everything is staged in and out again, and read back both ways. In each round every contestant does
-//! its work once, in turn forwards and backwards; a ratio is the median of the rounds' ratios, and a
-//! rate is the median of the rounds' rates. Nothing is in memory when a contestant begins, and it has
-//! done its work when that is on stable storage.
+//! its work once, alternately in forward and reverse order; a ratio is the median of the ratios of the
+//! rounds, and a rate is the median of the rates. The page cache is empty when a contestant starts, and
+//! its work ends when it is on stable storage.
 //!
-//! Copying is measured until all is on stable storage, beside the rate of the slower side, which is
-//! how fast both sides do their parts at the same time, handing nothing over: for a stage-in, one set
-//! of threads reads the tree on the parallel file system and another makes one of the same shape in an
-//! instance, through the client library; for a stage-out, the instance is read and a tree written
-//! outside. What is made gets owners, permissions and times, and is put on stable storage. As both
-//! sides and a mover share the processors here, and with both ends on one disk that disk, they have
-//! to share them when they are measured alone. A mover that overlaps reading and writing can do as
-//! well but for looking around, checksums, a journal and names that appear when a file is whole; one
-//! that does not takes the time of each after the other.
+//! The copy phase ends when everything is durable. It is compared with both sides working at the same
+//! time without passing data: for a stage-in, some threads read the tree on the parallel file system
+//! and others create a tree of the same shape in an instance through the client library; for a
+//! stage-out, the instance is read and a tree is written to the parallel file system. Both set owners,
+//! permissions and times, and sync. The two sides share processors, and a disk if both ends are on one,
+//! as they do in a stage. So a mover that overlaps reading and writing comes close to 1; walking,
+//! checksums, the journal and renames are its own costs.
 //!
-//! With small files that rate is for the most part one of the client library and of the processors. It
-//! is shown, but what is wanted of a tree of small files is that the whole of a stage, reading back
-//! included, keeps up with `cp -a`, which is what the file system underneath does with such a tree.
+//! For small files that comparison mainly measures the client library and the processors, so it has no
+//! target. The target for small files is that the whole stage, including reading back, is as fast as
+//! `cp -a`, which is the speed of the underlying file system with such a tree.
 //!
-//! Reading back is measured beside reading the same files alone. Each side alone has as many threads
-//! as a mover copies with. `cp -a` is followed by `syncfs`.
+//! Reading back is compared with only reading the same files. Each side alone has as many threads as a
+//! mover. `cp -a` is followed by `syncfs`.
 
 mod cases;
+#[path = "../../../client/benches/buffer/command_line.rs"]
+mod command_line;
 mod floor;
 mod inside;
-#[allow(dead_code, reason = "the bench of the buffer uses all of it")]
+#[allow(dead_code, reason = "the benchmark of the buffer uses all of it")]
 #[path = "../../../client/benches/buffer/report.rs"]
 mod report;
 mod trees;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// What was asked for.
-struct Options {
-    /// A directory on the disk.
-    disk: PathBuf,
-    /// A directory in memory.
-    memory: PathBuf,
-    rounds: usize,
+/// Amounts of data.
+struct Amounts {
     gibibytes: u64,
-    /// Small files.
-    files: u64,
-    json: PathBuf,
-    /// Only cases whose name contains this.
-    only: String,
+    small_files: u64,
 }
 
 const USAGE: &str = "usage: staging [--disk DIRECTORY] [--memory DIRECTORY] [--rounds N] [--gib N] \
     [--files N] [--only TEXT] [--json FILE]";
 
-fn options(mut arguments: impl Iterator<Item = String>) -> Outcome<Options> {
-    let here = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let mut options = Options {
-        disk: here.clone(),
-        memory: PathBuf::from("/dev/shm"),
-        rounds: 3,
-        gibibytes: 2,
-        files: 20_000,
-        json: here.join("staging.json"),
-        only: String::new(),
-    };
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or(USAGE);
-        match argument.as_str() {
-            "--disk" => options.disk = value()?.into(),
-            "--memory" => options.memory = value()?.into(),
-            "--rounds" => options.rounds = value()?.parse()?,
-            "--gib" => options.gibibytes = value()?.parse()?,
-            "--files" => options.files = value()?.parse()?,
-            "--json" => options.json = value()?.into(),
-            "--only" => options.only = value()?,
-            "--bench" => {} // cargo says so
-            _ => return Err(USAGE.into()),
+fn measure() -> Outcome<()> {
+    let mut amounts = Amounts { gibibytes: 2, small_files: 20_000 };
+    let arguments = std::env::args().skip(1);
+    let options = command_line::parse(arguments, USAGE, "staging.json", |option, _, value| {
+        match option {
+            "--gib" => amounts.gibibytes = value()?.parse()?,
+            "--files" => amounts.small_files = value()?.parse()?,
+            _ => return Ok(false),
         }
+        Ok(true)
+    })?;
+    if amounts.gibibytes == 0 || amounts.small_files == 0 {
+        return Err("--gib and --files must be at least 1".into());
     }
-    if options.rounds == 0 || options.gibibytes == 0 || options.files == 0 {
-        return Err("--rounds, --gib and --files take numbers from 1 on".into());
-    }
-    Ok(options)
+    cases::measure_all(&options, &amounts)
 }
 
 fn main() -> ExitCode {
-    let outcome = options(std::env::args().skip(1)).and_then(|options| cases::all(&options));
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    command_line::exit_code(measure())
 }

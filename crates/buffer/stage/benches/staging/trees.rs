@@ -1,4 +1,4 @@
-//! What is staged: made, described and compared.
+//! Trees of files: creating, describing and comparing them.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Outcome;
 
-/// Large files are read and written in parts of so many bytes.
+/// Bytes of a part of a large file.
 const PART: u64 = 64 << 20;
 
 /// A part of a file.
@@ -20,21 +20,21 @@ pub struct Part {
     pub to: u64,
 }
 
-/// What is in a tree.
+/// The contents of a tree.
 #[derive(Clone, Debug, Default)]
 pub struct Shape {
-    /// A directory comes before those in it.
+    /// A directory precedes its subdirectories.
     pub directories: Vec<PathBuf>,
     pub parts: Vec<Part>,
-    /// Symbolic links, and what they point to.
+    /// Symbolic links with their targets.
     pub links: Vec<(PathBuf, PathBuf)>,
-    /// Further names of files, and the first ones.
-    pub names: Vec<(PathBuf, PathBuf)>,
+    /// Hard links with the first names of their files.
+    pub hard_links: Vec<(PathBuf, PathBuf)>,
     pub files: u64,
     pub bytes: u64,
 }
 
-/// Bytes that differ everywhere.
+/// Pseudo-random bytes.
 pub struct Noise(u64);
 
 impl Noise {
@@ -52,8 +52,8 @@ impl Noise {
     }
 }
 
-/// Files of 1 GiB.
-pub fn large(directory: &Path, gibibytes: u64) -> io::Result<()> {
+/// Creates files of 1 GiB.
+pub fn create_large_files(directory: &Path, gibibytes: u64) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let mut noise = Noise::new(0);
     let mut block = vec![0u8; 1 << 20];
@@ -67,9 +67,8 @@ pub fn large(directory: &Path, gibibytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Small files, a thousand to a directory; every twentieth is a symbolic link, every twentieth a hard
-/// link.
-pub fn small(directory: &Path, files: u64) -> io::Result<()> {
+/// Creates small files, a thousand per directory. One in twenty is a symbolic link, one a hard link.
+pub fn create_small_files(directory: &Path, files: u64) -> io::Result<()> {
     for index in 0..files {
         let home = directory.join(format!("d{}", index / 1000));
         if index % 1000 == 0 {
@@ -85,7 +84,7 @@ pub fn small(directory: &Path, files: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What is in the tree at `root`.
+/// The contents of the tree at `root`.
 pub fn shape(root: &Path) -> Outcome<Shape> {
     let mut shape = Shape::default();
     let mut first: HashMap<u64, PathBuf> = HashMap::new();
@@ -100,7 +99,7 @@ pub fn shape(root: &Path) -> Outcome<Shape> {
             } else if state.is_symlink() {
                 shape.links.push((path, fs::read_link(entry.path())?));
             } else if let Some(first) = first.get(&state.ino()) {
-                shape.names.push((path, first.clone()));
+                shape.hard_links.push((path, first.clone()));
             } else {
                 first.insert(state.ino(), path.clone());
                 shape.files += 1;
@@ -119,14 +118,14 @@ pub fn shape(root: &Path) -> Outcome<Shape> {
 }
 
 impl Shape {
-    /// Files, links and further names.
+    /// Number of files and links.
     pub fn entries(&self) -> u64 {
-        self.files + (self.links.len() + self.names.len()) as u64
+        self.files + (self.links.len() + self.hard_links.len()) as u64
     }
 }
 
-/// Compares two trees file by file: kind, contents, permissions, owners, times, which names are the
-/// same file. Returns how many entries were compared.
+/// Compares two trees: types, contents, permissions, owners, times and hard links. Returns the number of
+/// entries.
 pub fn compare(a: &Path, b: &Path) -> Outcome<u64> {
     let mut open = vec![(a.to_owned(), b.to_owned())];
     let mut names: HashMap<u64, u64> = HashMap::new();
@@ -148,7 +147,7 @@ pub fn compare(a: &Path, b: &Path) -> Outcome<u64> {
             linked && about(&is) == about(&was) && fs::read(&a)? == fs::read(&b)?
         };
         if !same {
-            return Err(format!("{} is not what {} is", b.display(), a.display()).into());
+            return Err(format!("{} differs from {}", b.display(), a.display()).into());
         }
         compared += 1;
     }

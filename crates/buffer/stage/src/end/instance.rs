@@ -31,7 +31,7 @@ pub struct Namespace {
 
 impl fmt::Debug for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Space({})", self.display_path.display())
+        write!(f, "Namespace({})", self.display_path.display())
     }
 }
 
@@ -43,7 +43,7 @@ impl Namespace {
         root: &Path,
         display_path: impl Into<PathBuf>,
     ) -> std::io::Result<Arc<Namespace>> {
-        let found = fs.resolve(root, false).map_err(errno)?;
+        let found = fs.resolve(root, false).map_err(Errno::from)?;
         if found.kind != forebay_protocol::FileKind::Dir {
             return Err(Errno::NOTDIR.into());
         }
@@ -73,7 +73,7 @@ impl Namespace {
 
     pub(super) fn open_file(self: &Arc<Namespace>, ino: Ino) -> Result<Box<dyn FileHandle>, Errno> {
         let mode = OpenMode { read: true, descriptor: true, ..OpenMode::default() };
-        let opened = self.fs.open(ino, mode).map_err(errno)?;
+        let opened = self.fs.open(ino, mode)?;
         Ok(Box::new(InstanceFile::new(self.clone(), opened)))
     }
 
@@ -86,11 +86,6 @@ impl Namespace {
         }
         Ok(())
     }
-}
-
-/// The error number of the system for that of the client library.
-pub(super) fn errno(error: forebay_protocol::Errno) -> Errno {
-    Errno::from_raw_os_error(error.0)
 }
 
 pub(super) fn file_stat(attr: &Attr) -> FileStat {
@@ -136,7 +131,7 @@ fn set_permitted<T>(
     mut act: impl FnMut(SetAttr) -> Result<T, forebay_protocol::Errno>,
 ) -> Result<T, Errno> {
     loop {
-        match act(set.clone()).map_err(errno) {
+        match act(set.clone()).map_err(Errno::from) {
             Err(Errno::PERM) if set.uid.is_some() => set.uid = None,
             Err(Errno::PERM) if set.gid.is_some() => set.gid = None,
             outcome => return outcome,
@@ -161,16 +156,15 @@ fn set_inode_metadata(
 macro_rules! xattr_methods {
     () => {
         fn list_xattr(&self) -> Result<Vec<Vec<u8>>, Errno> {
-            self.namespace.fs.list_xattr(self.ino()).map_err(errno)
+            Ok(self.namespace.fs.list_xattr(self.ino())?)
         }
 
         fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
-            self.namespace.fs.get_xattr(self.ino(), name).map_err(errno)
+            Ok(self.namespace.fs.get_xattr(self.ino(), name)?)
         }
 
         fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
-            let set = self.namespace.fs.set_xattr(self.ino(), name, value, XattrMode::Any);
-            set.map_err(errno)
+            Ok(self.namespace.fs.set_xattr(self.ino(), name, value, XattrMode::Any)?)
         }
     };
 }
@@ -187,14 +181,13 @@ impl InstanceDir {
     }
 
     fn find(&self, name: &OsStr) -> Result<Attr, Errno> {
-        let found = self.namespace.fs.lookup(self.ino, name.as_bytes());
-        found.map_err(errno)
+        Ok(self.namespace.fs.lookup(self.ino, name.as_bytes())?)
     }
 }
 
 impl Metadata for InstanceDir {
     fn stat(&self) -> Result<FileStat, Errno> {
-        Ok(file_stat(&self.namespace.fs.get_attr(self.ino).map_err(errno)?))
+        Ok(file_stat(&self.namespace.fs.get_attr(self.ino)?))
     }
 
     fn set_metadata(
@@ -222,8 +215,7 @@ impl DirHandle for InstanceDir {
     ) -> Result<(), Errno> {
         let mut cookie = 0;
         loop {
-            let page = self.namespace.fs.read_dir(self.ino, cookie, DIR_PAGE_BYTES, true);
-            let page = page.map_err(errno)?;
+            let page = self.namespace.fs.read_dir(self.ino, cookie, DIR_PAGE_BYTES, true)?;
             for entry in &page.entries {
                 cookie = entry.cookie;
                 let name = OsStr::from_bytes(&entry.name);
@@ -263,7 +255,7 @@ impl DirHandle for InstanceDir {
         match self.namespace.fs.mkdir(self.ino, name.as_bytes(), 0o700) {
             Ok(_) => Ok(true),
             Err(forebay_protocol::Errno::EEXIST) => Ok(false),
-            Err(error) => Err(errno(error)),
+            Err(errno) => Err(errno.into()),
         }
     }
 
@@ -280,11 +272,7 @@ impl DirHandle for InstanceDir {
 
     fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno> {
         let mode = OpenMode { read: true, write: true, truncate: !keep, descriptor: true };
-        let made = self
-            .namespace
-            .fs
-            .create(self.ino, name.as_bytes(), 0o600, false, mode)
-            .map_err(errno)?;
+        let made = self.namespace.fs.create(self.ino, name.as_bytes(), 0o600, false, mode)?;
         if let Some(descriptor) = made.file.descriptor() {
             self.namespace.record_written_device(descriptor)?;
         }
@@ -304,7 +292,7 @@ impl DirHandle for InstanceDir {
                 Ok((stat.is_small() && !attr.extended).then_some(stat))
             }
             Err(forebay_protocol::Errno::EOPNOTSUPP) => Ok(None),
-            Err(error) => Err(errno(error)),
+            Err(errno) => Err(errno.into()),
         }
     }
 
@@ -320,7 +308,7 @@ impl DirHandle for InstanceDir {
         });
         match put {
             // A power failure that loses the file also loses its journal entry.
-            Ok(_) if fs.is_local(self.ino).map_err(errno)? => Ok(PutOutcome::Stored),
+            Ok(_) if fs.is_local(self.ino)? => Ok(PutOutcome::Stored),
             Ok(_) => Ok(PutOutcome::Unsynced),
             // There may be space on other nodes.
             Err(Errno::OPNOTSUPP | Errno::NOSPC) => Ok(PutOutcome::Unsupported),
@@ -329,43 +317,38 @@ impl DirHandle for InstanceDir {
     }
 
     fn readlink(&self, _: &OsStr, seen: &FileStat) -> Result<OsString, Errno> {
-        let target = self.namespace.fs.read_link(Ino(seen.inode.1));
-        let target = target.map_err(errno)?;
-        Ok(OsString::from_vec(target))
+        Ok(OsString::from_vec(self.namespace.fs.read_link(Ino(seen.inode.1))?))
     }
 
     fn symlink(&self, name: &OsStr, link_target: &OsStr, like: &FileStat) -> Result<(), Errno> {
         let new = NewInode::Symlink(link_target.as_bytes().to_vec());
-        let made = self.namespace.fs.make_inode(self.ino, name.as_bytes(), new, 0o777);
-        let made = made.map_err(errno)?;
+        let made = self.namespace.fs.make_inode(self.ino, name.as_bytes(), new, 0o777)?;
         let wanted = FileStat { mode: made.mode.into(), ..*like };
         set_inode_metadata(&self.namespace.fs, made.ino, (made.uid, made.gid), &wanted)
     }
 
     fn link(&self, name: &OsStr, dir: &dyn DirHandle, existing: &OsStr) -> Result<(), Errno> {
         let file = Ino(dir.lstat(existing)?.inode.1);
-        let made = self.namespace.fs.link(file, self.ino, name.as_bytes());
-        made.map(|_| ()).map_err(errno)
+        self.namespace.fs.link(file, self.ino, name.as_bytes())?;
+        Ok(())
     }
 
     fn unlink(&self, name: &OsStr) -> Result<(), Errno> {
-        let removed = self.namespace.fs.unlink(self.ino, name.as_bytes());
-        removed.map_err(errno)
+        Ok(self.namespace.fs.unlink(self.ino, name.as_bytes())?)
     }
 
     fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
         let (from, to) = ((self.ino, from.as_bytes()), (self.ino, to.as_bytes()));
-        let renamed = self.namespace.fs.rename(from, to, OnExisting::Replace);
-        renamed.map_err(errno)
+        Ok(self.namespace.fs.rename(from, to, OnExisting::Replace)?)
     }
 
     fn syncfs(&self) -> Result<(), Errno> {
-        // InstanceFile first: a name must not survive a power failure that loses its contents.
+        // Contents first: a name must not survive a power failure that loses its contents.
         let written_devices = self.namespace.written_devices.lock();
         for file in written_devices.values() {
             rustix::fs::syncfs(file)?;
         }
-        self.namespace.fs.sync().map_err(errno)
+        Ok(self.namespace.fs.sync()?)
     }
 
     fn device(&self) -> Result<u64, Errno> {
@@ -392,7 +375,7 @@ impl InstanceFile {
 
 impl Metadata for InstanceFile {
     fn stat(&self) -> Result<FileStat, Errno> {
-        Ok(file_stat(&self.namespace.fs.get_attr(self.ino()).map_err(errno)?))
+        Ok(file_stat(&self.namespace.fs.get_attr(self.ino())?))
     }
 
     fn set_metadata(
@@ -415,21 +398,21 @@ impl FileHandle for InstanceFile {
     }
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        self.file.read_at(into, offset).map_err(errno)
+        Ok(self.file.read_at(into, offset)?)
     }
 
     fn write_all_at(&self, data: &[u8], offset: u64) -> Result<(), Errno> {
-        self.file.write_all_at(data, offset).map_err(errno)
+        Ok(self.file.write_all_at(data, offset)?)
     }
 
     fn seek(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
-        self.file.seek(offset, hole).map_err(errno)
+        Ok(self.file.seek(offset, hole)?)
     }
 
     fn truncate(&self, size: u64) -> Result<(), Errno> {
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
-        let set = self.namespace.fs.set_attr(self.ino(), Some(&self.file), set);
-        set.map(|_| ()).map_err(errno)
+        self.namespace.fs.set_attr(self.ino(), Some(&self.file), set)?;
+        Ok(())
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -437,11 +420,11 @@ impl FileHandle for InstanceFile {
     }
 
     fn reserve_space(&self, offset: u64, length: u64) -> Result<(), Errno> {
-        self.file.reserve_space(offset, length).map_err(errno)
+        Ok(self.file.reserve_space(offset, length)?)
     }
 
     fn fdatasync(&self) -> Result<(), Errno> {
-        self.file.fsync(true).map_err(errno)
+        Ok(self.file.fsync(true)?)
     }
 
     fn needs_fdatasync(&self) -> bool {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use forebay_protocol::{Attr, FileKind};
 use rustix::io::Errno;
 
-use super::instance::{Namespace, errno};
+use super::instance::Namespace;
 use super::{DirHandle, FileHandle};
 
 /// Maximum number of symbolic links in a path.
@@ -54,7 +54,7 @@ fn reversed_steps(path: &Path) -> Result<Vec<Step>, Errno> {
 fn resolve(namespace: &Namespace, path: &Path) -> Result<Attr, Errno> {
     let fs = namespace.fs();
     let mut parents: Vec<Attr> = Vec::new();
-    let mut here = fs.get_attr(namespace.root()).map_err(errno)?;
+    let mut here = fs.get_attr(namespace.root())?;
     let mut ahead: VecDeque<Step> = reversed_steps(path)?.into_iter().rev().collect();
     let mut links = 0;
     while let Some(step) = ahead.pop_front() {
@@ -68,7 +68,7 @@ fn resolve(namespace: &Namespace, path: &Path) -> Result<Attr, Errno> {
             }
             Step::Child(name) => name,
         };
-        let found = fs.lookup(here.ino, name.as_bytes()).map_err(errno)?;
+        let found = fs.lookup(here.ino, name.as_bytes())?;
         if found.kind != FileKind::Symlink {
             parents.push(here);
             here = found;
@@ -78,7 +78,7 @@ fn resolve(namespace: &Namespace, path: &Path) -> Result<Attr, Errno> {
         if links > MAX_LINKS {
             return Err(Errno::LOOP);
         }
-        let target = OsString::from_vec(fs.read_link(found.ino).map_err(errno)?);
+        let target = OsString::from_vec(fs.read_link(found.ino)?);
         for step in reversed_steps(Path::new(&target))? {
             ahead.push_front(step);
         }

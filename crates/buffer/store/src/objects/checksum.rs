@@ -84,28 +84,28 @@ impl ChecksummedFile for ObjectFile<'_> {
         match fgetxattr(self.0, CHECKSUMS_XATTR, into) {
             Ok(length) => Ok(Some(length)),
             Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
-            Err(error) => Err(io::Error::from(error).into()),
+            Err(error) => Err(error.into()),
         }
     }
 
     fn set_attribute(&self, bytes: &[u8]) -> Result<(), ProtocolErrno> {
         let flags = XattrFlags::empty();
-        Ok(fsetxattr(self.0, CHECKSUMS_XATTR, bytes, flags).map_err(io::Error::from)?)
+        Ok(fsetxattr(self.0, CHECKSUMS_XATTR, bytes, flags)?)
     }
 
     fn remove_attribute(&self) -> Result<(), ProtocolErrno> {
         match fremovexattr(self.0, CHECKSUMS_XATTR) {
             Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
-            other => Ok(other.map_err(io::Error::from)?),
+            other => Ok(other?),
         }
     }
 
     fn sync_file(&self) -> Result<(), ProtocolErrno> {
-        Ok(rustix::fs::fsync(self.0).map_err(io::Error::from)?)
+        Ok(rustix::fs::fsync(self.0)?)
     }
 
     fn file_state(&self) -> Result<FileState, ProtocolErrno> {
-        let stat = fstat(self.0).map_err(io::Error::from)?;
+        let stat = fstat(self.0)?;
         let time = |secs, nanos| Timestamp { secs, nanos: nanos as u32 };
         Ok(FileState {
             size: stat.st_size as u64,
@@ -214,7 +214,7 @@ pub fn store_checksums(
     match validity.store_checksums(&ObjectFile::new(file), checksums, state) {
         Ok(stored) => Ok(outcome_of(stored)),
         Err(ProtocolErrno::EOPNOTSUPP) => Ok(ChecksumOutcome::Unsupported),
-        Err(error) => Err(io::Error::from(error).into()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -74,8 +74,7 @@ impl DataConnection<'_> {
         assert_eq!(received, length);
         Ok(file.and_then(|file| {
             let parts = [IoSlice::new(data)];
-            let count = rustix::io::pwritev2(file, &parts, 0, ReadWriteFlags::APPEND);
-            let count = count.map_err(io::Error::from)?;
+            let count = rustix::io::pwritev2(file, &parts, 0, ReadWriteFlags::APPEND)?;
             let end = file.metadata()?.len();
             Ok(Reply::Written { count: count as u32, offset: end - count as u64 })
         }))

@@ -19,8 +19,7 @@ impl DiskObjects {
         wait: bool,
     ) -> Result<Option<FetchedObject>, Errno> {
         let file = self.open_for_scan(id)?;
-        let read_stat =
-            || Ok::<_, Errno>(object_stat(&rustix::fs::fstat(&file).map_err(io::Error::from)?));
+        let read_stat = || Ok::<_, Errno>(object_stat(&rustix::fs::fstat(&file)?));
         let stat = read_stat()?;
         let length = usize::try_from(stat.size).unwrap_or(usize::MAX);
         if length > max_bytes {
@@ -38,7 +37,7 @@ impl DiskObjects {
                 Ok(count) if count == length => {}
                 // Partly cached, or not supported by the file system.
                 Ok(_) | Err(rustix::io::Errno::OPNOTSUPP) => return Err(Errno::EAGAIN),
-                Err(error) => return Err(io::Error::from(error).into()),
+                Err(error) => return Err(error.into()),
             }
         }
         // Writers invalidate the checksums first, so valid ones describe the bytes just read.
@@ -59,7 +58,7 @@ impl DiskObjects {
 
     /// Make all objects and their existence durable.
     pub fn sync_all(&self) -> Result<(), Errno> {
-        Ok(rustix::fs::syncfs(&*self.root_dir).map_err(io::Error::from)?)
+        Ok(rustix::fs::syncfs(&*self.root_dir)?)
     }
 
     /// Make an object durable; its existence, too, if it `is_new`. A missing object is not an
@@ -70,15 +69,14 @@ impl DiskObjects {
             other => other?,
         };
         if data_only {
-            rustix::fs::fdatasync(&file).map_err(io::Error::from)?
+            rustix::fs::fdatasync(&file)?
         } else {
-            rustix::fs::fsync(&file).map_err(io::Error::from)?
+            rustix::fs::fsync(&file)?
         }
         if is_new {
             let dir = self.instance_dir(id.instance)?;
-            let folder = openat(&*dir, folder_name(id.ino), OFlags::RDONLY, Mode::empty());
-            let folder = folder.map_err(io::Error::from)?;
-            rustix::fs::fsync(&folder).map_err(io::Error::from)?;
+            let folder = openat(&*dir, folder_name(id.ino), OFlags::RDONLY, Mode::empty())?;
+            rustix::fs::fsync(&folder)?;
         }
         Ok(())
     }

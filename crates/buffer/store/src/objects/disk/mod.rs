@@ -81,8 +81,7 @@ impl DiskObjects {
     fn open_object(&self, id: ObjectId, flags: OFlags) -> Result<OwnedFd, Errno> {
         let dir = self.instance_dir(id.instance)?;
         let mode = Mode::RUSR | Mode::WUSR;
-        Ok(openat(&*dir, object_path(id.ino), flags | OFlags::CLOEXEC, mode)
-            .map_err(io::Error::from)?)
+        Ok(openat(&*dir, object_path(id.ino), flags | OFlags::CLOEXEC, mode)?)
     }
 
     /// Open an object for reading without updating its access time.
@@ -189,7 +188,7 @@ impl Objects for DiskObjects {
     fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno> {
         let times = timestamps(Some(atime), Some(mtime));
         match self.open_object(id, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL) {
-            Ok(file) => Ok(rustix::fs::futimens(&file, &times).map_err(io::Error::from)?),
+            Ok(file) => Ok(rustix::fs::futimens(&file, &times)?),
             Err(Errno::EEXIST) => Ok(()),
             Err(error) => Err(error),
         }
@@ -204,8 +203,7 @@ impl Objects for DiskObjects {
         // A new object has no checksums to invalidate.
         match self.open_object(id, access_flags(mode) | OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => {
-                rustix::fs::futimens(&file, &timestamps(Some(atime), Some(mtime)))
-                    .map_err(io::Error::from)?;
+                rustix::fs::futimens(&file, &timestamps(Some(atime), Some(mtime)))?;
                 Ok(file)
             }
             Err(Errno::EEXIST) => self.open(id, mode),
@@ -233,8 +231,8 @@ impl Objects for DiskObjects {
         let times = timestamps(Some(atime), Some(mtime));
         let fill = || {
             file.write_all_at(data, 0)?;
-            rustix::fs::futimens(&file, &times).map_err(io::Error::from)?;
-            let stat = object_stat(&rustix::fs::fstat(&file).map_err(io::Error::from)?);
+            rustix::fs::futimens(&file, &times)?;
+            let stat = object_stat(&rustix::fs::fstat(&file)?);
             debug_assert_eq!(stat.size, data.len() as u64);
             // Checksums are optional, so a failure is ignored. Nobody else has the object open.
             let validity = &self.validity;
@@ -250,14 +248,13 @@ impl Objects for DiskObjects {
 
     fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno> {
         let dir = self.instance_dir(id.instance)?;
-        let stat = statat(&*dir, object_path(id.ino), AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(io::Error::from)?;
+        let stat = statat(&*dir, object_path(id.ino), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(object_stat(&stat))
     }
 
     fn truncate(&mut self, id: ObjectId, size: u64) -> Result<(), Errno> {
         let file = self.open_for_writing(id, OFlags::WRONLY)?;
-        Ok(rustix::fs::ftruncate(file, size).map_err(io::Error::from)?)
+        Ok(rustix::fs::ftruncate(file, size)?)
     }
 
     fn set_times(
@@ -268,7 +265,7 @@ impl Objects for DiskObjects {
     ) -> Result<(), Errno> {
         let times = timestamps(atime, mtime);
         let file = self.open_for_scan(id)?;
-        let set = || Ok(rustix::fs::futimens(&file, &times).map_err(io::Error::from)?);
+        let set = || Ok(rustix::fs::futimens(&file, &times)?);
         match mtime {
             None => set(),
             Some(mtime) => self.validity.set_mtime(&ObjectFile::new(&file), mtime, set),
@@ -292,14 +289,14 @@ impl Objects for DiskObjects {
             Allocate::Zero { keep_size } => FallocateFlags::ZERO_RANGE | size_flag(keep_size),
         };
         let file = self.open_for_writing(id, OFlags::RDWR)?;
-        Ok(fallocate(file, flags, offset, length).map_err(io::Error::from)?)
+        Ok(fallocate(file, flags, offset, length)?)
     }
 
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno> {
         let dir = self.instance_dir(id.instance)?;
         match unlinkat(&*dir, object_path(id.ino), AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
-            Err(error) => Err(io::Error::from(error).into()),
+            Err(error) => Err(error.into()),
         }
     }
 
