@@ -1,35 +1,28 @@
 //! IOR's output format for a simulated run.
 
-use forebay_machine::results::IorPoint;
-use forebay_workload::ior::report::{Line, PhaseResult, Report, TestReport};
+use forebay_machine::results::{IorPoint, Phase};
+use forebay_workload::ior::report::{PhaseResult, Report};
 use forebay_workload::ior::{Access, AccessPattern, Ior};
 
-/// The output of IOR for one node count, without the line for the removal of files.
+/// The output of IOR for one node count.
 pub fn text(
     arguments: &[String],
     machine: &str,
-    test: &Ior,
-    layout: &AccessPattern,
+    ior: &Ior,
+    pattern: &AccessPattern,
     point: &IorPoint,
 ) -> String {
-    let lines: Vec<Line> = point
-        .phases
-        .iter()
-        .map(|p| {
-            Line::Phase(PhaseResult {
-                access: if p.access == "read" { Access::Read } else { Access::Write },
-                iteration: p.iteration,
-                bytes: p.bytes,
-                open_seconds: p.open_seconds,
-                transfer_seconds: p.transfer_seconds,
-                close_seconds: p.close_seconds,
-                total_seconds: p.seconds,
-                latency_seconds: p.least_mean_seconds,
-                stonewall: None,
-            })
-        })
-        .collect();
-    let report = TestReport { ior: test, pattern: layout, started_seconds: 0.0, lines: &lines };
-    Report { arguments, machine, tests: &[report], finished_seconds: point.run.simulated_seconds }
-        .to_string()
+    let result = |phase: &Phase| PhaseResult {
+        access: if phase.access == "read" { Access::Read } else { Access::Write },
+        iteration: phase.iteration,
+        bytes: phase.bytes,
+        open_seconds: phase.open_seconds,
+        transfer_seconds: phase.transfer_seconds,
+        close_seconds: phase.close_seconds,
+        total_seconds: phase.seconds,
+        latency_seconds: phase.least_mean_seconds,
+    };
+    let phases: Vec<PhaseResult> = point.phases.iter().map(result).collect();
+    let finished_seconds = point.run.simulated_seconds;
+    Report { arguments, machine, ior, pattern, phases: &phases, finished_seconds }.to_string()
 }

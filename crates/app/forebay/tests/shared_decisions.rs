@@ -228,9 +228,9 @@ fn assert_same(
 #[test]
 fn controller_and_twin_choose_equal_nodes_for_1000_random_requests() {
     let machine = machine();
-    let mut pool = StoragePool::new(&machine, GRANULARITY).unwrap();
     let storage_nodes = machine.nodes_of_kind(NodeKind::BurstBuffer);
     let burst_buffer = machine.burst_buffer.as_ref().unwrap();
+    let mut pool = StoragePool::new(&machine, burst_buffer, GRANULARITY);
     let node_bytes = burst_buffer.card_capacity.0 * u64::from(burst_buffer.cards);
     let granules = node_bytes / GRANULARITY.0;
     assert!(granules > 10, "{granules} granules per node");

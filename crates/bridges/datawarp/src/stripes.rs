@@ -18,7 +18,7 @@ fn stripes(fd: c_int) -> Result<(c_int, c_int, c_int), Errno> {
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(Errno::BADF);
     }
-    // SAFETY: it is open, and nobody in this call closes it.
+    // SAFETY: it is open, and not closed during this call.
     let open = unsafe { BorrowedFd::borrow_raw(fd) };
     let inode = rustix::fs::fstat(open)?.st_ino;
     let path = fs::read_link(format!("/proc/self/fd/{fd}")).map_err(|e| errno(&e))?;

@@ -1,4 +1,4 @@
-//! What the clones of an attached file system share with their open files.
+//! The state that the clones of an attached file system share with their open files.
 
 use crate::close_batch::CloseBatch;
 use crate::reservations::Reservations;
@@ -8,14 +8,14 @@ use std::sync::Arc;
 /// The sessions of a client with an instance, and what belongs to them.
 #[derive(Debug)]
 pub struct Attachment {
-    /// Sends close requests that nobody waits for. Dropped before the sessions.
+    /// Sends close requests in the background. Dropped before the sessions.
     pub close_batch: Option<CloseBatch>,
     pub reservations: Reservations,
     pub sessions: Arc<Sessions>,
 }
 
 impl Attachment {
-    /// Without a close batch, each close is sent by itself.
+    /// Without a close batch, each close is one request.
     pub fn new(sessions: Sessions, batch_closes: bool) -> Attachment {
         let sessions = Arc::new(sessions);
         Attachment {

@@ -1,4 +1,4 @@
-//! Batches close requests. Nobody waits for a close, so handles are collected for a millisecond and
+//! Batches close requests. No program waits for a close, so handles are collected for a millisecond and
 //! sent in one request.
 
 use crate::sessions::Sessions;
@@ -26,7 +26,7 @@ pub struct CloseBatch {
 }
 
 impl CloseBatch {
-    /// Starts the thread. `None` if that fails: each close has to be sent by itself.
+    /// Starts the thread. `None` if that fails: each close is one request then.
     pub fn start(sessions: &Arc<Sessions>) -> Option<CloseBatch> {
         let (queue, handles) = sync_channel(MAX_QUEUED);
         let sessions = Arc::downgrade(sessions);

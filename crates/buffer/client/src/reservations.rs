@@ -59,7 +59,7 @@ impl Reservation {
         self.unused.store(0, Ordering::Release);
     }
 
-    /// Returns `returned` bytes, and reserves `wanted` more. Answers with the new total.
+    /// Returns `returned` bytes, and reserves `wanted` more. Returns the new total.
     fn request(&self, session: &Session, returned: u64, wanted: u64) -> Result<u64, Errno> {
         session.call(FileRequest::ReserveSpace { handle: self.handle, returned, want: wanted })
     }

@@ -28,13 +28,13 @@ fn key() -> PoolKey {
     PoolKey::new(b"a key for tests only").unwrap()
 }
 
-/// A daemon with these limits and an instance that is open to everybody of group 2000.
-fn pool(doors: ConnectionLimits, sessions: usize) -> (Daemon, Temporary) {
+/// A daemon with these limits and an instance with access for group 2000.
+fn pool(limits: ConnectionLimits, sessions: usize) -> (Daemon, Temporary) {
     let temporary = Temporary::new();
     let mut options = daemon::StoreOptions::new(temporary.dir("flash"));
     options.tcp = Some(([127, 0, 0, 1], 0).into());
     options.key = Some(key());
-    options.connection_limits = doors;
+    options.connection_limits = limits;
     options.limits.max_user_sessions = sessions;
     (users_pool(options, 0o770), temporary)
 }
@@ -55,13 +55,13 @@ fn from_another_host(daemon: &Daemon) -> Result<Fs, Errno> {
     Fs::attach(daemon.tcp_address().unwrap(), INSTANCE, options)
 }
 
-fn hello(bulk: bool) -> Request {
+fn attach_request(is_data: bool) -> Request {
     Request::Session(SessionRequest::Attach(Attach {
         version: PROTOCOL_VERSION,
         instance: Some(INSTANCE),
         token: None,
         slot: 0,
-        data_connection: bulk,
+        data_connection: is_data,
         single_cache: false,
     }))
 }
@@ -70,10 +70,10 @@ fn local(daemon: &Daemon) -> Connection {
     Connection::from(channel(Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap()))
 }
 
-/// What the daemon says to a call; `None` if it closes the connection instead.
-fn say(link: &mut Connection, request: Request) -> Option<Reply> {
+/// The reply of the daemon; `None` if it closes the connection.
+fn call(connection: &mut Connection, request: Request) -> Option<Reply> {
     let call = Call { seq: 1, caller: None, request };
-    link.call(&call, &[], &mut []).ok().map(|answer| answer.reply)
+    connection.call(&call, &[], &mut []).ok().map(|response| response.reply)
 }
 
 /// Whether the other side closes the connection within this time.
@@ -91,64 +91,64 @@ fn thousand_silent_connections_do_not_block_others() {
     let address = tcp(&daemon);
     let mut silent: Vec<TcpStream> =
         (0..1000).map(|_| TcpStream::connect(address).unwrap()).collect();
-    let begun = Instant::now();
+    let started = Instant::now();
     let fs = from_another_host(&daemon).unwrap();
     fs.get_attr(Ino::ROOT).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(5));
-    // The oldest of them have gone; those that are there still are no more than may be.
-    let mut gone = silent.iter_mut().take(480);
-    assert!(gone.all(|stream| is_closed(stream, Duration::from_secs(5))));
+    assert!(started.elapsed() < Duration::from_secs(5));
+    // The oldest ones were closed, so that the limit is kept.
+    let mut oldest = silent.iter_mut().take(480);
+    assert!(oldest.all(|stream| is_closed(stream, Duration::from_secs(5))));
     assert!(connections(&daemon) <= 530, "{}", connections(&daemon));
 }
 
 #[test]
 fn handshake_is_limited_in_time_and_size() {
-    let doors = ConnectionLimits {
+    let limits = ConnectionLimits {
         handshake_timeout: Duration::from_millis(500),
         ..ConnectionLimits::default()
     };
-    let (daemon, _temporary) = pool(doors, 100);
+    let (daemon, _temporary) = pool(limits, 100);
     let mut call = Vec::new();
-    let said = Call { seq: 1, caller: None, request: hello(false) };
-    frame::encode_call(&mut call, &said, 0).unwrap();
-    // A byte now and then, as slowly as it goes.
+    let attach = Call { seq: 1, caller: None, request: attach_request(false) };
+    frame::encode_call(&mut call, &attach, 0).unwrap();
+    // One byte every 50 ms.
     let mut slow = TcpStream::connect(tcp(&daemon)).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     let sent = call.iter().take_while(|byte| {
         std::thread::sleep(Duration::from_millis(50));
         slow.write_all(&[**byte]).is_ok() && !is_closed(&mut slow, Duration::from_millis(1))
     });
     assert!(sent.count() < call.len());
-    assert!(begun.elapsed() < Duration::from_secs(5));
-    // Half of it on the Unix socket, where the kernel says who that is.
+    assert!(started.elapsed() < Duration::from_secs(5));
+    // Half of it on the Unix socket, where the kernel identifies the client.
     let Address::Unix(socket) = daemon.address() else {
         unreachable!("a daemon has a Unix socket");
     };
     let mut half = UnixStream::connect(socket).unwrap();
     half.write_all(&call[..call.len() / 2]).unwrap();
     half.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     assert_eq!(half.read(&mut [0]).unwrap(), 0);
-    assert!(begun.elapsed() >= Duration::from_millis(400));
-    // The first message of the handshake over and over, without a proof.
-    let auth = Authenticator { key: Some(key()), munge: None, data_protection: None };
+    assert!(started.elapsed() >= Duration::from_millis(400));
+    // The first message of the handshake again and again, without a proof.
+    let auth = Authenticator { key: Some(key()), ..Authenticator::default() };
     let server = (Service::Storage, tcp(&daemon));
     let (_, opening) = ClientHandshake::new(server, &auth).unwrap();
     let mut again = TcpStream::connect(tcp(&daemon)).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     while again.write_all(&opening).is_ok() && !is_closed(&mut again, Duration::from_millis(1)) {
-        assert!(begun.elapsed() < Duration::from_secs(5), "it goes on for ever");
+        assert!(started.elapsed() < Duration::from_secs(5), "the handshake has no time limit");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // More than anybody has to say who is not known yet.
+    // A longer message than an unauthenticated client may send.
     let mut long = Vec::new();
     let name = vec![b'x'; 100 << 10];
     let request = Request::Name(NameRequest::Lookup { parent: Ino::ROOT, name });
     frame::encode_call(&mut long, &Call { seq: 1, caller: None, request }, 0).unwrap();
-    let mut much = TcpStream::connect(tcp(&daemon)).unwrap();
-    much.write_all(&long[..HEADER_BYTES]).unwrap();
-    assert!(is_closed(&mut much, Duration::from_millis(300)));
-    // Who is known may take all the time in the world.
+    let mut oversized = TcpStream::connect(tcp(&daemon)).unwrap();
+    oversized.write_all(&long[..HEADER_BYTES]).unwrap();
+    assert!(is_closed(&mut oversized, Duration::from_millis(300)));
+    // An authenticated client may be idle.
     let fs = from_another_host(&daemon).unwrap();
     std::thread::sleep(Duration::from_millis(800));
     fs.get_attr(Ino::ROOT).unwrap();
@@ -156,42 +156,43 @@ fn handshake_is_limited_in_time_and_size() {
 
 #[test]
 fn user_cannot_exhaust_connections() {
-    let doors =
+    let limits =
         ConnectionLimits { user: 8, workers: 6, user_workers: 3, ..ConnectionLimits::default() };
-    let (daemon, _temporary) = pool(doors, 100);
-    let limit = |bulk| {
-        let mut held: Vec<Connection> = (0..12).map(|_| local(&daemon)).collect();
-        let said: Vec<_> = held.iter_mut().map(|link| say(link, hello(bulk))).collect();
-        (held, said)
+    let (daemon, _temporary) = pool(limits, 100);
+    let connect_12 = |is_data| {
+        let mut connections: Vec<Connection> = (0..12).map(|_| local(&daemon)).collect();
+        let replies: Vec<_> =
+            connections.iter_mut().map(|one| call(one, attach_request(is_data))).collect();
+        (connections, replies)
     };
-    let let_in = |said: &[Option<Reply>]| {
-        said.iter().filter(|said| matches!(said, Some(Reply::Attached { .. }))).count()
+    let count_attached = |replies: &[Option<Reply>]| {
+        replies.iter().filter(|reply| matches!(reply, Some(Reply::Attached { .. }))).count()
     };
-    let (held, said) = as_user(1000, 1, || limit(false));
-    assert_eq!(let_in(&said), 8);
+    let (held, replies) = as_user(1000, 1, || connect_12(false));
+    assert_eq!(count_attached(&replies), 8);
     let refused = Some(Reply::Failed(Errno::EMFILE));
-    assert!(said[8..].iter().all(|said| *said == refused), "{said:?}");
-    // The others are not held up.
-    let other = as_user(1001, 2000, || say(&mut local(&daemon), hello(false)));
+    assert!(replies[8..].iter().all(|reply| *reply == refused), "{replies:?}");
+    // Other users are not affected.
+    let other = as_user(1001, 2000, || call(&mut local(&daemon), attach_request(false)));
     assert!(matches!(other, Some(Reply::Attached { .. })));
     drop(held);
-    // What was given back can be had again.
+    // A closed connection can be replaced.
     wait_until(|| {
         as_user(1000, 1, || {
-            matches!(say(&mut local(&daemon), hello(false)), Some(Reply::Attached { .. }))
+            matches!(call(&mut local(&daemon), attach_request(false)), Some(Reply::Attached { .. }))
         })
     });
-    // Connections for data, each of which has a thread.
+    // Data connections, each of which has a thread.
     wait_until(|| connections(&daemon) < 3);
-    let (held, said) = as_user(1000, 1, || limit(true));
-    assert_eq!(let_in(&said), 3, "{said:?}");
-    assert!(said.contains(&Some(Reply::Failed(Errno::EAGAIN))));
-    let (_mine, said) = limit(true);
-    assert_eq!(let_in(&said), 3, "root has the rest: {said:?}");
+    let (held, replies) = as_user(1000, 1, || connect_12(true));
+    assert_eq!(count_attached(&replies), 3, "{replies:?}");
+    assert!(replies.contains(&Some(Reply::Failed(Errno::EAGAIN))));
+    let (_root, replies) = connect_12(true);
+    assert_eq!(count_attached(&replies), 3, "root gets the rest: {replies:?}");
     drop(held);
     wait_until(|| {
         as_user(1000, 1, || {
-            matches!(say(&mut local(&daemon), hello(true)), Some(Reply::Attached { .. }))
+            matches!(call(&mut local(&daemon), attach_request(true)), Some(Reply::Attached { .. }))
         })
     });
 }
@@ -201,20 +202,23 @@ fn user_cannot_exhaust_sessions() {
     let (daemon, _temporary) = pool(ConnectionLimits::default(), 4);
     as_user(1000, 1, || {
         for _ in 0..4 {
-            let mut link = local(&daemon);
-            assert!(matches!(say(&mut link, hello(false)), Some(Reply::Attached { .. })));
-            // The connection goes, the session stays for a while.
+            let mut connection = local(&daemon);
+            assert!(matches!(
+                call(&mut connection, attach_request(false)),
+                Some(Reply::Attached { .. })
+            ));
+            // The connection is closed; the session stays until its lease expires.
         }
-        let fifth = say(&mut local(&daemon), hello(false));
+        let fifth = call(&mut local(&daemon), attach_request(false));
         assert_eq!(fifth, Some(Reply::Failed(Errno::EMFILE)));
     });
     as_user(1001, 2000, || {
-        let other = say(&mut local(&daemon), hello(false));
+        let other = call(&mut local(&daemon), attach_request(false));
         assert!(matches!(other, Some(Reply::Attached { .. })));
     });
 }
 
-/// Whoever listens in a daemon's place and says nothing, or nonsense, is given up.
+/// A server that sends no handshake, or a wrong one.
 #[test]
 fn client_gives_up_on_impostor_daemon() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -225,13 +229,13 @@ fn client_gives_up_on_impostor_daemon() {
         scope.spawn(|| {
             let mut no_handshake = Vec::new();
             frame::encode_reply(&mut no_handshake, 1, Flags::default(), &Reply::Done, 0).unwrap();
-            // The server's answer, with any bytes as its Noise message.
+            // A server's answer with an invalid Noise message.
             let mut no_key = Vec::new();
             let fields = (Kind::Handshake, Flags::default(), 0);
             frame::encode(&mut no_key, fields, &(0u8, vec![9u8; 48]), 0, 1000).unwrap();
-            for answer in [no_handshake, no_key] {
+            for message in [no_handshake, no_key] {
                 let (mut stream, _) = listener.accept().unwrap();
-                stream.write_all(&answer).unwrap();
+                stream.write_all(&message).unwrap();
                 let _ = stream.read(&mut [0; 4096]);
                 let _ = stream.read(&mut [0; 4096]);
             }
@@ -242,16 +246,16 @@ fn client_gives_up_on_impostor_daemon() {
     });
 }
 
-/// Connections that the daemon has.
+/// Number of connections of the daemon.
 fn connections(daemon: &Daemon) -> u64 {
     let report = daemon.stats().collect_report(Duration::from_secs(5));
     report.gauges.unwrap().connections
 }
 
 fn wait_until(mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "waited");
+        assert!(started.elapsed() < Duration::from_secs(20), "timeout");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

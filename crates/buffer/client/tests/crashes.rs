@@ -41,12 +41,12 @@ struct Pair {
     twin: std::fs::File,
 }
 
-/// An instance and a local directory to which the same is done.
+/// An instance and a local directory with the same operations.
 struct Twins {
     fs: Fs,
     local: PathBuf,
     descriptor: bool,
-    /// Directories, the root first, and their paths.
+    /// Directories by path, the root first.
     dirs: Vec<(String, Ino)>,
     open: BTreeMap<String, Pair>,
     random: Random,
@@ -71,10 +71,10 @@ impl Twins {
                 pair.twin.write_all_at(&data, offset).unwrap();
             }
             5..8 => {
-                let (mut ours, mut theirs) = (vec![0; length], vec![0; length]);
-                let count = pair.file.read_at(&mut ours, offset).unwrap();
-                assert_eq!(count, pair.twin.read_at(&mut theirs, offset).unwrap(), "{name}");
-                assert!(ours == theirs, "{name}: {length} bytes at {offset} differ");
+                let (mut actual, mut expected) = (vec![0; length], vec![0; length]);
+                let count = pair.file.read_at(&mut actual, offset).unwrap();
+                assert_eq!(count, pair.twin.read_at(&mut expected, offset).unwrap(), "{name}");
+                assert!(actual == expected, "{name}: {length} bytes at {offset} differ");
             }
             8 => {
                 let set = SetAttr { size: Some(offset), ..SetAttr::default() };
@@ -82,8 +82,8 @@ impl Twins {
                 pair.twin.set_len(offset).unwrap();
             }
             9 => {
-                // A kill during an append over TCP leaves it open whether it was carried out, so
-                // appends have a test of their own.
+                // After a kill during an append over TCP its outcome is unknown, so appends have
+                // their own test.
                 let end = self.fs.get_attr(pair.file.ino()).unwrap().size;
                 assert_eq!(end, pair.twin.metadata().unwrap().len(), "{name}");
                 pair.file.write_all_at(&[value; 100], end).unwrap();
@@ -91,15 +91,15 @@ impl Twins {
             }
             10 => pair.file.fsync(self.random.below(2) == 0).unwrap(),
             11 => {
-                // Open files stay usable under their new name and when they have none.
+                // Open files stay usable after a rename and a removal.
                 let (to_dir, to) = self.name("f", 4);
-                let ours =
+                let actual =
                     self.fs.rename((dir, last(&name)), (to_dir, last(&to)), OnExisting::Replace);
-                same(ours, std::fs::rename(&path, self.local.join(&to)));
+                compare(actual, std::fs::rename(&path, self.local.join(&to)));
             }
             12 => {
-                let ours = self.fs.unlink(dir, last(&name));
-                same(ours, std::fs::remove_file(&path));
+                let actual = self.fs.unlink(dir, last(&name));
+                compare(actual, std::fs::remove_file(&path));
             }
             13..15 => self.act_on_directories(),
             _ => {
@@ -108,27 +108,27 @@ impl Twins {
         }
     }
 
-    /// A directory and the path of something in it.
+    /// A directory and the path of an entry in it.
     fn name(&mut self, kind: &str, count: u64) -> (Ino, String) {
         let (path, ino) = &self.dirs[self.random.below(self.dirs.len() as u64) as usize];
         (*ino, format!("{path}{kind}{}", self.random.below(count)))
     }
 
-    /// Make, remove and move directories that stay empty.
+    /// Creates, removes and renames empty directories.
     fn act_on_directories(&mut self) {
         let (dir, name) = self.name("e", 2);
         let path = self.local.join(&name);
         match self.random.below(3) {
             0 => {
-                let ours = self.fs.mkdir(dir, last(&name), 0o755).map(|_| ());
-                same(ours, std::fs::create_dir(&path));
+                let actual = self.fs.mkdir(dir, last(&name), 0o755).map(|_| ());
+                compare(actual, std::fs::create_dir(&path));
             }
-            1 => same(self.fs.rmdir(dir, last(&name)), std::fs::remove_dir(&path)),
+            1 => compare(self.fs.rmdir(dir, last(&name)), std::fs::remove_dir(&path)),
             _ => {
                 let (to_dir, to) = self.name("e", 2);
-                let ours =
+                let actual =
                     self.fs.rename((dir, last(&name)), (to_dir, last(&to)), OnExisting::Replace);
-                same(ours, std::fs::rename(&path, self.local.join(&to)));
+                compare(actual, std::fs::rename(&path, self.local.join(&to)));
             }
         }
     }
@@ -153,7 +153,7 @@ impl Twins {
 
     fn compare(&self, path: &str, dir: Ino) {
         let page = self.fs.read_dir(dir, 0, 100_000, true).unwrap();
-        let mut ours: Vec<_> = page
+        let mut actual: Vec<_> = page
             .entries
             .iter()
             .map(|e| {
@@ -163,8 +163,8 @@ impl Twins {
                 (name, attr.nlink, if file { attr.size } else { 0 })
             })
             .collect();
-        ours.sort();
-        let mut theirs: Vec<_> = std::fs::read_dir(self.local.join(path))
+        actual.sort();
+        let mut expected: Vec<_> = std::fs::read_dir(self.local.join(path))
             .unwrap()
             .map(|e| e.unwrap())
             .map(|e| {
@@ -174,8 +174,8 @@ impl Twins {
                 (name, meta.nlink() as u32, size)
             })
             .collect();
-        theirs.sort();
-        assert_eq!(ours, theirs);
+        expected.sort();
+        assert_eq!(actual, expected);
         let mode =
             OpenMode { read: true, write: false, truncate: false, descriptor: self.descriptor };
         for entry in page.entries.iter().filter(|e| e.kind == FileKind::File) {
@@ -188,15 +188,15 @@ impl Twins {
     }
 }
 
-/// The last part of a path.
+/// The last component of a path.
 fn last(path: &str) -> &[u8] {
     path.rsplit('/').next().unwrap_or(path).as_bytes()
 }
 
 #[track_caller]
-fn same(ours: Result<(), Errno>, theirs: std::io::Result<()>) {
-    let theirs = theirs.map_err(|error| error.raw_os_error().unwrap());
-    assert_eq!(ours.map_err(|errno| errno.0), theirs);
+fn compare(actual: Result<(), Errno>, expected: std::io::Result<()>) {
+    let expected = expected.map_err(|error| error.raw_os_error().unwrap());
+    assert_eq!(actual.map_err(|errno| errno.0), expected);
 }
 
 fn operations(nodes: usize, remote: bool, seed: u64) {
@@ -214,9 +214,9 @@ fn operations(nodes: usize, remote: bool, seed: u64) {
     let mut dirs = vec![(String::new(), Ino::ROOT)];
     for number in 0..3 {
         let name = format!("d{number}");
-        let made = fs.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
+        let created = fs.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
         std::fs::create_dir(local.join(&name)).unwrap();
-        dirs.push((format!("{name}/"), made.ino));
+        dirs.push((format!("{name}/"), created.ino));
     }
     let mut twins = Twins { fs, local, descriptor: !remote, dirs, open: BTreeMap::new(), random };
     let start = Instant::now();
@@ -224,7 +224,7 @@ fn operations(nodes: usize, remote: bool, seed: u64) {
     let stop = &stop;
     let kills = &AtomicU32::new(0);
     std::thread::scope(|scope| {
-        // The end of the operations, also by a panic, ends the killing.
+        // The end of the operations, also by a panic, ends the kills.
         struct Ends<'a>(&'a AtomicBool);
         impl Drop for Ends<'_> {
             fn drop(&mut self) {
@@ -246,7 +246,7 @@ fn operations(nodes: usize, remote: bool, seed: u64) {
         });
         let ends = Ends(stop);
         let mut done = 0;
-        // On a busy machine daemons are away more often than they are there.
+        // On a busy machine daemons are down most of the time.
         while start.elapsed() < Duration::from_secs(5)
             || done < 100
             || kills.load(Ordering::Acquire) < 4
@@ -286,7 +286,7 @@ fn client_with_wrong_key_is_refused() {
     let temporary = Temporary::new();
     let process = Process::start(&temporary.dir("flash"));
     make_instance(process.local(), 1 << 20);
-    let other = forebay_net::auth::PoolKey::new(b"another key, not ours").unwrap();
+    let other = forebay_net::auth::PoolKey::new(b"a key of another pool").unwrap();
     for key in [None, Some(other)] {
         let options = ClientOptions { key, timeout: Duration::ZERO, ..ClientOptions::default() };
         let refused = Fs::attach(process.remote(), INSTANCE, options).map(|_| ());

@@ -47,8 +47,8 @@ impl Flash {
         let opened = fs.create_path(Path::new(FILE), 0o644, READ_WRITE).unwrap();
         opened.file.write_all_at(&contents(), 0).unwrap();
         let ino = opened.attr.ino;
-        let folder = flash.join(format!("objects/{:016x}", INSTANCE.0));
-        let object = folder.join(format!("{:02x}/{:016x}", ino.0 % 64, ino.0));
+        let directory = flash.join(format!("objects/{:016x}", INSTANCE.0));
+        let object = directory.join(format!("{:02x}/{:016x}", ino.0 % 64, ino.0));
         Flash { daemon, key, ino, object, _temporary: temporary }
     }
 
@@ -56,7 +56,7 @@ impl Flash {
         Fs::attach(self.daemon.address(), INSTANCE, ClientOptions::default()).unwrap()
     }
 
-    /// A client on another host, to which data come over the network.
+    /// A client on another host, which reads over the network.
     fn remote(&self) -> Fs {
         let options = ClientOptions { key: Some(self.key.clone()), ..ClientOptions::default() };
         Fs::attach(self.daemon.tcp_address().unwrap(), INSTANCE, options).unwrap()
@@ -68,7 +68,7 @@ impl Flash {
     }
 
     /// Waits until the file has its checksums.
-    fn sealed(&self) -> ScrubReport {
+    fn wait_for_checksums(&self) -> ScrubReport {
         let start = Instant::now();
         loop {
             let found = self.scrub();
@@ -80,7 +80,7 @@ impl Flash {
         }
     }
 
-    /// Flips a bit where no one looks, as worn-out flash does.
+    /// Flips a bit in the data object, as worn-out flash does.
     fn rot(&self, at: u64) {
         let object = File::options().read(true).write(true).open(&self.object).unwrap();
         let before = object.metadata().unwrap().modified().unwrap();
@@ -102,7 +102,7 @@ fn read(fs: &Fs, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
 #[test]
 fn flipped_bit_is_detected_and_not_returned() {
     let flash = Flash::new();
-    let whole = flash.sealed();
+    let whole = flash.wait_for_checksums();
     assert_eq!((whole.intact, whole.bytes), (1, SIZE as u64));
     assert_eq!(read(&flash.remote(), 0, SIZE).unwrap(), contents());
 
@@ -110,7 +110,7 @@ fn flipped_bit_is_detected_and_not_returned() {
     assert_eq!(flash.scrub().damaged, [(flash.ino, 2 * MIN_BLOCK_BYTES)]);
     let remote = flash.remote();
     assert_eq!(read(&remote, 0, SIZE), Err(Errno::EIO));
-    // Also to who reads a little of the damaged part only.
+    // Also if only a few bytes of the damaged block are read.
     assert_eq!(read(&remote, 2 * MIN_BLOCK_BYTES + 5000, 10), Err(Errno::EIO));
     assert_eq!(read(&remote, MIN_BLOCK_BYTES + 9, 65536), Err(Errno::EIO));
     let chunk = MIN_BLOCK_BYTES as usize;
@@ -119,18 +119,18 @@ fn flipped_bit_is_detected_and_not_returned() {
         contents()[3 * chunk..4 * chunk]
     );
 
-    // Writing it anew mends it.
+    // Rewriting the data repairs the file.
     let file = flash.fs().open_path(Path::new(FILE), READ_WRITE).unwrap().file;
     file.write_all_at(&contents(), 0).unwrap();
     drop(file);
     assert_eq!(read(&remote, 0, SIZE).unwrap(), contents());
-    assert_eq!(flash.sealed(), whole);
+    assert_eq!(flash.wait_for_checksums(), whole);
 }
 
 #[test]
 fn tail_of_a_file_is_checksummed() {
     let flash = Flash::new();
-    flash.sealed();
+    flash.wait_for_checksums();
     flash.rot(SIZE as u64 - 1);
     assert_eq!(flash.scrub().damaged, [(flash.ino, 5 * MIN_BLOCK_BYTES)]);
     assert_eq!(read(&flash.remote(), 5 * MIN_BLOCK_BYTES, 5000), Err(Errno::EIO));
@@ -139,7 +139,7 @@ fn tail_of_a_file_is_checksummed() {
 #[test]
 fn setting_times_keeps_checksums_and_truncation_invalidates_them() {
     let flash = Flash::new();
-    let whole = flash.sealed();
+    let whole = flash.wait_for_checksums();
     let fs = flash.fs();
     let set =
         SetAttr { mtime: Some(SetTime::At(Timestamp { secs: 7, nanos: 9 })), ..SetAttr::default() };
@@ -150,14 +150,14 @@ fn setting_times_keeps_checksums_and_truncation_invalidates_them() {
 
     let set = SetAttr { size: Some(100), ..SetAttr::default() };
     fs.set_attr(flash.ino, None, set).unwrap();
-    let cut = flash.sealed();
-    assert_eq!((cut.intact, cut.bytes), (1, 100));
+    let truncated = flash.wait_for_checksums();
+    assert_eq!((truncated.intact, truncated.bytes), (1, 100));
 }
 
 #[test]
 fn reader_opened_before_a_change_sees_the_change() {
     let flash = Flash::new();
-    flash.sealed();
+    flash.wait_for_checksums();
     let remote = flash.remote();
     let before = remote.open_path(Path::new(FILE), READ).unwrap().file;
     let mut data = vec![0; SIZE];
@@ -171,12 +171,12 @@ fn reader_opened_before_a_change_sees_the_change() {
 #[test]
 fn old_mtime_does_not_revalidate_checksums() {
     let flash = Flash::new();
-    let whole = flash.sealed();
+    let whole = flash.wait_for_checksums();
     let fs = flash.fs();
     let before = fs.get_attr(flash.ino).unwrap().mtime;
     let writer = fs.open_path(Path::new(FILE), READ_WRITE).unwrap().file;
-    // Another program opens and closes the file meanwhile, which has no checksums all the same as
-    // long as somebody may write to it.
+    // Another program opens and closes the file meanwhile. The file still has no checksums while it is
+    // open for writing.
     drop(flash.fs().open_path(Path::new(FILE), READ_WRITE).unwrap().file);
     std::thread::sleep(Duration::from_millis(1500));
     let open = flash.scrub();
@@ -186,7 +186,7 @@ fn old_mtime_does_not_revalidate_checksums() {
     fs.set_attr(flash.ino, None, set).unwrap();
     drop(writer);
     assert_eq!(read(&flash.remote(), 10, 7).unwrap(), b"changed");
-    assert_eq!(flash.sealed(), whole);
+    assert_eq!(flash.wait_for_checksums(), whole);
     assert_eq!(flash.scrub().damaged, []);
 }
 
@@ -215,7 +215,7 @@ fn small_files_get_checksums_in_the_background() {
     };
     let start = Instant::now();
     while !inos.iter().all(is_sealed) {
-        assert!(start.elapsed() < Duration::from_secs(60), "not sealed");
+        assert!(start.elapsed() < Duration::from_secs(60), "no checksums");
         std::thread::sleep(Duration::from_millis(100));
     }
     let found = flash.scrub();

@@ -29,17 +29,17 @@ struct Network(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Writes are sent, and do not arrive.
-    holds_writes: bool,
-    held: Vec<(Connection, Call, Vec<u8>)>,
-    /// Hosts that nobody is at, and how often they were tried.
-    away: BTreeSet<String>,
-    tried: u32,
-    /// How often hosts have lost their power, other than never.
-    cuts: BTreeMap<String, u64>,
-    /// All but the one that is asked lose theirs when a file is cut next.
-    cut_power: bool,
-    /// Cuts that were asked for by a request of their own.
+    /// Writes are delayed.
+    delays_writes: bool,
+    delayed: Vec<(Connection, Call, Vec<u8>)>,
+    /// Unreachable hosts, and the number of connections refused.
+    unreachable: BTreeSet<String>,
+    refused: u32,
+    /// Power failures of each host.
+    power_failures: BTreeMap<String, u64>,
+    /// At the next truncation all hosts but that of the request lose power.
+    power_fails: bool,
+    /// Truncations by a separate request.
     set_attrs: u32,
 }
 
@@ -48,21 +48,21 @@ impl Network {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was held arrives. Returns when the daemons have done with it.
+    /// Delivers the delayed writes, and waits for the replies.
     fn deliver(&self) {
-        let held = std::mem::take(&mut self.state().held);
-        assert!(!held.is_empty(), "nothing was late");
-        for (mut link, call, payload) in held {
-            if link.send(&call, &payload).is_ok() {
-                let _ = link.receive(call.seq, &mut []);
+        let delayed = std::mem::take(&mut self.state().delayed);
+        assert!(!delayed.is_empty(), "no write was delayed");
+        for (mut connection, call, payload) in delayed {
+            if connection.send(&call, &payload).is_ok() {
+                let _ = connection.receive(call.seq, &mut []);
             }
         }
     }
 }
 
 impl State {
-    fn start(&self, host: &str) -> u64 {
-        1 + self.cuts.get(host).copied().unwrap_or(0)
+    fn boot_id(&self, host: &str) -> u64 {
+        1 + self.power_failures.get(host).copied().unwrap_or(0)
     }
 }
 
@@ -79,97 +79,96 @@ impl System for Network {
         &self,
         address: &Address,
         auth: &Authenticator,
-        patience: Duration,
+        timeout: Duration,
     ) -> io::Result<Connection> {
         let host = address.to_string();
-        let start = {
+        let boot_id = {
             let mut state = self.state();
-            if state.away.contains(&host) {
-                state.tried += 1;
+            if state.unreachable.contains(&host) {
+                state.refused += 1;
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
-            state.start(&host)
+            state.boot_id(&host)
         };
-        Ok(Box::new(Wire {
+        Ok(Box::new(DelayedConnection {
             network: self.clone(),
             host,
-            start,
-            cuts: false,
-            link: Some(Os.connect(address, auth, patience)?),
+            boot_id,
+            truncates: false,
+            connection: Some(Os.connect(address, auth, timeout)?),
         }))
     }
 }
 
 #[derive(Debug)]
-struct Wire {
+struct DelayedConnection {
     network: Network,
     host: String,
-    /// The start of the host that it leads to.
-    start: u64,
-    /// A file is cut by what was asked last.
-    cuts: bool,
-    /// `None`: the message that was sent last is held.
-    link: Option<Connection>,
+    /// The boot id of the host.
+    boot_id: u64,
+    /// The last request truncates a file.
+    truncates: bool,
+    /// `None`: the last message is delayed.
+    connection: Option<Connection>,
 }
 
-impl Wire {
-    fn link(&self) -> io::Result<&Connection> {
-        let broken = self.network.state().start(&self.host) != self.start;
-        let whole = self.link.as_ref().filter(|_| !broken);
-        whole.ok_or(io::ErrorKind::ConnectionReset.into())
+impl DelayedConnection {
+    fn connection(&self) -> io::Result<&Connection> {
+        let is_broken = self.network.state().boot_id(&self.host) != self.boot_id;
+        let connection = self.connection.as_ref().filter(|_| !is_broken);
+        connection.ok_or(io::ErrorKind::ConnectionReset.into())
     }
 
-    fn link_mut(&mut self) -> io::Result<&mut Connection> {
-        self.link()?;
-        self.link.as_mut().ok_or(io::ErrorKind::TimedOut.into())
+    fn connection_mut(&mut self) -> io::Result<&mut Connection> {
+        self.connection()?;
+        self.connection.as_mut().ok_or(io::ErrorKind::TimedOut.into())
     }
 }
 
-impl Channel for Wire {
+impl Channel for DelayedConnection {
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
-        self.link()?;
+        self.connection()?;
         let mut state = self.network.state();
-        let sized = |set: &SetAttr| set.size.is_some();
-        self.cuts = match &call.request {
+        self.truncates = match &call.request {
             Request::Name(NameRequest::Create { open, .. })
             | Request::File(FileRequest::Open { open, .. }) => open.truncate,
-            Request::Inode(InodeRequest::SetAttr { set, .. }) => sized(set),
+            Request::Inode(InodeRequest::SetAttr { set, .. }) => set.size.is_some(),
             _ => false,
         };
         state.set_attrs += u32::from(
-            self.cuts && matches!(call.request, Request::Inode(InodeRequest::SetAttr { .. })),
+            self.truncates && matches!(call.request, Request::Inode(InodeRequest::SetAttr { .. })),
         );
         let is_write = matches!(call.request, Request::Data(DataRequest::Write { .. }));
-        if is_write && state.holds_writes {
-            let link = self.link.take().unwrap();
-            state.held.push((link, call.clone(), payload.to_vec()));
+        if is_write && state.delays_writes {
+            let connection = self.connection.take().unwrap();
+            state.delayed.push((connection, call.clone(), payload.to_vec()));
             return Ok(());
         }
         drop(state);
-        self.link_mut()?.send(call, payload)
+        self.connection_mut()?.send(call, payload)
     }
 
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {
-        let start = self.start;
-        let mut answer = self.link_mut()?.receive(seq, into)?;
-        if let Reply::Attached { boot, .. } = &mut answer.reply {
-            *boot = start;
+        let boot_id = self.boot_id;
+        let mut response = self.connection_mut()?.receive(seq, into)?;
+        if let Reply::Attached { boot, .. } = &mut response.reply {
+            *boot = boot_id;
         }
         let state = &mut *self.network.state();
-        if self.cuts && std::mem::take(&mut state.cut_power) {
-            for (host, cuts) in &mut state.cuts {
-                *cuts += u64::from(*host != self.host);
+        if self.truncates && std::mem::take(&mut state.power_fails) {
+            for (host, failures) in &mut state.power_failures {
+                *failures += u64::from(*host != self.host);
             }
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
-        self.link()?.set_timeout(patience)
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.connection()?.set_timeout(timeout)
     }
 }
 
-/// Daemons that share an instance, and the way to them.
+/// Daemons with one instance, and a network.
 struct Scene {
     network: Network,
     nodes: NodeAddresses,
@@ -192,37 +191,33 @@ impl Scene {
         let remote = daemons.iter().map(|daemon| daemon.tcp_address().unwrap());
         let nodes = NodeAddresses::from(remote.collect::<Vec<_>>());
         let network = Network::default();
-        network.state().cuts = nodes.0.iter().map(|at| (at.to_string(), 0)).collect();
+        network.state().power_failures = nodes.0.iter().map(|at| (at.to_string(), 0)).collect();
         Scene { network, nodes, _daemons: daemons, _temporary: temporary }
     }
 
-    fn attach(&self, system: Arc<dyn System>, patience: Duration) -> Fs {
-        let options = ClientOptions {
-            key: Some(key()),
-            timeout: patience,
-            system,
-            ..ClientOptions::default()
-        };
+    fn attach(&self, system: Arc<dyn System>, timeout: Duration) -> Fs {
+        let options =
+            ClientOptions { key: Some(key()), timeout, system, ..ClientOptions::default() };
         Fs::attach(self.nodes.clone(), INSTANCE, options).unwrap()
     }
 
-    /// A client whose writes may come late, and who soon gives up.
+    /// A client whose writes can be delayed, with a short timeout.
     fn client(&self) -> Fs {
         self.attach(Arc::new(self.network.clone()), Duration::from_millis(150))
     }
 
-    /// A client without such trouble.
+    /// A client whose writes are not delayed.
     fn other(&self) -> Fs {
         self.attach(Arc::new(Os), Duration::from_secs(20))
     }
 
-    /// A write of sevens to a file of ones that fails and is still under way.
+    /// Writes ones to a file, then sevens by a write that fails and is delayed.
     fn fail_to_write(&self, fs: &Fs) -> Arc<forebay_client::File> {
         let file = fs.create(Ino::ROOT, b"f", 0o644, false, BOTH).unwrap().file;
         file.write_all_at(&[1; LENGTH], 0).unwrap();
-        self.network.state().holds_writes = true;
+        self.network.state().delays_writes = true;
         assert_eq!(file.write_all_at(&[7; LENGTH], 0), Err(Errno::EIO));
-        self.network.state().holds_writes = false;
+        self.network.state().delays_writes = false;
         file
     }
 }
@@ -234,7 +229,7 @@ fn contents(fs: &Fs, ino: Ino) -> Vec<u8> {
     all
 }
 
-fn cut(fs: &Fs, ino: Ino) {
+fn truncate(fs: &Fs, ino: Ino) {
     let set = SetAttr { size: Some(0), ..SetAttr::default() };
     fs.set_attr(ino, None, set).unwrap();
 }
@@ -244,8 +239,8 @@ fn failed_write_does_not_undo_later_requests() {
     for nodes in [1, 3] {
         type Act = fn(&Fs, &forebay_client::File);
         let acts: [(&str, Act); 4] = [
-            ("cut", |fs, file| cut(fs, file.ino())),
-            ("open anew", |fs, file| {
+            ("truncate", |fs, file| truncate(fs, file.ino())),
+            ("open with O_TRUNC", |fs, file| {
                 fs.open(file.ino(), ANEW).unwrap();
             }),
             ("punch a hole", |_, file| {
@@ -263,7 +258,7 @@ fn failed_write_does_not_undo_later_requests() {
             scene.network.deliver();
             let after = contents(&other, file.ino());
             assert!(after == before, "{what}, on {nodes} nodes");
-            // The file can be used again.
+            // The file is usable again.
             file.write_all_at(&[2; LENGTH], 0).unwrap();
             assert!(contents(&other, file.ino()) == [2; LENGTH]);
         }
@@ -278,9 +273,9 @@ fn failed_write_does_not_overwrite_data_written_under_a_later_lock() {
     ino.file.lock(true).unwrap();
     let file = scene.fail_to_write(&fs);
     ino.file.unlock().unwrap();
-    let theirs = other.open(file.ino(), BOTH).unwrap().file;
-    theirs.lock(true).unwrap();
-    theirs.write_all_at(&[2; LENGTH], 0).unwrap();
+    let other_file = other.open(file.ino(), BOTH).unwrap().file;
+    other_file.lock(true).unwrap();
+    other_file.write_all_at(&[2; LENGTH], 0).unwrap();
     scene.network.deliver();
     assert!(contents(&other, file.ino()) == [2; LENGTH]);
 }
@@ -291,11 +286,11 @@ fn failed_append_does_not_overwrite_another_one() {
     let (fs, other) = (scene.client(), scene.other());
     let opened = fs.create(Ino::ROOT, b"f", 0o644, true, BOTH).unwrap();
     opened.file.append(&[1; LENGTH]).unwrap();
-    scene.network.state().holds_writes = true;
+    scene.network.state().delays_writes = true;
     assert_eq!(opened.file.append(&[7; LENGTH]), Err(Errno::EIO));
-    scene.network.state().holds_writes = false;
-    let theirs = other.open(opened.attr.ino, BOTH).unwrap().file;
-    assert_eq!(theirs.append(&[2; LENGTH]), Ok(LENGTH));
+    scene.network.state().delays_writes = false;
+    let other_file = other.open(opened.attr.ino, BOTH).unwrap().file;
+    assert_eq!(other_file.append(&[2; LENGTH]), Ok(LENGTH));
     scene.network.deliver();
     let all = contents(&other, opened.attr.ino);
     assert!(all == [[1; LENGTH], [2; LENGTH]].concat());
@@ -310,30 +305,30 @@ fn fsync_after_power_failure_fails_only_if_the_file_was_truncated() {
             let opened = fs.create(Ino::ROOT, b"f", 0o644, false, ANEW);
             opened.unwrap().file
         }),
-        ("cut", |fs, ino| {
-            cut(fs, ino);
+        ("truncate", |fs, ino| {
+            truncate(fs, ino);
             fs.open(ino, BOTH).unwrap().file
         }),
     ];
     let scene = Scene::new(3);
     for (what, act) in acts {
-        for cut_power in [false, true] {
+        for power_fails in [false, true] {
             let other = scene.other();
-            let theirs = other.create(Ino::ROOT, b"f", 0o644, false, BOTH).unwrap();
-            theirs.file.write_all_at(&[1; LENGTH], 0).unwrap();
-            theirs.file.fsync(false).unwrap();
-            let ino = theirs.attr.ino;
-            drop((theirs, other));
-            // It has spoken to the first node only.
+            let other_file = other.create(Ino::ROOT, b"f", 0o644, false, BOTH).unwrap();
+            other_file.file.write_all_at(&[1; LENGTH], 0).unwrap();
+            other_file.file.fsync(false).unwrap();
+            let ino = other_file.attr.ino;
+            drop((other_file, other));
+            // It has a session with the first node only.
             let fs = scene.client();
-            scene.network.state().cut_power = cut_power;
+            scene.network.state().power_fails = power_fails;
             let file = act(&fs, ino);
-            assert!(!scene.network.state().cut_power, "{what}: nothing was cut");
-            let told = match cut_power {
+            assert!(!scene.network.state().power_fails, "{what}: no truncation");
+            let expected = match power_fails {
                 true => Err(Errno::EIO),
                 false => Ok(()),
             };
-            assert_eq!(file.fsync(false), told, "{what}");
+            assert_eq!(file.fsync(false), expected, "{what}");
             assert_eq!(file.fsync(false), Ok(()), "{what}");
         }
     }
@@ -344,10 +339,10 @@ fn create_does_not_wait_for_nodes_without_parts_of_the_file() {
     let scene = Scene::new(3);
     let fs = scene.client();
     let away = scene.nodes.0[1..].iter().map(Address::to_string);
-    scene.network.state().away = away.collect();
+    scene.network.state().unreachable = away.collect();
     let opened = fs.create(Ino::ROOT, b"new", 0o644, false, ANEW).unwrap();
     assert!(opened.created && opened.attr.size == 0);
-    assert_eq!(scene.network.state().tried, 0);
+    assert_eq!(scene.network.state().refused, 0);
 }
 
 #[test]
@@ -355,10 +350,10 @@ fn open_with_truncate_takes_one_request_if_all_nodes_are_known() {
     let scene = Scene::new(3);
     let fs = scene.client();
     let ino = fs.create(Ino::ROOT, b"f", 0o644, false, ANEW).unwrap().attr.ino;
-    for asked in [1, 1, 1] {
+    for set_attrs in [1, 1, 1] {
         let opened = fs.open(ino, ANEW).unwrap();
         assert_eq!(opened.attr.size, 0);
         opened.file.write_all_at(&[1; LENGTH], 0).unwrap();
-        assert_eq!(scene.network.state().set_attrs, asked);
+        assert_eq!(scene.network.state().set_attrs, set_attrs);
     }
 }

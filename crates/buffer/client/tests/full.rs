@@ -1,6 +1,5 @@
 //! Disks without a free block: daemons start on them, files can be read and removed, and then all
-//! operations succeed again. Each on tmpfs and on ext4, which the tests make small
-//! enough to fill; they need root for that.
+//! operations succeed again. Each on a small tmpfs and a small ext4, which need root to mount.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod support;
@@ -17,13 +16,13 @@ use std::time::{Duration, Instant};
 use support::process::{Process, be_the_daemon};
 use support::{INSTANCE, READ_WRITE, Temporary, attach, make_instance, mount_at, shell, spec};
 
-/// So small that a test can fill it.
+/// Small enough that a test can fill it.
 const SEGMENT: u64 = 4 << 20;
 const OTHER: InstanceId = InstanceId(2);
 const FILES: u64 = 12;
 const LENGTH: usize = 1 << 20;
-/// How long the daemon may take to have space in reserve again.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time for the daemon to restore its reserved space.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
 #[ignore = "not a test: the daemon of the other tests"]
@@ -31,7 +30,7 @@ fn daemon_process() {
     be_the_daemon();
 }
 
-/// A small file system of its own.
+/// A small file system.
 struct Disk {
     path: PathBuf,
     temporary: Temporary,
@@ -39,7 +38,7 @@ struct Disk {
 
 impl Disk {
     fn tmpfs() -> Disk {
-        let (temporary, path) = Disk::place();
+        let (temporary, path) = Disk::mount_point();
         let mount = Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=80m", "tmpfs"])
             .arg(&path)
@@ -50,20 +49,20 @@ impl Disk {
 
     /// `None` where there are no loop devices, as in most containers.
     fn ext4() -> Option<Disk> {
-        let (temporary, path) = Disk::place();
+        let (temporary, path) = Disk::mount_point();
         let image = temporary.0.join("image");
         std::fs::File::create(&image).unwrap().set_len(96 << 20).unwrap();
-        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image).status();
-        assert!(made.unwrap().success(), "mkfs.ext4 fails");
+        let created = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image).status();
+        assert!(created.unwrap().success(), "mkfs.ext4 fails");
         let mount = Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&path).status();
         if !mount.unwrap().success() {
-            eprintln!("nothing can be mounted by a loop device here: ext4 is not tried");
+            eprintln!("loop devices are not available: ext4 is not tested");
             return None;
         }
         Some(Disk { path, temporary })
     }
 
-    fn place() -> (Temporary, PathBuf) {
+    fn mount_point() -> (Temporary, PathBuf) {
         assert!(
             rustix::process::geteuid().is_root(),
             "these tests mount file systems: run as root"
@@ -77,7 +76,7 @@ impl Disk {
         self.path.join("flash")
     }
 
-    /// Not a block is free afterwards.
+    /// Fills all blocks.
     fn fill(&self) {
         let mut ballast = std::fs::OpenOptions::new()
             .create(true)
@@ -95,17 +94,17 @@ impl Disk {
         std::fs::remove_file(self.path.join("ballast")).unwrap();
     }
 
-    /// What the daemon could have it has in reserve.
+    /// Waits until the daemon has reserved its space.
     fn await_reserve(&self) {
-        let begun = Instant::now();
+        let started = Instant::now();
         let is_there = |name| self.home().join("log").join(name).exists();
         while !(is_there("spare") && is_there("spare.checkpoint")) {
-            assert!(begun.elapsed() < PATIENCE, "nothing is in reserve");
+            assert!(started.elapsed() < TIMEOUT, "no space is reserved");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Nothing is in reserve any more.
+    /// Removes the reserved space.
     fn take_reserve(&self) {
         for entry in std::fs::read_dir(self.home().join("log")).unwrap() {
             let path = entry.unwrap().path();
@@ -120,11 +119,11 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(&self.path).status();
-        let _ = &self.temporary; // goes after that
+        let _ = &self.temporary; // removed after that
     }
 }
 
-/// The same on each kind of file system.
+/// Runs `test` on each type of file system.
 fn on_each(test: impl Fn(&Disk)) {
     test(&Disk::tmpfs());
     if let Some(disk) = Disk::ext4() {
@@ -141,9 +140,9 @@ fn contents(number: u64) -> Vec<u8> {
 }
 
 fn write(fs: &Fs, name: &[u8], data: &[u8]) -> Result<(), Errno> {
-    let made = fs.create(Ino::ROOT, name, 0o644, false, READ_WRITE)?;
-    made.file.write_all_at(data, 0)?;
-    made.file.fsync(false)
+    let created = fs.create(Ino::ROOT, name, 0o644, false, READ_WRITE)?;
+    created.file.write_all_at(data, 0)?;
+    created.file.fsync(false)
 }
 
 fn read(fs: &Fs, name: &[u8]) -> Vec<u8> {
@@ -155,7 +154,7 @@ fn read(fs: &Fs, name: &[u8]) -> Vec<u8> {
     data
 }
 
-fn furnish(process: &Process) {
+fn create_files(process: &Process) {
     make_instance(process.local(), 1 << 30);
     let fs = attach(process.local());
     for number in 0..FILES {
@@ -170,14 +169,14 @@ fn furnish(process: &Process) {
     }
 }
 
-/// Tries until it is done, which it may not be for want of space at first.
-fn soon<T>(what: &str, act: impl Fn() -> Result<T, Errno>) -> T {
-    let begun = Instant::now();
+/// Repeats `act` until it does not fail for lack of space.
+fn retry_enospc<T>(what: &str, act: impl Fn() -> Result<T, Errno>) -> T {
+    let started = Instant::now();
     loop {
         match act() {
             Ok(done) => return done,
             Err(Errno::ENOSPC) => {
-                assert!(begun.elapsed() < PATIENCE, "{what}: still no space");
+                assert!(started.elapsed() < TIMEOUT, "{what}: still no space");
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(error) => panic!("{what}: {error}"),
@@ -185,7 +184,7 @@ fn soon<T>(what: &str, act: impl Fn() -> Result<T, Errno>) -> T {
     }
 }
 
-/// All files but those below `removed` are there and whole.
+/// Checks that all files exist with their contents, except those below `removed`.
 fn check(fs: &Fs, removed: u64) {
     for number in 0..FILES {
         if number < removed {
@@ -196,7 +195,7 @@ fn check(fs: &Fs, removed: u64) {
     }
 }
 
-fn cut(fs: &Fs, name: &[u8], size: u64) -> Result<(), Errno> {
+fn truncate(fs: &Fs, name: &[u8], size: u64) -> Result<(), Errno> {
     let set = SetAttr { size: Some(size), ..SetAttr::default() };
     let ino = fs.lookup(Ino::ROOT, name)?.ino;
     fs.set_attr(ino, None, set).map(|_| ())
@@ -204,23 +203,23 @@ fn cut(fs: &Fs, name: &[u8], size: u64) -> Result<(), Errno> {
 
 fn full_without_reserve(disk: &Disk) {
     let mut process = Process::start_with(&disk.home(), Some(SEGMENT));
-    furnish(&process);
+    create_files(&process);
     process.kill();
     disk.take_reserve();
     disk.fill();
 
-    // It starts; all is there; nothing can be added.
+    // It starts; all files exist; nothing can be added.
     process.restart();
     let fs = attach(process.local());
     check(&fs, 0);
     assert_eq!(fs.mkdir(Ino::ROOT, b"d", 0o755).err(), Some(Errno::ENOSPC));
     assert_eq!(write(&fs, b"new", b"x"), Err(Errno::ENOSPC));
 
-    // Something can be removed and cut, and stays so.
+    // Files can be removed and truncated, durably.
     fs.unlink(Ino::ROOT, &name(0)).unwrap();
-    cut(&fs, &name(11), 10).unwrap();
+    truncate(&fs, &name(11), 10).unwrap();
     fs.sync().unwrap();
-    disk.fill(); // what was freed goes to somebody else
+    disk.fill(); // another program takes the freed space
     process.kill();
     process.restart();
     let fs = attach(process.local());
@@ -229,11 +228,11 @@ fn full_without_reserve(disk: &Disk) {
     fs.unlink(Ino::ROOT, &name(11)).unwrap();
     fs.unlink(Ino::ROOT, &name(1)).unwrap();
 
-    // An instance goes, and with its space everything goes on.
+    // An instance is removed; with its space all operations succeed.
     let admin = Admin::connect(process.local(), ClientOptions::default()).unwrap();
     admin.remove_instance(OTHER, true).unwrap();
-    soon("a directory", || fs.mkdir(Ino::ROOT, b"d", 0o755));
-    soon("a file", || write(&fs, b"new", b"something"));
+    retry_enospc("a directory", || fs.mkdir(Ino::ROOT, b"d", 0o755));
+    retry_enospc("a file", || write(&fs, b"new", b"something"));
     process.kill();
     process.restart();
     let fs = attach(process.local());
@@ -258,16 +257,16 @@ fn daemon_starts_on_a_full_disk_and_files_can_be_removed() {
 
 fn full_while_it_runs(disk: &Disk) {
     let mut process = Process::start_with(&disk.home(), Some(SEGMENT));
-    furnish(&process);
+    create_files(&process);
     disk.fill();
     let fs = attach(process.local());
-    // Data find no space, as on any disk, and nothing hangs.
+    // Writes fail for lack of space, and no request hangs.
     let first = fs.lookup(Ino::ROOT, &name(0)).unwrap().ino;
     let file = fs.open(first, READ_WRITE).unwrap().file;
     assert_eq!(file.write_all_at(&vec![9; LENGTH], LENGTH as u64), Err(Errno::ENOSPC));
     drop(file);
-    cut(&fs, &name(0), LENGTH as u64).unwrap();
-    // The log goes on, through many segments, in the space that it has.
+    truncate(&fs, &name(0), LENGTH as u64).unwrap();
+    // The log continues through many segments in its own space.
     let value = vec![7; 60 << 10];
     let set = |number: u64| {
         let value = [&number.to_le_bytes(), &value[..]].concat();
@@ -275,7 +274,7 @@ fn full_while_it_runs(disk: &Disk) {
     };
     let rounds = 6 * SEGMENT / value.len() as u64;
     for number in 0..rounds {
-        soon("an attribute", || set(number));
+        retry_enospc("an attribute", || set(number));
         if number == rounds / 2 {
             disk.await_reserve();
             disk.fill();
@@ -287,9 +286,9 @@ fn full_while_it_runs(disk: &Disk) {
     assert_eq!(value[..8], (rounds - 1).to_le_bytes());
     fs.remove_xattr(first, b"user.a").unwrap();
     check(&fs, 0);
-    // As soon as others leave space, data find it.
+    // When another program frees space, writes succeed.
     disk.empty();
-    soon("a file", || write(&fs, b"new", &contents(99)));
+    retry_enospc("a file", || write(&fs, b"new", &contents(99)));
     process.kill();
     process.restart();
     let fs = attach(process.local());
@@ -302,7 +301,7 @@ fn full_disk_refuses_only_requests_that_need_space() {
     on_each(full_while_it_runs);
 }
 
-/// Programs on a mount over daemons, of which the first has a full disk and nothing in reserve.
+/// Programs on a mount; the first daemon has a full disk and no reserved space.
 fn empty_by_programs(nodes: usize) {
     let disk = Disk::tmpfs();
     let homes = (1..nodes).map(|node| disk.temporary.dir(&format!("flash{node}")));
@@ -336,9 +335,9 @@ fn empty_by_programs(nodes: usize) {
          rm -r d1 d2 d3 d4 && test ! -e d1",
     );
     disk.empty();
-    let begun = Instant::now();
+    let started = Instant::now();
     while std::fs::create_dir(path.join("new")).is_err() {
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(started.elapsed() < TIMEOUT);
         std::thread::sleep(Duration::from_millis(50));
     }
     let left = "d5 d5/e d5/e/f d6 d6/e d6/e/f d7 d7/e d7/e/f d8 d8/e d8/e/f f2 f3 f4 f5 f6 new\n";
@@ -383,13 +382,13 @@ fn daemon_reports_a_full_disk() {
     let daemon = start(&disk.home());
     assert_eq!(room(&daemon), LogSpace::ReserveOnly);
     disk.empty();
-    let begun = Instant::now();
+    let started = Instant::now();
     while room(&daemon) != LogSpace::Normal {
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(started.elapsed() < TIMEOUT);
         std::thread::sleep(Duration::from_millis(50));
     }
     daemon.stop().unwrap();
-    // Without anything at all it says what it needs.
+    // Without any space it reports how much it needs.
     let empty = disk.path.join("another");
     disk.fill();
     let mut options = daemon::StoreOptions::new(&empty);

@@ -24,7 +24,7 @@ fn like(mode: u16) -> SetAttr {
     }
 }
 
-/// What `name` holds for someone who opens it.
+/// The contents of `name`, read through an open file.
 fn opened(fs: &Fs, parent: Ino, name: &[u8]) -> Vec<u8> {
     let attr = fs.lookup(parent, name).unwrap();
     let file = fs.open(attr.ino, READ).unwrap().file;
@@ -34,7 +34,7 @@ fn opened(fs: &Fs, parent: Ino, name: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn comes_and_goes_whole(nodes: NodeAddresses) {
+fn check_inline_files(nodes: NodeAddresses) {
     let fs = attach(nodes);
     for directory in 0..8 {
         let name = format!("d{directory}");
@@ -51,9 +51,9 @@ fn comes_and_goes_whole(nodes: NodeAddresses) {
             let (found, bytes) = fs.fetch_file(attr.ino).unwrap();
             assert_eq!((found.mode, found.size, found.mtime), (0o640, attr.size, WHEN));
             assert_eq!(bytes, data);
-            // Reading it whole has left no trace.
+            // Fetching a file does not change its access time.
             assert_eq!(fs.get_attr(attr.ino).unwrap().ctime, found.ctime);
-            // It can be written to as any other file is.
+            // It can be written like any other file.
             let file = fs.open(attr.ino, READ_WRITE).unwrap().file;
             file.write_all_at(b"more", length as u64).unwrap();
             drop(file);
@@ -69,19 +69,19 @@ fn comes_and_goes_whole(nodes: NodeAddresses) {
 fn inline_file_is_written_and_read_in_one_request() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 1, 64 << 20);
-    comes_and_goes_whole(pool.nodes());
+    check_inline_files(pool.nodes());
 }
 
 #[test]
 fn inline_file_is_written_and_read_over_several_nodes() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 3, 96 << 20);
-    comes_and_goes_whole(pool.nodes());
+    check_inline_files(pool.nodes());
     let fs = attach(pool.nodes());
     let long = vec![1; STRIPE as usize + 1];
     let refused = fs.put_file((Ino::ROOT, b"long"), like(0o600), long);
     assert_eq!(refused.map(|_| ()), Err(Errno::EOPNOTSUPP));
-    // A name of a file whose home is another node cannot be taken at once.
+    // A file with another metadata node cannot be replaced in one request.
     let elsewhere = (0..8)
         .map(|i| fs.lookup(Ino::ROOT, format!("d{i}").as_bytes()).unwrap().ino)
         .find(|dir| dir.metadata_node() != Ino::ROOT.metadata_node())
@@ -123,13 +123,13 @@ fn inline_file_replaces_existing_entry() {
     assert_eq!(refused.map(|_| ()), Err(Errno::EINVAL));
     let refused = put(b"long", &vec![0; MAX_INLINE_FILE_BYTES + 1]);
     assert_eq!(refused.map(|_| ()), Err(Errno::EOPNOTSUPP));
-    // What is longer, or no file, is not fetched.
+    // Longer files and other inodes are not fetched.
     let long = fs.create(Ino::ROOT, b"long", 0o600, true, READ_WRITE).unwrap();
     long.file.write_all_at(&vec![1; MAX_INLINE_FILE_BYTES + 1], 0).unwrap();
     assert_eq!(fs.fetch_file(long.attr.ino).map(|_| ()), Err(Errno::EOPNOTSUPP));
     assert_eq!(fs.fetch_file(Ino::ROOT).map(|_| ()), Err(Errno::EISDIR));
     assert_eq!(fs.fetch_file(Ino(999)).map(|_| ()), Err(Errno::ESTALE));
-    // Extended attributes are announced.
+    // The attributes show that there are extended attributes.
     assert!(!fs.fetch_file(new.ino).unwrap().0.extended);
     let any = forebay_protocol::message::XattrMode::Any;
     fs.set_xattr(new.ino, b"user.a", b"b", any).unwrap();
@@ -145,9 +145,9 @@ fn inline_requests_check_the_same_permissions() {
     let attach = || Fs::attach(daemon.address(), INSTANCE, once.clone()).unwrap();
     let (secret, sticky) = as_user(1000, 2000, || {
         let fs = attach();
-        let made = fs.put_file((Ino::ROOT, b"secret"), like(0o6700), b"mine".to_vec());
-        let made = made.unwrap();
-        assert_eq!((made.uid, made.gid, made.mode), (1000, 2000, 0o6700));
+        let created = fs.put_file((Ino::ROOT, b"secret"), like(0o6700), b"mine".to_vec());
+        let created = created.unwrap();
+        assert_eq!((created.uid, created.gid, created.mode), (1000, 2000, 0o6700));
         let given = SetAttr { uid: Some(1001), ..like(0o600) };
         let refused = fs.put_file((Ino::ROOT, b"given"), given, Vec::new());
         assert_eq!(refused.map(|_| ()), Err(Errno::EPERM));
@@ -157,7 +157,7 @@ fn inline_requests_check_the_same_permissions() {
         fs.set_attr(sticky, None, mode).unwrap();
         fs.put_file((sticky, b"owned"), like(0o666), Vec::new()).unwrap();
         fs.mkdir(Ino::ROOT, b"closed", 0o700).unwrap();
-        (made.ino, sticky)
+        (created.ino, sticky)
     });
     as_user(1001, 2000, || {
         let fs = attach();
@@ -181,17 +181,17 @@ fn inline_files_are_limited_by_capacity() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 1, 1 << 20);
     let fs = attach(pool.nodes());
-    let mut made = 0;
+    let mut created = 0;
     let refused = loop {
-        let name = format!("f{made}").into_bytes();
+        let name = format!("f{created}").into_bytes();
         match fs.put_file((Ino::ROOT, &name), like(0o600), vec![1; 60_000]) {
-            Ok(_) => made += 1,
+            Ok(_) => created += 1,
             Err(errno) => break errno,
         }
     };
-    assert_eq!((made, refused), (17, Errno::ENOSPC));
+    assert_eq!((created, refused), (17, Errno::ENOSPC));
     let used = fs.statfs().unwrap();
-    assert!(used.used <= used.capacity && used.inodes_used == made + 1);
+    assert!(used.used <= used.capacity && used.inodes_used == created + 1);
     fs.unlink(Ino::ROOT, b"f0").unwrap();
     fs.put_file((Ino::ROOT, b"again"), like(0o600), vec![1; 60_000]).unwrap();
 }
@@ -207,8 +207,8 @@ fn inline_file_has_checksums_and_damaged_data_are_not_returned() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 1, 64 << 20);
     let fs = attach(pool.nodes());
-    let made = fs.put_file((Ino::ROOT, b"f"), like(0o600), vec![7; 5000]);
-    let ino = made.unwrap().ino;
+    let created = fs.put_file((Ino::ROOT, b"f"), like(0o600), vec![7; 5000]);
+    let ino = created.unwrap().ino;
     let admin = Admin::connect(pool.daemons[0].address(), ClientOptions::default()).unwrap();
     let scrubbed = admin.scrub(INSTANCE).unwrap();
     assert_eq!((scrubbed.intact, scrubbed.bytes), (1, 5000));
@@ -230,8 +230,8 @@ fn inline_file_survives_daemon_restart() {
     let daemon = start();
     support::make_instance(daemon.address(), 64 << 20);
     let fs = attach(daemon.address());
-    let made = fs.put_file((Ino::ROOT, b"f"), like(0o644), b"data".to_vec());
-    let ino = made.unwrap().ino;
+    let created = fs.put_file((Ino::ROOT, b"f"), like(0o644), b"data".to_vec());
+    let ino = created.unwrap().ino;
     daemon.stop().unwrap();
     let daemon = start();
     let (attr, data) = fs.fetch_file(ino).unwrap();

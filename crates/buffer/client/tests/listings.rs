@@ -14,7 +14,7 @@ use support::{Mounted, Pool, READ_WRITE, STRIPE, Temporary, attach};
 const NODES: usize = 3;
 const EACH: u64 = 200;
 
-/// Requests that were answered so far, by their kinds.
+/// Number of requests so far, by kind.
 fn counts(pool: &Pool) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for daemon in &pool.daemons {
@@ -35,13 +35,13 @@ fn pages(fs: &Fs, dir: Ino) -> Vec<DirPage> {
     pages
 }
 
-/// Directories are spread by their names, files stay on the nodes of the directories that they were
-/// made in, and lengths of files that are being written are on all nodes.
+/// Directories are distributed by their names, a file is on the node of the directory in which it was
+/// created, and the length of a file that is being written is known to its data objects only.
 #[test]
 fn listing_page_takes_a_few_requests_per_node() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, NODES, 64 << 20);
-    // Beside others nothing is cached.
+    // With another client nothing is cached.
     let (fs, beside) = (attach(pool.nodes()), attach(pool.nodes()));
     let dir = fs.mkdir(Ino::ROOT, b"dir", 0o755).unwrap().ino;
     let mut open = Vec::new();
@@ -70,7 +70,7 @@ fn listing_page_takes_a_few_requests_per_node() {
     assert!((1..=asked * (nodes - 1)).contains(&kinds[2]), "{kinds:?}");
     assert!((1..=asked * nodes).contains(&kinds[3]), "{kinds:?}");
 
-    // And all is as when it is asked for one by one.
+    // The attributes are those of single requests.
     let mut count = 0;
     for entry in pages.iter().flat_map(|page| &page.entries) {
         let attr = entry.attr.unwrap();
@@ -85,7 +85,7 @@ fn listing_page_takes_a_few_requests_per_node() {
     assert_eq!(count, 3 * EACH);
 }
 
-/// What is removed between two questions has no attributes, and those beside it have.
+/// An entry that is removed between the two requests has no attributes; the others have theirs.
 #[test]
 fn listing_page_with_removed_files_is_read() {
     let temporary = Temporary::new();
@@ -114,7 +114,7 @@ fn listing_page_with_removed_files_is_read() {
     });
 }
 
-/// `ls -l` asks for label and ACL of every file until it is told that there are none.
+/// `ls -l` requests the label and ACL of every file until `EOPNOTSUPP`.
 #[test]
 fn unsupported_xattrs_take_no_requests() {
     let mounted = Mounted::new(NODES, 64 << 20);

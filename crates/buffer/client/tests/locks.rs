@@ -1,7 +1,7 @@
 //! Locks on files, by `fcntl`, by `flock` and by the library, between two mounts of an instance over
 //! one storage daemon and over three.
 //!
-//! The mounts are in the process of the test. For each of them the process is another lock owner.
+//! The mounts are in the process of the test, which is a different lock owner for each of them.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod support;
@@ -99,24 +99,24 @@ impl Drop for Two {
     }
 }
 
-/// Do it with one daemon and with three.
+/// Runs `check` with one daemon and with three.
 fn on_two_mounts(check: impl Fn(&Two)) {
-    let _alone = alone();
+    let _alone = serialize_tests();
     for nodes in [1, 3] {
         eprintln!("on {nodes} nodes");
         check(&Two::new(nodes));
-        soon(|| lock_threads().is_empty());
+        wait_until(|| lock_threads().is_empty());
     }
 }
 
-/// One test at a time: a process that one of them starts would for a moment have open what another
-/// has, which then could not be unmounted.
-fn alone() -> MutexGuard<'static, ()> {
+/// Serializes the tests: a child process of one would inherit open files of another for a moment, whose
+/// mount could not be unmounted then.
+fn serialize_tests() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Threads of this process that look after locks.
+/// Threads of this process that wait for locks.
 fn lock_threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names =
@@ -124,14 +124,14 @@ fn lock_threads() -> Vec<String> {
     names.filter(|name| name.starts_with("forebay-")).collect()
 }
 
-/// `fcntl`'s record locks. Gives back what `F_GETLK` fills in.
+/// A record lock of `fcntl`. Returns the structure, as filled in by `F_GETLK`.
 fn record(file: &File, how: i32, kind: i32, start: i64, length: i64) -> io::Result<libc::flock> {
-    // SAFETY: all zeros are a valid `flock`: numbers.
+    // SAFETY: all fields are numbers, for which zeros are valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as i16;
     lock.l_whence = libc::SEEK_SET as i16;
     (lock.l_start, lock.l_len) = (start, length);
-    // SAFETY: the call reads and writes the structure, which lives longer.
+    // SAFETY: the structure is valid during the call.
     if unsafe { libc::fcntl(file.as_raw_fd(), how, &mut lock) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -155,7 +155,7 @@ fn flock(file: &File, how: i32) -> io::Result<()> {
     }
 }
 
-/// What is in the way of a lock: its kind, first byte and length.
+/// The conflicting lock: its kind, first byte and length.
 fn get(file: &File, kind: i32, start: i64, length: i64) -> (i32, i64, i64) {
     let found = record(file, libc::F_GETLK, kind, start, length).unwrap();
     (i32::from(found.l_type), found.l_start, found.l_len)
@@ -165,11 +165,11 @@ fn refused(result: io::Result<()>) -> bool {
     result.is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN))
 }
 
-/// Until it is so; what closes a file tells in the background.
-fn soon(what: impl Fn() -> bool) {
+/// Waits until the condition holds; a close is sent in the background.
+fn wait_until(what: impl Fn() -> bool) {
     let start = Instant::now();
     while !what() {
-        assert!(start.elapsed() < Duration::from_secs(10), "not in ten seconds");
+        assert!(start.elapsed() < Duration::from_secs(10), "timeout");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -191,18 +191,18 @@ fn locked_ranges_exclude_other_mounts() {
         assert_eq!(get(&b, F_WRLCK, 15, 1), (F_RDLCK, 15, 10));
         assert_eq!(get(&b, F_RDLCK, 15, 1).0, F_UNLCK);
         assert_eq!(get(&a, F_RDLCK, 1 << 40, 1), (F_WRLCK, 40, 0));
-        // Locks of one's own are in nobody's way; what is unlocked is free at once.
+        // Locks of the same owner do not conflict; an unlocked range is free at once.
         set(&a, F_UNLCK, 12, 1).unwrap();
         set(&b, F_WRLCK, 12, 1).unwrap();
         assert!(refused(set(&b, F_WRLCK, 11, 1)));
         set(&b, F_UNLCK, 0, 0).unwrap();
-        // A process that closes the file by any descriptor has no locks on it any more.
+        // Closing any descriptor of the file releases all locks of the process.
         drop(File::open(two.first.join("f")).unwrap());
         set(&b, F_WRLCK, 0, 0).unwrap();
         assert!(refused(set(&a, F_RDLCK, 0, 0)));
         drop(b);
         set(&a, F_WRLCK, 0, 0).unwrap();
-        // Of each file there are locks of its own, also when it has other names, or none.
+        // Locks belong to the inode, whatever names it has.
         std::fs::hard_link(two.first.join("f"), two.first.join("g")).unwrap();
         let (_same, g) = two.open("g");
         assert!(refused(set(&g, F_RDLCK, 5, 1)));
@@ -219,13 +219,13 @@ fn released_lock_is_granted_to_the_waiting_process() {
     on_two_mounts(|two| {
         let (a, b) = two.open("f");
         set(&a, F_WRLCK, 0, 100).unwrap();
-        let begun = Instant::now();
-        // More of them than the mount has threads, and all the while it serves others.
+        let started = Instant::now();
+        // More waiting processes than threads of the mount; it serves other requests meanwhile.
         std::thread::scope(|scope| {
             let waiters: Vec<_> = (0..20)
                 .map(|i| {
                     let b = &b;
-                    scope.spawn(move || wait(b, F_RDLCK, i, 1).map(|()| begun.elapsed()))
+                    scope.spawn(move || wait(b, F_RDLCK, i, 1).map(|()| started.elapsed()))
                 })
                 .collect();
             std::thread::sleep(Duration::from_millis(300));
@@ -235,7 +235,7 @@ fn released_lock_is_granted_to_the_waiting_process() {
             }
             assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
             set(&a, F_UNLCK, 0, 100).unwrap();
-            let freed = begun.elapsed();
+            let freed = started.elapsed();
             for waiter in waiters {
                 let got = waiter.join().unwrap().unwrap();
                 assert!(got < freed + Duration::from_secs(1), "{got:?} {freed:?}");
@@ -252,7 +252,7 @@ fn deadlock_is_refused() {
         let (c, d) = two.open("g");
         set(&a, F_WRLCK, 0, 1).unwrap();
         set(&d, F_WRLCK, 0, 1).unwrap();
-        // Files of one directory have one home.
+        // Files of one directory have the same metadata node.
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| wait(&b, F_WRLCK, 0, 1));
             std::thread::sleep(Duration::from_millis(300));
@@ -264,14 +264,14 @@ fn deadlock_is_refused() {
     });
 }
 
-extern "C" fn noted(_: i32) {}
+extern "C" fn ignore_signal(_: i32) {}
 
 #[test]
 fn pending_lock_can_be_interrupted() {
-    // SAFETY: the handler does nothing, and the structure is valid with zeros.
+    // SAFETY: the handler does nothing, and zeros are valid for the structure.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = noted as *const () as usize;
+        action.sa_sigaction = ignore_signal as *const () as usize;
         assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
     }
     on_two_mounts(|two| {
@@ -284,22 +284,22 @@ fn pending_lock_can_be_interrupted() {
         unsafe { libc::pthread_kill(waiter.as_pthread_t(), libc::SIGUSR1) };
         let error = waiter.join().unwrap().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINTR));
-        // It does not come after all.
+        // The lock is not granted later.
         set(&a, F_UNLCK, 0, 100).unwrap();
         std::thread::sleep(Duration::from_millis(100));
         set(&a, F_WRLCK, 0, 100).unwrap();
         drop(b);
-        // Neither does one of a process that was killed, which is not left hanging.
+        // Nor to a killed process, which ends.
         need("flock");
         flock(&a, LOCK_EX).unwrap();
         let mut program =
             Command::new("flock").args(["f", "true"]).current_dir(&two.second).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(300));
-        assert!(program.try_wait().unwrap().is_none(), "it waits");
-        let begun = Instant::now();
+        assert!(program.try_wait().unwrap().is_none(), "the process waits");
+        let started = Instant::now();
         program.kill().unwrap();
         assert_eq!(program.wait().unwrap().signal(), Some(libc::SIGKILL));
-        assert!(begun.elapsed() < Duration::from_secs(2));
+        assert!(started.elapsed() < Duration::from_secs(2));
         flock(&a, LOCK_UN).unwrap();
         flock(&a, LOCK_EX | LOCK_NB).unwrap();
     });
@@ -345,15 +345,15 @@ fn flock_holds_between_mounts() {
 fn flock_and_fcntl_locks_are_independent() {
     on_two_mounts(|two| {
         let (a, b) = two.open("f");
-        // Who holds both on one file does not stand in its own way, in either order.
+        // Both kinds on one file do not conflict, in either order.
         flock(&a, LOCK_EX).unwrap();
         wait(&a, F_WRLCK, 0, 0).unwrap();
         flock(&a, LOCK_SH).unwrap();
         flock(&a, LOCK_EX).unwrap();
-        // Others can have neither.
+        // Other owners get neither.
         assert!(refused(flock(&b, LOCK_SH | LOCK_NB)));
         assert!(refused(set(&b, F_RDLCK, 0, 0)));
-        // Each ends by its own call alone.
+        // Each is released by its own call only.
         set(&a, F_UNLCK, 0, 0).unwrap();
         assert!(refused(flock(&b, LOCK_SH | LOCK_NB)));
         wait(&b, F_WRLCK, 0, 0).unwrap();
@@ -362,11 +362,11 @@ fn flock_and_fcntl_locks_are_independent() {
         assert!(refused(set(&a, F_RDLCK, 0, 0)));
         flock(&b, LOCK_EX).unwrap();
         assert_eq!(get(&a, F_WRLCK, 0, 0), (F_WRLCK, 0, 0));
-        // Closing any descriptor of the file ends the one; the other is the open file's.
+        // Closing any descriptor releases the `fcntl` lock; the `flock` lock belongs to the open file.
         drop(File::open(two.second.join("f")).unwrap());
         set(&a, F_WRLCK, 0, 0).unwrap();
         assert!(refused(flock(&a, LOCK_EX | LOCK_NB)));
-        // Two locks of one open file, by either call, over all of it.
+        // Locks of both kinds by one open file on the whole file.
         set(&a, F_UNLCK, 0, 0).unwrap();
         record(&b, libc::F_OFD_SETLKW, F_WRLCK, 0, 0).unwrap();
         flock(&b, LOCK_UN).unwrap();
@@ -375,7 +375,7 @@ fn flock_and_fcntl_locks_are_independent() {
         record(&b, libc::F_OFD_SETLK, F_UNLCK, 0, 0).unwrap();
         assert!(refused(flock(&b, LOCK_SH | LOCK_NB)));
         set(&a, F_RDLCK, 0, 0).unwrap();
-        // A wait of the one kind does not end with locks of the other.
+        // A pending lock of one kind is not granted by a release of the other.
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| flock(&b, LOCK_EX));
             std::thread::sleep(Duration::from_millis(200));
@@ -413,69 +413,69 @@ fn library_locks_exclude_mounts() {
     on_two_mounts(|two| {
         let fs = attach(two.mounted.pool.nodes());
         let open = |fs: &Fs| fs.create_path(Path::new("f"), 0o644, READ_WRITE).unwrap().file;
-        let (ours, again) = (open(&fs), open(&fs));
+        let (first, second) = (open(&fs), open(&fs));
         let (a, _) = two.open("f");
-        ours.lock(true).unwrap();
-        assert_eq!(again.try_lock(false), Err(Errno::EAGAIN));
+        first.lock(true).unwrap();
+        assert_eq!(second.try_lock(false), Err(Errno::EAGAIN));
         assert!(refused(flock(&a, LOCK_SH | LOCK_NB)));
-        // Ranges are another matter.
-        again.try_lock_range(0, 9, true).unwrap();
+        // Ranges are independent.
+        second.try_lock_range(0, 9, true).unwrap();
         assert!(refused(set(&a, F_RDLCK, 7, 1)));
-        again.unlock_range(5, 9).unwrap();
-        assert_eq!(ours.try_lock_range(0, 4, false), Err(Errno::EAGAIN));
+        second.unlock_range(5, 9).unwrap();
+        assert_eq!(first.try_lock_range(0, 4, false), Err(Errno::EAGAIN));
         set(&a, F_WRLCK, 7, 1).unwrap();
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                again.lock_range(5, 9, true).unwrap();
+                second.lock_range(5, 9, true).unwrap();
                 sender.send(()).unwrap();
-                again.unlock_range(0, 9).unwrap();
+                second.unlock_range(0, 9).unwrap();
             });
             assert!(receiver.recv_timeout(Duration::from_millis(200)).is_err());
             set(&a, F_UNLCK, 0, 0).unwrap();
             receiver.recv_timeout(Duration::from_secs(5)).unwrap();
         });
-        drop(ours);
-        again.try_lock(true).unwrap();
-        // The range is that of the whole protocol, and no nonsense in it.
-        again.lock_range(5, 9, true).unwrap();
-        assert_eq!(again.try_lock_range(9, 3, true), Err(Errno::EINVAL));
-        assert_eq!(again.unlock_range(9, 3), Err(Errno::EINVAL));
+        drop(first);
+        second.try_lock(true).unwrap();
+        // Invalid ranges are refused.
+        second.lock_range(5, 9, true).unwrap();
+        assert_eq!(second.try_lock_range(9, 3, true), Err(Errno::EINVAL));
+        assert_eq!(second.unlock_range(9, 3), Err(Errno::EINVAL));
     });
 }
 
 #[test]
 fn locks_of_a_killed_mount_end_with_its_session() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let temporary = Temporary::new();
     let mut options = daemon::StoreOptions::new(temporary.dir("flash"));
     options.limits.lease_ns = 1_500_000_000;
     let socket = options.socket.clone();
     let daemon = Daemon::start(options).unwrap();
     make_instance(daemon.address(), 1 << 26);
-    let (doomed, path) = (temporary.dir("doomed"), temporary.dir("mnt"));
-    let mut process = mount_process_at(&socket, &doomed);
+    let (killed, path) = (temporary.dir("doomed"), temporary.dir("mnt"));
+    let mut process = mount_process_at(&socket, &killed);
     let mounted = mount_at(attach(daemon.address()), &path);
-    let held = File::create(doomed.join("f")).unwrap();
+    let held = File::create(killed.join("f")).unwrap();
     set(&held, F_WRLCK, 0, 10).unwrap();
     let waits = File::options().write(true).open(path.join("f")).unwrap();
     assert!(refused(set(&waits, F_WRLCK, 0, 1)));
     process.kill().unwrap();
     process.wait().unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     assert!(refused(set(&waits, F_WRLCK, 0, 1)), "not before it has expired");
     wait(&waits, F_WRLCK, 0, 1).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_secs(10));
     drop((held, waits));
     shell(&temporary.0, "umount -l doomed");
     mounted.unmount().unwrap();
 }
 
-/// The daemon is killed and started again, again and again; who has the lock keeps it, who waits
-/// gets it afterwards, and never do two have it.
+/// The daemon is killed and restarted repeatedly: the holder keeps the lock, a waiting process gets it
+/// afterwards, and no two have it at the same time.
 #[test]
 fn locks_survive_a_daemon_restart() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let temporary = Temporary::new();
     let mut daemon = Process::start(&temporary.dir("flash"));
     make_instance(daemon.local(), 1 << 26);
@@ -501,24 +501,24 @@ fn locks_survive_a_daemon_restart() {
             assert!(!waiter.is_finished());
         }
         set(&a, F_UNLCK, 0, 3).unwrap();
-        let begun = Instant::now();
-        soon(|| waiter.is_finished());
+        let started = Instant::now();
+        wait_until(|| waiter.is_finished());
         waiter.join().unwrap().unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(5));
+        assert!(started.elapsed() < Duration::from_secs(5));
     });
     assert_eq!(get(&a, F_WRLCK, 0, 0), (F_WRLCK, 0, 3));
     assert_eq!(get(&b, F_WRLCK, 0, 0), (F_WRLCK, 6, 4));
-    // A client that does nothing else keeps its lock as well, and comes back for it before others.
+    // An idle client keeps its lock, too, and reclaims it before others can take it.
     daemon.kill();
     daemon.restart();
     let fs = Fs::attach(daemon.local(), INSTANCE, ClientOptions::default()).unwrap();
     let c = fs.open_path(Path::new("f"), READ_WRITE).unwrap().file;
     assert_eq!(c.try_lock_range(6, 6, false), Err(Errno::EAGAIN));
-    soon(|| c.try_lock_range(100, 100, true).is_ok());
+    wait_until(|| c.try_lock_range(100, 100, true).is_ok());
     assert_eq!(c.try_lock_range(6, 6, false), Err(Errno::EAGAIN));
     assert_eq!(c.try_lock_range(0, 0, false), Err(Errno::EAGAIN));
     drop((a, b));
-    soon(|| c.try_lock(true).is_ok());
+    wait_until(|| c.try_lock(true).is_ok());
     drop((c, fs));
     first.unmount().unwrap();
     second.unmount().unwrap();

@@ -23,7 +23,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{INSTANCE, Temporary, as_user, users_pool};
 
-/// A `munged` with a key of its own.
+/// A `munged` with its own key.
 struct Munged {
     child: Child,
     socket: PathBuf,
@@ -48,9 +48,9 @@ impl Munged {
             .stderr(Stdio::null())
             .spawn()
             .expect("munged runs: scripts/setup.sh test installs the package `munge`");
-        let begun = Instant::now();
+        let started = Instant::now();
         while !file("socket").exists() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "munged starts");
+            assert!(started.elapsed() < Duration::from_secs(20), "munged starts");
             std::thread::sleep(Duration::from_millis(5));
         }
         Munged { child, socket: file("socket") }
@@ -68,7 +68,7 @@ impl Drop for Munged {
     }
 }
 
-fn by(munge: Munge) -> ClientOptions {
+fn options(munge: Munge) -> ClientOptions {
     ClientOptions {
         timeout: Duration::from_secs(5),
         munge: Some(munge),
@@ -76,7 +76,7 @@ fn by(munge: Munge) -> ClientOptions {
     }
 }
 
-/// A daemon that listens on TCP and knows its peers by `munge`, with an instance of user 1000,
+/// A daemon that listens on TCP and authenticates its peers by `munge`, with an instance of user 1000,
 /// group 2000.
 fn pool(munge: Munge, temporary: &Temporary) -> Daemon {
     let mut options = daemon::StoreOptions::new(temporary.dir("flash"));
@@ -91,11 +91,11 @@ fn munge_authenticates_users_of_other_hosts() {
     let munged = Munged::start(&temporary.dir("munge"));
     let daemon = pool(munged.munge(), &temporary);
     let address = daemon.tcp_address().unwrap();
-    let attach = || Fs::attach(address.clone(), INSTANCE, by(munged.munge()));
+    let attach = || Fs::attach(address.clone(), INSTANCE, options(munged.munge()));
     let credential = as_user(1000, 2000, || munged.munge().encode(b"hello").unwrap());
     let decoded = munged.munge().decode(&credential).unwrap();
     assert_eq!((decoded.uid, decoded.gid), (1000, 2000));
-    assert_eq!(decoded.origin, Ipv4Addr::LOCALHOST, "as munged was told");
+    assert_eq!(decoded.origin, Ipv4Addr::LOCALHOST, "the origin of munged");
     assert_eq!(decoded.payload, b"hello");
     as_user(1000, 1, || {
         let fs = attach().unwrap();
@@ -107,7 +107,7 @@ fn munge_authenticates_users_of_other_hosts() {
         assert_eq!(
             fs.lookup(mine.ino, b"x").map(|_| ()),
             Err(Errno::EACCES),
-            "a member of the group, but not the directory's owner"
+            "a member of the group, but not the owner of the directory"
         );
     });
     as_user(1001, 1001, || {
@@ -115,10 +115,10 @@ fn munge_authenticates_users_of_other_hosts() {
     });
     // A user on another host is no administrator; its root is.
     as_user(1000, 2000, || {
-        let admin = Admin::connect(address.clone(), by(munged.munge()));
+        let admin = Admin::connect(address.clone(), options(munged.munge()));
         assert_eq!(admin.map(|_| ()).unwrap_err(), Errno::EACCES);
     });
-    let admin = Admin::connect(address.clone(), by(munged.munge())).unwrap();
+    let admin = Admin::connect(address.clone(), options(munged.munge())).unwrap();
     assert_eq!(admin.instances().unwrap().len(), 1);
 }
 
@@ -129,10 +129,10 @@ fn host_with_wrong_key_is_refused() {
     let other = Munged::start(&temporary.dir("other"));
     let daemon = pool(munged.munge(), &temporary);
     let address = daemon.tcp_address().unwrap();
-    let stranger = Fs::attach(address.clone(), INSTANCE, by(other.munge()));
-    assert_eq!(stranger.map(|_| ()).unwrap_err(), Errno::EKEYREJECTED);
-    let nobody = Fs::attach(address, INSTANCE, ClientOptions::default());
-    assert_eq!(nobody.map(|_| ()).unwrap_err(), Errno::EKEYREJECTED);
+    let wrong_key = Fs::attach(address.clone(), INSTANCE, options(other.munge()));
+    assert_eq!(wrong_key.map(|_| ()).unwrap_err(), Errno::EKEYREJECTED);
+    let no_key = Fs::attach(address, INSTANCE, ClientOptions::default());
+    assert_eq!(no_key.map(|_| ()).unwrap_err(), Errno::EKEYREJECTED);
 }
 
 /// One side of a handshake with the daemon, step by step.
@@ -143,8 +143,8 @@ struct Client {
 }
 
 impl Client {
-    /// Connected, and up to the server's answer.
-    fn open(at: SocketAddr, auth: &Authenticator) -> Client {
+    /// Connects, and receives the server's answer.
+    fn connect(at: SocketAddr, auth: &Authenticator) -> Client {
         let stream = Stream::connect(&Address::Tcp(at), Duration::from_secs(5)).unwrap();
         stream.set_timeout(Some(Duration::from_secs(10))).unwrap();
         let (mut sender, mut receiver) = channel(stream);
@@ -157,8 +157,8 @@ impl Client {
         Client { sender, receiver, handshake }
     }
 
-    /// Sends a proof; the body of the verdict.
-    fn show(&mut self, proof: &[u8]) -> Vec<u8> {
+    /// Sends a proof, and returns the body of the verdict.
+    fn send_proof(&mut self, proof: &[u8]) -> Vec<u8> {
         self.sender.send(proof, None).unwrap();
         let (_, body) = self.receiver.receive(MAX_BODY_BYTES).unwrap().unwrap();
         body.to_vec()
@@ -180,24 +180,24 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
     let Some(Address::Tcp(at)) = daemon.tcp_address() else {
         panic!("a TCP address");
     };
-    let auth = Authenticator { key: None, munge: Some(munged.munge()), data_protection: None };
-    let open = || Client::open(at, &auth);
-    let (mut first, mut second) = (open(), open());
+    let auth = Authenticator { munge: Some(munged.munge()), ..Authenticator::default() };
+    let connect = || Client::connect(at, &auth);
+    let (mut first, mut second) = (connect(), connect());
     let proof = first.handshake.proof().unwrap();
-    // Shown in another session, and before the one it is for.
-    let verdict = second.show(&proof);
+    // Used in another session first.
+    let verdict = second.send_proof(&proof);
     assert!(is_refused(&second, &verdict));
-    // munged has seen it now, so it is of no use to its owner either; a new one is.
-    let verdict = first.show(&proof);
+    // munged rejects a replayed credential also in its own session; a new one is accepted.
+    let verdict = first.send_proof(&proof);
     assert!(is_refused(&first, &verdict));
-    let (mut first, mut second) = (open(), open());
+    let (mut first, mut second) = (connect(), connect());
     let proof = first.handshake.proof().unwrap();
-    let verdict = first.show(&proof);
+    let verdict = first.send_proof(&proof);
     first.handshake.receive_verdict(&verdict).unwrap();
-    // The daemon's credential is good once, and in the session that it was made for.
+    // The credential of the daemon is valid once, and in its own session.
     assert!(first.handshake.receive_verdict(&verdict).is_err());
     let proof = second.handshake.proof().unwrap();
-    let other = second.show(&proof);
+    let other = second.send_proof(&proof);
     let error = first.handshake.receive_verdict(&other).unwrap_err();
     assert!(error.get_ref().is_some_and(|e| e.is::<ServerNotAuthenticated>()), "{error}");
     // An authenticated client can attach.
@@ -210,20 +210,20 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
         single_cache: false,
     }));
     let mut call = Vec::new();
-    let envelope = Call { seq: 1, caller: None, request: attach };
-    frame::encode_call(&mut call, &envelope, 0).unwrap();
-    let reply: Reply = frame::decode(&first.show(&call)).unwrap();
+    let attach_call = Call { seq: 1, caller: None, request: attach };
+    frame::encode_call(&mut call, &attach_call, 0).unwrap();
+    let reply: Reply = frame::decode(&first.send_proof(&call)).unwrap();
     assert!(matches!(reply, Reply::Attached { .. }), "{reply:?}");
-    // Nonsense is refused: variant `Munge` with any bytes.
-    let mut third = open();
-    let mut nonsense = Vec::new();
+    // An invalid credential is refused: variant `Munge` with arbitrary bytes.
+    let mut third = connect();
+    let mut invalid = Vec::new();
     let fields = (Kind::Handshake, Flags::default(), 0);
-    frame::encode(&mut nonsense, fields, &(1u8, vec![7u8; 100], 0u8), 0, 1000).unwrap();
-    let verdict = third.show(&nonsense);
+    frame::encode(&mut invalid, fields, &(1u8, vec![7u8; 100], 0u8), 0, 1000).unwrap();
+    let verdict = third.send_proof(&invalid);
     assert!(is_refused(&third, &verdict));
 }
 
-/// Users who listen where a storage daemon should be, and answer as well as they can.
+/// Users who listen at the address of a storage daemon and take part in the handshake.
 #[test]
 fn impostor_daemon_fails_authentication() {
     let temporary = Temporary::new();
@@ -232,14 +232,16 @@ fn impostor_daemon_fails_authentication() {
     let Some(Address::Tcp(real)) = daemon.tcp_address() else {
         panic!("a TCP address");
     };
-    // One with credentials of its own, and one that passes everything on to the daemon.
+    // One has its own credentials, one relays everything to the daemon.
     let own = munged.munge();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let liar = Address::Tcp(listener.local_addr().unwrap());
-    let lies = std::thread::spawn(move || as_user(1001, 1001, || impersonate(&listener, own)));
-    let attach = |address| as_user(1000, 1, || Fs::attach(address, INSTANCE, by(munged.munge())));
-    assert_eq!(attach(liar).map(|_| ()).unwrap_err(), Errno::ENOKEY);
-    assert!(lies.join().unwrap(), "it was asked, and answered");
+    let impostor = Address::Tcp(listener.local_addr().unwrap());
+    let impersonation =
+        std::thread::spawn(move || as_user(1001, 1001, || impersonate(&listener, own)));
+    let attach =
+        |address| as_user(1000, 1, || Fs::attach(address, INSTANCE, options(munged.munge())));
+    assert_eq!(attach(impostor).map(|_| ()).unwrap_err(), Errno::ENOKEY);
+    assert!(impersonation.join().unwrap(), "the handshake took place");
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let relay = Address::Tcp(listener.local_addr().unwrap());

@@ -21,14 +21,17 @@ use std::path::Path;
 use std::process::Command;
 use support::{Mounted, Temporary, as_user, shell};
 
-/// Run `check` on a local directory and on mounts, each time in a new directory for all users.
+/// Runs `check` on a local directory and on mounts, each time in a new directory for all users.
 fn on_all(check: impl Fn(&Path)) {
     assert!(rustix::process::geteuid().is_root(), "these checks act as several users: run as root");
     let local = Temporary::new();
-    let alone = Mounted::new(1, 1 << 28);
-    let spread = Mounted::new(3, 1 << 28);
-    let places =
-        [("a local directory", &local.0), ("one node", &alone.path), ("three nodes", &spread.path)];
+    let single = Mounted::new(1, 1 << 28);
+    let striped = Mounted::new(3, 1 << 28);
+    let places = [
+        ("a local directory", &local.0),
+        ("one node", &single.path),
+        ("three nodes", &striped.path),
+    ];
     for (place, dir) in places {
         eprintln!("on {place}");
         fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
@@ -57,7 +60,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn create_and_open() {
+fn create_and_open_follow_flags_and_links() {
     on_all(|dir| {
         let file = dir.join("f");
         touch(&file);
@@ -78,7 +81,7 @@ fn create_and_open() {
         assert_eq!(errno(direct), libc::ELOOP);
         symlink("loop", dir.join("loop")).unwrap();
         assert_eq!(errno(File::open(dir.join("loop"))), libc::ELOOP);
-        // O_TMPFILE is either supported or says so.
+        // O_TMPFILE works or fails with EOPNOTSUPP.
         let read_only = OpenOptions::new().read(true).open(&file).unwrap();
         assert_eq!(errno(read_only.write_at(b"x", 0)), libc::EBADF);
         let write_only = OpenOptions::new().write(true).open(&file).unwrap();
@@ -87,7 +90,7 @@ fn create_and_open() {
 }
 
 #[test]
-fn permissions() {
+fn permissions_are_checked_for_owner_group_and_others() {
     on_all(|dir| {
         let secret = dir.join("secret");
         touch(&secret).write_all(b"x").unwrap();
@@ -126,7 +129,7 @@ fn permissions() {
 }
 
 #[test]
-fn access_and_execution() {
+fn access_and_execution_follow_mode_bits() {
     on_all(|dir| {
         let program = dir.join("program");
         fs::copy("/bin/true", &program).unwrap();
@@ -150,8 +153,8 @@ fn access_and_execution() {
             });
         }
         fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(errno(run()), libc::EACCES, "root runs what somebody may run");
-        // A directory for entering, not for reading, and one the other way round.
+        assert_eq!(errno(run()), libc::EACCES, "root may execute a file with any execute bit");
+        // A directory with search but without read permission, and the reverse.
         let sub = dir.join("sub");
         fs::create_dir(&sub).unwrap();
         touch(&sub.join("f"));
@@ -167,7 +170,7 @@ fn access_and_execution() {
             assert_eq!(errno(File::open(sub.join("f"))), libc::EACCES);
             assert_eq!(rustix::fs::access(&sub, Access::EXEC_OK), Err(Errno::ACCESS));
         });
-        // Who has a file open may go on with it when it is closed to him.
+        // Permissions are checked when a file is opened only.
         let open = as_user(1000, 1000, || touch(&dir.join("open")));
         fs::set_permissions(dir.join("open"), fs::Permissions::from_mode(0o000)).unwrap();
         as_user(1000, 1000, || {
@@ -178,19 +181,19 @@ fn access_and_execution() {
             fs::set_permissions(dir.join("open"), fs::Permissions::from_mode(0o600)).unwrap();
             File::open(dir.join("open")).unwrap();
         });
-        // What a file is made with says nothing of what its maker may do with it.
+        // The mode of a new file does not restrict the descriptor that created it.
         as_user(1000, 1000, || {
             let mut options = OpenOptions::new();
             options.write(true).create_new(true).mode(0o444);
-            let mut made = options.open(dir.join("made")).unwrap();
-            made.write_all(b"text").unwrap();
+            let mut created = options.open(dir.join("made")).unwrap();
+            created.write_all(b"text").unwrap();
             assert_eq!(errno(OpenOptions::new().write(true).open(dir.join("made"))), libc::EACCES);
         });
     });
 }
 
 #[test]
-fn sticky_directories() {
+fn sticky_directory_protects_entries_of_other_users() {
     on_all(|dir| {
         let sticky = dir.join("sticky");
         fs::DirBuilder::new().mode(0o777).create(&sticky).unwrap();
@@ -207,7 +210,7 @@ fn sticky_directories() {
 }
 
 #[test]
-fn set_id_bits() {
+fn set_id_bits_are_cleared_by_writes_and_chown() {
     on_all(|dir| {
         let shared = dir.join("shared");
         fs::create_dir(&shared).unwrap();
@@ -239,12 +242,12 @@ fn set_id_bits() {
         }
         fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
         File::options().write(true).open(&program).unwrap().write_all_at(b"x", 0).unwrap();
-        assert_eq!(mode(&program), 0o4755, "root may write without that");
+        assert_eq!(mode(&program), 0o4755, "a write by root keeps them");
     });
 }
 
 #[test]
-fn links_and_removal() {
+fn hard_and_symbolic_links_are_counted_and_removed() {
     on_all(|dir| {
         let (a, b) = (dir.join("a"), dir.join("b"));
         touch(&a).write_all(b"data").unwrap();
@@ -281,7 +284,7 @@ fn links_and_removal() {
 }
 
 #[test]
-fn renames() {
+fn renames_replace_or_refuse_as_in_posix() {
     on_all(|dir| {
         let path = |name: &str| dir.join(name);
         fs::write(path("a"), "a").unwrap();
@@ -300,7 +303,10 @@ fn renames() {
         assert_eq!(fs::metadata(path("d")).unwrap().nlink(), 2);
         fs::hard_link(path("b"), path("b2")).unwrap();
         fs::rename(path("b"), path("b2")).unwrap();
-        assert!(path("b").exists() && path("b2").exists(), "two names of one file stay");
+        assert!(
+            path("b").exists() && path("b2").exists(),
+            "a rename between names of one file does nothing"
+        );
         let rename = |from: &str, to: &str, flags| {
             rustix::fs::renameat_with(CWD, path(from), CWD, path(to), flags)
         };
@@ -319,7 +325,7 @@ fn renames() {
 }
 
 #[test]
-fn attributes_and_times() {
+fn attributes_and_times_are_set_and_updated() {
     on_all(|dir| {
         let file = dir.join("f");
         let open = touch(&file);
@@ -352,7 +358,7 @@ fn attributes_and_times() {
 }
 
 #[test]
-fn lengths_holes_and_allocation() {
+fn truncation_holes_and_allocation_match_a_local_file_system() {
     on_all(|dir| {
         let path = dir.join("f");
         let file = touch(&path);
@@ -411,7 +417,7 @@ fn appends_of_several_writers_do_not_overlap() {
 }
 
 #[test]
-fn directories_are_read_while_they_change() {
+fn directory_is_listed_completely_while_it_changes() {
     on_all(|dir| {
         let sub = dir.join("many");
         fs::create_dir(&sub).unwrap();
@@ -431,14 +437,14 @@ fn directories_are_read_while_they_change() {
         }
         seen.sort();
         seen.dedup();
-        assert_eq!(seen.len(), 3000, "what was there all the time is seen, and once");
+        assert_eq!(seen.len(), 3000, "entries that exist all the time are listed once");
         fs::remove_dir_all(&sub).unwrap();
         assert!(!names(dir).contains(&"many".to_owned()));
     });
 }
 
 #[test]
-fn special_files_and_extended_attributes() {
+fn special_files_and_extended_attributes_are_kept() {
     on_all(|dir| {
         let pipe = dir.join("pipe");
         rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
@@ -470,14 +476,14 @@ fn special_files_and_extended_attributes() {
 #[test]
 fn current_directory_can_be_removed() {
     on_all(|dir| {
-        let gone = dir.join("gone");
-        fs::create_dir(&gone).unwrap();
+        let removed = dir.join("gone");
+        fs::create_dir(&removed).unwrap();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let open = rustix::fs::open(&gone, flags, Mode::empty()).unwrap();
-        fs::remove_dir(&gone).unwrap();
+        let open = rustix::fs::open(&removed, flags, Mode::empty()).unwrap();
+        fs::remove_dir(&removed).unwrap();
         let flags = OFlags::CREATE | OFlags::WRONLY;
         let result = rustix::fs::openat(&open, "f", flags, Mode::RUSR);
         assert!(matches!(result, Err(Errno::NOENT | Errno::STALE)), "{result:?}");
-        assert!(!gone.exists());
+        assert!(!removed.exists());
     });
 }

@@ -21,20 +21,20 @@ fn requests_to_a_removed_instance_fail_without_hanging() {
     fs.mkdir_all(Path::new("a/b"), 0o755).unwrap();
     admin.remove_instance(INSTANCE, true).unwrap();
     assert!(fs.mkdir_all(Path::new("a/b/c"), 0o755).is_err());
-    // A daemon that has been started again knows nothing of the session either.
+    // A restarted daemon does not know the session either.
     daemon.stop().unwrap();
     let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     for path in ["a/b/c", "a", ""] {
-        let made = fs.mkdir_all(Path::new(path), 0o755).map(|_| ());
-        assert_eq!(made, Err(Errno::ENOENT), "{path:?}");
+        let created = fs.mkdir_all(Path::new(path), 0o755).map(|_| ());
+        assert_eq!(created, Err(Errno::ENOENT), "{path:?}");
         let looked = fs.resolve(Path::new(path), true).map(|_| ());
         assert_eq!(looked, Err(Errno::ENOENT), "{path:?}");
     }
     drop(daemon);
 }
 
-/// As after `head -c 99G /dev/zero >big; rm big; echo fits >small`: the kernel tells a mount of the
-/// close of `big` when the next program is writing already.
+/// As after `head -c 99G /dev/zero >big; rm big; echo fits >small`: the kernel reports the close of `big`
+/// to a mount when the next program is already writing.
 #[test]
 fn write_waits_for_space_of_a_removed_file_that_is_closed_later() {
     let temporary = Temporary::new();

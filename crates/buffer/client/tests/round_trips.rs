@@ -15,12 +15,11 @@ use support::{Mounted, Temporary, as_user, as_user_in, attach, make_instance, mo
 
 const TIMES: u64 = 50;
 
-/// Requests for each time that `act` is done, to one place behind the point: now and then a client
-/// also says that it lives.
-fn requests(watch: &StatsHandle, act: impl Fn(u64)) -> f64 {
+/// Requests per call of `act`, with one decimal: a client also sends heartbeats.
+fn requests(stats: &StatsHandle, act: impl Fn(u64)) -> f64 {
     let answered = || {
-        // Closed files are told of in the background.
-        let count = || watch.collect_report(Duration::ZERO).total_latency().count();
+        // Closes are sent in the background.
+        let count = || stats.collect_report(Duration::ZERO).total_latency().count();
         let mut last = count();
         loop {
             std::thread::sleep(Duration::from_millis(50));
@@ -30,7 +29,7 @@ fn requests(watch: &StatsHandle, act: impl Fn(u64)) -> f64 {
             }
         }
     };
-    // Connections are made when they are first needed.
+    // Connections are opened when first needed.
     (TIMES..TIMES + 20).for_each(&act);
     let before = answered();
     (0..TIMES).for_each(act);
@@ -47,26 +46,26 @@ fn stat_takes_three_and_create_four_requests_with_another_client() {
     let temporary = Temporary::new();
     let daemon = Daemon::start(daemon::StoreOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 64 << 20);
-    let beside = attach(daemon.address());
+    let other = attach(daemon.address());
     let path = temporary.dir("mnt");
-    let mounted = mount_at(beside.clone(), &path);
-    beside.mkdir_all(Path::new("dir"), 0o777).unwrap();
-    let watch = daemon.stats();
+    let mounted = mount_at(other.clone(), &path);
+    other.mkdir_all(Path::new("dir"), 0o777).unwrap();
+    let stats = daemon.stats();
     for user in [0, 1000] {
         let name = |i| path.join(format!("dir/{user}-{i}"));
         let create = || {
-            requests(&watch, |i| {
+            requests(&stats, |i| {
                 drop(fs::File::create_new(name(i)).unwrap());
             })
         };
         let created = as_user(user, user, create);
         let stat = as_user(user, user, || {
-            requests(&watch, |i| {
+            requests(&stats, |i| {
                 fs::metadata(name(i)).unwrap();
             })
         });
         let read = as_user(user, user, || {
-            requests(&watch, |i| {
+            requests(&stats, |i| {
                 fs::File::open(name(i)).unwrap();
             })
         });
@@ -86,34 +85,34 @@ fn create_in_own_directory_takes_no_lookup() {
     let path = temporary.dir("mnt");
     let mounted = mount_at(attach(daemon.address()), &path);
     let dir = path.join("dir");
-    // Until the one that mounted it has gone, the mount is not alone.
+    // The mount is the only client after the one that mounted it has ended.
     std::thread::sleep(Duration::from_secs(2));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     fs::create_dir(&dir).unwrap();
-    let watch = daemon.stats();
-    let kinds = || watch.collect_report(Duration::ZERO).requests;
+    let stats = daemon.stats();
+    let kinds = || stats.collect_report(Duration::ZERO).requests;
     let count = |kind: &str| kinds().get(kind).map_or(0, |of_kind| of_kind.latency.count());
-    let (looked, made) = (count("lookup"), count("create"));
+    let (lookups, creates) = (count("lookup"), count("create"));
     for i in 0..TIMES {
         let name = dir.join(format!("f{i}"));
         assert!(!name.exists());
         drop(fs::File::create_new(&name).unwrap());
         assert!(name.exists());
     }
-    assert_eq!(count("create") - made, TIMES);
-    let looked = count("lookup") - looked;
-    assert!(looked < TIMES / 2, "{looked} questions for names");
-    let again = (0..TIMES).map(|i| fs::File::create_new(dir.join(format!("f{i}"))));
-    assert!(again.into_iter().all(|made| made.is_err()), "they are there by now");
-    // What others make is seen at once, and after they have gone.
+    assert_eq!(count("create") - creates, TIMES);
+    let lookups = count("lookup") - lookups;
+    assert!(lookups < TIMES / 2, "{lookups} questions for names");
+    let repeated = (0..TIMES).map(|i| fs::File::create_new(dir.join(format!("f{i}"))));
+    assert!(repeated.into_iter().all(|creates| creates.is_err()), "they exist");
+    // Entries of other clients are visible at once, also after these clients have ended.
     for round in 0..2 {
         assert!(!dir.join("theirs").exists());
-        let beside = attach(daemon.address());
+        let other = attach(daemon.address());
         let theirs = Path::new("dir/theirs");
-        let made = beside.create_path(theirs, 0o644, support::READ_WRITE);
-        drop(made.unwrap());
+        let creates = other.create_path(theirs, 0o644, support::READ_WRITE);
+        drop(creates.unwrap());
         assert!(dir.join("theirs").exists(), "round {round}");
-        drop(beside);
+        drop(other);
         assert!(fs::File::create_new(dir.join("theirs")).is_err());
         fs::remove_file(dir.join("theirs")).unwrap();
         fs::rename(dir.join("f1"), dir.join("theirs")).unwrap();
@@ -123,7 +122,7 @@ fn create_in_own_directory_takes_no_lookup() {
     mounted.unmount().unwrap();
 }
 
-/// What several users do through one mount that is alone, and whose kernel therefore keeps names.
+/// Several users of a mount that is the only client, so that the kernel caches names.
 #[test]
 fn cached_names_respect_search_permission() {
     let mounted = Mounted::new(1, 1 << 26);
@@ -135,29 +134,29 @@ fn cached_names_respect_search_permission() {
         fs::DirBuilder::new().mode(0o700).create(dir.join("own")).unwrap();
         fs::write(dir.join("own/f"), "text").unwrap();
     });
-    let look = || fs::metadata(dir.join("own/f")).map(|_| ());
+    let stat = || fs::metadata(dir.join("own/f")).map(|_| ());
     for _ in 0..10 {
-        as_user(1000, 1000, look).unwrap();
-        assert!(denied(as_user(1001, 1001, look)));
+        as_user(1000, 1000, stat).unwrap();
+        assert!(denied(as_user(1001, 1001, stat)));
         assert!(denied(as_user(1001, 1001, || fs::read(dir.join("own/f")))));
         assert!(denied(as_user(1001, 1001, || fs::read(dir.join("own/none")))));
     }
-    // A directory that is closed is so at once, though the kernel may keep its names.
-    let look = || fs::metadata(dir.join("f")).map(|_| ());
+    // A change of permissions takes effect at once, although the kernel may cache names.
+    let stat = || fs::metadata(dir.join("f")).map(|_| ());
     for _ in 0..2 {
-        as_user(1001, 1001, look).unwrap();
+        as_user(1001, 1001, stat).unwrap();
         as_user(1000, 1000, || {
             fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
         });
-        assert!(denied(as_user(1001, 1001, look)));
+        assert!(denied(as_user(1001, 1001, stat)));
         as_user(1000, 1000, || {
             fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
         });
-        as_user(1001, 1001, look).unwrap();
+        as_user(1001, 1001, stat).unwrap();
     }
 }
 
-/// Groups that only the kernel knows are found out when they matter.
+/// The groups of a process are read when a decision depends on them.
 #[test]
 fn supplementary_groups_grant_access() {
     for nodes in [1, 3] {
@@ -171,12 +170,12 @@ fn supplementary_groups_grant_access() {
         as_user_in(1001, 1001, &[2000, 3000], read).unwrap();
         assert!(denied(as_user_in(1001, 1001, &[2000], read)));
         as_user_in(1001, 1001, &[3000], read).unwrap();
-        assert!(denied(as_user(1001, 1001, read)), "groups are not kept");
-        // Members of the group may be those who may not.
+        assert!(denied(as_user(1001, 1001, read)), "groups are not cached");
+        // The mode may deny access to members of the group.
         fs::set_permissions(path("shared"), fs::Permissions::from_mode(0o604)).unwrap();
         assert!(denied(as_user_in(1001, 1001, &[3000], read)));
         as_user(1001, 1001, read).unwrap();
-        // Directories, also such as lie on other nodes.
+        // Directories, also on other nodes.
         for number in 0..6 {
             let dir = path(&format!("dir{number}"));
             fs::create_dir(&dir).unwrap();
@@ -193,7 +192,7 @@ fn supplementary_groups_grant_access() {
             let file = fs::metadata(dir.join("sub/file")).unwrap();
             assert_eq!(file.permissions().mode() & 0o7777, 0o2750);
         }
-        // Only into groups that one is in may one's file be given.
+        // A file may be given only to a group of its owner.
         as_user_in(1000, 1000, &[4000], || {
             chown(path("shared"), None, Some(4000)).unwrap();
             assert!(chown(path("shared"), None, Some(3000)).is_err());

@@ -16,7 +16,7 @@ use support::striped_admin::StripedAdmin;
 use support::{INSTANCE, Mounted, Pool, READ_WRITE, STRIPE, Temporary, attach, shell, spec};
 
 const MIB: u64 = 1 << 20;
-/// Through sockets, as from another host.
+/// Data over sockets, as from another host.
 const REMOTE: OpenMode = OpenMode { descriptor: false, ..READ_WRITE };
 
 #[test]
@@ -25,7 +25,7 @@ fn daemon_process() {
     be_the_daemon();
 }
 
-/// Daemons that can be killed, each reached by its Unix socket and by TCP.
+/// Daemons that can be killed, with their Unix sockets and TCP addresses.
 fn processes(temporary: &Temporary, nodes: usize) -> (Vec<Process>, NodeAddresses, NodeAddresses) {
     let start = |node| Process::start(&temporary.dir(&format!("flash{node}")));
     let processes: Vec<Process> = (0..nodes).map(start).collect();
@@ -34,8 +34,8 @@ fn processes(temporary: &Temporary, nodes: usize) -> (Vec<Process>, NodeAddresse
     (processes, local.into(), remote.into())
 }
 
-fn over_tcp(nodes: &NodeAddresses, patience: Duration) -> Fs {
-    let options = ClientOptions { key: Some(key()), timeout: patience, ..ClientOptions::default() };
+fn over_tcp(nodes: &NodeAddresses, timeout: Duration) -> Fs {
+    let options = ClientOptions { key: Some(key()), timeout, ..ClientOptions::default() };
     Fs::attach(nodes.clone(), INSTANCE, options).unwrap()
 }
 
@@ -55,15 +55,15 @@ fn set_len(fs: &Fs, ino: Ino, size: u64) {
     assert_eq!(fs.set_attr(ino, None, set).unwrap().size, size);
 }
 
-/// Space that a daemon's objects take, in bytes.
+/// Space of the data objects of a daemon, in bytes.
 fn space(flash: &Path) -> u64 {
     let out = shell(flash, "du -s --block-size=1 objects | cut -f1");
     out.trim().parse().unwrap()
 }
 
-/// Wait for what happens soon after an answer.
+/// Waits until the condition holds.
 #[track_caller]
-fn soon(what: &str, mut holds: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < Duration::from_secs(10), "{what}");
@@ -92,11 +92,11 @@ fn large_file_is_striped_over_all_daemons_and_its_space_is_freed() {
         (numbers.next().unwrap(), numbers.next().unwrap())
     };
     let (size, used) = df();
-    assert_eq!(size, 96 << 10, "the nodes' shares together");
+    assert_eq!(size, 96 << 10, "the sum of all nodes");
     assert!((12 << 10..13 << 10).contains(&used), "{used}");
     shell(&mounted.path, "cp big copy; cmp big copy; rm big copy");
-    soon("space of removed files is given back", || df().1 < 1 << 10);
-    soon("objects of removed files go", || {
+    wait_until("space of removed files is free", || df().1 < 1 << 10);
+    wait_until("objects of removed files are removed", || {
         (0..3).all(|node| space(&flash(node)) < before[node] + MIB)
     });
 }
@@ -109,18 +109,18 @@ fn written_data_are_visible_to_other_clients_at_once() {
     admin.create_instance(&spec(256 * MIB), STRIPE).unwrap();
     let near = attach(local);
     let far = over_tcp(&remote, Duration::from_secs(20));
-    let ours = near.create(Ino::ROOT, b"f", 0o644, true, READ_WRITE).unwrap();
-    let ino = ours.attr.ino;
-    let theirs = far.open(ino, REMOTE).unwrap();
+    let near_file = near.create(Ino::ROOT, b"f", 0o644, true, READ_WRITE).unwrap();
+    let ino = near_file.attr.ino;
+    let far_file = far.open(ino, REMOTE).unwrap();
     let mut copy: Vec<u8> = Vec::new();
     for round in 0..60u64 {
         let seen = noise(64, round);
         let place = u64::from_le_bytes(seen[..8].try_into().unwrap());
         let (offset, length) = (place % (20 * STRIPE), 1 + (place >> 32) % (7 * STRIPE));
         let (writer, reader, fs) = if round % 2 == 0 {
-            (&ours.file, &theirs.file, &far)
+            (&near_file.file, &far_file.file, &far)
         } else {
-            (&theirs.file, &ours.file, &near)
+            (&far_file.file, &near_file.file, &near)
         };
         if round % 10 == 9 {
             set_len(fs, ino, offset);
@@ -137,8 +137,8 @@ fn written_data_are_visible_to_other_clients_at_once() {
         assert_eq!(reader.read_at(&mut all, 0).unwrap(), copy.len());
         assert!(all[..copy.len()] == copy, "round {round}");
     }
-    // Closed, the length is home's to know, and the same.
-    drop((ours, theirs));
+    // After the close the metadata node knows the length.
+    drop((near_file, far_file));
     assert_eq!(near.get_attr(ino).unwrap().size, copy.len() as u64);
     assert_eq!(far.get_attr(ino).unwrap().size, copy.len() as u64);
 }
@@ -150,18 +150,18 @@ fn truncated_data_do_not_reappear() {
     let fs = attach(pool.nodes());
     let file = fs.create(Ino::ROOT, b"f", 0o644, true, READ_WRITE).unwrap().file;
     let length = 10 * STRIPE;
-    for cut in [0, 1, STRIPE, STRIPE + 5, 3 * STRIPE - 1, 7 * STRIPE] {
+    for shorter in [0, 1, STRIPE, STRIPE + 5, 3 * STRIPE - 1, 7 * STRIPE] {
         file.write_all_at(&vec![9; length as usize], 0).unwrap();
-        set_len(&fs, file.ino(), cut);
+        set_len(&fs, file.ino(), shorter);
         set_len(&fs, file.ino(), length);
         let mut all = vec![1; length as usize + 1];
         assert_eq!(file.read_at(&mut all, 0).unwrap() as u64, length);
-        let (kept, rest) = all[..length as usize].split_at(cut as usize);
-        assert!(kept.iter().all(|byte| *byte == 9), "cut at {cut}");
-        assert!(rest.iter().all(|byte| *byte == 0), "cut at {cut}");
+        let (kept, rest) = all[..length as usize].split_at(shorter as usize);
+        assert!(kept.iter().all(|byte| *byte == 9), "truncated to {shorter}");
+        assert!(rest.iter().all(|byte| *byte == 0), "truncated to {shorter}");
     }
-    let again = OpenMode { truncate: true, ..READ_WRITE };
-    let opened = fs.open(file.ino(), again).unwrap();
+    let truncate = OpenMode { truncate: true, ..READ_WRITE };
+    let opened = fs.open(file.ino(), truncate).unwrap();
     assert_eq!(opened.attr.size, 0);
     file.write_all_at(b"x", 5 * STRIPE).unwrap();
     let mut all = vec![1; length as usize];
@@ -230,11 +230,11 @@ fn ranges_are_allocated_cleared_and_sought_over_several_nodes() {
     assert_eq!(file.seek(2 * STRIPE, false), Ok(7 * STRIPE));
     assert_eq!(file.seek(8 * STRIPE + 3, false), Ok(8 * STRIPE + 3));
     assert_eq!(file.seek(20 * STRIPE, false), Err(Errno::ENXIO));
-    // A range beyond all files does not take forever.
+    // A range beyond the maximum file size is refused at once.
     file.allocate(100 * STRIPE, 1 << 43, Allocate::PunchHole).unwrap();
     let too_much = file.allocate(0, 65 * MIB, reserve(false));
     assert_eq!(too_much, Err(Errno::ENOSPC));
-    assert_eq!(attr().size, 100 + 9 * STRIPE, "a refusal leaves the length");
+    assert_eq!(attr().size, 100 + 9 * STRIPE, "a refused request does not change the length");
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn only_mount_drops_its_cache_before_another_client_changes_it() {
         let names = [2 * round, 2 * round + 1];
         shell(dir, "ls -lR > /dev/null; stat d*/* link* > /dev/null");
         assert!(names.iter().all(|i| !dir.join(format!("d{i}/new")).exists()));
-        // By whichever node it finds the instance.
+        // By the address of any node.
         let fs = attach(address.clone());
         for i in names {
             let inside = fs.lookup(Ino::ROOT, format!("d{i}").as_bytes()).unwrap().ino;
@@ -325,7 +325,7 @@ fn concurrent_renames_between_nodes_are_consistent() {
         let name = [b'f', b'0' + number];
         setup.create(dirs[0], &name, 0o644, true, READ_WRITE).unwrap();
     }
-    // Each file always has one name, whoever moves it.
+    // Each file always has one name.
     std::thread::scope(|scope| {
         for mover in 0..3u64 {
             let (dirs, nodes) = (&dirs, pool.nodes());
@@ -399,18 +399,18 @@ fn unreachable_daemon_fails_requests_and_restarted_one_does_not() {
     processes[2].kill();
     assert_eq!(fs.get_attr(victim).map(|_| ()), Err(Errno::EIO));
     assert_eq!(file.fsync(false), Err(Errno::EIO));
-    // The others go on.
+    // The other daemons continue.
     fs.get_attr(Ino::ROOT).unwrap();
     fs.create(Ino::ROOT, b"h", 0o644, true, READ_WRITE).unwrap();
     processes[2].restart();
-    soon("the daemon is found again", || fs.get_attr(victim).is_ok());
+    wait_until("the client reconnects", || fs.get_attr(victim).is_ok());
     file.fsync(false).unwrap();
     assert_eq!(fs.get_attr(file.ino()).unwrap().size, 6 * STRIPE);
     let mut back = vec![0; data.len()];
     assert_eq!(whole.file.read_at(&mut back, 0), Ok(data.len()));
     assert!(back == data);
     whole.file.write_all_at(&data[1..], 0).unwrap();
-    // A file of this host is read and written by descriptor, whether one was asked for or not.
+    // Data on this host are always read and written by descriptor.
     let plain = fs.open(file.ino(), REMOTE).unwrap().file;
     assert_eq!(plain.read_at(&mut back, 0), Ok(data.len()));
 }
@@ -426,7 +426,7 @@ fn instance_is_created_and_removed_on_all_daemons_or_none() {
     let addresses: Vec<_> = daemons.iter().map(Daemon::address).collect();
     let connect =
         |nodes: &[_]| StripedAdmin::connect(nodes.to_vec(), &ClientOptions::default()).unwrap();
-    // The last of them has an instance of that number already.
+    // The last one already has an instance with that id.
     let last = connect(&addresses[2..]);
     last.create_instance(&spec(MIB), STRIPE).unwrap();
     let all = connect(&addresses);
@@ -435,7 +435,7 @@ fn instance_is_created_and_removed_on_all_daemons_or_none() {
     let rest = connect(&addresses[..2]).remove_instance(INSTANCE);
     assert_eq!(rest.unwrap_err().errno, Errno::ENOENT);
     last.remove_instance(INSTANCE).unwrap();
-    soon("the number is free again", || all.create_instance(&spec(MIB), STRIPE).is_ok());
+    wait_until("the id is free again", || all.create_instance(&spec(MIB), STRIPE).is_ok());
     let fs = attach(addresses[1].clone());
     let busy = all.remove_instance(INSTANCE).unwrap_err();
     assert_eq!((busy.errno, busy.address), (Errno::EBUSY, addresses[0].clone()));
@@ -460,5 +460,5 @@ fn instance_is_created_and_removed_on_all_daemons_or_none() {
 }
 
 fn temporary_socket(temporary: &Temporary) -> forebay_protocol::address::Address {
-    forebay_protocol::address::Address::Unix(temporary.0.join("nobody listens here"))
+    forebay_protocol::address::Address::Unix(temporary.0.join("no-daemon"))
 }

@@ -40,7 +40,7 @@ fn memory_maps_and_writes_are_coherent_on_every_mount() {
     let writer = OpenOptions::new().write(true).open(second.join("mapped")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&writer, &[9; 10], 100).unwrap();
     assert_eq!(bytes[100..110], [9; 10], "write elsewhere to map");
-    // SAFETY: the mapping made above, not used afterwards.
+    // SAFETY: the mapping from above, not used afterwards.
     unsafe {
         msync(map, 8192, MsyncFlags::SYNC).unwrap();
         munmap(map, 8192).unwrap();

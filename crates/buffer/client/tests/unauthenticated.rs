@@ -54,14 +54,14 @@ fn instance_is_limited_to_its_user_and_group() {
         let wider = SetAttr { mode: Some(0o666), ..SetAttr::default() };
         assert_eq!(fs.set_attr(file.ino, None, wider).map(|_| ()), Err(Errno::EPERM));
         assert_eq!(fs.unlink(Ino::ROOT, b"f"), Err(Errno::EACCES));
-        // Claiming to be someone else is for root.
-        let liar = fs.on_behalf_of(Credentials {
+        // Only root may act on behalf of another user.
+        let as_root = fs.on_behalf_of(Credentials {
             uid: 0,
             gid: 0,
             groups: Some(Vec::new()),
             checked: true,
         });
-        assert_eq!(liar.unlink(Ino::ROOT, b"f"), Err(Errno::EPERM));
+        assert_eq!(as_root.unlink(Ino::ROOT, b"f"), Err(Errno::EPERM));
     });
     as_user(1002, 1, || assert_eq!(attach().map(|_| ()), Err(Errno::EACCES)));
     as_user(1000, 1, || {
@@ -113,15 +113,15 @@ fn garbage_closes_only_its_own_connection() {
         );
         fs.get_attr(Ino::ROOT).unwrap();
     }
-    // Half a call, then silence: others are served.
+    // Half a call: other clients are served.
     let mut half = UnixStream::connect(socket(&daemon)).unwrap();
     half.write_all(&call[..HEADER_BYTES + 1]).unwrap();
     fs.get_attr(Ino::ROOT).unwrap();
-    // Thousands of calls without reading an answer: they wait in the socket.
+    // Thousands of calls without reading a reply: they wait in the socket.
     let mut flood = UnixStream::connect(socket(&daemon)).unwrap();
     flood.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     let taken = (0..200_000).take_while(|_| flood.write_all(&call).is_ok()).count();
-    assert!(taken < 200_000, "the daemon does not take in what it cannot answer");
+    assert!(taken < 200_000, "the daemon receives calls only as fast as it can reply");
     fs.get_attr(Ino::ROOT).unwrap();
 }
 
@@ -133,13 +133,13 @@ fn requests_before_handshake_or_with_guessed_session_are_refused() {
             Stream::connect(&daemon.address(), Duration::from_secs(1)).unwrap(),
         ))
     };
-    let mut link = connect();
-    let mut ask = |request| {
-        let call = Call { seq: 1, caller: None, request };
-        link.call(&call, &[], &mut []).unwrap().reply
+    let mut connection = connect();
+    let mut call = |request| {
+        let message = Call { seq: 1, caller: None, request };
+        connection.call(&message, &[], &mut []).unwrap().reply
     };
     assert_eq!(
-        ask(Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT })),
+        call(Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT })),
         Reply::Failed(Errno::ENOTCONN)
     );
     let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
@@ -148,7 +148,7 @@ fn requests_before_handshake_or_with_guessed_session_are_refused() {
             session: forebay_protocol::SessionId(session),
             secret: 42,
         };
-        let hello = Attach {
+        let attach = Attach {
             version: PROTOCOL_VERSION,
             instance: Some(INSTANCE),
             token: Some(resume),
@@ -157,12 +157,12 @@ fn requests_before_handshake_or_with_guessed_session_are_refused() {
             single_cache: false,
         };
         assert_eq!(
-            ask(Request::Session(SessionRequest::Attach(hello.clone()))),
+            call(Request::Session(SessionRequest::Attach(attach.clone()))),
             Reply::Failed(Errno::ESTALE)
         );
-        let hello = Attach { version: PROTOCOL_VERSION + 1, ..hello };
+        let attach = Attach { version: PROTOCOL_VERSION + 1, ..attach };
         assert_eq!(
-            ask(Request::Session(SessionRequest::Attach(hello))),
+            call(Request::Session(SessionRequest::Attach(attach))),
             Reply::Failed(Errno::EPROTO)
         );
     }
@@ -178,23 +178,23 @@ fn second_daemon_on_a_directory_is_refused() {
     Daemon::start(daemon::StoreOptions::new(temporary.0.join("flash"))).unwrap();
 }
 
-/// A group member who may read a file does not get to write to it by opening the same handle again,
-/// nor by repeating the request with another wish.
+/// A group member with read permission cannot write by opening the same handle again, or by repeating
+/// the request with another mode.
 #[test]
 fn read_only_handle_cannot_be_upgraded() {
     let (daemon, _temporary) = pool();
     let fs = Fs::attach(daemon.address(), INSTANCE, ONCE()).unwrap();
-    let made = fs.create_path(Path::new("theirs"), 0o644, READ_WRITE);
-    let ino = made.unwrap().attr.ino;
+    let created = fs.create_path(Path::new("theirs"), 0o644, READ_WRITE);
+    let ino = created.unwrap().attr.ino;
     let address = daemon.address();
     as_user(3000, 2000, move || {
-        let mut link =
+        let mut connection =
             Connection::from(channel(Stream::connect(&address, Duration::from_secs(1)).unwrap()));
-        let mut ask = |seq, request| {
-            let call = Call { seq, caller: None, request };
-            link.call(&call, &[], &mut []).unwrap()
+        let mut call = |seq, request| {
+            let message = Call { seq, caller: None, request };
+            connection.call(&message, &[], &mut []).unwrap()
         };
-        let hello = Attach {
+        let attach = Attach {
             version: PROTOCOL_VERSION,
             instance: Some(INSTANCE),
             token: None,
@@ -202,7 +202,7 @@ fn read_only_handle_cannot_be_upgraded() {
             data_connection: false,
             single_cache: false,
         };
-        ask(0, Request::Session(SessionRequest::Attach(hello)));
+        call(0, Request::Session(SessionRequest::Attach(attach)));
         let open = |handle, open| Request::File(FileRequest::Open { ino, handle, open });
         let create = |handle, open| {
             Request::Name(NameRequest::Create {
@@ -217,10 +217,10 @@ fn read_only_handle_cannot_be_upgraded() {
         let read = OpenMode { read: true, descriptor: true, ..OpenMode::default() };
         let (one, two) = (HandleId(1), HandleId(2));
         let refused = Reply::Failed(Errno::EACCES);
-        assert_eq!(ask(1, open(one, READ_WRITE)).reply, refused);
-        let said = ask(2, open(one, read));
-        assert!(matches!(said.reply, Reply::Opened { .. }));
-        descriptor_stays_for_reading(&said.descriptor.unwrap());
+        assert_eq!(call(1, open(one, READ_WRITE)).reply, refused);
+        let response = call(2, open(one, read));
+        assert!(matches!(response.reply, Reply::Opened { .. }));
+        descriptor_stays_for_reading(&response.descriptor.unwrap());
         for (seq, request) in [
             (2, open(one, READ_WRITE)),
             (2, open(two, READ_WRITE)),
@@ -228,14 +228,14 @@ fn read_only_handle_cannot_be_upgraded() {
             (4, create(one, READ_WRITE)),
             (4, create(two, READ_WRITE)),
         ] {
-            let said = ask(seq, request);
-            assert_eq!(said.reply, refused, "{seq}");
-            assert!(said.descriptor.is_none());
+            let response = call(seq, request);
+            assert_eq!(response.reply, refused, "{seq}");
+            assert!(response.descriptor.is_none());
         }
     });
 }
 
-/// Nor by what the system lets one do with a descriptor.
+/// The descriptor does not permit more either.
 fn descriptor_stays_for_reading(descriptor: &OwnedFd) {
     use std::os::unix::fs::PermissionsExt;
     let path = format!("/proc/thread-self/fd/{}", descriptor.as_raw_fd());

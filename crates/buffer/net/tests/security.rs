@@ -254,8 +254,7 @@ fn session_is_bound_to_the_servers_address_and_service() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let assumed = other.map_or(at, |other| other.parse().unwrap());
-        let served =
-            server_at(listener, auth.clone(), DataProtection::Off, assumed, |_, _| Ok(()));
+        let served = server_at(listener, auth.clone(), DataProtection::Off, assumed, |_, _| Ok(()));
         let error = connect(at, service, &auth).unwrap_err();
         assert!(error.to_string().contains("authentication failed"), "{error}");
         assert!(served.join().unwrap().is_err());

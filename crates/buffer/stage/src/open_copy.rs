@@ -8,7 +8,7 @@ use crate::end::{DirHandle, FileHandle, FileStat};
 use crate::error::Failure;
 use crate::tree::{CopyLocation, hidden_name};
 
-/// Where a copy goes.
+/// The destination of a copy.
 pub(crate) struct Destination {
     pub parent: Arc<dyn DirHandle>,
     pub name: OsString,

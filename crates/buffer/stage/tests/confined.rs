@@ -67,17 +67,17 @@ fn stage_through_a_link_that_leads_out_fails() {
     let sides = sides();
     let outside = sides.directory.path().join("outside");
     fs::create_dir(&outside).unwrap();
-    fs::write(outside.join("file"), "theirs").unwrap();
+    fs::write(outside.join("file"), "other").unwrap();
     symlink(&outside, sides.pfs.join("link")).unwrap();
     sides.buffer.write("r", b"result");
     let fs = LocalFileSystem::open(std::slice::from_ref(&sides.pfs), None);
-    let place = |path: &str| StageLocation::in_pfs(&fs, sides.pfs.join(path));
+    let location = |path: &str| StageLocation::in_pfs(&fs, sides.pfs.join(path));
     let attempts = [
-        one(ItemKind::File, place("link/file"), sides.inside("x")),
-        one(ItemKind::Directory, place("link"), sides.inside("x")),
-        one(ItemKind::File, sides.inside("r"), place("link/r")),
-        one(ItemKind::Directory, sides.inside(""), place("link/tree")),
-        one(ItemKind::Directory, sides.inside(""), place("link")),
+        one(ItemKind::File, location("link/file"), sides.inside("x")),
+        one(ItemKind::Directory, location("link"), sides.inside("x")),
+        one(ItemKind::File, sides.inside("r"), location("link/r")),
+        one(ItemKind::Directory, sides.inside(""), location("link/tree")),
+        one(ItemKind::Directory, sides.inside(""), location("link")),
     ];
     for attempt in attempts {
         let Err(StageError::Incomplete { problems, .. }) = run(&attempt, &StageOptions::default())
@@ -89,7 +89,7 @@ fn stage_through_a_link_that_leads_out_fails() {
     assert!(!sides.buffer.exists("x"));
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
     // A staged link remains a link and is not followed.
-    let tree = one(ItemKind::Directory, place(""), sides.inside("tree"));
+    let tree = one(ItemKind::Directory, location(""), sides.inside("tree"));
     run(&tree, &StageOptions::default()).unwrap();
     let link = sides.buffer.attr("tree/link").unwrap();
     assert_eq!(link.kind, forebay_protocol::FileKind::Symlink);

@@ -137,12 +137,12 @@ fn removed_target_fails_the_stage_and_keeps_the_source() {
         sides.buffer.write(&name, &noise(16 << 20, index));
     }
     fs::create_dir(sides.pfs.join("out")).unwrap();
-    let place = |index: u64| StageItem {
+    let item = |index: u64| StageItem {
         kind: ItemKind::File,
         source: sides.inside(&format!("f{index}")),
         target: sides.outside(&format!("out/f{index}")),
     };
-    let request = StageRequest { items: (0..8).map(place).collect() };
+    let request = StageRequest { items: (0..8).map(item).collect() };
     let options = StageOptions { workers: 1, ..StageOptions::default() };
     let progress = ProgressCounters::new();
     let outcome = std::thread::scope(|scope| {
@@ -150,7 +150,7 @@ fn removed_target_fails_the_stage_and_keeps_the_source() {
             while progress.snapshot().files == 0 {
                 std::thread::sleep(Duration::from_micros(200));
             }
-            fs::rename(sides.pfs.join("out"), sides.pfs.join("gone")).unwrap();
+            fs::rename(sides.pfs.join("out"), sides.pfs.join("moved")).unwrap();
         });
         run_stage(&request, &options, &progress)
     });
@@ -164,7 +164,7 @@ fn removed_target_fails_the_stage_and_keeps_the_source() {
     );
     assert!(!sides.pfs.join("out").exists(), "it was not made anew");
     // When the directory exists again, everything is staged out.
-    fs::rename(sides.pfs.join("gone"), sides.pfs.join("out")).unwrap();
+    fs::rename(sides.pfs.join("moved"), sides.pfs.join("out")).unwrap();
     run(&request, &options).unwrap();
     for index in 0..8 {
         let bytes = fs::read(sides.pfs.join(format!("out/f{index}"))).unwrap();

@@ -20,7 +20,7 @@ const SIZES: [usize; 3] = [0, 5_000, 90_000];
 const BYTES: u64 = 95_000;
 
 /// Creates a tree in the instance. Returns the request that stages it out through a gate.
-fn furnished(sides: &Sides, gate: &Arc<Gate>) -> StageRequest {
+fn create_tree(sides: &Sides, gate: &Arc<Gate>) -> StageRequest {
     let tree = sides.pfs.join("in");
     fs::create_dir(&tree).unwrap();
     for (index, size) in SIZES.into_iter().enumerate() {
@@ -53,12 +53,12 @@ impl Drop for Opened<'_> {
     }
 }
 
-/// Runs a stage until an operation waits at the gate; runs `look` then, and opens the gate.
-fn held(
+/// Runs a stage until an operation waits at the gate; then runs `check`, and opens the gate.
+fn run_until_gate(
     request: &StageRequest,
     options: &StageOptions,
     (gate, at): (&Gate, At),
-    look: impl FnOnce(&ProgressCounters),
+    check: impl FnOnce(&ProgressCounters),
 ) -> (Result<StageReport, StageError>, StageProgress) {
     let progress = ProgressCounters::new();
     gate.close(Some(at));
@@ -66,7 +66,7 @@ fn held(
         let stage = scope.spawn(|| run_stage(request, options, &progress));
         let opened = Opened(gate);
         gate.wait();
-        look(&progress);
+        check(&progress);
         drop(opened);
         stage.join().unwrap()
     });
@@ -77,7 +77,7 @@ fn held(
 fn each_phase_is_reported_and_can_be_cancelled() {
     let sides = sides();
     let gate = Arc::new(Gate::default());
-    let request = furnished(&sides, &gate);
+    let request = create_tree(&sides, &gate);
     let options = options(&sides, Verify::ReadBack);
     for (at, phase) in [
         (At::Write, StagePhase::Copying),
@@ -85,7 +85,7 @@ fn each_phase_is_reported_and_can_be_cancelled() {
         (At::Read, StagePhase::ReadingBack),
         (At::Link, StagePhase::Finishing),
     ] {
-        let (outcome, end) = held(&request, &options, (&gate, at), |progress| {
+        let (outcome, end) = run_until_gate(&request, &options, (&gate, at), |progress| {
             let now = progress.snapshot();
             assert_eq!(now.phase, phase);
             assert_eq!(now.files == 4, phase > StagePhase::Copying, "{now:?}");
@@ -94,7 +94,7 @@ fn each_phase_is_reported_and_can_be_cancelled() {
             progress.cancel();
         });
         assert_eq!(outcome, Err(StageError::Cancelled), "{phase:?}");
-        assert_eq!(end.phase, phase, "nothing more is begun");
+        assert_eq!(end.phase, phase, "nothing more is started");
         // A copy that is not verified has one name only.
         let both = ["f1", "same"].map(|name| sides.pfs.join("out").join(name).exists());
         assert_eq!(both == [true, true], at == At::Link);
@@ -111,9 +111,9 @@ fn each_phase_is_reported_and_can_be_cancelled() {
 fn read_back_progress_counts_verified_bytes() {
     let sides = sides();
     let gate = Arc::new(Gate::default());
-    let request = furnished(&sides, &gate);
+    let request = create_tree(&sides, &gate);
     let options = options(&sides, Verify::ReadBack);
-    let (outcome, end) = held(&request, &options, (&gate, At::Read), |progress| {
+    let (outcome, end) = run_until_gate(&request, &options, (&gate, At::Read), |progress| {
         let present = progress.snapshot().present();
         assert_eq!((present.files_total, present.bytes_total), (3, BYTES));
         // Nothing was read yet except the empty file, if that came first.
@@ -139,9 +139,9 @@ fn read_back_progress_counts_verified_bytes() {
 fn stage_without_read_back_ends_with_a_sync() {
     let sides = sides();
     let gate = Arc::new(Gate::default());
-    let request = furnished(&sides, &gate);
+    let request = create_tree(&sides, &gate);
     let options = options(&sides, Verify::Checksum);
-    let (outcome, end) = held(&request, &options, (&gate, At::Flush), |progress| {
+    let (outcome, end) = run_until_gate(&request, &options, (&gate, At::Flush), |progress| {
         let now = progress.snapshot();
         assert_eq!(now.phase, StagePhase::Syncing);
         assert_eq!((now.files, now.read_back.files_total), (5, 0));

@@ -18,12 +18,12 @@ fn open(path: &Path) -> Option<fs::File> {
     options.read(true).write(true).open(path).ok()
 }
 
-/// Waits until the file that `looked_for` finds has this byte at offset 10, and changes it.
-fn damage(looked_for: impl Fn() -> Option<PathBuf>, byte: u8) {
-    let begun = Instant::now();
+/// Waits until the file that `find` returns has this byte at offset 10, and changes it.
+fn damage(find: impl Fn() -> Option<PathBuf>, byte: u8) {
+    let started = Instant::now();
     loop {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it never came");
-        if let Some(file) = looked_for().and_then(|path| open(&path)) {
+        assert!(started.elapsed() < Duration::from_secs(30), "it never came");
+        if let Some(file) = find().and_then(|path| open(&path)) {
             let mut there = [0];
             if file.read_at(&mut there, 10).is_ok_and(|n| n == 1) && there[0] == byte {
                 file.write_all_at(&[!byte], 10).unwrap();

@@ -23,7 +23,7 @@ fn age(path: &Path, seconds: i64) {
 }
 
 /// A tree with files, directories and links of each kind.
-fn furnish(root: &Path) {
+fn create_tree(root: &Path) {
     fs::create_dir_all(root.join("a/b c/ünï")).unwrap();
     fs::create_dir(root.join("empty")).unwrap();
     fs::write(root.join("a/file"), noise(300_000, 1)).unwrap();
@@ -48,7 +48,7 @@ fn furnish(root: &Path) {
 fn tree_survives_stage_in_and_stage_out() {
     let sides = sides();
     fs::create_dir(sides.pfs.join("in")).unwrap();
-    furnish(&sides.pfs.join("in"));
+    create_tree(&sides.pfs.join("in"));
     for verify in [Verify::Off, Verify::Checksum, Verify::ReadBack] {
         let options = StageOptions { verify, segment_bytes: 65_536, ..StageOptions::default() };
         let (there, back) = (format!("deep/{verify:?}"), format!("back{verify:?}"));
@@ -240,9 +240,9 @@ fn source_files_that_change_or_vanish_are_reported() {
     let error = outcome.unwrap_err().to_string();
     assert!(error.contains("growing: changed while it was staged"), "{error}");
     assert_eq!(sides.buffer.entries("").len(), 0, "no half of it is left");
-    let gone =
+    let missing =
         run(&sides.stage_in(ItemKind::File, "gone", "x"), &StageOptions::default()).unwrap_err();
-    assert!(gone.to_string().ends_with("pfs/gone: does not exist"), "{gone}");
+    assert!(missing.to_string().ends_with("pfs/gone: does not exist"), "{missing}");
     sides.buffer.write("r", b"r");
     let error = run(&sides.stage_out(ItemKind::File, "r", "unmounted/r"), &StageOptions::default())
         .unwrap_err();
@@ -342,8 +342,8 @@ fn small_file_takes_one_request_each_way() {
     for index in 0..FILES {
         fs::write(source.join(format!("f{index}")), vec![7; index as usize * 100]).unwrap();
     }
-    let watch = sides.daemon.stats();
-    let requests = || watch.collect_report(Duration::ZERO).total_latency().count();
+    let stats = sides.daemon.stats();
+    let requests = || stats.collect_report(Duration::ZERO).total_latency().count();
     let around = 100; // to attach, to read the directory, to sync
     for (name, buffer) in [("here", None), ("there", Some(sides.over_tcp()))] {
         let buffer = buffer.as_ref().unwrap_or(&sides.buffer);
@@ -358,8 +358,8 @@ fn small_file_takes_one_request_each_way() {
         let into = requests() - before;
         assert!(into <= FILES + around, "{name}: {into} requests");
         // All files are in the journal, and none is copied again.
-        let again = run(&request, &options).unwrap();
-        assert_eq!((again.files, again.resumed), (0, 0), "{name}");
+        let repeated = run(&request, &options).unwrap();
+        assert_eq!((repeated.files, repeated.resumed), (0, 0), "{name}");
         let before = requests();
         let request = one(ItemKind::Directory, inside(), sides.outside(name));
         run(&request, &StageOptions::default()).unwrap();

@@ -5,7 +5,7 @@ mod context;
 pub mod daemon;
 mod driver;
 pub mod log;
-pub mod namespace;
+mod namespace;
 pub mod node;
 pub mod objects;
 pub mod recovery;

@@ -119,19 +119,20 @@ fn create_temporary<S: Storage>(storage: &S, bytes: u64) -> io::Result<()> {
     let exists = |wanted: &str| names.iter().any(|name| name == wanted);
     // Left behind by a crash; it may have been the reserve.
     if exists(TEMPORARY) {
-        match exists(SPARE_CHECKPOINT) {
-            true => storage.remove_file(TEMPORARY)?,
-            false => storage.rename_file(TEMPORARY, SPARE_CHECKPOINT)?,
+        if exists(SPARE_CHECKPOINT) {
+            storage.remove_file(TEMPORARY)?
+        } else {
+            storage.rename_file(TEMPORARY, SPARE_CHECKPOINT)?
         }
     }
     let Err(error) = storage.create_file(TEMPORARY, bytes) else {
         return Ok(());
     };
     let has_reserve = |capacity| capacity >= bytes;
-    match is_out_of_space(&error) && storage.file_capacity(SPARE_CHECKPOINT).is_ok_and(has_reserve)
-    {
-        true => storage.rename_file(SPARE_CHECKPOINT, TEMPORARY),
-        false => Err(error),
+    if is_out_of_space(&error) && storage.file_capacity(SPARE_CHECKPOINT).is_ok_and(has_reserve) {
+        storage.rename_file(SPARE_CHECKPOINT, TEMPORARY)
+    } else {
+        Err(error)
     }
 }
 
@@ -145,9 +146,10 @@ pub fn ensure_spares<S: Storage>(storage: &S, segment_size: u64) -> io::Result<(
     };
     // Rounded up, so that not every checkpoint replaces the reserve.
     let minimum = last.next_multiple_of(segment_size / 16);
-    let reserved = match storage.list_files()?.iter().any(|n| n == SPARE_CHECKPOINT) {
-        true => storage.file_capacity(SPARE_CHECKPOINT)?,
-        false => 0,
+    let reserved = if storage.list_files()?.iter().any(|n| n == SPARE_CHECKPOINT) {
+        storage.file_capacity(SPARE_CHECKPOINT)?
+    } else {
+        0
     };
     if reserved >= minimum + segment_size {
         return Ok(());

@@ -189,7 +189,8 @@ impl NodeState {
             }
             Event::BeginSession { id, state } => {
                 self.session_count = self.session_count.max(id.0);
-                self.sessions.insert(*id, state.clone());
+                let replaced = self.sessions.insert(*id, state.clone());
+                debug_assert!(replaced.is_none(), "session numbers are used once");
             }
             Event::EndSession(id) => {
                 self.sessions.remove(id).ok_or("no such session")?;
@@ -259,6 +260,8 @@ impl VolumeState {
         }
         let prepared =
             self.prepared.entry(tx).or_insert_with(|| Prepared { coordinator, rounds: Vec::new() });
+        let mut rounds = prepared.rounds.iter();
+        debug_assert!(rounds.all(|known| known.number != round.number), "a round is prepared once");
         prepared.rounds.push(round.clone());
     }
 }

@@ -1,7 +1,8 @@
 //! When calls are answered: not before their effects are durable, and in the end.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use forebay_protocol::PeerIdentity;
+mod support;
+
 use forebay_protocol::message::{
     AdminRequest, Attach, FileRequest, InodeRequest, InstanceSpec, NameRequest, NewInode,
     OnExisting, OpenMode, PROTOCOL_VERSION, SessionRequest, SessionToken, SetAttr,
@@ -13,7 +14,9 @@ use forebay_protocol::{
     SessionId, Timestamp,
 };
 use forebay_store::node::{ConnId, Effect, Input, Limits, Node, NodeState, Now};
-use forebay_store::objects::{MemoryObjects, ObjectId};
+use forebay_store::objects::ObjectId;
+use support::memory_objects::MemoryObjects;
+use support::seeds::root;
 
 const CONN: ConnId = ConnId(1);
 const OTHER: ConnId = ConnId(2);
@@ -46,8 +49,12 @@ fn start_with(objects: MemoryObjects, local: bool) -> Node<MemoryObjects> {
     node
 }
 
-fn root(local: bool) -> PeerIdentity {
-    PeerIdentity { uid: 0, gid: 0, groups: Vec::new(), trusted: true, local }
+/// All records since the start become durable.
+fn sync_log(node: &mut Node<MemoryObjects>) -> Vec<Effect<ObjectId>> {
+    let mut effects = Vec::new();
+    let last = node.take_records().len() as u64;
+    node.step(Now::default(), Input::LogSynced(last), &mut effects);
+    effects
 }
 
 fn at_second(second: u64) -> Now {
@@ -303,7 +310,7 @@ fn decide_with_silent_participant(node: &mut Node<MemoryObjects>) -> u64 {
     let (seq, tx, round) = prepared.unwrap();
     let found = Ok(vec![StepResult::Inode(Ino(1 << 48 | 9), FileKind::Dir)]);
     receive(node, own, 2, PeerPayload::Vote { tx, round, found });
-    node.step(Now::default(), Input::LogSynced(u64::MAX), &mut Vec::new());
+    sync_log(node);
     seq
 }
 
@@ -369,9 +376,7 @@ fn removal_of_file_is_reported_to_peers_when_durable() {
         })
     };
     assert!(!is_reported(&receive(&mut node, own, 1, PeerPayload::CheckOrphans(vec![attr.ino]))));
-    let mut effects = Vec::new();
-    node.step(Now::default(), Input::LogSynced(u64::MAX), &mut effects);
-    assert!(is_reported(&effects));
+    assert!(is_reported(&sync_log(&mut node)));
     assert!(is_reported(&receive(&mut node, own, 2, PeerPayload::CheckOrphans(vec![attr.ino]))));
 }
 

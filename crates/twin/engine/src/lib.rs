@@ -22,14 +22,13 @@ mod barrier;
 mod cell;
 mod load_sharing;
 mod partition;
-mod progress;
 mod queue;
 mod run;
 mod simulation;
 mod time;
 
 pub use partition::{Context, Partition};
-pub use progress::{NoProgress, Progress};
 pub use queue::{Queue, prefetch};
+pub use run::Progress;
 pub use simulation::{Simulation, Statistics};
 pub use time::Picoseconds;

@@ -24,7 +24,7 @@ pub trait Partition: Send {
     }
 }
 
-/// What an event can act on: the clock, the partition's queue, messages to other partitions.
+/// The context of an event: the clock, the partition's queue, messages to other partitions.
 pub struct Context<'a, E, M> {
     /// Time of the event being handled.
     pub now: Picoseconds,

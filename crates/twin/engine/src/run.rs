@@ -4,7 +4,6 @@ use crate::barrier::Barrier;
 use crate::cell::{PartitionCell, lock};
 use crate::load_sharing::LoadSharing;
 use crate::partition::{Context, OutgoingMessage, Partition};
-use crate::progress::Progress;
 use crate::time::Picoseconds;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -15,12 +14,16 @@ const EPOCH_WINDOWS: u64 = 256;
 /// The same for the first [`FIRST_EPOCHS`], when the partitions' work is not known yet.
 const FIRST_EPOCH_WINDOWS: u64 = 32;
 const FIRST_EPOCHS: u32 = 4;
-/// Windows between two calls of [`Progress::update`].
+/// Windows between two calls of [`Progress`].
 const PROGRESS_INTERVAL_WINDOWS: u64 = 256;
+
+/// Receives the simulated time reached and the number of events executed so far, from one of a run's
+/// threads; returns whether the run continues.
+pub type Progress<'a> = &'a (dyn Fn(Picoseconds, u64) -> bool + Sync);
 
 type Outbox<M> = Mutex<Vec<OutgoingMessage<M>>>;
 
-/// What the threads of one run share.
+/// State shared by the threads of one run.
 pub(crate) struct Run<'a, P: Partition> {
     cells: &'a [Mutex<PartitionCell<P>>],
     /// `[partition][thread]`: messages from a partition to the partitions of a thread.
@@ -41,7 +44,7 @@ pub(crate) struct Run<'a, P: Partition> {
     owner: Mutex<Vec<u32>>,
 }
 
-/// What one thread of a run keeps to itself.
+/// State of one thread of a run.
 struct Worker<M> {
     thread: usize,
     /// One list per thread; all are empty between windows.
@@ -84,7 +87,7 @@ impl<'a, P: Partition> Run<'a, P> {
     }
 
     /// Runs to the end; returns the numbers of windows and of messages between partitions.
-    pub fn run_to_end(self, progress: &dyn Progress) -> (u64, u64) {
+    pub fn run_to_end(self, progress: Progress<'_>) -> (u64, u64) {
         let windows = std::thread::scope(|scope| {
             let others: Vec<_> = (1..self.threads)
                 .map(|thread| {
@@ -109,7 +112,7 @@ impl<'a, P: Partition> Run<'a, P> {
     /// keeps all of them to itself while the others wait: whichever was faster recently. Barriers
     /// cost more than they gain where windows hold few events, or where other programs need the
     /// processors. The choice affects wall-clock time only.
-    fn run_thread(&self, thread: usize, progress: &dyn Progress) -> u64 {
+    fn run_thread(&self, thread: usize, progress: Progress<'_>) -> u64 {
         let _guard = ReleaseOnPanic(&self.barrier);
         let mut worker =
             Worker { thread, outbox: (0..self.threads).map(|_| Vec::new()).collect(), windows: 0 };
@@ -158,7 +161,7 @@ impl<'a, P: Partition> Run<'a, P> {
         owner: &[u32],
         alone: bool,
         windows: u64,
-        progress: &dyn Progress,
+        progress: Progress<'_>,
     ) -> bool {
         let thread = worker.thread;
         let meet = || alone || self.meet();
@@ -186,10 +189,8 @@ impl<'a, P: Partition> Run<'a, P> {
             }
             self.exchange_messages(thread, owner);
             if thread == 0 && worker.windows % PROGRESS_INTERVAL_WINDOWS == 0 {
-                let events = self.events.load(Ordering::Relaxed);
-                if !progress.update(start, events) {
-                    self.stop.store(true, Ordering::Relaxed);
-                }
+                let goes_on = progress(start, self.events.load(Ordering::Relaxed));
+                self.stop.fetch_or(!goes_on, Ordering::Relaxed);
             }
         }
         self.epoch_events.fetch_add(epoch_events, Ordering::Relaxed);
@@ -222,8 +223,7 @@ impl<'a, P: Partition> Run<'a, P> {
             owner,
         };
         let state = &mut cell.state;
-        while let Some((time, event)) =
-            context.queue.pop_before_prefetching(end, |event| state.prefetch(event))
+        while let Some((time, event)) = context.queue.pop_before(end, |event| state.prefetch(event))
         {
             assert!(
                 time >= context.now,

@@ -2,9 +2,8 @@
 
 use crate::cell::PartitionCell;
 use crate::partition::Partition;
-use crate::progress::Progress;
 use crate::queue::Queue;
-use crate::run::Run;
+use crate::run::{Progress, Run};
 use crate::time::Picoseconds;
 use std::sync::{Mutex, PoisonError};
 
@@ -57,7 +56,7 @@ impl<P: Partition> Simulation<P> {
     }
 
     /// Runs until no event is left, or until `progress` stops the run.
-    pub fn run(&mut self, progress: &dyn Progress) -> Statistics {
+    pub fn run(&mut self, progress: Progress<'_>) -> Statistics {
         let run = Run::new(&self.cells, self.lookahead, self.threads);
         let (windows, messages) = run.run_to_end(progress);
         self.statistics.windows += windows;

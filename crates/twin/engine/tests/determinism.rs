@@ -1,6 +1,6 @@
 //! Any number of threads gives results that are equal to the bit.
 
-use forebay_engine::{Context, NoProgress, Partition, Picoseconds, Queue, Simulation, Statistics};
+use forebay_engine::{Context, Partition, Picoseconds, Queue, Simulation, Statistics};
 use forebay_random::mix;
 
 const PARTITIONS: u32 = 13;
@@ -50,7 +50,7 @@ fn run(threads: usize) -> (Vec<(u64, u64)>, Statistics) {
             queue.push(u64::from(p % 3) * 1_000, i, 100 + i);
         }
     });
-    let statistics = simulation.run(&NoProgress);
+    let statistics = simulation.run(&|_, _| true);
     (simulation.into_partitions().iter().map(|t| (t.state, t.visits)).collect(), statistics)
 }
 
@@ -89,7 +89,7 @@ fn message_inside_the_window_panics_and_releases_all_threads() {
                     queue.push(0, 0, ());
                 }
             });
-            simulation.run(&NoProgress);
+            simulation.run(&|_, _| true);
         });
         assert!(outcome.is_err(), "{threads} threads");
     }

@@ -7,12 +7,12 @@
 //! network, the class of the busiest link. The transfers examined are those of the group that
 //! ended last: it determines the duration of the phase.
 
-use crate::io::{ServerUsage, Waits};
-use crate::links::{self, Links};
+use crate::io::{IoJob, ServerUsage, Waits};
+use crate::links::{Links, link_name};
 use crate::phase_totals::PhaseTotals;
 use crate::results::{Limit, ResourceUse};
-use crate::scenario::Scenario;
 use forebay_machine_file::machine::LinkClass;
+use forebay_network::Topology;
 use forebay_units::Bytes;
 
 /// Below this share of waiting in a transfer's time, the processes are the limit.
@@ -52,7 +52,7 @@ impl Utilisation {
 }
 
 /// Finds the limit of a phase.
-pub(crate) fn find_limit(scenario: &Scenario, totals: &PhaseTotals) -> Limit {
+pub(crate) fn find_limit(job: &IoJob, totals: &PhaseTotals) -> Limit {
     let counts = &totals.counts;
     let span = counts.transfers.length() as f64;
     let mean = totals.last.time as f64 / totals.last.operations.max(1) as f64;
@@ -63,8 +63,8 @@ pub(crate) fn find_limit(scenario: &Scenario, totals: &PhaseTotals) -> Limit {
             evidence: Vec::new(),
         };
     }
-    let shares = Shares::new(scenario, totals, mean);
-    let link = |class: &[LinkClass]| link_use(scenario, &totals.links, class, span);
+    let shares = Shares::new(job, totals, mean);
+    let link = |class: &[LinkClass]| link_use(&job.topology, &totals.links, class, span);
     let (node, local, global) = (
         link(&[LinkClass::Node]),
         link(&[LinkClass::Rank1, LinkClass::Rank2]),
@@ -75,12 +75,12 @@ pub(crate) fn find_limit(scenario: &Scenario, totals: &PhaseTotals) -> Limit {
         let busiest = (0..3).max_by(|&a, &b| peaks[a].total_cmp(&peaks[b]));
         if busiest == Some(index) { shares.network } else { 0.0 }
     };
-    let servers = server_use(scenario, &counts.servers, span);
-    let ssd = ssd_use(scenario, &counts.servers, span);
+    let servers = server_use(job, &counts.servers, span);
+    let ssd = ssd_use(job, &counts.servers, span);
     let client = Utilisation {
         busiest: "each process, with one transfer in flight".into(),
         peak: 1.0,
-        mean: (counts.time as f64 / (span * f64::from(tasks(scenario)))).min(1.0),
+        mean: (counts.time as f64 / (span * f64::from(job.tasks()))).min(1.0),
     };
     // Requests that wait for threads wait for the resource that the threads wait for.
     let flash_binds = ssd.mean >= servers.mean;
@@ -147,10 +147,6 @@ fn explain(resource: &str, evidence: &[ResourceUse], shares: &Shares, mean: f64)
     }
 }
 
-fn tasks(scenario: &Scenario) -> u32 {
-    scenario.io.as_ref().map_or(1, |job| job.tasks())
-}
-
 /// Shares of a transfer's mean time spent waiting, each 0 to 1.
 struct Shares {
     server: f64,
@@ -160,10 +156,7 @@ struct Shares {
 }
 
 impl Shares {
-    fn new(scenario: &Scenario, totals: &PhaseTotals, mean: f64) -> Shares {
-        let Some(job) = &scenario.io else {
-            return Shares { server: 0.0, lock: 0.0, ssd: 0.0, network: 0.0 };
-        };
+    fn new(job: &IoJob, totals: &PhaseTotals, mean: f64) -> Shares {
         let first = job.pattern.transfer(0, totals.counts.access, 0);
         let requests = job.pieces(first.offset, first.bytes).count() as f64;
         // The requests of a transfer wait concurrently: the transfer waits for their mean.
@@ -198,7 +191,7 @@ impl Shares {
     }
 }
 
-fn link_use(scenario: &Scenario, links: &Links, classes: &[LinkClass], span: f64) -> Utilisation {
+fn link_use(topology: &Topology, links: &Links, classes: &[LinkClass], span: f64) -> Utilisation {
     let mut busy = Utilisation::of_units(
         links
             .iter()
@@ -213,13 +206,12 @@ fn link_use(scenario: &Scenario, links: &Links, classes: &[LinkClass], span: f64
         .filter(|(_, l)| classes.contains(&l.class))
         .max_by_key(|(group, l)| (l.busy, std::cmp::Reverse((*group, l.router, l.port))));
     if let Some((group, link)) = busiest.filter(|(_, l)| l.busy > 0) {
-        busy.busiest = links::link_name(scenario, group, link);
+        busy.busiest = link_name(topology, group, link);
     }
     busy
 }
 
-fn server_use(scenario: &Scenario, servers: &[(u32, ServerUsage)], span: f64) -> Utilisation {
-    let group = |node: u32| scenario.machine.group_of(node);
+fn server_use(job: &IoJob, servers: &[(u32, ServerUsage)], span: f64) -> Utilisation {
     Utilisation::of_units(servers.iter().map(|&(node, usage)| {
         let parts = [
             (usage.dispatch, "dispatch"),
@@ -228,18 +220,17 @@ fn server_use(scenario: &Scenario, servers: &[(u32, ServerUsage)], span: f64) ->
             (usage.metadata, "metadata"),
         ];
         let (busy, part) = parts.into_iter().max_by_key(|(busy, _)| *busy).unwrap_or((0, ""));
-        (busy as f64 / span, format!("{part} of node {node}, group {}", group(node)))
+        let group = job.topology.location(node).group;
+        (busy as f64 / span, format!("{part} of node {node}, group {group}"))
     }))
 }
 
-fn ssd_use(scenario: &Scenario, servers: &[(u32, ServerUsage)], span: f64) -> Utilisation {
-    let channels = scenario
-        .machine
-        .burst_buffer
-        .as_ref()
-        .map_or(1, |b| b.cards * b.controllers_per_card * b.channels_per_controller);
+fn ssd_use(job: &IoJob, servers: &[(u32, ServerUsage)], span: f64) -> Utilisation {
+    let make = &job.burst_buffer;
+    let channels = make.cards * make.controllers_per_card * make.channels_per_controller;
     Utilisation::of_units(servers.iter().map(|&(node, usage)| {
+        let group = job.topology.location(node).group;
         let share = usage.channels as f64 / f64::from(channels) / span;
-        (share, format!("flash of node {node}, group {}", scenario.machine.group_of(node)))
+        (share, format!("flash of node {node}, group {group}"))
     }))
 }

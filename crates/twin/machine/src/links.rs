@@ -3,10 +3,10 @@
 use crate::results::{ClassUse, LinkUse, Series};
 use crate::scenario::Scenario;
 use forebay_machine_file::machine::{LinkClass, Network};
-use forebay_network::{LinkStatistics, Timeline};
+use forebay_network::{LinkStatistics, Timeline, Topology};
 
 /// The classes in the order of `LinkClass as usize`, with their names in result documents.
-pub(crate) const CLASSES: [(LinkClass, &str); 4] = [
+const CLASSES: [(LinkClass, &str); 4] = [
     (LinkClass::Node, "node"),
     (LinkClass::Rank1, "rank-1"),
     (LinkClass::Rank2, "rank-2"),
@@ -51,11 +51,8 @@ pub(crate) fn each_link(scenario: &Scenario, links: &Links, span: u64) -> Vec<Li
         .flat_map(|(group, links)| links.iter().map(move |link| (group, link)))
         .filter(|(_, link)| link.bytes > 0)
         .map(|(group, link)| LinkUse {
-            name: link_name(scenario, group, link),
-            class: CLASSES
-                .iter()
-                .find(|(class, _)| *class == link.class)
-                .map_or("", |(_, name)| name),
+            name: link_name(&scenario.topology, group, link),
+            class: CLASSES[link.class as usize].1,
             bytes: link.bytes,
             busy_seconds: link.busy as f64 * 1e-12,
             utilisation: link.busy as f64 / span.max(1) as f64,
@@ -65,23 +62,28 @@ pub(crate) fn each_link(scenario: &Scenario, links: &Links, span: u64) -> Vec<Li
         .collect()
 }
 
-/// A human-readable name of a link: its class and ends.
-pub(crate) fn link_name(scenario: &Scenario, group: u16, link: &LinkStatistics) -> String {
-    match link.router {
-        None => {
-            let node = scenario.topology.nodes_of_group(group).get(usize::from(link.port));
-            node.map_or(String::new(), |node| format!("node {node} -> its router, group {group}"))
+/// A human-readable name of a link: its class and ends, as `rank-2 link, group 3: c1s4 -> c0s4`
+/// (chassis and slot).
+pub(crate) fn link_name(topology: &Topology, group: u16, link: &LinkStatistics) -> String {
+    let Some(router) = link.router else {
+        let node = topology.nodes_of_group(group)[usize::from(link.port)];
+        return format!("node {node} -> its router, group {group}");
+    };
+    let port = link.port as u8;
+    let at = |r: u16| format!("c{}s{}", r / topology.slots, r % topology.slots);
+    let from = at(router);
+    let local = || at(topology.neighbour(router, port));
+    match link.class {
+        LinkClass::Rank1 => format!("rank-1 link, group {group}: {from} -> {}", local()),
+        LinkClass::Rank2 => format!("rank-2 link, group {group}: {from} -> {}", local()),
+        LinkClass::Global => {
+            topology.far_end(group, router, port).map_or(String::new(), |(far, far_router, _)| {
+                format!("rank-3 link, group {group} {from} -> group {far} {}", at(far_router))
+            })
         }
-        Some(router) => {
-            let name = scenario.topology.link_name(group, router, link.port as u8);
-            let class = match link.class {
-                LinkClass::Node => "node link",
-                LinkClass::Rank1 => "rank-1 link",
-                LinkClass::Rank2 => "rank-2 link",
-                LinkClass::Global => "rank-3 link",
-            };
-            name.map_or(String::new(), |name| format!("{class}, {}", name.text))
-        }
+        LinkClass::Node => topology.node_at(group, router, port).map_or(String::new(), |node| {
+            format!("node link, group {group} {from} -> node {node}")
+        }),
     }
 }
 

@@ -24,14 +24,12 @@ pub struct StoragePool {
 }
 
 impl StoragePool {
-    /// The pool of a machine, all of it free, in granules of `granularity`; `None` if the machine
-    /// has no burst buffers.
+    /// The pool of a machine with these burst buffers, all of it free, in granules of `granularity`.
     ///
     /// # Panics
     /// When `granularity` is 0.
-    pub fn new(machine: &Machine, granularity: Bytes) -> Option<StoragePool> {
+    pub fn new(machine: &Machine, burst_buffer: &BurstBuffer, granularity: Bytes) -> StoragePool {
         assert!(granularity.0 > 0, "a granularity of 0 bytes");
-        let burst_buffer = machine.burst_buffer.clone()?;
         let capacity = burst_buffer.card_capacity.0 * u64::from(burst_buffer.cards);
         let machine_nodes = machine.nodes_of_kind(NodeKind::BurstBuffer);
         let node = |id| StorageNode {
@@ -42,12 +40,12 @@ impl StoragePool {
             instances: 0,
             written: Bytes(0),
         };
-        Some(StoragePool {
+        StoragePool {
             nodes: (0..machine_nodes.len() as u32).map(node).collect(),
             machine_nodes,
             granularity,
-            burst_buffer,
-        })
+            burst_buffer: burst_buffer.clone(),
+        }
     }
 
     /// Nodes of the pool.
@@ -83,8 +81,8 @@ impl StoragePool {
             node.instances += 1;
             assert!(node.used <= node.total, "{node:?} is overcommitted");
         }
-        let nodes = shares.iter().map(|s| self.machine_nodes[s.node.0 as usize]);
-        let nodes: Vec<u32> = nodes.collect();
+        let machine_node = |share: &Share| self.machine_nodes[share.node.0 as usize];
+        let nodes: Vec<u32> = shares.iter().map(machine_node).collect();
         let stripe = self.burst_buffer.stripe.0;
         let Some(layout) =
             u16::try_from(nodes.len()).ok().and_then(|count| Layout::new(count, stripe))

@@ -280,24 +280,15 @@ pub struct TrafficRun {
     pub messages: u64,
     /// Messages delivered completely.
     pub messages_delivered: u64,
-    /// Packets delivered.
-    pub packets_delivered: u64,
     /// Bytes delivered; equal to the bytes sent.
     pub bytes_delivered: u64,
     /// Packets delivered per second of wall time.
     pub packets_per_second: f64,
-    /// Wall-clock seconds of the simulation itself.
-    pub wall_seconds: f64,
     /// Wall-clock seconds from reading the machine to the first event.
     pub startup_seconds: f64,
-    /// Simulated seconds from the first message to the last delivery.
-    pub simulated_seconds: f64,
-    /// Events executed.
-    pub events: u64,
-    /// Threads used.
-    pub threads: u32,
-    /// Largest resident set of the process.
-    pub peak_rss_bytes: u64,
+    /// Cost of the simulation, and the packets of the traffic.
+    #[serde(flatten)]
+    pub cost: RunCost,
     /// Offered load, as a share of the node link's rate.
     pub offered_load: f64,
     /// Load delivered between 20% and 70% of the time in which the messages are generated, as a

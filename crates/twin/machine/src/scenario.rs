@@ -5,10 +5,12 @@ use crate::traffic::TrafficJob;
 use forebay_machine_file::machine::{Machine, Network};
 use forebay_network::Topology;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A machine and the jobs on it, shared by all groups of one simulation.
+#[derive(Clone)]
 pub(crate) struct Scenario {
-    pub machine: Machine,
+    pub machine: Arc<Machine>,
     /// The machine's network with the routing and packet size of this run.
     pub network: Arc<Network>,
     pub topology: Arc<Topology>,
@@ -16,4 +18,16 @@ pub(crate) struct Scenario {
     pub io: Option<Arc<IoJob>>,
     /// Report the use of each link.
     pub each_link: bool,
+}
+
+impl Scenario {
+    /// The share of the work that is done at `now`, ps: of the bytes of IOR, or else of the time in
+    /// which traffic is generated.
+    pub fn share_done(&self, now: u64) -> f64 {
+        match (&self.io, &self.traffic) {
+            (Some(io), _) => io.bytes_done.load(Ordering::Relaxed) as f64 / io.bytes_in_total(),
+            (None, Some(traffic)) => now as f64 / traffic.span,
+            (None, None) => 1.0,
+        }
+    }
 }

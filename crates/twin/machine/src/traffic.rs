@@ -76,7 +76,7 @@ impl Traffic {
             let location = topology.location(node);
             if location.group == group {
                 let (gaps, destinations) = job.random_streams(index);
-                let at = job.arrivals.first_arrival(gaps.at(0)).0;
+                let at = job.arrivals.gap(gaps.at(0)).0;
                 let local = location.local;
                 queue.push(at, Event::traffic_key(local), Event::GenerateTraffic(local));
                 sources[usize::from(local)] =

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{NodeRates, Phase};
-use forebay_machine::study::{NoProgress, SimOptions, simulate_ior};
+use forebay_machine::study::{SimOptions, simulate_ior};
 use forebay_machine_file::machine::Machine;
 use forebay_workload::ior::Ior;
 
@@ -11,7 +11,7 @@ fn phases(nodes: u32, ppn: u32, line: &str) -> Vec<Phase> {
     let test = Ior::parse(&arguments).unwrap().remove(0);
     let machine = Machine::load("toy").unwrap();
     let options = SimOptions::default();
-    let point = simulate_ior(&machine, &test, nodes, ppn, &options, &NoProgress).unwrap();
+    let point = simulate_ior(&machine, &test, nodes, ppn, &options, &|_, _, _| true).unwrap();
     let best = |access: &str| {
         let of_kind = point.phases.iter().filter(|p| p.access == access);
         of_kind.max_by(|a, b| a.gbps.total_cmp(&b.gbps)).map(|p| p.acknowledged_node_gbps.mean)

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::IorPoint;
-use forebay_machine::study::{NoProgress, SimOptions, simulate_ior};
+use forebay_machine::study::{SimOptions, simulate_ior};
 use forebay_machine_file::machine::Machine;
 use forebay_workload::ior::Ior;
 
@@ -11,7 +11,7 @@ fn run(nodes: u32, ppn: u32, threads: usize, line: &str) -> IorPoint {
     let arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
     let ior = Ior::parse(&arguments).unwrap().remove(0);
     let options = SimOptions { threads, ..SimOptions::default() };
-    simulate_ior(&machine, &ior, nodes, ppn, &options, &NoProgress).unwrap()
+    simulate_ior(&machine, &ior, nodes, ppn, &options, &|_, _, _| true).unwrap()
 }
 
 /// Mean duration of an operation of the first phase, us.

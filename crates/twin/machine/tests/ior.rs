@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{IorPoint, Phase};
-use forebay_machine::study::{NoProgress, SimOptions, StudyError, simulate_ior};
+use forebay_machine::study::{SimOptions, StudyError, simulate_ior};
 use forebay_machine_file::machine::Machine;
 use forebay_units::Bytes;
 use forebay_workload::ior::Ior;
@@ -22,7 +22,7 @@ fn options(burst_buffers: Option<u32>) -> SimOptions {
 }
 
 fn run(machine: &str, nodes: u32, ppn: u32, burst_buffers: Option<u32>, line: &str) -> IorPoint {
-    simulate_ior(&load(machine), &ior(line), nodes, ppn, &options(burst_buffers), &NoProgress)
+    simulate_ior(&load(machine), &ior(line), nodes, ppn, &options(burst_buffers), &|_, _, _| true)
         .unwrap()
 }
 
@@ -37,7 +37,7 @@ fn any_number_of_threads_gives_equal_results() {
     let test = ior("-w -r -C -e -g -t 300k -b 3000k -s 2 -i 2");
     let result = |threads| {
         let options = SimOptions { threads, ..SimOptions::default() };
-        without_cost(simulate_ior(&machine, &test, 20, 3, &options, &NoProgress).unwrap())
+        without_cost(simulate_ior(&machine, &test, 20, 3, &options, &|_, _, _| true).unwrap())
     };
     let one = result(1);
     assert_eq!(one.phases.len(), 4);
@@ -209,7 +209,7 @@ fn evidence_is_consistent_with_links_and_shares() {
 #[test]
 fn jobs_that_do_not_fit_are_refused_with_the_reason() {
     let try_run = |machine: &str, nodes, ppn, options: &SimOptions, line: &str| {
-        simulate_ior(&load(machine), &ior(line), nodes, ppn, options, &NoProgress).unwrap_err()
+        simulate_ior(&load(machine), &ior(line), nodes, ppn, options, &|_, _, _| true).unwrap_err()
     };
     let plain = SimOptions::default();
     let error = try_run("toy", 1_000, 1, &plain, "-w");

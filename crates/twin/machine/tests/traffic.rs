@@ -2,11 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::TrafficRun;
-use forebay_machine::study::{
-    NoProgress, Progress, SimOptions, StudyError, simulate_interference, simulate_traffic,
-};
+use forebay_machine::study::{SimOptions, StudyError, simulate_interference, simulate_traffic};
 use forebay_machine_file::machine::{Machine, Routing};
-use forebay_units::{Bytes, Time};
+use forebay_units::Bytes;
 use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
 use forebay_workload::traffic::TrafficSpec;
@@ -16,7 +14,7 @@ fn spec(pattern: &str, load: f64, messages: u64) -> TrafficSpec {
 }
 
 fn run(spec: &TrafficSpec, options: &SimOptions) -> TrafficRun {
-    simulate_traffic(&Machine::load("toy").unwrap(), spec, options, &NoProgress).unwrap()
+    simulate_traffic(&Machine::load("toy").unwrap(), spec, options, &|_, _, _| true).unwrap()
 }
 
 #[test]
@@ -28,7 +26,7 @@ fn every_message_of_every_pattern_arrives() {
         let result = run(&spec(pattern, 0.5, 30), &options);
         let messages = u64::from(result.nodes) * 30;
         assert_eq!(result.messages_delivered, messages, "{pattern}");
-        assert_eq!(result.packets_delivered, messages, "{pattern}");
+        assert_eq!(result.cost.packets_delivered, messages, "{pattern}");
         assert_eq!(result.bytes_delivered, messages * 4096, "{pattern}");
         assert_eq!(result.hops_histogram.iter().sum::<u64>(), messages, "{pattern}");
         let latency = &result.latency_ns;
@@ -60,7 +58,7 @@ fn long_messages_are_cut_into_packets_and_arrive_completely() {
     long.message = Bytes(50_000);
     let result = run(&long, &SimOptions::default());
     assert_eq!(result.messages_delivered, u64::from(result.nodes) * 10);
-    assert_eq!(result.packets_delivered, result.messages_delivered * 13);
+    assert_eq!(result.cost.packets_delivered, result.messages_delivered * 13);
     assert_eq!(result.bytes_delivered, result.messages_delivered * 50_000);
 }
 
@@ -87,11 +85,11 @@ fn results_depend_on_the_seed_and_not_on_the_number_of_threads() {
     let result = |threads, seed| {
         let mut result =
             run(&spec("uniform", 0.7, 200), &SimOptions { threads, seed, ..SimOptions::default() });
-        result.wall_seconds = 0.0;
+        result.cost.wall_seconds = 0.0;
         result.startup_seconds = 0.0;
         result.packets_per_second = 0.0;
-        result.peak_rss_bytes = 0;
-        result.threads = 0;
+        result.cost.peak_rss_bytes = 0;
+        result.cost.threads = 0;
         result
     };
     let one = result(1, 1);
@@ -109,7 +107,7 @@ fn utilisation_over_time_adds_up_to_the_bytes_of_each_class() {
         let (_, values) =
             result.series.columns.iter().find(|(name, _)| *name == class.class).unwrap();
         let over_time: f64 = values.iter().sum::<f64>() * interval;
-        let mean = class.mean_utilisation * result.simulated_seconds;
+        let mean = class.mean_utilisation * result.cost.simulated_seconds;
         assert!(mean > 0.0);
         assert!((over_time / mean - 1.0).abs() < 0.01, "{}: {over_time} {mean}", class.class);
     }
@@ -128,7 +126,7 @@ fn traffic_and_ior_slow_each_other() {
         30,
         &SimOptions { placement: Placement::RandomNodes, ..SimOptions::default() },
         Placement::RandomNodes,
-        &NoProgress,
+        &|_, _, _| true,
     )
     .unwrap();
     assert_eq!(result.ior_alone.phases[0].bytes, result.ior_together.phases[0].bytes);
@@ -142,20 +140,15 @@ fn traffic_and_ior_slow_each_other() {
     assert!(result.traffic_together.messages_delivered > 0);
 }
 
-/// Stops the simulation at the first report.
-struct Stop;
-
-impl Progress for Stop {
-    fn update(&self, _: Time, _: f64, _: u64) -> bool {
-        false
-    }
-}
-
 #[test]
 fn interrupted_study_returns_an_error() {
     let machine = Machine::load("toy").unwrap();
-    let outcome =
-        simulate_traffic(&machine, &spec("uniform", 0.5, 5_000), &SimOptions::default(), &Stop);
+    let outcome = simulate_traffic(
+        &machine,
+        &spec("uniform", 0.5, 5_000),
+        &SimOptions::default(),
+        &|_, _, _| false,
+    );
     assert_eq!(outcome.unwrap_err(), StudyError::Interrupted);
 }
 
@@ -167,7 +160,8 @@ fn detours_spread_adversarial_traffic_over_all_groups() {
     machine.nodes.retain(|n| n.router < 8 * 96);
     let with = |routing| {
         let options = SimOptions { routing: Some(routing), ..SimOptions::default() };
-        simulate_traffic(&machine, &spec("adversarial", 0.04, 40), &options, &NoProgress).unwrap()
+        simulate_traffic(&machine, &spec("adversarial", 0.04, 40), &options, &|_, _, _| true)
+            .unwrap()
     };
     let minimal = with(Routing::Minimal);
     // 360 nodes of 8 GB/s share the link: 0.0065 of their own.

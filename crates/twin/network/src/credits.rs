@@ -1,8 +1,7 @@
 //! Credits on their way back, batched by the time at which they are due.
 
-use crate::event::NetEvent;
+use crate::event::{NetEvent, NetQueue};
 use crate::port::Upstream;
-use forebay_engine::Queue;
 
 /// Batches are due at multiples of 2^15 ps (33 ns).
 const BATCH_BITS: u32 = 15;
@@ -37,27 +36,18 @@ impl CreditBatches {
 
     /// Puts a credit into the first batch that is due at `at` or later.
     #[inline]
-    pub fn add_credit<E: Copy + From<NetEvent>>(
-        &mut self,
-        at: u64,
-        place: Upstream,
-        bytes: u32,
-        queue: &mut Queue<E>,
-    ) {
+    pub fn add_credit(&mut self, at: u64, place: Upstream, bytes: u32, queue: &mut impl NetQueue) {
         let number = at.div_ceil(1 << BATCH_BITS);
         let slot = (number % MAX_OPEN_BATCHES as u64) as usize;
         let batch = &mut self.open[slot];
         if batch.credits.is_empty() {
             batch.number = number;
             batch.credits = self.spare.pop().unwrap_or_default();
-            queue.push(
-                number << BATCH_BITS,
-                NetEvent::KEY_CREDITS,
-                NetEvent::Credits(slot as u16).into(),
-            );
+            let event = NetEvent::Credits(slot as u16);
+            queue.push_event(number << BATCH_BITS, NetEvent::KEY_CREDITS, event);
         } else if batch.number != number {
             let late = NetEvent::LateCredit(place.0, bytes);
-            queue.push(number << BATCH_BITS, NetEvent::KEY_CREDITS + 1, late.into());
+            queue.push_event(number << BATCH_BITS, NetEvent::KEY_CREDITS + 1, late);
             return;
         }
         batch.credits.push((place, bytes));

@@ -1,6 +1,7 @@
 //! Events of a group's fabric, and messages between the fabrics of different groups.
 
 use crate::packet::Packet;
+use forebay_engine::{Context, Queue};
 
 /// An event of the fabric.
 #[derive(Clone, Copy, Debug)]
@@ -31,4 +32,49 @@ pub enum NetMessage {
     Packet(Packet),
     /// A credit (port and channel, bytes) for a packet that crossed a rank-3 link.
     Credit(u32, u32),
+}
+
+/// The queue of the model around a fabric.
+pub(crate) trait NetQueue {
+    fn push_event(&mut self, at: u64, key: u32, event: NetEvent);
+
+    /// Inserts the arrival of a packet over a link, which is the one at output port `port`.
+    #[inline]
+    fn push_arrival(&mut self, at: u64, port: usize, packet: Packet) {
+        self.push_event(at, NetEvent::KEY_ARRIVAL + port as u32, NetEvent::Arrival(packet));
+    }
+}
+
+/// The context in which the model around a fabric runs its events.
+pub(crate) trait NetContext: NetQueue {
+    fn now(&self) -> u64;
+
+    /// Sends a message to another group's fabric.
+    fn send_message(&mut self, group: u16, at: u64, message: NetMessage);
+}
+
+impl<E: Copy + From<NetEvent>> NetQueue for Queue<E> {
+    #[inline]
+    fn push_event(&mut self, at: u64, key: u32, event: NetEvent) {
+        self.push(at, key, event.into());
+    }
+}
+
+impl<E: Copy + From<NetEvent>, M> NetQueue for Context<'_, E, M> {
+    #[inline]
+    fn push_event(&mut self, at: u64, key: u32, event: NetEvent) {
+        self.queue.push_event(at, key, event);
+    }
+}
+
+impl<E: Copy + From<NetEvent>, M: From<NetMessage>> NetContext for Context<'_, E, M> {
+    #[inline]
+    fn now(&self) -> u64 {
+        self.now
+    }
+
+    #[inline]
+    fn send_message(&mut self, group: u16, at: u64, message: NetMessage) {
+        self.send(group.into(), at, message.into());
+    }
 }

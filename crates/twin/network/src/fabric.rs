@@ -4,7 +4,7 @@
 //! virtual channel has credits for the whole packet, the link is granted to it immediately, for the
 //! moment when the packets granted before are through: departure times are known in advance,
 //! so no further event is needed to start or end a transmission. Without credits the packet waits
-//! in its input buffer, in a queue of its output channel, until credits come back.
+//! in its input buffer, in a queue of its output channel, until credits return.
 //!
 //! A packet moves on before its tail has arrived (cut-through). On a link faster than the previous
 //! one its flits have gaps between them, which flits of other packets fill: the link is occupied
@@ -14,7 +14,7 @@
 //! the end of that span: one event for many.
 
 use crate::credits::CreditBatches;
-use crate::event::{NetEvent, NetMessage};
+use crate::event::{NetContext, NetEvent, NetMessage, NetQueue};
 use crate::nic::{Message, Nic};
 use crate::packet::{INTERMEDIATE, Packet, Route};
 use crate::port::{LinkCost, NONE, PortEnd, Ready, Upstream, link_costs};
@@ -133,9 +133,7 @@ impl Fabric {
     ) {
         match message {
             NetMessage::Packet(packet) => {
-                let port = Upstream(packet.credit_to).port();
-                let key = NetEvent::KEY_ARRIVAL + port as u32;
-                queue.push(at, key, NetEvent::Arrival(packet).into());
+                queue.push_arrival(at, Upstream(packet.credit_to).port(), packet);
             }
             NetMessage::Credit(place, bytes) => {
                 self.batches.add_credit(at, Upstream(place), bytes, queue);
@@ -169,6 +167,7 @@ impl Fabric {
     pub fn send<E, M>(&mut self, node: u32, message: Message, context: &mut Context<'_, E, M>)
     where
         E: Copy + From<NetEvent>,
+        M: From<NetMessage>,
     {
         let location = self.topology.location(node);
         debug_assert!(location.group == self.group && message.bytes > 0);
@@ -188,10 +187,7 @@ impl Fabric {
     }
 
     /// Sends packets of a node's messages as far as there are credits.
-    fn inject_packets<E, M>(&mut self, local: u16, context: &mut Context<'_, E, M>)
-    where
-        E: Copy + From<NetEvent>,
-    {
+    fn inject_packets(&mut self, local: u16, context: &mut impl NetContext) {
         let index = self.ports.nic_port(local);
         let was_full = self.nics[usize::from(local)].free_slots() == 0;
         loop {
@@ -208,31 +204,26 @@ impl Fabric {
     }
 
     /// Puts one packet of a message on the link from a node to its router; there are credits.
-    fn emit<E, M>(
+    fn emit(
         &mut self,
         index: usize,
         local: u16,
         message: &Message,
         bytes: u32,
-        context: &mut Context<'_, E, M>,
-    ) where
-        E: Copy + From<NetEvent>,
-    {
+        context: &mut impl NetContext,
+    ) {
         let node = self.topology.nodes_of_group(self.group)[usize::from(local)];
         let Message { to, tag, born, kind, .. } = *message;
         self.ports[index].take_credit(0, bytes);
         self.ports[index].occupy(bytes);
-        let (start, end) = self.grant(index, context.now, bytes);
+        let (start, end) = self.grant(index, context.now(), bytes);
         self.deliveries[usize::from(kind != 0)].count_injection(bytes);
         let mut packet = Packet::new(node, to, bytes, tag, born, kind);
         packet.router = self.topology.location(node).router;
         packet.credit_to = Upstream::near(index, LinkClass::Node, 0).0;
         packet.tail_lag = (end - start) as u32;
-        context.queue.push(
-            start + self.costs[LinkClass::Node as usize].latency,
-            NetEvent::KEY_ARRIVAL + index as u32,
-            NetEvent::Arrival(packet).into(),
-        );
+        let arrival = start + self.costs[LinkClass::Node as usize].latency;
+        context.push_arrival(arrival, index, packet);
     }
 
     /// Grants a port's link to a packet that is ready at `ready`; returns when its transmission
@@ -247,11 +238,7 @@ impl Fabric {
     }
 
     /// A packet's head has reached a router.
-    fn arrive<E, M>(&mut self, mut packet: Packet, context: &mut Context<'_, E, M>)
-    where
-        E: Copy + From<NetEvent>,
-        M: From<NetMessage>,
-    {
+    fn arrive(&mut self, mut packet: Packet, context: &mut impl NetContext) {
         let came_from_far = Upstream(packet.credit_to).is_far();
         let at_target = packet.router == packet.target;
         let begins_leg = packet.route() == Route::Unrouted
@@ -279,7 +266,7 @@ impl Fabric {
             self.topology.local_port_toward(packet.router, packet.target)
         };
         let index = self.ports.router_port(packet.router, port);
-        let head = context.now + self.traversal;
+        let head = context.now() + self.traversal;
         let ready = Ready { head, tail: head + u64::from(packet.tail_lag) };
         let port = &mut self.ports[index];
         if port.end == PortEnd::Node {
@@ -292,7 +279,7 @@ impl Fabric {
             self.depart(index, packet, ready, context);
         } else {
             if channel.tail == NONE {
-                self.ports.block_channel(index, context.now);
+                self.ports.block_channel(index, context.now());
             }
             let channel = &mut self.ports[index].channels[usize::from(packet.leg)];
             self.waiting.push_back(channel, packet, ready);
@@ -308,16 +295,13 @@ impl Fabric {
     }
 
     /// Grants the link to a packet for which there are credits.
-    fn depart<E, M>(
+    fn depart(
         &mut self,
         index: usize,
         mut packet: Packet,
         ready: Ready,
-        context: &mut Context<'_, E, M>,
-    ) where
-        E: Copy + From<NetEvent>,
-        M: From<NetMessage>,
-    {
+        context: &mut impl NetContext,
+    ) {
         let channel = packet.leg;
         self.ports[index].take_credit(usize::from(channel), packet.bytes);
         let (start, end) = self.grant(index, ready.head, packet.bytes);
@@ -330,53 +314,36 @@ impl Fabric {
         if port.end == PortEnd::Router {
             packet.router = port.peer as u16;
             packet.credit_to = Upstream::near(index, port.class, channel).0;
-            context.queue.push(
-                arrival,
-                NetEvent::KEY_ARRIVAL + index as u32,
-                NetEvent::Arrival(packet).into(),
-            );
+            context.push_arrival(arrival, index, packet);
         } else {
             let (group, far_router, far_index) = self.far_port(index);
             packet.router = far_router;
             packet.credit_to = Upstream::far(far_index, channel).0;
-            context.send(group.into(), arrival, NetMessage::Packet(packet).into());
+            context.send_message(group, arrival, NetMessage::Packet(packet));
         }
     }
 
-    /// Sends a packet down to its node, which always has room.
-    fn eject<E, M>(
-        &mut self,
-        index: usize,
-        packet: Packet,
-        ready: Ready,
-        context: &mut Context<'_, E, M>,
-    ) where
-        E: Copy + From<NetEvent>,
-        M: From<NetMessage>,
-    {
+    /// Sends a packet to its node, which accepts all packets.
+    fn eject(&mut self, index: usize, packet: Packet, ready: Ready, context: &mut impl NetContext) {
         let (_, end) = self.grant(index, ready.head, packet.bytes);
         let left = ready.tail.max(end);
         let key = NetEvent::KEY_DELIVERY + self.ports[index].peer;
         self.send_credit(&packet, left, context);
         let at = left + self.costs[LinkClass::Node as usize].latency;
-        context.queue.push(at, key, NetEvent::Delivery(packet).into());
+        context.push_event(at, key, NetEvent::Delivery(packet));
     }
 
     /// Sends back the credit for the buffer space that a packet frees at time `left`.
-    fn send_credit<E, M>(&mut self, packet: &Packet, left: u64, context: &mut Context<'_, E, M>)
-    where
-        E: Copy + From<NetEvent>,
-        M: From<NetMessage>,
-    {
+    fn send_credit(&mut self, packet: &Packet, left: u64, context: &mut impl NetContext) {
         let upstream = Upstream(packet.credit_to);
         let at = left + self.costs[upstream.class()].latency;
         if upstream.is_far() {
             let (group, _, far_index) = self.far_port(upstream.port());
             let place = Upstream::near(far_index, LinkClass::Global, upstream.channel() as u8);
             let credit = NetMessage::Credit(place.0, packet.bytes);
-            context.send(group.into(), at, credit.into());
+            context.send_message(group, at, credit);
         } else {
-            self.batches.add_credit(at, upstream, packet.bytes, context.queue);
+            self.batches.add_credit(at, upstream, packet.bytes, context);
         }
     }
 
@@ -390,11 +357,7 @@ impl Fabric {
         (group, far_router, self.ports.router_port(far_router, far_port))
     }
 
-    fn return_batch<E, M>(&mut self, slot: u16, context: &mut Context<'_, E, M>)
-    where
-        E: Copy + From<NetEvent>,
-        M: From<NetMessage>,
-    {
+    fn return_batch(&mut self, slot: u16, context: &mut impl NetContext) {
         let credits = self.batches.close_batch(slot);
         for (i, &(place, bytes)) in credits.iter().enumerate() {
             if let Some(&(ahead, _)) = credits.get(i + PREFETCH_DISTANCE) {
@@ -407,11 +370,7 @@ impl Fabric {
 
     /// Returns credits to a port, and sends the packets that waited for them.
     #[inline]
-    fn return_credit<E, M>(&mut self, place: Upstream, bytes: u32, context: &mut Context<'_, E, M>)
-    where
-        E: Copy + From<NetEvent>,
-        M: From<NetMessage>,
-    {
+    fn return_credit(&mut self, place: Upstream, bytes: u32, context: &mut impl NetContext) {
         let (index, channel) = (place.port(), place.channel());
         let port = &mut self.ports[index];
         port.return_credit(channel, bytes, self.costs[port.class as usize].buffer);
@@ -426,20 +385,16 @@ impl Fabric {
     }
 
     /// Sends packets that wait at a port's channel as far as there are credits.
-    fn send_waiting<E, M>(&mut self, index: usize, channel: usize, context: &mut Context<'_, E, M>)
-    where
-        E: Copy + From<NetEvent>,
-        M: From<NetMessage>,
-    {
+    fn send_waiting(&mut self, index: usize, channel: usize, context: &mut impl NetContext) {
         loop {
             let queue = &mut self.ports[index].channels[channel];
             let Some(mut waiting) = self.waiting.pop_sendable(queue) else {
                 return;
             };
             if queue.tail == NONE {
-                self.ports.unblock_channel(index, context.now);
+                self.ports.unblock_channel(index, context.now());
             }
-            waiting.ready.head = waiting.ready.head.max(context.now);
+            waiting.ready.head = waiting.ready.head.max(context.now());
             self.depart(index, waiting.packet, waiting.ready, context);
         }
     }

@@ -22,4 +22,4 @@ pub use fabric::{Fabric, lookahead};
 pub use nic::Message;
 pub use packet::{Packet, Route};
 pub use statistics::{DeliveryStatistics, LinkStatistics, Timeline};
-pub use topology::{GlobalLink, LinkName, NodeLocation, Topology};
+pub use topology::{GlobalLink, NodeLocation, Topology};

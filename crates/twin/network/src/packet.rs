@@ -1,14 +1,14 @@
 //! Packets.
 
-/// How a packet was routed.
+/// The route of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Route {
-    /// Not yet: it has not reached its first router.
+    /// None yet: the packet has not reached its first router.
     Unrouted,
-    /// Over the shortest path.
+    /// The shortest path.
     Minimal,
-    /// Over another group or another router.
+    /// A path over another group or another router.
     Detour,
 }
 
@@ -83,7 +83,7 @@ impl Packet {
         self.flags & 15
     }
 
-    /// How it was routed.
+    /// Its route.
     #[inline]
     pub fn route(&self) -> Route {
         match self.flags >> 4 {

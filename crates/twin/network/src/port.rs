@@ -75,7 +75,9 @@ pub(crate) struct Port {
     pub blocked: u8,
 }
 
-/// What a port leads to.
+const _: () = assert!(size_of::<Port>() == 64);
+
+/// The far end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortEnd {
     /// A router of the same group.
@@ -194,11 +196,6 @@ impl Upstream {
 mod tests {
     use super::*;
     use forebay_units::{Bytes, Rate, Time};
-
-    #[test]
-    fn port_fills_one_cache_line() {
-        assert_eq!(size_of::<Port>(), 64);
-    }
 
     #[test]
     fn upstream_unpacks_what_was_packed() {

@@ -32,15 +32,6 @@ pub struct GlobalLink {
     pub far_port: u8,
 }
 
-/// A human-readable name of the link at an output port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkName {
-    /// Class of the link.
-    pub class: LinkClass,
-    /// `group 3: c1s4 -> c0s4`, chassis and slot of both ends.
-    pub text: String,
-}
-
 /// A dragonfly: groups of chassis × slots routers, rank-3 links between groups, nodes.
 #[derive(Clone, Debug)]
 pub struct Topology {
@@ -235,26 +226,6 @@ impl Topology {
         } else {
             Some(LinkClass::Rank2)
         }
-    }
-
-    /// The name of the link at a router's output port; `None` without a cable.
-    pub fn link_name(&self, group: u16, router: u16, port: u8) -> Option<LinkName> {
-        let class = self.class(router, port)?;
-        let at = |r: u16| format!("c{}s{}", r / self.slots, r % self.slots);
-        let text = match class {
-            LinkClass::Rank1 | LinkClass::Rank2 => {
-                format!("group {group}: {} -> {}", at(router), at(self.neighbour(router, port)))
-            }
-            LinkClass::Global => {
-                let (far, far_router, _) = self.far_end(group, router, port)?;
-                format!("group {group} {} -> group {far} {}", at(router), at(far_router))
-            }
-            LinkClass::Node => {
-                let node = self.node_at(group, router, port)?;
-                format!("group {group} {} -> node {node}", at(router))
-            }
-        };
-        Some(LinkName { class, text })
     }
 }
 

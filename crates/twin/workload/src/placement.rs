@@ -5,9 +5,8 @@ use forebay_random::{RandomStream, below, stream_label};
 use std::fmt;
 use std::str::FromStr;
 
-/// How a job's nodes are chosen among the free nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+/// The choice of a job's nodes among the free nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// The first run of consecutive free compute nodes that is long enough; if there is none, the
     /// free nodes with the lowest numbers.
@@ -50,54 +49,17 @@ impl FromStr for Placement {
     type Err = PlacementError;
 
     fn from_str(text: &str) -> Result<Self, PlacementError> {
-        Placement::ALL
-            .into_iter()
-            .find(|p| p.name() == text)
-            .ok_or_else(|| PlacementError::Unknown { name: text.to_string() })
+        Placement::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| {
+            let names = Placement::ALL.map(Placement::name).join(", ");
+            PlacementError(format!("unknown placement `{text}`; use one of {names}"))
+        })
     }
 }
 
-/// A job that cannot be placed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlacementError {
-    /// An unknown placement.
-    Unknown {
-        /// The given name.
-        name: String,
-    },
-    /// A job without nodes.
-    NoNodes,
-    /// Too few nodes are free.
-    TooFew {
-        /// The machine's name.
-        machine: String,
-        /// Nodes requested.
-        asked: u32,
-        /// Compute nodes that are free.
-        free: u32,
-        /// Compute nodes of the machine.
-        compute: u32,
-    },
-}
-
-impl fmt::Display for PlacementError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PlacementError::Unknown { name } => {
-                let names = Placement::ALL.map(Placement::name).join(", ");
-                write!(f, "unknown placement `{name}`; use one of {names}")
-            }
-            PlacementError::NoNodes => write!(f, "a job needs at least one node"),
-            PlacementError::TooFew { machine, asked, free, compute } => write!(
-                f,
-                "{machine} has {compute} compute nodes, of which {free} are free; \
-                 the job requests {asked}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for PlacementError {}
+/// The reason why a job cannot be placed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PlacementError(String);
 
 /// One free compute node.
 #[derive(Clone, Copy)]
@@ -145,15 +107,15 @@ impl Placer {
     /// [`PlacementError`] if `nodes` is 0 or more than are free; no node is taken then.
     pub fn place_job(&mut self, nodes: u32, how: Placement) -> Result<Vec<u32>, PlacementError> {
         if nodes == 0 {
-            return Err(PlacementError::NoNodes);
+            return Err(PlacementError("a job needs at least one node".into()));
         }
         if nodes > self.free_nodes() {
-            return Err(PlacementError::TooFew {
-                machine: self.machine.clone(),
-                asked: nodes,
-                free: self.free_nodes(),
-                compute: self.compute,
-            });
+            return Err(PlacementError(format!(
+                "{} has {} compute nodes, of which {} are free; the job requests {nodes}",
+                self.machine,
+                self.compute,
+                self.free_nodes()
+            )));
         }
         let random = RandomStream::new(self.seed ^ self.jobs, stream_label("placement"));
         self.jobs += 1;

@@ -1,6 +1,6 @@
 //! Access patterns: offsets, coverage, and owners of the data read.
 
-use forebay_workload::ior::{Access, AccessPattern, FileId, Ior, NodeOrder, Processes, Transfer};
+use forebay_workload::ior::{Access, AccessPattern, FileId, Ior, Processes, Transfer};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,20 +10,20 @@ fn test(line: &str) -> Ior {
 }
 
 fn pattern(line: &str, count: u32, per_node: u32) -> AccessPattern {
-    let processes = Processes { count, per_node, order: NodeOrder::Block, seed: 1 };
+    let processes = Processes { count, per_node, seed: 1 };
     AccessPattern::new(&test(line), processes).unwrap_or_else(|e| panic!("{line}: {e}"))
 }
 
 fn offsets(pattern: &AccessPattern, rank: u32, access: Access) -> Vec<u64> {
-    pattern.stream(rank, access).cursor().map(|t| t.offset).collect()
+    (0..pattern.transfers_per_rank()).map(|i| pattern.transfer(rank, access, i).offset).collect()
 }
 
 /// All transfers of all ranks, each with its count.
 fn all(pattern: &AccessPattern, access: Access) -> BTreeMap<Transfer, u32> {
     let mut made = BTreeMap::new();
     for rank in 0..pattern.tasks() {
-        for transfer in pattern.stream(rank, access).cursor() {
-            *made.entry(transfer).or_insert(0) += 1;
+        for index in 0..pattern.transfers_per_rank() {
+            *made.entry(pattern.transfer(rank, access, index)).or_insert(0) += 1;
         }
     }
     made
@@ -87,14 +87,9 @@ fn option_c_reads_the_data_of_the_next_node() {
 }
 
 #[test]
-fn cyclic_order_assigns_ranks_to_nodes_round_robin() {
-    let processes = Processes { count: 10, per_node: 4, order: NodeOrder::Cyclic, seed: 0 };
-    let l = AccessPattern::new(&test("-C"), processes).unwrap();
+fn ranks_fill_one_node_after_another() {
+    let l = AccessPattern::new(&test(""), Processes { count: 10, per_node: 4, seed: 0 }).unwrap();
     assert_eq!((l.nodes(), l.processes_per_node()), (3, 4));
-    assert_eq!((0..10).map(|r| l.node_of(r)).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]);
-    assert_eq!(l.data_owner(3, Access::Read), 4);
-    let l =
-        AccessPattern::new(&test(""), Processes { order: NodeOrder::Block, ..processes }).unwrap();
     assert_eq!((0..10).map(|r| l.node_of(r)).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]);
 }
 
@@ -134,7 +129,7 @@ fn random_offsets_are_shuffled_equally_in_all_segments() {
     assert_ne!(first, with("-X 9"));
     assert_eq!(with("-X 9"), with("--random-offset-seed=9"));
     assert_eq!(with("-X 8 --random-offset-seed=9"), with("-X 9"));
-    let other = Processes { count: 4, per_node: 1, order: NodeOrder::Block, seed: 2 };
+    let other = Processes { count: 4, per_node: 1, seed: 2 };
     let other = AccessPattern::new(&test("-z -F -b 64k -t 1k -s 2"), other).unwrap();
     assert_ne!(first, offsets(&other, 0, Access::Write), "without -X the job's seed is used");
 }
@@ -157,20 +152,7 @@ fn wear_out_iterations_limit_transfers() {
 }
 
 #[test]
-fn file_names_follow_ior_and_file_numbers_are_distinct() {
-    let name = |line: &str, rank: u32, iteration: u32| {
-        let ior = test(line);
-        let l = pattern(line, 8, 2).for_iteration(iteration);
-        ior.file_name(&l, l.file(rank, Access::Write))
-    };
-    assert_eq!(name("-o /bb/data", 3, 0), "/bb/data");
-    assert_eq!(name("-o /bb/data -F", 3, 1), "/bb/data.00000003");
-    assert_eq!(name("-o /bb/data -F -u", 3, 0), "/bb/3/data.00000003");
-    assert_eq!(name("-o data -F -u", 3, 0), "3/data.00000003");
-    assert_eq!(name("-o /bb/data -m -i 3", 3, 2), "/bb/data.2");
-    assert_eq!(name("-o /bb/data -m -F -i 3", 3, 2), "/bb/data.00000003.2");
-    assert_eq!(name("-o /a/x@/b/y -F", 3, 0), "/b/y.00000003");
-    assert_eq!(name("-o /a/x@/b/y", 3, 0), "/a/x");
+fn each_repetition_with_option_m_has_files_of_its_own() {
     let l = pattern("-F -m", 8, 2);
     let files: HashSet<FileId> = (0..3)
         .flat_map(|i| (0..8).map(move |r| l.for_iteration(i).file(r, Access::Write)))
@@ -200,23 +182,5 @@ proptest! {
         if order != "-Z -Q 0" {
             assert_covered_once(&l, Access::Read);
         }
-    }
-
-    #[test]
-    fn transfers_by_index_and_by_cursor_are_equal(
-        tasks in 1_u32..9, rank in 0_u32..9, segments in 1_u64..5, per_block in 2_u64..9,
-        z in any::<bool>(), own in any::<bool>(),
-    ) {
-        let line = format!(
-            "-b {} -t 8 -s {segments} {} {}",
-            8 * per_block, if z { "-z" } else { "" }, if own { "-F" } else { "" },
-        );
-        let l = pattern(&line, tasks, 2);
-        let rank = rank % tasks;
-        let stream = l.stream(rank, Access::Read);
-        let by_index: Vec<Transfer> = (0..stream.len()).map(|i| stream.transfer(i)).collect();
-        prop_assert_eq!(stream.cursor().collect::<Vec<_>>(), by_index.clone());
-        prop_assert_eq!(l.transfer(rank, Access::Read, stream.len() - 1), *by_index.last().unwrap());
-        prop_assert_eq!(stream.len(), l.transfers_per_rank());
     }
 }

@@ -2,7 +2,7 @@
 
 use forebay_units::Bytes;
 use forebay_workload::ior::{
-    AccessPattern, Api, Ior, IorError, NodeOrder, Processes, Reorder, Stonewall,
+    Access, AccessPattern, Api, Ior, IorError, Processes, Reorder, Stonewall,
 };
 
 fn parse(line: &str) -> Result<Vec<Ior>, IorError> {
@@ -315,8 +315,7 @@ fn script_extends_the_command_line() {
 
 #[test]
 fn jobs_with_too_few_processes_are_refused() {
-    let processes =
-        |count, per_node| Processes { count, per_node, order: NodeOrder::Block, seed: 0 };
+    let processes = |count, per_node| Processes { count, per_node, seed: 0 };
     let refused =
         |line: &str, p: Processes| AccessPattern::new(&one(line), p).unwrap_err().to_string();
     assert!(refused("-N 9", processes(8, 4)).contains("9 tasks, but the job has only 8 processes"));
@@ -341,13 +340,12 @@ proptest::proptest! {
         match Ior::parse(&arguments) {
             // An accepted test has an access pattern, or an error gives the reason.
             Ok(tests) => for ior in tests {
-                let processes = Processes { count: 5, per_node: 2, order: NodeOrder::Block, seed: 0 };
-                if let Ok(pattern) = AccessPattern::new(&ior, processes) {
-                    let stream = pattern.stream(pattern.tasks() - 1, forebay_workload::ior::Access::Read);
-                    if let Some(last) = stream.len().checked_sub(1) {
-                        let transfer = stream.transfer(last);
-                        proptest::prop_assert!(transfer.offset + transfer.bytes <= pattern.total_bytes());
-                    }
+                let processes = Processes { count: 5, per_node: 2, seed: 0 };
+                if let Ok(pattern) = AccessPattern::new(&ior, processes)
+                    && let Some(last) = pattern.transfers_per_rank().checked_sub(1)
+                {
+                    let transfer = pattern.transfer(pattern.tasks() - 1, Access::Read, last);
+                    proptest::prop_assert!(transfer.offset + transfer.bytes <= pattern.total_bytes());
                 }
             },
             Err(error) => proptest::prop_assert!(!error.to_string().is_empty()),

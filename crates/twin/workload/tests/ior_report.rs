@@ -1,14 +1,14 @@
 //! IOR's output, compared with a text in the format of IOR 4.1.
 
-use forebay_workload::ior::report::{Line, PhaseResult, Report, StonewallResult, TestReport};
-use forebay_workload::ior::{Access, AccessPattern, Ior, NodeOrder, Processes};
+use forebay_workload::ior::report::{PhaseResult, Report};
+use forebay_workload::ior::{Access, AccessPattern, Ior, Processes};
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(String::from).collect()
 }
 
-fn phase(access: Access, iteration: u32, bytes: u64, total: f64) -> Line {
-    Line::Phase(PhaseResult {
+fn phase(access: Access, iteration: u32, bytes: u64, total: f64) -> PhaseResult {
+    PhaseResult {
         access,
         iteration,
         bytes,
@@ -17,28 +17,30 @@ fn phase(access: Access, iteration: u32, bytes: u64, total: f64) -> Line {
         close_seconds: 0.0005,
         total_seconds: total,
         latency_seconds: 0.0004,
-        stonewall: None,
-    })
+    }
 }
 
 #[test]
 fn report_equals_the_golden_text() {
     let arguments = words("-a POSIX -F -C -t 1m -b 64m -i 2 -A 7 -o /bb/data");
     let ior = Ior::parse(&arguments).unwrap().remove(0);
-    let processes = Processes { count: 8, per_node: 4, order: NodeOrder::Block, seed: 0 };
+    let processes = Processes { count: 8, per_node: 4, seed: 0 };
     let pattern = AccessPattern::new(&ior, processes).unwrap();
     let bytes = pattern.total_bytes();
-    let lines = [
+    let phases = [
         phase(Access::Write, 0, bytes, 0.25),
         phase(Access::Read, 0, bytes, 0.125),
-        Line::Remove { iteration: 0, seconds: 0.003 },
         phase(Access::Write, 1, bytes, 0.5),
         phase(Access::Read, 1, bytes, 0.25),
-        Line::Remove { iteration: 1, seconds: 0.003 },
     ];
-    let test = TestReport { ior: &ior, pattern: &pattern, started_seconds: 0.0, lines: &lines };
-    let report =
-        Report { arguments: &arguments, machine: "toy", tests: &[test], finished_seconds: 1.131 };
+    let report = Report {
+        arguments: &arguments,
+        machine: "toy",
+        ior: &ior,
+        pattern: &pattern,
+        phases: &phases,
+        finished_seconds: 1.131,
+    };
     let text = report.to_string();
     assert_eq!(text, include_str!("golden/ior-report.txt"), "\n{text}");
 }
@@ -68,7 +70,7 @@ fn header_and_lines_have_equal_numbers_of_columns() {
     let text = include_str!("golden/ior-report.txt");
     let lines: Vec<&str> = text.lines().collect();
     let table = lines.iter().position(|l| l.starts_with("access    bw")).unwrap();
-    for line in &lines[table + 1..table + 8] {
+    for line in &lines[table + 1..table + 6] {
         assert_eq!(line.split_whitespace().count(), 11, "{line}");
     }
     let summary = lines.iter().position(|l| l.starts_with("Operation")).unwrap();
@@ -83,24 +85,19 @@ fn deadline_and_shuffled_tasks_are_printed() {
     assert!(Ior::parse(&arguments).is_err(), "-z and -c");
     let arguments = words("-w -F -z -X 3 -D 10 -O stoneWallingWearOut=1 -v -a MPIIO -b 2m");
     let ior = Ior::parse(&arguments).unwrap().remove(0);
-    let processes = Processes { count: 2, per_node: 4, order: NodeOrder::Block, seed: 0 };
+    let processes = Processes { count: 2, per_node: 4, seed: 0 };
     let pattern = AccessPattern::new(&ior, processes).unwrap();
-    let stonewall = Some(StonewallResult { seconds: 10.0, mean_bytes: 1 << 20 });
-    let lines = [Line::Phase(PhaseResult {
-        access: Access::Write,
-        iteration: 0,
-        bytes: pattern.total_bytes(),
-        open_seconds: 0.0,
-        transfer_seconds: 4000.0,
-        close_seconds: 0.0,
-        total_seconds: 4000.0,
-        latency_seconds: 1.0,
-        stonewall,
-    })];
-    let test = TestReport { ior: &ior, pattern: &pattern, started_seconds: 2.5, lines: &lines };
-    let text = test.to_string();
+    let phases = [phase(Access::Write, 0, pattern.total_bytes(), 4000.0)];
+    let report = Report {
+        arguments: &arguments,
+        machine: "m",
+        ior: &ior,
+        pattern: &pattern,
+        phases: &phases,
+        finished_seconds: 1.0,
+    };
+    let text = report.to_string();
     for line in [
-        "StartTime           : 2.500000 s (simulated time)",
         "ordering in a file  : random",
         "clients per node    : 2",
         "verbose             : 1",
@@ -110,8 +107,4 @@ fn deadline_and_shuffled_tasks_are_printed() {
         assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
     }
     assert!(!text.contains("Max Read"));
-    let whole =
-        Report { arguments: &arguments, machine: "m", tests: &[test], finished_seconds: 1.0 };
-    let whole = whole.to_string();
-    assert!(whole.contains("     10.00          0.10 "), "{whole}");
 }

@@ -76,7 +76,7 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
         args.traffic_nodes,
         &args.sim.options(Some(burst_buffers)),
         args.traffic_placement,
-        &progress,
+        &|time, done, events| progress.update(time, done, events),
     )
     .map_err(|e| study_failure(&e))?;
     drop(progress);

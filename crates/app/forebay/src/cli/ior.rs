@@ -16,7 +16,7 @@ use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
 use forebay_machine::study::{self, SimOptions};
 use forebay_machine_file::machine::Machine;
 use forebay_units::human::{counted, grouped, number};
-use forebay_workload::ior::{self, AccessPattern, Ior, IorError, NodeOrder, Processes};
+use forebay_workload::ior::{self, AccessPattern, Ior, IorError, Processes};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -78,7 +78,7 @@ pub(super) fn layout(
     let count = nodes.checked_mul(ppn).ok_or_else(|| {
         Failure::Input(format!("{nodes} nodes with {ppn} processes each are too many processes"))
     })?;
-    AccessPattern::new(test, Processes { count, per_node: ppn, order: NodeOrder::Block, seed })
+    AccessPattern::new(test, Processes { count, per_node: ppn, seed })
         .map_err(|e| Failure::Input(format!("on {}: {e}", counted(nodes.into(), "node"))))
 }
 
@@ -156,7 +156,7 @@ impl TestRun<'_> {
                 *nodes,
                 args.ppn,
                 self.options,
-                &progress,
+                &|time, done, events| progress.update(time, done, events),
             )
             .map_err(|e| study_failure(&e))?;
             drop(progress);
@@ -178,10 +178,12 @@ impl TestRun<'_> {
             ppn: args.ppn,
             burst_buffers: self.options.burst_buffers.unwrap_or(0),
             seed: args.sim.seed,
-            routing: super::options::routing_name(
-                args.sim.routing.unwrap_or(self.machine.network.routing.algorithm),
-            )
-            .to_string(),
+            routing: args
+                .sim
+                .routing
+                .unwrap_or(self.machine.network.routing.algorithm)
+                .name()
+                .to_string(),
             placement: args.sim.placement.to_string(),
             points,
         })

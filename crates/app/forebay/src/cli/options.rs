@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::progress::{self, Display};
 use crate::report::Inputs;
 use clap::Args;
-use forebay_machine::study::{Progress, SimOptions, StudyError};
+use forebay_machine::study::{SimOptions, StudyError};
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
 use forebay_machine_file::{ROUTINGS, describe};
 use forebay_units::human::{count, percent, seconds};
@@ -55,11 +55,6 @@ fn routing(name: &str) -> Result<Routing, String> {
     }
 }
 
-/// The name of a routing algorithm on the command line.
-pub(super) fn routing_name(routing: Routing) -> &'static str {
-    ROUTINGS.iter().find(|(_, r)| *r == routing).map_or("unnamed", |(name, _)| name)
-}
-
 pub(super) fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
 }
@@ -102,7 +97,7 @@ impl SimArgs {
         let settings = [
             ("forebay", super::VERSION.to_string()),
             ("machine", machine.name.clone()),
-            ("routing", routing_name(routing).to_string()),
+            ("routing", routing.name().to_string()),
             ("placement", self.placement.to_string()),
             ("packet", packet.to_string()),
             ("seed", self.seed.to_string()),
@@ -201,11 +196,9 @@ impl ProgressReporter {
             start: Instant::now(),
         }
     }
-}
 
-impl Progress for ProgressReporter {
-    /// Never stops the simulation: a signal ends the whole process.
-    fn update(&self, simulated: Time, done: f64, events: u64) -> bool {
+    /// Shows progress, and never stops the simulation: a signal ends the whole process.
+    pub(super) fn update(&self, simulated: Time, done: f64, events: u64) -> bool {
         let prefix = format!("{}: {} done, ", self.label, percent(done.clamp(0.0, 1.0)));
         self.shown.update(done, &prefix, || {
             progress_text(simulated.as_seconds(), done, events, self.start.elapsed())

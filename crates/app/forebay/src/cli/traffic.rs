@@ -74,7 +74,10 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
     let machine = args.sim.machine()?;
     let mut output = args.output.prepare(&format!("traffic-{}", machine.name))?;
     let progress = ProgressReporter::start(spec.pattern.name(), output.display);
-    let run = study::simulate_traffic(&machine, &spec, &args.sim.options(None), &progress)
+    let run =
+        study::simulate_traffic(&machine, &spec, &args.sim.options(None), &|time, done, events| {
+            progress.update(time, done, events)
+        })
         .map_err(|e| study_failure(&e))?;
     drop(progress);
     let mut inputs = args.sim.inputs(&machine);
@@ -134,9 +137,9 @@ fn facts(run: &TrafficRun) -> [(&'static str, String); 6] {
             format!(
                 "{} messages, {} packets, {} in {}",
                 grouped(run.messages_delivered),
-                grouped(run.packets_delivered),
+                grouped(run.cost.packets_delivered),
                 bytes(run.bytes_delivered),
-                seconds(run.simulated_seconds)
+                seconds(run.cost.simulated_seconds)
             ),
         ),
         (
@@ -144,10 +147,10 @@ fn facts(run: &TrafficRun) -> [(&'static str, String); 6] {
             format!(
                 "{} packets/s, {} events in {} on {}, peak memory {}",
                 count(run.packets_per_second),
-                count(run.events as f64),
-                seconds(run.wall_seconds),
-                counted(run.threads as u64, "thread"),
-                bytes(run.peak_rss_bytes)
+                count(run.cost.events as f64),
+                seconds(run.cost.wall_seconds),
+                counted(run.cost.threads as u64, "thread"),
+                bytes(run.cost.peak_rss_bytes)
             ),
         ),
     ]

@@ -125,8 +125,15 @@ fn simulate(
         };
         let label = format!("{}, {} {}", case.id, run.label, case.axis());
         let progress = ProgressReporter::start(&label, output.display);
-        let point = study::simulate_ior(&machine, test, run.nodes, run.ppn, &options, &progress)
-            .map_err(|e| study_failure(&e))?;
+        let point = study::simulate_ior(
+            &machine,
+            test,
+            run.nodes,
+            run.ppn,
+            &options,
+            &|time, done, events| progress.update(time, done, events),
+        )
+        .map_err(|e| study_failure(&e))?;
         points.push((run, point));
     }
     Ok(points)

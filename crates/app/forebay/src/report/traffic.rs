@@ -3,7 +3,7 @@
 use super::{Inputs, Page, parts};
 use crate::figures::traffic::{capitalised, hops, latency, links};
 use crate::plot::palette::PAGE;
-use forebay_machine::results::{RunCost, TrafficRun};
+use forebay_machine::results::TrafficRun;
 use forebay_units::human::{bytes, count, grouped, number, percent, seconds};
 use maud::{Markup, html};
 
@@ -41,23 +41,15 @@ pub(super) fn result(run: &TrafficRun) -> Markup {
         ("latency, 99%", seconds(run.latency_ns.p99 * 1e-9)),
         ("hops, mean", number(run.hops_mean)),
         ("took a detour", percent(run.nonminimal_share)),
-        ("packets", count(run.packets_delivered as f64)),
+        ("packets", count(run.cost.packets_delivered as f64)),
         ("bytes", bytes(run.bytes_delivered)),
     ];
     let figures = [latency(run, &PAGE), hops(run, &PAGE), links(run, &PAGE)];
-    let cost = RunCost {
-        wall_seconds: run.wall_seconds,
-        simulated_seconds: run.simulated_seconds,
-        events: run.events,
-        packets_delivered: run.packets_delivered,
-        threads: run.threads,
-        peak_rss_bytes: run.peak_rss_bytes,
-    };
     html! {
         (parts::facts(facts))
         (parts::side_by_side(html! {
             @for figure in &figures { (parts::figure(figure, "")) }
         }))
-        (parts::cost(&cost))
+        (parts::cost(&run.cost))
     }
 }

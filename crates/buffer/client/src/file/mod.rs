@@ -154,7 +154,7 @@ impl Drop for File {
             let returned = part.reserved();
             (part.node, FileRequest::Close { handle, returned })
         };
-        // The metadata node last: after the last writer's close there, it asks the other nodes for
+        // The metadata node last: after the last writer's close there, it requests from the other nodes
         // the lengths of their objects.
         sessions.call_nodes::<()>(None, self.parts.open_others().map(close), |_, _| {});
         let primary = &self.parts.primary;

@@ -93,7 +93,7 @@ fn single_extent(
     Ok(at_once.then_some((part, extent)))
 }
 
-/// Reads at `offset`; less than requested only at the end of the file. `file_length` asks for its
+/// Reads at `offset`; less than requested only at the end of the file. `file_length` requests its
 /// length.
 pub fn read(
     parts: &Parts,

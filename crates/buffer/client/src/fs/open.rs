@@ -64,7 +64,7 @@ impl Fs {
         self.open_with_handle(ino, self.sessions().new_handle(), open)
     }
 
-    /// Asks the data objects for the attributes that the metadata node does not know.
+    /// Requests from the data objects the attributes that the metadata node does not know.
     fn complete_opened(&self, opened: Opened) -> Result<Opened, Errno> {
         let (attr, ttl) = self.requester.complete_with_ttl(opened.attr, opened.ttl)?;
         Ok(Opened { attr, ttl, ..opened })

@@ -249,7 +249,7 @@ operations! {
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        // With this error `ls -l` does not ask for more labels and ACLs.
+        // With this error `ls -l` does not request more labels and ACLs.
         if !is_xattr_supported(name.as_bytes()) {
             return reply.error(fuser::Errno::EOPNOTSUPP);
         }

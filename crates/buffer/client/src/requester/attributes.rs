@@ -43,7 +43,7 @@ impl Requester {
         Ok((attr, ttl.saturating_sub(received.elapsed())))
     }
 
-    /// Asks the data objects for what the metadata node does not know.
+    /// Requests from the data objects what the metadata node does not know.
     pub fn complete(&self, mut attr: Attr) -> Result<Attr, Errno> {
         self.complete_all([&mut attr])?;
         Ok(attr)

@@ -1,4 +1,4 @@
-//! Checks by programs that know nothing of Forebay, on a mounted instance on `nodes` storage nodes.
+//! Unmodified programs on a mounted instance on `nodes` storage nodes.
 
 use crate::support::striped_admin::StripedAdmin;
 use crate::support::{INSTANCE, Mounted, STRIPE, Temporary, attach, mount_at, need, shell, spec};
@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 
 const GIB: u64 = 1 << 30;
 
-/// Make tests of the checks.
+/// Defines a test for each check.
 #[macro_export]
 macro_rules! on_nodes {
     ($nodes:expr) => {
@@ -37,7 +37,7 @@ macro_rules! on_nodes {
     };
 }
 
-/// A tree with all that an archive has to keep.
+/// A tree with everything that an archive preserves.
 const TREE: &str = r#"
 mkdir -p tree/deep/er; cd tree
 for i in $(seq 40); do head -c $((i * 997)) /dev/urandom > "deep/file $i"; done
@@ -45,7 +45,7 @@ ln deep/file\ 1 hard; ln -s deep/er soft; ln -s /nowhere dangling
 truncate -s 5M sparse; printf x | dd of=sparse bs=1 seek=3000000 conv=notrunc status=none
 mkfifo pipe; chmod 4751 hard; chmod 1777 deep/er; touch -d '1999-12-31 23:59:59.25' deep/file\ 2
 "#;
-/// All that can be said of a tree except what differs by nature.
+/// A description of a tree, without what differs between file systems.
 const DESCRIBE: &str = r#"find . -printf '%P %y %m %U %G %n %l %Ts %s\n' | grep -v ' d ' | sort; find . -type f -print0 | sort -z | xargs -0 sha256sum"#;
 
 pub fn archives_and_copies_are_faithful(nodes: usize) {
@@ -62,8 +62,8 @@ pub fn archives_and_copies_are_faithful(nodes: usize) {
     for copy in ["copied", "t/tree", "moved"] {
         assert_eq!(shell(&inside.join(copy), DESCRIBE), original, "{copy}");
     }
-    // A second after it was written the object gets its checksums. On a file system whose inodes
-    // have too little room for them they take a block of their own.
+    // A second after the last write the object gets checksums, which need a block on a file system
+    // with small inodes.
     let taken = shell(inside, "du -k copied/sparse");
     let kept = taken.starts_with("4\t") || taken.starts_with("8\t");
     assert!(kept, "holes are kept: {taken}");
@@ -71,7 +71,7 @@ pub fn archives_and_copies_are_faithful(nodes: usize) {
     shell(inside, &format!("rsync -aHAX {from}/tree/ synced/"));
     assert_eq!(shell(&inside.join("synced"), DESCRIBE), original);
     let again = shell(inside, &format!("rsync -aHAXi {from}/tree/ synced/"));
-    assert_eq!(again, "", "nothing is left to do");
+    assert_eq!(again, "", "rsync finds no difference");
     shell(inside, "rm -rf copied t moved synced tree.tar; test -z \"$(ls -A)\"");
 }
 
@@ -192,13 +192,13 @@ pub fn a_second_client_never_finds_the_first_with_a_stale_cache(nodes: usize) {
     let mounted = Mounted::new(nodes, GIB);
     let dir = &mounted.path;
     for round in 0..3 {
-        // Alone, the mount may keep what it has seen…
+        // As the only client the mount may cache entries…
         let (file, gone) = (format!("file{round}"), format!("gone{round}"));
         std::fs::write(dir.join(&file), "four").unwrap();
         std::fs::write(dir.join(&gone), "").unwrap();
         shell(dir, "ls -l > /dev/null; stat *");
         assert!(!dir.join(format!("new{round}")).exists());
-        // …but by the time another client is attached it no longer does.
+        // …but not any more when another client is attached.
         let fs = attach(mounted.pool.nodes());
         let root = forebay_protocol::Ino::ROOT;
         fs.unlink(root, gone.as_bytes()).unwrap();
@@ -231,7 +231,7 @@ pub fn a_full_instance_says_so_and_recovers_when_files_go(nodes: usize) {
     std::fs::remove_file(dir.join("big")).unwrap();
     std::fs::write(dir.join("more"), vec![0; 8 << 20]).unwrap();
     shell(dir, "! fallocate -l 12M reserved; fallocate -l 6M reserved; rm reserved more");
-    // Each writer is promised some space ahead; none must starve for what another does not use.
+    // Each writer reserves space ahead; none may fail because of space that another does not use.
     let mut files: Vec<_> =
         (0..40).map(|i| std::fs::File::create(dir.join(format!("part{i}"))).unwrap()).collect();
     for file in &mut files {

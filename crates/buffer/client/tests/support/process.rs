@@ -1,4 +1,4 @@
-//! A storage daemon in a process of its own, which can be killed.
+//! A storage daemon in a separate process, which can be killed.
 
 use forebay_net::auth::PoolKey;
 use forebay_protocol::address::Address;
@@ -16,8 +16,8 @@ pub fn key() -> PoolKey {
     PoolKey::new(b"a key for tests only").unwrap()
 }
 
-/// The body of an ignored test of the name `daemon_process`, which the test program runs again in
-/// another process to be the daemon.
+/// The body of the ignored test `daemon_process`, which the test program runs in another process as the
+/// daemon.
 pub fn be_the_daemon() {
     let Ok(dir) = std::env::var(DIRECTORY) else {
         return;
@@ -44,7 +44,7 @@ impl Process {
         Process::start_with(dir, None)
     }
 
-    /// With segments of the log of so many bytes.
+    /// With log segments of `segment` bytes.
     pub fn start_with(dir: &Path, segment: Option<u64>) -> Process {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let child = spawn(dir, port, segment);
@@ -59,7 +59,7 @@ impl Process {
         Address::Tcp(SocketAddr::from(([127, 0, 0, 1], self.port)))
     }
 
-    /// As `kill -9` does it; nothing is tidied up.
+    /// Kills it as `kill -9`.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -69,7 +69,7 @@ impl Process {
         self.child = spawn(&self.dir, self.port, self.segment);
     }
 
-    /// Processor time it has used.
+    /// CPU time used so far.
     pub fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();

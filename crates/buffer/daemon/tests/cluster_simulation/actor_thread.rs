@@ -1,6 +1,6 @@
 //! Blocking code in virtual time. Each actor (a mount, a mover, a process of a job) is a thread. One
-//! thread runs at a time: it is given the turn, and gives it back when it blocks. Whatever it waits
-//! for, a reply or time, comes from the simulation.
+//! thread runs at a time: it is resumed by the simulation, which provides the reply or the time that it
+//! waits for, and the simulation continues when it blocks.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -43,11 +43,11 @@ pub enum Outcome {
 /// A reply with its payload.
 pub type SimReply = Box<(u64, Reply, Vec<u8>)>;
 
-/// What an actor receives with the turn.
+/// The event with which an actor is resumed.
 pub enum Turn {
-    Go,
-    Linked(io::Result<LinkId>),
-    Said(io::Result<SimReply>),
+    Resume,
+    Connected(io::Result<LinkId>),
+    Replied(io::Result<SimReply>),
     /// Its machine has crashed.
     Killed,
 }
@@ -71,7 +71,7 @@ pub struct Shared {
 
 impl std::fmt::Debug for ActorOutput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Out")
+        f.write_str("ActorOutput")
     }
 }
 
@@ -98,37 +98,37 @@ impl Shared {
     }
 }
 
-/// An actor's side.
+/// The state of an actor's thread.
 pub struct ActorContext {
     id: ActorId,
-    asks: Sender<ActorWait>,
+    waits: Sender<ActorWait>,
     turns: Mutex<Receiver<Turn>>,
     killed: AtomicBool,
     shared: Arc<Shared>,
 }
 
 thread_local! {
-    static SEAT: RefCell<Option<Arc<ActorContext>>> = const { RefCell::new(None) };
-    /// Time passes for dead actors, so that their timeouts expire.
-    static AFTERLIFE: RefCell<u64> = const { RefCell::new(0) };
+    static CURRENT: RefCell<Option<Arc<ActorContext>>> = const { RefCell::new(None) };
+    /// Seconds that have passed since the actor was killed: its timeouts must expire.
+    static TIME_AFTER_DEATH: RefCell<u64> = const { RefCell::new(0) };
 }
 
-fn seat() -> Option<Arc<ActorContext>> {
-    let seat = SEAT.with_borrow(Clone::clone);
-    seat.filter(|seat| !seat.killed.load(Ordering::Relaxed))
+fn context() -> Option<Arc<ActorContext>> {
+    let context = CURRENT.with_borrow(Clone::clone);
+    context.filter(|context| !context.killed.load(Ordering::Relaxed))
 }
 
-/// Whether the actor of this thread is dead, or there is none.
-pub fn is_dead() -> bool {
-    seat().is_none()
+/// Whether the actor of this thread was killed, or there is none.
+pub fn is_killed() -> bool {
+    context().is_none()
 }
 
-fn dead() -> io::Error {
+fn machine_crashed() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "the simulated machine has crashed")
 }
 
 impl ActorContext {
-    /// Waits for the turn.
+    /// Waits until the actor is resumed.
     fn wait(&self) -> Turn {
         let turn = self.turns.lock().unwrap().recv().unwrap_or(Turn::Killed);
         if matches!(turn, Turn::Killed) {
@@ -137,32 +137,32 @@ impl ActorContext {
         turn
     }
 
-    fn ask(&self, ask: WaitFor) -> Turn {
-        let _ = self.asks.send((self.id, ask));
+    fn wait_for(&self, event: WaitFor) -> Turn {
+        let _ = self.waits.send((self.id, event));
         self.wait()
     }
 }
 
-/// Starts an actor, which does not run before it is given the turn.
-pub fn begin(
+/// Starts an actor, which does not run before it is resumed.
+pub fn start_actor(
     id: ActorId,
     shared: &Arc<Shared>,
-    asks: &Sender<ActorWait>,
+    waits: &Sender<ActorWait>,
     turns: Receiver<Turn>,
     act: impl FnOnce() -> Outcome + Send + 'static,
 ) -> std::thread::JoinHandle<()> {
-    let seat = Arc::new(ActorContext {
+    let context = Arc::new(ActorContext {
         id,
-        asks: asks.clone(),
+        waits: waits.clone(),
         turns: Mutex::new(turns),
         killed: AtomicBool::new(false),
         shared: shared.clone(),
     });
     let run = move || {
-        SEAT.set(Some(seat.clone()));
-        seat.wait();
+        CURRENT.set(Some(context.clone()));
+        context.wait();
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
-        let _ = seat.asks.send((seat.id, WaitFor::End(outcome)));
+        let _ = context.waits.send((context.id, WaitFor::End(outcome)));
     };
     let thread = std::thread::Builder::new().stack_size(1 << 20);
     let thread = thread.name(format!("seed {}", shared.seed));
@@ -175,15 +175,15 @@ pub struct Machine(pub Arc<Shared>);
 
 impl Machine {
     pub fn time(&self) -> Instant {
-        let dead = if is_dead() {
-            AFTERLIFE.with_borrow_mut(|late| {
-                *late += 3600;
-                *late
+        let after_death = if is_killed() {
+            TIME_AFTER_DEATH.with_borrow_mut(|seconds| {
+                *seconds += 3600;
+                *seconds
             })
         } else {
             0
         };
-        self.0.base + Duration::from_nanos(self.0.nanoseconds()) + Duration::from_secs(dead)
+        self.0.base + Duration::from_nanos(self.0.nanoseconds()) + Duration::from_secs(after_death)
     }
 }
 
@@ -193,8 +193,8 @@ impl System for Machine {
     }
 
     fn sleep(&self, time: Duration) {
-        if let Some(seat) = seat() {
-            seat.ask(WaitFor::Sleep(time));
+        if let Some(context) = context() {
+            context.wait_for(WaitFor::Sleep(time));
         }
     }
 
@@ -202,45 +202,45 @@ impl System for Machine {
         &self,
         address: &Address,
         _auth: &Authenticator,
-        patience: Duration,
+        timeout: Duration,
     ) -> io::Result<Connection> {
-        let seat = seat().ok_or_else(dead)?;
-        match seat.ask(WaitFor::Connect(address.clone(), patience)) {
-            Turn::Linked(linked) => {
+        let context = context().ok_or_else(machine_crashed)?;
+        match context.wait_for(WaitFor::Connect(address.clone(), timeout)) {
+            Turn::Connected(connected) => {
                 let timeout = Mutex::new(None);
-                let (id, shared) = (linked?, seat.shared.clone());
-                Ok(Box::new(Wire { id, shared, timeout }))
+                let (id, shared) = (connected?, context.shared.clone());
+                Ok(Box::new(SimConnection { id, shared, timeout }))
             }
-            _ => Err(dead()),
+            _ => Err(machine_crashed()),
         }
     }
 }
 
 /// One connection.
 #[derive(Debug)]
-struct Wire {
+struct SimConnection {
     id: LinkId,
     shared: Arc<Shared>,
     timeout: Mutex<Option<Duration>>,
 }
 
-impl Channel for Wire {
+impl Channel for SimConnection {
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
-        let seat = seat().ok_or_else(dead)?;
+        let context = context().ok_or_else(machine_crashed)?;
         let out = ActorOutput::Send(self.id, Box::new(call.clone()), payload.to_vec());
-        seat.shared.out.lock().unwrap().push_back(out);
+        context.shared.out.lock().unwrap().push_back(out);
         Ok(())
     }
 
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {
         loop {
-            let seat = seat().ok_or_else(dead)?;
+            let context = context().ok_or_else(machine_crashed)?;
             let timeout = *self.timeout.lock().unwrap();
-            let Turn::Said(said) = seat.ask(WaitFor::Receive(self.id, timeout)) else {
-                return Err(dead());
+            let Turn::Replied(reply) = context.wait_for(WaitFor::Receive(self.id, timeout)) else {
+                return Err(machine_crashed());
             };
-            let (answered, reply, payload) = *said?;
-            if answered == seq {
+            let (reply_seq, reply, payload) = *reply?;
+            if reply_seq == seq {
                 into[..payload.len()].copy_from_slice(&payload);
                 return Ok(Response {
                     reply,
@@ -252,13 +252,13 @@ impl Channel for Wire {
         }
     }
 
-    fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
-        *self.timeout.lock().unwrap() = patience;
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        *self.timeout.lock().unwrap() = timeout;
         Ok(())
     }
 }
 
-impl Drop for Wire {
+impl Drop for SimConnection {
     fn drop(&mut self) {
         let mut out = self.shared.out.lock().unwrap();
         out.push_back(ActorOutput::Close(self.id));

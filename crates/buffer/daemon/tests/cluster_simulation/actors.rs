@@ -9,18 +9,18 @@ use crate::machines::MachineId;
 use crate::network::Wake;
 use crate::world::{Event, MS, World};
 
-/// Blocking code that runs somewhere.
+/// Blocking code that runs on a machine.
 pub struct Actor {
     pub place: MachineId,
-    /// Which of its questions it waits for.
+    /// The number of the event that it waits for.
     pub wait: u64,
     turns: Sender<Turn>,
     thread: JoinHandle<()>,
 }
 
 impl World {
-    /// Blocking code begins to run on a machine.
-    pub fn begin(
+    /// Starts blocking code on a machine.
+    pub fn start_actor(
         &mut self,
         place: MachineId,
         act: impl FnOnce() -> actor_thread::Outcome + Send + 'static,
@@ -28,7 +28,7 @@ impl World {
         self.next_actor += 1;
         let id = self.next_actor;
         let (turns, receiver) = channel();
-        let thread = actor_thread::begin(id, &self.shared, &self.asks.0, receiver, act);
+        let thread = actor_thread::start_actor(id, &self.shared, &self.waits.0, receiver, act);
         let actor = Actor { place, wait: 0, turns, thread };
         self.actors.insert(id, actor);
         let when = self.now + 1000 + self.random.below(MS);
@@ -36,31 +36,32 @@ impl World {
         id
     }
 
-    /// An actor gets what it waits for, and runs until it waits again.
+    /// The event that an actor waits for occurs: the actor runs until it waits again.
     pub fn wake(&mut self, id: ActorId, wait: u64, wake: Wake) {
         let Some(actor) = self.actors.get(&id).filter(|actor| actor.wait == wait) else {
             return;
         };
         let _ = actor.turns.send(wake.turn());
-        let ask = self.next_ask(id);
+        let wait_for = self.next_wait(id);
         self.flush();
-        match ask {
-            WaitFor::End(outcome) => self.ended(id, outcome),
-            ask => self.asked(id, ask),
+        match wait_for {
+            WaitFor::End(outcome) => self.actor_ended(id, outcome),
+            wait_for => self.actor_waits(id, wait_for),
         }
     }
 
-    fn next_ask(&mut self, id: ActorId) -> WaitFor {
-        let patience = Duration::from_secs(60);
-        let (from, ask) =
-            self.asks.1.recv_timeout(patience).unwrap_or_else(|_| {
-                panic!("an actor waits for something that is not of this world")
-            });
-        assert_eq!(from, id, "two actors run at a time");
-        ask
+    fn next_wait(&mut self, id: ActorId) -> WaitFor {
+        let timeout = Duration::from_secs(60);
+        let (from, wait_for) = self
+            .waits
+            .1
+            .recv_timeout(timeout)
+            .unwrap_or_else(|_| panic!("an actor blocks outside the simulation"));
+        assert_eq!(from, id, "one actor runs at a time");
+        wait_for
     }
 
-    fn ended(&mut self, id: ActorId, outcome: std::thread::Result<actor_thread::Outcome>) {
+    fn actor_ended(&mut self, id: ActorId, outcome: std::thread::Result<actor_thread::Outcome>) {
         let Some(actor) = self.actors.remove(&id) else {
             return;
         };
@@ -80,16 +81,16 @@ impl World {
         }
     }
 
-    /// An actor's machine has crashed: all it tries from now on fails at once.
+    /// An actor's machine has crashed: all further operations fail at once.
     pub fn kill(&mut self, id: ActorId) {
         let Some(actor) = self.actors.get(&id) else {
             return;
         };
         let _ = actor.turns.send(Turn::Killed);
-        match self.next_ask(id) {
+        match self.next_wait(id) {
             WaitFor::End(Err(panic)) => std::panic::resume_unwind(panic),
             WaitFor::End(Ok(_)) => {}
-            _ => panic!("a dead actor asks for something"),
+            _ => panic!("a killed actor waits for an event"),
         }
         if let Some(actor) = self.actors.remove(&id) {
             let _ = actor.thread.join();

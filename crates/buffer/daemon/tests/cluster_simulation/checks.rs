@@ -16,15 +16,15 @@ impl World {
         };
         let state = controller.state();
         for (index, node) in self.nodes.iter().enumerate() {
-            let here = |f: &&controller::Fragment| {
+            let on_node = |f: &&controller::Fragment| {
                 f.node.0 as usize == index && f.state != FragmentState::Forgotten
             };
             let fragments = state.storage.fragments().map(|(_, f)| f);
-            let booked: u64 = fragments.filter(here).map(|f| f.granules).sum();
+            let recorded: u64 = fragments.filter(on_node).map(|f| f.granules).sum();
             let stored: u64 = node.fragments.values().map(|plan| plan.granules).sum();
-            let most = node.granules;
-            assert!(booked <= most, "node {index}: {booked} granules of {most}");
-            assert!(stored <= most, "disk {index}: {stored} granules of {most}");
+            let total = node.granules;
+            assert!(recorded <= total, "node {index}: {recorded} granules of {total}");
+            assert!(stored <= total, "disk {index}: {stored} granules of {total}");
         }
         for (id, fragment) in state.storage.fragments() {
             let node = &self.nodes[fragment.node.0 as usize];
@@ -33,16 +33,16 @@ impl World {
                 && !state.storage.is_forgotten(fragment.node)
             {
                 let left = node.fragments.contains_key(&id);
-                assert!(!left, "{id:?} is given up and there");
+                assert!(!left, "{id:?} was given up and exists on its node");
             }
-            let damaged = self.truth.damaged.contains(&fragment.instance);
-            let Some((daemon, _)) = node.running.as_ref().filter(|_| !damaged) else {
+            let damaged = self.oracle.damaged.contains(&fragment.instance);
+            let Some(daemon) = node.daemon.node().filter(|_| !damaged) else {
                 continue;
             };
             if matches!(fragment.state, FragmentState::Ready(_)) {
                 let instance = forebay_protocol::InstanceId(fragment.instance.0);
-                let there = daemon.node.volume(instance).is_some();
-                assert!(there, "{id:?} is ready but not there");
+                let exists = daemon.volume(instance).is_some();
+                assert!(exists, "{id:?} is ready but does not exist");
             }
         }
     }
@@ -52,23 +52,23 @@ impl World {
             return false;
         };
         let state = controller.state();
-        let books = state.sessions.is_empty()
+        let records_empty = state.sessions.is_empty()
             && state.storage.is_unused()
             && state.sessions.activations().next().is_none()
             && state.stages.iter().next().is_none();
         // Data on a node that is lost for good does not count.
-        let gone = |index: usize| self.nodes[index].down == u64::MAX && self.is_given_up(index);
+        let is_lost =
+            |index: usize| self.nodes[index].down_until == u64::MAX && self.is_given_up(index);
         let mut nodes = self.nodes.iter().enumerate();
-        let flash = nodes.all(|(index, node)| {
-            gone(index)
-                || node.running.as_ref().is_some_and(|(daemon, control)| {
-                    daemon.node.volumes().next().is_none()
-                        && daemon.node.session_count() == 0
-                        && control.fragments().is_empty()
-                }) && node.objects.list_instances().unwrap().is_empty()
+        let nodes_empty = nodes.all(|(index, node)| {
+            is_lost(index)
+                || node.daemon.node().is_some_and(|daemon| {
+                    daemon.volumes().next().is_none() && daemon.session_count() == 0
+                }) && node.node.as_ref().is_some_and(|node| node.fragments().is_empty())
+                    && node.daemon.objects.list_instances().unwrap().is_empty()
         });
         let mounts = |host: &Compute| host.mounts.lock().unwrap().is_empty();
-        books && flash && self.hosts.iter().all(mounts) && self.actors.is_empty()
+        records_empty && nodes_empty && self.hosts.iter().all(mounts) && self.actors.is_empty()
     }
 
     /// Describes what is left at the end and should not be.
@@ -82,15 +82,15 @@ impl World {
             text += &format!("; {:?}", state.storage);
         }
         for (index, node) in self.nodes.iter().enumerate() {
-            let objects = node.objects.list_instances();
+            let objects = node.daemon.objects.list_instances();
             text += &format!("; node {index}: fragments {:?}", node.fragments.keys());
             text += &format!(", objects of {objects:?}");
-            if let Some((daemon, _)) = &node.running {
-                for volume in daemon.node.volumes() {
+            if let Some(daemon) = node.daemon.node() {
+                for volume in daemon.volumes() {
                     text += &format!(", {} prepared {:?}", volume.spec.id, volume.prepared);
                     text += &format!(", decided {:?}", volume.decided);
                 }
-                let sessions: Vec<_> = daemon.node.sessions().map(|(id, _)| id).collect();
+                let sessions: Vec<_> = daemon.sessions().map(|(id, _)| id).collect();
                 text += &format!(", sessions {sessions:?}");
             }
         }

@@ -20,9 +20,9 @@ impl World {
     /// About once a second.
     pub fn tick_host(&mut self, index: usize) {
         let host = &mut self.hosts[index];
-        if host.runs.is_none() {
-            if self.now >= host.down {
-                host.runs = Some(ComputeNode::new(host_name(index), UnixMillis(self.now / MS)));
+        if host.node.is_none() {
+            if self.now >= host.down_until {
+                host.node = Some(ComputeNode::new(host_name(index), UnixMillis(self.now / MS)));
             }
             return;
         }
@@ -33,7 +33,7 @@ impl World {
     }
 
     pub fn host_step(&mut self, index: usize, input: compute_node::ComputeInput) {
-        let Some(host) = &mut self.hosts[index].runs else {
+        let Some(host) = &mut self.hosts[index].node else {
             return;
         };
         self.steps += 1;
@@ -57,14 +57,14 @@ impl World {
         let id = plan.activation;
         self.trace_line(|| format!("host {index} mounts {id:?} of {:?}", plan.instance));
         self.hosts[index].plans.insert(id, plan.clone());
-        let reach = StorageAccess { own: None, options: self.options() };
-        let views = Mounts::new(PathBuf::new(), host_name(index), reach);
+        let access = StorageAccess { own: None, options: self.options() };
+        let attachments = Mounts::new(PathBuf::new(), host_name(index), access);
         let mounts = self.hosts[index].mounts.clone();
-        self.begin(MachineId::Host(index), move || {
+        self.start_actor(MachineId::Host(index), move || {
             let attached =
-                views.attach_instance(plan.instance, plan.mode, plan.owner, &plan.addresses);
+                attachments.attach_instance(plan.instance, plan.mode, plan.owner, &plan.addresses);
             let mounted = attached.map(|attached| {
-                if !actor_thread::is_dead() {
+                if !actor_thread::is_killed() {
                     mounts.lock().unwrap().insert(id, attached);
                 }
             });
@@ -81,14 +81,14 @@ impl World {
         });
         let mounts = self.hosts[index].mounts.clone();
         let machine = Machine(self.shared.clone());
-        self.begin(MachineId::Host(index), move || {
+        self.start_actor(MachineId::Host(index), move || {
             machine.sleep(std::time::Duration::from_millis(10));
             if busy {
                 let outcome = Err("files are open".to_owned());
                 return Outcome::Host(compute_node::ComputeInput::Unmounted(id, outcome));
             }
-            let gone = mounts.lock().unwrap().remove(&id);
-            drop(gone);
+            let unmounted = mounts.lock().unwrap().remove(&id);
+            drop(unmounted);
             Outcome::Host(compute_node::ComputeInput::Unmounted(id, Ok(())))
         });
     }
@@ -108,14 +108,14 @@ impl World {
 
     pub fn crash_host(&mut self, index: usize) {
         self.trace_line(|| format!("host {index} crashes"));
-        self.truth.counts.host_crashes += 1;
+        self.oracle.counts.host_crashes += 1;
         self.kill_all(MachineId::Host(index));
         self.break_links_from(MachineId::Host(index));
-        let down = self.now + (1 + self.random.below(20_000)) * MS;
+        let down_until = self.now + (1 + self.random.below(20_000)) * MS;
         let host = &mut self.hosts[index];
         host.life += 1;
-        host.runs = None;
-        host.down = down;
+        host.node = None;
+        host.down_until = down_until;
         host.plans.clear();
         host.using.clear();
         host.mounts.lock().unwrap().clear();
@@ -132,11 +132,13 @@ impl World {
         let mounts = host.mounts.lock().unwrap();
         let mut plans = host.plans.iter();
         let found = plans.find(|(id, plan)| {
-            let labelled = self.truth.labels.get(&plan.instance);
-            let free = !host.using.values().any(|(_, used)| used.contains(id));
-            let kind = private == (plan.mode == AccessMode::Private);
-            let there = mounts.contains_key(id) && kind;
-            there && free && labelled.is_some_and(|known| known == label)
+            let label_of_plan = self.oracle.labels.get(&plan.instance);
+            let is_free = !host.using.values().any(|(_, used)| used.contains(id));
+            let is_kind = private == (plan.mode == AccessMode::Private);
+            mounts.contains_key(id)
+                && is_kind
+                && is_free
+                && label_of_plan.is_some_and(|known| known == label)
         });
         found.map(|(id, plan)| (*id, plan.clone()))
     }
@@ -146,7 +148,7 @@ impl World {
         let user = &self.users[user];
         let (token, owner) = (user.token.clone(), user.owner);
         let (hosts, uses) = (user.hosts.clone(), user.uses.clone());
-        let job = self.truth.jobs[&token].clone();
+        let job = self.oracle.jobs[&token].clone();
         for index in 0..self.hosts.len() {
             if !hosts.contains(&host_name(index)) {
                 continue;
@@ -159,8 +161,8 @@ impl World {
                 Some((id, name.clone()))
             });
             let private = self.mounted(index, &token, true).map(|(id, _)| id);
-            self.truth.counts.private_uses += u64::from(private.is_some());
-            self.truth.counts.copies_read += u64::from(plan.mode == AccessMode::LoadBalanced);
+            self.oracle.counts.private_uses += u64::from(private.is_some());
+            self.oracle.counts.replicas_read += u64::from(plan.mode == AccessMode::LoadBalanced);
             let caller = Credentials {
                 uid: owner.uid,
                 gid: owner.gid,
@@ -173,7 +175,7 @@ impl World {
             let process = Process {
                 own: attached(&own),
                 persistent: persistent.as_ref().map(|(id, name)| {
-                    let files = self.truth.jobs[name].files.clone();
+                    let files = self.oracle.jobs[name].files.clone();
                     (attached(id), files)
                 }),
                 private: private.map(|id| (attached(&id), job.private.clone())),
@@ -184,13 +186,13 @@ impl World {
                 token: token.clone(),
                 random,
                 machine: Machine(self.shared.clone()),
-                losses: self.truth.losses.clone(),
+                losses: self.oracle.losses.clone(),
                 may_expire: self.faults.outage > 0,
                 steps: 3 + self.random.below(20),
             };
-            self.truth.counts.processes += 1;
+            self.oracle.counts.processes += 1;
             self.trace_line(|| format!("host {index} runs {token}"));
-            let actor = self.begin(MachineId::Host(index), move || {
+            let actor = self.start_actor(MachineId::Host(index), move || {
                 process.run();
                 Outcome::Nothing
             });

@@ -1,4 +1,4 @@
-//! Storage nodes, as the controller sees them: fragments are created and destroyed, stages move data.
+//! The control plane of storage nodes: fragments are created and destroyed, movers run.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::world::{Event, World};
 
 impl World {
     pub fn node_step(&mut self, index: usize, input: storage_node::StorageInput) {
-        let Some((_, node)) = &mut self.nodes[index].running else {
+        let Some(node) = &mut self.nodes[index].node else {
             return;
         };
         self.steps += 1;
-        let done = match &input {
+        let completed = match &input {
             storage_node::StorageInput::MoverEnded(stage, _, MoverOutcome::Completed(_)) => {
                 Some(*stage)
             }
@@ -34,8 +34,8 @@ impl World {
         };
         for effect in node.step(input) {
             if self.chance(self.faults.crash) {
-                let power = self.power_fails();
-                return self.crash_node(index, power);
+                let power_cut = self.power_fails();
+                return self.crash_node(index, power_cut);
             }
             match effect {
                 storage_node::StorageEffect::Persist(changes) => {
@@ -48,15 +48,15 @@ impl World {
                 }
                 storage_node::StorageEffect::Create(plan) => self.create(index, plan),
                 storage_node::StorageEffect::Destroy(plan) => self.destroy(index, plan),
-                storage_node::StorageEffect::StartMover(plan) => self.begin_copy(index, plan),
+                storage_node::StorageEffect::StartMover(plan) => self.start_mover(index, plan),
                 storage_node::StorageEffect::StopMover(stage, _) => {
-                    if let Some((_, counters)) = self.nodes[index].copies.get(&stage) {
+                    if let Some((_, counters)) = self.nodes[index].movers.get(&stage) {
                         counters.cancel();
                     }
                 }
             }
         }
-        if let Some(stage) = done {
+        if let Some(stage) = completed {
             self.nodes[index].journals.remove(stage);
         }
     }
@@ -71,7 +71,7 @@ impl World {
 
     fn create(&mut self, index: usize, plan: FragmentPlan) {
         self.trace_line(|| {
-            format!("node {index} makes {:?} of {:?}", plan.fragment, plan.instance)
+            format!("node {index} creates {:?} of {:?}", plan.fragment, plan.instance)
         });
         self.nodes[index].fragments.insert(plan.fragment, plan.clone());
         self.check_allocation();
@@ -83,7 +83,7 @@ impl World {
         self.trace_line(|| format!("node {index} destroys {fragment:?} of {:?}", plan.instance));
         if self.nodes[index].fragments.contains_key(&fragment) {
             let pfs = self.pfs.clone();
-            self.truth.destroyed(fragment, plan.instance, &pfs);
+            self.oracle.destroyed(fragment, plan.instance, &pfs);
         }
         self.order(index, Some((false, plan)));
     }
@@ -101,37 +101,37 @@ impl World {
             }
             None => drop(orders.pop_front()),
         }
-        let Some((makes, plan)) = orders.front().cloned() else {
+        let Some((creates, plan)) = orders.front().cloned() else {
             return;
         };
         let options = self.options();
         let fragment = plan.fragment;
-        self.begin(MachineId::Node(index), move || {
+        self.start_actor(MachineId::Node(index), move || {
             let admin = Admin::connect(address(index), options).map_err(|e| e.to_string());
-            Outcome::Node(if makes {
-                let made = admin.and_then(|admin| create_fragment(&admin, &plan));
-                storage_node::StorageInput::Created(fragment, made)
+            Outcome::Node(if creates {
+                let created = admin.and_then(|admin| create_fragment(&admin, &plan));
+                storage_node::StorageInput::Created(fragment, created)
             } else {
-                let gone = admin.and_then(|admin| destroy_fragment(&admin, &plan));
-                storage_node::StorageInput::Destroyed(fragment, gone)
+                let destroyed = admin.and_then(|admin| destroy_fragment(&admin, &plan));
+                storage_node::StorageInput::Destroyed(fragment, destroyed)
             })
         });
     }
 
-    fn begin_copy(&mut self, index: usize, plan: StagePlan) {
+    fn start_mover(&mut self, index: usize, plan: StagePlan) {
         let (stage, attempt) = (plan.stage, plan.attempt);
         self.trace_line(|| {
-            let way = plan.directive.direction;
-            format!("node {index} copies {stage:?} attempt {attempt} {way:?}")
+            let direction = plan.directive.direction;
+            format!("node {index} starts {stage:?} attempt {attempt} {direction:?}")
         });
-        self.check_copy(index, &plan);
-        let Some((_, node)) = &self.nodes[index].running else {
+        self.check_mover(index, &plan);
+        let Some(node) = &self.nodes[index].node else {
             return;
         };
         let addresses = node.storage_addresses_of(plan.instance);
         let own = address(index);
-        let reach = StorageAccess { own: Some((own.to_string(), own)), options: self.options() };
-        let views = Mounts::new(PathBuf::new(), format!("bb{index}"), reach);
+        let access = StorageAccess { own: Some((own.to_string(), own)), options: self.options() };
+        let mounts = Mounts::new(PathBuf::new(), format!("bb{index}"), access);
         let options = StageOptions {
             workers: 0,
             sync_interval: Duration::from_millis(500),
@@ -141,15 +141,15 @@ impl World {
             host: Arc::new(self.nodes[index].journals.clone()),
         };
         let counters = Arc::new(forebay_stage::ProgressCounters::new());
-        let copies = &mut self.nodes[index].copies;
-        copies.insert(stage, (attempt, counters.clone()));
-        let outside: Arc<dyn FileSystem> = Arc::new(self.pfs.clone());
-        self.begin(MachineId::Node(index), move || {
+        let movers = &mut self.nodes[index].movers;
+        movers.insert(stage, (attempt, counters.clone()));
+        let pfs: Arc<dyn FileSystem> = Arc::new(self.pfs.clone());
+        self.start_actor(MachineId::Node(index), move || {
             let (mode, owner) = (AccessMode::Striped, plan.instance_owner);
-            let attached = views.attach_instance(plan.instance, mode, owner, &addresses);
+            let attached = mounts.attach_instance(plan.instance, mode, owner, &addresses);
             let outcome = match attached {
                 Ok(_) if counters.is_cancelled() => MoverOutcome::Stopped,
-                Ok(attached) => run_stage(&plan, attached, Some(&outside), &options, &counters),
+                Ok(attached) => run_stage(&plan, attached, Some(&pfs), &options, &counters),
                 Err(reason) => MoverOutcome::Failed(reason.into()),
             };
             Outcome::Node(storage_node::StorageInput::MoverEnded(stage, attempt, outcome))
@@ -159,18 +159,18 @@ impl World {
     /// Checks that a stage-in runs before its job, and a stage-out after it was unmounted.
     ///
     /// A node that was given up and returns fills its replica of a load-balanced instance until the
-    /// controller has it removed; nobody has that replica mounted.
-    fn check_copy(&self, index: usize, plan: &StagePlan) {
+    /// controller has it removed; no compute node has that replica mounted.
+    fn check_mover(&self, index: usize, plan: &StagePlan) {
         let instance = plan.instance;
-        let Some(job) = self.truth.labels.get(&instance) else {
+        let Some(job) = self.oracle.labels.get(&instance) else {
             return;
         };
-        let Some(job) = self.truth.jobs.get(job) else {
+        let Some(job) = self.oracle.jobs.get(job) else {
             return;
         };
         match plan.directive.direction {
             Direction::In if self.given_up[index] => {}
-            Direction::In => assert_eq!(job.runs, 0, "{instance:?}: input over what it wrote"),
+            Direction::In => assert_eq!(job.runs, 0, "{instance:?}: stage-in after the job ran"),
             // A compute node that is unreachable for long counts as dead, and may not be.
             Direction::Out if self.faults.outage == 0 => {
                 let using = |host: &Compute| {
@@ -198,12 +198,12 @@ impl World {
                 self.trace_line(|| {
                     format!("node {index} ends {stage:?} attempt {attempt}: {outcome:?}")
                 });
-                self.nodes[index].copies.remove(stage);
+                self.nodes[index].movers.remove(stage);
                 let failed = matches!(outcome, MoverOutcome::Failed(_));
-                self.truth.counts.failed_copies += u64::from(failed);
+                self.oracle.counts.failed_movers += u64::from(failed);
             }
             storage_node::StorageInput::Created(fragment, Err(reason)) => {
-                self.trace_line(|| format!("node {index} has not made {fragment:?}: {reason}"));
+                self.trace_line(|| format!("node {index} cannot create {fragment:?}: {reason}"));
                 self.nodes[index].fragments.remove(fragment);
             }
             storage_node::StorageInput::Destroyed(fragment, Ok(())) => {

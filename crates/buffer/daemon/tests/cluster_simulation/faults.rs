@@ -11,11 +11,11 @@ use crate::world::{MS, NODES, SECOND, World};
 /// Rates of faults, per mille.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
-    pub lose: u64,
-    pub repeat: u64,
-    pub delay: u64,
+    pub lose_message: u64,
+    pub repeat_message: u64,
+    pub delay_message: u64,
     /// A connection breaks when something is sent on it.
-    pub cut: u64,
+    pub break_connection: u64,
     /// A crash before an effect, or within a second.
     pub crash: u64,
     /// Crashes may be power cuts.
@@ -25,7 +25,7 @@ pub struct Faults {
     /// A fault of the parallel file system, or a partition, within a second.
     pub outage: u64,
     /// A crashed node never returns; an operator gives it up.
-    pub gone: u64,
+    pub never_returns: u64,
     /// Time at which faults end, so that everything can finish.
     pub until: u64,
 }
@@ -33,15 +33,15 @@ pub struct Faults {
 impl Faults {
     pub fn none() -> Faults {
         Faults {
-            lose: 0,
-            repeat: 0,
-            delay: 0,
-            cut: 0,
+            lose_message: 0,
+            repeat_message: 0,
+            delay_message: 0,
+            break_connection: 0,
             crash: 0,
             power: false,
             lose_disk: 0,
             outage: 0,
-            gone: 0,
+            never_returns: 0,
             until: 0,
         }
     }
@@ -50,15 +50,15 @@ impl Faults {
         let mut random = Random::new(seed ^ 0xfa17);
         let power = random.chance(400);
         Faults {
-            lose: random.below(200),
-            repeat: random.below(200),
-            delay: random.below(200),
-            cut: random.below(2) * random.below(30),
+            lose_message: random.below(200),
+            repeat_message: random.below(200),
+            delay_message: random.below(200),
+            break_connection: random.below(2) * random.below(30),
             crash: random.below(8) + u64::from(power) * random.below(16),
             power,
             lose_disk: u64::from(random.chance(150)) * random.below(100),
             outage: random.below(2) * random.below(30),
-            gone: u64::from(random.chance(250)) * random.below(250),
+            never_returns: u64::from(random.chance(250)) * random.below(250),
             until: 150 * SECOND,
         }
     }
@@ -75,19 +75,19 @@ impl World {
             self.pfs_back = self.now + self.random.below(20) * SECOND;
             match self.random.below(3) {
                 0 => {
-                    self.truth.counts.pfs_crashes += 1;
+                    self.oracle.counts.pfs_crashes += 1;
                     self.pfs.crash();
                     self.pfs.set_away(true);
                 }
                 1 => {
-                    self.truth.counts.pfs_away += 1;
+                    self.oracle.counts.pfs_away += 1;
                     self.pfs.set_away(true);
                 }
                 _ => self.pfs.set_capacity(Some(self.random.below(100_000))),
             }
         }
         if self.chance(self.faults.outage) {
-            self.truth.counts.isolations += 1;
+            self.oracle.counts.isolations += 1;
             let place = match self.random.below(8) {
                 0 => MachineId::Controller,
                 n @ 1..5 => MachineId::Node(n as usize - 1),
@@ -100,7 +100,7 @@ impl World {
         }
         let drain = self.chance(self.faults.outage);
         if drain || !self.faulty() && self.now % (10 * SECOND) < SECOND {
-            self.truth.counts.drains += u64::from(drain);
+            self.oracle.counts.drains += u64::from(drain);
             let node = NodeId(self.random.below(NODES as u64) as u32);
             let drained = drain && self.random.chance(500);
             let request = Request::DrainNode { node, drained };
@@ -113,7 +113,7 @@ impl World {
     /// An operator gives up nodes that will not return, and now and then one that would have.
     /// Some return nevertheless.
     fn give_up_nodes(&mut self) {
-        if self.faults.gone == 0 {
+        if self.faults.never_returns == 0 {
             return;
         }
         for index in 0..NODES {
@@ -121,8 +121,8 @@ impl World {
             if self.is_given_up(index) {
                 continue;
             }
-            let gone = self.nodes[index].down == u64::MAX;
-            let mistaken = self.nodes[index].running.is_none() && self.chance(20);
+            let gone = self.nodes[index].down_until == u64::MAX;
+            let mistaken = self.nodes[index].node.is_none() && self.chance(20);
             let asks = gone && self.random.chance(100);
             if !mistaken && !asks {
                 continue;
@@ -133,7 +133,7 @@ impl World {
             let envelope = envelope(self.random.next().into(), request);
             self.controller_step(controller::ControllerInput::Request(Box::new(envelope)));
             if gone && self.is_given_up(index) && self.random.chance(300) {
-                self.nodes[index].down = self.now + self.random.below(60 * SECOND);
+                self.nodes[index].down_until = self.now + self.random.below(60 * SECOND);
             }
         }
     }

@@ -12,13 +12,13 @@ use forebay_stage::{AppendFile, JournalHost};
 
 use crate::actor_thread::{self, Machine};
 
-/// A journal, and how much of it is on the disk.
-type Lines = (Vec<u8>, usize);
+/// The contents of a journal, and how many of its bytes are durable.
+type JournalFile = (Vec<u8>, usize);
 
 /// Journals of a node's stages.
 #[derive(Clone, Debug)]
 pub struct Journals {
-    files: Arc<Mutex<BTreeMap<PathBuf, Lines>>>,
+    files: Arc<Mutex<BTreeMap<PathBuf, JournalFile>>>,
     machine: Machine,
 }
 
@@ -35,10 +35,10 @@ impl Journals {
         }
     }
 
-    pub fn sweep(&self, goes_on: impl Fn(StageId) -> bool) {
+    pub fn sweep(&self, may_resume: impl Fn(StageId) -> bool) {
         let stage = |path: &Path| StageId(path.to_str().unwrap()[1..].parse().unwrap());
         let mut files = self.files.lock().unwrap();
-        files.retain(|path, _| goes_on(stage(path)));
+        files.retain(|path, _| may_resume(stage(path)));
     }
 
     pub fn remove(&self, stage: StageId) {
@@ -58,13 +58,13 @@ impl JournalHost for Journals {
 
     fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn AppendFile>> {
         self.machine.sleep(Duration::from_millis(2));
-        if actor_thread::is_dead() {
+        if actor_thread::is_killed() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut files = self.files.lock().unwrap();
         files.insert(path.to_owned(), (contents.to_vec(), contents.len()));
         drop(files);
-        Ok(Box::new(Page(self.clone(), path.to_owned())))
+        Ok(Box::new(OpenJournal(self.clone(), path.to_owned())))
     }
 
     fn now(&self) -> std::time::Instant {
@@ -72,11 +72,11 @@ impl JournalHost for Journals {
     }
 }
 
-struct Page(Journals, PathBuf);
+struct OpenJournal(Journals, PathBuf);
 
-impl Write for Page {
+impl Write for OpenJournal {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if actor_thread::is_dead() {
+        if actor_thread::is_killed() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut files = self.0.files.lock().unwrap();
@@ -91,10 +91,10 @@ impl Write for Page {
     }
 }
 
-impl AppendFile for Page {
+impl AppendFile for OpenJournal {
     fn sync(&self) -> io::Result<()> {
         self.0.machine.sleep(Duration::from_millis(2));
-        if actor_thread::is_dead() {
+        if actor_thread::is_killed() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut files = self.0.files.lock().unwrap();

@@ -13,32 +13,28 @@ use forebay_store::node::{ConnId, Input};
 use crate::actor_thread::{ActorId, ActorOutput, LinkId, SimReply, Turn, WaitFor};
 use crate::codec;
 use crate::machines::MachineId;
+use crate::store_support::seeds::root;
 use crate::world::{Event, MS, World};
 
 /// One connection of a client to a storage daemon.
 pub struct Link {
     pub from: MachineId,
     pub node: usize,
-    /// The daemon's start that has the other end.
+    /// The life of the node at the time of the connection.
     life: u64,
-    /// The daemon has not closed it.
-    open: bool,
-    /// Whether the client does not know yet that it is broken.
-    whole: bool,
-    /// It carries data of this session.
-    pub bulk: Option<SessionId>,
-    /// Arrival of the last message in each direction.
-    up: u64,
-    down: u64,
+    /// The daemon has not closed the connection.
+    daemon_open: bool,
+    /// The client has not closed the connection and does not know that it is broken.
+    client_open: bool,
+    /// The session whose data connection it is.
+    pub data_session: Option<SessionId>,
+    /// Arrival of the last message at the daemon, and at the client.
+    last_up: u64,
+    last_down: u64,
     inbox: VecDeque<SimReply>,
     waiting: Option<(ActorId, u64)>,
-    /// The last call.
-    asked: Option<Request>,
-}
-
-/// Another host's administrator, whom the daemon knows already.
-pub fn root() -> PeerIdentity {
-    PeerIdentity { uid: 0, gid: 0, groups: Vec::new(), trusted: true, local: false }
+    /// The request of the last call.
+    last_request: Option<Request>,
 }
 
 pub fn address(node: usize) -> Address {
@@ -64,15 +60,15 @@ impl World {
 
     /// Sends a message, which may be lost, delayed or repeated.
     pub fn send(&mut self, from: MachineId, to: MachineId, message: Event) {
-        if self.partitioned_until(from, to) > self.now || self.chance(self.faults.lose) {
-            self.truth.counts.messages_lost += 1;
+        if self.partitioned_until(from, to) > self.now || self.chance(self.faults.lose_message) {
+            self.oracle.counts.messages_lost += 1;
             return;
         }
-        let copies = 1 + u64::from(self.chance(self.faults.repeat));
-        self.truth.counts.messages_repeated += copies - 1;
+        let copies = 1 + u64::from(self.chance(self.faults.repeat_message));
+        self.oracle.counts.messages_repeated += copies - 1;
         for _ in 0..copies {
             let mut delay = MS + self.random.below(20 * MS);
-            if self.chance(self.faults.delay) {
+            if self.chance(self.faults.delay_message) {
                 delay += self.random.below(20_000) * MS;
             }
             self.schedule(self.now + delay, message.clone());
@@ -82,44 +78,44 @@ impl World {
     /// Delay of a segment of a connection.
     fn latency(&mut self, a: MachineId, b: MachineId) -> u64 {
         let mut latency = 20_000 + self.random.below(MS / 4);
-        if self.chance(self.faults.delay / 10) {
+        if self.chance(self.faults.delay_message / 10) {
             latency += self.random.below(1000) * MS;
         }
         self.partitioned_until(a, b).saturating_sub(self.now) + latency
     }
 
     /// An actor waits for something.
-    pub fn asked(&mut self, actor: ActorId, ask: WaitFor) {
+    pub fn actor_waits(&mut self, actor: ActorId, wait_for: WaitFor) {
         let Some(found) = self.actors.get_mut(&actor) else {
             return;
         };
         found.wait += 1;
         let (wait, from) = (found.wait, found.place);
-        match ask {
+        match wait_for {
             WaitFor::Sleep(time) => {
                 let when = self.now + (time.as_nanos() as u64).max(1000);
                 self.schedule(when, Event::Wake(actor, wait, Wake::Slept));
             }
-            WaitFor::Connect(address, patience) => {
-                self.connect(actor, wait, from, &address, patience)
+            WaitFor::Connect(address, timeout) => {
+                self.connect(actor, wait, from, &address, timeout)
             }
-            WaitFor::Receive(id, patience) => {
+            WaitFor::Receive(id, timeout) => {
                 let Some(link) = self.links.get_mut(&id) else {
                     return self.schedule(self.now, Event::Wake(actor, wait, Wake::Reset));
                 };
-                if let Some(said) = link.inbox.pop_front() {
-                    self.schedule(self.now, Event::Wake(actor, wait, Wake::Said(said)));
-                } else if !link.whole {
+                if let Some(reply) = link.inbox.pop_front() {
+                    self.schedule(self.now, Event::Wake(actor, wait, Wake::Replied(reply)));
+                } else if !link.client_open {
                     self.schedule(self.now, Event::Wake(actor, wait, Wake::Reset));
                 } else {
                     link.waiting = Some((actor, wait));
-                    if let Some(patience) = patience {
-                        let when = self.now + patience.as_nanos() as u64;
-                        self.schedule(when, Event::Wake(actor, wait, Wake::Late));
+                    if let Some(timeout) = timeout {
+                        let when = self.now + timeout.as_nanos() as u64;
+                        self.schedule(when, Event::Wake(actor, wait, Wake::TimedOut));
                     }
                 }
             }
-            WaitFor::End(_) => unreachable!("the world deals with that"),
+            WaitFor::End(_) => unreachable!("handled by wake"),
         }
     }
 
@@ -129,28 +125,28 @@ impl World {
         wait: u64,
         from: MachineId,
         address: &Address,
-        patience: Duration,
+        timeout: Duration,
     ) {
         let node = node_at(address).filter(|node| *node < self.nodes.len());
         let Some(node) = node else {
             return self.schedule(self.now, Event::Wake(actor, wait, Wake::Refused));
         };
         if self.partitioned_until(from, MachineId::Node(node)) > self.now {
-            let when = self.now + patience.as_nanos() as u64;
-            return self.schedule(when, Event::Wake(actor, wait, Wake::Late));
+            let when = self.now + timeout.as_nanos() as u64;
+            return self.schedule(when, Event::Wake(actor, wait, Wake::TimedOut));
         }
         let when = self.now + self.latency(from, MachineId::Node(node));
-        self.schedule(when, Event::Syn(actor, wait, node));
+        self.schedule(when, Event::ConnectArrives(actor, wait, node));
     }
 
-    /// A client wants to connect.
-    pub fn syn(&mut self, actor: ActorId, wait: u64, node: usize) {
+    /// A connection request arrives at a node.
+    pub fn connect_arrives(&mut self, actor: ActorId, wait: u64, node: usize) {
         let Some(found) = self.actors.get(&actor).filter(|found| found.wait == wait) else {
             return;
         };
         let from = found.place;
         let latency = self.latency(from, MachineId::Node(node));
-        if self.nodes[node].running.is_none() {
+        if self.nodes[node].node.is_none() {
             return self.schedule(self.now + latency, Event::Wake(actor, wait, Wake::Refused));
         }
         self.next_link += 1;
@@ -159,18 +155,18 @@ impl World {
             from,
             node,
             life: self.nodes[node].life,
-            open: true,
-            whole: true,
-            bulk: None,
-            up: self.now,
-            down: self.now + latency,
+            daemon_open: true,
+            client_open: true,
+            data_session: None,
+            last_up: self.now,
+            last_down: self.now + latency,
             inbox: VecDeque::new(),
             waiting: None,
-            asked: None,
+            last_request: None,
         };
         self.links.insert(id, link);
-        self.daemon_step(node, Input::Connected(ConnId(id), root()));
-        self.schedule(self.now + latency, Event::Wake(actor, wait, Wake::Linked(id)));
+        self.daemon_step(node, Input::Connected(ConnId(id), root(false)));
+        self.schedule(self.now + latency, Event::Wake(actor, wait, Wake::Connected(id)));
     }
 
     /// Sends what actors have written.
@@ -181,9 +177,9 @@ impl World {
                 ActorOutput::Close(id) => {
                     let when = self.now + self.random.below(5 * MS);
                     if let Some(link) = self.links.get_mut(&id) {
-                        link.whole = false;
-                        let when = when.max(link.up);
-                        self.schedule(when, Event::UpEnd(id));
+                        link.client_open = false;
+                        let when = when.max(link.last_up);
+                        self.schedule(when, Event::DaemonEnd(id));
                     }
                 }
             }
@@ -191,33 +187,33 @@ impl World {
     }
 
     fn transmit(&mut self, id: LinkId, call: Call, payload: Vec<u8>) {
-        let Some(link) = self.links.get(&id).filter(|link| link.whole) else {
+        let Some(link) = self.links.get(&id).filter(|link| link.client_open) else {
             return;
         };
-        let (from, node, up) = (link.from, link.node, link.up);
-        let breaks = self.chance(self.faults.cut);
+        let (from, node, last_up) = (link.from, link.node, link.last_up);
+        let breaks = self.chance(self.faults.break_connection);
         let lost = breaks && self.random.chance(300);
         if !lost {
-            let mut when = up.max(self.now + self.latency(from, MachineId::Node(node))) + 1;
+            let mut when = last_up.max(self.now + self.latency(from, MachineId::Node(node))) + 1;
             if breaks && self.random.chance(400) {
-                // It stays in the daemon's socket while the client reconnects.
+                // The call stays in the daemon's socket while the client reconnects.
                 when += self.random.below(3000) * MS;
             }
             if let Some(link) = self.links.get_mut(&id) {
-                link.up = when;
-                link.asked = Some(call.request.clone());
+                link.last_up = when;
+                link.last_request = Some(call.request.clone());
             }
             let call = codec::call(&call, payload.len());
-            self.schedule(when, Event::Up(id, call, payload));
+            self.schedule(when, Event::CallArrives(id, call, payload));
         }
-        // Who is out of reach for longer than connections are kept alive loses them.
-        let long = self.partitioned_until(from, MachineId::Node(node)) > self.now + 30_000 * MS;
-        if breaks || long {
-            self.truth.counts.links_broken += 1;
-            // Often before the answer, which is lost then.
+        // Connections to a machine that is unreachable for longer than they are kept alive are lost.
+        let is_long = self.partitioned_until(from, MachineId::Node(node)) > self.now + 30_000 * MS;
+        if breaks || is_long {
+            self.oracle.counts.links_broken += 1;
+            // Often before the reply, which is lost then.
             let soon = self.random.chance(500);
             let when = self.now + self.random.below(if soon { MS / 2 } else { 40 * MS });
-            self.schedule(when, Event::DownEnd(id));
+            self.schedule(when, Event::ClientEnd(id));
         }
     }
 
@@ -227,82 +223,86 @@ impl World {
             return;
         };
         let node = link.node;
-        if !link.open || link.life != self.nodes[node].life {
+        if !link.daemon_open || link.life != self.nodes[node].life {
             return;
         }
-        match link.bulk {
+        match link.data_session {
             Some(session) => {
                 let (seq, request) = (call.seq, call.request);
-                let (reply, payload) = self.bulk(node, session, request, &payload);
+                let (reply, payload) = self.data_call(node, session, &request, &payload);
                 self.send_reply(id, Box::new((seq, reply, payload)));
             }
             None => {
-                let peer = matches!(call.request, Request::Peer(_));
-                assert!(!peer, "clients are no daemons");
+                let is_peer = matches!(call.request, Request::Peer(_));
+                assert!(!is_peer, "clients send no messages of daemons");
                 self.daemon_step(node, Input::Call(ConnId(id), call));
             }
         }
     }
 
     /// A daemon replies.
-    pub fn send_reply(&mut self, id: LinkId, said: SimReply) {
-        let Some(link) = self.links.get(&id).filter(|link| link.open) else {
+    pub fn send_reply(&mut self, id: LinkId, sent: SimReply) {
+        let Some(link) = self.links.get(&id).filter(|link| link.daemon_open) else {
             return;
         };
-        let (from, node, down) = (link.from, link.node, link.down);
-        let (seq, reply) = codec::reply(said.0, &said.1, said.2.len());
-        let said = Box::new((seq, reply, said.2));
-        let when = down.max(self.now + self.latency(from, MachineId::Node(node))) + 1;
+        let (from, node, last_down) = (link.from, link.node, link.last_down);
+        let (seq, reply, payload) = *sent;
+        let (seq, reply) = codec::reply(seq, &reply, payload.len());
+        let reply = Box::new((seq, reply, payload));
+        let when = last_down.max(self.now + self.latency(from, MachineId::Node(node))) + 1;
         if let Some(link) = self.links.get_mut(&id) {
-            link.down = when;
+            link.last_down = when;
         }
-        self.schedule(when, Event::Down(id, said));
+        self.schedule(when, Event::ReplyArrives(id, reply));
     }
 
     /// A reply arrives at a client.
-    pub fn deliver_reply(&mut self, id: LinkId, said: SimReply) {
-        let Some(link) = self.links.get_mut(&id).filter(|link| link.whole) else {
+    pub fn deliver_reply(&mut self, id: LinkId, reply: SimReply) {
+        let Some(link) = self.links.get_mut(&id).filter(|link| link.client_open) else {
             return;
         };
         match link.waiting.take() {
-            Some((actor, wait)) => self.wake(actor, wait, Wake::Said(said)),
-            None => link.inbox.push_back(said),
+            Some((actor, wait)) => self.wake(actor, wait, Wake::Replied(reply)),
+            None => link.inbox.push_back(reply),
         }
     }
 
     /// A client learns that its connection is broken; the daemon does some time later.
-    pub fn down_end(&mut self, id: LinkId) {
-        let Some(link) = self.links.get_mut(&id).filter(|link| link.whole) else {
+    pub fn client_end(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(&id).filter(|link| link.client_open) else {
             return;
         };
-        link.whole = false;
+        link.client_open = false;
         let waiting = link.waiting.take();
-        let up = link.up;
-        let when = up.max(self.now + self.random.below(2000) * MS);
-        self.schedule(when, Event::UpEnd(id));
+        let last_up = link.last_up;
+        let when = last_up.max(self.now + self.random.below(2000) * MS);
+        self.schedule(when, Event::DaemonEnd(id));
         if let Some((actor, wait)) = waiting {
             self.wake(actor, wait, Wake::Reset);
         }
     }
 
     /// A daemon learns that a connection is closed.
-    pub fn up_end(&mut self, id: LinkId) {
+    pub fn daemon_end(&mut self, id: LinkId) {
         let Some(link) = self.links.remove(&id) else {
             return;
         };
-        if link.open && link.life == self.nodes[link.node].life && link.bulk.is_none() {
+        if link.daemon_open
+            && link.life == self.nodes[link.node].life
+            && link.data_session.is_none()
+        {
             self.daemon_step(link.node, Input::Disconnected(ConnId(id)));
         }
     }
 
-    /// What actors wait for.
+    /// The connections on which actors wait for replies.
     pub fn awaited(&self) -> Vec<String> {
         let waiting = self.links.iter().filter(|(_, link)| link.waiting.is_some());
         let text = |(id, link): (&LinkId, &Link)| {
-            let (open, whole, bulk) = (link.open, link.whole, link.bulk);
+            let (daemon, client) = (link.daemon_open, link.client_open);
             format!(
-                "{id}: {:?} -> node {}, {:?} (open {open}, whole {whole}, bulk {bulk:?}, {:?})",
-                link.from, link.node, link.asked, link.waiting
+                "{id}: {:?} -> node {}, {:?} (open at daemon {daemon}, at client {client}, {:?}, {:?})",
+                link.from, link.node, link.last_request, link.data_session, link.waiting
             )
         };
         waiting.map(text).collect()
@@ -313,9 +313,9 @@ impl World {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        link.open = false;
-        let when = link.down.max(self.now) + 1;
-        self.schedule(when, Event::DownEnd(id));
+        link.daemon_open = false;
+        let when = link.last_down.max(self.now) + 1;
+        self.schedule(when, Event::ClientEnd(id));
     }
 
     /// A daemon has crashed: its peers notice soon.
@@ -324,12 +324,12 @@ impl World {
         for id in ids {
             if self.links[&id].node == node {
                 let when = self.now + self.random.below(5 * MS);
-                self.schedule(when, Event::DownEnd(id));
+                self.schedule(when, Event::ClientEnd(id));
             }
         }
     }
 
-    /// A machine has crashed: daemons notice sooner or later.
+    /// A machine has crashed: daemons notice within seconds.
     pub fn break_links_from(&mut self, place: MachineId) {
         let ids: Vec<LinkId> = self.links.keys().copied().collect();
         for id in ids {
@@ -337,9 +337,9 @@ impl World {
             let Some(link) = self.links.get_mut(&id).filter(|link| link.from == place) else {
                 continue;
             };
-            (link.whole, link.waiting) = (false, None);
-            let when = link.up.max(self.now + delay);
-            self.schedule(when, Event::UpEnd(id));
+            (link.client_open, link.waiting) = (false, None);
+            let when = link.last_up.max(self.now + delay);
+            self.schedule(when, Event::DaemonEnd(id));
         }
     }
 }
@@ -348,22 +348,22 @@ impl World {
 #[derive(Clone, Debug)]
 pub enum Wake {
     Slept,
-    Linked(LinkId),
+    Connected(LinkId),
     Refused,
-    Said(SimReply),
+    Replied(SimReply),
     Reset,
-    Late,
+    TimedOut,
 }
 
 impl Wake {
     pub fn turn(self) -> Turn {
         match self {
-            Wake::Slept => Turn::Go,
-            Wake::Linked(id) => Turn::Linked(Ok(id)),
-            Wake::Refused => Turn::Linked(Err(io::ErrorKind::ConnectionRefused.into())),
-            Wake::Said(said) => Turn::Said(Ok(said)),
-            Wake::Reset => Turn::Said(Err(io::ErrorKind::ConnectionReset.into())),
-            Wake::Late => Turn::Said(Err(io::ErrorKind::WouldBlock.into())),
+            Wake::Slept => Turn::Resume,
+            Wake::Connected(id) => Turn::Connected(Ok(id)),
+            Wake::Refused => Turn::Connected(Err(io::ErrorKind::ConnectionRefused.into())),
+            Wake::Replied(reply) => Turn::Replied(Ok(reply)),
+            Wake::Reset => Turn::Replied(Err(io::ErrorKind::ConnectionReset.into())),
+            Wake::TimedOut => Turn::Replied(Err(io::ErrorKind::WouldBlock.into())),
         }
     }
 }

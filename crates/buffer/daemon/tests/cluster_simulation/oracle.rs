@@ -29,14 +29,14 @@ macro_rules! counts {
 counts! {
     jobs, jobs_staged_out, refused_for_good, refused_full, refused_kept, hurried, persistent_uses,
     controller_crashes, node_crashes, power_cuts, host_crashes, disks_lost, messages_lost,
-    messages_repeated, links_broken, isolations, failed_copies, pfs_crashes, pfs_away, processes,
-    files_compared, drains, full_logs, lists, deferred, private_uses, copies_read,
+    messages_repeated, links_broken, isolations, failed_movers, pfs_crashes, pfs_away, processes,
+    files_compared, drains, full_logs, lists, deferred, private_uses, replicas_read,
     nodes_gone, nodes_given_up, nodes_returned, short_logs,
 }
 
 /// A job's data.
 #[derive(Clone, Debug, Default)]
-pub struct JobTruth {
+pub struct ExpectedJob {
     /// Number of runs of the job.
     pub runs: u64,
     /// Whether a user has allowed that results are destroyed.
@@ -57,7 +57,7 @@ pub struct JobTruth {
 pub struct Oracle {
     pub counts: Counts,
     /// By token.
-    pub jobs: BTreeMap<String, JobTruth>,
+    pub jobs: BTreeMap<String, ExpectedJob>,
     /// Tokens of instances.
     pub labels: BTreeMap<InstanceId, String>,
     /// Current instances of tokens.

@@ -36,7 +36,7 @@ pub struct Losses {
     /// Whether nodes lose power, and unsynced data with it.
     pub power: AtomicBool,
     /// Number of power cuts.
-    pub cuts: AtomicU64,
+    pub power_cuts: AtomicU64,
     /// Whether a node has lost its disk.
     pub disk: AtomicBool,
 }
@@ -57,24 +57,24 @@ pub struct Process {
     pub random: Random,
     pub machine: Machine,
     pub losses: Arc<Losses>,
-    /// Whether machines are partitioned for longer than sessions live.
+    /// Whether machines are partitioned for longer than sessions run_steps.
     pub may_expire: bool,
     pub steps: u64,
 }
 
 const WRITE: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
-const LONGEST: u64 = 40 << 10;
+const MAX_BYTES: u64 = 40 << 10;
 
 /// Why a process ends early.
-struct Died;
+struct Ended;
 
 impl Process {
     pub fn run(mut self) {
-        let _ = self.live();
+        let _ = self.run_steps();
     }
 
-    /// An error that a process may meet ends it; any other is a failure of the test.
-    fn met(&self, what: &str, path: &Path, errno: Errno) -> Died {
+    /// Errors that faults explain end the process; any other error fails the test.
+    fn check_error(&self, what: &str, path: &Path, errno: Errno) -> Ended {
         let usual = [Errno::EIO, Errno::ESTALE, Errno::ENOSPC];
         // A session that was lost, in a power cut or because it expired, had files open.
         let power = self.losses.power.load(Ordering::Relaxed);
@@ -82,14 +82,14 @@ impl Process {
         let lost = self.losses.disk.load(Ordering::Relaxed)
             || self.losses.power.load(Ordering::Relaxed) && errno == Errno::ENOENT;
         assert!(
-            usual.contains(&errno) || closed || lost || actor_thread::is_dead(),
+            usual.contains(&errno) || closed || lost || actor_thread::is_killed(),
             "{what} {}: {errno}",
             path.display()
         );
-        Died
+        Ended
     }
 
-    fn live(&mut self) -> Result<(), Died> {
+    fn run_steps(&mut self) -> Result<(), Ended> {
         self.check_inputs()?;
         if let Some((fs, files)) = self.persistent.clone() {
             self.use_persistent(&fs, &files)?;
@@ -107,7 +107,7 @@ impl Process {
         }
         for out in &outs {
             let made = self.own.mkdir_all(out, 0o755);
-            made.map_err(|errno| self.met("mkdir", out, errno))?;
+            made.map_err(|errno| self.check_error("mkdir", out, errno))?;
         }
         for _ in 0..self.steps {
             if !self.random.chance(300) {
@@ -122,9 +122,10 @@ impl Process {
         Ok(())
     }
 
-    fn check_inputs(&self) -> Result<(), Died> {
+    fn check_inputs(&self) -> Result<(), Ended> {
         for (path, expected) in &self.inputs {
-            let found = read(&self.own, path).map_err(|errno| self.met("read", path, errno))?;
+            let found =
+                read(&self.own, path).map_err(|errno| self.check_error("read", path, errno))?;
             assert!(
                 found == **expected || self.losses.disk.load(Ordering::Relaxed),
                 "staged in: {}",
@@ -135,7 +136,7 @@ impl Process {
     }
 
     /// Checks what other processes have left there, and writes something.
-    fn use_persistent(&mut self, fs: &Fs, files: &Files) -> Result<(), Died> {
+    fn use_persistent(&mut self, fs: &Fs, files: &Files) -> Result<(), Ended> {
         let known: Vec<PathBuf> = files.lock().unwrap().keys().cloned().collect();
         for path in known {
             self.check(fs, files, &path)?;
@@ -147,9 +148,9 @@ impl Process {
         Ok(())
     }
 
-    fn step(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Died> {
+    fn step(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Ended> {
         let what = self.random.below(13);
-        tracing::info!(what, path = %path.display(), "a process begins a step");
+        tracing::info!(what, path = %path.display(), "process begins a step");
         let done = match what {
             0..5 => self.write(fs, files, path),
             5 => self.append(fs, files, path),
@@ -166,10 +167,10 @@ impl Process {
                 };
                 self.rename(fs, files, path, &to)
             }
-            10 | 11 => self.cut(fs, files, path),
+            10 | 11 => self.truncate(fs, files, path),
             _ => fs.sync(),
         };
-        tracing::info!(what, path = %path.display(), known = ?length(files, path), ?done, "and ends it");
+        tracing::info!(what, path = %path.display(), known = ?length(files, path), ?done, "process ends a step");
         match done {
             Ok(()) | Err(Errno::ENOSPC) => Ok(()),
             Err(errno) => {
@@ -178,15 +179,15 @@ impl Process {
                 if errno == Errno::ENOENT && absent {
                     return Ok(());
                 }
-                Err(self.met("use", path, errno))
+                Err(self.check_error("use", path, errno))
             }
         }
     }
 
     fn write(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
-        let before = unsure(files, path);
+        let before = mark_uncertain(files, path);
         let truncate = !before.certain || self.random.chance(250);
-        let began = self.losses.cuts.load(Ordering::Relaxed);
+        let cuts_before = self.losses.power_cuts.load(Ordering::Relaxed);
         let mode = OpenMode { truncate, ..WRITE };
         let opened = fs.create_path(path, 0o644, mode)?;
         let mut data = match truncate {
@@ -195,8 +196,8 @@ impl Process {
         };
         // What is written again while the file stays open must not give way to what was there.
         for _ in 0..1 + self.random.below(4) {
-            let offset = self.random.below(LONGEST / 2);
-            let length = 1 + self.random.below(LONGEST / 2);
+            let offset = self.random.below(MAX_BYTES / 2);
+            let length = 1 + self.random.below(MAX_BYTES / 2);
             let bytes = self.bytes(length);
             opened.file.write_all_at(&bytes, offset)?;
             let end = (offset + length) as usize;
@@ -206,7 +207,7 @@ impl Process {
             data[offset as usize..end].copy_from_slice(&bytes);
         }
         if self.random.chance(200) {
-            let size = self.random.below(LONGEST);
+            let size = self.random.below(MAX_BYTES);
             let set = SetAttr { size: Some(size), ..SetAttr::default() };
             fs.set_attr(opened.file.ino(), Some(&opened.file), set)?;
             data.resize(size as usize, 0);
@@ -215,25 +216,25 @@ impl Process {
             self.pause();
         }
         // A file that was closed without a sync is not reported as lost later.
-        let cuts = self.losses.cuts.load(Ordering::Relaxed);
+        let cuts = self.losses.power_cuts.load(Ordering::Relaxed);
         let before_synced = before.synced;
-        let whole = truncate || before.synced || before.cuts == began;
-        let begun = if whole { began } else { before.cuts };
-        sure(files, path, Some(data), begun);
+        let whole = truncate || before.synced || before.cuts == cuts_before;
+        let begun = if whole { cuts_before } else { before.cuts };
+        set_certain(files, path, Some(data), begun);
         if self.random.chance(700) {
             opened.file.fsync(false)?;
             // Nor is it if the power cut comes before the sync.
-            let now = self.losses.cuts.load(Ordering::Relaxed);
-            let calm = truncate || before_synced || now == began;
+            let now = self.losses.power_cuts.load(Ordering::Relaxed);
+            let calm = truncate || before_synced || now == cuts_before;
             if whole && calm {
-                settled(files, path, cuts);
+                mark_synced(files, path, cuts);
             }
         }
         Ok(())
     }
 
     fn append(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
-        let before = unsure(files, path);
+        let before = mark_uncertain(files, path);
         let (true, Some(mut data)) = (before.certain, before.data.clone()) else {
             return Ok(());
         };
@@ -246,44 +247,44 @@ impl Process {
             return Ok(()); // A node failed on the way; parts behind may have been written.
         }
         data.extend_from_slice(&bytes);
-        sure(files, path, Some(data), cuts);
+        set_certain(files, path, Some(data), cuts);
         Ok(())
     }
 
-    fn cut(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
-        let before = unsure(files, path);
+    fn truncate(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
+        let before = mark_uncertain(files, path);
         let (true, Some(mut data)) = (before.certain, before.data.clone()) else {
             return Ok(());
         };
         let cuts = self.cuts(&before);
         let opened = fs.open_path(path, WRITE)?;
-        let size = self.random.below(LONGEST);
+        let size = self.random.below(MAX_BYTES);
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
         let file = self.random.chance(500).then_some(&*opened.file);
         fs.set_attr(opened.file.ino(), file, set)?;
         data.resize(size as usize, 0);
-        sure(files, path, Some(data), cuts);
+        set_certain(files, path, Some(data), cuts);
         if self.random.chance(600) {
             self.pause();
             opened.file.fsync(false)?;
             // A loss of earlier changes by other processes is not reported.
             if before.synced {
-                settled(files, path, cuts);
+                mark_synced(files, path, cuts);
             }
         }
         Ok(())
     }
 
     fn remove(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
-        let before = unsure(files, path);
+        let before = mark_uncertain(files, path);
         let removed = fs.unlink_path(path);
-        self.not_twice(&before, path, removed)?;
-        let cuts = self.losses.cuts.load(Ordering::Relaxed);
-        sure(files, path, None, before.cuts);
+        self.check_missing(&before, path, removed)?;
+        let cuts = self.losses.power_cuts.load(Ordering::Relaxed);
+        set_certain(files, path, None, before.cuts);
         if self.random.chance(300) {
             self.pause();
             fs.sync()?;
-            settled(files, path, cuts);
+            mark_synced(files, path, cuts);
         }
         Ok(())
     }
@@ -292,13 +293,13 @@ impl Process {
         if from == to {
             return Ok(());
         }
-        let before = unsure(files, from);
-        unsure(files, to);
+        let before = mark_uncertain(files, from);
+        mark_uncertain(files, to);
         let renamed = fs.rename_path(from, to);
-        self.not_twice(&before, from, renamed)?;
+        self.check_missing(&before, from, renamed)?;
         if before.certain {
-            sure(files, to, before.data, before.cuts);
-            sure(files, from, None, before.cuts);
+            set_certain(files, to, before.data, before.cuts);
+            set_certain(files, from, None, before.cuts);
         }
         Ok(())
     }
@@ -308,8 +309,8 @@ impl Process {
         self.machine.sleep(pause);
     }
 
-    /// What was there cannot be missing, unless the request was carried out before, and is now again.
-    fn not_twice(
+    /// An existing file cannot be missing: a repeated request is carried out once.
+    fn check_missing(
         &self,
         before: &FileState,
         path: &Path,
@@ -317,10 +318,10 @@ impl Process {
     ) -> Result<(), Errno> {
         let power = self.losses.power.load(Ordering::Relaxed);
         let there = before.certain && before.data.is_some() && (before.synced || !power);
-        let lost = self.losses.disk.load(Ordering::Relaxed) || actor_thread::is_dead();
+        let lost = self.losses.disk.load(Ordering::Relaxed) || actor_thread::is_killed();
         assert!(
             done != Err(Errno::ENOENT) || !there || lost,
-            "{} was there and is missing",
+            "{} existed and is missing",
             path.display()
         );
         done
@@ -329,7 +330,7 @@ impl Process {
     /// Number of power cuts before the oldest unsynced change.
     fn cuts(&self, before: &FileState) -> u64 {
         match before.synced {
-            true => self.losses.cuts.load(Ordering::Relaxed),
+            true => self.losses.power_cuts.load(Ordering::Relaxed),
             false => before.cuts,
         }
     }
@@ -340,7 +341,7 @@ impl Process {
     }
 
     /// Checks the contents of a file.
-    fn check(&self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Died> {
+    fn check(&self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Ended> {
         let Some(known) = files.lock().unwrap().get(path).cloned() else {
             return Ok(());
         };
@@ -365,7 +366,7 @@ impl Process {
             (Ok(_), None) if must => panic!("{} was removed and is there", path.display()),
             (Ok(_), _) => Ok(()),
             (Err(Errno::ENOENT), _) if !must => Ok(()),
-            (Err(errno), _) => Err(self.met("read", path, errno)),
+            (Err(errno), _) => Err(self.check_error("read", path, errno)),
         }
     }
 }
@@ -399,7 +400,7 @@ fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, Errno> {
 }
 
 /// Notes that an operation on a file begins. Returns its expected state.
-fn unsure(files: &Files, path: &Path) -> FileState {
+fn mark_uncertain(files: &Files, path: &Path) -> FileState {
     let mut files = files.lock().unwrap();
     let known = files.entry(path.to_owned()).or_insert(FileState {
         certain: true,
@@ -407,21 +408,21 @@ fn unsure(files: &Files, path: &Path) -> FileState {
         ..FileState::default()
     });
     let before = known.clone();
-    if !(actor_thread::is_dead()) {
+    if !(actor_thread::is_killed()) {
         (known.certain, known.synced) = (false, false);
     }
     before
 }
 
 /// Notes that the operation has succeeded.
-fn sure(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64) {
-    if !actor_thread::is_dead() {
+fn set_certain(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64) {
+    if !actor_thread::is_killed() {
         let known = FileState { data, certain: true, synced: false, cuts };
         files.lock().unwrap().insert(path.to_owned(), known);
     }
 }
 
-fn settled(files: &Files, path: &Path, cuts: u64) {
+fn mark_synced(files: &Files, path: &Path, cuts: u64) {
     if let Some(known) = files.lock().unwrap().get_mut(path) {
         (known.synced, known.cuts) = (true, cuts);
     }

@@ -24,10 +24,10 @@ impl World {
             self.users[index].processes = running;
             let user = &mut self.users[index];
             let now = UnixMillis(self.now / MS);
-            let envelope = user.act(now, jobs_ended, &mut self.random, &mut self.truth);
+            let envelope = user.act(now, jobs_ended, &mut self.random, &mut self.oracle);
             if let Some(envelope) = envelope {
                 let (token, step) = (user.token.clone(), user.step);
-                self.trace_line(|| format!("user {token} asks {step:?} {}", envelope.id));
+                self.trace_line(|| format!("user {token} requests {step:?} {}", envelope.id));
                 let input = controller::ControllerInput::Request(Box::new(envelope));
                 let message = Event::ToController(Box::new(input));
                 // Users are on the controller's machine, whose network fails like all others.
@@ -41,8 +41,8 @@ impl World {
         for user in &mut users {
             let before = user.step;
             let now = UnixMillis(self.now / MS);
-            let (random, truth, pfs) = (&mut self.random, &mut self.truth, &self.pfs);
-            user.answered(now, id, outcome, random, truth, pfs);
+            let (random, oracle, pfs) = (&mut self.random, &mut self.oracle, &self.pfs);
+            user.answered(now, id, outcome, random, oracle, pfs);
             if user.step != before {
                 self.trace_line(|| {
                     let (token, step) = (&user.token, user.step);
@@ -60,31 +60,31 @@ impl World {
         self.steps += 1;
         let effects = controller.step(UnixMillis(self.now / MS), input);
         let state = controller.state();
-        // Ids given in a step whose records are lost in a crash are given again: the last one counts.
+        // Ids assigned in a step whose records a crash loses are assigned again: the last use counts.
         for (id, instance) in state.storage.instances() {
             let label = instance.label.clone();
-            self.truth.labels.insert(id, label);
+            self.oracle.labels.insert(id, label);
         }
         for (_, session) in state.sessions.iter() {
             if let Some(instance) = session.instance {
                 let token = session.token.clone();
-                self.truth.current.insert(token, instance);
+                self.oracle.current.insert(token, instance);
             }
         }
         for (id, fragment) in state.storage.fragments() {
             if matches!(fragment.state, FragmentState::Ready(_)) {
-                self.truth.used.insert(id);
+                self.oracle.used.insert(id);
             }
             if fragment.state == FragmentState::Forgotten {
-                self.truth.damaged.insert(fragment.instance);
-                self.truth.losses.disk.store(true, Ordering::Relaxed);
+                self.oracle.damaged.insert(fragment.instance);
+                self.oracle.losses.disk.store(true, Ordering::Relaxed);
             }
         }
         for (id, known) in state.storage.nodes() {
             let index = id.0 as usize;
             let count = match (self.given_up[index], known.forgotten.is_some()) {
-                (false, true) => &mut self.truth.counts.nodes_given_up,
-                (true, false) => &mut self.truth.counts.nodes_returned,
+                (false, true) => &mut self.oracle.counts.nodes_given_up,
+                (true, false) => &mut self.oracle.counts.nodes_returned,
                 _ => continue,
             };
             *count += 1;
@@ -94,7 +94,7 @@ impl World {
         for effect in effects {
             if self.chance(self.faults.crash) {
                 self.trace_line(|| "controller crashes".into());
-                self.truth.counts.controller_crashes += 1;
+                self.oracle.counts.controller_crashes += 1;
                 self.controller = None;
                 self.controller_down = self.now + self.random.below(5 * SECOND);
                 return;

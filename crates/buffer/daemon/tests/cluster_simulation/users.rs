@@ -85,7 +85,7 @@ impl SimUser {
         persistents: u64,
         hosts: &[String],
         random: &mut Random,
-        truth: &mut Oracle,
+        oracle: &mut Oracle,
         pfs: &Pfs,
     ) -> SimUser {
         let persistent = index < persistents;
@@ -117,7 +117,7 @@ impl SimUser {
                 script.push_str(&format!("#DW stage_in type=file source=/pfs/{token}/{line} destination={inside}/in{line}\n"));
             }
             if random.chance(300) {
-                truth.counts.lists += 1;
+                oracle.counts.lists += 1;
                 list_of_inputs(&token, inside, &mut script, &mut inputs, random, pfs);
             }
             let used = persistents > 0 && !copied && random.chance(400);
@@ -125,7 +125,7 @@ impl SimUser {
                 let name = format!("data_{}", random.below(persistents));
                 script.push_str(&format!("#DW persistentdw name={name}\n"));
                 uses.push(name);
-                truth.counts.persistent_uses += 1;
+                oracle.counts.persistent_uses += 1;
             }
             let lines = if copied { 0 } else { 1 + random.below(2) };
             for line in 0..lines {
@@ -138,9 +138,9 @@ impl SimUser {
         if defers {
             outs.push(DEFERRED.into());
         }
-        let job = truth.jobs.entry(token.clone()).or_default();
+        let job = oracle.jobs.entry(token.clone()).or_default();
         (job.outs, job.inputs) = (outs, inputs);
-        truth.counts.jobs += u64::from(!persistent);
+        oracle.counts.jobs += u64::from(!persistent);
         let uid = 1000 + u32::try_from(random.below(3)).unwrap();
         let some = 1 + random.below(hosts.len() as u64) as usize;
         SimUser {
@@ -172,7 +172,7 @@ impl SimUser {
         now: UnixMillis,
         others_ended: bool,
         random: &mut Random,
-        truth: &mut Oracle,
+        oracle: &mut Oracle,
     ) -> Option<RequestEnvelope> {
         if self.step == Step::Ended || now < self.rest {
             return None;
@@ -192,7 +192,7 @@ impl SimUser {
             }
             if self.persistent && self.step == Step::StageIn {
                 if !others_ended {
-                    return None; // Kept until nobody needs it.
+                    return None; // Kept until all jobs that use it have ended.
                 }
                 self.step = Step::Teardown;
             }
@@ -203,7 +203,7 @@ impl SimUser {
             }
             self.number += 1;
             self.request = Some(self.compose());
-            let job = truth.jobs.get_mut(&self.token).unwrap();
+            let job = oracle.jobs.get_mut(&self.token).unwrap();
             job.hurried |= self.hurry && self.step == Step::Teardown;
         }
         self.sent = now;
@@ -259,7 +259,7 @@ impl SimUser {
         id: RequestId,
         outcome: &Outcome,
         random: &mut Random,
-        truth: &mut Oracle,
+        oracle: &mut Oracle,
         pfs: &Pfs,
     ) {
         if id != self.id() || self.request.is_none() {
@@ -270,39 +270,39 @@ impl SimUser {
         self.rest = now.plus_ms(random.below(2000));
         let before = self.step;
         match outcome {
-            Ok(answer) => self.succeeded(answer, random, truth, pfs),
-            Err(failure) => self.refused(failure.cause, &failure.reason, random, truth),
+            Ok(answer) => self.succeeded(answer, random, oracle, pfs),
+            Err(failure) => self.refused(failure.cause, &failure.reason, random, oracle),
         }
         if self.step != before {
             self.tries = 0;
         }
     }
 
-    fn succeeded(&mut self, _: &Answer, random: &mut Random, truth: &mut Oracle, pfs: &Pfs) {
+    fn succeeded(&mut self, _: &Answer, random: &mut Random, oracle: &mut Oracle, pfs: &Pfs) {
         self.step = match self.step {
             Step::Setup => Step::StageIn,
             Step::StageIn => Step::Activate,
             Step::Activate => {
-                truth.jobs.get_mut(&self.token).unwrap().runs += 1;
+                oracle.jobs.get_mut(&self.token).unwrap().runs += 1;
                 self.ran = true;
                 self.started = false;
                 if std::mem::take(&mut self.defers) { Step::Defer } else { Step::Run }
             }
             Step::Defer => {
-                truth.counts.deferred += 1;
-                truth.jobs.get_mut(&self.token).unwrap().deferred = true;
+                oracle.counts.deferred += 1;
+                oracle.jobs.get_mut(&self.token).unwrap().deferred = true;
                 Step::Run
             }
             Step::Run | Step::Deactivate => Step::StageOut,
             Step::StageOut => {
                 if self.ran {
-                    truth.check_results(&self.token, pfs, "and told that it is staged out");
+                    oracle.check_results(&self.token, pfs, "and told that it is staged out");
                 }
                 if self.ran && self.reruns == 0 && random.chance(150) {
                     self.reruns += 1;
                     Step::Activate // The job is requeued and runs again in the same instance.
                 } else {
-                    truth.counts.jobs_staged_out += u64::from(self.ran);
+                    oracle.counts.jobs_staged_out += u64::from(self.ran);
                     Step::Teardown
                 }
             }
@@ -310,22 +310,22 @@ impl SimUser {
         };
     }
 
-    fn refused(&mut self, cause: Cause, reason: &str, random: &mut Random, truth: &mut Oracle) {
+    fn refused(&mut self, cause: Cause, reason: &str, random: &mut Random, oracle: &mut Oracle) {
         let give_up = self.tries > 4;
         match (self.step, cause) {
             (_, Cause::Invalid | Cause::Denied) => {
                 panic!("{} at {:?}: {reason}", self.token, self.step)
             }
             (Step::Setup, Cause::Full) => {
-                truth.counts.refused_full += 1;
+                oracle.counts.refused_full += 1;
                 if self.tries > 20 {
-                    truth.counts.refused_for_good += 1;
+                    oracle.counts.refused_for_good += 1;
                     self.step = Step::Teardown;
                 }
             }
             (Step::Setup, Cause::NotFound | Cause::Busy) if !give_up => {}
             (Step::Setup, _) => {
-                truth.counts.refused_for_good += 1;
+                oracle.counts.refused_for_good += 1;
                 self.step = Step::Teardown;
             }
             (Step::StageIn, _) if give_up => self.step = Step::Teardown,
@@ -339,10 +339,10 @@ impl SimUser {
             (Step::StageOut, _) if give_up => self.step = Step::Teardown,
             (Step::Teardown, Cause::NotFound) if self.persistent => self.step = Step::Ended,
             (Step::Teardown, Cause::Busy) if reason.contains("stage-out(s) are not done") => {
-                truth.counts.refused_kept += 1;
+                oracle.counts.refused_kept += 1;
                 if self.tries > 1 || random.chance(500) {
                     self.hurry = true;
-                    truth.counts.hurried += 1;
+                    oracle.counts.hurried += 1;
                 } else {
                     self.step = Step::StageOut;
                 }

@@ -10,8 +10,7 @@ use forebay_control::messages::{ComputeCommand, StampedCommand, StorageCommand, 
 use forebay_control::{compute_node, storage_node};
 use forebay_protocol::Call;
 use forebay_protocol::peer::PeerMessage;
-use forebay_store::objects::MemoryObjects;
-use forebay_store::storage::MemoryStorage;
+use forebay_store::node::ConnId;
 use forebay_units::Bytes;
 
 use crate::actor_thread::{ActorId, ActorWait, LinkId, Machine, Shared, SimReply};
@@ -24,7 +23,8 @@ use crate::oracle::Oracle;
 use crate::pfs::Pfs;
 use crate::random::Random;
 use crate::requests::envelope;
-use crate::storage::SyncAsked;
+use crate::storage::{LEASE_NS, SEGMENT_BYTES};
+use crate::store_support::daemon::{Daemon, SyncRequest};
 use crate::users::{SimUser, Step};
 
 /// Nanoseconds in a millisecond.
@@ -47,13 +47,13 @@ pub enum Event {
     Tick(MachineId),
     Users,
     /// A node's log becomes durable, unless the node has crashed since.
-    Sync(usize, u64, Option<SyncAsked>),
-    Syn(ActorId, u64, usize),
+    Sync(usize, u64, Option<SyncRequest>),
+    ConnectArrives(ActorId, u64, usize),
     Wake(ActorId, u64, Wake),
-    Up(LinkId, Call, Vec<u8>),
-    UpEnd(LinkId),
-    Down(LinkId, SimReply),
-    DownEnd(LinkId),
+    CallArrives(LinkId, Call, Vec<u8>),
+    DaemonEnd(LinkId),
+    ReplyArrives(LinkId, SimReply),
+    ClientEnd(LinkId),
 }
 
 pub struct World {
@@ -67,7 +67,7 @@ pub struct World {
     /// A fingerprint of the history.
     pub history: u64,
     pub shared: Arc<Shared>,
-    pub asks: (Sender<ActorWait>, Receiver<ActorWait>),
+    pub waits: (Sender<ActorWait>, Receiver<ActorWait>),
     pub actors: BTreeMap<ActorId, Actor>,
     pub next_actor: ActorId,
     pub links: BTreeMap<LinkId, Link>,
@@ -76,7 +76,7 @@ pub struct World {
     pub controller_down: u64,
     pub controller_records: Records,
     pub nodes: Vec<Storage>,
-    /// Nodes that were given up when that was last looked at.
+    /// Nodes that were given up at the last step of the controller.
     pub given_up: [bool; NODES],
     pub hosts: Vec<Compute>,
     /// Time until which machines are unreachable.
@@ -84,7 +84,7 @@ pub struct World {
     pub pfs: Pfs,
     pub pfs_back: u64,
     pub users: Vec<SimUser>,
-    pub truth: Oracle,
+    pub oracle: Oracle,
 }
 
 fn settings() -> Settings {
@@ -108,35 +108,35 @@ pub fn host_name(index: usize) -> String {
 impl World {
     pub fn new(seed: u64, faults: Faults, trace: bool) -> World {
         let mut random = Random::new(seed);
-        let mut truth = Oracle::default();
-        let power = &truth.losses.power;
+        let mut oracle = Oracle::default();
+        let power = &oracle.losses.power;
         power.store(faults.power, Ordering::Relaxed);
         let shared = Shared::new(seed);
         let pfs = Pfs::new(Machine(shared.clone()));
         let hosts: Vec<String> = (0..HOSTS).map(host_name).collect();
         let persistents = random.below(3);
         let users = (0..persistents + 2 + random.below(4))
-            .map(|index| SimUser::new(index, persistents, &hosts, &mut random, &mut truth, &pfs))
+            .map(|index| SimUser::new(index, persistents, &hosts, &mut random, &mut oracle, &pfs))
             .collect();
         let nodes = (0..NODES).map(|_| Storage {
             life: 0,
-            boot: 1,
-            down: 0,
+            down_until: 0,
             granules: 6 + random.below(8),
-            disk: MemoryStorage::new(random.next()),
-            objects: MemoryObjects::default(),
+            daemon: Daemon::new(random.next(), SEGMENT_BYTES, LEASE_NS),
+            peers: ConnId(0),
+            data_slots: BTreeMap::new(),
             journals: Journals::new(Machine(shared.clone())),
             records: Records::new(),
             fragments: BTreeMap::new(),
-            running: None,
+            node: None,
             orders: Default::default(),
-            copies: BTreeMap::new(),
+            movers: BTreeMap::new(),
         });
         let nodes = nodes.collect();
         let host = |_| Compute {
             life: 0,
-            down: 0,
-            runs: None,
+            down_until: 0,
+            node: None,
             plans: BTreeMap::new(),
             mounts: Arc::new(Mutex::default()),
             using: BTreeMap::new(),
@@ -151,7 +151,7 @@ impl World {
             steps: 0,
             history: 0,
             shared,
-            asks: channel(),
+            waits: channel(),
             actors: BTreeMap::new(),
             next_actor: 0,
             links: BTreeMap::new(),
@@ -166,7 +166,7 @@ impl World {
             pfs,
             pfs_back: 0,
             users,
-            truth,
+            oracle,
         };
         world.prepare();
         world
@@ -218,7 +218,7 @@ impl World {
             assert!(when < END, "{}", self.unfinished());
             self.now = when;
             self.shared.set(when);
-            self.happen(event);
+            self.process_event(event);
             self.flush();
             if matches!(self.queue.first_key_value(), Some(((next, _), _)) if *next == when) {
                 continue;
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn process_event(&mut self, event: Event) {
         self.history = self.history.wrapping_mul(0x100_0000_01b3) ^ self.now;
         match event {
             Event::ToController(input) => self.controller_step(*input),
@@ -254,17 +254,17 @@ impl World {
                 let next = self.now + 200 * MS;
                 self.schedule(next, Event::Users);
             }
-            Event::Sync(node, life, asked) => {
+            Event::Sync(node, life, request) => {
                 if self.nodes[node].life == life {
-                    self.sync(node, asked);
+                    self.sync(node, request);
                 }
             }
-            Event::Syn(actor, wait, node) => self.syn(actor, wait, node),
+            Event::ConnectArrives(actor, wait, node) => self.connect_arrives(actor, wait, node),
             Event::Wake(actor, wait, wake) => self.wake(actor, wait, wake),
-            Event::Up(link, call, payload) => self.deliver_call(link, call, payload),
-            Event::UpEnd(link) => self.up_end(link),
-            Event::Down(link, said) => self.deliver_reply(link, said),
-            Event::DownEnd(link) => self.down_end(link),
+            Event::CallArrives(link, call, payload) => self.deliver_call(link, call, payload),
+            Event::DaemonEnd(link) => self.daemon_end(link),
+            Event::ReplyArrives(link, reply) => self.deliver_reply(link, reply),
+            Event::ClientEnd(link) => self.client_end(link),
         }
     }
 

@@ -44,7 +44,7 @@ impl Gate {
         let limit = Duration::from_secs(30);
         let none = |(_, waiting): &mut (Option<At>, u64)| *waiting == 0;
         let (state, _) = self.changed.wait_timeout_while(state, limit, none).unwrap();
-        assert!(state.1 > 0, "nothing came to the gate");
+        assert!(state.1 > 0, "no operation reached the gate");
     }
 
     fn pass(&self, at: At) {
@@ -77,12 +77,12 @@ impl<T> fmt::Debug for Gated<T> {
 }
 
 impl<T> Gated<T> {
-    fn folder(&self, inner: Box<dyn DirHandle>) -> Box<dyn DirHandle> {
+    fn gate_dir(&self, inner: Box<dyn DirHandle>) -> Box<dyn DirHandle> {
         let gate = self.gate.clone();
         Box::new(Gated { inner, gate })
     }
 
-    fn body(&self, inner: Box<dyn FileHandle>) -> Box<dyn FileHandle> {
+    fn gate_file(&self, inner: Box<dyn FileHandle>) -> Box<dyn FileHandle> {
         let gate = self.gate.clone();
         Box::new(Gated { inner, gate })
     }
@@ -90,11 +90,11 @@ impl<T> Gated<T> {
 
 impl FileSystem for Gated<Arc<dyn FileSystem>> {
     fn open_dir(&self, path: &Path) -> Result<Box<dyn DirHandle>, Errno> {
-        Ok(self.folder(self.inner.open_dir(path)?))
+        Ok(self.gate_dir(self.inner.open_dir(path)?))
     }
 
     fn open_file(&self, path: &Path) -> Result<Box<dyn FileHandle>, Errno> {
-        Ok(self.body(self.inner.open_file(path)?))
+        Ok(self.gate_file(self.inner.open_file(path)?))
     }
 }
 
@@ -105,10 +105,10 @@ impl<T: Metadata + ?Sized> Metadata for Gated<Box<T>> {
 
     fn set_metadata(
         &self,
-        state: &FileStat,
-        attributes: &mut dyn FnMut() -> Result<(), String>,
+        stat: &FileStat,
+        set_xattrs: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<Result<(), String>, Errno> {
-        self.inner.set_metadata(state, attributes)
+        self.inner.set_metadata(stat, set_xattrs)
     }
 
     fn list_xattr(&self) -> Result<Vec<Vec<u8>>, Errno> {
@@ -126,7 +126,7 @@ impl<T: Metadata + ?Sized> Metadata for Gated<Box<T>> {
 
 impl DirHandle for Gated<Box<dyn DirHandle>> {
     fn try_clone(&self) -> Result<Box<dyn DirHandle>, Errno> {
-        Ok(self.folder(self.inner.try_clone()?))
+        Ok(self.gate_dir(self.inner.try_clone()?))
     }
 
     fn read_dir(
@@ -142,7 +142,7 @@ impl DirHandle for Gated<Box<dyn DirHandle>> {
 
     fn open_dir(&self, name: &OsStr) -> Result<Box<dyn DirHandle>, Errno> {
         let inner = self.inner.open_dir(name)?;
-        Ok(Gated::folder(self, inner))
+        Ok(Gated::gate_dir(self, inner))
     }
 
     fn mkdir(&self, name: &OsStr) -> Result<bool, Errno> {
@@ -150,24 +150,24 @@ impl DirHandle for Gated<Box<dyn DirHandle>> {
     }
 
     fn open(&self, name: &OsStr, seen: Option<&FileStat>) -> Result<Box<dyn FileHandle>, Errno> {
-        Ok(self.body(self.inner.open(name, seen)?))
+        Ok(self.gate_file(self.inner.open(name, seen)?))
     }
 
     fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno> {
-        Ok(self.body(self.inner.create(name, keep)?))
+        Ok(self.gate_file(self.inner.create(name, keep)?))
     }
 
     fn readlink(&self, name: &OsStr, seen: &FileStat) -> Result<OsString, Errno> {
         self.inner.readlink(name, seen)
     }
 
-    fn symlink(&self, name: &OsStr, goal: &OsStr, state: &FileStat) -> Result<(), Errno> {
-        self.inner.symlink(name, goal, state)
+    fn symlink(&self, name: &OsStr, link_target: &OsStr, stat: &FileStat) -> Result<(), Errno> {
+        self.inner.symlink(name, link_target, stat)
     }
 
-    fn link(&self, name: &OsStr, folder: &dyn DirHandle, of: &OsStr) -> Result<(), Errno> {
+    fn link(&self, name: &OsStr, dir: &dyn DirHandle, existing: &OsStr) -> Result<(), Errno> {
         self.gate.pass(At::Link);
-        self.inner.link(name, folder, of)
+        self.inner.link(name, dir, existing)
     }
 
     fn unlink(&self, name: &OsStr) -> Result<(), Errno> {

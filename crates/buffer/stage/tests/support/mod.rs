@@ -165,8 +165,8 @@ impl Buffer {
     pub fn write(&self, path: &str, bytes: &[u8]) {
         let mode =
             OpenMode { write: true, truncate: true, descriptor: true, ..OpenMode::default() };
-        let made = self.fs.create_path(&self.path(path), 0o644, mode).unwrap();
-        made.file.write_all_at(bytes, 0).unwrap();
+        let created = self.fs.create_path(&self.path(path), 0o644, mode).unwrap();
+        created.file.write_all_at(bytes, 0).unwrap();
     }
 
     pub fn read_at(&self, path: &str, offset: u64, length: usize) -> Vec<u8> {
@@ -183,10 +183,10 @@ impl Buffer {
         self.read_at(path, 0, usize::try_from(size).unwrap())
     }
 
-    pub fn symlink(&self, goal: &Path, path: &str) {
+    pub fn symlink(&self, link_target: &Path, path: &str) {
         let (parent, name) = (self.path(""), path.as_bytes());
         let parent = self.fs.resolve(&parent, false).unwrap().ino;
-        let new = NewInode::Symlink(goal.as_os_str().as_bytes().to_vec());
+        let new = NewInode::Symlink(link_target.as_os_str().as_bytes().to_vec());
         self.fs.make_inode(parent, name, new, 0o777).unwrap();
     }
 
@@ -210,9 +210,9 @@ impl Buffer {
 
     /// Everything below a directory that a stage preserves, by path; as [`picture`].
     pub fn picture(&self, root: &str) -> BTreeMap<PathBuf, String> {
-        let mut seen = BTreeMap::new();
+        let mut entries = BTreeMap::new();
         let mut open = vec![PathBuf::new()];
-        seen.insert(PathBuf::new(), self.line("", &self.attr(root).unwrap()));
+        entries.insert(PathBuf::new(), self.line("", &self.attr(root).unwrap()));
         while let Some(directory) = open.pop() {
             let here = Path::new(root).join(&directory);
             for entry in self.entries(here.to_str().unwrap()) {
@@ -222,18 +222,18 @@ impl Buffer {
                     open.push(name.clone());
                 }
                 let full = Path::new(root).join(&name);
-                seen.insert(name, self.line(full.to_str().unwrap(), &attr));
+                entries.insert(name, self.line(full.to_str().unwrap(), &attr));
             }
         }
-        seen
+        entries
     }
 
     fn line(&self, path: &str, attr: &Attr) -> String {
         let (what, kind) = match attr.kind {
             FileKind::Dir => ("directory".to_owned(), 0o040_000),
             FileKind::Symlink => {
-                let goal = self.fs.read_link(attr.ino).unwrap();
-                (format!("-> {}", String::from_utf8(goal).unwrap()), 0o120_000)
+                let link_target = self.fs.read_link(attr.ino).unwrap();
+                (format!("-> {}", String::from_utf8(link_target).unwrap()), 0o120_000)
             }
             _ => (contents(&self.read(path)), 0o100_000),
         };
@@ -255,7 +255,7 @@ fn line(what: &str, mode: u32, owner: (u32, u32), mtime: (i64, i64), links: u64)
 
 /// Everything below a directory that a stage preserves, by path.
 pub fn picture(root: &Path) -> BTreeMap<PathBuf, String> {
-    let mut seen = BTreeMap::new();
+    let mut entries = BTreeMap::new();
     let mut open = vec![root.to_owned()];
     while let Some(path) = open.pop() {
         let state = fs::symlink_metadata(&path).unwrap();
@@ -271,9 +271,9 @@ pub fn picture(root: &Path) -> BTreeMap<PathBuf, String> {
         let mtime = (state.mtime(), state.mtime_nsec());
         let owner = (state.uid(), state.gid());
         let line = line(&what, state.mode(), owner, mtime, state.nlink());
-        seen.insert(path.strip_prefix(root).unwrap().to_owned(), line);
+        entries.insert(path.strip_prefix(root).unwrap().to_owned(), line);
     }
-    seen
+    entries
 }
 
 /// Pseudo-random bytes.

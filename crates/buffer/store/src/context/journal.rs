@@ -81,6 +81,7 @@ impl Journal {
 
     /// The log is durable up to this sequence number.
     pub fn mark_durable(&mut self, record: u64) {
+        assert!(record <= self.last, "a durable record was appended");
         self.durable = self.durable.max(record);
     }
 

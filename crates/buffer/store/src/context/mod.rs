@@ -19,12 +19,21 @@ use forebay_protocol::{Credentials, Errno, Reply, SessionId};
 /// The outcome of a request that did not fail.
 #[derive(Debug)]
 pub enum Outcome<D> {
-    /// The reply.
     Reply(Reply),
     /// The reply, and the descriptor of a data object.
     ReplyWith(Reply, D),
     /// The reply follows: an effect, or a later input, leads to it.
     Deferred,
+}
+
+impl<D> Outcome<D> {
+    /// A reply with the descriptor of a data object, if there is one.
+    pub fn with_descriptor(reply: Reply, descriptor: Option<D>) -> Outcome<D> {
+        match descriptor {
+            Some(descriptor) => Outcome::ReplyWith(reply, descriptor),
+            None => Outcome::Reply(reply),
+        }
+    }
 }
 
 /// The outcome of a request, or its error.
@@ -33,13 +42,10 @@ pub type Handled<O> = Result<Outcome<<O as Objects>::Descriptor>, Errno>;
 /// The connection and slot that a call came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The connection.
     pub conn: ConnId,
     /// Number of the call in its slot.
     pub seq: u64,
-    /// The session.
     pub session: SessionId,
-    /// The slot of the session.
     pub slot: u32,
     /// Whether the connection is from this host: descriptors can be passed over it.
     pub is_local: bool,
@@ -56,12 +62,10 @@ impl Origin {
     }
 }
 
-/// The origin of a request, and the user on whose behalf it is made.
 #[derive(Clone, Debug)]
 pub struct Requester {
     /// The connection and slot.
     pub origin: Origin,
-    /// On whose behalf.
     pub user: Credentials,
 }
 
@@ -79,7 +83,6 @@ impl Secrets {
         Secrets { seed, epoch, count: 0 }
     }
 
-    /// The next number.
     pub fn next(&mut self) -> u128 {
         self.count = self.count.wrapping_add(1);
         let block = (u128::from(self.count) << 64) | u128::from(self.epoch);
@@ -93,15 +96,12 @@ pub struct Context<O: Objects> {
     pub now: Now,
     /// When the node started, in nanoseconds of [`Now::steady_ns`].
     pub started_ns: u64,
-    /// The space of the log.
     pub log_space: LogSpace,
     /// Limits on the use by clients.
     pub limits: Limits,
     /// Log records, and what waits for them.
     pub journal: Journal,
-    /// Attached clients.
     pub sessions: Sessions,
-    /// Calls that wait for locks.
     pub parked: ParkedCalls,
     /// The attempts of the call being carried out, if it was parked before.
     pub attempts: Option<Attempts>,
@@ -131,36 +131,26 @@ impl<O: Objects> Context<O> {
 
     /// `ENOSPC` unless the log has this much space.
     pub fn require_log_space(&self, needed: LogSpace) -> Result<(), Errno> {
-        match self.log_space >= needed {
-            true => Ok(()),
-            false => Err(Errno::ENOSPC),
-        }
+        if self.log_space >= needed { Ok(()) } else { Err(Errno::ENOSPC) }
     }
 
-    /// Reply to a call.
     pub fn reply(&mut self, conn: ConnId, seq: u64, reply: Reply) {
-        self.send_reply(conn, seq, reply, None);
+        self.finish(conn, seq, Ok(Outcome::Reply(reply)));
+    }
+
+    /// Reply to the call of a requester.
+    pub fn reply_to(&mut self, origin: &Origin, reply: Reply) {
+        self.reply(origin.conn, origin.seq, reply);
     }
 
     /// Reply to a call with its outcome, unless that is deferred.
     pub fn finish(&mut self, conn: ConnId, seq: u64, handled: Handled<O>) {
-        match handled {
-            Ok(Outcome::Reply(reply)) => self.send_reply(conn, seq, reply, None),
-            Ok(Outcome::ReplyWith(reply, descriptor)) => {
-                self.send_reply(conn, seq, reply, Some(descriptor));
-            }
-            Ok(Outcome::Deferred) => {}
-            Err(errno) => self.send_reply(conn, seq, Reply::Failed(errno), None),
-        }
-    }
-
-    fn send_reply(
-        &mut self,
-        conn: ConnId,
-        seq: u64,
-        reply: Reply,
-        descriptor: Option<O::Descriptor>,
-    ) {
+        let (reply, descriptor) = match handled {
+            Ok(Outcome::Reply(reply)) => (reply, None),
+            Ok(Outcome::ReplyWith(reply, descriptor)) => (reply, Some(descriptor)),
+            Ok(Outcome::Deferred) => return,
+            Err(errno) => (Reply::Failed(errno), None),
+        };
         self.effects.push(Effect::Reply { conn, seq, reply, descriptor, cacheable: false });
     }
 

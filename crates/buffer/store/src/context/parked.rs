@@ -36,11 +36,8 @@ impl Attempts {
 pub struct Parked {
     /// The volume whose locks it waits for.
     pub instance: InstanceId,
-    /// The connection it came on.
     pub conn: ConnId,
-    /// The call.
     pub call: Call,
-    /// How often it was attempted.
     pub attempts: Attempts,
     /// When its backoff ends. `None`: it is retried when something is unlocked in its volume.
     retry_at_ns: Option<u64>,
@@ -49,12 +46,9 @@ pub struct Parked {
 /// In which volumes something was unlocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unlocked {
-    /// In none.
     #[default]
     Nowhere,
-    /// In this one.
     In(InstanceId),
-    /// In several.
     InSeveral,
 }
 
@@ -132,7 +126,6 @@ impl ParkedCalls {
         self.calls.extract_if(.., select).collect()
     }
 
-    /// Whether no call waits.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }

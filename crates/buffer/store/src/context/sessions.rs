@@ -81,7 +81,6 @@ impl Session {
     }
 }
 
-/// All sessions of a node.
 #[derive(Debug)]
 pub struct Sessions {
     sessions: BTreeMap<SessionId, Session>,
@@ -98,6 +97,7 @@ impl Sessions {
         begun: u64,
         now_ns: u64,
     ) -> Sessions {
+        debug_assert!(recovered.keys().all(|id| id.0 <= begun), "sessions are counted");
         let attached = recovered.iter().filter(|(_, state)| state.instance.is_some());
         Sessions {
             returning: attached.map(|(id, _)| *id).collect(),
@@ -121,7 +121,6 @@ impl Sessions {
         self.sessions.insert(id, Session::new(state, None));
     }
 
-    /// Remove a session that ends.
     pub fn remove(&mut self, id: SessionId) -> Option<Session> {
         self.returning.remove(&id);
         self.sessions.remove(&id)
@@ -137,12 +136,10 @@ impl Sessions {
         self.sessions.get_mut(&id).ok_or(Errno::ESTALE)
     }
 
-    /// All sessions.
     pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.sessions.iter().map(|(id, session)| (*id, session))
     }
 
-    /// The number of sessions.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }

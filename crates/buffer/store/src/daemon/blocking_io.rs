@@ -15,7 +15,6 @@ const THREADS: usize = 8;
 /// Operations that may wait; beyond that the event loop carries them out itself.
 const QUEUE_CAPACITY: usize = 1024;
 
-/// An operation.
 #[derive(Debug)]
 pub enum BlockingJob {
     /// Read an object and answer the call.

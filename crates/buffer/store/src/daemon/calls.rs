@@ -83,7 +83,6 @@ impl EventLoop {
         }
     }
 
-    /// Queue a reply.
     pub(super) fn reply(
         &mut self,
         id: ConnId,

@@ -45,9 +45,10 @@ struct Checkpointer {
 impl Checkpointer {
     fn run(mut self, starts: &Receiver<u64>) {
         loop {
-            let received = match self.lacks_reserve || self.failed_at.is_some() {
-                true => starts.recv_timeout(RESERVE_RETRY_INTERVAL),
-                false => starts.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            let received = if self.lacks_reserve || self.failed_at.is_some() {
+                starts.recv_timeout(RESERVE_RETRY_INTERVAL)
+            } else {
+                starts.recv().map_err(|_| RecvTimeoutError::Disconnected)
             };
             let is_due = match received {
                 Ok(start) => {

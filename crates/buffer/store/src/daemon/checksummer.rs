@@ -8,7 +8,7 @@ use crate::objects::{
     ChecksumOutcome, DiskObjects, ObjectId, Objects, RecordChecksumsError, ScrubVerdict,
 };
 use forebay_protocol::message::ScrubReport;
-use forebay_protocol::{Errno, Ino, InstanceId, Reply};
+use forebay_protocol::{Errno, InstanceId, Reply};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -326,16 +326,11 @@ impl Checksummer {
                     %instance, %ino, offset,
                     "checksum mismatch: data at rest are damaged"
                 );
-                list_damaged(report, ino, offset);
+                if report.damaged.len() < MAX_DAMAGED_LISTED {
+                    report.damaged.push((ino, offset));
+                }
             }
         }
         Ok(())
     }
-}
-
-fn list_damaged(report: &mut ScrubReport, ino: Ino, offset: u64) {
-    if report.damaged.len() < MAX_DAMAGED_LISTED {
-        report.damaged.push((ino, offset));
-    }
-    assert!(report.damaged.len() <= MAX_DAMAGED_LISTED);
 }

@@ -191,7 +191,6 @@ impl Connection {
         self.take_in(&early)
     }
 
-    /// Queue encoded frames.
     pub fn queue(&mut self, frames: &[u8]) -> Result<(), FrameError> {
         if self.sent == self.output.len() {
             self.output.clear();

@@ -123,17 +123,14 @@ impl Connections {
         Ok(())
     }
 
-    /// Number of open connections.
     pub fn count(&self) -> usize {
         self.open.len()
     }
 
-    /// Accept a pending Unix connection.
     pub fn accept_unix(&self) -> Option<UnixStream> {
         accepted(self.unix.accept())
     }
 
-    /// Accept a pending TCP connection.
     pub fn accept_tcp(&self) -> Option<TcpStream> {
         accepted(self.tcp.as_ref()?.accept())
     }
@@ -158,7 +155,6 @@ impl Connections {
         Some(conn)
     }
 
-    /// Close all connections.
     pub fn close_all(&mut self) {
         self.open.clear();
     }
@@ -202,10 +198,8 @@ impl Connections {
         if conn.blocked != conn.watching_output || !conn.watching_input {
             conn.watching_output = conn.blocked;
             conn.watching_input = true;
-            let flags = match conn.blocked {
-                true => EventFlags::IN | EventFlags::OUT,
-                false => EventFlags::IN,
-            };
+            let flags =
+                if conn.blocked { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
             let data = EventData::new_u64(id.0);
             epoll::modify(&self.epoll, &conn.stream, data, flags)?;
         }
@@ -227,10 +221,7 @@ impl Connections {
         if waits && conn.has_input() && !flags.contains(EventFlags::HUP) {
             // The peer sends more before its call is answered: leave that in the socket.
             conn.watching_input = false;
-            let flags = match conn.watching_output {
-                true => EventFlags::OUT,
-                false => EventFlags::empty(),
-            };
+            let flags = if conn.watching_output { EventFlags::OUT } else { EventFlags::empty() };
             let data = EventData::new_u64(id.0);
             let _ = epoll::modify(&self.epoll, &conn.stream, data, flags);
             return Received::Nothing;

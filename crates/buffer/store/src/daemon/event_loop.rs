@@ -10,6 +10,7 @@ use super::munge_worker::PendingCredential;
 use super::object_workers::ObjectWorkers;
 use super::peer_links::PeerLinks;
 use super::report::StoreGauges;
+use super::worker::Worker;
 use crate::node::{ConnId, Effect, Input, Node};
 use crate::objects::DiskObjects;
 use forebay_net::auth::Authenticator;
@@ -18,7 +19,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 /// Bytes of records that are collected before they are written.
@@ -41,8 +41,7 @@ pub struct EventLoop {
     pub workers: ObjectWorkers,
     /// What clients on other hosts are authenticated with.
     pub authenticator: Authenticator,
-    /// Protection of data to and from other hosts.
-    pub munge_worker: Option<SyncSender<PendingCredential>>,
+    pub munge_worker: Option<Worker<PendingCredential>>,
     pub peers: PeerLinks,
     pub mailbox: Arc<Mailbox>,
     pub counters: Arc<StoreCounters>,

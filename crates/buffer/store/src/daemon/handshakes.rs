@@ -18,7 +18,6 @@ impl EventLoop {
         self.add_connection(stream, Some(ServerHandshake::new(Service::Storage, address)));
     }
 
-    /// Process a handshake message.
     pub(super) fn process_handshake(&mut self, id: ConnId, body: &[u8]) {
         let Some(conn) = self.connections.get_mut(id) else {
             return;
@@ -49,7 +48,7 @@ impl EventLoop {
         let worker = self.munge_worker.as_ref();
         let admission = &mut self.connections.admission;
         let queued = admission.set_authenticating(id.0).is_ok()
-            && worker.is_some_and(|worker| worker.try_send(pending).is_ok());
+            && worker.is_some_and(|worker| worker.try_submit(pending).is_ok());
         if !queued {
             let busy = Refusal::overload("too many credentials wait to be verified");
             self.finish_handshake(id, Err(busy));

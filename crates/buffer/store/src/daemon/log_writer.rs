@@ -20,7 +20,7 @@ pub struct LogWriter {
     counters: Arc<StoreCounters>,
     syncer: Worker<SyncJob>,
     checkpointer: Worker<u64>,
-    /// The last record whose sync was requested on behalf of nobody in particular.
+    /// The last record whose sync was requested without a call that waits for it.
     sync_requested: u64,
     /// The last segment start that the checkpointer was given.
     checkpoint_requested: u64,
@@ -78,7 +78,6 @@ impl LogWriter {
         }
     }
 
-    /// Append and flush records.
     pub fn write_records(&mut self, records: Vec<Vec<u8>>) -> io::Result<()> {
         for record in records {
             self.log.append(&record)?;

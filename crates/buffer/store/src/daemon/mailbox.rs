@@ -28,7 +28,7 @@ pub enum LoopEvent {
     CredentialVerified { conn: ConnId, outcome: Result<Authenticated, Refusal> },
     /// The checksums of an object were invalidated durably, or could not be.
     ChecksumsInvalidated(ObjectId, Result<(), Errno>),
-    /// Someone reads the daemon's gauges.
+    /// The gauges of the daemon are read.
     GaugesRequested(SyncSender<StoreGauges>),
 }
 
@@ -75,7 +75,6 @@ impl Mailbox {
         &self.stop
     }
 
-    /// Post an event.
     pub fn post(&self, event: LoopEvent) {
         self.inbox.lock().events.push(event);
         self.wake();

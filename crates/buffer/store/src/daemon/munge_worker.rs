@@ -2,12 +2,12 @@
 //! be slow, and the event loop must not wait for it.
 
 use super::mailbox::{LoopEvent, Mailbox};
+use super::worker::Worker;
 use crate::node::ConnId;
 use forebay_net::handshake::CredentialCheck;
 use forebay_net::munge::Munge;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// A credential to verify.
 #[derive(Debug)]
@@ -19,19 +19,13 @@ pub struct PendingCredential {
 /// Credentials that may wait; further ones are refused.
 const QUEUE_CAPACITY: usize = 1024;
 
-/// Start the thread. It ends when the sender is dropped.
+/// Start the thread. It ends when the worker is dropped.
 pub fn start_munge_worker(
     munge: Munge,
     mailbox: Arc<Mailbox>,
-) -> io::Result<SyncSender<PendingCredential>> {
-    let (sender, inbox) = sync_channel::<PendingCredential>(QUEUE_CAPACITY);
-    std::thread::Builder::new().name("forebay-munge".into()).spawn(move || {
-        for pending in inbox {
-            mailbox.post(LoopEvent::CredentialVerified {
-                conn: pending.conn,
-                outcome: pending.check.verify(&munge),
-            });
-        }
-    })?;
-    Ok(sender)
+) -> io::Result<Worker<PendingCredential>> {
+    Worker::start_pool("forebay-munge", QUEUE_CAPACITY, 1, move |pending: PendingCredential| {
+        let outcome = pending.check.verify(&munge);
+        mailbox.post(LoopEvent::CredentialVerified { conn: pending.conn, outcome });
+    })
 }

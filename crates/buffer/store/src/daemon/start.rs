@@ -82,13 +82,83 @@ fn open_log(
 
 /// Listen on the Unix socket and, if configured, on TCP.
 fn listen(options: &StoreOptions) -> Result<(UnixListener, Option<TcpListener>), StartError> {
-    // Anybody may connect; requests are authorized by the peer's credentials.
+    // All users may connect; requests are authorized by the peer's credentials.
     let unix = at(options.socket.display(), bind_unix(&options.socket, 0o666))?;
     let tcp = match options.tcp {
         Some(address) => Some(at(address, bind_tcp(address))?),
         None => None,
     };
     Ok((unix, tcp))
+}
+
+/// The recovered state of a daemon, before it serves.
+struct Recovered {
+    node: Node<DiskObjects>,
+    log: Log<DiskStorage>,
+    storage: DiskStorage,
+    objects: DiskObjects,
+    clock: Clock,
+}
+
+/// Recover the log and the data objects, and start the node.
+fn recover(options: &StoreOptions) -> Result<Recovered, StartError> {
+    let (log_dir, objects_dir) = (options.dir.join("log"), options.dir.join("objects"));
+    let storage = at(log_dir.display(), DiskStorage::open(&log_dir))?;
+    let (state, log) = open_log(&storage, &log_dir, options.segment_size)?;
+    let objects = at(objects_dir.display(), DiskObjects::open(&objects_dir))?;
+    for dir in [&objects_dir, &log_dir] {
+        let private = Permissions::from_mode(0o700);
+        at(dir.display(), std::fs::set_permissions(dir, private))?;
+    }
+    let clock = Clock::start();
+    let seed = at("/dev/urandom", forebay_net::random::random_bytes())?;
+    let (last, limits) = (log.last_sequence(), options.limits.clone());
+    let node = Node::start(state, last, objects.clone(), limits, clock.now(), seed);
+    let mut node =
+        node.map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
+    node.set_boot_id(boot_hash());
+    Ok(Recovered { node, log, storage, objects, clock })
+}
+
+impl Recovered {
+    /// Start the workers and the event loop.
+    fn start_event_loop(
+        self,
+        options: StoreOptions,
+        (unix, tcp): (UnixListener, Option<TcpListener>),
+        (mailbox, counters): (&Arc<Mailbox>, &Arc<StoreCounters>),
+        directory_lock: File,
+    ) -> io::Result<JoinHandle<io::Result<()>>> {
+        let Recovered { node, log, storage, objects, clock } = self;
+        let authenticator = Authenticator {
+            key: options.key.clone(),
+            munge: options.munge.clone(),
+            data_protection: Some(options.data_protection),
+        };
+        let munge_worker = match options.munge {
+            Some(munge) => Some(start_munge_worker(munge, mailbox.clone())?),
+            None => None,
+        };
+        let limits = options.connection_limits;
+        let event_loop = EventLoop {
+            node,
+            clock,
+            ticker: Ticker { interval: options.sync_interval, last: Instant::now() },
+            connections: Connections::new(mailbox, unix, tcp, limits.clone(), counters.clone())?,
+            data: DataService::new(limits, objects.clone(), counters.clone()),
+            log: LogWriter::start(log, storage, options.segment_size, &objects, counters, mailbox)?,
+            workers: ObjectWorkers::start(objects, mailbox.clone(), options.checksum_interval)?,
+            munge_worker,
+            peers: PeerLinks::new(authenticator.clone()),
+            authenticator,
+            mailbox: mailbox.clone(),
+            counters: counters.clone(),
+            effects: Vec::new(),
+            handovers: Vec::new(),
+            directory_lock,
+        };
+        std::thread::Builder::new().name("forebay-store".into()).spawn(move || event_loop.run())
+    }
 }
 
 /// A running storage daemon. Dropping it stops it.
@@ -108,26 +178,7 @@ impl Daemon {
         options.validate()?;
         forebay_net::stream::raise_descriptor_limit();
         let directory_lock = lock_directory(&options.dir)?;
-        let (log_dir, objects_dir) = (options.dir.join("log"), options.dir.join("objects"));
-        let storage = at(log_dir.display(), DiskStorage::open(&log_dir))?;
-        let (state, log) = open_log(&storage, &log_dir, options.segment_size)?;
-        let objects = at(objects_dir.display(), DiskObjects::open(&objects_dir))?;
-        for dir in [&objects_dir, &log_dir] {
-            let private = Permissions::from_mode(0o700);
-            at(dir.display(), std::fs::set_permissions(dir, private))?;
-        }
-        let clock = Clock::start();
-        let seed = at("/dev/urandom", forebay_net::random::random_bytes())?;
-        let mut node = Node::start(
-            state,
-            log.last_sequence(),
-            objects.clone(),
-            options.limits.clone(),
-            clock.now(),
-            seed,
-        )
-        .map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
-        node.set_boot_id(boot_hash());
+        let recovered = recover(&options)?;
         let (unix, tcp) = listen(&options)?;
         let tcp_address = match &tcp {
             Some(listener) => Some(at("TCP", listener.local_addr())?),
@@ -135,55 +186,11 @@ impl Daemon {
         };
         let mailbox = Arc::new(at("eventfd", Mailbox::new())?);
         let counters = Arc::new(StoreCounters::default());
+        let removal_queue = recovered.objects.removal_queue();
         let (socket, dir) = (options.socket.clone(), options.dir.clone());
-        let removal_queue = objects.removal_queue();
-        let start_loop = || {
-            let authenticator = Authenticator {
-                key: options.key.clone(),
-                munge: options.munge.clone(),
-                data_protection: Some(options.data_protection),
-            };
-            let munge_worker = match options.munge.clone() {
-                Some(munge) => Some(start_munge_worker(munge, mailbox.clone())?),
-                None => None,
-            };
-            let event_loop = EventLoop {
-                node,
-                clock,
-                ticker: Ticker { interval: options.sync_interval, last: Instant::now() },
-                connections: Connections::new(
-                    &mailbox,
-                    unix,
-                    tcp,
-                    options.connection_limits.clone(),
-                    counters.clone(),
-                )?,
-                data: DataService::new(
-                    options.connection_limits,
-                    objects.clone(),
-                    counters.clone(),
-                ),
-                log: LogWriter::start(
-                    log,
-                    storage,
-                    options.segment_size,
-                    &objects,
-                    &counters,
-                    &mailbox,
-                )?,
-                workers: ObjectWorkers::start(objects, mailbox.clone(), options.checksum_interval)?,
-                munge_worker,
-                peers: PeerLinks::new(authenticator.clone()),
-                authenticator,
-                mailbox: mailbox.clone(),
-                counters: counters.clone(),
-                effects: Vec::new(),
-                handovers: Vec::new(),
-                directory_lock,
-            };
-            std::thread::Builder::new().name("forebay-store".into()).spawn(move || event_loop.run())
-        };
-        let thread = at("event loop", start_loop())?;
+        let shared = (&mailbox, &counters);
+        let thread = recovered.start_event_loop(options, (unix, tcp), shared, directory_lock);
+        let thread = at("event loop", thread)?;
         let shown_tcp = tcp_address.map(tracing::field::display);
         tracing::info!(dir = %dir.display(), tcp = shown_tcp, "storage daemon started");
         Ok(Daemon {

@@ -15,7 +15,6 @@ use std::time::Instant;
 /// Jobs that may wait; more than there are connections.
 const QUEUE_CAPACITY: usize = 8192;
 
-/// An object to sync.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectSync {
     pub object: ObjectId,
@@ -34,7 +33,6 @@ pub struct SyncJob {
     pub object: Option<ObjectSync>,
     /// This many of the objects put since the start must be durable before the log.
     pub put_count: u64,
-    /// The current log segment.
     pub segment: String,
     /// The last flushed log record.
     pub sequence: u64,

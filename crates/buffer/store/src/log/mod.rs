@@ -61,19 +61,17 @@ impl<S: Storage> Log<S> {
         if is_short && !(self.has_spare && self.advance_segment()?) {
             return Ok(LogSpace::Exhausted);
         }
-        Ok(match self.has_spare {
-            true => LogSpace::Normal,
-            false => LogSpace::ReserveOnly,
-        })
+        Ok(if self.has_spare { LogSpace::Normal } else { LogSpace::ReserveOnly })
     }
 
     /// Ensure space for a start record, which may use the bytes kept for that purpose.
     pub fn ensure_start_headroom(&mut self) -> io::Result<()> {
         self.ensure_headroom()?;
         self.kept_for_starts = 0;
-        match self.free_bytes() < START_RECORD_BYTES {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => Ok(()),
+        if self.free_bytes() < START_RECORD_BYTES {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            Ok(())
         }
     }
 
@@ -183,6 +181,3 @@ impl<S: Storage> Log<S> {
         self.durable
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -13,8 +13,7 @@ mod step;
 pub use apply::ApplyError;
 pub use change::{Change, PlannedInode, SetInode};
 pub use plan::{Access, EXEC, READ, WRITE};
-pub use put::PlannedPut;
-pub use step::{PreparedStep, TxLock, lock_for_step};
+pub use step::{TxLock, lock_for_step};
 
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Attr, FileKind, Ino, NodeIndex, Timestamp};
@@ -166,7 +165,8 @@ impl Directory {
     fn insert(&mut self, name: &[u8], (ino, kind): (Ino, FileKind), cookie: u64) {
         let name: Arc<[u8]> = name.into();
         self.names.insert(name.clone(), cookie);
-        self.order.insert(cookie, Entry { name, ino, kind });
+        let replaced = self.order.insert(cookie, Entry { name, ino, kind });
+        debug_assert!(replaced.is_none(), "a cookie is used once");
         self.next_cookie = self.next_cookie.max(cookie + 1);
     }
 
@@ -306,11 +306,14 @@ impl Namespace {
 
     /// The number of the next new inode.
     pub fn next_ino(&self) -> Ino {
-        Ino::new(self.shard, self.next)
+        let ino = Ino::new(self.shard, self.next);
+        debug_assert!(!self.inodes.contains_key(&ino), "the next number is free");
+        ino
     }
 
     /// Do not use `ino`, or lower numbers, for a new inode.
     pub fn reserve_ino(&mut self, ino: Ino) {
+        debug_assert!(self.owns(ino), "a node numbers its own inodes");
         self.next = self.next.max((ino.0 & ((1 << 48) - 1)) + 1);
     }
 

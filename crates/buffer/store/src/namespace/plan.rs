@@ -113,16 +113,13 @@ impl Namespace {
         Ok(())
     }
 
-    /// Plan to create an inode.
-    pub fn plan_make(
+    /// Check that a name may be added to a directory, which is returned.
+    pub fn check_new_entry(
         &self,
         user: &Credentials,
         parent: Ino,
         name: &[u8],
-        new: NewInode,
-        mode: u16,
-        now: Timestamp,
-    ) -> Result<Change, Errno> {
+    ) -> Result<&Inode, Errno> {
         match (check_name(name), name) {
             (Err(Errno::EINVAL), b"." | b"..") => return Err(Errno::EEXIST),
             (result, _) => result?,
@@ -133,6 +130,19 @@ impl Namespace {
             return Err(Errno::EEXIST);
         }
         self.writable_dir(user, parent)?;
+        Ok(inode)
+    }
+
+    /// Plan an inode to be created with a name.
+    pub fn plan_make(
+        &self,
+        user: &Credentials,
+        parent: Ino,
+        name: &[u8],
+        new: NewInode,
+        mode: u16,
+    ) -> Result<PlannedInode, Errno> {
+        let inode = self.check_new_entry(user, parent, name)?;
         match &new {
             NewInode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
             NewInode::Symlink(target) if target.len() > MAX_SYMLINK_TARGET => {
@@ -160,9 +170,7 @@ impl Namespace {
         if matches!(new, NewInode::Symlink(_)) {
             mode = 0o777;
         }
-        let ino = Ino::new(self.shard, self.next);
-        let inode = PlannedInode { ino, new, mode, uid: user.uid, gid, opened: false };
-        Ok(Change::Make { parent, name: name.to_vec(), inode, now })
+        Ok(PlannedInode { ino: self.next_ino(), new, mode, uid: user.uid, gid, opened: false })
     }
 
     /// Plan to remove a name: of a directory if `dir`, of another inode otherwise.
@@ -192,7 +200,6 @@ impl Namespace {
         }
     }
 
-    /// Plan to add a name.
     pub fn plan_link(
         &self,
         user: &Credentials,
@@ -202,25 +209,8 @@ impl Namespace {
         now: Timestamp,
     ) -> Result<Change, Errno> {
         let inode = self.find(ino)?;
-        match (check_name(name), name) {
-            (Err(Errno::EINVAL), b"." | b"..") => return Err(Errno::EEXIST),
-            (result, _) => result?,
-        }
-        let (parent_inode, dir) = self.find_dir(parent)?;
-        user.check_access(parent_inode, EXEC)?;
-        if dir.get(name).is_some() {
-            return Err(Errno::EEXIST);
-        }
-        self.writable_dir(user, parent)?;
-        if inode.dir().is_some() {
-            return Err(Errno::EPERM);
-        }
-        if inode.nlink == 0 {
-            return Err(Errno::ENOENT);
-        }
-        if inode.nlink == u32::MAX {
-            return Err(Errno::EMLINK);
-        }
+        self.check_new_entry(user, parent, name)?;
+        check_new_link(inode)?;
         Ok(Change::Link { ino, parent, name: name.to_vec(), now })
     }
 
@@ -280,6 +270,16 @@ impl Namespace {
         }
         let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
         Ok(Change::SetXattr { ino, name, value, now })
+    }
+}
+
+/// Check that an inode may get another name.
+pub(super) fn check_new_link(inode: &Inode) -> Result<(), Errno> {
+    match inode.nlink {
+        _ if inode.dir().is_some() => Err(Errno::EPERM),
+        0 => Err(Errno::ENOENT),
+        u32::MAX => Err(Errno::EMLINK),
+        _ => Ok(()),
     }
 }
 

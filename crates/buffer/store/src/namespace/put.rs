@@ -16,7 +16,6 @@ const NEAR: u64 = 256;
 pub struct PlannedPut {
     /// The change: [`Change::Put`], without a length.
     pub change: Change,
-    /// Its number.
     pub ino: Ino,
     /// Its `atime` and `mtime`.
     pub times: (Timestamp, Timestamp),

@@ -1,6 +1,6 @@
 //! Steps of transactions: checked, and planned as changes and locks.
 
-use super::plan::{EXEC, WRITE, check_name};
+use super::plan::{EXEC, WRITE, check_name, check_new_link};
 use super::{Access, Change, Entry, Inode, Namespace};
 use forebay_protocol::Credentials;
 use forebay_protocol::message::OnExisting;
@@ -90,12 +90,7 @@ impl Namespace {
             }
             Step::AddLink { ino } => {
                 let inode = self.find(*ino)?;
-                match inode.nlink {
-                    _ if inode.dir().is_some() => return Err(Errno::EPERM),
-                    0 => return Err(Errno::ENOENT),
-                    u32::MAX => return Err(Errno::EMLINK),
-                    _ => {}
-                }
+                check_new_link(inode)?;
                 Ok(PreparedStep {
                     changes: vec![Change::AddName { ino: *ino, now }],
                     found: StepResult::Inode(*ino, inode.kind()),
@@ -167,20 +162,6 @@ impl Namespace {
         let (inode, entries) = self.find_dir(dir)?;
         user.check_access(inode, EXEC)?;
         entries.entry(name).ok_or(Errno::ENOENT)
-    }
-
-    /// Check that a name may be added.
-    pub fn check_new_entry(&self, user: &Credentials, dir: Ino, name: &[u8]) -> Result<(), Errno> {
-        match (check_name(name), name) {
-            (Err(Errno::EINVAL), b"." | b"..") => return Err(Errno::EEXIST),
-            (result, _) => result?,
-        }
-        let (inode, entries) = self.find_dir(dir)?;
-        user.check_access(inode, EXEC)?;
-        if entries.get(name).is_some() {
-            return Err(Errno::EEXIST);
-        }
-        self.writable_dir(user, dir).map(|_| ())
     }
 
     /// Whether only their owners may remove entries of a directory.

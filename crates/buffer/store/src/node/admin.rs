@@ -101,7 +101,8 @@ impl<O: Objects + Clone> Node<O> {
         let now = self.context.now.wall;
         let volume = Volume::new(VolumeState::new(spec.clone(), now), self.objects.clone());
         self.any_striped |= volume.is_striped();
-        self.volumes.insert(id, volume);
+        let replaced = self.volumes.insert(id, volume);
+        assert!(replaced.is_none(), "an instance is created once");
         let (capacity, uid) = (spec.capacity, spec.uid);
         self.context.log(Event::AddInstance(spec, now), Some(update));
         tracing::info!(instance = id.0, capacity, uid, "instance created");
@@ -115,9 +116,10 @@ impl<O: Objects + Clone> Node<O> {
         update: SlotUpdate,
     ) -> Result<(), Errno> {
         let shrinks = |volume: &Volume<O>| capacity <= volume.state().spec.capacity;
-        self.context.require_log_space(match self.volumes.get(&id).is_some_and(shrinks) {
-            true => LogSpace::ReserveOnly,
-            false => LogSpace::Normal,
+        self.context.require_log_space(if self.volumes.get(&id).is_some_and(shrinks) {
+            LogSpace::ReserveOnly
+        } else {
+            LogSpace::Normal
         })?;
         let volume = self.volumes.get_mut(&id).ok_or(Errno::ENOENT)?;
         volume.resize(&mut self.context, capacity, update)?;

@@ -95,7 +95,7 @@ impl<O: Objects + Clone> Node<O> {
     /// A client ends its session.
     pub(super) fn detach(&mut self, origin: &Origin) -> Handled<O> {
         self.leave(origin.session);
-        self.context.reply(origin.conn, origin.seq, Reply::Done);
+        self.context.reply_to(origin, Reply::Done);
         self.context.effects.push(Effect::Disconnect(origin.conn));
         Ok(Outcome::Deferred)
     }

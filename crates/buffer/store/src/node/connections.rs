@@ -14,19 +14,16 @@ pub struct Connection {
     pub session: Option<(SessionId, u32)>,
 }
 
-/// All connections.
 #[derive(Debug, Default)]
 pub struct Connections(BTreeMap<ConnId, Connection>);
 
 impl Connections {
-    /// Add a connection.
     pub fn insert(&mut self, conn: ConnId, peer: PeerIdentity) {
         let connection = Connection { peer, session: None };
         let known = self.0.insert(conn, connection);
         assert!(known.is_none(), "connection numbers are not used twice");
     }
 
-    /// Remove a connection.
     pub fn remove(&mut self, conn: ConnId) -> Option<Connection> {
         self.0.remove(&conn)
     }

@@ -14,11 +14,12 @@ mod connections;
 mod sessions;
 
 pub use crate::driver::{ConnId, Effect, Input, Limits, Now};
+pub use crate::namespace::Inode;
 pub use crate::state::{
     Event, NodeState, Prepared, Record, Round, SessionState, SlotResult, SlotUpdate, VolumeEvent,
     VolumeState,
 };
-pub use crate::volume::{fetch_reply, fetch_reply_in_memory};
+pub use crate::volume::fetch_reply;
 
 use crate::context::{AfterDurable, Context, Journal, ParkedCalls, Secrets, Sessions, Unlocked};
 use crate::log::LogSpace;
@@ -293,9 +294,10 @@ impl<O: Objects + Clone> Node<O> {
         let errno_of = |conn, seq| {
             let attached = connections.session(conn);
             let session = attached.and_then(|(id, slot)| Some((sessions.get(id).ok()?, slot)));
-            match session.is_some_and(|(session, slot)| session.completed(slot, seq).is_some()) {
-                true => (Errno::EIO, DECIDED_TIMEOUT_NS),
-                false => (Errno::EAGAIN, ANSWER_TIMEOUT_NS),
+            if session.is_some_and(|(session, slot)| session.completed(slot, seq).is_some()) {
+                (Errno::EIO, DECIDED_TIMEOUT_NS)
+            } else {
+                (Errno::EAGAIN, ANSWER_TIMEOUT_NS)
             }
         };
         let late = self.context.parked.take_if(|parked| {
@@ -336,6 +338,7 @@ impl<O: Objects + Clone> Node<O> {
                 return;
             }
             for parked in ready {
+                assert!(self.context.attempts.is_none(), "calls are carried out one by one");
                 self.context.attempts = Some(parked.attempts);
                 self.call(parked.conn, parked.call);
                 self.context.attempts = None;

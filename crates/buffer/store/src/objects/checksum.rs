@@ -114,7 +114,7 @@ impl ChecksummedFile for ObjectFile<'_> {
         })
     }
 
-    /// The kernel grants a read lease only on a file that nobody has open for writing (`fcntl(2)`,
+    /// The kernel grants a read lease only on a file that is not open for writing (`fcntl(2)`,
     /// `F_SETLEASE`). The lease is released at once; an open for writing meanwhile waits that long.
     fn has_writers(&self) -> Result<Option<bool>, ProtocolErrno> {
         let file = self.0.as_raw_fd();
@@ -200,9 +200,10 @@ pub fn store_checksums(
         Ok(state) => state,
         Err(outcome) => return Ok(outcome),
     };
-    let mut throttle = match state.size >= MIN_THROTTLED_BYTES {
-        true => IoThrottle::for_file(file),
-        false => IoThrottle::default(),
+    let mut throttle = if state.size >= MIN_THROTTLED_BYTES {
+        IoThrottle::for_file(file)
+    } else {
+        IoThrottle::default()
     };
     if yields && throttle.is_device_busy() {
         return Ok(ChecksumOutcome::DeviceBusy);
@@ -218,8 +219,8 @@ pub fn store_checksums(
     }
 }
 
-/// Store the checksums of an object that was just created from `data` and that nobody else has
-/// open.
+/// Store the checksums of an object that was just created from `data` and is not open
+/// elsewhere.
 pub fn store_checksums_of_new_object(
     file: &File,
     validity: &ChecksumValidity,

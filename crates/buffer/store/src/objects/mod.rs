@@ -9,16 +9,15 @@ mod checksum;
 mod checksum_validity;
 mod disk;
 mod io_throttle;
-mod memory;
 mod removal;
 
 pub use block_checksums::BlockChecksums;
 pub use checksum::{ChecksumOutcome, ScrubVerdict, boot_hash};
 pub use disk::{DiskObjects, RecordChecksumsError};
-pub use memory::MemoryObjects;
 pub use removal::{RemovalProgress, RemovalQueue};
 
 use forebay_protocol::message::{Allocate, OpenMode};
+use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
 
 /// Identity of a data object.
@@ -30,24 +29,11 @@ pub struct ObjectId {
     pub ino: Ino,
 }
 
-/// Attributes that an object contributes to its file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ObjectStat {
-    /// Length in bytes.
-    pub size: u64,
-    /// Allocated space in bytes.
-    pub space: u64,
-    /// Time of the last read.
-    pub atime: Timestamp,
-    /// Time of the last write.
-    pub mtime: Timestamp,
-}
-
 /// A consistent snapshot of a whole object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FetchedObject {
     /// Attributes; `None` if the file has no object.
-    pub stat: Option<ObjectStat>,
+    pub stat: Option<ObjectInfo>,
     /// All bytes.
     pub data: Vec<u8>,
 }
@@ -86,9 +72,9 @@ pub trait Objects {
         data: &[u8],
         atime: Timestamp,
         mtime: Timestamp,
-    ) -> Result<ObjectStat, Errno>;
+    ) -> Result<ObjectInfo, Errno>;
     /// Attributes of an existing object.
-    fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno>;
+    fn stat(&self, id: ObjectId) -> Result<ObjectInfo, Errno>;
     /// Set the length.
     fn truncate(&mut self, id: ObjectId, size: u64) -> Result<(), Errno>;
     /// Set times; `None` keeps a time.

@@ -104,9 +104,12 @@ impl RemovalQueue {
             (state.current, pending.collect::<Vec<u64>>())
         };
         pending.dedup();
-        let progress = |instance| match instance == current.instance {
-            true => RemovalProgress { removed_objects, ..current },
-            false => RemovalProgress { instance, ..RemovalProgress::default() },
+        let progress = |instance| {
+            if instance == current.instance {
+                RemovalProgress { removed_objects, ..current }
+            } else {
+                RemovalProgress { instance, ..RemovalProgress::default() }
+            }
         };
         pending.into_iter().map(progress).collect()
     }
@@ -161,7 +164,7 @@ impl RemovalQueue {
 
     fn remove_directory(&self, instance: u64, directory: &Path) -> io::Result<()> {
         if !directory.try_exists()? {
-            self.dequeue(instance, directory); // removed by someone else
+            self.dequeue(instance, directory); // removed by another process
             return Ok(());
         }
         let mut folders = Vec::new();

@@ -50,10 +50,7 @@ fn available_bytes(file: &File) -> u64 {
     let Ok(state) = fstatvfs(file) else {
         return u64::MAX;
     };
-    let blocks = match geteuid().is_root() {
-        true => state.f_bfree,
-        false => state.f_bavail,
-    };
+    let blocks = if geteuid().is_root() { state.f_bfree } else { state.f_bavail };
     match state.f_blocks {
         0 => u64::MAX,
         _ => blocks.saturating_mul(state.f_frsize),
@@ -147,6 +144,7 @@ impl Storage for DiskStorage {
     }
 
     fn truncate_file(&self, name: &str, length: u64) -> io::Result<()> {
+        debug_assert!(self.file_capacity(name)? >= length, "a truncation frees space");
         self.open_file(name)?.set_len(length)
     }
 

@@ -1,13 +1,8 @@
-//! File operations of the log and its checkpoints, on a disk or in memory.
-//!
-//! [`DiskStorage`] is a directory. [`MemoryStorage`] simulates a directory with power failures: it
-//! loses unsynced writes, tears the last of them, fills up and fails on request, all from one seed.
+//! File operations of the log and its checkpoints.
 
 mod disk;
-mod memory;
 
 pub use disk::DiskStorage;
-pub use memory::{Fault, MemoryStorage};
 
 use std::io;
 use std::ops::Range;

@@ -1,10 +1,11 @@
 //! Attributes: those of the inode, and those that the data object determines.
 
 use super::Volume;
+use super::object_reply::add_object_info;
 use crate::context::{Context, Handled, Outcome, Requester};
 use crate::log::LogSpace;
 use crate::namespace::{Access, Body, Change, READ};
-use crate::objects::{ObjectStat, Objects};
+use crate::objects::Objects;
 use crate::state::SlotResult;
 use forebay_net::frame::MAX_BODY_BYTES;
 use forebay_protocol::message::{DirEntry, MAX_REQUEST_INODES, OpenMode, SetAttr};
@@ -18,26 +19,13 @@ const ENTRY_BYTES: usize = 24;
 const MAX_LISTING_BYTES: usize = MAX_BODY_BYTES / 2;
 const _: () = assert!(MAX_LISTING_BYTES / ENTRY_WITH_ATTR_BYTES <= MAX_REQUEST_INODES);
 
-/// Add to an inode's attributes what its data object determines.
-pub fn add_object_stat(attr: &mut Attr, stat: &ObjectStat) {
-    attr.size = stat.size;
-    attr.blocks = stat.space / 512;
-    // A write changes ctime too, but setting mtime must not move ctime with it.
-    if stat.mtime != attr.mtime {
-        attr.ctime = attr.ctime.max(stat.mtime);
-    }
-    attr.mtime = stat.mtime;
-    attr.atime = stat.atime;
-}
-
 impl<O: Objects> Volume<O> {
-    /// The attributes of an inode.
     pub fn attr(&self, ino: Ino) -> Result<Attr, Errno> {
         let inode = self.names().find(ino)?;
         let mut attr = inode.attr(ino);
         if matches!(inode.body, Body::File) && self.space.has_object(ino) {
             let stat = self.objects.stat(self.object(ino))?;
-            add_object_stat(&mut attr, &stat);
+            add_object_info(&mut attr, &stat);
         }
         Ok(attr)
     }
@@ -76,9 +64,10 @@ impl<O: Objects> Volume<O> {
         };
         let in_progress = self.length(ino).is_some_and(|length| !length.known);
         let attr = || self.attr(ino).ok();
-        match in_progress || attr().is_some_and(|attr| size <= attr.size) {
-            true => LogSpace::ReserveOnly,
-            false => LogSpace::Normal,
+        if in_progress || attr().is_some_and(|attr| size <= attr.size) {
+            LogSpace::ReserveOnly
+        } else {
+            LogSpace::Normal
         }
     }
 
@@ -96,7 +85,7 @@ impl<O: Objects> Volume<O> {
         let is_writable = match handle {
             Some(id) => {
                 let handle = self.handles.get(requester.origin.session, id)?;
-                handle.ino() == ino && handle.mode().write
+                handle.ino == ino && handle.mode.write
             }
             None => false,
         };
@@ -154,19 +143,17 @@ impl<O: Objects> Volume<O> {
         let mut entries = Vec::new();
         let mut end = true;
         for (cookie, entry) in directory.after(cookie) {
-            taken += entry.name.len()
-                + match with_attrs {
-                    true => ENTRY_WITH_ATTR_BYTES,
-                    false => ENTRY_BYTES,
-                };
+            taken +=
+                entry.name.len() + if with_attrs { ENTRY_WITH_ATTR_BYTES } else { ENTRY_BYTES };
             if taken > budget && !entries.is_empty() {
                 end = false;
                 break;
             }
             // The client queries the other nodes for the attributes of their inodes.
-            let attr = match with_attrs && names.owns(entry.ino) {
-                true => Some(self.attr(entry.ino)?),
-                false => None,
+            let attr = if with_attrs && names.owns(entry.ino) {
+                Some(self.attr(entry.ino)?)
+            } else {
+                None
             };
             entries.push(DirEntry {
                 cookie,

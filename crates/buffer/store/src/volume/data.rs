@@ -81,10 +81,10 @@ impl<O: Objects> Volume<O> {
         id: HandleId,
     ) -> Result<Ino, Errno> {
         let handle = self.handles.get(requester.origin.session, id)?;
-        if !handle.mode().write {
+        if !handle.mode.write {
             return Err(Errno::EBADF);
         }
-        let ino = handle.ino();
+        let ino = handle.ino;
         self.require_object(node, ino)?;
         self.recharge(ino);
         Ok(ino)
@@ -114,9 +114,10 @@ impl<O: Objects> Volume<O> {
         if !requester.origin.is_local {
             node.effects.push(Effect::BulkGrant(session, id, granted));
         }
-        match granted == 0 && want > 0 {
-            true => Err(Errno::ENOSPC),
-            false => Ok(Outcome::Reply(Reply::SpaceGranted(granted))),
+        if granted == 0 && want > 0 {
+            Err(Errno::ENOSPC)
+        } else {
+            Ok(Outcome::Reply(Reply::SpaceGranted(granted)))
         }
     }
 
@@ -130,12 +131,9 @@ impl<O: Objects> Volume<O> {
         what: Allocate,
     ) -> Handled<O> {
         let frees = matches!(what, Allocate::PunchHole);
-        node.require_log_space(match frees {
-            true => LogSpace::ReserveOnly,
-            false => LogSpace::Normal,
-        })?;
+        node.require_log_space(if frees { LogSpace::ReserveOnly } else { LogSpace::Normal })?;
         let handle = self.handles.get(requester.origin.session, id)?;
-        if !handle.mode().write {
+        if !handle.mode.write {
             return Err(Errno::EBADF);
         }
         if length == 0 {
@@ -149,9 +147,10 @@ impl<O: Objects> Volume<O> {
         let object = self.object(ino);
         let before = self.objects.stat(object)?;
         // Data in the range counts as allocated only if the object has no holes.
-        let covered = match before.space >= before.size && offset < before.size {
-            true => length.min(before.size - offset),
-            false => 0,
+        let covered = if before.space >= before.size && offset < before.size {
+            length.min(before.size - offset)
+        } else {
+            0
         };
         let needed = self.space.used().saturating_add(length - covered);
         if !frees && needed > self.state.spec.capacity {
@@ -174,7 +173,7 @@ impl<O: Objects> Volume<O> {
         let mut object = None;
         let mut fresh = false;
         if let Some(handle) = handle {
-            let ino = self.handles.get(requester.origin.session, handle)?.ino();
+            let ino = self.handles.get(requester.origin.session, handle)?.ino;
             if self.space.has_object(ino) {
                 fresh = self.space.take_fresh(ino);
                 object = (fresh || !by_client).then_some(self.object(ino));

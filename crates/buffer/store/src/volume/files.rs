@@ -14,17 +14,12 @@ use forebay_protocol::{Credentials, Errno, FileKind, HandleId, Ino, Reply, Sessi
 /// A file to create and open.
 #[derive(Debug)]
 pub struct CreateFile<'a> {
-    /// The directory.
     pub parent: Ino,
-    /// The name.
     pub name: &'a [u8],
-    /// Permission bits.
     pub mode: u16,
     /// Fail if the name exists, instead of opening that.
     pub exclusive: bool,
-    /// The handle to open.
     pub handle: HandleId,
-    /// How to open it.
     pub open: OpenMode,
 }
 
@@ -82,12 +77,9 @@ impl<O: Objects> Volume<O> {
         id: HandleId,
         mode: OpenMode,
     ) -> Option<Result<(), Errno>> {
-        let known = self.handles.get(session, id).ok()?.mode();
+        let known = self.handles.get(session, id).ok()?.mode;
         let exceeds = (mode.read && !known.read) || ((mode.write || mode.truncate) && !known.write);
-        Some(match exceeds {
-            true => Err(Errno::EACCES),
-            false => Ok(()),
-        })
+        Some(if exceeds { Err(Errno::EACCES) } else { Ok(()) })
     }
 
     pub fn create(
@@ -111,21 +103,18 @@ impl<O: Objects> Volume<O> {
         }
         node.require_log_space(LogSpace::Normal)?;
         let new = NewInode::Node(FileKind::File, 0);
-        let planned = self.names().plan_make(user, parent, name, new, file.mode, node.now.wall);
-        let mut change = planned?;
-        let Change::Make { inode, .. } = &mut change else {
-            unreachable!("plan_make plans nothing else");
-        };
+        let mut inode = self.names().plan_make(user, parent, name, new, file.mode)?;
         inode.opened = open.write;
         let ino = inode.ino;
         self.check_inode_limit()?;
         let max_handles = node.limits.max_session_handles;
         self.handles.check_limit(origin.session, file.handle, max_handles)?;
         // The object comes first: one without an inode is removed at the next start.
-        let descriptor = match open.descriptor && origin.is_local {
-            true => Some(self.open_object(node, ino, open)?),
-            false => None,
-        };
+        let passes_descriptor = open.descriptor && origin.is_local;
+        let open_object = || self.open_object(node, ino, open);
+        let descriptor = passes_descriptor.then(open_object).transpose()?;
+        let (name, now) = (name.to_vec(), node.now.wall);
+        let change = Change::Make { parent, name, inode, now };
         self.log_change(node, origin, change, SlotResult::Opened(ino, true));
         self.add_handle(node, origin, file.handle, ino, open)?;
         self.reply_opened(node, ino, open, true, descriptor)
@@ -141,10 +130,9 @@ impl<O: Objects> Volume<O> {
         created: bool,
     ) -> Handled<O> {
         let is_file = self.names().find(ino)?.kind() == FileKind::File;
-        let descriptor = match mode.descriptor && origin.is_local && is_file {
-            true => Some(self.open_object(node, ino, mode)?),
-            false => None,
-        };
+        let passes_descriptor = mode.descriptor && origin.is_local && is_file;
+        let open_object = || self.open_object(node, ino, mode);
+        let descriptor = passes_descriptor.then(open_object).transpose()?;
         self.reply_opened(node, ino, mode, created, descriptor)
     }
 
@@ -161,10 +149,7 @@ impl<O: Objects> Volume<O> {
             created,
             capability: self.capability(node, ino, mode)?,
         };
-        Ok(match descriptor {
-            Some(descriptor) => Outcome::ReplyWith(reply, descriptor),
-            None => Outcome::Reply(reply),
-        })
+        Ok(Outcome::with_descriptor(reply, descriptor))
     }
 
     /// Reply to the repetition of an open. The repetition may ask for more than the first call.
@@ -182,11 +167,9 @@ impl<O: Objects> Volume<O> {
             None => check_open(&user()?, self.names().find(ino)?, mode)?,
         }
         self.add_handle(node, origin, id, ino, mode)?;
-        let passes = mode.descriptor && origin.is_local && self.space.has_object(ino);
-        let descriptor = match passes {
-            true => Some(self.objects.open(self.object(ino), mode)?),
-            false => None,
-        };
+        let passes_descriptor = mode.descriptor && origin.is_local && self.space.has_object(ino);
+        let open_object = || self.objects.open(self.object(ino), mode);
+        let descriptor = passes_descriptor.then(open_object).transpose()?;
         self.reply_opened(node, ino, mode, created, descriptor)
     }
 
@@ -199,9 +182,7 @@ impl<O: Objects> Volume<O> {
         ino: Ino,
         mode: OpenMode,
     ) -> Result<(), Errno> {
-        let max_handles = node.limits.max_session_handles;
-        self.handles.check_limit(origin.session, id, max_handles)?;
-        if self.handles.is_same(origin.session, id, ino)? {
+        if self.handles.is_open_as(origin.session, id, ino, node.limits.max_session_handles)? {
             return Ok(());
         }
         let length = if mode.write { self.length(ino) } else { None };
@@ -222,9 +203,7 @@ impl<O: Objects> Volume<O> {
         ino: Ino,
         mode: OpenMode,
     ) -> Result<(), Errno> {
-        let max_handles = node.limits.max_session_handles;
-        self.handles.check_limit(origin.session, id, max_handles)?;
-        if !self.handles.is_same(origin.session, id, ino)? {
+        if !self.handles.is_open_as(origin.session, id, ino, node.limits.max_session_handles)? {
             let handle = Handle::of_piece(ino, mode);
             self.insert_handle(node, origin, id, handle);
         }
@@ -238,8 +217,8 @@ impl<O: Objects> Volume<O> {
         id: HandleId,
         handle: Handle,
     ) {
-        let (ino, mode) = (handle.ino(), handle.mode());
-        debug_assert!(handle.is_piece() || self.names().get(ino).is_some(), "an open inode exists");
+        let (ino, mode) = (handle.ino, handle.mode);
+        debug_assert!(handle.is_piece || self.names().get(ino).is_some(), "an open inode exists");
         self.handles.insert(origin.session, id, handle);
         let passes_descriptor = mode.descriptor && origin.session_is_local;
         if origin.session_is_remote || (passes_descriptor && mode.write) {
@@ -270,10 +249,10 @@ impl<O: Objects> Volume<O> {
         id: HandleId,
         handle: &Handle,
     ) {
-        let (ino, mode) = (handle.ino(), handle.mode());
+        let (ino, mode) = (handle.ino, handle.mode);
         node.effects.push(Effect::BulkClose(session, id));
         self.unlock_append(node, ino, (session, id));
-        if !handle.is_piece() {
+        if !handle.is_piece {
             self.close_locks(node, session, ino, id);
         }
         self.space.release(handle.grant().0);
@@ -282,7 +261,7 @@ impl<O: Objects> Volume<O> {
             node.effects.push(Effect::ObjectWritten(self.object(ino)));
         }
         self.drop_if_unused(node, ino);
-        let is_last_writer = handle.is_counted_writer() && !self.handles.is_written(ino);
+        let is_last_writer = handle.is_counted_writer && !self.handles.is_written(ino);
         if is_last_writer && self.length(ino).is_some() {
             self.settle_soon(node, ino);
         }
@@ -319,8 +298,7 @@ impl<O: Objects> Volume<O> {
         if let Some(length) = length {
             self.forget_length(ino);
             if length.may_have_pieces {
-                let action = AfterDurable::Volume(self.id(), VolumeAction::RemovePieces(ino));
-                node.journal.when_durable(record, action);
+                self.when_durable(node, record, VolumeAction::RemovePieces(ino));
             }
         }
         if self.space.remove_object(ino) {
@@ -347,9 +325,10 @@ pub fn require_space_to_open<O: Objects>(
 ) -> Result<(), Errno> {
     let restores = requester.origin.slot == RECOVERY_SLOT && !mode.truncate;
     let modifies = mode.write || mode.truncate;
-    node.require_log_space(match modifies && !restores {
-        true => LogSpace::ReserveOnly,
-        false => LogSpace::Exhausted,
+    node.require_log_space(if modifies && !restores {
+        LogSpace::ReserveOnly
+    } else {
+        LogSpace::Exhausted
     })
 }
 

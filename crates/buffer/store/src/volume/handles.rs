@@ -12,11 +12,12 @@ const MAX_GRANT_AHEAD: u64 = 64 << 20;
 /// An open file or directory.
 #[derive(Debug)]
 pub struct Handle {
-    ino: Ino,
-    mode: OpenMode,
-    is_piece: bool,
-    /// It is counted in [`Handles::writers`].
-    is_counted_writer: bool,
+    pub ino: Ino,
+    pub mode: OpenMode,
+    /// It is a handle of a data object only.
+    pub is_piece: bool,
+    /// It is a write handle of a striped file whose metadata is here, counted in [`Handles::writers`].
+    pub is_counted_writer: bool,
     grant: u64,
     grant_ahead: u64,
 }
@@ -38,26 +39,6 @@ impl Handle {
     /// A handle of the data object of a file whose metadata may be on another node.
     pub fn of_piece(ino: Ino, mode: OpenMode) -> Handle {
         Handle { is_piece: true, ..Handle::of_inode(ino, mode, false) }
-    }
-
-    /// The inode.
-    pub fn ino(&self) -> Ino {
-        self.ino
-    }
-
-    /// How it was opened.
-    pub fn mode(&self) -> OpenMode {
-        self.mode
-    }
-
-    /// Whether it is a handle of a data object only.
-    pub fn is_piece(&self) -> bool {
-        self.is_piece
-    }
-
-    /// Whether it is a write handle of a striped file whose metadata is here.
-    pub fn is_counted_writer(&self) -> bool {
-        self.is_counted_writer
     }
 
     /// Bytes granted to the writer, and how many to grant ahead the next time.
@@ -100,7 +81,6 @@ impl Handles {
         );
     }
 
-    /// The number of attached sessions.
     pub fn session_count(&self) -> usize {
         self.sessions.len()
     }
@@ -120,14 +100,19 @@ impl Handles {
     /// Whether a session may open the handle `id`: `EMFILE` if it has `max` others.
     pub fn check_limit(&self, session: SessionId, id: HandleId, max: usize) -> Result<(), Errno> {
         let handles = self.sessions.get(&session).ok_or(Errno::ESTALE)?;
-        match handles.len() >= max && !handles.contains_key(&id) {
-            true => Err(Errno::EMFILE),
-            false => Ok(()),
-        }
+        if handles.len() >= max && !handles.contains_key(&id) { Err(Errno::EMFILE) } else { Ok(()) }
     }
 
-    /// Whether the handle `id` is open already, on the inode `ino`. `EINVAL`: on another one.
-    pub fn is_same(&self, session: SessionId, id: HandleId, ino: Ino) -> Result<bool, Errno> {
+    /// Whether the handle `id` is open already, on the inode `ino`. `EINVAL`: it is open on another
+    /// one; `EMFILE`: it is not open, and the session has `max` others.
+    pub fn is_open_as(
+        &self,
+        session: SessionId,
+        id: HandleId,
+        ino: Ino,
+        max: usize,
+    ) -> Result<bool, Errno> {
+        self.check_limit(session, id, max)?;
         match self.get(session, id) {
             Ok(known) if known.ino == ino => Ok(true),
             Ok(_) => Err(Errno::EINVAL),
@@ -168,7 +153,6 @@ impl Handles {
         }
     }
 
-    /// Whether an inode is open.
     pub fn is_open(&self, ino: Ino) -> bool {
         self.open.contains_key(&ino)
     }
@@ -207,7 +191,6 @@ impl Handles {
         holds
     }
 
-    /// The number of handles.
     pub fn len(&self) -> usize {
         self.sessions.values().map(BTreeMap::len).sum()
     }

@@ -14,6 +14,7 @@ mod lengths;
 mod links;
 mod locks;
 mod names;
+mod object_reply;
 mod pieces;
 mod requests;
 mod space;
@@ -24,10 +25,10 @@ mod whole_files;
 
 pub use checksums::PendingCall;
 pub use links::RETRANSMIT_INTERVAL_NS;
+pub use object_reply::fetch_reply;
 pub use tasks::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS};
-pub use whole_files::{fetch_reply, fetch_reply_in_memory};
 
-use crate::context::{Context, Origin, VolumeAction};
+use crate::context::{AfterDurable, Context, Origin, VolumeAction};
 use crate::driver::ConnId;
 use crate::namespace::{Change, Namespace};
 use crate::objects::{ObjectId, Objects};
@@ -124,7 +125,6 @@ impl<O: Objects> Volume<O> {
         self.cache_lease.renew(now_ns);
     }
 
-    /// The instance.
     pub fn id(&self) -> InstanceId {
         self.state.spec.id
     }
@@ -134,7 +134,6 @@ impl<O: Objects> Volume<O> {
         &self.state
     }
 
-    /// The name space.
     fn names(&self) -> &Namespace {
         &self.state.names
     }
@@ -162,7 +161,6 @@ impl<O: Objects> Volume<O> {
         self.space.used()
     }
 
-    /// The number of attached sessions.
     pub fn session_count(&self) -> usize {
         self.handles.session_count()
     }
@@ -177,7 +175,6 @@ impl<O: Objects> Volume<O> {
         self.cache_lease.revoke(clients, now_ns)
     }
 
-    /// Attach a session that begins.
     pub fn attach(&mut self, session: SessionId) {
         self.handles.attach(session);
     }
@@ -268,6 +265,11 @@ impl<O: Objects> Volume<O> {
         Ok(())
     }
 
+    /// Carry out an action when a log record is durable.
+    fn when_durable(&self, node: &mut Context<O>, record: u64, action: VolumeAction) {
+        node.journal.when_durable(record, AfterDurable::Volume(self.id(), action));
+    }
+
     /// Apply a change to the durable state and log it. Returns the record's sequence number.
     fn log(
         &mut self,
@@ -308,7 +310,7 @@ impl<O: Objects> Volume<O> {
         }
         self.locks.check(|session, ino, id| {
             let handle = self.handles.get(session, id);
-            handle.is_ok_and(|handle| handle.ino() == ino && !handle.is_piece())
+            handle.is_ok_and(|handle| handle.ino == ino && !handle.is_piece)
         });
         let tasks: Vec<_> = self.tasks.lock_owners().collect();
         for owner in self.tx_locks.owners() {

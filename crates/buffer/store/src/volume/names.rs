@@ -10,7 +10,6 @@ use forebay_protocol::message::{NewInode, OnExisting, XattrMode};
 use forebay_protocol::{Errno, FileKind, Ino, Reply};
 
 impl<O: Objects> Volume<O> {
-    /// Look a name up.
     pub fn lookup(&self, requester: &Requester, parent: Ino, name: &[u8]) -> Handled<O> {
         let ino = self.names().lookup(&requester.user, parent, name)?;
         Ok(Outcome::Reply(match self.elsewhere(parent, name, ino) {
@@ -30,12 +29,10 @@ impl<O: Objects> Volume<O> {
     ) -> Handled<O> {
         node.require_log_space(LogSpace::Normal)?;
         let (names, user) = (self.names(), &requester.user);
-        let change = names.plan_make(user, parent, name, new, mode, node.now.wall)?;
+        let inode = names.plan_make(user, parent, name, new, mode)?;
         self.check_inode_limit()?;
-        let Change::Make { inode, .. } = &change else {
-            unreachable!("plan_make plans nothing else");
-        };
-        let ino = inode.ino;
+        let (ino, name, now) = (inode.ino, name.to_vec(), node.now.wall);
+        let change = Change::Make { parent, name, inode, now };
         self.log_change(node, &requester.origin, change, SlotResult::Attr(ino));
         Ok(Outcome::Reply(Reply::Attr(self.attr(ino)?)))
     }
@@ -124,9 +121,10 @@ impl<O: Objects> Volume<O> {
 
     /// `ENOSPC` if the volume has as many inodes as it may.
     pub fn check_inode_limit(&self) -> Result<(), Errno> {
-        match self.names().len() as u64 >= self.state.spec.inodes {
-            true => Err(Errno::ENOSPC),
-            false => Ok(()),
+        if self.names().len() as u64 >= self.state.spec.inodes {
+            Err(Errno::ENOSPC)
+        } else {
+            Ok(())
         }
     }
 }

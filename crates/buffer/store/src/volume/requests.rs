@@ -51,7 +51,6 @@ impl<O: Objects> Volume<O> {
         Ok(Outcome::Reply(reply))
     }
 
-    /// Carry out a call.
     pub fn call(&mut self, node: &mut Context<O>, requester: Requester, call: Call) -> Handled<O> {
         if self.is_striped()
             && let Some(plan) = self.plan_transaction(node, &requester, &call.request)?
@@ -206,7 +205,7 @@ impl<O: Objects> Volume<O> {
             }
             FileRequest::AppendLock { handle } => self.handles.lock_append(session, handle)?,
             FileRequest::AppendUnlock { handle } => {
-                let ino = self.handles.get(session, handle)?.ino();
+                let ino = self.handles.get(session, handle)?.ino;
                 self.unlock_append(node, ino, (session, handle));
             }
         }

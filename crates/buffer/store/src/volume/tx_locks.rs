@@ -6,7 +6,6 @@ use forebay_protocol::peer::TxId;
 use forebay_protocol::{Ino, Request};
 use std::collections::BTreeMap;
 
-/// The holder of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxLockOwner {
     /// A transaction, coordinated by this node or by another one.
@@ -15,7 +14,6 @@ pub enum TxLockOwner {
     Task(u64),
 }
 
-/// The locks of a volume.
 #[derive(Debug, Default)]
 pub struct TxLocks(BTreeMap<TxLock, TxLockOwner>);
 
@@ -31,12 +29,10 @@ impl TxLocks {
         self.0.retain(|_, holder| *holder != owner);
     }
 
-    /// Whether no lock is held.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The owners of all locks.
     pub fn owners(&self) -> impl Iterator<Item = TxLockOwner> {
         self.0.values().copied()
     }

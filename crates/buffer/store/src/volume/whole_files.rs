@@ -1,16 +1,16 @@
 //! Small files that are stored and fetched whole, with one request each.
 
 use super::Volume;
-use super::attributes::add_object_stat;
+use super::object_reply::{add_object_info, fetch_reply};
 use crate::context::{Context, Handled, Outcome, Requester};
 use crate::driver::Effect;
 use crate::log::LogSpace;
 use crate::namespace::{Access, Body, Change, FileLength, READ};
-use crate::objects::{FetchedObject, MemoryObjects, ObjectId, Objects};
+use crate::objects::{FetchedObject, Objects};
 use crate::state::SlotResult;
 use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr};
 use forebay_protocol::space::block_bytes;
-use forebay_protocol::{Attr, Errno, FileKind, Ino, Reply};
+use forebay_protocol::{Errno, FileKind, Ino, Reply};
 
 impl<O: Objects> Volume<O> {
     /// Store a file with contents, attributes and name. The object comes first: one without an inode is
@@ -64,7 +64,7 @@ impl<O: Objects> Volume<O> {
         }
         let mut attr = self.names().find(ino)?.attr(ino);
         if let Some(stat) = stat.filter(|_| !is_striped) {
-            add_object_stat(&mut attr, &stat);
+            add_object_info(&mut attr, &stat);
         }
         Ok(Outcome::Reply(Reply::Attr(attr)))
     }
@@ -107,38 +107,4 @@ impl<O: Objects> Volume<O> {
         });
         Ok(Outcome::Deferred)
     }
-}
-
-/// The reply to a request for a whole file whose object is in memory. `attr` and `length` are those of
-/// [`Effect::FetchObject`].
-pub fn fetch_reply_in_memory(
-    objects: &MemoryObjects,
-    object: ObjectId,
-    attr: Attr,
-    length: Option<u64>,
-) -> Reply {
-    fetch_reply(attr, length, objects.fetch_object(object, MAX_INLINE_FILE_BYTES))
-}
-
-/// The reply to a request for a whole file. `attr` and `length` are those of
-/// [`Effect::FetchObject`]. `object` is `None` if it is too long or being written.
-pub fn fetch_reply(
-    mut attr: Attr,
-    length: Option<u64>,
-    object: Result<Option<FetchedObject>, Errno>,
-) -> Reply {
-    let FetchedObject { stat, mut data } = match object {
-        Ok(Some(object)) => object,
-        Ok(None) => return Reply::Failed(Errno::EOPNOTSUPP),
-        // The file was removed meanwhile.
-        Err(Errno::ENOENT) => return Reply::Failed(Errno::ESTALE),
-        Err(errno) => return Reply::Failed(errno),
-    };
-    match (length, stat) {
-        // A file may end in a hole, beyond the end of its object.
-        (Some(length), _) => data.resize(length as usize, 0),
-        (None, Some(stat)) => add_object_stat(&mut attr, &stat),
-        (None, None) => {}
-    }
-    Reply::FileContents { attr, data }
 }

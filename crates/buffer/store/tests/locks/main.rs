@@ -82,7 +82,10 @@ impl World {
                     replies.push((sent.seq, sent.reply));
                 }
                 Output::Disconnect(conn) => self.disconnect(conn),
-                Output::Sync(_) | Output::SyncLog | Output::Message(..) => {}
+                Output::Sync(_)
+                | Output::SyncLog
+                | Output::Message { .. }
+                | Output::DataConnection(..) => {}
             }
         }
     }
@@ -123,7 +126,8 @@ impl World {
     }
 
     fn start(&mut self) {
-        self.daemon.start(at(self.clock_ns), &mut self.random);
+        let seed = self.random.below(u64::MAX);
+        self.daemon.start(at(self.clock_ns), seed).unwrap();
         self.daemon.take_records();
         self.started_ns = self.clock_ns;
         self.epoch += 1;

@@ -11,7 +11,6 @@ use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::log::{LogSpace, RecoveryError};
 use forebay_store::node::{ConnId, Input, NodeState, Record};
 use forebay_store::objects::{ObjectId, Objects};
-use forebay_store::recovery;
 use forebay_store::storage::Storage;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -186,7 +185,10 @@ impl World {
             match output {
                 Output::Reply(conn, sent) => replies.push((conn, sent)),
                 Output::Sync(request) => replies.push(self.sync(&request)?),
-                Output::SyncLog | Output::Message(..) | Output::Disconnect(_) => {}
+                Output::SyncLog
+                | Output::Message { .. }
+                | Output::DataConnection(..)
+                | Output::Disconnect(_) => {}
             }
         }
         self.check_capacity();
@@ -232,14 +234,11 @@ impl World {
     }
 
     fn write_checkpoint(&mut self) {
-        let Some(start) = self.daemon.segment_start() else {
-            return;
-        };
         let storage = &self.daemon.storage;
         let names = storage.list_files().unwrap();
         let segments = names.iter().filter(|name| name.starts_with("log."));
         let is_possible = self.has_spares && segments.count() <= 2;
-        match recovery::write_checkpoint(storage, start) {
+        match self.daemon.write_checkpoint() {
             Ok(written) => self.has_spares &= !written,
             Err(_) if storage.has_crashed() => self.crash(),
             // The disk is full: the checkpoint is retried later.
@@ -251,7 +250,7 @@ impl World {
     }
 
     fn ensure_spares(&mut self) {
-        let reserved = recovery::ensure_spares(&self.daemon.storage, SEGMENT_BYTES);
+        let reserved = self.daemon.ensure_spares();
         if self.daemon.storage.has_crashed() {
             return self.crash();
         }
@@ -281,7 +280,9 @@ impl World {
 
     /// Recover and start. The recovered state must be the one after some record.
     fn start(&mut self) {
-        let state = self.daemon.start(at(self.clock_ns), &mut self.random);
+        let seed = self.random.below(u64::MAX);
+        let state =
+            self.daemon.start(at(self.clock_ns), seed).expect("a full disk has space to start");
         let last = self.daemon.last_record().unwrap() - 1; // before the record of this start
         let expected = self.fingerprints.get(last as usize);
         assert_eq!(

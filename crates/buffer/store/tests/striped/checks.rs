@@ -5,7 +5,7 @@ use crate::support::daemon::INSTANCE;
 use crate::world::{STRIPE_BYTES, World};
 use forebay_policy::layout::Layout;
 use forebay_protocol::{FileKind, Ino, NodeIndex};
-use forebay_store::namespace::Inode;
+use forebay_store::node::Inode;
 use forebay_store::objects::{ObjectId, Objects};
 use std::collections::{BTreeMap, BTreeSet};
 

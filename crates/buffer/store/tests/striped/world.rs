@@ -10,7 +10,6 @@ use forebay_protocol::peer::{Incarnation, PeerMessage};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Ino, NodeIndex, Reply, Request};
 use forebay_store::node::{ConnId, Event, Input, Record, VolumeState};
-use forebay_store::recovery;
 use std::collections::BTreeMap;
 
 pub const STRIPE_BYTES: u64 = 4096;
@@ -316,9 +315,9 @@ impl World {
                         return;
                     }
                 }
-                Output::Message(to, message) => self.network.push((to, message)),
+                Output::Message { node: to, message, .. } => self.network.push((to, message)),
                 Output::SyncLog => self.host_mut(node).is_sync_due = true,
-                Output::Disconnect(_) => {}
+                Output::DataConnection(..) | Output::Disconnect(_) => {}
             }
         }
     }
@@ -355,10 +354,8 @@ impl World {
     /// Write a checkpoint, and reserve space, as the daemon does.
     fn write_checkpoint(&mut self, node: NodeIndex) {
         let daemon = &self.host(node).daemon;
-        if let Some(start) = daemon.segment_start() {
-            let _ = recovery::write_checkpoint(&daemon.storage, start);
-            let _ = recovery::ensure_spares(&daemon.storage, SEGMENT_BYTES);
-        }
+        let _ = daemon.write_checkpoint();
+        let _ = daemon.ensure_spares();
         if daemon.storage.has_crashed() {
             self.crash(node);
         }
@@ -386,7 +383,8 @@ impl World {
         let peers = ConnId(self.next_conn);
         self.next_conn += 1;
         let host = &mut self.hosts[usize::from(node.0)];
-        host.daemon.start(now, &mut self.random);
+        let seed = self.random.below(u64::MAX);
+        host.daemon.start(now, seed).expect("a full disk has space to start");
         host.starts += 1;
         host.is_sync_due = false;
         host.peers = peers;

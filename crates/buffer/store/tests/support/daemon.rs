@@ -1,24 +1,26 @@
-//! A storage daemon in virtual time on a simulated disk. What a driver does with the effects of a node
-//! is done here, once for all simulations; what takes time, or can go wrong on the way, is returned to
-//! them.
+//! A storage daemon in virtual time on a simulated disk. It carries out the effects of a node, for all
+//! simulations; effects that take time, or that can fail on the way, are returned to the simulation.
 
 use super::log_space::note_log_space;
-use super::seeds::{Random, root};
+use super::memory_objects::MemoryObjects;
+use super::memory_storage::{Fault, MemoryStorage};
+use super::seeds::root;
 use forebay_protocol::message::{
-    Attach, InstanceSpec, PROTOCOL_VERSION, SessionRequest, SessionToken,
+    Attach, DataRequest, InstanceSpec, OpenMode, PROTOCOL_VERSION, SessionRequest, SessionToken,
 };
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::placement::Placement;
-use forebay_protocol::{Call, InstanceId, NodeIndex, Reply, Request, Timestamp};
-use forebay_store::log::{Log, LogSpace};
-use forebay_store::node::{
-    ConnId, Effect, Input, Limits, Node, NodeState, Now, fetch_reply_in_memory,
+use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
+use forebay_protocol::{
+    Call, Errno, HandleId, InstanceId, NodeIndex, Reply, Request, SessionId, Timestamp,
 };
-use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
+use forebay_store::log::{Log, LogSpace, RecoveryError};
+use forebay_store::node::{ConnId, Effect, Input, Limits, Node, NodeState, Now};
+use forebay_store::objects::{ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::storage::{Fault, MemoryStorage};
+use std::collections::BTreeMap;
 
-/// The only instance.
+/// The only instance of the store's own simulations.
 pub const INSTANCE: InstanceId = InstanceId(7);
 
 /// A reply on its way to a client.
@@ -30,7 +32,7 @@ pub struct Sent {
 }
 
 /// A request to make an object, or all files that were stored whole, and the log durable.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SyncRequest {
     pub conn: ConnId,
     pub seq: u64,
@@ -38,20 +40,34 @@ pub struct SyncRequest {
     pub all_puts: bool,
 }
 
-/// What remains to be done of a step.
+/// An effect that the simulation carries out.
 #[derive(Debug)]
 pub enum Output {
     Reply(ConnId, Sent),
     Sync(SyncRequest),
     /// Some call waits for the log to be durable.
     SyncLog,
-    Message(NodeIndex, PeerMessage),
+    Message {
+        address: String,
+        node: NodeIndex,
+        message: PeerMessage,
+    },
+    /// The connection becomes the session's data connection in this slot.
+    DataConnection(ConnId, SessionId, u32),
     Disconnect(ConnId),
+}
+
+/// A handle that data connections may use.
+struct OpenObject {
+    object: ObjectId,
+    mode: OpenMode,
+    grant: u64,
 }
 
 struct Running {
     node: Node<MemoryObjects>,
     log: Log<MemoryStorage>,
+    opens: BTreeMap<(SessionId, HandleId), OpenObject>,
 }
 
 pub struct Daemon {
@@ -59,6 +75,8 @@ pub struct Daemon {
     pub objects: MemoryObjects,
     segment_bytes: u64,
     lease_ns: u64,
+    /// Identifies the boot of the host; increases with every power cut.
+    boot: u64,
     running: Option<Running>,
     /// Records since they were last taken.
     records: Vec<Vec<u8>>,
@@ -75,6 +93,7 @@ impl Daemon {
             objects: MemoryObjects::default(),
             segment_bytes,
             lease_ns,
+            boot: 1,
             running: None,
             records: Vec::new(),
             log_space: LogSpace::Normal,
@@ -99,28 +118,36 @@ impl Daemon {
         self.set_fault(None);
     }
 
-    /// Recover, and start. Returns the recovered state.
-    pub fn start(&mut self, now: Now, random: &mut Random) -> NodeState {
-        let (state, mut log) =
-            recovery::recover_state(self.storage.clone(), self.segment_bytes).unwrap();
+    /// Replace the disk by an empty one.
+    pub fn replace_disk(&mut self, seed: u64) {
+        assert!(self.running.is_none(), "the disk is in use");
+        self.storage = MemoryStorage::new(seed);
+        self.objects = MemoryObjects::default();
+    }
+
+    /// Recover, and start. Returns the recovered state. The record of the start is durable before any
+    /// call is answered.
+    pub fn start(&mut self, now: Now, seed: u64) -> Result<NodeState, RecoveryError> {
+        let (state, mut log) = recovery::recover_state(self.storage.clone(), self.segment_bytes)?;
         let _ = recovery::ensure_spares(&self.storage, self.segment_bytes);
-        // However full the disk is.
-        log.ensure_start_headroom().expect("a start has space");
+        log.ensure_start_headroom()?;
         let limits = Limits { lease_ns: self.lease_ns, ..Limits::default() };
-        let mut seed = [0; 32];
-        seed[..8].copy_from_slice(&random.below(u64::MAX).to_le_bytes());
+        let mut secret = [0; 32];
+        secret[..8].copy_from_slice(&seed.to_le_bytes());
         let (last, objects) = (log.last_sequence(), self.objects.clone());
-        let node = Node::start(state.clone(), last, objects, limits, now, seed).unwrap();
-        self.running = Some(Running { node, log });
-        self.commit().expect("the record of a start is written without a fault");
-        self.sync_log().expect("and is durable before any call is answered");
-        state
+        let mut node = Node::start(state.clone(), last, objects, limits, now, secret).unwrap();
+        node.set_boot_id(self.boot);
+        self.running = Some(Running { node, log, opens: BTreeMap::new() });
+        let started = self.commit().and_then(|()| self.sync_log());
+        started.ok_or(RecoveryError::Io(std::io::Error::other("the simulated process crashed")))?;
+        Ok(state)
     }
 
     /// The process dies, or the power fails. Returns the node as it was.
     pub fn stop(&mut self, power_cut: bool) -> Option<Node<MemoryObjects>> {
         let running = self.running.take();
         if power_cut {
+            self.boot += 1;
             self.storage.power_cut();
             self.objects.power_cut();
         } else {
@@ -141,7 +168,7 @@ impl Daemon {
     /// Take one input. `None`: the daemon is down, or dies of it.
     pub fn step(&mut self, now: Now, input: Input) -> Option<Vec<Output>> {
         let running = self.running.as_mut()?;
-        // An error is the death of the process, which is seen below.
+        // An error ends the process, which is detected below.
         let space = running.log.ensure_headroom();
         self.log_space = space.unwrap_or(LogSpace::Exhausted);
         running.node.set_log_space(self.log_space);
@@ -155,13 +182,35 @@ impl Daemon {
         Some(effects.into_iter().filter_map(|effect| self.carry_out(effect)).collect())
     }
 
-    fn carry_out(&self, effect: Effect<ObjectId>) -> Option<Output> {
-        Some(match effect {
+    fn carry_out(&mut self, effect: Effect<ObjectId>) -> Option<Output> {
+        let opens = &mut self.running.as_mut()?.opens;
+        match effect {
+            Effect::BulkOpen(session, handle, object, mode) => {
+                let open = OpenObject { object, mode, grant: 0 };
+                opens.entry((session, handle)).or_insert(open);
+            }
+            Effect::BulkGrant(session, handle, bytes) => {
+                if let Some(open) = opens.get_mut(&(session, handle)) {
+                    open.grant = bytes;
+                }
+            }
+            Effect::BulkClose(session, handle) => drop(opens.remove(&(session, handle))),
+            Effect::ObjectWritten(_) => {}
+            Effect::InvalidateChecksums(_) | Effect::Scrub { .. } => {
+                unreachable!("no simulated object has checksums")
+            }
+            other => return Some(self.output(other)),
+        }
+        None
+    }
+
+    fn output(&self, effect: Effect<ObjectId>) -> Output {
+        match effect {
             Effect::Reply { conn, seq, reply, descriptor: object, .. } => {
                 Output::Reply(conn, Sent { seq, reply, object })
             }
             Effect::FetchObject { conn, seq, object, attr, length } => {
-                let reply = fetch_reply_in_memory(&self.objects, object, *attr, length);
+                let reply = self.objects.fetch(object, *attr, length);
                 let object = None;
                 Output::Reply(conn, Sent { seq, reply, object })
             }
@@ -169,17 +218,69 @@ impl Daemon {
                 Output::Sync(SyncRequest { conn, seq, object, all_puts: put_count > 0 })
             }
             Effect::SyncLog => Output::SyncLog,
-            Effect::SendToPeer { node, message, .. } => Output::Message(node, *message),
+            Effect::SendToPeer { address, node, message } => {
+                Output::Message { address, node, message: *message }
+            }
+            Effect::BulkConnection(conn, session, slot) => {
+                Output::DataConnection(conn, session, slot)
+            }
             Effect::Disconnect(conn) => Output::Disconnect(conn),
-            // Clients write to the objects themselves, and no simulated object has checksums.
             Effect::InvalidateChecksums(_)
             | Effect::ObjectWritten(_)
             | Effect::Scrub { .. }
-            | Effect::BulkConnection(..)
             | Effect::BulkOpen(..)
             | Effect::BulkGrant(..)
-            | Effect::BulkClose(..) => return None,
-        })
+            | Effect::BulkClose(..) => unreachable!("carried out by the daemon"),
+        }
+    }
+
+    /// Carry out a request of a data connection.
+    pub fn data_call(
+        &mut self,
+        now: Timestamp,
+        session: SessionId,
+        request: &Request,
+        payload: &[u8],
+    ) -> (Reply, Vec<u8>) {
+        let Some(running) = &mut self.running else {
+            return (Reply::Failed(Errno::EIO), Vec::new());
+        };
+        let outcome = match request {
+            Request::Data(DataRequest::Read { handle, offset, length }) => {
+                match running.opens.get(&(session, *handle)) {
+                    Some(open) if open.mode.read => {
+                        let bytes = self.objects.object_contents(open.object).unwrap_or_default();
+                        let from = bytes.get(*offset as usize..).unwrap_or_default();
+                        let count = from.len().min(*length as usize);
+                        return (Reply::Data, from[..count].to_vec());
+                    }
+                    _ => Err(Errno::EBADF),
+                }
+            }
+            Request::Data(DataRequest::Write { handle, offset, append }) => {
+                match running.opens.get_mut(&(session, *handle)) {
+                    Some(open) if open.mode.write => {
+                        write_data(&mut self.objects, open, now, (*offset, *append), payload)
+                    }
+                    _ => Err(Errno::EBADF),
+                }
+            }
+            _ => Err(Errno::EOPNOTSUPP),
+        };
+        (outcome.unwrap_or_else(Reply::Failed), Vec::new())
+    }
+
+    /// Write a checkpoint, and reserve space for the next one, as the daemon does. `Ok(true)`: a
+    /// checkpoint was due.
+    pub fn write_checkpoint(&self) -> Result<bool, RecoveryError> {
+        let start = self.running.as_ref().map(|running| running.log.segment_start_sequence());
+        let written = start.map(|start| recovery::write_checkpoint(&self.storage, start));
+        written.unwrap_or(Ok(false))
+    }
+
+    /// Reserve space for the next segment and the next checkpoint.
+    pub fn ensure_spares(&self) -> std::io::Result<()> {
+        recovery::ensure_spares(&self.storage, self.segment_bytes)
     }
 
     /// Write the records of a step. `None`: the storage failed.
@@ -203,9 +304,10 @@ impl Daemon {
         let mut synced: Vec<ObjectId> = request.object.into_iter().collect();
         if request.all_puts {
             self.objects.sync_all_objects();
-            let all = self.objects.list_objects(INSTANCE).unwrap_or_default();
-            let instance = INSTANCE;
-            synced.extend(all.into_iter().map(|(ino, _)| ObjectId { instance, ino }));
+            for instance in self.objects.list_instances().unwrap_or_default() {
+                let all = self.objects.list_objects(instance).unwrap_or_default();
+                synced.extend(all.into_iter().map(|(ino, _)| ObjectId { instance, ino }));
+            }
         }
         if let Some(object) = request.object {
             self.objects.sync_object(object);
@@ -224,15 +326,27 @@ impl Daemon {
     pub fn last_record(&self) -> Option<u64> {
         self.running.as_ref().map(|running| running.log.last_sequence())
     }
-
-    /// The first record of the segment that is written to.
-    pub fn segment_start(&self) -> Option<u64> {
-        let running = self.running.as_ref();
-        running.map(|running| running.log.segment_start_sequence())
-    }
 }
 
-/// A time of which both clocks show the same.
+/// Write as a data connection does, within the grant of the handle.
+fn write_data(
+    objects: &mut MemoryObjects,
+    open: &mut OpenObject,
+    now: Timestamp,
+    (offset, append): (u64, bool),
+    payload: &[u8],
+) -> Result<Reply, Errno> {
+    let end = objects.object_contents(open.object).map_or(0, |bytes| bytes.len() as u64);
+    // The offset of an append is unknown: assume that it straddles one more block.
+    let (from, at) = if append { (BLOCK_BYTES - 1, end) } else { (offset, offset) };
+    let needed = block_bytes(from, payload.len() as u64);
+    open.grant = open.grant.checked_sub(needed).ok_or(Errno::EDQUOT)?;
+    objects.write_object(open.object, at, payload)?;
+    objects.set_times(open.object, None, Some(now))?;
+    Ok(Reply::Written { count: payload.len() as u32, offset: at })
+}
+
+/// A time that is the same on both clocks.
 pub fn at(clock_ns: u64) -> Now {
     Now { wall: Timestamp::from_nanos(clock_ns), steady_ns: clock_ns }
 }
@@ -261,5 +375,5 @@ pub fn spec(capacity: u64, inodes: u64, placement: Placement) -> InstanceSpec {
 
 /// A connection of root.
 pub fn connected(conn: ConnId) -> Input {
-    Input::Connected(conn, root())
+    Input::Connected(conn, root(true))
 }

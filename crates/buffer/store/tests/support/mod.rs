@@ -4,4 +4,6 @@
 
 pub mod daemon;
 pub mod log_space;
+pub mod memory_objects;
+pub mod memory_storage;
 pub mod seeds;

@@ -23,9 +23,9 @@ impl Random {
     }
 }
 
-/// Root on the daemon's own host.
-pub fn root() -> PeerIdentity {
-    PeerIdentity { uid: 0, gid: 0, groups: Vec::new(), trusted: true, local: true }
+/// Root, on the daemon's own host if `local`.
+pub fn root(local: bool) -> PeerIdentity {
+    PeerIdentity { uid: 0, gid: 0, groups: Vec::new(), trusted: true, local }
 }
 
 /// Run the history of seed `FOREBAY_SEED`, or `FOREBAY_SEEDS` histories (by default `usual`) from

@@ -1,6 +1,6 @@
 //! Barriers among all processes of a job.
 //!
-//! The processes of a group come together first; then the group reports to group 0, which releases
+//! The processes of a group wait for each other first; then the group reports to group 0, which releases
 //! all groups when the last one has reported. That models the tree of an MPI barrier, whose time is
 //! one MPI latency per level, up and down.
 

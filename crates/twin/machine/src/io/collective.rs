@@ -1,7 +1,7 @@
 //! Two-phase collective transfers of MPI-IO: the bytes that each aggregator accesses.
 //!
 //! Processes that write (or read) collectively do not access the file individually. The range
-//! from the first wanted byte to the last is divided evenly among *aggregators*, here the
+//! from the first accessed byte to the last is divided evenly among *aggregators*, here the
 //! first process of each node, as ROMIO does by default. An aggregator goes through its part in
 //! *windows* of at most the collective buffer: to write, it gathers the window's bytes from the
 //! processes that have them and writes the runs of adjacent bytes; to read, it reads the runs and
@@ -63,7 +63,7 @@ pub(crate) struct CollectiveCall<'a> {
     ranks: u64,
     aggregators: u64,
     buffer: u64,
-    /// The ranks that want each extent; `None`: the rank that wrote it.
+    /// The ranks that access each extent; `None`: the rank that wrote it.
     readers: Option<&'a Readers>,
 }
 
@@ -86,15 +86,15 @@ impl<'a> CollectiveCall<'a> {
         }
     }
 
-    /// The ranks that want an extent.
-    fn wanted_by(&self, extent: u64) -> WantingRanks<'a> {
+    /// The ranks that access an extent.
+    fn ranks_of(&self, extent: u64) -> ExtentRanks<'a> {
         match self.readers {
-            Some(readers) => WantingRanks::Listed(readers.readers_of(extent).iter()),
-            None => WantingRanks::Own(Some(extent as u32)),
+            Some(readers) => ExtentRanks::Listed(readers.readers_of(extent).iter()),
+            None => ExtentRanks::Own(Some(extent as u32)),
         }
     }
 
-    fn is_wanted(&self, extent: u64) -> bool {
+    fn is_accessed(&self, extent: u64) -> bool {
         self.readers.is_none_or(|r| !r.readers_of(extent).is_empty())
     }
 
@@ -110,9 +110,9 @@ impl<'a> CollectiveCall<'a> {
         number(range.start)..end.min(self.ranks)
     }
 
-    /// The first run of adjacent wanted bytes in a range.
+    /// The first run of adjacent accessed bytes in a range.
     fn first_run(&self, range: Range<u64>) -> Option<Range<u64>> {
-        let mut extents = self.extents_in(&range).filter(|&e| self.is_wanted(e));
+        let mut extents = self.extents_in(&range).filter(|&e| self.is_accessed(e));
         let clip = |e: u64| {
             let extent = self.extent(e);
             extent.start.max(range.start)..extent.end.min(range.end)
@@ -131,16 +131,16 @@ impl<'a> CollectiveCall<'a> {
 
     /// The part of the file that an aggregator accesses.
     fn domain(&self, aggregator: u32) -> Range<u64> {
-        let mut wanted = (0..self.ranks).filter(|&e| self.is_wanted(e));
-        let first = wanted.next().unwrap_or(0);
-        let last = (0..self.ranks).rev().find(|&e| self.is_wanted(e));
+        let mut accessed = (0..self.ranks).filter(|&e| self.is_accessed(e));
+        let first = accessed.next().unwrap_or(0);
+        let last = (0..self.ranks).rev().find(|&e| self.is_accessed(e));
         let (begin, end) = (self.extent(first).start, self.extent(last.unwrap_or(first)).end);
         let size = (end - begin).div_ceil(self.aggregators.max(1));
         let from = (begin + u64::from(aggregator) * size).min(end);
         from..(from + size).min(end)
     }
 
-    /// The windows of an aggregator that contain wanted bytes, in order.
+    /// The windows of an aggregator that contain accessed bytes, in order.
     pub fn windows(self, aggregator: u32) -> impl Iterator<Item = Range<u64>> + use<'a> {
         let mut rest = self.domain(aggregator);
         let mut first = None;
@@ -170,29 +170,29 @@ impl<'a> CollectiveCall<'a> {
         .flatten()
     }
 
-    /// The ranks that have, or want, bytes in a range, and the number of bytes.
+    /// The ranks that write or read bytes in a range, and the number of bytes.
     pub fn shares(self, range: Range<u64>) -> impl Iterator<Item = (u32, u64)> + use<'a> {
         self.extents_in(&range).flat_map(move |e| {
             let extent = self.extent(e);
             let bytes = extent.end.min(range.end).saturating_sub(extent.start.max(range.start));
-            self.wanted_by(e).filter(move |_| bytes > 0).map(move |rank| (rank, bytes))
+            self.ranks_of(e).filter(move |_| bytes > 0).map(move |rank| (rank, bytes))
         })
     }
 }
 
-/// The ranks that want an extent.
-enum WantingRanks<'a> {
+/// The ranks that access an extent.
+enum ExtentRanks<'a> {
     Own(Option<u32>),
     Listed(std::slice::Iter<'a, u32>),
 }
 
-impl Iterator for WantingRanks<'_> {
+impl Iterator for ExtentRanks<'_> {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
         match self {
-            WantingRanks::Own(rank) => rank.take(),
-            WantingRanks::Listed(ranks) => ranks.next().copied(),
+            ExtentRanks::Own(rank) => rank.take(),
+            ExtentRanks::Listed(ranks) => ranks.next().copied(),
         }
     }
 }

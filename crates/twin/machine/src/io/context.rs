@@ -7,7 +7,7 @@ use super::position::TestPosition;
 use crate::event::{Event, GroupContext, IoEvent, PacketKind};
 use forebay_network::{Fabric, Message, Packet};
 
-/// What an event of a process or server can act on.
+/// The state that an event of a process or server can change.
 pub(crate) struct IoContext<'a, 'c> {
     pub job: &'a IoJob,
     pub position: &'a TestPosition,

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const PS_PER_SECOND: u64 = 1_000_000_000_000;
 
 /// The tag of each packet: the request it belongs to. The request's bytes follow from these numbers
-/// and the job's access pattern, which both sides know.
+/// and the job's access pattern, so that client and server compute them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestTag {
     pub rank: u32,
@@ -121,6 +121,13 @@ impl IoJob {
             substripe: self.burst_buffer.substripe.0,
             max_request: self.client.max_request.0,
         }
+    }
+
+    /// Bytes that all processes move in all phases, unless phases are skipped or stopped.
+    pub fn bytes_in_total(&self) -> f64 {
+        let phases = self.steps.iter().filter(|s| matches!(s.action, Action::Transfer(_))).count();
+        let transfers = self.pattern.transfers_per_rank() * u64::from(self.tasks());
+        (transfers * self.pattern.transfer_bytes()) as f64 * phases as f64
     }
 
     /// Counts bytes for progress reports.

@@ -3,24 +3,19 @@
 use super::error::StudyError;
 use super::ior_job::ior_job;
 use super::options::SimOptions;
-use super::progress::Progress;
-use super::run::{build, run, run_cost};
-use crate::group::Group;
+use super::run::{Outcome, Progress, run};
 use crate::io::{IoJob, PhaseCounts};
 use crate::limit::find_limit;
 use crate::links::{class_use, each_link, heat, intervals, utilisation};
 use crate::phase_totals::PhaseTotals;
-use crate::results::{IorPoint, NodeRates, Phase, RunCost, Series, Spread};
+use crate::results::{IorPoint, NodeRates, Phase, Series, Spread};
 use crate::scenario::Scenario;
-use forebay_engine::{Simulation, Statistics};
 use forebay_machine_file::machine::Machine;
-use forebay_network::{Timeline, Topology};
-use forebay_workload::ior::{Access, Action, Ior};
+use forebay_network::Timeline;
+use forebay_workload::ior::{Access, Ior};
 use forebay_workload::placement::Placer;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 /// Simulates one IOR test with `ppn` processes on each of `nodes` nodes.
 ///
@@ -33,23 +28,10 @@ pub fn simulate_ior(
     nodes: u32,
     ppn: u32,
     options: &SimOptions,
-    progress: &dyn Progress,
+    progress: Progress<'_>,
 ) -> Result<IorPoint, StudyError> {
-    let nodes = Placer::new(machine, options.seed).place_job(nodes, options.placement)?;
-    let topology = Arc::new(Topology::new(machine));
-    let scenario = Scenario {
-        machine: machine.clone(),
-        network: Arc::new(options.network(machine)?),
-        io: Some(Arc::new(ior_job(machine, &topology, ior, nodes, ppn, options)?)),
-        topology,
-        traffic: None,
-        each_link: options.each_link,
-    };
-    let mut simulation = build(&scenario, options);
-    let started = Instant::now();
-    let statistics = run_job(&scenario, &mut simulation, progress)?;
-    let cost = run_cost(&mut simulation, &statistics, options, started);
-    Ok(ior_point(&scenario, simulation.into_partitions(), cost))
+    let scenario = ior_scenario(machine, ior, nodes, ppn, options)?;
+    Ok(ior_point(&scenario, run(&scenario, options, progress)?))
 }
 
 /// Checks that a test fits a machine, as [`simulate_ior`] does before it simulates.
@@ -63,30 +45,28 @@ pub fn check_ior_fits(
     ppn: u32,
     options: &SimOptions,
 ) -> Result<(), StudyError> {
+    ior_scenario(machine, ior, nodes, ppn, options).map(drop)
+}
+
+fn ior_scenario(
+    machine: &Machine,
+    ior: &Ior,
+    nodes: u32,
+    ppn: u32,
+    options: &SimOptions,
+) -> Result<Scenario, StudyError> {
     let nodes = Placer::new(machine, options.seed).place_job(nodes, options.placement)?;
-    options.network(machine)?;
-    let topology = Arc::new(Topology::new(machine));
-    ior_job(machine, &topology, ior, nodes, ppn, options).map(|_| ())
+    let idle = options.idle_scenario(machine)?;
+    let job = ior_job(&idle, ior, nodes, ppn, options)?;
+    Ok(Scenario { io: Some(Arc::new(job)), ..idle })
 }
 
-/// Runs a simulation with an IOR job to its end, with progress by bytes.
-pub(super) fn run_job(
-    scenario: &Scenario,
-    simulation: &mut Simulation<Group>,
-    progress: &dyn Progress,
-) -> Result<Statistics, StudyError> {
+/// The document of a run with an IOR job.
+pub(super) fn ior_point(scenario: &Scenario, outcome: Outcome) -> IorPoint {
     let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
-    let phases = job.steps.iter().filter(|s| matches!(s.action, Action::Transfer(_))).count();
-    let transfers = job.pattern.transfers_per_rank() * u64::from(job.tasks());
-    let total = (transfers * job.pattern.transfer_bytes()) as f64 * phases as f64;
-    run(simulation, progress, &|_, _| job.bytes_done.load(Ordering::Relaxed) as f64 / total)
-}
-
-/// The document of a run that has ended.
-pub(super) fn ior_point(scenario: &Scenario, groups: Vec<Group>, cost: RunCost) -> IorPoint {
     let mut timeline = Timeline::default();
     let mut by_phase: Vec<Vec<PhaseCounts>> = Vec::new();
-    for group in groups {
+    for group in outcome.groups {
         timeline.merge(&group.fabric.timeline);
         let phases = group.io.map(|io| io.phases).unwrap_or_default();
         by_phase.resize_with(phases.len().max(by_phase.len()), Vec::new);
@@ -96,24 +76,23 @@ pub(super) fn ior_point(scenario: &Scenario, groups: Vec<Group>, cost: RunCost) 
     }
     let phases: Vec<Phase> = by_phase
         .into_iter()
-        .map(|phases| phase_result(scenario, &PhaseTotals::sum(phases), &timeline))
+        .map(|phases| phase_result(scenario, job, &PhaseTotals::sum(phases), &timeline))
         .collect();
     let best = |access: Access| {
         let of_kind = phases.iter().filter(|p| p.access == access.name());
         of_kind.max_by(|a, b| a.gbps.total_cmp(&b.gbps))
     };
-    let limit = best(Access::Write).or(best(Access::Read)).map(|p| p.limit.resource.clone());
-    let job = scenario.io.as_deref();
+    let (write, read) = (best(Access::Write), best(Access::Read));
     IorPoint {
-        nodes: job.map_or(0, |job| job.nodes.len() as u32),
-        processes: job.map_or(0, IoJob::tasks),
-        write_gbps: best(Access::Write).map(|p| p.gbps),
-        read_gbps: best(Access::Read).map(|p| p.gbps),
-        write_acknowledged_node_gbps: best(Access::Write).map(|p| p.acknowledged_node_gbps.mean),
-        read_acknowledged_node_gbps: best(Access::Read).map(|p| p.acknowledged_node_gbps.mean),
-        limit: limit.unwrap_or_default(),
+        nodes: job.nodes.len() as u32,
+        processes: job.tasks(),
+        write_gbps: write.map(|p| p.gbps),
+        read_gbps: read.map(|p| p.gbps),
+        write_acknowledged_node_gbps: write.map(|p| p.acknowledged_node_gbps.mean),
+        read_acknowledged_node_gbps: read.map(|p| p.acknowledged_node_gbps.mean),
+        limit: write.or(read).map(|p| p.limit.resource.clone()).unwrap_or_default(),
         phases,
-        run: cost,
+        run: outcome.cost,
     }
 }
 
@@ -121,7 +100,12 @@ fn seconds(ps: u64) -> f64 {
     ps as f64 * 1e-12
 }
 
-fn phase_result(scenario: &Scenario, totals: &PhaseTotals, timeline: &Timeline<4>) -> Phase {
+fn phase_result(
+    scenario: &Scenario,
+    job: &IoJob,
+    totals: &PhaseTotals,
+    timeline: &Timeline<4>,
+) -> Phase {
     let counts = &totals.counts;
     let (first, last) = (counts.opens.first, counts.closes.last);
     let total = seconds(last.saturating_sub(first));
@@ -141,7 +125,7 @@ fn phase_result(scenario: &Scenario, totals: &PhaseTotals, timeline: &Timeline<4
         iops: per_second(counts.operations as f64, seconds(transfers)),
         operation_seconds: spread(&counts.times, counts.time),
         least_mean_seconds: counts.least_mean.unwrap_or(0.0) * 1e-12,
-        limit: find_limit(scenario, totals),
+        limit: find_limit(job, totals),
         links: class_use(&totals.links, transfers),
         heat: heat(&totals.links),
         series: series(scenario, totals, timeline),

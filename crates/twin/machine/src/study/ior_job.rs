@@ -4,13 +4,13 @@ use super::error::StudyError;
 use super::options::SimOptions;
 use crate::io::{IoJob, RequestTag};
 use crate::pool::{Instance, StoragePool};
+use crate::scenario::Scenario;
 use forebay_job_script::Capacity;
 use forebay_machine_file::machine::{BurstBuffer, Machine};
-use forebay_network::{Topology, lookahead};
+use forebay_network::lookahead;
 use forebay_policy::allocate::Preference;
 use forebay_units::Bytes;
-use forebay_workload::ior::{AccessPattern, Ior, NodeOrder, Processes};
-use std::sync::Arc;
+use forebay_workload::ior::{AccessPattern, Ior, Processes};
 
 /// One step of a barrier's tree, ps: the MPI latency across Cori is 0.25 to 3.7 us (NERSC).
 const MPI_LATENCY: u64 = 1_000_000;
@@ -18,28 +18,28 @@ const MPI_LATENCY: u64 = 1_000_000;
 const FEWER_PROCESSES: &str = "use fewer nodes or processes a node";
 const SMALLER_TRANSFERS: &str = "use smaller transfers (-t)";
 
-/// An IOR job on given nodes and on an instance of the machine's burst buffers.
+/// An IOR job on given nodes of an idle machine and on an instance of its burst buffers.
 pub(super) fn ior_job(
-    machine: &Machine,
-    topology: &Arc<Topology>,
+    idle: &Scenario,
     ior: &Ior,
     nodes: Vec<u32>,
     ppn: u32,
     options: &SimOptions,
 ) -> Result<IoJob, StudyError> {
+    let (machine, topology) = (&*idle.machine, &idle.topology);
     let Some(burst_buffer) = machine.burst_buffer.clone() else {
-        return Err(StudyError::NoBurstBuffers(machine.name.clone()));
+        return Err(StudyError::Machine(format!(
+            "{} has no burst-buffer nodes; IOR is simulated on burst buffers: \
+             choose a machine that has some (`forebay machine list`)",
+            machine.name
+        )));
     };
-    let instance = allocate_instance(machine, options.burst_buffers)?;
+    let instance = allocate_instance(machine, &burst_buffer, options.burst_buffers)?;
     let Some(count) = (nodes.len() as u32).checked_mul(ppn) else {
-        return Err(StudyError::TooMany {
-            what: "processes",
-            limit: RequestTag::MAX_RANKS,
-            remedy: FEWER_PROCESSES,
-        });
+        return Err(too_many("processes", RequestTag::MAX_RANKS, FEWER_PROCESSES));
     };
     check_duration(ior)?;
-    let processes = Processes { count, per_node: ppn, order: NodeOrder::Block, seed: options.seed };
+    let processes = Processes { count, per_node: ppn, seed: options.seed };
     let pattern = AccessPattern::new(ior, processes)?;
     let mut job = IoJob {
         steps: ior.steps().collect(),
@@ -77,19 +77,29 @@ fn barrier_hop(machine: &Machine, tasks: u32) -> u64 {
     (levels * MPI_LATENCY / 2).max(lookahead(&machine.network))
 }
 
-/// An instance on `asked` whole nodes of the machine, or on all.
-fn allocate_instance(machine: &Machine, asked: Option<u32>) -> Result<Instance, StudyError> {
-    let none = || StudyError::NoBurstBuffers(machine.name.clone());
-    let stripe = machine.burst_buffer.as_ref().ok_or_else(none)?.stripe;
-    let mut pool = StoragePool::new(machine, stripe).ok_or_else(none)?;
-    let have = pool.len();
-    let asked = asked.map_or(have, |n| n as usize);
-    let capacity = Capacity::Nodes(u32::try_from(asked).unwrap_or(u32::MAX));
-    pool.allocate(capacity, Preference::Bandwidth).map_err(|_| StudyError::BurstBuffers {
-        asked,
-        machine: machine.name.clone(),
-        have,
+/// An instance on `requested` whole nodes of the machine, or on all.
+fn allocate_instance(
+    machine: &Machine,
+    burst_buffer: &BurstBuffer,
+    requested: Option<u32>,
+) -> Result<Instance, StudyError> {
+    let mut pool = StoragePool::new(machine, burst_buffer, burst_buffer.stripe);
+    let available = pool.len() as u32;
+    let requested = requested.unwrap_or(available);
+    pool.allocate(Capacity::Nodes(requested), Preference::Bandwidth).map_err(|_| {
+        StudyError::Machine(format!(
+            "an instance on {requested} burst-buffer nodes; {} has {available}: \
+             request 1 to {available}",
+            machine.name
+        ))
     })
+}
+
+/// More of something than the simulator can number.
+fn too_many(things: &str, limit: u64, remedy: &str) -> StudyError {
+    StudyError::Limit(format!(
+        "too many {things}: the simulator supports fewer than {limit}; {remedy}"
+    ))
 }
 
 /// Checks that simulated time, 64 bits of picoseconds (213 days), can represent the test.
@@ -97,23 +107,23 @@ fn check_duration(ior: &Ior) -> Result<(), StudyError> {
     const MAX_REPETITIONS: u64 = 1 << 16;
     const MAX_DELAYS_S: u64 = 100 * 86_400;
     if u64::from(ior.repetitions) >= MAX_REPETITIONS {
-        return Err(StudyError::TooMany {
-            what: "repetitions",
-            limit: MAX_REPETITIONS,
-            remedy: "lower -i",
-        });
+        return Err(too_many("repetitions", MAX_REPETITIONS, "lower -i"));
     }
     let phases = u64::from(ior.write) + u64::from(ior.read);
     let seconds = u64::from(ior.delay_seconds) * u64::from(ior.repetitions) * phases;
     if seconds > MAX_DELAYS_S {
-        return Err(StudyError::Delays { seconds, limit: MAX_DELAYS_S });
+        return Err(StudyError::Limit(format!(
+            "the delays (-d) add up to {seconds} s; at most {MAX_DELAYS_S} s ({} days) are \
+             simulated: use a shorter one or fewer repetitions (-i)",
+            MAX_DELAYS_S / 86_400
+        )));
     }
     Ok(())
 }
 
 /// Checks that request tags can number the job's processes, calls and requests.
 fn check_request_numbers(job: &IoJob) -> Result<(), StudyError> {
-    let too_many = |what, limit, remedy| Err(StudyError::TooMany { what, limit, remedy });
+    let too_many = |things, limit, remedy| Err(too_many(things, limit, remedy));
     if u64::from(job.tasks()) >= RequestTag::MAX_RANKS {
         return too_many("processes", RequestTag::MAX_RANKS, FEWER_PROCESSES);
     }
@@ -153,14 +163,15 @@ fn check_capacity(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
     let needed = u128::from(job.pattern.total_bytes()) * u128::from(kept);
     let BurstBuffer { cards, card_capacity, .. } = job.burst_buffer;
     let servers = job.instance.nodes().len();
-    let have = card_capacity.0 * u64::from(cards) * servers as u64;
-    if needed > u128::from(have) {
-        return Err(StudyError::Capacity {
-            needed: Bytes(u64::try_from(needed).unwrap_or(u64::MAX)),
-            have: Bytes(have),
-            servers,
-            machine: machine.name.clone(),
-        });
+    let capacity = card_capacity.0 * u64::from(cards) * servers as u64;
+    if needed > u128::from(capacity) {
+        return Err(StudyError::Capacity(format!(
+            "the test's files have {}, and {servers} burst-buffer nodes of {} hold {}: \
+             use a smaller block (-b), fewer segments (-s) or fewer processes",
+            Bytes(u64::try_from(needed).unwrap_or(u64::MAX)),
+            machine.name,
+            Bytes(capacity)
+        )));
     }
     Ok(())
 }

@@ -5,7 +5,6 @@ mod interference;
 mod ior;
 mod ior_job;
 mod options;
-mod progress;
 mod run;
 mod traffic;
 
@@ -13,5 +12,5 @@ pub use error::StudyError;
 pub use interference::simulate_interference;
 pub use ior::{check_ior_fits, simulate_ior};
 pub use options::SimOptions;
-pub use progress::{NoProgress, Progress};
+pub use run::Progress;
 pub use traffic::simulate_traffic;

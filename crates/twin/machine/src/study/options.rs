@@ -1,9 +1,12 @@
 //! Options of a simulation that neither the machine file nor the workload determines.
 
 use super::error::StudyError;
-use forebay_machine_file::machine::{Machine, Network, Routing};
+use crate::scenario::Scenario;
+use forebay_machine_file::machine::{Machine, Routing};
+use forebay_network::Topology;
 use forebay_units::Bytes;
 use forebay_workload::placement::Placement;
+use std::sync::Arc;
 
 /// Options of a simulation.
 #[derive(Clone, Debug)]
@@ -39,8 +42,8 @@ impl Default for SimOptions {
 }
 
 impl SimOptions {
-    /// The machine's network with these options applied.
-    pub(super) fn network(&self, machine: &Machine) -> Result<Network, StudyError> {
+    /// The machine with these options applied, without jobs.
+    pub(super) fn idle_scenario(&self, machine: &Machine) -> Result<Scenario, StudyError> {
         let mut network = machine.network.clone();
         if let Some(routing) = self.routing {
             network.routing.algorithm = routing;
@@ -49,10 +52,21 @@ impl SimOptions {
             let links = [&network.node, &network.rank1, &network.rank2, &network.global];
             let smallest = links.iter().map(|l| l.buffer).min().unwrap_or_default();
             if packet.0 == 0 || packet > smallest {
-                return Err(StudyError::Packet { packet, smallest, machine: machine.name.clone() });
+                return Err(StudyError::Machine(format!(
+                    "packets of {packet} do not fit: the smallest buffer of {} has {smallest}; \
+                     use packets of 1 byte to {smallest}",
+                    machine.name
+                )));
             }
             network.packet = packet;
         }
-        Ok(network)
+        Ok(Scenario {
+            topology: Arc::new(Topology::new(machine)),
+            machine: Arc::new(machine.clone()),
+            network: Arc::new(network),
+            traffic: None,
+            io: None,
+            each_link: self.each_link,
+        })
     }
 }

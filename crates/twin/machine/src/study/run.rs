@@ -2,20 +2,70 @@
 
 use super::error::StudyError;
 use super::options::SimOptions;
-use super::progress::Progress;
 use crate::group::Group;
 use crate::io::Io;
 use crate::results::RunCost;
 use crate::scenario::Scenario;
 use crate::traffic::Traffic;
-use forebay_engine::{Picoseconds, Simulation, Statistics};
+use forebay_engine::Simulation;
 use forebay_network::{DeliveryStatistics, Fabric, lookahead};
 use forebay_units::Time;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+/// Receives the simulated time, the share of the work that is done (0 to 1), and the number of events
+/// so far. Returning `false` ends the simulation with [`StudyError::Interrupted`].
+pub type Progress<'a> = &'a (dyn Fn(Time, f64, u64) -> bool + Sync);
+
+/// A simulation that has ended.
+pub(super) struct Outcome {
+    pub groups: Vec<Group>,
+    /// Time of the last event, ps.
+    pub end: u64,
+    /// When the first event ran.
+    pub started: Instant,
+    pub cost: RunCost,
+}
+
+/// Runs a scenario to its end, where nothing is in flight.
+pub(super) fn run(
+    scenario: &Scenario,
+    options: &SimOptions,
+    progress: Progress<'_>,
+) -> Result<Outcome, StudyError> {
+    let mut simulation = build(scenario, options);
+    let started = Instant::now();
+    let stopped = AtomicBool::new(false);
+    let statistics = simulation.run(&|now, events| {
+        let done = scenario.share_done(now).clamp(0.0, 1.0);
+        let goes_on = progress(Time(now), done, events);
+        stopped.fetch_or(!goes_on, Ordering::Relaxed);
+        goes_on
+    });
+    if stopped.into_inner() {
+        return Err(StudyError::Interrupted);
+    }
+    let mut sums = DeliveryStatistics::default();
+    simulation.for_each_partition(|number, group, queue| {
+        assert!(queue.is_empty(), "events left in group {number}");
+        assert!(group.fabric.is_idle(), "packets stuck in group {number}");
+        group.fabric.deliveries.iter().for_each(|d| sums.merge(d));
+    });
+    assert_eq!(sums.packets, sums.injected_packets, "packets lost");
+    assert_eq!(sums.bytes, sums.injected_bytes, "bytes lost");
+    let cost = RunCost {
+        wall_seconds: started.elapsed().as_secs_f64(),
+        simulated_seconds: statistics.last_event as f64 * 1e-12,
+        events: statistics.events,
+        packets_delivered: sums.packets,
+        threads: options.threads as u32,
+        peak_rss_bytes: peak_rss(),
+    };
+    Ok(Outcome { groups: simulation.into_partitions(), end: statistics.last_event, started, cost })
+}
+
 /// The groups of a scenario with their first events.
-pub(super) fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
+fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
     let (topology, network) = (&scenario.topology, &scenario.network);
     let groups = (0..topology.groups)
         .map(|group| Group {
@@ -35,67 +85,6 @@ pub(super) fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Gro
         }
     });
     simulation
-}
-
-/// Forwards the engine's reports; `done` computes the share of the work from time and events.
-struct Reporter<'a> {
-    progress: &'a dyn Progress,
-    done: &'a (dyn Fn(Picoseconds, u64) -> f64 + Sync),
-    stopped: AtomicBool,
-}
-
-impl forebay_engine::Progress for Reporter<'_> {
-    fn update(&self, now: Picoseconds, events: u64) -> bool {
-        let done = (self.done)(now, events).clamp(0.0, 1.0);
-        let go_on = self.progress.update(Time(now), done, events);
-        if !go_on {
-            self.stopped.store(true, Ordering::Relaxed);
-        }
-        go_on
-    }
-}
-
-/// Runs a simulation to its end, where nothing is in flight.
-pub(super) fn run(
-    simulation: &mut Simulation<Group>,
-    progress: &dyn Progress,
-    done: &(dyn Fn(Picoseconds, u64) -> f64 + Sync),
-) -> Result<Statistics, StudyError> {
-    let reporter = Reporter { progress, done, stopped: AtomicBool::new(false) };
-    let statistics = simulation.run(&reporter);
-    if reporter.stopped.into_inner() {
-        return Err(StudyError::Interrupted);
-    }
-    let mut sums = DeliveryStatistics::default();
-    simulation.for_each_partition(|number, group, queue| {
-        assert!(queue.is_empty(), "events left in group {number}");
-        assert!(group.fabric.is_idle(), "packets stuck in group {number}");
-        group.fabric.deliveries.iter().for_each(|d| sums.merge(d));
-    });
-    assert_eq!(sums.packets, sums.injected_packets, "packets lost");
-    assert_eq!(sums.bytes, sums.injected_bytes, "bytes lost");
-    Ok(statistics)
-}
-
-/// The cost of a run that began at `started`.
-pub(super) fn run_cost(
-    simulation: &mut Simulation<Group>,
-    statistics: &Statistics,
-    options: &SimOptions,
-    started: Instant,
-) -> RunCost {
-    let mut packets = 0;
-    simulation.for_each_partition(|_, group, _| {
-        packets += group.fabric.deliveries.iter().map(|d| d.packets).sum::<u64>();
-    });
-    RunCost {
-        wall_seconds: started.elapsed().as_secs_f64(),
-        simulated_seconds: statistics.last_event as f64 * 1e-12,
-        events: statistics.events,
-        packets_delivered: packets,
-        threads: options.threads as u32,
-        peak_rss_bytes: peak_rss(),
-    }
 }
 
 /// Largest resident set of this process so far, in bytes; 0 where the system does not report it.

@@ -1,7 +1,7 @@
 //! Small dragonflies, and a model that sends given messages through the fabric.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use forebay_engine::{Context, NoProgress, Partition, Picoseconds, Queue, Simulation};
+use forebay_engine::{Context, Partition, Picoseconds, Queue, Simulation};
 use forebay_machine_file::machine::{
     Arrangement, Client, LinkSpec, Machine, Network, Node, NodeKind, Plugging, Routing, RoutingSpec,
 };
@@ -200,7 +200,7 @@ pub fn run(machine: &Machine, messages: &[TestMessage], threads: usize, seed: u6
             }
         }
     });
-    let statistics = simulation.run(&NoProgress);
+    let statistics = simulation.run(&|_, _| true);
     let mut outcome = Outcome {
         delivered: Vec::new(),
         links: Vec::new(),

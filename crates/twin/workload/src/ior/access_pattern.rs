@@ -2,12 +2,10 @@
 
 use super::error::AccessPatternError;
 use super::spec::{Ior, Reorder};
-use super::transfer_stream::{FileId, Transfer, TransferStream};
 use forebay_random::{Permutation, RandomStream, below, stream_label};
 
 /// Direction of a phase's transfers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Access {
     /// From the task to the file.
     Write,
@@ -25,37 +23,31 @@ impl Access {
     }
 }
 
-/// Assignment of ranks to the nodes of a job.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NodeOrder {
-    /// Rank r on node r / processes per node.
-    #[default]
-    Block,
-    /// Rank r on node r mod nodes.
-    Cyclic,
-}
-
-/// The processes of a job, on which a test runs.
+/// The processes of a job, on which a test runs. Rank r is on node r / `per_node`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processes {
     /// Number of processes.
     pub count: u32,
     /// Processes on one node; the last node may have fewer.
     pub per_node: u32,
-    /// Their assignment to nodes.
-    pub order: NodeOrder,
     /// Seed of `-z` if the command line gives none.
     pub seed: u64,
 }
 
-/// Order of the transfers of a segment.
-#[derive(Clone, Copy, Debug)]
-enum Order {
-    Sequential,
-    /// `-z`. With `-F`, each file's block is shuffled separately. On a shared file the transfers of
-    /// all tasks in a segment are distributed at random, the same number to each task (IOR draws the
-    /// task of each transfer, so that numbers vary). All segments have the same order.
-    Shuffled(RandomStream),
+/// A file of a test: the same number always denotes the same file. With `-F` it is the writing
+/// rank, else 0; with `-m` the numbers of each repetition follow those of the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub u64);
+
+/// One operation on a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Transfer {
+    /// The file.
+    pub file: FileId,
+    /// Offset of the first byte in the file.
+    pub offset: u64,
+    /// Number of bytes: the transfer size of the test.
+    pub bytes: u64,
 }
 
 /// The access pattern of an [`Ior`] test for a number of processes and one repetition. `Copy`; of
@@ -70,7 +62,10 @@ pub struct AccessPattern {
     reorder: Reorder,
     node_offset: u32,
     reorder_seed: i32,
-    order: Order,
+    /// `-z`. With `-F`, each file's block is shuffled separately. On a shared file the transfers of
+    /// all tasks in a segment are distributed at random, the same number to each task (IOR draws
+    /// the task of each transfer, so that numbers vary). All segments have the same order.
+    shuffle: Option<RandomStream>,
     block: u64,
     transfer: u64,
     /// Transfers of one block.
@@ -88,14 +83,16 @@ impl AccessPattern {
     /// [`AccessPatternError`] if there are too few processes, or if offsets do not fit into 63 bits.
     pub fn new(ior: &Ior, processes: Processes) -> Result<AccessPattern, AccessPatternError> {
         if processes.count == 0 || processes.per_node == 0 || ior.tasks == Some(0) {
-            return Err(AccessPatternError::NoProcesses);
+            let text = "IOR needs at least one process, and one process per node";
+            return Err(AccessPatternError(text.into()));
         }
         let tasks = ior.tasks.unwrap_or(processes.count);
         if tasks > processes.count {
-            return Err(AccessPatternError::TooFewProcesses {
-                asked: tasks,
-                processes: processes.count,
-            });
+            return Err(AccessPatternError(format!(
+                "-N requests {tasks} tasks, but the job has only {} processes; \
+                 lower -N or give the job more nodes or processes per node",
+                processes.count
+            )));
         }
         let (block, transfer) = (ior.block.0, ior.transfer.0);
         let total = block
@@ -103,12 +100,11 @@ impl AccessPattern {
             .and_then(|bytes| bytes.checked_mul(u64::from(tasks)))
             .filter(|&bytes| bytes <= i64::MAX as u64);
         if total.is_none() {
-            return Err(AccessPatternError::TooLarge {
-                what: format!(
-                    "{tasks} tasks with {} segments of {block} bytes each (-s, -b)",
-                    ior.segments
-                ),
-            });
+            return Err(AccessPatternError(format!(
+                "{tasks} tasks with {} segments of {block} bytes each (-s, -b) exceeds the \
+                 2^63 bytes that a file offset can address; lower -b or -s, or use fewer tasks",
+                ior.segments
+            )));
         }
         // The parser refuses sizes of 0; a test constructed by other code may have one.
         let per_block = block.checked_div(transfer).unwrap_or(0);
@@ -126,11 +122,7 @@ impl AccessPattern {
             reorder: ior.reorder,
             node_offset: ior.node_offset,
             reorder_seed: ior.reorder_seed.unwrap_or(0),
-            order: if ior.random_offsets {
-                Order::Shuffled(RandomStream::new(seed, stream_label("ior -z")))
-            } else {
-                Order::Sequential
-            },
+            shuffle: ior.random_offsets.then(|| RandomStream::new(seed, stream_label("ior -z"))),
             block,
             transfer,
             per_block,
@@ -139,7 +131,11 @@ impl AccessPattern {
             iteration: 0,
         };
         if pattern.reorder == Reorder::Random && pattern.excluded() >= u64::from(tasks) {
-            return Err(AccessPatternError::OffsetTooFar { excluded: pattern.excluded(), tasks });
+            return Err(AccessPatternError(format!(
+                "-Z with -Q excludes {} tasks, beginning with its own, from each task's reads, \
+                 but the run has only {tasks}; lower -Q or raise -N",
+                pattern.excluded()
+            )));
         }
         Ok(pattern)
     }
@@ -162,18 +158,12 @@ impl AccessPattern {
 
     /// Processes on the job's first node (IOR's `clients per node`).
     pub fn processes_per_node(&self) -> u32 {
-        match self.processes.order {
-            NodeOrder::Block => self.processes.per_node.min(self.processes.count),
-            NodeOrder::Cyclic => self.processes.count.div_ceil(self.nodes),
-        }
+        self.processes.per_node.min(self.processes.count)
     }
 
     /// The node of a rank, as an index into the job's nodes.
     pub fn node_of(&self, rank: u32) -> u32 {
-        match self.processes.order {
-            NodeOrder::Block => rank / self.processes.per_node,
-            NodeOrder::Cyclic => rank % self.nodes,
-        }
+        rank / self.processes.per_node
     }
 
     /// Transfers of each rank in one phase without a deadline (`-D`).
@@ -227,18 +217,12 @@ impl AccessPattern {
         owner as u32
     }
 
-    /// `-C`: distance in ranks to the owner of the data read; with cyclic order, the next rank is on
-    /// the next node.
+    /// `-C`: distance in ranks to the owner of the data read.
     fn distance(&self) -> u64 {
-        let ranks_to_next_node = match self.processes.order {
-            NodeOrder::Block => self.processes_per_node(),
-            NodeOrder::Cyclic => 1,
-        };
-        u64::from(self.node_offset) * u64::from(ranks_to_next_node)
+        u64::from(self.node_offset) * u64::from(self.processes_per_node())
     }
 
-    /// `-Z`: number of ranks, beginning with its own, from which a rank does not read. IOR counts
-    /// whole nodes here even with cyclic order.
+    /// `-Z`: number of ranks, beginning with its own, from which a rank does not read.
     fn excluded(&self) -> u64 {
         u64::from(self.node_offset.min(self.nodes - 1)) * u64::from(self.processes_per_node())
     }
@@ -260,58 +244,25 @@ impl AccessPattern {
         (self.file_per_process || rank == 0).then(|| self.file_written_by(rank))
     }
 
-    /// All transfers of one rank in one phase.
-    pub fn stream(&self, rank: u32, access: Access) -> TransferStream {
-        let owner = u64::from(self.data_owner(rank, access));
-        let tasks = u64::from(self.tasks);
-        let (span, first) = if self.file_per_process { (1, 0) } else { (tasks, owner) };
-        let shuffle = match self.order {
-            Order::Sequential => None,
-            Order::Shuffled(stream) => {
-                let key = stream.at(if self.file_per_process { owner } else { 0 });
-                Some(Permutation::new(span * self.per_block, key))
-            }
-        };
-        TransferStream {
-            file: self.file_written_by(owner as u32),
-            transfer: self.transfer,
-            per_block: self.per_block,
-            count: self.per_rank,
-            segment: span * self.block,
-            first: first * self.per_block,
-            shuffle,
-        }
-    }
-
-    /// One transfer of one rank; `index` is below [`AccessPattern::transfers_per_rank`]. For many
-    /// transfers of a rank, [`AccessPattern::stream`] is faster.
+    /// The transfer number `index` of a rank in a phase; `index` is below
+    /// [`AccessPattern::transfers_per_rank`].
+    #[inline]
     pub fn transfer(&self, rank: u32, access: Access, index: u64) -> Transfer {
-        self.stream(rank, access).transfer(index)
-    }
-}
-
-impl Ior {
-    /// The path of a file, by IOR's naming: with `-F` `testFile.00000003`, with `-u` and `-F`
-    /// `directory/3/testFile.00000003`, with `-m` followed by the repetition: `testFile.00000003.1`.
-    pub fn file_name(&self, pattern: &AccessPattern, file: FileId) -> String {
-        let files = u64::from(pattern.files());
-        let (iteration, rank) = (file.0 / files, file.0 % files);
-        let names: Vec<&str> = self.test_file.split('@').collect();
-        let mut name = String::new();
-        if self.file_per_process {
-            let path = names[rank as usize % names.len()];
-            match path.rsplit_once('/').filter(|_| self.unique_directory) {
-                Some((directory, base)) => name.push_str(&format!("{directory}/{rank}/{base}")),
-                None if self.unique_directory => name.push_str(&format!("{rank}/{path}")),
-                None => name.push_str(path),
-            }
-            name.push_str(&format!(".{rank:08}"));
-        } else {
-            name.push_str(names[0]);
+        debug_assert!(index < self.per_rank, "transfer {index} of {}", self.per_rank);
+        let owner = self.data_owner(rank, access);
+        let tasks_in_file = if self.file_per_process { 1 } else { u64::from(self.tasks) };
+        let own_blocks = if self.file_per_process { 0 } else { u64::from(owner) };
+        let per_block = self.per_block.max(1);
+        let mut place = own_blocks * self.per_block + index % per_block;
+        if let Some(stream) = self.shuffle {
+            let key = stream.at(if self.file_per_process { owner.into() } else { 0 });
+            place = Permutation::new(tasks_in_file * self.per_block, key).apply(place);
         }
-        if self.multi_file {
-            name.push_str(&format!(".{iteration}"));
+        let segment_begins = index / per_block * tasks_in_file * self.block;
+        Transfer {
+            file: self.file_written_by(owner),
+            offset: segment_begins + place * self.transfer,
+            bytes: self.transfer,
         }
-        name
     }
 }

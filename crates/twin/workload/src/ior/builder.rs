@@ -82,44 +82,36 @@ struct Given<'a> {
 }
 
 impl Given<'_> {
-    fn bad(&self, right: impl Into<String>) -> IorError {
-        IorError::BadValue {
-            option: self.option.to_string(),
-            location: self.location.clone(),
-            value: self.value.unwrap_or_default().to_string(),
-            right: right.into(),
-        }
+    fn invalid(&self, remedy: &str) -> IorError {
+        let (option, value) = (self.option, self.value.unwrap_or_default());
+        self.location.error(format_args!("option `{option}` cannot be `{value}`: {remedy}"))
     }
 
     /// The value of an option that requires one.
     fn text(&self) -> Result<&str, IorError> {
         match self.value {
             Some(text) if !text.is_empty() => Ok(text),
-            _ => Err(IorError::MissingValue {
-                option: self.option.to_string(),
-                location: self.location.clone(),
-                right: self.spec.help.to_string(),
-            }),
+            _ => {
+                let (option, help) = (self.option, self.spec.help);
+                Err(self.location.error(format_args!("option `{option}` needs a value: {help}")))
+            }
         }
     }
 
     /// A number from `min` to `max`.
     fn number(&self, min: i64, max: i64) -> Result<i64, IorError> {
-        let number = size::parse(self.text()?).ok_or_else(|| self.bad(size::RIGHT))?;
-        if (min..=max).contains(&number) {
-            return Ok(number);
+        match size::parse(self.text()?) {
+            None => Err(self.invalid(size::SYNTAX)),
+            Some(number) if number < min => Err(self.invalid(&format!("the minimum is {min}"))),
+            Some(number) if number > max => Err(self.invalid(&format!("the maximum is {max}"))),
+            Some(number) => Ok(number),
         }
-        Err(self.bad(if number < min {
-            format!("the minimum is {min}")
-        } else {
-            format!("the maximum is {max}")
-        }))
     }
 
     /// A number from `min` to the largest of IOR's integers.
     fn integer(&self, min: u32) -> Result<u32, IorError> {
         let number = self.number(i64::from(min), i64::from(i32::MAX))?;
-        u32::try_from(number).map_err(|_| self.bad(size::RIGHT))
+        u32::try_from(number).map_err(|_| self.invalid(size::SYNTAX))
     }
 
     /// A size of at least one byte.
@@ -186,7 +178,9 @@ impl IorBuilder {
             OptionKey::Segments => ior.segments = given.size()?,
             OptionKey::SummaryFormat => {
                 if !given.text()?.eq_ignore_ascii_case("default") {
-                    return Err(given.bad("only `default` is supported; use --json for a document"));
+                    return Err(
+                        given.invalid("only `default` is supported; use --json for a document")
+                    );
                 }
             }
             OptionKey::Tasks => ior.tasks = Some(given.integer(1)?),
@@ -199,11 +193,8 @@ impl IorBuilder {
             OptionKey::Write => ior.write = given.flag()?,
             OptionKey::Script => {
                 if let OptionLocation::Script { .. } = location {
-                    return Err(IorError::NotSimulated {
-                        option: option.to_string(),
-                        location: location.clone(),
-                        why: "a script cannot call another script".to_string(),
-                    });
+                    let reason = "a script cannot call another script";
+                    return Err(location.not_simulated(option, reason));
                 }
                 self.script = Some((given.text()?.to_string(), location.clone()));
             }
@@ -214,19 +205,13 @@ impl IorBuilder {
             }
             // Scripts list options with the value that disables them.
             OptionKey::Ignored(_) | OptionKey::Refused(_) if value == Some("0") => {}
-            OptionKey::Ignored(why) => {
+            OptionKey::Ignored(reason) => {
                 if spec.value.is_some() {
                     given.text()?;
                 }
-                self.note(option, format!("accepted without effect: {why}"));
+                self.note(option, format!("accepted without effect: {reason}"));
             }
-            OptionKey::Refused(why) => {
-                return Err(IorError::NotSimulated {
-                    option: option.to_string(),
-                    location: location.clone(),
-                    why: why.to_string(),
-                });
-            }
+            OptionKey::Refused(reason) => return Err(location.not_simulated(option, reason)),
         }
         self.locations.insert(spec.key, location.clone());
         Ok(())
@@ -269,11 +254,11 @@ fn api(given: &Given<'_>) -> Result<Api, IorError> {
     match given.text()?.to_ascii_uppercase().as_str() {
         "POSIX" => Ok(Api::Posix),
         "MPIIO" => Ok(Api::MpiIo),
-        _ => Err(given.bad("POSIX and MPIIO are simulated")),
+        _ => Err(given.invalid("POSIX and MPIIO are simulated")),
     }
 }
 
 fn seed(given: &Given<'_>) -> Result<i32, IorError> {
     let number = given.number(i64::from(i32::MIN), i64::from(i32::MAX))?;
-    i32::try_from(number).map_err(|_| given.bad(size::RIGHT))
+    i32::try_from(number).map_err(|_| given.invalid(size::SYNTAX))
 }

@@ -47,25 +47,15 @@ fn parse_argument(
     }
     if let Some(long) = name.strip_prefix("--") {
         let Some(spec) = by_long(long) else {
-            return Err(IorError::Unknown {
-                option: name.to_string(),
-                location,
-                suggestion: suggest_name(long),
-            });
+            return Err(location.unknown(name, &suggest_name(long)));
         };
         let value = if spec.value.is_some() { joined.or(following) } else { joined };
         builder.apply(spec, name, value, &location)?;
         return Ok(usize::from(spec.value.is_some() && joined.is_none()));
     }
-    let letters = match name.strip_prefix('-') {
-        Some(letters) if !letters.is_empty() => letters,
-        _ => {
-            return Err(IorError::Unknown {
-                option: whole.to_string(),
-                location,
-                suggestion: "options begin with -, and IOR takes no other arguments".to_string(),
-            });
-        }
+    let Some(letters) = name.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
+        let suggestion = "options begin with -, and IOR takes no other arguments";
+        return Err(location.unknown(whole, suggestion));
     };
     parse_letters(builder, whole, letters, joined, following, &location)
 }
@@ -83,16 +73,9 @@ fn parse_letters(
         let option = format!("-{letter}");
         let rest = &letters[i + letter.len_utf8()..];
         let Some(spec) = by_letter(letter) else {
-            let option = if letters.len() > letter.len_utf8() {
-                format!("{option} in -{letters}")
-            } else {
-                option
-            };
-            return Err(IorError::Unknown {
-                option,
-                location: location.clone(),
-                suggestion: suggest_letter(letter),
-            });
+            let alone = letters.len() == letter.len_utf8();
+            let option = if alone { option } else { format!("{option} in -{letters}") };
+            return Err(location.unknown(&option, &suggest_letter(letter)));
         };
         if spec.value.is_none() {
             builder.apply(spec, &option, if rest.is_empty() { joined } else { None }, location)?;

@@ -27,11 +27,10 @@ pub(super) fn parse_directives<'a>(
 
 fn parse_directive(text: &str, location: OptionLocation) -> Result<Directive<'_>, IorError> {
     let Some((name, value)) = text.split_once('=') else {
-        return Err(IorError::Script {
-            location,
-            what: format!("`{text}` is not a directive"),
-            right: "write name=value, as blockSize=16m, or in a script RUN or IOR STOP".to_string(),
-        });
+        return Err(location.error(format_args!(
+            "`{text}` is not a directive; \
+             write name=value, as blockSize=16m, or in a script RUN or IOR STOP"
+        )));
     };
     let (name, value) = (name.trim(), value.trim());
     let letter = name.strip_prefix('-').and_then(|rest| {
@@ -44,10 +43,6 @@ fn parse_directive(text: &str, location: OptionLocation) -> Result<Directive<'_>
     };
     match spec {
         Some(spec) => Ok(Directive { spec, name, value, location }),
-        None => Err(IorError::Unknown {
-            option: name.to_string(),
-            location,
-            suggestion: options::suggest_name(name),
-        }),
+        None => Err(location.unknown(name, &options::suggest_name(name))),
     }
 }

@@ -16,11 +16,9 @@ mod script;
 mod size;
 mod spec;
 mod steps;
-mod transfer_stream;
 
-pub use access_pattern::{Access, AccessPattern, NodeOrder, Processes};
-pub use error::{AccessPatternError, IorError, OptionLocation};
+pub use access_pattern::{Access, AccessPattern, FileId, Processes, Transfer};
+pub use error::{AccessPatternError, IorError};
 pub use options::help;
 pub use spec::{Api, Ior, Note, Reorder, Stonewall};
 pub use steps::{Action, Step};
-pub use transfer_stream::{FileId, Transfer, TransferCursor, TransferStream};

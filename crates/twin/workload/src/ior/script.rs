@@ -2,7 +2,7 @@
 //!
 //! A script extends from the line `IOR START` to `IOR STOP` or its end. Lines between are directives
 //! (`name=value`, several joined by commas, comments after `#`) or `RUN`, which completes a test with
-//! the settings so far. Settings persist for the following tests; those of the command line come
+//! the settings so far. Settings persist for the following tests; those of the command line apply
 //! first.
 
 use super::builder::IorBuilder;
@@ -25,10 +25,8 @@ pub(super) fn read_script(
     location: &OptionLocation,
     builder: IorBuilder,
 ) -> Result<Vec<Ior>, IorError> {
-    let unreadable = |reason: String| IorError::Unreadable {
-        file: file.to_string(),
-        location: location.clone(),
-        reason,
+    let unreadable = |reason: String| {
+        location.error(format_args!("cannot read the IOR script `{file}`: {reason}"))
     };
     let mut bytes = Vec::new();
     File::open(file)
@@ -43,18 +41,14 @@ pub(super) fn read_script(
 
 /// The tests of a script's text.
 fn parse_script(file: &str, text: &str, mut builder: IorBuilder) -> Result<Vec<Ior>, IorError> {
-    let location = |line: usize, column: usize| OptionLocation::Script {
-        file: file.to_string(),
-        line,
-        column,
-    };
+    let location = |line, column| OptionLocation::Script { file: file.to_string(), line, column };
+    let error = |line, what: &str| Err(location(line, 1).error(format_args!("{what}")));
     let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !bare(line).is_empty());
     if !lines.any(|(_, line)| consists_of(line, &["ior", "start"])) {
-        return Err(IorError::Script {
-            location: location(1, 1),
-            what: "no line `IOR START`".to_string(),
-            right: "a script begins with it; lines before it are ignored".to_string(),
-        });
+        return error(
+            1,
+            "no line `IOR START`; a script begins with it; lines before it are ignored",
+        );
     }
     let mut tests = Vec::new();
     // The first directive after the last RUN.
@@ -65,11 +59,7 @@ fn parse_script(file: &str, text: &str, mut builder: IorBuilder) -> Result<Vec<I
         }
         if consists_of(line, &["run"]) {
             if tests.len() == MAX_TESTS {
-                return Err(IorError::Script {
-                    location: location(number, 1),
-                    what: format!("more than {MAX_TESTS} tests"),
-                    right: "split the script".to_string(),
-                });
+                return error(number, &format!("more than {MAX_TESTS} tests; split the script"));
             }
             tests.push(finish_test(builder.clone(), tests.len() as u32)?);
             unused = None;
@@ -82,16 +72,13 @@ fn parse_script(file: &str, text: &str, mut builder: IorBuilder) -> Result<Vec<I
         }
     }
     match unused {
-        Some(number) => Err(IorError::Script {
-            location: location(number, 1),
-            what: "options from here on are not used by any test".to_string(),
-            right: "add a line `RUN` after them".to_string(),
-        }),
-        None if tests.is_empty() => Err(IorError::Script {
-            location: location(1, 1),
-            what: "no line `RUN`, so no test".to_string(),
-            right: "add one after the options".to_string(),
-        }),
+        Some(number) => error(
+            number,
+            "options from here on are not used by any test; add a line `RUN` after them",
+        ),
+        None if tests.is_empty() => {
+            error(1, "no line `RUN`, so no test; add one after the options")
+        }
         None => Ok(tests),
     }
 }

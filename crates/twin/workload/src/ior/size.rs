@@ -1,7 +1,7 @@
 //! IOR's numbers: `64`, `8m`, `1g`; prefixes are binary.
 
 /// The syntax accepted by [`parse`], for error messages.
-pub(super) const RIGHT: &str =
+pub(super) const SYNTAX: &str =
     "a whole number, with k, m, g, t or p for powers of 1024 (as 47008, 256k, 16m)";
 
 /// Parses a number with an optional unit prefix; `None` if it is invalid or exceeds 63 bits.

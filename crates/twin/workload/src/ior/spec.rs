@@ -1,16 +1,13 @@
 //! The options of an IOR test.
 
 use forebay_units::Bytes;
-use serde::Serialize;
 
 /// The programming interface through which transfers are made (`-a`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Api {
     /// `open`, `pwrite`, `pread`, `close`.
-    #[serde(rename = "POSIX")]
     Posix,
     /// `MPI_File_write_at` etc., with `-c` their `_all` forms.
-    #[serde(rename = "MPIIO")]
     MpiIo,
 }
 
@@ -25,8 +22,7 @@ impl Api {
 }
 
 /// The task whose data a task reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reorder {
     /// The task itself.
     Own,
@@ -40,7 +36,7 @@ pub enum Reorder {
 }
 
 /// The deadline of a phase (`-D`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stonewall {
     /// Seconds after the start of its transfers at which each task stops, after the transfer in
     /// progress. With `collective`, all tasks stop after the same transfer: when task 0 has passed
@@ -52,7 +48,7 @@ pub struct Stonewall {
 }
 
 /// A given option without effect on a simulation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The option, verbatim.
     pub option: String,
@@ -71,7 +67,7 @@ impl std::fmt::Display for Note {
 /// The documentation of each field names the module that implements it: the *access pattern*
 /// ([`AccessPattern`](super::AccessPattern): the bytes that each rank moves), the *steps*
 /// ([`Ior::steps`]: the order of actions), or the *simulator*, which determines times and costs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ior {
     /// Number of the test in the run, from 0.
     pub id: u32,
@@ -89,8 +85,8 @@ pub struct Ior {
     pub write: bool,
     /// `-r`, or neither `-w` nor `-r`: run the read phase. Steps.
     pub read: bool,
-    /// `-o`, default `testFile`: path of the file, or several paths joined by `@`, assigned
-    /// round-robin to the tasks' files. Access pattern ([`Ior::file_name`]).
+    /// `-o`, default `testFile`: path of the file, or several paths joined by `@`. Printed in the report; the
+    /// file system simulated has no names.
     pub test_file: String,
     /// `-i`, default 1: repetitions. Steps.
     pub repetitions: u32,
@@ -126,8 +122,7 @@ pub struct Ior {
     pub max_transfers: Option<u64>,
     /// `-d`: seconds to wait before each phase. Steps.
     pub delay_seconds: u32,
-    /// `-u`: with `-F`, each file in a directory of its own. Access pattern ([`Ior::file_name`]); steps
-    /// (the directory must be made).
+    /// `-u`: with `-F`, each file in a directory of its own, which must be made. Steps.
     pub unique_directory: bool,
     /// `-E`: do not remove files before writing them. Steps.
     pub use_existing: bool,

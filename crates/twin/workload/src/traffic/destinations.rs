@@ -66,10 +66,12 @@ impl TrafficPattern {
     /// determines the order of `permutation`.
     ///
     /// # Errors
-    /// [`TrafficError::DoesNotFit`] if the job has fewer than two nodes, or lacks what the pattern
+    /// If the job has fewer than two nodes, or lacks what the pattern
     /// needs: two groups, a grid of exactly its nodes, at least as many nodes as hot ones.
     pub fn resolve(&self, group_of: &[u32], seed: u64) -> Result<Destinations, TrafficError> {
-        let misfit = |what: String| TrafficError::DoesNotFit { pattern: self.to_string(), what };
+        let misfit = |problem: String| {
+            TrafficError(format!("traffic pattern `{self}` does not fit the job: {problem}"))
+        };
         let nodes = u32::try_from(group_of.len())
             .map_err(|_| misfit("it has more than 2^32 nodes".to_string()))?;
         if nodes < 2 {
@@ -126,14 +128,7 @@ impl Destinations {
 
     /// The dimensions of `halo`'s grid.
     pub fn grid(&self) -> Option<[u32; 3]> {
-        match self.kind {
-            Kind::Halo { grid, .. } => Some(grid),
-            Kind::Uniform
-            | Kind::Groups { .. }
-            | Kind::AllToAll
-            | Kind::HotSpot { .. }
-            | Kind::Permutation { .. } => None,
-        }
+        if let Kind::Halo { grid, .. } = self.kind { Some(grid) } else { None }
     }
 
     /// The destination of message number `message` (from 0) of the job's node `node`; `random` is a

@@ -10,4 +10,4 @@ mod spec;
 
 pub use destinations::Destinations;
 pub use pattern::{TrafficError, TrafficPattern};
-pub use spec::{Arrival, Arrivals, TrafficSpec};
+pub use spec::{Arrivals, TrafficSpec};

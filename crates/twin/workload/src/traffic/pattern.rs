@@ -6,8 +6,7 @@ use std::str::FromStr;
 /// A pattern of destinations. Nodes are numbered by their index in the job's list; groups are the
 /// machine's groups that have nodes of the job, in ascending order and as a ring (the first follows
 /// the last). No node sends to itself.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-#[serde(rename_all = "kebab-case", tag = "pattern")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TrafficPattern {
     /// `uniform`: each message to a random other node.
     Uniform,
@@ -78,64 +77,19 @@ impl fmt::Display for TrafficPattern {
     }
 }
 
-/// An invalid pattern or invalid traffic.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TrafficError {
-    /// An unknown pattern.
-    UnknownPattern {
-        /// The given name.
-        name: String,
-    },
-    /// An invalid parameter.
-    BadParameter {
-        /// The pattern with its parameters, verbatim.
-        pattern: String,
-        /// The problem and its remedy.
-        what: String,
-    },
-    /// A pattern that does not fit the job's nodes.
-    DoesNotFit {
-        /// The pattern.
-        pattern: String,
-        /// The problem and its remedy.
-        what: String,
-    },
-    /// Values out of range.
-    BadSpec {
-        /// The problem and its remedy.
-        what: String,
-    },
-}
-
-impl fmt::Display for TrafficError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TrafficError::UnknownPattern { name } => {
-                write!(f, "unknown traffic pattern `{name}`; use one of {NAMES}")
-            }
-            TrafficError::BadParameter { pattern, what } => {
-                write!(f, "traffic pattern `{pattern}`: {what}")
-            }
-            TrafficError::DoesNotFit { pattern, what } => {
-                write!(f, "traffic pattern `{pattern}` does not fit the job: {what}")
-            }
-            TrafficError::BadSpec { what } => write!(f, "traffic: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for TrafficError {}
+/// An invalid pattern or invalid traffic: the problem and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TrafficError(pub(super) String);
 
 impl FromStr for TrafficPattern {
     type Err = TrafficError;
 
     /// Parses `name` or `name:key=value,key=value`.
     fn from_str(text: &str) -> Result<TrafficPattern, TrafficError> {
-        let (name, parameters) = match text.split_once(':') {
-            Some((name, parameters)) => (name, Some(parameters)),
-            None => (text, None),
-        };
-        let bad = |what: String| TrafficError::BadParameter { pattern: text.to_string(), what };
+        let mut parts = text.splitn(2, ':');
+        let (name, parameters) = (parts.next().unwrap_or_default(), parts.next());
+        let bad = |problem: String| TrafficError(format!("traffic pattern `{text}`: {problem}"));
         let mut pairs = Vec::new();
         for pair in parameters.into_iter().flat_map(|p| p.split(',')) {
             let (key, value) = pair
@@ -146,33 +100,28 @@ impl FromStr for TrafficPattern {
             }
             pairs.push((key, value));
         }
-        match name {
-            "uniform" => without_parameters(TrafficPattern::Uniform, &pairs, &bad),
-            "nearest-group" => without_parameters(TrafficPattern::NearestGroup, &pairs, &bad),
-            "adversarial" | "group+1" => {
-                without_parameters(TrafficPattern::Adversarial, &pairs, &bad)
+        let pattern = match name {
+            "uniform" => TrafficPattern::Uniform,
+            "nearest-group" => TrafficPattern::NearestGroup,
+            "adversarial" | "group+1" => TrafficPattern::Adversarial,
+            "all-to-all" => TrafficPattern::AllToAll,
+            "permutation" => TrafficPattern::Permutation,
+            "halo" => return halo(&pairs, &bad),
+            "hot-spot" => return hot_spot(&pairs, &bad),
+            _ => {
+                return Err(TrafficError(format!(
+                    "unknown traffic pattern `{name}`; use one of {NAMES}"
+                )));
             }
-            "all-to-all" => without_parameters(TrafficPattern::AllToAll, &pairs, &bad),
-            "permutation" => without_parameters(TrafficPattern::Permutation, &pairs, &bad),
-            "halo" => halo(&pairs, &bad),
-            "hot-spot" => hot_spot(&pairs, &bad),
-            _ => Err(TrafficError::UnknownPattern { name: name.to_string() }),
+        };
+        match pairs.first() {
+            None => Ok(pattern),
+            Some((key, _)) => Err(bad(format!("it takes no parameter `{key}` nor any other"))),
         }
     }
 }
 
 type Bad<'a> = &'a dyn Fn(String) -> TrafficError;
-
-fn without_parameters(
-    pattern: TrafficPattern,
-    pairs: &[(&str, &str)],
-    bad: Bad<'_>,
-) -> Result<TrafficPattern, TrafficError> {
-    match pairs.first() {
-        None => Ok(pattern),
-        Some((key, _)) => Err(bad(format!("it takes no parameter `{key}` nor any other"))),
-    }
-}
 
 fn positive(key: &str, value: &str, bad: Bad<'_>) -> Result<u32, TrafficError> {
     match value.parse() {
@@ -202,18 +151,12 @@ fn hot_spot(pairs: &[(&str, &str)], bad: Bad<'_>) -> Result<TrafficPattern, Traf
         match *key {
             "nodes" => nodes = positive(key, value, bad)?,
             "share" => {
-                share = match value.parse() {
-                    Ok(share) if share > 0.0 && share <= 1.0 => share,
-                    _ => {
-                        return Err(bad(format!(
-                            "`share` must be a number above 0 and at most 1, not `{value}`"
-                        )));
-                    }
-                }
+                let parsed = value.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+                share = parsed.ok_or_else(|| {
+                    bad(format!("`share` must be a number above 0 and at most 1, not `{value}`"))
+                })?;
             }
-            _ => {
-                return Err(bad(format!("it takes no parameter `{key}`, only nodes and share")));
-            }
+            _ => return Err(bad(format!("it takes no parameter `{key}`, only nodes and share"))),
         }
     }
     Ok(TrafficPattern::HotSpot { nodes, share })

@@ -172,7 +172,7 @@ impl Pfs {
     /// For the movers: fails while it is unreachable, and for dead actors.
     fn reach(&self) -> Result<MutexGuard<'_, Tables>, Errno> {
         let tables = self.lock();
-        if tables.away || actor_thread::is_dead() {
+        if tables.away || actor_thread::is_killed() {
             return Err(Errno::IO);
         }
         Ok(tables)

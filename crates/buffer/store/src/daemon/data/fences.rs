@@ -109,7 +109,6 @@ pub struct FenceEpoch {
 }
 
 impl FenceEpoch {
-    /// The fence of the connection.
     pub fn fence(&self) -> &Arc<Fence> {
         &self.fence
     }

@@ -27,7 +27,6 @@ pub struct DataContext<'a> {
     pub opens: &'a OpenObjects,
     pub objects: &'a DiskObjects,
     pub counters: &'a StoreCounters,
-    /// The fence of this connection.
     pub fence: &'a Arc<Fence>,
 }
 
@@ -37,7 +36,6 @@ struct DataConnection<'a> {
     context: DataContext<'a>,
     /// Data of one request.
     buffer: Vec<u8>,
-    /// An encoded reply.
     out: Vec<u8>,
 }
 

@@ -34,7 +34,6 @@ pub struct OpenObject {
 /// Writes in flight through a handle.
 #[derive(Debug, Default)]
 struct Writers {
-    /// The handle is closed.
     closed: bool,
     fences: Vec<Arc<Fence>>,
 }
@@ -58,7 +57,6 @@ impl Drop for ActiveWrite<'_> {
     }
 }
 
-/// Handles of all sessions.
 #[derive(Debug, Default)]
 pub struct OpenObjects(Mutex<HashMap<(SessionId, HandleId), Arc<OpenObject>>>);
 
@@ -102,7 +100,6 @@ impl OpenObjects {
         }
     }
 
-    /// Look up a handle.
     pub fn get_handle(
         &self,
         session: SessionId,
@@ -169,7 +166,7 @@ impl OpenObject {
         let damage = checksums
             .first_damage(offset, data)
             .or_else(|| damaged_edge(file, checksums, offset, data.len() as u64));
-        // Someone may have opened the object for writing since, which invalidates the checksums.
+        // The object may have been opened for writing since, which invalidates the checksums.
         if let Some(offset) = damage
             && objects.valid_checksums(file)?.as_ref() == Some(checksums)
         {

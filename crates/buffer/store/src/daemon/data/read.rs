@@ -92,7 +92,6 @@ impl ReadReply<'_> {
 }
 
 impl DataConnection<'_> {
-    /// Answer a read request.
     pub(super) fn read(
         &mut self,
         seq: u64,

@@ -129,15 +129,11 @@ fn run_random_operations(seed: u64) {
         match random.below(8) {
             0..=3 => {
                 let here = random.below(4) == 0;
-                match here {
-                    true => local.write_all_at(&data, at).unwrap(),
-                    false => {
-                        let (count, offset) = (length as u32, at);
-                        assert_eq!(
-                            write(&mut connection, &data, at),
-                            Reply::Written { count, offset }
-                        );
-                    }
+                if here {
+                    local.write_all_at(&data, at).unwrap()
+                } else {
+                    let (count, offset) = (length as u32, at);
+                    assert_eq!(write(&mut connection, &data, at), Reply::Written { count, offset });
                 }
                 if oracle.len() < end {
                     oracle.resize(end, 0);

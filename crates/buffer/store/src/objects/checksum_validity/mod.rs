@@ -2,10 +2,10 @@
 //!
 //! A power failure loses unsynced changes independently of each other: for example, the
 //! invalidation of checksums may be lost while a later write persists. Checksums found after a
-//! power failure are valid only if the data they describe were durable and nobody wrote since
+//! power failure are valid only if the data they describe were durable and no write followed
 //! without first making the invalidation durable. So:
 //!
-//! - Checksums are stored only on objects that nobody has open for writing, memory maps included,
+//! - Checksums are stored only on objects that are not open for writing, memory maps included,
 //!   according to the kernel. Every later writer has to open the object, which invalidates them.
 //! - Checksums carry a generation. From time to time the current generation is closed
 //!   ([`ChecksumValidity::close_generation`]), and new checksums belong to the next one. Then all
@@ -74,15 +74,6 @@ pub enum StoreOutcome {
     HasWriters,
 }
 
-/// Whether an object may be opened for writing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Invalidation {
-    /// It may.
-    Done,
-    /// Only after [`ChecksumValidity::finish_invalidation`].
-    SyncNeeded,
-}
-
 /// Decides which stored checksums are valid.
 #[derive(Debug)]
 pub struct ChecksumValidity {
@@ -136,9 +127,10 @@ impl ChecksumValidity {
         let Some(epoch) = ChecksumEpoch::epoch_of(attribute) else {
             return false;
         };
-        let last = match self.boot == Some(epoch.boot) {
-            true => closed,
-            false => self.watermarks.last_durable_generation(epoch.boot),
+        let last = if self.boot == Some(epoch.boot) {
+            closed
+        } else {
+            self.watermarks.last_durable_generation(epoch.boot)
         };
         (1..=last).contains(&epoch.generation)
     }
@@ -166,36 +158,26 @@ impl ChecksumValidity {
         Ok(Some(checksums).filter(|sums| sums.matches_object(state.size, state.mtime)))
     }
 
-    /// Begin to invalidate the checksums of an object that was opened for writing.
-    pub fn begin_invalidation(&self, object: &impl ChecksummedFile) -> Result<Invalidation, Errno> {
+    /// Invalidate the checksums of an object that was opened for writing, durably if necessary, which
+    /// blocks for a sync of the object. Returns whether it was necessary.
+    pub fn invalidate(&self, object: &impl ChecksummedFile) -> Result<bool, Errno> {
         let mut bytes = [0; MAX_CHECKSUMS_BYTES];
         let closed = self.closed.read();
         let Some(length) = object.read_attribute(&mut bytes)? else {
-            return Ok(Invalidation::Done);
+            return Ok(false);
         };
         let attribute = bytes.get(..length).unwrap_or_default();
         if !self.may_outlive_boot(*closed, attribute) {
             object.remove_attribute()?;
-            return Ok(Invalidation::Done);
+            return Ok(false);
         }
         if attribute != BROKEN {
             object.set_attribute(BROKEN)?;
         }
-        Ok(Invalidation::SyncNeeded)
-    }
-
-    /// Finish an invalidation durably. Blocks for a sync of the object.
-    pub fn finish_invalidation(&self, object: &impl ChecksummedFile) -> Result<(), Errno> {
+        drop(closed);
         object.sync_file()?;
-        object.remove_attribute()
-    }
-
-    /// Invalidate the checksums of an object, durably if necessary.
-    pub fn invalidate(&self, object: &impl ChecksummedFile) -> Result<(), Errno> {
-        match self.begin_invalidation(object)? {
-            Invalidation::Done => Ok(()),
-            Invalidation::SyncNeeded => self.finish_invalidation(object),
-        }
+        object.remove_attribute()?;
+        Ok(true)
     }
 
     fn current_epoch(&self, closed: u64, has_generation: bool) -> ChecksumEpoch {
@@ -238,7 +220,7 @@ impl ChecksumValidity {
         Ok(StoreOutcome::Stored)
     }
 
-    /// Store the checksums of an object that was just created and that nobody else can have open.
+    /// Store the checksums of an object that was just created and cannot be open elsewhere.
     pub fn store_checksums_of_new_object(
         &self,
         object: &impl ChecksummedFile,

@@ -217,10 +217,9 @@ impl Host {
         self.file(file.1, |f| f.opening += 1);
         let invalidated = self.step(Concurrency::All).and_then(|()| {
             let validity = self.validity();
-            if validity.begin_invalidation(file)? == Invalidation::SyncNeeded {
-                self.durable_invalidations.set(self.durable_invalidations.get() + 1);
-                validity.finish_invalidation(file)?;
-            }
+            let is_durable = validity.invalidate(file)?;
+            self.durable_invalidations
+                .set(self.durable_invalidations.get() + u64::from(is_durable));
             Ok(())
         });
         self.file(file.1, |f| {
@@ -325,9 +324,10 @@ impl Host {
         }
         let (boot, watermarks) = (self.boot.get(), self.watermarks.borrow().now());
         *self.validity.borrow_mut() = ChecksumValidity::new(Some(boot), watermarks, true).into();
-        self.steps_left.set(match self.random.one_in(2) {
-            true => self.random.below(30) as u64 + 1,
-            false => u64::MAX,
+        self.steps_left.set(if self.random.one_in(2) {
+            self.random.below(30) as u64 + 1
+        } else {
+            u64::MAX
         });
     }
 

@@ -54,7 +54,7 @@ impl DiskObjects {
     /// Invalidate the checksums of an object, durably if necessary. Blocks for the sync.
     pub fn invalidate_checksums(&self, id: ObjectId) -> Result<(), Errno> {
         match self.open_for_scan(id) {
-            Ok(file) => self.validity.invalidate(&ObjectFile::new(&file)),
+            Ok(file) => self.validity.invalidate(&ObjectFile::new(&file)).map(drop),
             Err(Errno::ENOENT) => Ok(()),
             Err(error) => Err(error),
         }

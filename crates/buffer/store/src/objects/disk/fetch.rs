@@ -1,6 +1,6 @@
 //! Reading whole small objects, and making objects durable.
 
-use super::{DiskObjects, folder_name, object_stat};
+use super::{DiskObjects, folder_name, object_info};
 use crate::objects::{FetchedObject, ObjectId};
 use forebay_protocol::Errno;
 use rustix::fs::{Mode, OFlags, openat};
@@ -19,7 +19,7 @@ impl DiskObjects {
         wait: bool,
     ) -> Result<Option<FetchedObject>, Errno> {
         let file = self.open_for_scan(id)?;
-        let read_stat = || Ok::<_, Errno>(object_stat(&rustix::fs::fstat(&file)?));
+        let read_stat = || Ok::<_, Errno>(object_info(&rustix::fs::fstat(&file)?));
         let stat = read_stat()?;
         let length = usize::try_from(stat.size).unwrap_or(usize::MAX);
         if length > max_bytes {

@@ -9,8 +9,9 @@ use super::block_checksums::CHECKSUMS_XATTR;
 use super::checksum::{self, ObjectFile, boot_id};
 use super::checksum_validity::{ChecksumValidity, MAX_CHECKSUMS_BYTES, WATERMARK_FILE, Watermarks};
 use super::removal::RemovalQueue;
-use super::{ObjectId, ObjectStat, Objects};
+use super::{ObjectId, Objects};
 use forebay_protocol::message::{Allocate, OpenMode};
+use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
 use parking_lot::Mutex;
 use rustix::fs::{
@@ -106,9 +107,9 @@ fn access_flags(mode: OpenMode) -> OFlags {
     }
 }
 
-fn object_stat(stat: &rustix::fs::Stat) -> ObjectStat {
+fn object_info(stat: &rustix::fs::Stat) -> ObjectInfo {
     let time = |secs: i64, nanos| Timestamp { secs, nanos: nanos as u32 };
-    ObjectStat {
+    ObjectInfo {
         size: stat.st_size as u64,
         space: stat.st_blocks as u64 * STAT_BLOCK_BYTES,
         atime: time(stat.st_atime, stat.st_atime_nsec),
@@ -217,7 +218,7 @@ impl Objects for DiskObjects {
         data: &[u8],
         atime: Timestamp,
         mtime: Timestamp,
-    ) -> Result<ObjectStat, Errno> {
+    ) -> Result<ObjectInfo, Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let file = match self.open_object(id, flags) {
             // If it were overwritten, a power failure could bring back its old checksums.
@@ -232,24 +233,24 @@ impl Objects for DiskObjects {
         let fill = || {
             file.write_all_at(data, 0)?;
             rustix::fs::futimens(&file, &times)?;
-            let stat = object_stat(&rustix::fs::fstat(&file)?);
+            let stat = object_info(&rustix::fs::fstat(&file)?);
             debug_assert_eq!(stat.size, data.len() as u64);
-            // Checksums are optional, so a failure is ignored. Nobody else has the object open.
+            // Checksums are optional, so a failure is ignored. The object is not open elsewhere.
             let validity = &self.validity;
             let _ = checksum::store_checksums_of_new_object(&file, validity, data, stat.mtime);
             Ok(stat)
         };
-        let filled: Result<ObjectStat, Errno> = fill();
+        let filled: Result<ObjectInfo, Errno> = fill();
         if filled.is_err() {
             let _ = self.remove(id);
         }
         filled
     }
 
-    fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno> {
+    fn stat(&self, id: ObjectId) -> Result<ObjectInfo, Errno> {
         let dir = self.instance_dir(id.instance)?;
         let stat = statat(&*dir, object_path(id.ino), AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(object_stat(&stat))
+        Ok(object_info(&stat))
     }
 
     fn truncate(&mut self, id: ObjectId, size: u64) -> Result<(), Errno> {
@@ -279,10 +280,8 @@ impl Objects for DiskObjects {
         length: u64,
         what: Allocate,
     ) -> Result<(), Errno> {
-        let size_flag = |keep_size| match keep_size {
-            true => FallocateFlags::KEEP_SIZE,
-            false => FallocateFlags::empty(),
-        };
+        let size_flag =
+            |keep_size| if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
         let flags = match what {
             Allocate::Reserve { keep_size } => size_flag(keep_size),
             Allocate::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,

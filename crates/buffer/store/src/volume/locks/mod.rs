@@ -3,19 +3,15 @@
 //! They are not durable. After a restart of the daemon, sessions from before reclaim their locks when
 //! they open their handles again; until all have done so or expired, no other lock is granted.
 
+mod requests;
 mod table;
 #[cfg(test)]
 mod tests;
 
-use super::Volume;
-use crate::context::{Context, Handled, Outcome, Requester};
 use crate::driver::ConnId;
-use crate::objects::Objects;
-use forebay_protocol::lock::{FileLock, HeldLock};
-use forebay_protocol::message::{LOCK_WATCH_SLOT, RECOVERY_SLOT};
-use forebay_protocol::{Errno, HandleId, Ino, LockOwner, Reply, SessionId};
+use forebay_protocol::{HandleId, Ino, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
-use table::{LockGrant, LockResult, LockTable, MAX_WAITS};
+use table::{LockGrant, LockTable, MAX_WAITS};
 
 /// The call of a session that waits for notifications.
 type Watch = (ConnId, u64);
@@ -100,170 +96,4 @@ impl FileLocks {
     pub fn check(&self, is_open: impl Fn(SessionId, Ino, HandleId) -> bool) {
         self.table.check(is_open);
     }
-}
-
-impl<O: Objects> Volume<O> {
-    /// The file of a handle at its metadata node. `EINVAL`: only the data object is open.
-    fn locked_file(&self, session: SessionId, id: HandleId) -> Result<Ino, Errno> {
-        let handle = self.handles.get(session, id)?;
-        match handle.is_piece() {
-            true => Err(Errno::EINVAL),
-            false => Ok(handle.ino()),
-        }
-    }
-
-    pub fn lock_file(
-        &mut self,
-        node: &mut Context<O>,
-        requester: &Requester,
-        id: HandleId,
-        lock: FileLock,
-        ticket: Option<u64>,
-    ) -> Handled<O> {
-        let session = requester.origin.session;
-        let ino = self.locked_file(session, id)?;
-        if lock.start > lock.end {
-            return Err(Errno::EINVAL);
-        }
-        if let Some(ticket) = ticket {
-            // A granted lock stays in the notifications until the client confirms it: this reply may be
-            // lost, too.
-            if self.locks.is_granted(session, ticket) {
-                return Ok(Outcome::Reply(Reply::Done));
-            }
-            if !self.locks.may_wait(session) {
-                return Err(Errno::ENOLCK);
-            }
-        }
-        let on_recovery_slot = requester.origin.slot == RECOVERY_SLOT;
-        let reclaims = on_recovery_slot && node.sessions.is_returning(session);
-        let hold_back = !reclaims && self.locks_may_be_reclaimed(node);
-        let held = HeldLock { lock, handle: id };
-        let table = &mut self.locks.table;
-        Ok(Outcome::Reply(match table.lock(session, ino, held, ticket, hold_back) {
-            LockResult::Granted => {
-                // It may be weaker than the lock that it replaces.
-                self.grant_locks(node, ino);
-                Reply::Done
-            }
-            LockResult::Waits => Reply::LockPending,
-            LockResult::Conflict(holder, lock) => conflict(session, holder, lock),
-            LockResult::Deadlock => return Err(Errno::EDEADLK),
-            LockResult::Full => return Err(Errno::ENOLCK),
-        }))
-    }
-
-    pub fn test_lock(&self, requester: &Requester, id: HandleId, lock: FileLock) -> Handled<O> {
-        let session = requester.origin.session;
-        let ino = self.locked_file(session, id)?;
-        let found = self.locks.table.conflict(session, ino, lock);
-        Ok(Outcome::Reply(match found {
-            Some((holder, lock)) => conflict(session, holder, lock),
-            None => Reply::Done,
-        }))
-    }
-
-    pub fn unlock_file(
-        &mut self,
-        node: &mut Context<O>,
-        requester: &Requester,
-        (id, owner): (HandleId, LockOwner),
-        (start, end): (u64, u64),
-    ) -> Handled<O> {
-        let session = requester.origin.session;
-        let ino = self.locked_file(session, id)?;
-        if start > end {
-            return Err(Errno::EINVAL);
-        }
-        self.locks.table.unlock((session, owner), ino, start, end);
-        self.grant_locks(node, ino);
-        Ok(Outcome::Reply(Reply::Done))
-    }
-
-    /// A handle is closed: its locks go.
-    pub fn close_locks(
-        &mut self,
-        node: &mut Context<O>,
-        session: SessionId,
-        ino: Ino,
-        id: HandleId,
-    ) {
-        if self.locks.table.close(session, ino, id) {
-            self.grant_locks(node, ino);
-        }
-    }
-
-    pub fn cancel_lock(&mut self, requester: &Requester, ticket: u64) -> Handled<O> {
-        let session = requester.origin.session;
-        self.locks.table.cancel(session, ticket);
-        Ok(Outcome::Reply(match self.locks.is_granted(session, ticket) {
-            true => Reply::LocksGranted(vec![ticket]),
-            false => Reply::Done,
-        }))
-    }
-
-    /// Wait for notifications.
-    pub fn await_locks(
-        &mut self,
-        node: &mut Context<O>,
-        requester: &Requester,
-        confirmed: &[u64],
-    ) -> Handled<O> {
-        let origin = &requester.origin;
-        if origin.slot != LOCK_WATCH_SLOT {
-            return Err(Errno::EINVAL);
-        }
-        let watch = (origin.conn, origin.seq);
-        self.locks.watch(origin.session, confirmed, watch);
-        self.notify(node, origin.session);
-        Ok(Outcome::Deferred)
-    }
-
-    /// Whether sessions from before this start may still reclaim locks. Those that do not come expire
-    /// after a lease; one that comes and makes no request may hold others up for another lease.
-    fn locks_may_be_reclaimed(&self, node: &Context<O>) -> bool {
-        let leases = node.limits.lease_ns.saturating_mul(2);
-        let deadline_ns = node.started_ns.saturating_add(leases);
-        node.now.steady_ns < deadline_ns && node.sessions.any_returning_to(self.id())
-    }
-
-    /// Grant locks that were held back, if no session may reclaim locks any more.
-    pub fn grant_held_back(&mut self, node: &mut Context<O>) {
-        if self.locks.is_held_back() && !self.locks_may_be_reclaimed(node) {
-            let grants = self.locks.table.grant_all();
-            self.granted(node, &grants);
-        }
-    }
-
-    /// Grant locks on a file that were waited for and have no conflict any more.
-    fn grant_locks(&mut self, node: &mut Context<O>, ino: Ino) {
-        if self.locks_may_be_reclaimed(node) {
-            return; // later, with those that are held back
-        }
-        let mut grants = Vec::new();
-        self.locks.table.grant(ino, &mut grants);
-        self.granted(node, &grants);
-    }
-
-    fn granted(&mut self, node: &mut Context<O>, grants: &[LockGrant]) {
-        self.locks.note_grants(grants);
-        for grant in grants {
-            self.notify(node, grant.session);
-        }
-    }
-
-    fn notify(&mut self, node: &mut Context<O>, session: SessionId) {
-        if let Some(((conn, seq), tickets)) = self.locks.take_notification(session) {
-            node.reply(conn, seq, Reply::LocksGranted(tickets));
-        }
-    }
-}
-
-/// The reply to `session` about a conflict with a lock of the session `holder`.
-fn conflict(session: SessionId, holder: SessionId, lock: FileLock) -> Reply {
-    Reply::LockConflict(FileLock {
-        owner: LockOwner::MIN,
-        pid: if session == holder { lock.pid } else { 0 },
-        ..lock
-    })
 }

@@ -56,7 +56,6 @@ impl LockedFile {
 /// The result of an attempt to lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockResult {
-    /// The lock is held.
     Granted,
     /// It will be granted later, under its ticket.
     Waits,
@@ -71,7 +70,6 @@ pub enum LockResult {
 /// A lock that was waited for and is held now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockGrant {
-    /// The session.
     pub session: SessionId,
     /// The session's name for the wait.
     pub ticket: u64,

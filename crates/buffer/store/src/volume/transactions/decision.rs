@@ -1,7 +1,7 @@
 //! The coordinator's part of transactions, from the decision on.
 
 use super::coordinator::{Decided, Phase};
-use crate::context::{AfterDurable, Context, VolumeAction};
+use crate::context::{Context, VolumeAction};
 use crate::driver::Effect;
 use crate::log::LogSpace;
 use crate::namespace::Change;
@@ -61,8 +61,7 @@ impl<O: Objects> Volume<O> {
             self.finish_transaction(node, tx);
             self.coordinator.remove(tx);
         } else {
-            let action = AfterDurable::Volume(self.id(), VolumeAction::Announce(tx));
-            node.journal.when_durable(node.journal.last(), action);
+            self.when_durable(node, node.journal.last(), VolumeAction::Announce(tx));
             node.effects.push(Effect::SyncLog);
         }
     }
@@ -137,8 +136,7 @@ impl<O: Objects> Volume<O> {
         };
         assert!(decided.pending.is_empty(), "all participants are done");
         if let (Some((requester, _)), Some(reply)) = (live.call.take(), decided.reply.take()) {
-            let origin = requester.origin;
-            node.reply(origin.conn, origin.seq, reply);
+            node.reply_to(&requester.origin, reply);
         }
         self.tx_locks.release(TxLockOwner::Transaction(tx));
         self.coordinator.forget_recalled(tx);

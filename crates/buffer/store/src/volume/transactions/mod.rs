@@ -11,7 +11,19 @@ mod coordinator;
 mod decision;
 mod participant;
 mod plan;
+mod request;
 mod walk;
 
 pub use coordinator::Coordinator;
-pub use participant::Participant;
+
+use forebay_protocol::peer::TxId;
+use std::collections::BTreeMap;
+
+/// Records that must be durable before they are reported to coordinators.
+#[derive(Debug, Default)]
+pub struct Participant {
+    /// The records of prepared rounds.
+    prepared: BTreeMap<(TxId, u8), u64>,
+    /// The records of applied transactions.
+    applied: BTreeMap<TxId, u64>,
+}

@@ -1,7 +1,7 @@
 //! The participant's part of transactions.
 
 use super::decision::unlinked;
-use crate::context::{AfterDurable, Context, VolumeAction};
+use crate::context::{Context, VolumeAction};
 use crate::driver::Effect;
 use crate::log::LogSpace;
 use crate::namespace::{TxLock, lock_for_step};
@@ -11,16 +11,6 @@ use crate::volume::Volume;
 use crate::volume::tx_locks::TxLockOwner;
 use forebay_protocol::peer::{PeerPayload, Step, TxId};
 use forebay_protocol::{Credentials, Errno, NodeIndex, Timestamp};
-use std::collections::BTreeMap;
-
-/// Records that must be durable before they are reported to coordinators.
-#[derive(Debug, Default)]
-pub struct Participant {
-    /// The records of prepared rounds.
-    prepared: BTreeMap<(TxId, u8), u64>,
-    /// The records of applied transactions.
-    applied: BTreeMap<TxId, u64>,
-}
 
 impl<O: Objects> Volume<O> {
     /// `EAGAIN` if a step conflicts with another transaction.
@@ -36,10 +26,7 @@ impl<O: Objects> Volume<O> {
             | Step::ChangeParent { .. }
             | Step::LockRenames => false,
         };
-        match is_locked || is_in_use {
-            true => Err(Errno::EAGAIN),
-            false => Ok(()),
-        }
+        if is_locked || is_in_use { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 
     /// Prepare for a round of a transaction, and vote once that is durable.
@@ -69,8 +56,7 @@ impl<O: Objects> Volume<O> {
         let event = VolumeEvent::Prepare { tx, coordinator: from, round };
         let record = self.log(node, event, None);
         self.participant.prepared.insert((tx, number), record);
-        let action = AfterDurable::Volume(self.id(), VolumeAction::Vote(tx, number));
-        node.journal.when_durable(record, action);
+        self.when_durable(node, record, VolumeAction::Vote(tx, number));
         node.effects.push(Effect::SyncLog);
     }
 
@@ -133,9 +119,7 @@ impl<O: Objects> Volume<O> {
             node.parked.note_unlocked(self.id());
             if commit {
                 self.participant.applied.insert(tx, record);
-                let action = VolumeAction::ReportDone(tx, from);
-                let action = AfterDurable::Volume(self.id(), action);
-                node.journal.when_durable(record, action);
+                self.when_durable(node, record, VolumeAction::ReportDone(tx, from));
                 for ino in unlinked {
                     self.drop_if_unused(node, ino);
                 }
@@ -178,8 +162,5 @@ fn log_space_for(steps: &[Step]) -> LogSpace {
         | Step::AddLink { .. }
         | Step::ChangeParent { .. } => false,
     };
-    match steps.iter().all(frees) {
-        true => LogSpace::ReserveOnly,
-        false => LogSpace::Normal,
-    }
+    if steps.iter().all(frees) { LogSpace::ReserveOnly } else { LogSpace::Normal }
 }

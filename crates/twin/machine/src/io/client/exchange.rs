@@ -1,6 +1,6 @@
 //! Collective transfers: aggregators gather and distribute the data of their windows.
 //!
-//! To write, the aggregator of a window asks the processes of other nodes for their bytes, copies
+//! To write, the aggregator of a window requests the bytes of processes on other nodes, copies
 //! those of its own node's, and writes when all have arrived. To read, it reads first and then
 //! sends and copies. A process has finished a call when it has its bytes and, if it is an
 //! aggregator, its windows are done; the call ends when all processes have finished.

@@ -169,7 +169,7 @@ fn next_other_request(rank: &mut Rank, io: &IoContext<'_, '_>) -> (u32, RequestK
     }
 }
 
-/// Sends the data of a write to the server that has asked for them.
+/// Sends the data of a write to the server that fetches them.
 pub(super) fn send_write_data(bits: u64, io: &mut IoContext<'_, '_>) {
     let tag = RequestTag::unpack(bits);
     let (file, piece) = io.position.piece(tag, io.job);

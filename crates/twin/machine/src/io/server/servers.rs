@@ -188,7 +188,7 @@ impl Servers {
         self.release_thread(self.requests.get(index).server, io);
     }
 
-    /// The data of a read have come from flash.
+    /// The data of a read are in memory: they wait for the data path.
     fn send_when_free(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let request = self.requests.get(index);
         let time = data_path_time(request.bytes, io.job);

@@ -1,4 +1,5 @@
-//! Results in the format of IOR 4.1: options, one line per phase, best rates, summary.
+//! Results in the format of IOR 4.1: options, one line per phase, best rates, summary. Lines for
+//! the removal of files, and the state at a deadline with wear-out, are omitted.
 //!
 //! Rates are in MiB/s (2^20 bytes) unless the text says MB (10^6). Lines and columns are IOR's, so
 //! that scripts that parse its output can parse this one; the first line marks it as a simulation,
@@ -10,4 +11,4 @@ mod result;
 mod summary;
 mod text;
 
-pub use result::{Line, PhaseResult, Report, StonewallResult, TestReport};
+pub use result::{PhaseResult, Report};

@@ -3,24 +3,15 @@
 use super::super::access_pattern::Access;
 use super::super::spec::Reorder;
 use super::format::{MIB, ratio};
-use super::result::{PhaseResult, StonewallResult, TestReport, rate};
+use super::result::{PhaseResult, Report};
 use std::fmt::{self, Write};
 
 /// The titles of the columns.
 pub(super) fn header() -> String {
     let mut line = format!("{:<9}", "Operation");
-    for title in [
-        "Max(MiB)",
-        "Min(MiB)",
-        "Mean(MiB)",
-        "StdDev",
-        "Max(OPs)",
-        "Min(OPs)",
-        "Mean(OPs)",
-        "StdDev",
-        "Mean(s)",
-        "Stonewall(s)",
-    ] {
+    let titles = "Max(MiB) Min(MiB) Mean(MiB) StdDev Max(OPs) Min(OPs) Mean(OPs) StdDev Mean(s) \
+                  Stonewall(s)";
+    for title in titles.split(' ') {
         let _ = write!(line, " {title:>10}");
     }
     let _ = write!(
@@ -57,15 +48,15 @@ impl Spread {
 /// Writes the line of one kind of phase; nothing if none was run.
 pub(super) fn write_line(
     f: &mut fmt::Formatter<'_>,
-    test: &TestReport<'_>,
+    report: &Report<'_>,
     access: Access,
 ) -> fmt::Result {
-    let phases: Vec<&PhaseResult> = test.phases(access).collect();
+    let phases: Vec<&PhaseResult> = report.phases(access).collect();
     let Some(first) = phases.first() else {
         return Ok(());
     };
-    let (ior, pattern) = (test.ior, test.pattern);
-    let rates: Vec<f64> = phases.iter().map(|p| rate(p) / MIB).collect();
+    let (ior, pattern) = (report.ior, report.pattern);
+    let rates: Vec<f64> = phases.iter().map(|p| p.rate() / MIB).collect();
     let transfer = ior.transfer.0.max(1) as f64;
     let operations: Vec<f64> =
         phases.iter().map(|p| ratio(p.bytes as f64 / transfer, p.total_seconds)).collect();
@@ -77,15 +68,7 @@ pub(super) fn write_line(
     }
     let times: Vec<f64> = phases.iter().map(|p| p.total_seconds).collect();
     write!(f, "{:>10.5} ", Spread::of_values(&times).mean)?;
-    let walls: Vec<StonewallResult> = phases.iter().filter_map(|p| p.stonewall).collect();
-    if walls.is_empty() {
-        write!(f, "{:>10} {:>13} ", "NA", "NA")?;
-    } else {
-        let seconds: f64 = walls.iter().map(|w| w.seconds).sum();
-        let bytes: f64 = walls.iter().map(|w| w.mean_bytes as f64).sum();
-        let count = walls.len() as f64;
-        write!(f, "{:>10.2} {:>13.2} ", seconds / count, ratio(bytes, seconds) / MIB)?;
-    }
+    write!(f, "{:>10} {:>13} ", "NA", "NA")?;
     let (constant, random) = match ior.reorder {
         Reorder::Own => (0, 0),
         Reorder::Constant => (1, 0),

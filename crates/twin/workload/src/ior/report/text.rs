@@ -3,7 +3,7 @@
 use super::super::access_pattern::{Access, AccessPattern};
 use super::super::spec::{Ior, Reorder};
 use super::format::{KIB, MB, MIB, binary_size, number, ratio};
-use super::result::{Line, PhaseResult, Report, TestReport, rate};
+use super::result::{PhaseResult, Report};
 use super::summary;
 use std::fmt;
 
@@ -11,36 +11,10 @@ impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "IOR-4.1: MPI Coordinated Test of Parallel I/O (simulated by Forebay)")?;
         pair(f, "Began", clock(0.0))?;
-        pair(
-            f,
-            "Command line",
-            ["ior"].into_iter().chain(self.words()).collect::<Vec<_>>().join(" "),
-        )?;
+        pair(f, "Command line", format_args!("ior {}", self.arguments.join(" ")))?;
         pair(f, "Machine", self.machine)?;
-        for test in self.tests {
-            write!(f, "{test}")?;
-        }
-        writeln!(f, "\nSummary of all tests:\n{}", summary::header())?;
-        for test in self.tests {
-            for access in [Access::Write, Access::Read] {
-                summary::write_line(f, test, access)?;
-            }
-        }
-        pair(f, "Finished", clock(self.finished_seconds))
-    }
-}
-
-impl Report<'_> {
-    fn words(&self) -> impl Iterator<Item = &str> {
-        self.arguments.iter().map(String::as_str)
-    }
-}
-
-impl fmt::Display for TestReport<'_> {
-    /// The part of one test: options, results, best rates.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         pair(f, "TestID", self.ior.id)?;
-        pair(f, "StartTime", clock(self.started_seconds))?;
+        pair(f, "StartTime", clock(0.0))?;
         write_options(f, self.ior, self.pattern)?;
         writeln!(f, "\nResults: \n")?;
         writeln!(
@@ -53,25 +27,23 @@ impl fmt::Display for TestReport<'_> {
             "------    ---------  ----       ----------  ---------- ---------  --------   \
              --------   --------   --------   ----"
         )?;
-        for line in self.lines {
-            match line {
-                Line::Phase(result) => write_phase(f, self.ior, result)?,
-                Line::Remove { iteration, seconds } => {
-                    write!(f, "{:<10}", "remove")?;
-                    for width in [11, 11, 12, 11, 11, 11, 11, 11] {
-                        write!(f, "{:<width$}", "-")?;
-                    }
-                    writeln!(f, "{} {iteration:<4}", number(*seconds))?;
-                }
-            }
+        for phase in self.phases {
+            write_phase(f, self.ior, phase)?;
         }
-        for (access, title) in [(Access::Write, "Max Write: "), (Access::Read, "Max Read:  ")] {
-            let best = self.phases(access).map(rate).fold(0.0, f64::max);
-            if self.runs(access) {
+        for (access, runs, title) in [
+            (Access::Write, self.ior.write, "Max Write: "),
+            (Access::Read, self.ior.read, "Max Read:  "),
+        ] {
+            let best = self.phases(access).map(PhaseResult::rate).fold(0.0, f64::max);
+            if runs {
                 writeln!(f, "{title}{:.2} MiB/sec ({:.2} MB/sec)", best / MIB, best / MB)?;
             }
         }
-        Ok(())
+        writeln!(f, "\nSummary of all tests:\n{}", summary::header())?;
+        for access in [Access::Write, Access::Read] {
+            summary::write_line(f, self, access)?;
+        }
+        pair(f, "Finished", clock(self.finished_seconds))
     }
 }
 
@@ -131,7 +103,7 @@ fn write_phase(f: &mut fmt::Formatter<'_>, ior: &Ior, result: &PhaseResult) -> f
         f,
         "{:<10}{} {} {}  {} {} {} {} {} {} {:<4}",
         result.access.name(),
-        number(rate(result) / MIB),
+        number(result.rate() / MIB),
         number(ratio(operations, result.transfer_seconds)),
         number(result.latency_seconds),
         number(ior.block.0 as f64 / KIB),

@@ -1,11 +1,11 @@
-//! [`Storage`] in memory that may crash or lose power at any write.
+//! [`Storage`] in memory with power failures: it loses unsynced writes, tears the last of them, fills
+//! up and fails on request, all from one seed.
 
-use super::Storage;
-use parking_lot::Mutex;
+use forebay_store::storage::Storage;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -77,19 +77,23 @@ impl MemoryStorage {
         MemoryStorage(Arc::new(Mutex::new(Directory { random: seed | 1, ..Directory::default() })))
     }
 
+    fn directory(&self) -> MutexGuard<'_, Directory> {
+        self.0.lock().unwrap()
+    }
+
     /// Inject a fault.
     pub fn set_fault(&self, fault: Fault) {
-        self.0.lock().fault = fault;
+        self.directory().fault = fault;
     }
 
     /// Whether the process crashed because of a [`Fault`].
     pub fn has_crashed(&self) -> bool {
-        self.0.lock().crashed
+        self.directory().crashed
     }
 
     /// Flip one bit of a file's durable contents, as a failing medium does.
     pub fn flip_bit(&self, name: &str, byte: u64, bit: u8) {
-        let mut directory = self.0.lock();
+        let mut directory = self.directory();
         if let Some(&id) = directory.names.get(name)
             && let Some(byte) = directory.files[id].durable.get_mut(byte as usize)
         {
@@ -100,14 +104,14 @@ impl MemoryStorage {
     /// The process restarts without a power failure: all completed writes remain. A capacity fault
     /// remains in effect.
     pub fn restart_process(&self) {
-        self.0.lock().revive();
+        self.directory().revive();
     }
 
     /// The power fails and returns. Any subset of the writes since the last sync survives, each in
     /// whole or in part; directory operations survive up to some point. A capacity fault remains
     /// in effect.
     pub fn power_cut(&self) {
-        let mut directory = self.0.lock();
+        let mut directory = self.directory();
         let directory = &mut *directory;
         directory.revive();
         if next_random(&mut directory.random).is_multiple_of(2) {
@@ -138,7 +142,7 @@ impl MemoryStorage {
 
     /// Carry out an operation, which learns whether the process crashes during it.
     fn mutate<T>(&self, act: impl FnOnce(&mut Directory, bool) -> io::Result<T>) -> io::Result<T> {
-        let mut directory = self.0.lock();
+        let mut directory = self.directory();
         if directory.crashed {
             return Err(io::Error::other("the simulated process has crashed"));
         }
@@ -206,11 +210,11 @@ impl Directory {
 
 impl Storage for MemoryStorage {
     fn list_files(&self) -> io::Result<Vec<String>> {
-        Ok(self.0.lock().names.keys().cloned().collect())
+        Ok(self.directory().names.keys().cloned().collect())
     }
 
     fn read_file(&self, name: &str) -> io::Result<Vec<u8>> {
-        let directory = self.0.lock();
+        let directory = self.directory();
         Ok(directory.files[directory.id(name)?].current())
     }
 
@@ -245,7 +249,7 @@ impl Storage for MemoryStorage {
     }
 
     fn file_capacity(&self, name: &str) -> io::Result<u64> {
-        let directory = self.0.lock();
+        let directory = self.directory();
         Ok(directory.files[directory.id(name)?].capacity())
     }
 

@@ -1,6 +1,12 @@
-use super::spare_segment::ensure_spare_segment;
-use super::*;
-use crate::storage::{Fault, MemoryStorage};
+//! The log on a simulated disk: damage, full disks, crashes and power cuts.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod support;
+
+use forebay_store::log::spare_segment::ensure_spare_segment;
+use forebay_store::log::{HEADROOM_BYTES, Log, LogSpace, RecoveryError, recover_log};
+use std::io;
+use support::memory_storage::{Fault, MemoryStorage};
 
 fn fill(log: &mut Log<MemoryStorage>, count: u64, sync_every: u64) {
     for i in 0..count {

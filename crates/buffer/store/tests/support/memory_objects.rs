@@ -1,11 +1,12 @@
 //! [`Objects`] in memory, for simulations: contents as bytes, space in blocks of 4 KiB.
 
-use super::{FetchedObject, ObjectId, ObjectStat, Objects};
-use forebay_protocol::message::{Allocate, OpenMode};
-use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
-use parking_lot::Mutex;
+use forebay_protocol::message::{Allocate, MAX_INLINE_FILE_BYTES, OpenMode};
+use forebay_protocol::placement::ObjectInfo;
+use forebay_protocol::{Attr, Errno, Ino, InstanceId, Reply, Timestamp};
+use forebay_store::node::fetch_reply;
+use forebay_store::objects::{FetchedObject, ObjectId, Objects};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const BLOCK_BYTES: u64 = 4096;
 
@@ -30,9 +31,13 @@ struct ObjectTables {
 pub struct MemoryObjects(Arc<Mutex<ObjectTables>>);
 
 impl MemoryObjects {
+    fn tables(&self) -> MutexGuard<'_, ObjectTables> {
+        self.0.lock().unwrap()
+    }
+
     /// The power fails: contents are as they were last synced. Removed objects stay removed.
     pub fn power_cut(&self) {
-        let mut tables = self.0.lock();
+        let mut tables = self.tables();
         let ObjectTables { objects, durable, .. } = &mut *tables;
         for (id, object) in objects.iter_mut() {
             *object = durable.get(id).cloned().unwrap_or_default();
@@ -42,36 +47,35 @@ impl MemoryObjects {
     /// From now on, opening the object for writing takes a sync, until its checksums are
     /// [invalidated](Self::invalidate_checksums).
     pub fn add_durable_checksums(&self, id: ObjectId) {
-        self.0.lock().with_durable_checksums.insert(id);
+        self.tables().with_durable_checksums.insert(id);
     }
 
     /// Invalidate the checksums of an object.
     pub fn invalidate_checksums(&self, id: ObjectId) {
-        self.0.lock().with_durable_checksums.remove(&id);
+        self.tables().with_durable_checksums.remove(&id);
     }
 
     /// Make an object durable.
     pub fn sync_object(&self, id: ObjectId) {
-        let mut tables = self.0.lock();
+        let mut tables = self.tables();
         if let Some(object) = tables.objects.get(&id).cloned() {
             tables.durable.insert(id, object);
         }
     }
 
-    /// A whole object; `None` if it is longer than `max_bytes`.
-    pub fn fetch_object(
-        &self,
-        id: ObjectId,
-        max_bytes: usize,
-    ) -> Result<Option<FetchedObject>, Errno> {
-        let stat = Some(self.stat(id)?);
-        let data = self.with_object(id, |object| object.bytes.clone())?;
-        Ok((data.len() <= max_bytes).then_some(FetchedObject { stat, data }))
+    /// The reply to a request for a whole file; see `Effect::FetchObject`.
+    pub fn fetch(&self, id: ObjectId, attr: Attr, length: Option<u64>) -> Reply {
+        let object = self.stat(id).map(|stat| {
+            let data = self.object_contents(id).unwrap_or_default();
+            let is_small = data.len() <= MAX_INLINE_FILE_BYTES;
+            is_small.then_some(FetchedObject { stat: Some(stat), data })
+        });
+        fetch_reply(attr, length, object)
     }
 
     /// Make all objects durable.
     pub fn sync_all_objects(&self) {
-        let mut tables = self.0.lock();
+        let mut tables = self.tables();
         tables.durable = tables.objects.clone();
     }
 
@@ -97,7 +101,7 @@ impl MemoryObjects {
         id: ObjectId,
         act: impl FnOnce(&mut MemoryObject) -> T,
     ) -> Result<T, Errno> {
-        let mut tables = self.0.lock();
+        let mut tables = self.tables();
         tables.objects.get_mut(&id).map(act).ok_or(Errno::ENOENT)
     }
 }
@@ -106,30 +110,30 @@ impl Objects for MemoryObjects {
     type Descriptor = ObjectId;
 
     fn add_instance(&mut self, id: InstanceId) -> Result<(), Errno> {
-        self.0.lock().instances.insert(id);
+        self.tables().instances.insert(id);
         Ok(())
     }
 
     fn remove_instance(&mut self, id: InstanceId) -> Result<(), Errno> {
-        let mut tables = self.0.lock();
+        let mut tables = self.tables();
         tables.instances.remove(&id);
         tables.objects.retain(|object, _| object.instance != id);
         Ok(())
     }
 
     fn list_instances(&self) -> Result<Vec<InstanceId>, Errno> {
-        Ok(self.0.lock().instances.iter().copied().collect())
+        Ok(self.tables().instances.iter().copied().collect())
     }
 
     fn list_objects(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno> {
-        let tables = self.0.lock();
+        let tables = self.tables();
         let objects = tables.objects.iter().filter(|(object, _)| object.instance == id);
         Ok(objects.map(|(id, object)| (id.ino, object.blocks.len() as u64 * BLOCK_BYTES)).collect())
     }
 
     fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno> {
         let object = MemoryObject { atime, mtime, ..MemoryObject::default() };
-        self.0.lock().objects.entry(id).or_insert(object);
+        self.tables().objects.entry(id).or_insert(object);
         Ok(())
     }
 
@@ -139,19 +143,19 @@ impl Objects for MemoryObjects {
         data: &[u8],
         atime: Timestamp,
         mtime: Timestamp,
-    ) -> Result<ObjectStat, Errno> {
+    ) -> Result<ObjectInfo, Errno> {
         let object = MemoryObject {
             bytes: data.to_vec(),
             blocks: (0..(data.len() as u64).div_ceil(BLOCK_BYTES)).collect(),
             atime,
             mtime,
         };
-        self.0.lock().objects.insert(id, object);
+        self.tables().objects.insert(id, object);
         self.stat(id)
     }
 
-    fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno> {
-        self.with_object(id, |object| ObjectStat {
+    fn stat(&self, id: ObjectId) -> Result<ObjectInfo, Errno> {
+        self.with_object(id, |object| ObjectInfo {
             size: object.bytes.len() as u64,
             space: object.blocks.len() as u64 * BLOCK_BYTES,
             atime: object.atime,
@@ -211,14 +215,14 @@ impl Objects for MemoryObjects {
     }
 
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno> {
-        let mut tables = self.0.lock();
+        let mut tables = self.tables();
         tables.objects.remove(&id);
         tables.durable.remove(&id);
         Ok(())
     }
 
     fn has_durable_checksums(&self, id: ObjectId) -> bool {
-        self.0.lock().with_durable_checksums.contains(&id)
+        self.tables().with_durable_checksums.contains(&id)
     }
 
     fn open(&self, id: ObjectId, _mode: OpenMode) -> Result<ObjectId, Errno> {

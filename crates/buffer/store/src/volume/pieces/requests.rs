@@ -1,89 +1,16 @@
-//! Pieces: data objects of striped files on nodes other than the files' metadata nodes.
-//!
-//! A client shows the metadata node's capability to open a piece. The metadata node has pieces
-//! measured, resized and removed. A piece may outlive its file, because it was created late or
-//! because a power cut took the file back; every piece that is new, or that existed when this node
-//! or the metadata node started, is therefore checked with the metadata node.
+//! Pieces are opened, measured, resized, removed and checked.
 
-use super::Volume;
-use super::checksums::PendingCall;
-use super::space::Space;
-use super::tasks::Goal;
-use crate::context::{AfterDurable, Context, Handled, Outcome, Requester, VolumeAction};
+use crate::context::{Context, Handled, Outcome, Requester, VolumeAction};
 use crate::log::LogSpace;
 use crate::objects::Objects;
+use crate::volume::Volume;
+use crate::volume::checksums::PendingCall;
+use crate::volume::files::require_space_to_open;
+use crate::volume::tasks::Goal;
 use forebay_protocol::message::{MAX_REQUEST_INODES, OpenMode};
 use forebay_protocol::peer::PeerPayload;
 use forebay_protocol::placement::{CAPABILITY_LIFETIME_S, Capability, ObjectInfo};
 use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Reply};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Removed files remembered for a node that does not answer. It finds the others when it starts.
-const MAX_REMOVALS: usize = 1 << 20;
-/// Files in one message.
-const MAX_BATCH: usize = 4096;
-
-/// Pieces to be removed on other nodes, and pieces here to be checked with their metadata nodes.
-#[derive(Debug, Default)]
-pub struct Pieces {
-    /// Dropped files of which other nodes may have pieces.
-    removals: BTreeMap<NodeIndex, BTreeSet<Ino>>,
-    /// Pieces here, by metadata node, whose files may not exist.
-    unchecked: BTreeMap<NodeIndex, BTreeSet<Ino>>,
-}
-
-impl Pieces {
-    /// A piece is here whose file may not exist.
-    pub fn check_later(&mut self, ino: Ino) {
-        self.unchecked.entry(ino.metadata_node()).or_default().insert(ino);
-    }
-
-    /// A metadata node has started again: it may have lost files.
-    pub fn check_again(&mut self, metadata_node: NodeIndex, space: &Space) {
-        let pieces = space.objects();
-        let pieces = pieces.filter(|ino| ino.metadata_node() == metadata_node);
-        self.unchecked.entry(metadata_node).or_default().extend(pieces);
-    }
-
-    /// A piece is confirmed or removed.
-    fn checked(&mut self, ino: Ino) {
-        if let Some(inos) = self.unchecked.get_mut(&ino.metadata_node()) {
-            inos.remove(&ino);
-        }
-    }
-
-    /// Another node is to remove its piece of a file.
-    fn remove_later(&mut self, node: NodeIndex, ino: Ino) {
-        let inos = self.removals.entry(node).or_default();
-        if inos.len() < MAX_REMOVALS {
-            inos.insert(ino);
-        }
-    }
-
-    /// Another node has removed its pieces of these files.
-    pub fn note_removed(&mut self, node: NodeIndex, removed: &[Ino]) {
-        if let Some(inos) = self.removals.get_mut(&node) {
-            for ino in removed {
-                inos.remove(ino);
-            }
-        }
-    }
-
-    /// Whether anything is to be removed or checked.
-    pub fn any_pending(&self) -> bool {
-        let mut pending = self.removals.values().chain(self.unchecked.values());
-        pending.any(|inos| !inos.is_empty())
-    }
-
-    /// Files whose pieces a node is to remove, and files to check with it: at most [`MAX_BATCH`] of
-    /// each.
-    fn pending_with(&self, node: NodeIndex) -> (Vec<Ino>, Vec<Ino>) {
-        let batch = |inos: Option<&BTreeSet<Ino>>| {
-            inos.into_iter().flatten().copied().take(MAX_BATCH).collect()
-        };
-        (batch(self.removals.get(&node)), batch(self.unchecked.get(&node)))
-    }
-}
 
 impl<O: Objects> Volume<O> {
     /// A capability for the pieces of a file on other nodes, if there may be any.
@@ -108,13 +35,12 @@ impl<O: Objects> Volume<O> {
         id: HandleId,
     ) -> Handled<O> {
         let handle = self.handles.get(requester.origin.session, id)?;
-        let capability = self.capability(node, handle.ino(), handle.mode())?;
+        let capability = self.capability(node, handle.ino, handle.mode)?;
         capability
             .map(|capability| Outcome::Reply(Reply::Capability(capability)))
             .ok_or(Errno::EINVAL)
     }
 
-    /// Open a piece.
     pub fn open_piece(
         &mut self,
         node: &mut Context<O>,
@@ -123,7 +49,7 @@ impl<O: Objects> Volume<O> {
         capability: &Capability,
         mode: OpenMode,
     ) -> Handled<O> {
-        super::files::require_space_to_open(node, requester, mode)?;
+        require_space_to_open(node, requester, mode)?;
         let ino = capability.ino;
         let placement = &self.state.spec.placement;
         if !placement.is_distributed() || ino.metadata_node().0 >= placement.nodes || mode.truncate
@@ -142,15 +68,10 @@ impl<O: Objects> Volume<O> {
             self.ensure_object(node, ino)?;
         }
         self.add_piece_handle(node, &requester.origin, id, ino, mode)?;
-        let descriptor = match passes_descriptor {
-            true => Some(self.objects.open(self.object(ino), mode)?),
-            false => None,
-        };
+        let open_object = || self.objects.open(self.object(ino), mode);
+        let descriptor = passes_descriptor.then(open_object).transpose()?;
         let reply = Reply::Object(self.object_info(ino)?);
-        Ok(match descriptor {
-            Some(descriptor) => Outcome::ReplyWith(reply, descriptor),
-            None => Outcome::Reply(reply),
-        })
+        Ok(Outcome::with_descriptor(reply, descriptor))
     }
 
     /// Size, space and times of a data object here; `None` if there is none.
@@ -158,13 +79,7 @@ impl<O: Objects> Volume<O> {
         if !self.space.has_object(ino) {
             return Ok(None);
         }
-        let stat = self.objects.stat(self.object(ino))?;
-        Ok(Some(ObjectInfo {
-            size: stat.size,
-            space: stat.space,
-            atime: stat.atime,
-            mtime: stat.mtime,
-        }))
+        self.objects.stat(self.object(ino)).map(Some)
     }
 
     /// The same for several files.
@@ -286,13 +201,10 @@ impl<O: Objects> Volume<O> {
         }
         if !removed.is_empty() {
             let last = node.journal.last();
-            match node.journal.is_durable(last) {
-                true => self.report_removed(node, from, removed),
-                false => {
-                    let action = VolumeAction::ReportRemoved(from, removed);
-                    let action = AfterDurable::Volume(self.id(), action);
-                    node.journal.when_durable(last, action);
-                }
+            if node.journal.is_durable(last) {
+                self.report_removed(node, from, removed);
+            } else {
+                self.when_durable(node, last, VolumeAction::ReportRemoved(from, removed));
             }
         }
         if !existing.is_empty() {
