@@ -61,7 +61,7 @@ impl EventLoop {
 
     /// Remove a connection from the event loop.
     pub(super) fn close_connection(&mut self, id: ConnId) {
-        if self.connections.remove(id).is_some() {
+        if self.connections.close(id) {
             self.step(Input::Disconnected(id));
         }
     }
@@ -77,7 +77,7 @@ impl EventLoop {
     /// Turn a connection into a data connection with a thread of its own.
     pub(super) fn hand_over(&mut self, id: ConnId, session: SessionId, slot: u32) {
         let principal = self.connections.admission.principal(id.0);
-        if let Some(conn) = self.connections.remove(id) {
+        if let Some(conn) = self.connections.take(id) {
             self.step(Input::Disconnected(id));
             self.data.start_connection(conn, session, slot, principal);
         }
@@ -123,17 +123,13 @@ impl EventLoop {
                 Incoming::Call(call) => call,
                 Incoming::Handshake(body) => return self.process_handshake(id, &body),
             };
+            if !matches!(call.request, Request::Peer(_)) {
+                return self.process_call(id, call);
+            }
             // Messages of other daemons get no reply, so several may be processed in a row.
-            let has_reply = !matches!(call.request, Request::Peer(_));
-            if let Some(conn) = self.connections.get_mut(id) {
-                conn.busy = has_reply;
-            }
-            let (kind, begun) = (RequestKind::of(&call.request), Instant::now());
+            let begun = Instant::now();
             self.process_call(id, call);
-            if has_reply {
-                return;
-            }
-            self.counters.count_request(kind, begun.elapsed(), false);
+            self.counters.count_request(RequestKind::Peer, begun.elapsed(), false);
         }
     }
 

@@ -8,7 +8,7 @@ use forebay_net::frame::{
 use forebay_net::handshake::ServerHandshake;
 use forebay_net::record::RecordCipher;
 use forebay_net::stream::Stream;
-use forebay_protocol::{Call, Errno, Reply};
+use forebay_protocol::{Call, Errno, Reply, Request};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
@@ -155,12 +155,16 @@ impl Connection {
         let incoming = if expected == Kind::Handshake {
             Incoming::Handshake(body.to_vec())
         } else {
-            let call: Call = frame::decode(body)?;
-            self.call = Some((RequestKind::of(&call.request), Instant::now()));
-            Incoming::Call(call)
+            Incoming::Call(frame::decode(body)?)
         };
         self.consumed += HEADER_BYTES + header.body;
         assert!(self.consumed <= self.input.len());
+        self.call = match &incoming {
+            // It gets no reply.
+            Incoming::Call(Call { request: Request::Peer(_), .. }) => return Ok(Some(incoming)),
+            Incoming::Call(call) => Some((RequestKind::of(&call.request), Instant::now())),
+            Incoming::Handshake(_) => None,
+        };
         self.busy = true;
         Ok(Some(incoming))
     }
@@ -192,15 +196,19 @@ impl Connection {
     }
 
     pub fn queue(&mut self, frames: &[u8]) -> Result<(), FrameError> {
-        if self.sent == self.output.len() {
-            self.output.clear();
-            self.sent = 0;
-        }
+        self.drop_sent_output();
         match &mut self.ciphers.0 {
             None => self.output.extend_from_slice(frames),
             Some(cipher) => cipher.encrypt(frames, &mut self.output)?,
         }
         Ok(())
+    }
+
+    fn drop_sent_output(&mut self) {
+        if self.sent == self.output.len() {
+            self.output.clear();
+            self.sent = 0;
+        }
     }
 
     /// Reply to the call in progress.
@@ -217,12 +225,16 @@ impl Connection {
             self.counters.count_request(kind, since.elapsed(), failed);
         }
         let flags = Flags { descriptor: descriptor.is_some(), cacheable };
+        self.descriptor = descriptor;
+        if !self.is_encrypted() {
+            self.drop_sent_output();
+            return frame::encode_reply(&mut self.output, seq, flags, reply, 0);
+        }
         let mut frame = std::mem::take(&mut self.frame);
         frame.clear();
         frame::encode_reply(&mut frame, seq, flags, reply, 0)?;
         let queued = self.queue(&frame);
         self.frame = frame;
-        self.descriptor = descriptor;
         queued
     }
 

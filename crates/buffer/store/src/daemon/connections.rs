@@ -147,8 +147,14 @@ impl Connections {
         Some(id)
     }
 
-    /// Remove a connection. Its socket is no longer polled.
-    pub fn remove(&mut self, id: ConnId) -> Option<Connection> {
+    /// Close a connection, which removes its socket from the epoll set. `false`: it is closed.
+    pub fn close(&mut self, id: ConnId) -> bool {
+        self.admission.remove(id.0);
+        self.open.remove(&id).is_some()
+    }
+
+    /// Take a connection out of the event loop.
+    pub fn take(&mut self, id: ConnId) -> Option<Connection> {
         self.admission.remove(id.0);
         let conn = self.open.remove(&id)?;
         let _ = epoll::delete(&self.epoll, conn.stream.as_fd());

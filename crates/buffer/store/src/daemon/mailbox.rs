@@ -76,8 +76,7 @@ impl Mailbox {
     }
 
     pub fn post(&self, event: LoopEvent) {
-        self.inbox.lock().events.push(event);
-        self.wake();
+        self.post_all([event]);
     }
 
     /// Post several events, which are processed in this order.

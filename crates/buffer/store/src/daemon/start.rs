@@ -164,9 +164,7 @@ impl Recovered {
 /// A running storage daemon. Dropping it stops it.
 #[derive(Debug)]
 pub struct Daemon {
-    mailbox: Arc<Mailbox>,
-    counters: Arc<StoreCounters>,
-    removal_queue: Arc<RemovalQueue>,
+    stats: StatsHandle,
     thread: Option<JoinHandle<io::Result<()>>>,
     socket: PathBuf,
     tcp: Option<SocketAddr>,
@@ -193,14 +191,8 @@ impl Daemon {
         let thread = at("event loop", thread)?;
         let shown_tcp = tcp_address.map(tracing::field::display);
         tracing::info!(dir = %dir.display(), tcp = shown_tcp, "storage daemon started");
-        Ok(Daemon {
-            mailbox,
-            counters,
-            removal_queue,
-            thread: Some(thread),
-            socket,
-            tcp: tcp_address,
-        })
+        let stats = StatsHandle { counters, removal_queue, mailbox };
+        Ok(Daemon { stats, thread: Some(thread), socket, tcp: tcp_address })
     }
 
     /// Address for clients on this host.
@@ -215,16 +207,12 @@ impl Daemon {
 
     /// Access to the daemon's statistics.
     pub fn stats(&self) -> StatsHandle {
-        StatsHandle {
-            counters: self.counters.clone(),
-            removal_queue: self.removal_queue.clone(),
-            mailbox: self.mailbox.clone(),
-        }
+        self.stats.clone()
     }
 
     /// Removed instances that still take space.
     pub fn removal_queue(&self) -> &RemovalQueue {
-        &self.removal_queue
+        &self.stats.removal_queue
     }
 
     /// Whether the daemon has ended because its storage failed.
@@ -240,7 +228,7 @@ impl Daemon {
     /// Make metadata durable and stop. Data are synced only if there are new checksums of data at
     /// rest; otherwise the kernel writes unsynced data back, as on any file system.
     pub fn stop(mut self) -> io::Result<()> {
-        self.mailbox.request_stop();
+        self.stats.mailbox.request_stop();
         self.join()
     }
 
@@ -255,7 +243,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.mailbox.request_stop();
+        self.stats.mailbox.request_stop();
         let _ = self.join();
     }
 }

@@ -118,7 +118,7 @@ impl ChecksumBuilder {
             if now == block_bytes {
                 self.zero_block_sum = Some(zeros);
             }
-            self.sum = combine_checksums(self.sum, zeros, now);
+            self.sum = crc32c::crc32c_combine(self.sum, zeros, now as usize);
             self.advance(now);
             count -= now;
         }
@@ -149,19 +149,14 @@ impl ChecksumBuilder {
     }
 }
 
-/// Checksum of two consecutive runs of bytes, the second of `length` bytes.
-fn combine_checksums(first: u32, second: u32, length: u64) -> u32 {
-    crc32c::crc32c_combine(first, second, length as usize)
-}
-
 /// Checksum of `count` zeros, combined from runs of 1, 2, 4, … zeros.
 fn checksum_of_zeros(count: u64) -> u32 {
     let (mut sum, mut run) = (0, crc32c::crc32c(&[0]));
     for bit in 0..u64::BITS - count.leading_zeros() {
         if count & (1 << bit) != 0 {
-            sum = combine_checksums(sum, run, 1 << bit);
+            sum = crc32c::crc32c_combine(sum, run, 1 << bit);
         }
-        run = combine_checksums(run, run, 1 << bit);
+        run = crc32c::crc32c_combine(run, run, 1 << bit);
     }
     sum
 }

@@ -1,10 +1,9 @@
 //! Checksums of object files: stored when an object has been idle for a while, invalidated when it
 //! is opened for writing, verified when the daemon reads or scrubs it.
 
+use super::ChecksumOutcome;
 use super::block_checksums::{BlockChecksums, CHECKSUMS_XATTR, ChecksumBuilder};
-use super::checksum_validity::{
-    ChecksumValidity, ChecksummedFile, FileState, MAX_CHECKSUMS_BYTES, StoreOutcome,
-};
+use super::checksum_validity::{ChecksumValidity, ChecksummedFile, FileState, MAX_CHECKSUMS_BYTES};
 use super::io_throttle::{IoThrottle, MIN_THROTTLED_BYTES};
 use forebay_protocol::{Errno as ProtocolErrno, Timestamp};
 use rustix::fs::{SeekFrom, XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstat, seek};
@@ -37,21 +36,6 @@ pub fn boot_id() -> Option<u128> {
 /// The boot id of the host folded to 64 bits; 0 if the kernel has none.
 pub fn boot_hash() -> u64 {
     BOOT_ID.map_or(0, |boot| (boot as u64 ^ (boot >> 64) as u64).max(1))
-}
-
-/// Outcome of an attempt to store an object's checksums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChecksumOutcome {
-    /// The object has valid checksums, or is empty.
-    Stored,
-    /// The object was written during the attempt or shortly before.
-    RecentlyWritten,
-    /// The object may be open for writing.
-    HasWriters,
-    /// Others use the device, and the caller yields.
-    DeviceBusy,
-    /// The file system has no extended attributes, or the kernel no boot id.
-    Unsupported,
 }
 
 /// Outcome of the verification of an object.
@@ -160,8 +144,7 @@ fn check_idle(
         if checksums.epoch().generation > 0 || object.has_writers()? != Some(false) {
             return Ok(Err(ChecksumOutcome::Stored));
         }
-        let stored = validity.store_checksums(&object, checksums, before)?;
-        return Ok(Err(outcome_of(stored)));
+        return validity.store_checksums(&object, checksums, before).map(Err);
     }
     // Invalid checksums must not become valid again after a power failure.
     validity.invalidate(&object)?;
@@ -177,14 +160,6 @@ fn check_idle(
         return Ok(Err(ChecksumOutcome::RecentlyWritten));
     }
     Ok(Ok(state))
-}
-
-fn outcome_of(stored: StoreOutcome) -> ChecksumOutcome {
-    match stored {
-        StoreOutcome::Stored => ChecksumOutcome::Stored,
-        StoreOutcome::FileChanged => ChecksumOutcome::RecentlyWritten,
-        StoreOutcome::HasWriters => ChecksumOutcome::HasWriters,
-    }
 }
 
 /// Compute and store the checksums of an idle object. Its data need not be durable: checksums whose
@@ -213,9 +188,8 @@ pub fn store_checksums(
         return Ok(ChecksumOutcome::RecentlyWritten);
     };
     match validity.store_checksums(&ObjectFile::new(file), checksums, state) {
-        Ok(stored) => Ok(outcome_of(stored)),
         Err(ProtocolErrno::EOPNOTSUPP) => Ok(ChecksumOutcome::Unsupported),
-        Err(error) => Err(error.into()),
+        stored => Ok(stored?),
     }
 }
 

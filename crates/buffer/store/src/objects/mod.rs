@@ -12,13 +12,14 @@ mod io_throttle;
 mod removal;
 
 pub use block_checksums::BlockChecksums;
-pub use checksum::{ChecksumOutcome, ScrubVerdict, boot_hash};
+pub use checksum::{ScrubVerdict, boot_hash};
 pub use disk::{DiskObjects, RecordChecksumsError};
 pub use removal::{RemovalProgress, RemovalQueue};
 
 use forebay_protocol::message::{Allocate, OpenMode};
 use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
+use std::ops::Range;
 
 /// Identity of a data object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +30,21 @@ pub struct ObjectId {
     pub ino: Ino,
 }
 
+/// Outcome of an attempt to store an object's checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChecksumOutcome {
+    /// The object has valid checksums, or is empty.
+    Stored,
+    /// The object was written during the attempt or shortly before.
+    RecentlyWritten,
+    /// The object may be open for writing.
+    HasWriters,
+    /// Others use the device, and the caller yields.
+    DeviceBusy,
+    /// The file system has no extended attributes, or the kernel no boot id.
+    Unsupported,
+}
+
 /// A consistent snapshot of a whole object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FetchedObject {
@@ -37,6 +53,9 @@ pub struct FetchedObject {
     /// All bytes.
     pub data: Vec<u8>,
 }
+
+/// Times of the last read and the last write.
+pub type Times = (Timestamp, Timestamp);
 
 /// A store of data objects.
 pub trait Objects {
@@ -53,26 +72,20 @@ pub trait Objects {
     /// All objects of an instance, with their allocated space in bytes.
     fn list_objects(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno>;
     /// Create an empty object with these times; an existing object is left as it is.
-    fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno>;
+    fn create(&mut self, id: ObjectId, times: Times) -> Result<(), Errno>;
     /// [`create`](Objects::create) and [`open`](Objects::open) an object.
     fn create_open(
         &mut self,
         id: ObjectId,
-        (atime, mtime): (Timestamp, Timestamp),
+        times: Times,
         mode: OpenMode,
     ) -> Result<Self::Descriptor, Errno> {
-        self.create(id, atime, mtime)?;
+        self.create(id, times)?;
         self.open(id, mode)
     }
     /// Create an object with these bytes and times, replacing an existing one. After an error there
     /// is no object.
-    fn put_object(
-        &mut self,
-        id: ObjectId,
-        data: &[u8],
-        atime: Timestamp,
-        mtime: Timestamp,
-    ) -> Result<ObjectInfo, Errno>;
+    fn put_object(&mut self, id: ObjectId, data: &[u8], times: Times) -> Result<ObjectInfo, Errno>;
     /// Attributes of an existing object.
     fn stat(&self, id: ObjectId) -> Result<ObjectInfo, Errno>;
     /// Set the length.
@@ -85,13 +98,7 @@ pub trait Objects {
         mtime: Option<Timestamp>,
     ) -> Result<(), Errno>;
     /// Allocate, free or zero a range.
-    fn allocate(
-        &mut self,
-        id: ObjectId,
-        offset: u64,
-        length: u64,
-        what: Allocate,
-    ) -> Result<(), Errno>;
+    fn allocate(&mut self, id: ObjectId, range: Range<u64>, what: Allocate) -> Result<(), Errno>;
     /// Remove an object; idempotent.
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno>;
     /// Whether opening the object for writing, or truncating it, first takes a sync, because its

@@ -233,7 +233,7 @@ mod tests {
         for number in 0..OBJECTS {
             let ino = Ino(number);
             let id = ObjectId { instance: ID, ino };
-            objects.put_object(id, b"something", time, time).unwrap();
+            objects.put_object(id, b"something", (time, time)).unwrap();
         }
     }
 

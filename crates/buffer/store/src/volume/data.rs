@@ -5,7 +5,7 @@ use super::lengths::NEVER;
 use crate::context::{Context, Handled, Outcome, Requester};
 use crate::driver::Effect;
 use crate::log::LogSpace;
-use crate::objects::Objects;
+use crate::objects::{Objects, Times};
 use forebay_protocol::message::{Allocate, OpenMode};
 use forebay_protocol::{Errno, HandleId, Ino, Reply, Timestamp};
 
@@ -32,14 +32,14 @@ impl<O: Objects> Volume<O> {
         if self.space.has_object(ino) {
             return Ok(());
         }
-        let (atime, mtime) = self.times_of_new_object(ino, node.now.wall);
-        self.objects.create(self.object(ino), atime, mtime)?;
+        let times = self.times_of_new_object(ino, node.now.wall);
+        self.objects.create(self.object(ino), times)?;
         self.object_created(ino);
         Ok(())
     }
 
     /// Last read and last write of an object that is created.
-    fn times_of_new_object(&self, ino: Ino, now: Timestamp) -> (Timestamp, Timestamp) {
+    fn times_of_new_object(&self, ino: Ino, now: Timestamp) -> Times {
         match self.names().get(ino) {
             Some(inode) => (inode.atime, inode.mtime),
             None if !self.names().owns(ino) => (NEVER, NEVER),
@@ -139,10 +139,8 @@ impl<O: Objects> Volume<O> {
         if length == 0 {
             return Err(Errno::EINVAL);
         }
-        let end = offset.checked_add(length);
-        if end.is_none_or(|end| end > i64::MAX as u64) {
-            return Err(Errno::EFBIG);
-        }
+        let end = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64);
+        let end = end.ok_or(Errno::EFBIG)?;
         let ino = self.file_to_write(node, requester, id)?;
         let object = self.object(ino);
         let before = self.objects.stat(object)?;
@@ -156,7 +154,7 @@ impl<O: Objects> Volume<O> {
         if !frees && needed > self.state.spec.capacity {
             return Err(Errno::ENOSPC);
         }
-        self.objects.allocate(object, offset, length, what)?;
+        self.objects.allocate(object, offset..end, what)?;
         self.recharge(ino);
         Ok(Outcome::Reply(Reply::Done))
     }

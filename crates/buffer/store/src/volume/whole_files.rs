@@ -42,8 +42,7 @@ impl<O: Objects> Volume<O> {
             if self.space.available(self.state.spec.capacity, cost, 0) < cost {
                 return Err(Errno::ENOSPC);
             }
-            let (atime, mtime) = planned.times;
-            let stored = self.objects.put_object(self.object(ino), data, atime, mtime)?;
+            let stored = self.objects.put_object(self.object(ino), data, planned.times)?;
             self.space.add_object(ino, stored.space);
             node.put_count += 1;
             stat = Some(stored);

@@ -4,8 +4,9 @@ use forebay_protocol::message::{Allocate, MAX_INLINE_FILE_BYTES, OpenMode};
 use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Attr, Errno, Ino, InstanceId, Reply, Timestamp};
 use forebay_store::node::fetch_reply;
-use forebay_store::objects::{FetchedObject, ObjectId, Objects};
+use forebay_store::objects::{FetchedObject, ObjectId, Objects, Times};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const BLOCK_BYTES: u64 = 4096;
@@ -131,7 +132,7 @@ impl Objects for MemoryObjects {
         Ok(objects.map(|(id, object)| (id.ino, object.blocks.len() as u64 * BLOCK_BYTES)).collect())
     }
 
-    fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno> {
+    fn create(&mut self, id: ObjectId, (atime, mtime): Times) -> Result<(), Errno> {
         let object = MemoryObject { atime, mtime, ..MemoryObject::default() };
         self.tables().objects.entry(id).or_insert(object);
         Ok(())
@@ -141,8 +142,7 @@ impl Objects for MemoryObjects {
         &mut self,
         id: ObjectId,
         data: &[u8],
-        atime: Timestamp,
-        mtime: Timestamp,
+        (atime, mtime): Times,
     ) -> Result<ObjectInfo, Errno> {
         let object = MemoryObject {
             bytes: data.to_vec(),
@@ -184,15 +184,9 @@ impl Objects for MemoryObjects {
         })
     }
 
-    fn allocate(
-        &mut self,
-        id: ObjectId,
-        offset: u64,
-        length: u64,
-        what: Allocate,
-    ) -> Result<(), Errno> {
+    fn allocate(&mut self, id: ObjectId, range: Range<u64>, what: Allocate) -> Result<(), Errno> {
         self.with_object(id, |object| {
-            let end = offset + length;
+            let Range { start: offset, end } = range;
             let keep_size = match what {
                 Allocate::Reserve { keep_size } | Allocate::Zero { keep_size } => keep_size,
                 Allocate::PunchHole => true,

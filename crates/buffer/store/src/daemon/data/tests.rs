@@ -36,7 +36,7 @@ impl Flash {
         let mut objects = DiskObjects::open(dir.path()).unwrap();
         objects.add_instance(OBJECT.instance).unwrap();
         let epoch = Timestamp::default();
-        objects.create(OBJECT, epoch, epoch).unwrap();
+        objects.create(OBJECT, (epoch, epoch)).unwrap();
         let opens = Arc::<OpenObjects>::default();
         opens.insert_handle(SESSION, HANDLE, OBJECT, READ_WRITE);
         opens.set_grant(SESSION, HANDLE, 1 << 40);

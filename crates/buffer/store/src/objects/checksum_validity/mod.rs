@@ -26,6 +26,7 @@ mod watermarks;
 
 pub use watermarks::{WATERMARK_FILE, Watermarks};
 
+use super::ChecksumOutcome;
 use super::block_checksums::{BlockChecksums, ChecksumEpoch, MAX_ENCODED_BYTES};
 use forebay_protocol::{Errno, Timestamp};
 use parking_lot::RwLock;
@@ -61,17 +62,6 @@ pub trait ChecksummedFile {
     fn file_state(&self) -> Result<FileState, Errno>;
     /// Whether any other descriptor or memory map can write; `None` if the file system cannot tell.
     fn has_writers(&self) -> Result<Option<bool>, Errno>;
-}
-
-/// Outcome of [`ChecksumValidity::store_checksums`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreOutcome {
-    /// The checksums are stored.
-    Stored,
-    /// The object has changed since, or has other checksums that must be invalidated first.
-    FileChanged,
-    /// The object may be open for writing.
-    HasWriters,
 }
 
 /// Decides which stored checksums are valid.
@@ -195,7 +185,7 @@ impl ChecksumValidity {
         object: &impl ChecksummedFile,
         mut checksums: BlockChecksums,
         before: FileState,
-    ) -> Result<StoreOutcome, Errno> {
+    ) -> Result<ChecksumOutcome, Errno> {
         assert!(self.can_store(), "checksums need a boot id");
         let mut bytes = [0; MAX_CHECKSUMS_BYTES];
         // Excludes invalidations: a writer that opened the object before is seen below, and one
@@ -204,20 +194,20 @@ impl ChecksumValidity {
         if let Some(length) = object.read_attribute(&mut bytes)?
             && self.may_outlive_boot(*closed, bytes.get(..length).unwrap_or_default())
         {
-            return Ok(StoreOutcome::FileChanged);
+            return Ok(ChecksumOutcome::RecentlyWritten);
         }
         let writers = object.has_writers()?;
         if writers == Some(true) {
-            return Ok(StoreOutcome::HasWriters);
+            return Ok(ChecksumOutcome::HasWriters);
         }
         let is_current = checksums.matches_object(before.size, before.mtime);
         if object.file_state()? != before || !is_current {
-            return Ok(StoreOutcome::FileChanged);
+            return Ok(ChecksumOutcome::RecentlyWritten);
         }
         checksums.set_epoch(self.current_epoch(*closed, writers.is_some()));
         object.set_attribute(&checksums.encode())?;
         self.has_unrecorded.store(true, Ordering::Release);
-        Ok(StoreOutcome::Stored)
+        Ok(ChecksumOutcome::Stored)
     }
 
     /// Store the checksums of an object that was just created and cannot be open elsewhere.

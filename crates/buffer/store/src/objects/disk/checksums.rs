@@ -1,11 +1,11 @@
 //! Checksums of objects on disk, and the record of their durable generations.
 
 use super::DiskObjects;
-use crate::objects::ObjectId;
 use crate::objects::block_checksums::BlockChecksums;
-use crate::objects::checksum::{self, ChecksumOutcome, ObjectFile, ScrubVerdict};
+use crate::objects::checksum::{self, ObjectFile, ScrubVerdict};
 use crate::objects::checksum_validity::{WATERMARK_FILE, Watermarks};
 use crate::objects::io_throttle::IoThrottle;
+use crate::objects::{ChecksumOutcome, ObjectId};
 use forebay_protocol::Errno;
 use std::fs::File;
 use std::io;

@@ -9,7 +9,7 @@ use super::block_checksums::CHECKSUMS_XATTR;
 use super::checksum::{self, ObjectFile, boot_id};
 use super::checksum_validity::{ChecksumValidity, MAX_CHECKSUMS_BYTES, WATERMARK_FILE, Watermarks};
 use super::removal::RemovalQueue;
-use super::{ObjectId, Objects};
+use super::{ObjectId, Objects, Times};
 use forebay_protocol::message::{Allocate, OpenMode};
 use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
@@ -21,6 +21,7 @@ use rustix::fs::{
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -186,7 +187,7 @@ impl Objects for DiskObjects {
         Ok(found)
     }
 
-    fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno> {
+    fn create(&mut self, id: ObjectId, (atime, mtime): Times) -> Result<(), Errno> {
         let times = timestamps(Some(atime), Some(mtime));
         match self.open_object(id, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => Ok(rustix::fs::futimens(&file, &times)?),
@@ -198,7 +199,7 @@ impl Objects for DiskObjects {
     fn create_open(
         &mut self,
         id: ObjectId,
-        (atime, mtime): (Timestamp, Timestamp),
+        (atime, mtime): Times,
         mode: OpenMode,
     ) -> Result<OwnedFd, Errno> {
         // A new object has no checksums to invalidate.
@@ -216,8 +217,7 @@ impl Objects for DiskObjects {
         &mut self,
         id: ObjectId,
         data: &[u8],
-        atime: Timestamp,
-        mtime: Timestamp,
+        (atime, mtime): Times,
     ) -> Result<ObjectInfo, Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let file = match self.open_object(id, flags) {
@@ -273,13 +273,7 @@ impl Objects for DiskObjects {
         }
     }
 
-    fn allocate(
-        &mut self,
-        id: ObjectId,
-        offset: u64,
-        length: u64,
-        what: Allocate,
-    ) -> Result<(), Errno> {
+    fn allocate(&mut self, id: ObjectId, range: Range<u64>, what: Allocate) -> Result<(), Errno> {
         let size_flag =
             |keep_size| if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
         let flags = match what {
@@ -288,7 +282,7 @@ impl Objects for DiskObjects {
             Allocate::Zero { keep_size } => FallocateFlags::ZERO_RANGE | size_flag(keep_size),
         };
         let file = self.open_for_writing(id, OFlags::RDWR)?;
-        Ok(fallocate(file, flags, offset, length)?)
+        Ok(fallocate(file, flags, range.start, range.end - range.start)?)
     }
 
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno> {
