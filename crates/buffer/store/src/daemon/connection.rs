@@ -226,7 +226,7 @@ impl Connection {
         }
         let flags = Flags { descriptor: descriptor.is_some(), cacheable };
         self.descriptor = descriptor;
-        if !self.is_encrypted() {
+        if self.ciphers.0.is_none() {
             self.drop_sent_output();
             return frame::encode_reply(&mut self.output, seq, flags, reply, 0);
         }
