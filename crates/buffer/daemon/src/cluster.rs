@@ -30,7 +30,7 @@ use crate::controller;
 use crate::directory::{create_private_directory, lock_directory, write_atomically};
 use crate::error::DaemonError;
 use crate::job_api::JobApi;
-use crate::mounts::{Mounts, StorageAccess, unmount_stale};
+use crate::mounts::{Mounts, StorageAccess, remove_stale_mounts};
 use crate::service::Service;
 use crate::storage;
 use forebay_net::admission::SharedAdmission;
@@ -143,7 +143,7 @@ impl Daemon {
         let lock = lock_directory(home)?;
         let mounts_directory = home.join("mounts");
         create_private_directory(&mounts_directory, 0o755)?;
-        unmount_stale(&mounts_directory);
+        remove_stale_mounts(&mounts_directory, &config.mount_root);
         let own = config.storage_node(name);
         let access = StorageAccess {
             own: own.map(|node| (node.address.to_string(), Address::Unix(node.socket()))),

@@ -2,11 +2,12 @@
 //!
 //! `docs/pool.md` explains every entry; `examples/pool/pool.toml` is a complete one.
 
+mod error;
 mod read;
-mod source;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod value;
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +21,7 @@ use forebay_units::Bytes;
 
 use forebay_control::controller::ReadBack;
 
-pub use source::ConfigError;
+pub use error::ConfigError;
 pub use sources::AllowedSources;
 
 /// The pool's configuration on an installed host.
@@ -147,8 +148,8 @@ impl PoolConfig {
         }
     }
 
-    /// The socket through which the processes of a job on a compute node request stages. It is
-    /// beside the agent's own.
+    /// The socket through which the processes of a job on a compute node request stages, in the
+    /// same directory as the agent's own.
     pub fn job_api_socket(&self) -> PathBuf {
         self.agent_socket.with_file_name("calls.socket")
     }

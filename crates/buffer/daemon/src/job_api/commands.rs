@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
-use std::sync::PoisonError;
 
 use forebay_control::controller::{Answer, Request, StageState};
 use forebay_control::messages::StageId;
@@ -24,8 +23,7 @@ pub(super) fn begin_stages(
     when: StageOutTime,
 ) -> Result<StagingReply, Refused> {
     let pairs = check_pairs(job, kind, pairs, direction)?;
-    let _begin = job.begin_lock.lock();
-    let _begin = _begin.unwrap_or_else(PoisonError::into_inner);
+    let _lock = job.begin_lock.lock();
     let paths: Vec<InstancePath> = pairs.iter().map(|(path, _)| path.clone()).collect();
     let (stages, index) = job.stages_about(&paths)?;
     let stages = by_stage(&stages);
@@ -45,10 +43,10 @@ pub(super) fn begin_stages(
             StageOutTime::JobEnd => Request::DeferStage { token, what },
         });
     }
-    let (mut begun, mut refused) = (Vec::new(), None);
+    let (mut accepted, mut refused) = (Vec::new(), None);
     for outcome in job.request_all(requests)? {
         match outcome {
-            Ok(Answer::Stage(stage)) => begun.push(stage),
+            Ok(Answer::Stage(stage)) => accepted.push(stage),
             Ok(Answer::Done | Answer::Session(_) | Answer::Node(_) | Answer::NodeForgotten(_)) => {}
             Err(failure) => refused = refused.or(Some(failure)),
         }
@@ -56,7 +54,7 @@ pub(super) fn begin_stages(
     match refused {
         None => Ok(StagingReply::Done),
         Some(failure) => {
-            cancel_stages(job, &begun)?;
+            cancel_stages(job, &accepted)?;
             Err(failure.into())
         }
     }

@@ -1,11 +1,11 @@
 //! A running job, as seen by one call of its processes.
 
 use std::path::Path;
-use std::sync::Mutex;
 
 use forebay_control::controller::{Cause, Failure, Outcome, Request, RequestedStage, Striping};
 use forebay_control::messages::StageId;
 use forebay_job_script::{BufferPath, InstanceRef};
+use parking_lot::Mutex;
 
 use super::instance_path::{InstancePath, InstanceRoot, instance_roots};
 use super::refused::{ENOTCONN, Refused, invalid_argument};
@@ -24,7 +24,7 @@ pub(super) struct Job<'a> {
     pub token: &'a str,
     /// Where instances are mounted: no path of the parallel file system is below it.
     pub mounts: &'a Path,
-    /// Held from looking stages up until new ones have begun.
+    /// Held from the lookup of stages until new ones are accepted.
     pub begin_lock: &'a Mutex<()>,
     pub roots: Vec<InstanceRoot>,
     pub striping: Vec<(InstanceRef, Striping)>,

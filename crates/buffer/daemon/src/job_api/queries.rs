@@ -68,8 +68,8 @@ pub(super) fn wait_for_stages(
     if left.is_empty() {
         return invalid_argument("no stage is in progress; it waits for the job's end");
     }
-    let begun = Instant::now();
-    let mut last_reply = begun;
+    let started = Instant::now();
+    let mut last_reply = started;
     let mut failed: Option<(StageId, Refused)> = None;
     loop {
         let ids: Vec<StageId> = left.iter().copied().collect();
@@ -85,7 +85,7 @@ pub(super) fn wait_for_stages(
         if left.is_empty() {
             return failed.map_or(Ok(StagingReply::Done), |(_, error)| Err(error));
         }
-        let interval = begun.elapsed() / 8;
+        let interval = started.elapsed() / 8;
         std::thread::sleep(interval.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL));
     }
 }

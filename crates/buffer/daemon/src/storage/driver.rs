@@ -311,8 +311,8 @@ impl Driver {
         self.parts.mounts.close_instance(plan.instance)?;
         destroy_fragment(&self.admin, plan)?;
         self.removals.insert(plan.fragment, plan.instance);
-        let id = forebay_protocol::InstanceId(plan.instance.0);
-        let _ = self.parts.daemon.removal_queue().wait_until_removed(id, REMOVAL_TIMEOUT);
+        let removals = self.parts.daemon.removal_queue();
+        let _ = removals.wait_until_removed(plan.instance, REMOVAL_TIMEOUT);
         self.check_removals();
         Ok(())
     }
@@ -321,8 +321,7 @@ impl Driver {
     fn check_removals(&mut self) {
         let (daemon, inputs) = (&self.parts.daemon, &mut self.inputs);
         self.removals.retain(|fragment, instance| {
-            let id = forebay_protocol::InstanceId(instance.0);
-            let gone = daemon.removal_queue().wait_until_removed(id, Duration::ZERO);
+            let gone = daemon.removal_queue().wait_until_removed(*instance, Duration::ZERO);
             if gone {
                 inputs.push_back(StorageInput::Destroyed(*fragment, Ok(())));
             }
