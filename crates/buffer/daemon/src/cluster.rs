@@ -217,6 +217,7 @@ fn client_options(config: &PoolConfig, identity: &Authenticator) -> forebay_clie
         timeout: config.storage_timeout,
         key: identity.key.clone(),
         munge: identity.munge.clone(),
+        data_protection: identity.data_protection,
         ..forebay_client::ClientOptions::default()
     }
 }
@@ -265,11 +266,9 @@ fn read_secret(home: &Path) -> Result<[u8; 32], DaemonError> {
                     file.display()
                 )));
             }
-            let mut secret = [0; 32];
-            forebay_protocol::random::fill_random(&mut secret)
-                .and_then(|()| write_atomically(&file, &secret, 0o600))
-                .map_err(DaemonError::with_context(file.display()))?;
-            Ok(secret)
+            forebay_net::random::random_bytes()
+                .and_then(|secret| write_atomically(&file, &secret, 0o600).map(|()| secret))
+                .map_err(DaemonError::with_context(file.display()))
         }
         Err(error) => Err(DaemonError::with_context(file.display())(error)),
     }

@@ -125,6 +125,7 @@ impl PoolConfig {
             AuthMethod::Munge(socket) => Ok(Authenticator {
                 munge: Some(Munge::new(socket.clone()).map_err(|e| wrong(e.to_string()))?),
                 key: None,
+                data_protection: Some(self.data_protection),
             }),
             AuthMethod::Key(file) => {
                 let failed = |e: std::io::Error| wrong(format!("key file {}: {e}", file.display()));
@@ -141,7 +142,8 @@ impl PoolConfig {
                     let file = file.display();
                     wrong(format!("key file {file}: a key has at least 16 bytes"))
                 })?;
-                Ok(Authenticator { munge: None, key: Some(key) })
+                let data_protection = Some(self.data_protection);
+                Ok(Authenticator { munge: None, key: Some(key), data_protection })
             }
         }
     }
