@@ -3,7 +3,10 @@
 //! A reader that has closed its end (`| head`) ends neither a job nor a daemon, as the panics of
 //! `println!` and `eprintln!` would.
 
+mod failure;
 pub mod log;
+
+pub use failure::Failure;
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write, stderr, stdout};
@@ -19,8 +22,9 @@ pub fn print_stderr(line: impl Display) {
 /// Standard output cannot be written to, for example because it is a file on a full disk.
 pub fn print_stdout(text: &str) -> std::io::Result<()> {
     let mut out = stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
-        _ => Ok(()),
-    }
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.or_else(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    })
 }

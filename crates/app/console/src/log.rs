@@ -1,7 +1,7 @@
 //! Logs: to a file, or to standard error.
 
+use crate::failure::Failure;
 use clap::{Args, ValueEnum};
-use std::fmt;
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -43,29 +43,10 @@ pub struct LogArguments {
     log_format: LogFormat,
 }
 
-/// Why logging could not be started.
-#[derive(Debug)]
-pub enum LogError {
-    /// The filter or the log file given by the user is invalid.
-    Invalid(String),
-    /// The logger could not be installed.
-    Failed(String),
-}
-
-impl fmt::Display for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LogError::Invalid(message) | LogError::Failed(message) => f.write_str(message),
-        }
-    }
-}
-
-impl std::error::Error for LogError {}
-
 /// Starts logging, to the file of `arguments` or else to `stderr`. `FOREBAY_LOG` is the filter,
 /// such as `debug` or `forebay_store=debug,warn`; the default is `info` for a file and `error` for
 /// standard error.
-pub fn start<W>(arguments: &LogArguments, stderr: W) -> Result<(), LogError>
+pub fn start<W>(arguments: &LogArguments, stderr: W) -> Result<(), Failure>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -77,16 +58,16 @@ where
     let installed = match &arguments.log {
         Some(path) => {
             let file = OpenOptions::new().create(true).append(true).open(path);
-            let file = file
-                .map_err(|error| LogError::Invalid(format!("--log {}: {error}", path.display())))?;
+            let file =
+                file.map_err(|error| Failure::Input(format!("--log {}: {error}", path.display())))?;
             install(filter, arguments.log_format, Mutex::new(file))
         }
         None => install(filter, arguments.log_format, stderr),
     };
-    installed.map_err(|error| LogError::Failed(format!("cannot install the logger: {error}")))
+    installed.map_err(|error| Failure::Failed(format!("cannot install the logger: {error}")))
 }
 
-fn parse_filter(text: Option<&str>, default: LevelFilter) -> Result<EnvFilter, LogError> {
+fn parse_filter(text: Option<&str>, default: LevelFilter) -> Result<EnvFilter, Failure> {
     let text = text.unwrap_or_default();
     let builder = EnvFilter::builder().with_default_directive(default.into());
     let directives = match text {
@@ -94,7 +75,7 @@ fn parse_filter(text: Option<&str>, default: LevelFilter) -> Result<EnvFilter, L
         text => format!("{OFF_BY_DEFAULT}=off,{text}"),
     };
     builder.parse(&directives).map_err(|error| {
-        LogError::Invalid(format!(
+        Failure::Input(format!(
             "{FILTER_VARIABLE}: `{text}` is not a valid log filter ({error}); \
              write a level such as `debug`, or `forebay_store=debug,warn`"
         ))
@@ -129,7 +110,7 @@ mod tests {
         }
         let error = parse_filter(Some("forebay_store=loud"), LevelFilter::WARN).unwrap_err();
         assert!(
-            matches!(&error, LogError::Invalid(text) if text.contains("forebay_store=loud")),
+            matches!(&error, Failure::Input(text) if text.contains("forebay_store=loud")),
             "{error}"
         );
     }

@@ -1,9 +1,10 @@
 //! Standard output and standard error of the command, which share the screen with progress.
 
-use crate::failure::Failure;
 use crate::progress::suspend;
+use forebay_console::Failure;
 use std::fmt::Display;
 use std::io::{self, Write, stderr};
+use std::process::ExitCode;
 
 /// Prints a line to standard error; failures are ignored.
 pub fn print_stderr(line: impl Display) {
@@ -30,5 +31,19 @@ impl Write for LogWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         stderr().flush()
+    }
+}
+
+/// Prints the error of a command.
+pub fn print_failure(failure: &Failure) -> ExitCode {
+    print_stderr(format_args!("error: {failure}"));
+    ExitCode::from(failure.exit_code())
+}
+
+/// Prints the output of a command that has succeeded.
+pub fn print_answer(text: &str) -> ExitCode {
+    match print_stdout(text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => print_failure(&failure),
     }
 }

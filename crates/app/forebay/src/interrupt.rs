@@ -2,7 +2,7 @@
 //! 128 + signal number (130 for Ctrl-C).
 
 use crate::console::print_stderr;
-use crate::failure::Failure;
+use forebay_console::Failure;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;

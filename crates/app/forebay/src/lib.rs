@@ -6,17 +6,14 @@
 
 pub mod cli;
 pub mod console;
-mod csv_text;
-pub mod failure;
+pub mod csv_files;
 pub mod figures;
 pub mod interrupt;
 pub mod ior_output;
-pub mod links;
 pub mod plot;
 pub mod progress;
 pub mod report;
 pub mod run_directory;
-pub mod series;
 pub mod show;
 pub mod stage_meter;
 pub mod table;

@@ -95,7 +95,7 @@ impl Progress {
             if last.elapsed() >= LINE_INTERVAL {
                 *last = Instant::now();
                 for line in text().lines() {
-                    crate::console::print_stderr(format_args!("{prefix}{line}"));
+                    suspend(|| forebay_console::print_stderr(format_args!("{prefix}{line}")));
                 }
             }
         }

@@ -3,8 +3,8 @@
 //! Files are written into a hidden sibling, `.NAME.partial-PID`, which gets its final name only
 //! when complete. An existing directory is never written to.
 
-use crate::failure::Failure;
 use crate::interrupt;
+use forebay_console::Failure;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use std::fs;

@@ -1,12 +1,15 @@
-//! The JSON documents: documented field by field, and read back as they were written.
+//! The JSON documents: documented field by field, and read back as they were written. The table of
+//! guarantees: its tests exist.
 
 mod sample;
 
 use forebay_machine::results::{InterferenceRun, IorStudy, SCHEMA, TrafficRun};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 const DOCUMENTATION: &str = include_str!("../../../../docs/results.md");
+const BUFFER: &str = include_str!("../../../buffer/README.md");
 
 fn fields(value: &Value, found: &mut BTreeSet<String>) {
     match value {
@@ -52,4 +55,21 @@ fn result_documents_round_trip_through_json() {
     let run = sample::interference();
     let text = serde_json::to_string(&run).expect("JSON");
     assert!(serde_json::from_str::<InterferenceRun>(&text).expect("a run") == run);
+}
+
+#[test]
+fn tests_of_the_buffers_guarantees_exist() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../buffer");
+    let table = BUFFER.lines().skip_while(|line| !line.starts_with("| guarantee"));
+    let rows = table.skip(2).take_while(|line| line.starts_with('|'));
+    for row in rows {
+        let tests = row.trim_end_matches([' ', '|']).rsplit('|').next().unwrap_or_default();
+        let tests: Vec<(&str, &str)> =
+            tests.split('`').filter_map(|test| test.split_once("::")).collect();
+        assert!(!tests.is_empty(), "no test: {row}");
+        for (file, function) in tests {
+            let text = std::fs::read_to_string(crates.join(file)).unwrap_or_default();
+            assert!(text.contains(&format!("fn {function}(")), "no test {file}::{function}");
+        }
+    }
 }

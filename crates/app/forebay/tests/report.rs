@@ -14,7 +14,7 @@ fn inputs() -> Inputs {
         command: ["forebay", "sim", "ior", "--", "-o", "a b"].map(String::from).to_vec(),
         machine_text: "name = \"<toy>\"".to_string(),
         machine_files: vec![],
-        settings: vec![("seed".to_string(), "1".to_string())],
+        settings: vec![("seed", "1".to_string())],
     }
 }
 

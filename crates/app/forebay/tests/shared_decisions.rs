@@ -5,10 +5,10 @@
 use forebay_control::controller::*;
 use forebay_control::messages::*;
 use forebay_control::storage_node::{StorageEffect, StorageInput, StorageNode};
+use forebay_job_script::OptimizationStrategy;
 use forebay_job_script::{Capacity, JobScript};
 use forebay_machine::pool::{Instance, StoragePool};
 use forebay_machine_file::machine::{Machine, NodeKind};
-use forebay_policy::allocate::Preference;
 use forebay_policy::layout::StripeOrder;
 use forebay_policy::pool::NodeId;
 use forebay_protocol::Ino;
@@ -153,7 +153,7 @@ impl ControllerRun {
         &mut self,
         name: &str,
         capacity: Capacity,
-        preference: Preference,
+        preference: OptimizationStrategy,
     ) -> Option<Vec<(NodeId, FragmentPlan)>> {
         let text = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n";
         let setup = Setup::from_script(&JobScript::parse(text, None).unwrap());
@@ -190,13 +190,17 @@ fn reports(effects: Vec<StorageEffect>) -> Vec<ControllerInput> {
 }
 
 /// A random request: granules, odd sizes and whole nodes.
-fn random_request(random: &mut RandomSequence) -> (Capacity, Preference) {
+fn random_request(random: &mut RandomSequence) -> (Capacity, OptimizationStrategy) {
     let capacity = match random.below(10) {
         0 => Capacity::Nodes(1 + random.below(6)),
         1 => Capacity::Bytes(Bytes(1 + random.next_u64() % GRANULARITY.0)),
         _ => Capacity::Bytes(Bytes(random.next_u64() % (60 * GRANULARITY.0) + 1)),
     };
-    let preference = [Preference::Bandwidth, Preference::Interference, Preference::Wear];
+    let preference = [
+        OptimizationStrategy::Bandwidth,
+        OptimizationStrategy::Interference,
+        OptimizationStrategy::Wear,
+    ];
     (capacity, preference[random.below(3) as usize])
 }
 

@@ -8,16 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use forebay_console::log::{self, LogArguments, LogError};
-use forebay_console::{print_stderr, print_stdout};
+use forebay_console::log::{self, LogArguments};
+use forebay_console::{Failure, print_stderr, print_stdout};
 use forebay_daemon::activity::{self, Exporter, StatusSource};
 use forebay_daemon::{ConfigError, Daemon, DaemonError, PoolConfig, host_name};
 
 /// Interval at which the main thread checks for a signal and for a daemon that has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-
-/// Exit code for invalid arguments or an invalid configuration.
-const EXIT_INVALID: u8 = 2;
 
 /// The daemons of a pool over several hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,47 +59,28 @@ struct Arguments {
     check: bool,
 }
 
-/// Why a daemon did not start or has failed.
-enum Failure {
-    Daemon(DaemonError),
-    Metrics(String),
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            print_stderr(format_args!("error: {failure}"));
+            ExitCode::from(failure.exit_code())
+        }
+    }
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    if let Err(error) = log::start(&arguments.log, std::io::stderr) {
-        let code = match &error {
-            LogError::Invalid(_) => EXIT_INVALID,
-            LogError::Failed(_) => 1,
-        };
-        return fail(&error, code);
-    }
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    log::start(&arguments.log, std::io::stderr)?;
     let file = arguments.config.clone();
     let file = file.or_else(forebay_daemon::config::pool_from_environment);
     let file = file.unwrap_or_else(|| PathBuf::from(forebay_daemon::config::DEFAULT_CONFIG_FILE));
-    let config = match read_config(&file) {
-        Ok(config) => config,
-        Err(error) => return fail(&error, EXIT_INVALID),
-    };
-    if arguments.check {
-        let text =
-            format!("{}: the configuration of pool `{}` is valid\n", file.display(), config.name);
-        return match print_stdout(&text) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, 1),
-        };
+    let config = read_config(&file).map_err(|error| Failure::Input(error.to_string()))?;
+    if !arguments.check {
+        return run_daemon(arguments, &config);
     }
-    match run(&arguments, &config) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Daemon(error)) if error.is_bad_input() => fail(&error, EXIT_INVALID),
-        Err(Failure::Daemon(error)) => fail(&error, 1),
-        Err(Failure::Metrics(reason)) => fail(&reason, 1),
-    }
-}
-
-fn fail(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
-    print_stderr(format_args!("error: {error}"));
-    ExitCode::from(code)
+    let name = &config.name;
+    let text = format!("{}: the configuration of pool `{name}` is valid\n", file.display());
+    print_stdout(&text).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 fn read_config(file: &Path) -> Result<PoolConfig, ConfigError> {
@@ -111,22 +89,28 @@ fn read_config(file: &Path) -> Result<PoolConfig, ConfigError> {
     Ok(config)
 }
 
+fn daemon_failure(error: DaemonError) -> Failure {
+    match error.is_bad_input() {
+        true => Failure::Input(error.to_string()),
+        false => Failure::Failed(error.to_string()),
+    }
+}
+
 /// Runs the daemon until a signal arrives or it ends.
-fn run(arguments: &Arguments, config: &PoolConfig) -> Result<(), Failure> {
+fn run_daemon(arguments: &Arguments, config: &PoolConfig) -> Result<(), Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         // Registration fails only for signals that cannot be caught.
         let _ = signal_hook::flag::register(signal, stop.clone());
     }
     let name = arguments.name.clone().unwrap_or_else(host_name);
-    let serve_metrics = |source| start_metrics(arguments.metrics, source);
     let daemon = match arguments.daemon {
         Role::Controller => Daemon::start_controller(config),
         Role::Storage => Daemon::start_storage(config, &name),
         Role::Agent => Daemon::start_agent(config, &name),
     }
-    .map_err(Failure::Daemon)?;
-    let _metrics = serve_metrics(daemon.status_source())?;
+    .map_err(daemon_failure)?;
+    let _metrics = start_metrics(arguments.metrics, daemon.status_source())?;
     let kind = arguments.daemon.to_possible_value();
     print_stderr(format_args!(
         "forebayd: {} of pool `{}` is running",
@@ -136,7 +120,7 @@ fn run(arguments: &Arguments, config: &PoolConfig) -> Result<(), Failure> {
     while !stop.load(Ordering::Relaxed) && !daemon.has_ended() {
         std::thread::sleep(POLL_INTERVAL);
     }
-    daemon.stop().map_err(Failure::Daemon)
+    daemon.stop().map_err(daemon_failure)
 }
 
 fn start_metrics(
@@ -146,7 +130,7 @@ fn start_metrics(
     let Some(address) = address else {
         return Ok(None);
     };
-    let responder = activity::serve_metrics(address, source).map_err(Failure::Metrics)?;
+    let responder = activity::serve_metrics(address, source).map_err(Failure::Failed)?;
     print_stderr(format_args!("forebayd: metrics at http://{}/metrics", responder.address()));
     Ok(Some(responder))
 }

@@ -26,6 +26,7 @@ pub use admin::Admin;
 pub use file::File;
 pub use fs::{DirPage, Fs, Opened};
 pub use mount::{Mount, MountError, MountOptions, MountReport, mount};
+pub use retry::{Backoff, Retries};
 pub use session::ClientOptions;
 pub use sessions::NodeAddresses;
 pub use system::{Channel, Connection, Os, System};

@@ -46,14 +46,17 @@ pub struct Retries<'a> {
 }
 
 impl Retries<'_> {
+    /// The delay before the next attempt; `None` if the timeout has elapsed.
+    pub fn next_delay(&mut self) -> Option<Duration> {
+        let is_over = self.system.now() - self.started >= self.backoff.timeout;
+        let delay = (!is_over).then_some(self.delay);
+        self.delay = (self.delay * 2).min(self.backoff.max);
+        delay
+    }
+
     /// Sleeps until the next attempt. Returns `false` at once if the timeout has elapsed.
     pub fn wait(&mut self) -> bool {
-        if self.system.now() - self.started >= self.backoff.timeout {
-            return false;
-        }
-        self.system.sleep(self.delay);
-        self.delay = (self.delay * 2).min(self.backoff.max);
-        true
+        self.next_delay().inspect(|delay| self.system.sleep(*delay)).is_some()
     }
 }
 

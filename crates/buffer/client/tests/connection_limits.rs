@@ -8,6 +8,7 @@ mod support;
 use forebay_client::{ClientOptions, Fs};
 use forebay_net::admission::ConnectionLimits;
 use forebay_net::auth::{Authenticator, PoolKey};
+use forebay_net::channel::channel;
 use forebay_net::connection::Connection;
 use forebay_net::frame::{self, Flags, HEADER_BYTES, Kind};
 use forebay_net::handshake::{ClientHandshake, Service};
@@ -66,7 +67,7 @@ fn attach_request(is_data: bool) -> Request {
 }
 
 fn local(daemon: &Daemon) -> Connection {
-    Connection::new(Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap())
+    Connection::from(channel(Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap()))
 }
 
 /// The reply of the daemon; `None` if it closes the connection.
@@ -130,7 +131,7 @@ fn handshake_is_limited_in_time_and_size() {
     assert_eq!(half.read(&mut [0]).unwrap(), 0);
     assert!(started.elapsed() >= Duration::from_millis(400));
     // The first message of the handshake again and again, without a proof.
-    let auth = Authenticator { key: Some(key()), munge: None };
+    let auth = Authenticator { key: Some(key()), ..Authenticator::default() };
     let server = (Service::Storage, tcp(&daemon));
     let (_, opening) = ClientHandshake::new(server, &auth).unwrap();
     let mut again = TcpStream::connect(tcp(&daemon)).unwrap();

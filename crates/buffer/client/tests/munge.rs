@@ -9,11 +9,8 @@ use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_net::auth::Authenticator;
 use forebay_net::channel::{Receiver, Sender, channel};
 use forebay_net::frame::{self, Flags, Kind, MAX_BODY_BYTES};
-use forebay_net::handshake::{
-    self, ClientHandshake, Refusal, ServerHandshake, ServerNotAuthenticated, Service,
-};
+use forebay_net::handshake::{self, ClientHandshake, Refusal, ServerNotAuthenticated, Service};
 use forebay_net::munge::Munge;
-use forebay_net::record::DataProtection;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{Attach, PROTOCOL_VERSION, SessionRequest};
@@ -36,8 +33,7 @@ impl Munged {
     fn start(directory: &Path) -> Munged {
         let file = |name: &str| directory.join(name);
         std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).unwrap();
-        let mut key = [0; 64];
-        forebay_protocol::random::fill_random(&mut key).unwrap();
+        let key: [u8; 64] = forebay_net::random::random_bytes().unwrap();
         std::fs::write(file("key"), key).unwrap();
         std::fs::set_permissions(file("key"), PermissionsExt::from_mode(0o600)).unwrap();
         let option = |name: &str, path: PathBuf| format!("--{name}={}", path.display());
@@ -156,8 +152,8 @@ impl Client {
         sender.send(&opening, None).unwrap();
         let (_, body) = receiver.receive(MAX_BODY_BYTES).unwrap().unwrap();
         let (send, receive) = handshake.receive_answer(body).unwrap();
-        sender.set_guard(send);
-        receiver.set_guard(receive);
+        sender.set_cipher(send);
+        receiver.set_cipher(receive);
         Client { sender, receiver, handshake }
     }
 
@@ -184,7 +180,7 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
     let Some(Address::Tcp(at)) = daemon.tcp_address() else {
         panic!("a TCP address");
     };
-    let auth = Authenticator { key: None, munge: Some(munged.munge()) };
+    let auth = Authenticator { munge: Some(munged.munge()), ..Authenticator::default() };
     let connect = || Client::connect(at, &auth);
     let (mut first, mut second) = (connect(), connect());
     let proof = first.handshake.proof().unwrap();
@@ -222,7 +218,7 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
     let mut third = connect();
     let mut invalid = Vec::new();
     let fields = (Kind::Handshake, Flags::default(), 0);
-    frame::encode(&mut invalid, fields, &(1u8, vec![7u8; 100]), 0, 1000).unwrap();
+    frame::encode(&mut invalid, fields, &(1u8, vec![7u8; 100], 0u8), 0, 1000).unwrap();
     let verdict = third.send_proof(&invalid);
     assert!(is_refused(&third, &verdict));
 }
@@ -265,11 +261,9 @@ fn impostor_daemon_fails_authentication() {
 fn impersonate(listener: &TcpListener, munge: Munge) -> bool {
     let (socket, _) = listener.accept().unwrap();
     let at = socket.local_addr().unwrap();
-    let (mut sender, mut receiver) = channel(Stream::accepted(socket).unwrap());
-    let auth = Authenticator { key: None, munge: Some(munge) };
-    let mut handshake = ServerHandshake::new(Service::Storage, at, DataProtection::Off).unwrap();
-    let client =
-        handshake::accept(&mut sender, &mut receiver, &mut handshake, &auth, || Ok(())).unwrap();
-    handshake::admit(&mut sender, &handshake, &client).unwrap();
+    let (mut sender, mut receiver) = channel(Stream::tcp(socket).unwrap());
+    let auth = Authenticator { key: None, munge: Some(munge), data_protection: None };
+    let server = (Service::Storage, at);
+    let client = handshake::accept(&mut sender, &mut receiver, server, &auth, || Ok(())).unwrap();
     (client.peer.uid, client.peer.gid) == (1000, 1)
 }

@@ -6,6 +6,7 @@
 mod support;
 
 use forebay_client::{Admin, ClientOptions, Fs};
+use forebay_net::channel::channel;
 use forebay_net::connection::Connection;
 use forebay_net::frame::{self, HEADER_BYTES};
 use forebay_net::stream::Stream;
@@ -127,8 +128,11 @@ fn garbage_closes_only_its_own_connection() {
 #[test]
 fn requests_before_handshake_or_with_guessed_session_are_refused() {
     let (daemon, _temporary) = pool();
-    let connect =
-        || Connection::new(Stream::connect(&daemon.address(), Duration::from_secs(1)).unwrap());
+    let connect = || {
+        Connection::from(channel(
+            Stream::connect(&daemon.address(), Duration::from_secs(1)).unwrap(),
+        ))
+    };
     let mut connection = connect();
     let mut call = |request| {
         let message = Call { seq: 1, caller: None, request };
@@ -185,7 +189,7 @@ fn read_only_handle_cannot_be_upgraded() {
     let address = daemon.address();
     as_user(3000, 2000, move || {
         let mut connection =
-            Connection::new(Stream::connect(&address, Duration::from_secs(1)).unwrap());
+            Connection::from(channel(Stream::connect(&address, Duration::from_secs(1)).unwrap()));
         let mut call = |seq, request| {
             let message = Call { seq, caller: None, request };
             connection.call(&message, &[], &mut []).unwrap()

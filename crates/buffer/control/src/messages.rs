@@ -262,9 +262,9 @@ pub enum StorageReport {
 pub enum ComputeReport {
     /// The node is alive and has these mounts, and no others.
     Heartbeat(Vec<ActivationId>),
-    /// The instance is mounted as the plan of this generation said.
+    /// The instance is mounted according to the plan of this generation.
     Mounted(ActivationId, u32),
-    /// The instance cannot be mounted as the plan of this generation said, for this reason.
+    /// The instance cannot be mounted according to the plan of this generation, for this reason.
     MountFailed(ActivationId, u32, String),
     /// The instance is not mounted.
     Unmounted(ActivationId),

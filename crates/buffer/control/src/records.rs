@@ -2,7 +2,6 @@
 //! they were last made durable.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,7 +21,8 @@ pub struct Change {
 }
 
 /// A stored record that cannot be decoded.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("record {key} of table `{table}` is corrupt or from another version: {reason}")]
 pub struct CorruptRecord {
     /// Name of the table.
     pub table: &'static str,
@@ -31,18 +31,6 @@ pub struct CorruptRecord {
     /// Reason, in words.
     pub reason: String,
 }
-
-impl fmt::Display for CorruptRecord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "record {} of table `{}` is corrupt or from another version: {}",
-            self.key, self.table, self.reason
-        )
-    }
-}
-
-impl std::error::Error for CorruptRecord {}
 
 /// A type that identifies a record within its table.
 pub trait RecordKey: Copy + Ord {

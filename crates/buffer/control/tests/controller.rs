@@ -6,12 +6,13 @@ mod harness;
 use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
 use forebay_control::controller::{
     Answer, Cause, Controller, ControllerInput, Outcome, Request, Settings, Setup, StageState,
+    StageStatus,
 };
 use forebay_control::messages::{
     ComputeCommand, Owner, StampedCommand, StorageCommand, UnixMillis,
 };
 use forebay_control::storage_node::MoverOutcome;
-use forebay_job_script::{InstanceRef, JobScript, Stage, StagePath};
+use forebay_job_script::{Direction, InstanceRef, JobScript, Stage, StageKind, StagePath};
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use harness::{ADA, ControllerHarness, ROOT, SimPeers, SimStorage};
@@ -236,7 +237,8 @@ fn deferred_stage_can_be_released_cancelled_or_left_to_stage_out() {
         let Answer::Stage(stage) = defer(ADA).unwrap() else { panic!("no stage") };
         stages.push(stage);
     }
-    let state = |pool: &TestPool, stage| pool.controller.stage_status(stage).unwrap().state;
+    let state =
+        |pool: &TestPool, stage| pool.controller.state().stages.get(stage).unwrap().state.clone();
     assert_eq!(state(&pool, stages[0]), StageState::Waiting);
     // Released: it fails, as all movers do here, and cannot be released again.
     let release = |stage| Request::ReleaseStage { stage };
@@ -287,7 +289,7 @@ fn persistent_instance_forgets_oldest_ended_stages() {
         assert_eq!(failure.reason, "stage_out of $DW_JOB_STRIPED/a: /pfs is away");
         last = Some(stage);
     }
-    assert!(pool.controller.stage_status(last.unwrap()).is_some());
+    assert!(pool.controller.state().stages.get(last.unwrap()).is_some());
     let stages = pool.controller.status().stages.len();
     assert!((2..=8).contains(&stages), "{stages}");
 }
@@ -429,13 +431,69 @@ fn deactivate_and_teardown_by_earlier_creator_are_refused() {
 }
 
 #[test]
-fn relative_pfs_path_is_refused() {
-    let mut pool = test_pool();
-    pool.setup(ADA, "7", JOB).unwrap();
-    let mut what = stage_of(JOB);
-    what.destination = StagePath::Pfs("pfs/a".into());
-    let stage = Request::BeginStage { token: token("7"), what };
-    let refused = pool.request(ADA, stage).unwrap_err();
-    assert_eq!(refused.cause, Cause::Invalid);
-    assert!(refused.reason.contains("`pfs/a` is not an absolute path"), "{refused}");
+fn refused_pfs_paths_are_named_with_line_and_reason() {
+    let pfs_roots = vec!["/lus/a".into(), "/lus/b".into()];
+    let mut pool = test_pool_with(Settings { pfs_roots, ..Settings::default() });
+    let job = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n";
+    pool.setup(ADA, "7", job).unwrap();
+    let mut refused = |path: &str, line| {
+        let out = "#DW stage_out type=file source=$DW_JOB_STRIPED/a destination=/pfs/a\n";
+        let mut what = stage_of(&format!("{job}{out}"));
+        (what.destination, what.line) = (StagePath::Pfs(path.into()), line);
+        let outcome = pool.request(ADA, Request::BeginStage { token: token("7"), what });
+        outcome.err().map(|failure| failure.to_string()).unwrap_or_default()
+    };
+    let reason = refused("/lus/c/in", 3);
+    assert!(reason.starts_with("line 3: `/lus/c/in` is not below a"), "{reason}");
+    assert!(reason.ends_with("/lus/a, /lus/b"), "{reason}");
+    let reason = refused("/lus/a/../a/in", 0);
+    assert!(reason.starts_with("`/lus/a/../a/in` contains `..`"), "{reason}");
+    assert!(refused("in", 0).contains("`in` is not an absolute path"));
+    assert_eq!(refused("/lus/a/in", 3), "");
+}
+
+/// Numbers of running stages of two jobs that request five stages each of an instance on one node.
+/// The first job has this limit.
+fn running_stages(limit: Option<u32>, max_stages_per_node: usize) -> [usize; 2] {
+    let settings = Settings { max_stages_per_node, ..Settings::default() };
+    let mut pool = ControllerHarness::new(settings, SimStorage::new(1), 1);
+    let text = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n";
+    let spec = Setup::from_script(&JobScript::parse(text, None).unwrap()).instance.unwrap();
+    let name = "data".to_owned();
+    let create = Request::CreatePersistent { name: name.clone(), owner: ADA, spec, public: false };
+    pool.request(ADA, create).unwrap();
+    let instance = InstanceRef::Persistent(name);
+    for job in ["one", "other"] {
+        pool.setup(ADA, job, "#DW persistentdw name=data\n").unwrap();
+    }
+    if let Some(max_concurrent) = limit {
+        let (token, instance) = (token("one"), instance.clone());
+        pool.request(ADA, Request::LimitStages { token, instance, max_concurrent }).unwrap();
+    }
+    for job in ["one", "other"] {
+        for number in 0..5 {
+            let path = format!("{job}{number}");
+            let (direction, kind) = (Direction::In, StageKind::File);
+            let what = Stage::new(direction, kind, instance.clone(), "/pfs/a", &path).unwrap();
+            pool.request(ADA, Request::BeginStage { token: token(job), what }).unwrap();
+        }
+    }
+    let stages = pool.controller.status().stages;
+    ["one", "other"].map(|job| {
+        let running = |stage: &&StageStatus| stage.state == StageState::Running;
+        stages.iter().filter(|stage| stage.token == job).filter(running).count()
+    })
+}
+
+#[test]
+fn concurrent_stages_stay_within_session_and_node_limits() {
+    assert_eq!(running_stages(None, 4), [4, 0]);
+    assert_eq!(running_stages(Some(9), 2), [2, 0]);
+    assert_eq!(running_stages(None, 0), [0, 0]);
+}
+
+#[test]
+fn stage_limit_of_one_session_does_not_apply_to_others() {
+    assert_eq!(running_stages(Some(3), 4), [3, 1]);
+    assert_eq!(running_stages(Some(1), 9), [1, 5]);
 }

@@ -30,7 +30,7 @@ use crate::controller;
 use crate::directory::{create_private_directory, lock_directory, write_atomically};
 use crate::error::DaemonError;
 use crate::job_api::JobApi;
-use crate::mounts::{Mounts, StorageAccess, unmount_stale};
+use crate::mounts::{Mounts, StorageAccess, remove_stale_mounts};
 use crate::service::Service;
 use crate::storage;
 use forebay_net::admission::SharedAdmission;
@@ -143,7 +143,7 @@ impl Daemon {
         let lock = lock_directory(home)?;
         let mounts_directory = home.join("mounts");
         create_private_directory(&mounts_directory, 0o755)?;
-        unmount_stale(&mounts_directory);
+        remove_stale_mounts(&mounts_directory, &config.mount_root);
         let own = config.storage_node(name);
         let access = StorageAccess {
             own: own.map(|node| (node.address.to_string(), Address::Unix(node.socket()))),
@@ -217,6 +217,7 @@ fn client_options(config: &PoolConfig, identity: &Authenticator) -> forebay_clie
         timeout: config.storage_timeout,
         key: identity.key.clone(),
         munge: identity.munge.clone(),
+        data_protection: identity.data_protection,
         ..forebay_client::ClientOptions::default()
     }
 }
@@ -265,11 +266,9 @@ fn read_secret(home: &Path) -> Result<[u8; 32], DaemonError> {
                     file.display()
                 )));
             }
-            let mut secret = [0; 32];
-            forebay_protocol::random::fill_random(&mut secret)
-                .and_then(|()| write_atomically(&file, &secret, 0o600))
-                .map_err(DaemonError::with_context(file.display()))?;
-            Ok(secret)
+            forebay_net::random::random_bytes()
+                .and_then(|secret| write_atomically(&file, &secret, 0o600).map(|()| secret))
+                .map_err(DaemonError::with_context(file.display()))
         }
         Err(error) => Err(DaemonError::with_context(file.display())(error)),
     }

@@ -13,12 +13,11 @@ use forebay_net::auth::{self, Authenticator};
 use forebay_net::channel::{Receiver, Sender};
 use forebay_net::connection;
 use forebay_net::frame::{self, FrameError, Kind, MAX_UNAUTHENTICATED_BODY_BYTES};
-use forebay_net::handshake::{self, Refusal, ServerHandshake, Service};
+use forebay_net::handshake::{self, Refusal, Service};
 use forebay_net::listener::Listener;
-use forebay_net::record::DataProtection;
 use forebay_net::stream::Stream;
+use forebay_protocol::PeerIdentity;
 use forebay_protocol::address::Address;
-use forebay_protocol::identity::PeerIdentity;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -175,12 +174,10 @@ impl IncomingConnection {
             Stream::Unix(socket) => (auth::unix_peer(socket)?, None, None),
             Stream::Tcp(socket) => {
                 let (at, source) = (socket.local_addr()?, socket.peer_addr()?);
-                let mut handshake =
-                    ServerHandshake::new(Service::Controller, at, DataProtection::Encrypted)?;
                 let (sender, receiver) = (&mut self.sender.0, &mut self.receiver.0);
                 let verifying = || permit.set_authenticating().map_err(Refusal::overload);
-                let client = handshake::accept(sender, receiver, &mut handshake, auth, verifying)?;
-                handshake::admit(sender, &handshake, &client)?;
+                let server = (Service::Controller, at);
+                let client = handshake::accept(sender, receiver, server, auth, verifying)?;
                 (client.peer, Some(source.ip().to_canonical()), client.origin)
             }
         };
@@ -243,7 +240,7 @@ mod tests {
         let (sender, mut receiver) = pair();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                let _ = sender.stream().send_parts(&[bytes], None);
+                let _ = sender.stream().send_parts([bytes], None);
                 drop(sender);
             });
             receiver.receive(max_bytes)

@@ -14,19 +14,12 @@ use forebay_control::records::{Change, StoredRecord};
 const RECORDS: TableDefinition<(&str, u128), &[u8]> = TableDefinition::new("records");
 
 /// A database error, with the name of its file.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("database {file}: {reason}")]
 pub struct DatabaseError {
     file: String,
     reason: String,
 }
-
-impl std::fmt::Display for DatabaseError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "database {}: {}", self.file, self.reason)
-    }
-}
-
-impl std::error::Error for DatabaseError {}
 
 /// A file of records, written in transactions that are durable when they return.
 pub struct Database {
@@ -103,7 +96,7 @@ impl Database {
 const MIN_RESERVED_BYTES: u64 = 4 << 20;
 
 /// A file with blocks reserved beyond its length, so that records can be written on a full disk.
-/// The database writes changes beside the records that they replace, and doubles its file when it
+/// The database writes changed records to other blocks than the old ones, and doubles its file when it
 /// needs more.
 #[derive(Debug)]
 struct Reserved {

@@ -61,8 +61,8 @@ pub(crate) fn lock_directory(path: &Path) -> Result<fs::File, DaemonError> {
 }
 
 /// The path of a socket called `name` in `directory`. In a directory whose path is too long for a
-/// socket, it is in the directory for temporary files, under a name that all processes of this
-/// user derive alike.
+/// socket, it is in the directory for temporary files, under the same name for all processes
+/// of this user.
 pub(crate) fn socket_path(directory: &Path, name: &str) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     let path = directory.join(name);

@@ -5,7 +5,8 @@ use std::fmt;
 use crate::config::ConfigError;
 
 /// The reason for which a daemon cannot start or had to stop, or a pool cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
 pub struct DaemonError {
     reason: String,
     /// The configuration is at fault.
@@ -29,14 +30,6 @@ impl DaemonError {
         self.bad_input
     }
 }
-
-impl fmt::Display for DaemonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-impl std::error::Error for DaemonError {}
 
 impl From<ConfigError> for DaemonError {
     fn from(error: ConfigError) -> DaemonError {

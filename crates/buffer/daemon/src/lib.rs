@@ -7,7 +7,6 @@
 #![warn(missing_docs)]
 
 pub mod activity;
-mod backoff;
 mod client;
 mod clock;
 pub mod cluster;

@@ -8,18 +8,19 @@ use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use forebay_client::{Backoff, Os};
 use forebay_control::messages::Report;
 
 use crate::activity::HostActivity;
-use crate::backoff::Backoff;
 use crate::connection::{Connection, Endpoint, Receiver};
 use crate::error::DaemonError;
 use crate::messages::{FromController, Role, ToController, Welcome};
 
 /// Capacity of the queue of reports. Further ones are dropped.
 const QUEUE_CAPACITY: usize = 1024;
-/// Pauses between attempts to connect.
-const CONNECT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
+/// Backoff of attempts to connect.
+const CONNECT_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(100), Duration::from_secs(3), Duration::MAX);
 
 /// A message from the controller to a node.
 pub(crate) enum Delivery<C> {
@@ -116,16 +117,16 @@ impl<C: 'static> Worker<C> {
     }
 
     fn run(self) {
-        let mut backoff = CONNECT_BACKOFF;
+        let mut retries = CONNECT_BACKOFF.start(&Os);
         let mut last_error = String::new();
         while !self.is_stopped() {
             let controller = &self.endpoint;
             match self.endpoint.connect(self.role.clone()) {
                 Ok(connection) => {
                     tracing::info!(%controller, "connected to the controller");
-                    backoff.reset();
                     last_error.clear();
                     let error = self.exchange(connection);
+                    retries = CONNECT_BACKOFF.start(&Os);
                     if !self.is_stopped() && self.endpoint.can_reconnect() {
                         tracing::warn!(%error, "lost the connection to the controller");
                     }
@@ -144,7 +145,7 @@ impl<C: 'static> Worker<C> {
             if !self.endpoint.can_reconnect() {
                 return;
             }
-            self.pause(backoff.next_pause());
+            self.pause(retries.next_delay().unwrap_or_default());
         }
     }
 

@@ -16,9 +16,8 @@ pub(crate) struct RequestIds {
 impl RequestIds {
     /// Keys that no other client uses.
     pub fn new() -> io::Result<RequestIds> {
-        let mut random = [0; 16];
-        forebay_protocol::random::fill_random(&mut random)?;
-        Ok(RequestIds { first: u128::from_le_bytes(random), used: AtomicU64::new(0) })
+        let first = u128::from_le_bytes(forebay_net::random::random_bytes()?);
+        Ok(RequestIds { first, used: AtomicU64::new(0) })
     }
 
     /// A key that was not used before.

@@ -148,8 +148,8 @@ fn malformed_messages_are_refused_and_the_controller_keeps_running() {
         bytes
     };
     refused(&opening(9, 0), "version mismatch");
-    refused(&opening(1, 0), "authentication failed");
-    refused(&opening(1, 1), "authentication failed: the client uses MUNGE");
+    refused(&opening(2, 0), "authentication failed");
+    refused(&opening(2, 1), "authentication failed: the client uses MUNGE");
     // On a Unix socket the kernel identifies the client.
     let local = |bytes: &[u8]| {
         let mut stream = UnixStream::connect(pool.path("controller.socket")).unwrap();

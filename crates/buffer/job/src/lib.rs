@@ -16,4 +16,4 @@ pub use options::{OnFailure, RunOptions, RunPhase, RunReport};
 pub use pool::{PoolHandle, PoolSelection, pool_status, request_once};
 pub use recover::{Recovered, Recovery, recover, stage_now};
 pub use run::run_job;
-pub use wait::{Observer, SilentObserver};
+pub use wait::Observer;

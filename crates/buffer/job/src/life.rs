@@ -7,8 +7,8 @@ use forebay_control::controller::{
 };
 use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
+use forebay_job_script::OptimizationStrategy;
 use forebay_job_script::{Direction, InstanceType, JobScript};
-use forebay_policy::allocate::Preference;
 use forebay_protocol::staging::{JOB_VARIABLE, SOCKET_VARIABLE};
 
 use crate::error::RunError;
@@ -46,7 +46,7 @@ enum SessionOrigin {
 type FailedStep = (&'static str, StepError);
 
 impl<'a> JobLife<'a> {
-    /// A life that has not begun.
+    /// A life before its first step.
     pub fn new(
         pool: &'a PoolHandle,
         token: &'a str,
@@ -201,7 +201,7 @@ impl<'a> JobLife<'a> {
                 kind: InstanceType::Scratch,
                 access: created.access.clone(),
                 pool: created.pool.clone(),
-                preference: Preference::Bandwidth,
+                preference: OptimizationStrategy::Bandwidth,
                 modifiers: Default::default(),
             };
             let request = Request::CreatePersistent {
@@ -210,9 +210,7 @@ impl<'a> JobLife<'a> {
                 spec,
                 public: false,
             };
-            self.client()
-                .request(request)
-                .map_err(|failure| RunError::Step("create_persistent", failure))?;
+            self.request("create_persistent", request)?;
         }
         Ok(())
     }
@@ -222,11 +220,15 @@ impl<'a> JobLife<'a> {
         for destroyed in &script.destroys {
             let request =
                 Request::DestroyPersistent { name: destroyed.name.clone(), hurry: destroyed.hurry };
-            self.client()
-                .request(request)
-                .map_err(|failure| RunError::Step("destroy_persistent", failure))?;
+            self.request("destroy_persistent", request)?;
         }
         Ok(())
+    }
+
+    /// Makes a request that is answered soon.
+    fn request(&self, step: &'static str, request: Request) -> Result<(), RunError> {
+        let outcome = self.client().request(request);
+        outcome.map(drop).map_err(|failure| RunError::Step(step, failure))
     }
 
     /// Requests one step and waits for it, showing its progress.
@@ -237,7 +239,7 @@ impl<'a> JobLife<'a> {
         direction: Option<Direction>,
     ) -> Result<(), FailedStep> {
         self.observer.phase(name);
-        let begun = Instant::now();
+        let started = Instant::now();
         let outcome = await_step(
             self.client(),
             request,
@@ -249,7 +251,7 @@ impl<'a> JobLife<'a> {
         if let (Some(direction), Ok(status)) = (direction, self.client().status()) {
             moved = sum_progress(&status, self.token, direction);
         }
-        self.phases.push(RunPhase { name, time: begun.elapsed(), moved });
+        self.phases.push(RunPhase { name, time: started.elapsed(), moved });
         outcome.map_err(|error| (name, error))
     }
 
@@ -314,8 +316,8 @@ impl<'a> JobLife<'a> {
         }
     }
 
-    /// The error of a step after the script has run. Its results are kept, unless somebody else
-    /// has torn the job down.
+    /// The error of a step after the script has run. Its results are kept, unless the
+    /// job was torn down in the meantime.
     fn keep_results(&self, step: &'static str, error: StepError) -> RunError {
         let token = self.token.to_owned();
         match error {
@@ -336,14 +338,14 @@ impl<'a> JobLife<'a> {
         options: &RunOptions,
     ) -> Result<Option<i32>, RunError> {
         self.observer.phase("run");
-        let begun = Instant::now();
+        let started = Instant::now();
         let environment = self.environment(script).map_err(|failure| {
             let reason = format!("cannot query the paths of job {}: {failure}", self.token);
             let failure = Failure::new(failure.cause, reason);
             self.abandon("run", StepError::Failed(failure))
         })?;
-        let started = JobProcess::start(&options.script, &options.arguments, &environment);
-        let mut process = match started {
+        let process = JobProcess::start(&options.script, &options.arguments, &environment);
+        let mut process = match process {
             Ok(process) => process,
             Err(error) => {
                 let failure = Failure::new(Cause::Failed, error.to_string());
@@ -359,7 +361,7 @@ impl<'a> JobLife<'a> {
         })?;
         self.phases.push(RunPhase {
             name: "run",
-            time: begun.elapsed(),
+            time: started.elapsed(),
             moved: StageProgress::default(),
         });
         Ok(code)

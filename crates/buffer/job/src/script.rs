@@ -17,8 +17,7 @@ pub(crate) fn new_token() -> String {
     format!("{}{:03}-{}", since.as_secs(), since.subsec_millis(), std::process::id())
 }
 
-/// A unique name under which a run sets up its session: the pool's status tells by it which run
-/// set up a job.
+/// A unique name under which a run sets up its session; the pool's status shows it.
 pub(crate) fn new_creator() -> String {
     use std::hash::{BuildHasher, RandomState};
     let number = RandomState::new().hash_one(new_token());

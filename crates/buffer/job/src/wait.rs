@@ -35,18 +35,6 @@ pub trait Observer {
     fn warning(&mut self, text: &str);
 }
 
-/// An observer that ignores everything.
-#[derive(Debug, Default)]
-pub struct SilentObserver;
-
-impl Observer for SilentObserver {
-    fn phase(&mut self, _: &str) {}
-    fn progress(&mut self, _: &[StageStatus]) {}
-    fn removal(&mut self, _: u64, _: u64) {}
-    fn note(&mut self, _: &str) {}
-    fn warning(&mut self, _: &str) {}
-}
-
 /// The reason for which a step did not succeed.
 pub(crate) enum StepError {
     Failed(Failure),
@@ -165,7 +153,18 @@ fn job_of(request: &Request) -> Option<&str> {
         | Request::Deactivate { token, .. }
         | Request::StageOut { token }
         | Request::Teardown { token, .. } => Some(token),
-        _ => None,
+        Request::CreatePersistent { .. }
+        | Request::DestroyPersistent { .. }
+        | Request::BeginStage { .. }
+        | Request::DeferStage { .. }
+        | Request::ReleaseStage { .. }
+        | Request::LimitStages { .. }
+        | Request::AwaitStage { .. }
+        | Request::CancelStage { .. }
+        | Request::AddPool { .. }
+        | Request::AddNode { .. }
+        | Request::DrainNode { .. }
+        | Request::ForgetNode { .. } => None,
     }
 }
 

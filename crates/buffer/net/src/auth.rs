@@ -4,39 +4,40 @@
 //! [handshake](crate::handshake), by MUNGE or by the pool's key.
 
 use crate::munge::{DecodedCredential, Munge};
-use forebay_protocol::identity::PeerIdentity;
-use forebay_protocol::ids::Errno;
+use crate::record::DataProtection;
+use forebay_protocol::{Errno, PeerIdentity};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// What a process authenticates itself and its peers with on TCP. With both, clients use MUNGE.
+/// Keys and settings with which a process and its peers authenticate each other on TCP. With both
+/// keys, clients use MUNGE.
 #[derive(Clone, Debug, Default)]
 pub struct Authenticator {
     /// The pool's key.
     pub key: Option<PoolKey>,
     /// The host's `munged`.
     pub munge: Option<Munge>,
+    /// Protection of bulk data, for which a storage daemon and its client must have the same
+    /// setting. `None`: `Off` in a daemon, the daemon's setting in a client.
+    pub data_protection: Option<DataProtection>,
 }
 
-impl Authenticator {
-    /// Whether peers on other hosts can be authenticated at all.
-    pub fn is_configured(&self) -> bool {
-        self.key.is_some() || self.munge.is_some()
-    }
-}
-
-/// The peer at the other end of a Unix socket, from the kernel.
+/// The peer of a Unix socket, identified by the kernel.
 pub fn unix_peer(socket: impl AsFd) -> io::Result<PeerIdentity> {
     let cred = rustix::net::sockopt::socket_peercred(&socket)?;
     let uid = cred.uid.as_raw();
-    let own = rustix::process::geteuid().as_raw();
     Ok(PeerIdentity {
         uid,
         gid: cred.gid.as_raw(),
         groups: peer_groups(socket)?,
-        trusted: uid == 0 || uid == own,
+        trusted: is_trusted(uid),
         local: true,
     })
+}
+
+/// Root and this process's own user are trusted.
+fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
@@ -44,7 +45,7 @@ fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
     let mut groups = vec![0u32; 64];
     loop {
         let mut length = (groups.len() * 4) as libc::socklen_t;
-        // SAFETY: `groups` has room for `length` bytes, and the kernel writes no more than that.
+        // SAFETY: `groups` has `length` bytes, and the kernel writes no more than that.
         let result = unsafe {
             libc::getsockopt(
                 fd,
@@ -59,7 +60,7 @@ fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
             return Ok(groups);
         }
         let error = io::Error::last_os_error();
-        // On ERANGE the kernel has put the needed length into `length`.
+        // On ERANGE the kernel sets `length` to the required length.
         if error.raw_os_error() != Some(libc::ERANGE) || length as usize <= groups.len() * 4 {
             return Err(error);
         }
@@ -86,52 +87,25 @@ impl PoolKey {
         Ok(PoolKey(blake3::derive_key("forebay pool key 1", secret)))
     }
 
-    /// The key itself, for the handshake.
+    /// The key, for the handshake.
     pub(crate) fn secret(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// The identity of a MUNGE credential's maker, if its payload is `challenge`. Trusted are root and
-/// this process's own user.
+/// The identity in a MUNGE credential with the payload `challenge`; `None` if its payload is another
+/// one.
 pub(crate) fn credential_peer(
     credential: &DecodedCredential,
     challenge: &[u8; 32],
-) -> Result<PeerIdentity, Errno> {
-    if credential.payload != challenge {
-        return Err(Errno::EKEYREJECTED);
-    }
-    let own = rustix::process::geteuid().as_raw();
-    Ok(PeerIdentity {
-        uid: credential.uid,
-        gid: credential.gid,
-        groups: Vec::new(),
-        trusted: credential.uid == 0 || credential.uid == own,
-        local: false,
+) -> Option<PeerIdentity> {
+    (credential.payload == challenge).then(|| PeerIdentity {
+        trusted: is_trusted(credential.uid),
+        ..key_peer(credential.uid, credential.gid)
     })
 }
 
 /// The identity of a holder of the pool's key that acts for this user and group.
 pub(crate) fn key_peer(uid: u32, gid: u32) -> PeerIdentity {
     PeerIdentity { uid, gid, groups: Vec::new(), trusted: true, local: false }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::net::UnixStream;
-
-    #[test]
-    fn kernel_identifies_the_peer_of_a_unix_socket() {
-        let (a, _b) = UnixStream::pair().unwrap();
-        let peer = unix_peer(&a).unwrap();
-        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
-        assert!(peer.trusted && peer.local);
-    }
-
-    #[test]
-    fn short_pool_key_is_refused() {
-        assert!(PoolKey::new(b"sixteen bytes ok").is_ok());
-        assert_eq!(PoolKey::new(b"short").err(), Some(Errno::EINVAL));
-    }
 }

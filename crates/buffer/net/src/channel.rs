@@ -4,12 +4,12 @@ use crate::chunk::{self, CHUNK_HEADER_BYTES, Chunk};
 use crate::frame::{self, FrameError, HEADER_BYTES, Header};
 use crate::record::{
     DataProtection, MAC_BYTES, MAX_RECORD_BYTES, RECORD_HEADER_BYTES, RECORD_TAG_BYTES,
-    ReceiveGuard, SendGuard, record_length, sealed_length,
+    RecordCipher, encrypted_length, record_length,
 };
 use crate::stream::Stream;
 use forebay_protocol::ids::Errno;
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,24 +25,25 @@ const BODY_STEP_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Sender {
     stream: Arc<Stream>,
-    guard: Option<SendGuard>,
-    sealed: Sealed,
+    cipher: Option<RecordCipher>,
+    records: RecordBuffer,
 }
 
-/// Records on their way out, in memory that is kept.
+/// Records to send, in memory that is reused without being zeroed.
 #[derive(Debug, Default)]
-struct Sealed {
+struct RecordBuffer {
     bytes: Vec<u8>,
     length: usize,
 }
 
-impl Sealed {
-    fn push(&mut self, guard: &mut SendGuard, plain: &[u8]) -> Result<(), FrameError> {
-        let need = self.length + sealed_length(plain.len());
-        if need > self.bytes.len() {
-            self.bytes.resize(need, 0);
+impl RecordBuffer {
+    fn push(&mut self, cipher: &mut RecordCipher, plain: &[u8]) -> Result<(), FrameError> {
+        let end = self.length + encrypted_length(plain.len());
+        if end > self.bytes.len() {
+            self.bytes.resize(end, 0);
         }
-        self.length += guard.seal_into(plain, &mut self.bytes[self.length..])?;
+        cipher.encrypt_into(plain, &mut self.bytes[self.length..end])?;
+        self.length = end;
         Ok(())
     }
 
@@ -52,9 +53,10 @@ impl Sealed {
 }
 
 impl Sender {
-    /// Frames in clear, as on a Unix socket and before the handshake; with a guard in records.
-    pub fn new(stream: Arc<Stream>, guard: Option<SendGuard>) -> Sender {
-        Sender { stream, guard, sealed: Sealed::default() }
+    /// Sends frames in clear, as on a Unix socket and before the handshake; with a cipher, in
+    /// records.
+    pub fn new(stream: Arc<Stream>, cipher: Option<RecordCipher>) -> Sender {
+        Sender { stream, cipher, records: RecordBuffer::default() }
     }
 
     /// The socket.
@@ -62,71 +64,73 @@ impl Sender {
         &self.stream
     }
 
-    /// From now on everything is sent in records.
-    pub fn set_guard(&mut self, guard: SendGuard) {
-        debug_assert!(self.guard.is_none(), "a connection has one handshake");
-        self.guard = Some(guard);
+    /// Encrypts everything from now on.
+    pub fn set_cipher(&mut self, cipher: RecordCipher) {
+        assert!(self.cipher.is_none(), "a connection has one handshake");
+        self.cipher = Some(cipher);
     }
 
-    pub(crate) fn has_guard(&self) -> bool {
-        self.guard.is_some()
-    }
-
-    pub(crate) fn protect_data(&mut self, data: DataProtection, mac: [u8; 32]) {
-        if let Some(guard) = &mut self.guard {
-            guard.protect_data(data, mac);
+    pub(crate) fn protect_data(&mut self, data: DataProtection, mac_key: [u8; 32]) {
+        if let Some(cipher) = &mut self.cipher {
+            cipher.protect_data(data, mac_key);
         }
     }
 
-    fn protection(&self) -> Option<DataProtection> {
-        self.guard.as_ref().map(SendGuard::data)
+    /// Sends frames, encrypted if there is a cipher, and behind them `data` unchanged.
+    fn send_parts<'a>(
+        &'a mut self,
+        frames: &'a [u8],
+        data: impl IntoIterator<Item = &'a [u8]>,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let frames = match &mut self.cipher {
+            None => frames,
+            Some(cipher) => {
+                assert!(descriptor.is_none(), "descriptors stay on the host");
+                self.records.length = 0;
+                self.records.push(cipher, frames)?;
+                self.records.get()
+            }
+        };
+        self.stream.send_parts(std::iter::once(frames).chain(data), descriptor)
     }
 
     /// Sends whole frames, and `descriptor` with their first byte.
     pub fn send(&mut self, frames: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        match &mut self.guard {
-            None => self.stream.send_parts(&[frames], descriptor),
-            Some(guard) => {
-                self.sealed.length = 0;
-                self.sealed.push(guard, frames)?;
-                self.stream.send_parts(&[self.sealed.get()], None)
-            }
-        }
+        self.send_parts(frames, [], descriptor)
     }
 
     /// Sends `head`, whole frames, and behind them a chunk of `word` and `data`.
     fn send_word(&mut self, head: &[u8], word: u32, data: &[u8]) -> io::Result<()> {
-        let Some(guard) = &mut self.guard else {
-            let header = chunk::header(word, data);
-            return self.stream.send_parts(&[head, &header, data], None);
+        let Some(cipher) = &mut self.cipher else {
+            return self.send_parts(head, [&chunk::header(word, data)[..], data], None);
         };
-        self.sealed.length = 0;
-        self.sealed.push(guard, head)?;
-        match guard.data() {
+        match cipher.data() {
             DataProtection::Off => {
-                let header = chunk::header(word, data);
-                self.stream.send_parts(&[self.sealed.get(), &header, data], None)
+                self.send_parts(head, [&chunk::header(word, data)[..], data], None)
             }
             DataProtection::Integrity => {
-                let tag = guard.mac(word, data);
-                self.stream.send_parts(&[self.sealed.get(), &word.to_le_bytes(), &tag, data], None)
+                let tag = cipher.next_mac(word, data);
+                self.send_parts(head, [&word.to_le_bytes()[..], &tag, data], None)
             }
             DataProtection::Encrypted => {
-                self.sealed.push(guard, &word.to_le_bytes())?;
-                self.sealed.push(guard, data)?;
-                self.stream.send_parts(&[self.sealed.get()], None)
+                self.records.length = 0;
+                for part in [head, &word.to_le_bytes(), data] {
+                    self.records.push(cipher, part)?;
+                }
+                self.stream.send_parts([self.records.get()], None)
             }
         }
     }
 
-    /// Sends `head`, if there is any, and one chunk behind it: `data`, at most
+    /// Sends `head`, which may be empty, and one chunk of `data`, at most
     /// [`MAX_CHUNK_BYTES`](chunk::MAX_CHUNK_BYTES).
     pub fn send_chunk(&mut self, head: &[u8], data: &[u8]) -> io::Result<()> {
         let word = chunk::data_word(data)?;
         self.send_word(head, word, data)
     }
 
-    /// Sends the head of a frame and all of its payload, which lies at `offset` of an object.
+    /// Sends the head of a frame and its whole payload, the data at `offset` of an object.
     pub fn send_payload(&mut self, head: &[u8], payload: &[u8], offset: u64) -> io::Result<()> {
         let (mut head, mut rest) = (head, payload);
         for length in chunk::chunk_lengths(offset, payload.len()) {
@@ -134,42 +138,23 @@ impl Sender {
             self.send_chunk(head, now)?;
             (head, rest) = (&[], later);
         }
-        debug_assert!(rest.is_empty());
-        if head.is_empty() {
-            return Ok(());
-        }
-        self.send(head, None)
+        assert!(rest.is_empty(), "the chunks cover the payload");
+        if head.is_empty() { Ok(()) } else { self.send(head, None) }
     }
 
-    /// Sends `head` and `data` behind it as chunks. Without cryptography they are sent by one system
-    /// call: the receiver is not kept waiting while the sender computes the next checksum.
-    pub fn send_chunks(&mut self, head: &[u8], data: &[u8]) -> io::Result<()> {
-        let plain = matches!(self.protection(), None | Some(DataProtection::Off));
-        if !plain {
-            let mut head = head;
-            for data in data.chunks(chunk::MAX_CHUNK_BYTES) {
-                self.send_chunk(head, data)?;
-                head = &[];
-            }
-            return if head.is_empty() { Ok(()) } else { self.send(head, None) };
+    /// Sends the head of a frame and its whole payload: if the payload is not protected by
+    /// cryptography in one system call, so that the receiver does not wait for checksums.
+    pub fn send_chunks(&mut self, head: &[u8], payload: &[u8]) -> io::Result<()> {
+        if self.cipher.as_ref().is_some_and(|cipher| cipher.data() != DataProtection::Off) {
+            return self.send_payload(head, payload, 0);
         }
-        self.sealed.length = 0;
-        let head = match &mut self.guard {
-            Some(guard) => {
-                self.sealed.push(guard, head)?;
-                self.sealed.get()
-            }
-            None => head,
-        };
-        let chunks = || data.chunks(chunk::MAX_CHUNK_BYTES);
+        let chunks = || payload.chunks(chunk::MAX_CHUNK_BYTES);
         let headers: Vec<_> = chunks().map(|data| chunk::header(data.len() as u32, data)).collect();
         let parts = headers.iter().zip(chunks());
-        let parts = parts.flat_map(|(header, data)| [&header[..], data]);
-        let parts: Vec<&[u8]> = std::iter::once(head).chain(parts).collect();
-        self.stream.send_parts(&parts, None)
+        self.send_parts(head, parts.flat_map(|(header, data)| [&header[..], data]), None)
     }
 
-    /// Reports why a payload that was announced does not follow.
+    /// Sends the reason why an announced payload ends early.
     pub fn send_failure(&mut self, errno: Errno) -> io::Result<()> {
         self.send_word(&[], chunk::failure_word(errno), &[])
     }
@@ -188,16 +173,16 @@ impl Buffer {
         &self.bytes[self.start..self.end]
     }
 
-    /// Uses `count` of the bytes.
+    /// Drops the first `count` bytes.
     fn consume(&mut self, count: usize) {
         self.start += count;
-        assert!(self.start <= self.end, "only received bytes are used");
+        assert!(self.start <= self.end && self.end <= self.bytes.len());
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
     }
 
-    /// Moves bytes to the front of `into`, and returns how many.
+    /// Moves bytes to the front of `into`, and returns their number.
     fn take(&mut self, into: &mut [u8]) -> usize {
         let count = into.len().min(self.end - self.start);
         into[..count].copy_from_slice(&self.bytes[self.start..self.start + count]);
@@ -205,8 +190,8 @@ impl Buffer {
         count
     }
 
-    /// Room for `need` bytes in all, in one piece.
-    fn make_room(&mut self, need: usize, capacity: usize) {
+    /// Makes space for `need` contiguous bytes, including those in the buffer.
+    fn reserve(&mut self, need: usize, capacity: usize) {
         if self.start + need > self.bytes.len() {
             self.bytes.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -222,8 +207,8 @@ impl Buffer {
 #[derive(Debug)]
 pub struct Receiver {
     stream: Arc<Stream>,
-    guard: Option<ReceiveGuard>,
-    /// As they came.
+    cipher: Option<RecordCipher>,
+    /// As received.
     raw: Buffer,
     /// Decrypted.
     plain: Buffer,
@@ -234,29 +219,29 @@ pub struct Receiver {
 
 impl Receiver {
     /// The counterpart of [`Sender::new`].
-    pub fn new(stream: Arc<Stream>, guard: Option<ReceiveGuard>) -> Receiver {
-        Receiver::resume(stream, guard, Vec::new(), Vec::new())
+    pub fn new(stream: Arc<Stream>, cipher: Option<RecordCipher>) -> Receiver {
+        Receiver::resume(stream, cipher, Vec::new(), Vec::new())
     }
 
-    /// For a connection on which `raw` has been received and not decrypted, and before it `plain`,
-    /// which has been decrypted, or needs no decryption.
+    /// For a connection on which `plain` and then `raw` have been received: `plain` is decrypted,
+    /// or needs no decryption, `raw` is encrypted.
     pub fn resume(
         stream: Arc<Stream>,
-        guard: Option<ReceiveGuard>,
+        cipher: Option<RecordCipher>,
         plain: Vec<u8>,
         raw: Vec<u8>,
     ) -> Receiver {
         let buffer = |bytes: Vec<u8>| Buffer { start: 0, end: bytes.len(), bytes };
-        let (plain, raw) = match guard {
+        let (plain, raw) = match cipher {
             Some(_) => (plain, raw),
             None => {
-                assert!(raw.is_empty(), "without a guard nothing has to be decrypted");
+                assert!(raw.is_empty(), "without a cipher nothing is encrypted");
                 (raw, plain)
             }
         };
         Receiver {
             stream,
-            guard,
+            cipher,
             raw: buffer(raw),
             plain: buffer(plain),
             body: Vec::new(),
@@ -270,20 +255,20 @@ impl Receiver {
         &self.stream
     }
 
-    /// From now on everything arrives in records.
-    pub fn set_guard(&mut self, guard: ReceiveGuard) {
-        debug_assert!(self.guard.is_none(), "a connection has one handshake");
-        self.guard = Some(guard);
+    /// Decrypts everything from now on.
+    pub fn set_cipher(&mut self, cipher: RecordCipher) {
+        assert!(self.cipher.is_none(), "a connection has one handshake");
+        self.cipher = Some(cipher);
     }
 
-    pub(crate) fn protect_data(&mut self, data: DataProtection, mac: [u8; 32]) {
-        if let Some(guard) = &mut self.guard {
-            guard.protect_data(data, mac);
+    pub(crate) fn protect_data(&mut self, data: DataProtection, mac_key: [u8; 32]) {
+        if let Some(cipher) = &mut self.cipher {
+            cipher.protect_data(data, mac_key);
         }
     }
 
-    /// Everything must have arrived by then, however slowly the peer sends; `None`: no limit, and no
-    /// timeout of the socket.
+    /// Sets the time by which frames must have arrived, however slowly the peer sends; `None`: no
+    /// limit, and no timeout of the socket.
     pub fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()> {
         self.deadline = deadline;
         if deadline.is_none() {
@@ -292,7 +277,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// The descriptor that came first of those not taken yet.
+    /// The first received descriptor that has not been taken.
     pub fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptors.pop_front()
     }
@@ -308,21 +293,20 @@ impl Receiver {
         Ok(())
     }
 
-    /// Waits until `need` raw bytes are in one piece. `false`: the peer closed before the first.
+    /// Waits for `need` contiguous raw bytes. `false`: the peer closed the connection, and there are
+    /// none.
     fn gather(&mut self, need: usize) -> io::Result<bool> {
-        let capacity = match &self.guard {
-            Some(guard) if guard.data() == DataProtection::Encrypted => RECORD_BUFFER_BYTES,
-            _ => BUFFER_BYTES,
+        let capacity = match self.data_protection() {
+            DataProtection::Encrypted => RECORD_BUFFER_BYTES,
+            DataProtection::Off | DataProtection::Integrity => BUFFER_BYTES,
         };
-        self.raw.make_room(need, capacity);
+        self.raw.reserve(need, capacity);
         while self.raw.end - self.raw.start < need {
             self.limit_wait()?;
             self.stream.await_input()?;
             let into = &mut self.raw.bytes[self.raw.end..];
             let count = match self.stream.receive(into, &mut self.descriptors) {
-                Err(error)
-                    if error.kind() == io::ErrorKind::WouldBlock && self.deadline.is_some() =>
-                {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && self.deadline.is_some() => {
                     return Err(timeout());
                 }
                 other => other?,
@@ -331,97 +315,77 @@ impl Receiver {
                 return Ok(false);
             }
             if count == 0 {
-                return Err(io::ErrorKind::ConnectionReset.into());
+                return Err(ErrorKind::ConnectionReset.into());
             }
             self.raw.end += count;
         }
         Ok(true)
     }
 
-    /// Fills all of `into` with raw bytes.
-    fn fill_raw(&mut self, into: &mut [u8]) -> io::Result<()> {
-        let have = self.raw.take(into);
-        if have < into.len() {
-            self.stream.receive_all(&mut into[have..], &mut self.descriptors)?;
-        }
-        Ok(())
+    fn data_protection(&self) -> DataProtection {
+        self.cipher.as_ref().map_or(DataProtection::Off, RecordCipher::data)
     }
 
-    /// Receives a whole record, and returns its length. `None`: the peer closed before it.
-    fn gather_record(&mut self) -> io::Result<Option<usize>> {
+    /// Receives some bytes of a frame into the front of `into`, decrypted. 0: the peer closed the
+    /// connection.
+    fn receive_some(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.cipher.is_none() {
+            self.gather(1)?;
+            return Ok(self.raw.take(into));
+        }
         if !self.gather(RECORD_HEADER_BYTES)? {
-            return Ok(None);
+            return Ok(0);
         }
         let length = record_length(self.raw.ready())?;
-        if !self.gather(length)? {
-            return Err(io::ErrorKind::ConnectionReset.into());
-        }
-        Ok(Some(length))
+        self.gather(length)?;
+        let (Some(cipher), Some(record)) = (&mut self.cipher, self.raw.ready().get(..length))
+        else {
+            return Err(ErrorKind::ConnectionReset.into());
+        };
+        let plain = length - RECORD_HEADER_BYTES - RECORD_TAG_BYTES;
+        let count = if plain <= into.len() {
+            cipher.decrypt_record(record, into)?
+        } else {
+            assert!(self.plain.ready().is_empty(), "plaintext is used in order");
+            // With space for the tag, the cipher does not copy.
+            self.plain.reserve(length, length);
+            self.plain.end = cipher.decrypt_record(record, &mut self.plain.bytes)?;
+            self.plain.take(into)
+        };
+        self.raw.consume(length);
+        Ok(count)
     }
 
-    /// Decrypts records until `into` is full. `false`: the peer closed before the first byte.
-    fn fill_plain(&mut self, into: &mut [u8]) -> io::Result<bool> {
+    /// Fills `into` with bytes of frames, decrypted. `false`: the peer closed the connection before
+    /// the first one.
+    fn fill(&mut self, into: &mut [u8]) -> io::Result<bool> {
         let mut have = self.plain.take(into);
         while have < into.len() {
-            let Some(length) = self.gather_record()? else {
-                if have == 0 {
-                    return Ok(false);
-                }
-                return Err(io::ErrorKind::ConnectionReset.into());
-            };
-            let Some(guard) = &mut self.guard else {
-                return Err(io::ErrorKind::InvalidInput.into());
-            };
-            let record = &self.raw.bytes[self.raw.start..self.raw.start + length];
-            let plain = length - RECORD_HEADER_BYTES - RECORD_TAG_BYTES;
-            if plain <= into.len() - have {
-                have += guard.open_record(record, &mut into[have..])?;
-            } else {
-                // Room for the tag spares the cipher a copy.
-                self.plain.make_room(length, length);
-                (self.plain.start, self.plain.end) = (0, 0);
-                self.plain.end = guard.open_record(record, &mut self.plain.bytes)?;
-                have += self.plain.take(&mut into[have..]);
+            match self.receive_some(&mut into[have..])? {
+                0 if have == 0 => return Ok(false),
+                0 => return Err(ErrorKind::ConnectionReset.into()),
+                count => have += count,
             }
-            self.raw.consume(length);
-        }
-        Ok(true)
-    }
-
-    /// Fills `into` with bytes of a frame. `false`: the peer closed before the first one.
-    fn fill_frame(&mut self, into: &mut [u8]) -> io::Result<bool> {
-        if self.guard.is_some() {
-            return self.fill_plain(into);
-        }
-        let mut have = 0;
-        while have < into.len() {
-            if self.raw.ready().is_empty() && !self.gather(1)? {
-                if have == 0 {
-                    return Ok(false);
-                }
-                return Err(io::ErrorKind::ConnectionReset.into());
-            }
-            have += self.raw.take(&mut into[have..]);
         }
         Ok(true)
     }
 
     /// Receives header and body of the next frame, whose body may have `max_body` bytes. `None`: the
-    /// peer has closed the connection.
+    /// peer closed the connection.
     pub fn receive(&mut self, max_body: usize) -> io::Result<Option<(Header, &[u8])>> {
         let mut head = [0; HEADER_BYTES];
-        if !self.fill_frame(&mut head)? {
+        if !self.fill(&mut head)? {
             return Ok(None);
         }
         let header = frame::parse_header(&head, max_body)?;
         let mut body = std::mem::take(&mut self.body);
         body.clear();
-        // Memory grows as the bytes arrive: a peer that announces much has to send it.
+        // Memory grows with the received bytes, not with the announced length.
         while body.len() < header.body {
             let have = body.len();
             body.resize(header.body.min(have + BODY_STEP_BYTES), 0);
-            if !self.fill_frame(&mut body[have..])? {
-                return Err(io::ErrorKind::ConnectionReset.into());
+            if !self.fill(&mut body[have..])? {
+                return Err(ErrorKind::ConnectionReset.into());
             }
         }
         frame::check_body(&head, &header, &body)?;
@@ -429,56 +393,49 @@ impl Receiver {
         Ok(Some((header, &self.body)))
     }
 
-    /// Receives a chunk into the front of `into`, which has room for the rest of the payload. After
-    /// an error `into` holds damaged data.
-    pub fn receive_chunk(&mut self, into: &mut [u8]) -> io::Result<Chunk> {
-        match self.guard.as_ref().map(ReceiveGuard::data) {
-            None | Some(DataProtection::Off) => {
-                let mut head = [0; CHUNK_HEADER_BYTES];
-                self.fill_raw(&mut head)?;
-                let [a, b, c, d, ..] = head;
-                let word = u32::from_le_bytes([a, b, c, d]);
-                let data = chunk::data_range(word, into)?;
-                self.fill_raw(data)?;
-                if chunk::header(word, data) != head {
-                    return Err(FrameError::Checksum.into());
-                }
-                Ok(chunk::parse_word(word))
+    /// Fills `into` with bytes of a payload.
+    fn fill_payload(&mut self, into: &mut [u8]) -> io::Result<()> {
+        if self.data_protection() == DataProtection::Encrypted {
+            if !into.is_empty() && !self.fill(into)? {
+                return Err(ErrorKind::ConnectionReset.into());
             }
-            Some(DataProtection::Integrity) => {
-                let (mut word, mut tag) = ([0; 4], [0; MAC_BYTES]);
-                self.fill_raw(&mut word)?;
-                self.fill_raw(&mut tag)?;
-                let word = u32::from_le_bytes(word);
-                let data = chunk::data_range(word, into)?;
-                self.fill_raw(data)?;
-                if let Some(guard) = &mut self.guard {
-                    guard.verify(word, data, &tag)?;
-                }
-                Ok(chunk::parse_word(word))
-            }
-            Some(DataProtection::Encrypted) => {
-                let mut word = [0; 4];
-                self.fill_whole(&mut word)?;
-                let word = u32::from_le_bytes(word);
-                let data = chunk::data_range(word, into)?;
-                self.fill_whole(data)?;
-                Ok(chunk::parse_word(word))
-            }
-        }
-    }
-
-    fn fill_whole(&mut self, into: &mut [u8]) -> io::Result<()> {
-        if into.is_empty() || self.fill_plain(into)? {
             return Ok(());
         }
-        Err(io::ErrorKind::ConnectionReset.into())
+        let have = self.raw.take(into);
+        self.stream.receive_all(&mut into[have..], &mut self.descriptors)
+    }
+
+    /// Receives a chunk into the front of `into`, which has space for the rest of the payload. After
+    /// an error `into` may contain damaged data.
+    pub fn receive_chunk(&mut self, into: &mut [u8]) -> io::Result<Chunk> {
+        let mut head = [0; 4 + MAC_BYTES];
+        let mode = self.data_protection();
+        let head = match mode {
+            DataProtection::Off => &mut head[..CHUNK_HEADER_BYTES],
+            DataProtection::Integrity => &mut head[..],
+            DataProtection::Encrypted => &mut head[..4],
+        };
+        self.fill_payload(head)?;
+        let (word, check) = head.split_first_chunk().ok_or(FrameError::Length)?;
+        let word = u32::from_le_bytes(*word);
+        let data = chunk::data_range(word, into)?;
+        self.fill_payload(data)?;
+        match (mode, &mut self.cipher) {
+            (DataProtection::Integrity, Some(cipher)) => cipher.verify_mac(word, data, check)?,
+            (DataProtection::Off | DataProtection::Integrity, _) => {
+                if chunk::header(word, data)[..] != *head {
+                    return Err(FrameError::Checksum.into());
+                }
+            }
+            // Records are authenticated.
+            (DataProtection::Encrypted, _) => {}
+        }
+        Ok(chunk::parse_word(word))
     }
 }
 
 fn timeout() -> io::Error {
-    let reason = "timeout: the peer did not authenticate in time";
-    io::Error::new(io::ErrorKind::TimedOut, reason)
+    io::Error::new(ErrorKind::TimedOut, "timeout: the peer did not authenticate in time")
 }
 
 /// Both directions of a new connection, in clear.

@@ -1,4 +1,4 @@
-//! A client's end of a connection to a storage daemon: calls and the responses to them.
+//! The client's end of a connection to a storage daemon: calls and responses.
 
 use crate::auth::Authenticator;
 use crate::channel::{Receiver, Sender, channel};
@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Time for the handshake of a TCP connection.
+/// Timeout of the handshake of a TCP connection.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The response to a call.
@@ -20,11 +20,11 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Response {
     /// The reply.
     pub reply: Reply,
-    /// Bytes of payload put into the caller's buffer.
+    /// Bytes of payload in the caller's buffer.
     pub payload: usize,
-    /// The descriptor that came along.
+    /// The passed descriptor.
     pub descriptor: Option<OwnedFd>,
-    /// It may be cached.
+    /// The reply may be cached.
     pub cacheable: bool,
 }
 
@@ -36,15 +36,14 @@ pub struct Connection {
     out: Vec<u8>,
 }
 
-/// Connects to `address`, on TCP for at most `timeout`, and authenticates both sides there.
+/// Connects to `address`; on TCP, with a timeout, and both sides authenticate.
 pub fn connect(
     address: &Address,
     service: Service,
     auth: &Authenticator,
     timeout: Duration,
 ) -> io::Result<(Sender, Receiver)> {
-    let stream = Stream::connect(address, timeout)?;
-    let (mut sender, mut receiver) = channel(stream);
+    let (mut sender, mut receiver) = channel(Stream::connect(address, timeout)?);
     if let Address::Tcp(at) = address {
         sender.stream().set_timeout(Some(HANDSHAKE_TIMEOUT))?;
         receiver.set_deadline(Some(Instant::now() + HANDSHAKE_TIMEOUT))?;
@@ -54,22 +53,22 @@ pub fn connect(
     Ok((sender, receiver))
 }
 
+impl From<(Sender, Receiver)> for Connection {
+    /// After the handshake, if there is one.
+    fn from((sender, receiver): (Sender, Receiver)) -> Connection {
+        Connection { sender, receiver, out: Vec::with_capacity(1024) }
+    }
+}
+
 impl Connection {
-    /// Connects to the storage daemon at `address`, on TCP for at most `timeout`, and authenticates
-    /// both sides there. On a Unix socket the kernel identifies the client.
+    /// Connects to the storage daemon at `address`. On TCP there is a timeout, and both sides
+    /// authenticate; on a Unix socket the kernel identifies the client.
     pub fn connect(
         address: &Address,
         auth: &Authenticator,
         timeout: Duration,
     ) -> io::Result<Connection> {
-        let (sender, receiver) = connect(address, Service::Storage, auth, timeout)?;
-        Ok(Connection { sender, receiver, out: Vec::with_capacity(1024) })
-    }
-
-    /// A connection over a connected, blocking socket, without a handshake.
-    pub fn new(stream: Stream) -> Connection {
-        let (sender, receiver) = channel(stream);
-        Connection { sender, receiver, out: Vec::with_capacity(1024) }
+        connect(address, Service::Storage, auth, timeout).map(Connection::from)
     }
 
     /// The socket.
@@ -77,14 +76,14 @@ impl Connection {
         self.sender.stream()
     }
 
-    /// Sends `call` with `payload` and waits for its reply; the reply's payload goes into `into`.
+    /// Sends `call` with `payload` and receives the response.
     pub fn call(&mut self, call: &Call, payload: &[u8], into: &mut [u8]) -> io::Result<Response> {
         self.send(call, payload)?;
         self.receive(call.seq, into)
     }
 
-    /// Sends `call` with `payload`. Its reply must be [received](Connection::receive), or the
-    /// connection be dropped; several calls may be sent before, and are answered in their order.
+    /// Sends `call` with `payload`. Its response must be [received](Connection::receive), or the
+    /// connection be dropped. Calls in flight are answered in their order.
     pub fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
         self.out.clear();
         frame::encode_call(&mut self.out, call, payload.len())?;
@@ -105,16 +104,16 @@ impl Connection {
         self.sender.send_payload(&self.out, payload, offset)
     }
 
-    /// Sends frames that have been encoded already.
+    /// Sends encoded frames.
     pub fn send_frames(&mut self, frames: &[u8]) -> io::Result<()> {
         self.sender.send(frames, None)
     }
 
-    /// Waits for the reply to call `seq`; the reply's payload goes into `into`.
+    /// Receives the response to call `seq`, with its payload in `into`.
     pub fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {
         loop {
             let (answered, response) = self.next(into)?;
-            // A reply to an earlier call that was given up on is skipped.
+            // Replies to abandoned calls are skipped.
             if answered == seq {
                 return Ok(response);
             }
@@ -148,51 +147,8 @@ impl Connection {
         if expected && descriptor.is_none() {
             return Err(FrameError::Kind.into());
         }
+        assert!(have <= header.payload, "chunks are limited to the announced payload");
         let response = Response { reply, payload: have, descriptor, cacheable };
         Ok((header.seq, response))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use forebay_protocol::ids::{Errno, Ino};
-    use forebay_protocol::message::InodeRequest;
-    use std::io::{Read, Write};
-    use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
-
-    #[test]
-    fn descriptor_arrives_with_its_reply_and_payload_in_the_callers_buffer() {
-        let (near, far) = UnixStream::pair().unwrap();
-        let server = std::thread::spawn(move || {
-            let (mut sender, mut receiver) = channel(Stream::Unix(far));
-            let (header, _) = receiver.receive(MAX_BODY_BYTES).unwrap().unwrap();
-            assert_eq!((header.kind, header.seq), (Kind::Call, 3));
-            let path = std::env::temp_dir().join(format!("forebay-net-{}", std::process::id()));
-            std::fs::File::create(&path).unwrap().write_all(b"by descriptor").unwrap();
-            let file = std::fs::File::open(&path).unwrap();
-            std::fs::remove_file(&path).unwrap();
-            let mut out = Vec::new();
-            let earlier = Reply::Failed(Errno::EIO);
-            frame::encode_reply(&mut out, 2, Flags::default(), &earlier, 0).unwrap();
-            let flags = Flags { descriptor: true, cacheable: false };
-            frame::encode_reply(&mut out, 3, flags, &Reply::Data, 7).unwrap();
-            sender.send(&out, Some(file.as_fd())).unwrap();
-            sender.send_payload(&[], b"payload", 0).unwrap();
-        });
-        let mut connection = Connection::new(Stream::Unix(near));
-        let call = Call {
-            seq: 3,
-            caller: None,
-            request: Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT }),
-        };
-        let mut into = [0; 16];
-        let response = connection.call(&call, &[], &mut into).unwrap();
-        assert_eq!((response.reply, &into[..response.payload]), (Reply::Data, &b"payload"[..]));
-        let mut text = String::new();
-        std::fs::File::from(response.descriptor.unwrap()).read_to_string(&mut text).unwrap();
-        assert_eq!(text, "by descriptor");
-        server.join().unwrap();
     }
 }

@@ -4,10 +4,9 @@
 //! 0      4        5      6       8         12            16         24        28
 //! magic  version  kind   flags   body len  payload len   sequence   crc32c    body…
 //! ```
-//! Integers are little-endian. The checksum covers header bytes 0 to 23 and the body;
-//! chunks have their own. Bodies are in the compact `postcard` encoding, those of control messages
-//! in JSON, so that people can read them. An authenticated TCP connection sends frames in encrypted
-//! [records](crate::record).
+//! Integers are little-endian. The checksum covers header bytes 0 to 23 and the body; chunks have
+//! their own. Bodies are encoded by `postcard`, those of control messages in JSON. An authenticated
+//! TCP connection sends frames in encrypted [records](crate::record).
 
 use forebay_protocol::ids::Errno;
 use forebay_protocol::message::{Call, MAX_DATA, Reply};
@@ -18,8 +17,7 @@ use std::fmt;
 pub const HEADER_BYTES: usize = 28;
 /// Longest body of a call or reply, in bytes.
 pub const MAX_BODY_BYTES: usize = 256 * 1024;
-/// Longest body from a peer that has not been authenticated, in bytes: a credential and what goes
-/// with it.
+/// Longest body from an unauthenticated peer, in bytes: a credential with its handshake message.
 pub const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 32 * 1024;
 const MAGIC: [u8; 4] = *b"FBAY";
 const VERSION: u8 = 3;
@@ -37,10 +35,10 @@ pub enum Kind {
     Control,
 }
 
-/// What a frame's header says besides lengths.
+/// Flags in a frame's header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// A descriptor travels with the frame.
+    /// A descriptor is passed with the frame.
     pub descriptor: bool,
     /// The reply may be cached for
     /// [`CACHE_LIFETIME_NS`](forebay_protocol::message::CACHE_LIFETIME_NS).
@@ -52,24 +50,24 @@ pub struct Flags {
 pub struct Header {
     /// Contents.
     pub kind: Kind,
-    /// What travels with the frame or holds for it.
+    /// Flags.
     pub flags: Flags,
     /// Bytes of body.
     pub body: usize,
-    /// Bytes of payload that are to follow, without what chunks add.
+    /// Bytes of the payload that follows, without chunk headers.
     pub payload: usize,
-    /// [`Call::seq`] of the call, or of the call that is answered.
+    /// [`Call::seq`] of the call or of the answered call.
     pub seq: u64,
     /// CRC-32C.
     pub checksum: u32,
 }
 
-/// Why bytes are not a frame.
+/// Errors of received frames, payloads and records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// The first bytes are not a frame's.
+    /// The first bytes are not those of a frame.
     Magic,
-    /// Version mismatch: the peer's version.
+    /// The peer's version differs.
     Version(u8),
     /// Unknown kind or flag.
     Kind,
@@ -77,7 +75,7 @@ pub enum FrameError {
     Length,
     /// The checksum does not match.
     Checksum,
-    /// The body is not a message.
+    /// The body cannot be decoded.
     Body,
     /// Decryption or authentication of received bytes failed.
     Authentication,
@@ -95,7 +93,7 @@ impl fmt::Display for FrameError {
             FrameError::Checksum => f.write_str("damaged frame: checksum mismatch"),
             FrameError::Body => f.write_str("the frame's body is not a message of this version"),
             FrameError::Authentication => f.write_str(
-                "message authentication failed: data were changed, repeated or left out in transit",
+                "message authentication failed: data were changed, repeated or lost in transit",
             ),
         }
     }
@@ -149,7 +147,7 @@ fn checksum(header: &[u8], body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(header), body)
 }
 
-/// Fills in the header of the frame that begins at `start` of `out`, whose body is complete.
+/// Fills in the header of the frame `out`, whose body is complete.
 fn finish(
     out: &mut [u8],
     (kind, flags, seq): (Kind, Flags, u64),
@@ -179,8 +177,8 @@ fn finish(
     Ok(())
 }
 
-/// Appends a frame with a `postcard` body of at most `max_body` bytes to `out`. After an error `out`
-/// is as before.
+/// Appends a frame with a `postcard` body of at most `max_body` bytes to `out`, which an error
+/// leaves unchanged.
 pub fn encode<T: Serialize>(
     out: &mut Vec<u8>,
     fields: (Kind, Flags, u64),
@@ -199,7 +197,7 @@ pub fn encode<T: Serialize>(
     outcome
 }
 
-/// A frame with a control message, whose body `write` appends.
+/// A frame with a control message, whose body is appended by `write`.
 pub fn encode_control(
     max_body: usize,
     write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>,
@@ -210,15 +208,14 @@ pub fn encode_control(
     Ok(out)
 }
 
-/// Appends header and body of a call to `out`. The caller sends a payload of that many bytes behind
-/// them.
+/// Appends header and body of a call to `out`. The caller sends `payload` bytes behind them.
 pub fn encode_call(out: &mut Vec<u8>, call: &Call, payload: usize) -> Result<(), FrameError> {
     let fields = (Kind::Call, Flags::default(), call.seq);
     encode(out, fields, call, payload, MAX_BODY_BYTES)
 }
 
-/// Appends header and body of a reply to call `seq` to `out`. The caller sends a payload of that
-/// many bytes behind them, and a descriptor with the first byte if the flags say so.
+/// Appends header and body of a reply to call `seq` to `out`. The caller sends `payload` bytes behind
+/// them, and a descriptor with the first byte if the flags contain it.
 pub fn encode_reply(
     out: &mut Vec<u8>,
     seq: u64,
@@ -230,145 +227,20 @@ pub fn encode_reply(
     encode(out, fields, reply, payload, MAX_BODY_BYTES)
 }
 
-/// `FrameError::Checksum` unless the checksum of header and body matches. `head` is the header as
-/// received.
+/// Verifies the checksum of header and body. `head` is the received header.
 pub fn check_body(
     head: &[u8; HEADER_BYTES],
     header: &Header,
     body: &[u8],
 ) -> Result<(), FrameError> {
-    debug_assert_eq!(body.len(), header.body);
+    assert_eq!(body.len(), header.body);
     if checksum(&head[..24], body) != header.checksum {
         return Err(FrameError::Checksum);
     }
     Ok(())
 }
 
-/// Checks header and body and decodes the body. `head` is the header as received.
-pub fn decode_body<T: DeserializeOwned>(
-    head: &[u8; HEADER_BYTES],
-    header: &Header,
-    body: &[u8],
-) -> Result<T, FrameError> {
-    check_body(head, header, body)?;
-    decode(body)
-}
-
 /// Decodes a `postcard` body.
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
     postcard::from_bytes(body).map_err(|_| FrameError::Body)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use forebay_protocol::ids::{Ino, Timestamp};
-    use forebay_protocol::message::{
-        Attr, FileKind, InodeRequest, MAX_REQUEST_INODES, NameRequest, Request,
-    };
-    use proptest::prelude::*;
-
-    fn frame(call: &Call) -> Vec<u8> {
-        let mut out = Vec::new();
-        encode_call(&mut out, call, 0).unwrap();
-        out
-    }
-
-    fn call(request: Request) -> Call {
-        Call { seq: 7, caller: None, request }
-    }
-
-    /// A header that matches any body.
-    fn framed(body: &[u8]) -> ([u8; HEADER_BYTES], Header) {
-        let bytes = frame(&call(Request::Inode(InodeRequest::StatFs)));
-        let mut head = *bytes.first_chunk::<HEADER_BYTES>().unwrap();
-        head[8..12].copy_from_slice(&(body.len() as u32).to_le_bytes());
-        let sum = checksum(&head[..24], body);
-        head[24..28].copy_from_slice(&sum.to_le_bytes());
-        (head, parse_header(&head, MAX_BODY_BYTES).unwrap())
-    }
-
-    fn parse(bytes: &[u8]) -> Result<Call, FrameError> {
-        let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(FrameError::Length)?;
-        let header = parse_header(head, MAX_BODY_BYTES)?;
-        let body = rest.get(..header.body).ok_or(FrameError::Length)?;
-        decode_body(head, &header, body)
-    }
-
-    #[test]
-    fn reply_with_maximal_attributes_of_max_request_inodes_fits_a_frame() {
-        let time = Timestamp { secs: i64::MIN, nanos: u32::MAX };
-        let longest = Attr {
-            ino: Ino(u64::MAX),
-            kind: FileKind::BlockDevice,
-            mode: u16::MAX,
-            nlink: u32::MAX,
-            uid: u32::MAX,
-            gid: u32::MAX,
-            rdev: u32::MAX,
-            size: u64::MAX,
-            blocks: u64::MAX,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            provisional: Some(time),
-            extended: true,
-        };
-        let reply = Reply::Attrs(vec![longest; MAX_REQUEST_INODES]);
-        assert_eq!(encode_reply(&mut Vec::new(), 1, Flags::default(), &reply, 0), Ok(()));
-    }
-
-    #[test]
-    fn frame_of_another_version_reports_version_mismatch() {
-        let mut bytes = frame(&call(Request::Inode(InodeRequest::StatFs)));
-        bytes[4] = VERSION - 1;
-        let error = parse(&bytes).unwrap_err();
-        assert_eq!(error, FrameError::Version(VERSION - 1));
-        assert!(error.to_string().contains("version mismatch"), "{error}");
-    }
-
-    proptest! {
-        #[test]
-        fn call_is_decoded_as_it_was_encoded(seq: u64, ino: u64, name: Vec<u8>) {
-            let request = Request::Name(NameRequest::Lookup { parent: Ino(ino), name });
-            let call = Call { seq, caller: None, request };
-            prop_assert_eq!(parse(&frame(&call)), Ok(call));
-        }
-
-        #[test]
-        fn flipped_bit_is_detected(at: prop::sample::Index, bit in 0u8..8) {
-            let request = Request::Inode(InodeRequest::GetAttr { ino: Ino(9) });
-            let mut bytes = frame(&call(request));
-            let at = at.index(bytes.len());
-            bytes[at] ^= 1 << bit;
-            prop_assert!(parse(&bytes).is_err());
-        }
-
-        #[test]
-        fn any_bytes_are_refused_or_parsed_without_panic(bytes: Vec<u8>) {
-            let _ = parse(&bytes);
-        }
-
-        /// With a matching checksum any bytes reach the decoder.
-        #[test]
-        fn any_body_is_refused_or_parsed_without_panic(
-            family in 0u8..10,
-            kind in 0u8..16,
-            rest in prop::collection::vec(any::<u8>(), 0..300),
-            long in prop::collection::vec(0x80u8..=0xff, 0..12),
-        ) {
-            let bodies = [
-                [&[kind][..], &rest].concat(),
-                // As a call: its number, no credentials, then the request.
-                [&[7, 0, family, kind][..], &rest].concat(),
-                // Lengths without an end.
-                [&[7, 0, family, kind][..], &long, &rest].concat(),
-            ];
-            for body in bodies {
-                let (head, header) = framed(&body);
-                let _ = decode_body::<Call>(&head, &header, &body);
-                let _ = decode_body::<Reply>(&head, &header, &body);
-            }
-        }
-    }
 }

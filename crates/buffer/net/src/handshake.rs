@@ -10,25 +10,23 @@
 //! ```
 //!
 //! With the pool's key the pattern is `NNpsk0`: neither side can compute the session's keys without
-//! it, and the prologue binds the session to the address at which the client reached the server.
-//! Holders of the key are trusted to name the user they act for, as root on a cluster's own nodes
-//! is. With MUNGE the pattern is `NN`, which authenticates nobody; each side then shows a MUNGE
-//! credential whose payload is derived from the session's handshake hash and that address (channel
-//! binding): a peer in between would have a session of its own, and a different hash, with each
-//! side. The server's credential also names the client's user and group. The two credentials are
-//! derived under different contexts, so neither is of use as the other, nor to another kind of
-//! server.
+//! it. The prologue binds the session to the address at which the client reached the server. Holders
+//! of the key are trusted about the user they act for, as root of a cluster's node is. With MUNGE the
+//! pattern is `NN`, which authenticates nobody; each side then sends a MUNGE credential whose payload
+//! is derived from the session's handshake hash and that address (channel binding). A relay would
+//! have sessions of its own, with other hashes, with both sides. The server's credential also
+//! contains the client's user and group. The contexts of the two derivations differ, so neither
+//! credential can be used as the other, nor for another kind of server.
 //!
-//! An address that is translated on the way (NAT, a forwarded port) therefore does not work.
+//! Address translation between client and server (NAT, a forwarded port) therefore fails.
 
 use crate::auth::{self, Authenticator, PoolKey};
 use crate::channel::{Receiver, Sender};
 use crate::frame::{self, Flags, FrameError, Kind, MAX_UNAUTHENTICATED_BODY_BYTES};
-use crate::munge::{Munge, MungeError};
-use crate::record::{DataProtection, ReceiveGuard, SendGuard, guards};
-use forebay_protocol::Errno;
-use forebay_protocol::identity::PeerIdentity;
-use forebay_protocol::random::random_nonce;
+use crate::munge::Munge;
+use crate::random::random_bytes;
+use crate::record::{DataProtection, RecordCipher};
+use forebay_protocol::{Errno, PeerIdentity};
 use serde::{Deserialize, Serialize};
 use snow::{Builder, HandshakeState};
 use std::fmt;
@@ -36,11 +34,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Version of the handshake's messages.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Longest Noise message of a handshake, in bytes.
 const MAX_NOISE_BYTES: usize = 256;
 
-/// Kinds of server. A session or credential for one is of no use with another.
+/// Kinds of server. A session or credential for one is not valid for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// A storage daemon.
@@ -50,7 +48,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// Contexts of its clients' credentials and of its own.
+    /// The contexts of its clients' credentials and of its own.
     fn contexts(self) -> [&'static str; 2] {
         match self {
             Service::Storage => ["forebay storage daemon's client 3", "forebay storage daemon 3"],
@@ -59,7 +57,7 @@ impl Service {
     }
 }
 
-/// How the two sides authenticate.
+/// Methods of authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Method {
     /// By the pool's key.
@@ -83,45 +81,57 @@ enum Answer {
     Refused(Refusal),
 }
 
-/// The client's second message: its identity.
+/// The client's second message.
 #[derive(Debug, Serialize, Deserialize)]
-enum Proof {
-    /// A holder of the pool's key acts for this user and group.
+struct Proof {
+    identity: Identity,
+    /// The client's setting.
+    data: Option<DataProtection>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Identity {
+    /// The user and group for which a holder of the pool's key acts.
     Key { uid: u32, gid: u32 },
     /// A MUNGE credential over the client's challenge.
     Munge(Vec<u8>),
 }
 
 /// The server's second message.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 enum Verdict {
     Accepted {
-        /// The server's MUNGE credential, if the client has shown one.
+        /// The server's MUNGE credential, if the client has sent one.
         credential: Option<Vec<u8>>,
-        /// Protection of bulk data.
-        data: DataProtection,
-        /// Keys of data's hashes, to the server and to the client.
-        mac: [[u8; 32]; 2],
+        protection: Protection,
     },
     Refused(Refusal),
 }
 
-/// Why a server refuses a connection.
+/// Protection of bulk data, as configured on the server.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Protection {
+    data: DataProtection,
+    /// Keys of keyed hashes, to the server and to the client.
+    mac_keys: [[u8; 32]; 2],
+}
+
+/// A server's refusal of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Error number.
+    /// The error of the client's request.
     pub errno: Errno,
-    /// For the peer's log.
+    /// For the client's log.
     pub reason: String,
 }
 
 impl Refusal {
-    /// The peer is not the one it claims to be.
+    /// The peer has not proved its identity.
     pub fn authentication(reason: impl fmt::Display) -> Refusal {
         Refusal { errno: Errno::EKEYREJECTED, reason: format!("authentication failed: {reason}") }
     }
 
-    /// The server has too much to do at the moment.
+    /// The server is overloaded; the client may try again.
     pub fn overload(reason: impl fmt::Display) -> Refusal {
         Refusal { errno: Errno::EAGAIN, reason: format!("connection refused: {reason}") }
     }
@@ -145,13 +155,13 @@ impl From<FrameError> for Refusal {
     }
 }
 
-/// The server has not authenticated itself as one of the pool's.
+/// The server has not authenticated itself as one of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerNotAuthenticated(String);
 
 impl fmt::Display for ServerNotAuthenticated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "authentication failed: the server is not one of the pool's: {}", self.0)
+        write!(f, "authentication failed: the server is not one of the pool: {}", self.0)
     }
 }
 
@@ -174,7 +184,7 @@ fn address_bytes(at: SocketAddr) -> [u8; 18] {
 }
 
 /// One side of a Noise handshake with the server at this address.
-fn noise(
+fn noise_state(
     method: Method,
     key: Option<&PoolKey>,
     (service, at): (Service, SocketAddr),
@@ -186,7 +196,7 @@ fn noise(
     };
     let [context, _] = service.contexts();
     let mut prologue = context.as_bytes().to_vec();
-    // With MUNGE the credentials are bound to the address: then the server refuses with a reason.
+    // With MUNGE the credentials are bound to the address, so that the server can report a reason.
     if method == Method::Key {
         prologue.extend_from_slice(&address_bytes(at));
     }
@@ -197,7 +207,7 @@ fn noise(
     if initiator { builder.build_initiator() } else { builder.build_responder() }
 }
 
-/// The payloads of MUNGE credentials of one session.
+/// Derives the payloads of MUNGE credentials of one session.
 #[derive(Clone, Copy, Debug)]
 struct Binding {
     service: Service,
@@ -214,8 +224,7 @@ impl Binding {
 
     fn of_client(&self) -> [u8; 32] {
         let [context, _] = self.service.contexts();
-        let text = [&self.hash[..], &address_bytes(self.at)].concat();
-        blake3::derive_key(context, &text)
+        blake3::derive_key(context, &[&self.hash[..], &address_bytes(self.at)].concat())
     }
 
     fn of_server(&self, uid: u32, gid: u32) -> [u8; 32] {
@@ -238,13 +247,13 @@ fn handshake_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
 pub struct Authenticated {
     /// The user.
     pub peer: PeerIdentity,
-    /// The host on which its MUNGE credential was made, according to that host's `munged`.
+    /// The host that made its MUNGE credential, according to that host's `munged`.
     pub origin: Option<Ipv4Addr>,
     /// The server's own credential.
     credential: Option<Vec<u8>>,
 }
 
-/// A client's MUNGE credential, to be verified by [`CredentialCheck::verify`], which may block.
+/// A client's MUNGE credential that has to be verified.
 #[derive(Debug)]
 pub struct CredentialCheck {
     credential: Vec<u8>,
@@ -252,31 +261,27 @@ pub struct CredentialCheck {
 }
 
 impl CredentialCheck {
-    /// Asks `munged` for the identity, and for the server's own credential.
+    /// Verifies the credential and makes the server's own. Blocks until `munged` replies.
     pub fn verify(&self, munge: &Munge) -> Result<Authenticated, Refusal> {
-        let refused = |error: MungeError| Refusal::authentication(error);
-        let decoded = munge.decode(&self.credential).map_err(refused)?;
-        let peer = auth::credential_peer(&decoded, &self.binding.of_client()).map_err(|_| {
+        let decoded = munge.decode(&self.credential).map_err(Refusal::authentication)?;
+        let peer = auth::credential_peer(&decoded, &self.binding.of_client()).ok_or_else(|| {
             Refusal::authentication(format_args!(
                 "the MUNGE credential, made on {}, is for another connection",
                 decoded.origin
             ))
         })?;
         let own = munge.encode(&self.binding.of_server(peer.uid, peer.gid));
-        Ok(Authenticated {
-            peer,
-            origin: Some(decoded.origin),
-            credential: Some(own.map_err(refused)?),
-        })
+        let credential = Some(own.map_err(Refusal::authentication)?);
+        Ok(Authenticated { peer, origin: Some(decoded.origin), credential })
     }
 }
 
-/// What a server does next.
+/// The next step of a server.
 #[derive(Debug)]
 pub enum Step {
-    /// Send these bytes and wait for the client's proof, which arrives in records.
-    Answer(Vec<u8>),
-    /// Have the credential verified, then [finish](ServerHandshake::finish).
+    /// Send these bytes, and then use the ciphers to send and to receive.
+    Answer(Vec<u8>, (RecordCipher, RecordCipher)),
+    /// Verify the credential, then [finish](ServerHandshake::finish).
     Verify(CredentialCheck),
     /// The client is authenticated: [finish](ServerHandshake::finish).
     Authenticated(Authenticated),
@@ -288,14 +293,13 @@ enum State {
     Verdict,
 }
 
-/// The server's side of a handshake: messages in, messages out.
+/// The server's side of a handshake, without I/O.
 pub struct ServerHandshake {
     service: Service,
     at: SocketAddr,
-    data: DataProtection,
-    mac: [[u8; 32]; 2],
     state: State,
-    guards: Option<(SendGuard, ReceiveGuard)>,
+    /// Set when the opening is accepted; from then on messages are encrypted.
+    protection: Option<Protection>,
 }
 
 impl fmt::Debug for ServerHandshake {
@@ -305,51 +309,56 @@ impl fmt::Debug for ServerHandshake {
 }
 
 impl ServerHandshake {
-    /// For a client that reached this server at the address `at`.
-    pub fn new(
-        service: Service,
-        at: SocketAddr,
-        data: DataProtection,
-    ) -> io::Result<ServerHandshake> {
-        Ok(ServerHandshake {
-            service,
-            at,
-            data,
-            mac: [random_nonce()?, random_nonce()?],
-            state: State::Opening,
-            guards: None,
-        })
+    /// A handshake with a client that reached this server at the address `at`.
+    pub fn new(service: Service, at: SocketAddr) -> ServerHandshake {
+        ServerHandshake { service, at, state: State::Opening, protection: None }
     }
 
-    /// Takes the body of the client's next handshake frame.
+    /// Processes the body of the client's next handshake frame.
     pub fn receive(&mut self, auth: &Authenticator, body: &[u8]) -> Result<Step, Refusal> {
         match std::mem::replace(&mut self.state, State::Verdict) {
-            State::Opening => self.answer(auth, frame::decode(body)?).map(Step::Answer),
-            State::Proof { method, binding } => match (method, frame::decode(body)?) {
-                (Method::Key, Proof::Key { uid, gid }) => Ok(Step::Authenticated(Authenticated {
-                    peer: auth::key_peer(uid, gid),
-                    origin: None,
-                    credential: None,
-                })),
-                (Method::Munge, Proof::Munge(credential)) => {
-                    Ok(Step::Verify(CredentialCheck { credential, binding }))
+            State::Opening => self.answer(auth, frame::decode(body)?),
+            State::Proof { method, binding } => {
+                let Proof { identity, data } = frame::decode(body)?;
+                self.check_protection(data)?;
+                match (method, identity) {
+                    (Method::Key, Identity::Key { uid, gid }) => {
+                        let peer = auth::key_peer(uid, gid);
+                        let client = Authenticated { peer, origin: None, credential: None };
+                        Ok(Step::Authenticated(client))
+                    }
+                    (Method::Munge, Identity::Munge(credential)) => {
+                        Ok(Step::Verify(CredentialCheck { credential, binding }))
+                    }
+                    (Method::Key, Identity::Munge(_)) | (Method::Munge, Identity::Key { .. }) => {
+                        Err(Refusal::protocol("a proof of another method"))
+                    }
                 }
-                (Method::Key, Proof::Munge(_)) | (Method::Munge, Proof::Key { .. }) => {
-                    Err(Refusal::protocol("a proof of another method"))
-                }
-            },
-            State::Verdict => Err(Refusal::protocol("a message too many")),
+            }
+            State::Verdict => Err(Refusal::protocol("unexpected message")),
         }
     }
 
-    fn answer(&mut self, auth: &Authenticator, opening: Opening) -> Result<Vec<u8>, Refusal> {
-        if opening.version != VERSION {
+    fn check_protection(&self, client: Option<DataProtection>) -> Result<(), Refusal> {
+        match (client, self.protection) {
+            (Some(client), Some(Protection { data, .. })) if client != data => {
+                Err(Refusal::protocol(format_args!(
+                    "data protection mismatch: the client is configured for `{client}`, the server \
+                     for `{data}`"
+                )))
+            }
+            (Some(_) | None, _) => Ok(()),
+        }
+    }
+
+    fn answer(&mut self, auth: &Authenticator, opening: Opening) -> Result<Step, Refusal> {
+        let Opening { version, method, noise } = opening;
+        if version != VERSION {
             return Err(Refusal::protocol(format_args!(
-                "version mismatch: the client uses version {}, the server {VERSION}",
-                opening.version
+                "version mismatch: the client uses version {version}, the server {VERSION}"
             )));
         }
-        match (opening.method, &auth.key, &auth.munge) {
+        match (method, &auth.key, &auth.munge) {
             (Method::Key, Some(_), _) | (Method::Munge, _, Some(_)) => {}
             (Method::Key, None, _) => {
                 return Err(Refusal::authentication(
@@ -362,78 +371,67 @@ impl ServerHandshake {
         }
         let failed = |error: snow::Error| Refusal::protocol(error);
         let server = (self.service, self.at);
-        let mut noise = noise(opening.method, auth.key.as_ref(), server, false).map_err(failed)?;
+        let mut state = noise_state(method, auth.key.as_ref(), server, false).map_err(failed)?;
         let mut buffer = [0; MAX_NOISE_BYTES];
-        noise.read_message(&opening.noise, &mut buffer).map_err(|_| {
+        state.read_message(&noise, &mut buffer).map_err(|_| {
             Refusal::authentication(
                 "the pool keys of the two hosts differ, or the client reached the server at an \
                  address that is not its own",
             )
         })?;
-        let count = noise.write_message(&[], &mut buffer).map_err(failed)?;
-        let answer = Answer::Accepted { noise: buffer[..count].to_vec() };
-        self.state = State::Proof {
-            method: opening.method,
-            binding: Binding::new(self.service, self.at, &noise),
-        };
-        assert!(noise.is_handshake_finished(), "both patterns have two messages");
-        let transport = noise.into_stateless_transport_mode().map_err(failed)?;
-        let (mut send, mut receive) = guards(transport);
-        send.protect_data(self.data, self.mac[1]);
-        receive.protect_data(self.data, self.mac[0]);
-        self.guards = Some((send, receive));
-        Ok(handshake_frame(&answer)?)
+        let count = state.write_message(&[], &mut buffer).map_err(failed)?;
+        let answer = handshake_frame(&Answer::Accepted { noise: buffer[..count].to_vec() })?;
+        let key = || random_bytes().map_err(Refusal::protocol);
+        let (data, mac_keys) = (auth.data_protection.unwrap_or_default(), [key()?, key()?]);
+        let binding = Binding::new(self.service, self.at, &state);
+        assert!(state.is_handshake_finished(), "both patterns have two messages");
+        let transport = state.into_stateless_transport_mode().map_err(failed)?;
+        let (mut send, mut receive) = RecordCipher::pair(transport);
+        receive.protect_data(data, mac_keys[0]);
+        send.protect_data(data, mac_keys[1]);
+        self.protection = Some(Protection { data, mac_keys });
+        self.state = State::Proof { method, binding };
+        Ok(Step::Answer(answer, (send, receive)))
     }
 
-    /// The guards of the connection, once there are any: everything after the answer is in records.
-    pub fn take_guards(&mut self) -> Option<(SendGuard, ReceiveGuard)> {
-        self.guards.take()
-    }
-
-    /// The last message, to be sent in records: the client is let in.
+    /// The last message, which accepts the client.
     pub fn finish(&self, client: &Authenticated) -> Result<Vec<u8>, FrameError> {
-        debug_assert!(matches!(self.state, State::Verdict));
-        handshake_frame(&Verdict::Accepted {
-            credential: client.credential.clone(),
-            data: self.data,
-            mac: self.mac,
-        })
+        let (State::Verdict, Some(protection)) = (&self.state, self.protection) else {
+            return Err(FrameError::Kind);
+        };
+        handshake_frame(&Verdict::Accepted { credential: client.credential.clone(), protection })
     }
 
-    /// The last message if the client is refused: in records, if there are guards already.
-    pub fn refuse(sealed: bool, refusal: &Refusal) -> Result<Vec<u8>, FrameError> {
-        if sealed {
-            handshake_frame(&Verdict::Refused(refusal.clone()))
-        } else {
-            handshake_frame(&Answer::Refused(refusal.clone()))
+    /// The last message, which refuses the client.
+    pub fn refuse(&self, refusal: &Refusal) -> Result<Vec<u8>, FrameError> {
+        match self.protection {
+            Some(_) => handshake_frame(&Verdict::Refused(refusal.clone())),
+            None => handshake_frame(&Answer::Refused(refusal.clone())),
         }
     }
 }
 
-/// The server's handshake on a blocking socket. The caller has limited the time. `verifying` is
-/// called before the client's proof is verified.
+/// The server's handshake on a blocking socket. The caller limits its time. `verifying` is called
+/// before the client's proof is verified.
 pub fn accept(
     sender: &mut Sender,
     receiver: &mut Receiver,
-    handshake: &mut ServerHandshake,
+    (service, at): (Service, SocketAddr),
     auth: &Authenticator,
-    mut verifying: impl FnMut() -> Result<(), Refusal>,
+    verifying: impl Fn() -> Result<(), Refusal>,
 ) -> io::Result<Authenticated> {
-    let mut run = || -> io::Result<Authenticated> {
+    let mut handshake = ServerHandshake::new(service, at);
+    let mut authenticate = || -> io::Result<Authenticated> {
         loop {
             match handshake.receive(auth, receive_body(receiver)?).map_err(refused)? {
-                Step::Answer(bytes) => {
+                Step::Answer(bytes, ciphers) => {
                     sender.send(&bytes, None)?;
-                    if let Some((send, receive)) = handshake.take_guards() {
-                        sender.set_guard(send);
-                        receiver.set_guard(receive);
-                    }
+                    sender.set_cipher(ciphers.0);
+                    receiver.set_cipher(ciphers.1);
                 }
                 Step::Verify(check) => {
                     verifying().map_err(refused)?;
-                    let Some(munge) = &auth.munge else {
-                        return Err(refused(Refusal::authentication("MUNGE is not in use")));
-                    };
+                    let munge = auth.munge.as_ref().ok_or(FrameError::Kind)?;
                     return check.verify(munge).map_err(refused);
                 }
                 Step::Authenticated(client) => {
@@ -443,41 +441,31 @@ pub fn accept(
             }
         }
     };
-    let outcome = run();
-    if let Err(error) = &outcome
-        && let Some(refusal) = refusal_for(error)
-    {
-        // The client may have gone already.
-        let _ = ServerHandshake::refuse(sender.has_guard(), &refusal)
-            .map(|bytes| sender.send(&bytes, None));
+    let outcome = authenticate();
+    match &outcome {
+        Ok(client) => sender.send(&handshake.finish(client)?, None)?,
+        Err(error) => {
+            if let Some(refusal) = refusal_for(error) {
+                // The client may have disconnected.
+                let _ = handshake.refuse(&refusal).map(|bytes| sender.send(&bytes, None));
+            }
+        }
     }
     outcome
 }
 
-/// The refusal to send after this error; none if the connection is broken.
+/// The refusal to send after this error; `None` if the connection is broken.
 fn refusal_for(error: &io::Error) -> Option<Refusal> {
     let inner = error.get_ref()?;
-    let refusal = inner.downcast_ref::<Refusal>().cloned();
-    refusal.or_else(|| {
-        let error = inner.downcast_ref::<FrameError>()?;
-        Some(Refusal::from(*error))
-    })
-}
-
-/// Lets an authenticated client in.
-pub fn admit(
-    sender: &mut Sender,
-    handshake: &ServerHandshake,
-    client: &Authenticated,
-) -> io::Result<()> {
-    sender.send(&handshake.finish(client)?, None)
+    let frame_error = || inner.downcast_ref::<FrameError>().map(|error| Refusal::from(*error));
+    inner.downcast_ref::<Refusal>().cloned().or_else(frame_error)
 }
 
 fn refused(refusal: Refusal) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, refusal)
 }
 
-/// The client's side of a handshake: messages in, messages out.
+/// The client's side of a handshake, without I/O.
 pub struct ClientHandshake {
     auth: Authenticator,
     server: (Service, SocketAddr),
@@ -500,66 +488,68 @@ impl ClientHandshake {
                 )));
             }
         };
-        let mut noise = noise(method, auth.key.as_ref(), server, true).map_err(io::Error::other)?;
+        let mut state =
+            noise_state(method, auth.key.as_ref(), server, true).map_err(io::Error::other)?;
         let mut buffer = [0; MAX_NOISE_BYTES];
-        let count = noise.write_message(&[], &mut buffer).map_err(io::Error::other)?;
-        let opening = handshake_frame(&Opening {
-            version: VERSION,
-            method,
-            noise: buffer[..count].to_vec(),
-        })?;
+        let count = state.write_message(&[], &mut buffer).map_err(io::Error::other)?;
+        let noise = buffer[..count].to_vec();
+        let opening = handshake_frame(&Opening { version: VERSION, method, noise })?;
         let handshake =
-            ClientHandshake { auth: auth.clone(), server, noise: Some(noise), binding: None };
+            ClientHandshake { auth: auth.clone(), server, noise: Some(state), binding: None };
         Ok((handshake, opening))
     }
 
-    /// Takes the body of the server's answer. Everything after it is in records. Without MUNGE the
-    /// server is authenticated then: it has the pool's key.
-    pub fn receive_answer(&mut self, body: &[u8]) -> io::Result<(SendGuard, ReceiveGuard)> {
+    /// Processes the body of the server's answer. All later messages use the ciphers, to send and to
+    /// receive. With a pool key the server is authenticated now.
+    pub fn receive_answer(&mut self, body: &[u8]) -> io::Result<(RecordCipher, RecordCipher)> {
         let answer = match frame::decode(body)? {
             Answer::Accepted { noise } => noise,
             Answer::Refused(refusal) => return Err(refused(refusal)),
         };
-        let mut noise = self.noise.take().ok_or(FrameError::Kind)?;
-        let mut buffer = [0; MAX_NOISE_BYTES];
-        noise
-            .read_message(&answer, &mut buffer)
+        let mut state = self.noise.take().ok_or(FrameError::Kind)?;
+        state
+            .read_message(&answer, &mut [0; MAX_NOISE_BYTES])
             .map_err(|_| not_authenticated("it does not have the pool's key"))?;
         let (service, at) = self.server;
-        self.binding = Some(Binding::new(service, at, &noise));
-        assert!(noise.is_handshake_finished(), "both patterns have two messages");
-        let transport = noise.into_stateless_transport_mode();
-        Ok(guards(transport.map_err(io::Error::other)?))
+        self.binding = Some(Binding::new(service, at, &state));
+        assert!(state.is_handshake_finished(), "both patterns have two messages");
+        let transport = state.into_stateless_transport_mode().map_err(io::Error::other)?;
+        Ok(RecordCipher::pair(transport))
     }
 
     /// The second message, which proves this process's identity to the server.
     pub fn proof(&self) -> io::Result<Vec<u8>> {
-        let (uid, gid) = own_ids();
-        let proof = match &self.auth.munge {
+        let identity = match &self.auth.munge {
             Some(munge) => {
                 let binding = self.binding.as_ref().ok_or(FrameError::Kind)?;
                 let credential = munge.encode(&binding.of_client());
-                Proof::Munge(credential.map_err(|error| refused(Refusal::authentication(error)))?)
+                let refused = |error| refused(Refusal::authentication(error));
+                Identity::Munge(credential.map_err(refused)?)
             }
-            None => Proof::Key { uid, gid },
+            None => {
+                let (uid, gid) = own_ids();
+                Identity::Key { uid, gid }
+            }
         };
-        Ok(handshake_frame(&proof)?)
+        let data = match self.server.0 {
+            Service::Storage => self.auth.data_protection,
+            Service::Controller => None,
+        };
+        Ok(handshake_frame(&Proof { identity, data })?)
     }
 
-    /// Takes the body of the server's verdict, and authenticates the server, if that is by MUNGE.
-    /// Returns the protection of bulk data, and the keys of their hashes to the server and to the
-    /// client.
+    /// Processes the body of the server's verdict, and with MUNGE authenticates the server. Returns
+    /// the protection of bulk data, and the keys of their hashes to the server and to the client.
     pub fn receive_verdict(&self, body: &[u8]) -> io::Result<(DataProtection, [[u8; 32]; 2])> {
         match frame::decode(body)? {
             Verdict::Refused(refusal) => Err(refused(refusal)),
-            Verdict::Accepted { credential, data, mac } => {
+            Verdict::Accepted { credential, protection } => {
                 if let Some(munge) = &self.auth.munge {
                     let binding = self.binding.as_ref().ok_or(FrameError::Kind)?;
                     let (uid, gid) = own_ids();
-                    let challenge = binding.of_server(uid, gid);
-                    check_server(munge, credential.as_deref(), &challenge)?;
+                    check_server(munge, credential.as_deref(), &binding.of_server(uid, gid))?;
                 }
-                Ok((data, mac))
+                Ok((protection.data, protection.mac_keys))
             }
         }
     }
@@ -579,10 +569,12 @@ fn receive_body(receiver: &mut Receiver) -> io::Result<&[u8]> {
     Ok(body)
 }
 
-/// The client's handshake with the server at this address. The caller has limited the time.
+/// The client's handshake on a blocking socket, with the server at this address. The caller limits
+/// its time.
 ///
-/// A server's refusal comes back as a [`Refusal`] in the error, a server that fails to authenticate
-/// itself as [`ServerNotAuthenticated`].
+/// # Errors
+/// [`Refusal`] if the server refuses the client, [`ServerNotAuthenticated`] if the server fails to
+/// authenticate itself, both within the returned error.
 pub fn connect(
     sender: &mut Sender,
     receiver: &mut Receiver,
@@ -592,23 +584,21 @@ pub fn connect(
     let (mut handshake, opening) = ClientHandshake::new(server, auth)?;
     sender.send(&opening, None)?;
     let (send, receive) = handshake.receive_answer(receive_body(receiver)?)?;
-    sender.set_guard(send);
-    receiver.set_guard(receive);
+    sender.set_cipher(send);
+    receiver.set_cipher(receive);
     sender.send(&handshake.proof()?, None)?;
-    let (data, [up, down]) = handshake.receive_verdict(receive_body(receiver)?)?;
-    sender.protect_data(data, up);
-    receiver.protect_data(data, down);
+    let (data, [to_server, to_client]) = handshake.receive_verdict(receive_body(receiver)?)?;
+    sender.protect_data(data, to_server);
+    receiver.protect_data(data, to_client);
     Ok(())
 }
 
-/// The server must be root or this process's own user.
+/// Verifies that the server runs as root or as this process's user.
 fn check_server(munge: &Munge, credential: Option<&[u8]>, challenge: &[u8; 32]) -> io::Result<()> {
-    let Some(credential) = credential else {
-        return Err(not_authenticated("it showed no credential"));
-    };
+    let credential = credential.ok_or_else(|| not_authenticated("it sent no credential"))?;
     let decoded = munge.decode(credential).map_err(not_authenticated)?;
     let peer = auth::credential_peer(&decoded, challenge)
-        .map_err(|_| not_authenticated("its credential is for another connection"))?;
+        .ok_or_else(|| not_authenticated("its credential is for another connection"))?;
     if !peer.trusted {
         return Err(not_authenticated(format_args!(
             "it runs as user {}, who is neither root nor this process's user",

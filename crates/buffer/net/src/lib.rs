@@ -1,12 +1,13 @@
 //! Transports between Forebay's processes.
 //!
-//! A message becomes a frame ([`frame`]), and data follow it in chunks ([`chunk`]); [`channel`] sends
+//! A message becomes a frame ([`frame`]), followed by data in chunks ([`chunk`]); [`channel`] sends
 //! and receives both over a Unix or TCP socket ([`stream`]). On a Unix socket the kernel identifies
-//! the peer and a reply may carry a file descriptor. On TCP both sides authenticate ([`handshake`])
-//! by the pool's key ([`auth`]) or by MUNGE ([`munge`]), and everything but bulk data is encrypted
+//! the peer, and a reply may pass a file descriptor. On TCP both sides authenticate ([`handshake`])
+//! by the pool's key ([`auth`]) or by MUNGE ([`munge`]), and everything except bulk data is encrypted
 //! ([`record`]). [`connection`] is a client's end of a connection to a storage daemon, [`listener`] a
-//! daemon's sockets, [`admission`] the limits on its connections. [`job_socket`] carries
-//! `libdatawarp`'s calls.
+//! daemon's socket, [`admission`] limits connections, and [`job_socket`] carries the calls of
+//! `libdatawarp`. [`writeback`] and [`random`] are services of the operating system that several
+//! crates use.
 #![warn(missing_docs)]
 
 pub mod admission;
@@ -19,5 +20,7 @@ pub mod handshake;
 pub mod job_socket;
 pub mod listener;
 pub mod munge;
+pub mod random;
 pub mod record;
 pub mod stream;
+pub mod writeback;

@@ -1,4 +1,4 @@
-//! Listening sockets at addresses that a configuration names.
+//! Listening sockets.
 
 use crate::admission::{ConnectionPermit, SharedAdmission};
 use crate::stream::Stream;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Delay after a connection that could not be accepted, for lack of descriptors or memory.
+/// Delay after a failure to accept a connection for lack of descriptors or memory.
 pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
 
-/// Listens at `address`. The error's text names likely mistakes in the configuration.
+/// Listens at `address`. Errors name likely mistakes in the configuration.
 pub fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).map_err(|error| {
         let remedy = match error.kind() {
@@ -34,8 +34,7 @@ pub fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     })
 }
 
-/// Listens at a Unix socket with these permission bits. A socket that a killed process has left
-/// there is replaced.
+/// Listens at a Unix socket with these permission bits. Replaces the socket of a killed process.
 pub fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -55,13 +54,13 @@ enum Socket {
 impl Socket {
     fn accept(&self) -> io::Result<Stream> {
         match self {
-            Socket::Tcp(listener) => Stream::accepted(listener.accept()?.0),
+            Socket::Tcp(listener) => Stream::tcp(listener.accept()?.0),
             Socket::Unix(listener, _) => Ok(Stream::Unix(listener.accept()?.0)),
         }
     }
 }
 
-/// A listening socket with a thread for each connection. Dropping it ends the listening.
+/// A listening socket with a thread for each connection. It is closed when dropped.
 #[derive(Debug)]
 pub struct Listener {
     socket: Arc<Socket>,
@@ -74,7 +73,7 @@ impl Listener {
         Ok(Listener::new(Socket::Tcp(bind_tcp(address)?)))
     }
 
-    /// Listens at a Unix socket, as [`bind_unix`] does. The folder is created if it is missing.
+    /// Listens at a Unix socket like [`bind_unix`]. Creates its directory if missing.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Listener> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
@@ -87,7 +86,7 @@ impl Listener {
         Listener { socket: Arc::new(socket), closing: Arc::default() }
     }
 
-    /// The address, on TCP.
+    /// The TCP address.
     pub fn address(&self) -> Option<SocketAddr> {
         match &*self.socket {
             Socket::Tcp(listener) => listener.local_addr().ok(),
@@ -95,7 +94,7 @@ impl Listener {
         }
     }
 
-    /// Serves every connection on a thread of its own, from now on.
+    /// Starts to serve every connection on a thread of its own.
     pub fn serve(
         &self,
         admission: SharedAdmission,
@@ -142,22 +141,5 @@ impl Drop for Listener {
                 shutdown(listener, Shutdown::Both)
             }
         };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bind_errors_name_a_remedy() {
-        let first = bind_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
-        let taken = bind_tcp(first.local_addr().unwrap()).unwrap_err();
-        assert_eq!(taken.kind(), ErrorKind::AddrInUse);
-        assert!(taken.to_string().contains("another port"), "{taken}");
-        // An address for documentation (RFC 5737), which no host has.
-        let nowhere = bind_tcp("192.0.2.1:7510".parse().unwrap()).unwrap_err();
-        assert_eq!(nowhere.kind(), ErrorKind::AddrNotAvailable);
-        assert!(nowhere.to_string().contains("no such address"), "{nowhere}");
     }
 }

@@ -1,8 +1,8 @@
-//! MUNGE credentials: a user's identity, vouched for by the `munged` daemons of a cluster's hosts,
-//! which share a key.
+//! MUNGE credentials: a user's identity, signed by the `munged` daemons of a cluster's hosts, which
+//! share a key.
 //!
-//! `libmunge.so.2` is loaded when it is first needed, so that neither building nor running
-//! without MUNGE needs it. The functions and numbers are those of MUNGE 0.5's `munge.h`.
+//! `libmunge.so.2` is loaded at its first use, so that programs can be built and run without it.
+//! Functions and constants are those of `munge.h` of MUNGE 0.5.
 
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -12,14 +12,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// Longest credential that is looked at, in bytes.
+/// Longest accepted credential, in bytes.
 pub const MAX_CREDENTIAL_BYTES: usize = 16 * 1024;
 /// `MUNGE_OPT_ADDR4`.
 const OPTION_ADDRESS: c_int = 5;
 /// `MUNGE_OPT_SOCKET`.
 const OPTION_SOCKET: c_int = 8;
 
-/// Why a credential could not be made or is not believed.
+/// A failure to make or to verify a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MungeError(String);
 
@@ -31,16 +31,16 @@ impl fmt::Display for MungeError {
 
 impl std::error::Error for MungeError {}
 
-/// Whom a valid credential is from, and what was put into it.
+/// The contents of a valid credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedCredential {
-    /// Effective user of the process that made it.
+    /// Effective user of its process.
     pub uid: u32,
-    /// Its effective group.
+    /// Effective group of its process.
     pub gid: u32,
-    /// The address of its host, as the host's `munged` gives it.
+    /// Address of its host, according to the host's `munged`.
     pub origin: Ipv4Addr,
-    /// What it put in.
+    /// Payload.
     pub payload: Vec<u8>,
 }
 
@@ -75,8 +75,8 @@ struct Functions {
 }
 
 fn load() -> Result<Functions, libloading::Error> {
-    // SAFETY: libmunge has no initialisers with requirements of their own; the symbols have the
-    // types that munge.h declares, and the library stays loaded as long as the pointers to it.
+    // SAFETY: libmunge has no initialisers with requirements; the symbols have the types declared in
+    // munge.h, and the library stays loaded as long as the pointers to it.
     unsafe {
         let library = Library::new("libmunge.so.2")?;
         Ok(Functions {
@@ -121,14 +121,14 @@ impl Drop for Call {
 impl Call {
     fn begin(munge: &Munge) -> Result<Call, MungeError> {
         let functions = functions()?;
-        // SAFETY: takes nothing.
+        // SAFETY: has no arguments.
         let context = unsafe { (functions.create)() };
         if context.is_null() {
             return Err(MungeError("out of memory".to_owned()));
         }
         let call = Call { functions, context };
         if let Some(socket) = &munge.socket {
-            // SAFETY: this option takes a string, which the library copies.
+            // SAFETY: the option's value is a string, which the library copies.
             let code = unsafe { (functions.set)(context, OPTION_SOCKET, socket.as_ptr()) };
             call.check(code)?;
         }
@@ -139,8 +139,8 @@ impl Call {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: the context is alive; both functions return null or a string that lives until
-        // the context is used next.
+        // SAFETY: the context is valid; both functions return null or a string that is valid until
+        // the next use of the context.
         let text = unsafe {
             let mut text = (self.functions.describe)(self.context);
             if text.is_null() {
@@ -155,7 +155,7 @@ impl Call {
     }
 }
 
-/// Memory that the library allocated.
+/// Memory allocated by the library.
 struct Allocated(*mut c_void);
 
 impl Drop for Allocated {
@@ -166,7 +166,7 @@ impl Drop for Allocated {
 }
 
 impl Munge {
-    /// The `munged` that listens at `socket`, or at its usual place. Fails if MUNGE is not
+    /// The `munged` that listens at `socket`, or at its default socket. Fails if MUNGE is not
     /// installed.
     pub fn new(socket: Option<PathBuf>) -> Result<Munge, MungeError> {
         functions()?;
@@ -179,13 +179,13 @@ impl Munge {
         Ok(Munge { socket })
     }
 
-    /// A credential of this process with `payload` in it.
+    /// Makes a credential of this process with this payload.
     pub fn encode(&self, payload: &[u8]) -> Result<Vec<u8>, MungeError> {
         let call = Call::begin(self)?;
         let length = c_int::try_from(payload.len())
             .map_err(|_| MungeError("the payload is too long".to_owned()))?;
         let mut text: *mut c_char = std::ptr::null_mut();
-        // SAFETY: `payload` has `length` bytes; `text` takes a string allocated by the library.
+        // SAFETY: `payload` has `length` bytes; `text` receives a string allocated by the library.
         let code = unsafe {
             (call.functions.encode)(&mut text, call.context, payload.as_ptr().cast(), length)
         };
@@ -198,8 +198,7 @@ impl Munge {
         Ok(unsafe { CStr::from_ptr(text) }.to_bytes().to_vec())
     }
 
-    /// Whom `credential` is from. Each credential is believed once on a host, and for some
-    /// minutes.
+    /// Verifies a credential. It is valid once on a host, and for some minutes.
     pub fn decode(&self, credential: &[u8]) -> Result<DecodedCredential, MungeError> {
         if credential.len() > MAX_CREDENTIAL_BYTES {
             return Err(MungeError("the credential is too long".to_owned()));
@@ -210,7 +209,7 @@ impl Munge {
         let mut payload: *mut c_void = std::ptr::null_mut();
         let mut length: c_int = 0;
         let (mut uid, mut gid) = (libc::uid_t::MAX, libc::gid_t::MAX);
-        // SAFETY: `text` ends with NUL; the others take what munge.h says; `payload` takes memory
+        // SAFETY: `text` ends with NUL; the others have the types of munge.h; `payload` receives memory
         // allocated by the library.
         let code = unsafe {
             (call.functions.decode)(
@@ -232,7 +231,7 @@ impl Munge {
             unsafe { std::slice::from_raw_parts(owned.0.cast::<u8>(), length) }.to_vec()
         };
         let mut origin = libc::in_addr { s_addr: 0 };
-        // SAFETY: this option takes a pointer to an `in_addr`, which it fills.
+        // SAFETY: the option's value is a pointer to an `in_addr`, which the library fills in.
         let code = unsafe { (call.functions.get)(call.context, OPTION_ADDRESS, &raw mut origin) };
         call.check(code)?;
         Ok(DecodedCredential {
@@ -241,17 +240,5 @@ impl Munge {
             origin: Ipv4Addr::from(u32::from_be(origin.s_addr)),
             payload,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_a_daemon_there_is_a_reason() {
-        let munge = Munge::new(Some("/nonexistent/munge.socket".into()));
-        let error = munge.and_then(|munge| munge.encode(b"x")).unwrap_err();
-        assert!(error.to_string().contains("MUNGE"), "{error}");
     }
 }

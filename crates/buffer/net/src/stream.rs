@@ -1,7 +1,8 @@
-//! Sockets: addresses, and sending and receiving with descriptors.
+//! Sockets, over which descriptors can be passed.
 
 use forebay_protocol::address::Address;
 use rustix::event::{PollFd, PollFlags};
+use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -33,60 +34,49 @@ impl AsFd for Stream {
 }
 
 impl Stream {
-    /// Connect to `address`, waiting at most `patience` on TCP.
-    pub fn connect(address: &Address, patience: Duration) -> io::Result<Stream> {
+    /// Connects to `address`; on TCP, with a timeout.
+    pub fn connect(address: &Address, timeout: Duration) -> io::Result<Stream> {
         match address {
             Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
-            Address::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, patience)?;
-                stream.set_nodelay(true)?;
-                notice_silence(&stream)?;
-                Ok(Stream::Tcp(stream))
-            }
+            Address::Tcp(address) => Stream::tcp(TcpStream::connect_timeout(address, timeout)?),
         }
     }
 
-    /// A connection that someone has made to this host.
-    pub fn accepted(stream: TcpStream) -> io::Result<Stream> {
+    /// A TCP connection without delay of small messages. The kernel ends it if the peer's host is
+    /// unreachable for half a minute, so that receivers get an error.
+    pub fn tcp(stream: TcpStream) -> io::Result<Stream> {
         stream.set_nodelay(true)?;
-        notice_silence(&stream)?;
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, Duration::from_secs(15))?;
+        sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(5))?;
+        sockopt::set_tcp_keepcnt(&stream, 3)?;
+        sockopt::set_tcp_user_timeout(&stream, 30_000)?;
         Ok(Stream::Tcp(stream))
     }
 
-    /// Whether sends and receives return at once instead of waiting.
+    /// Sets whether sends and receives return instead of waiting.
     pub fn set_nonblocking(&self, yes: bool) -> io::Result<()> {
-        match self {
-            Stream::Unix(s) => s.set_nonblocking(yes),
-            Stream::Tcp(s) => s.set_nonblocking(yes),
-        }
+        Ok(rustix::io::ioctl_fionbio(self, yes)?)
     }
 
-    /// How long a blocking send or receive may take.
-    pub fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
-        match self {
-            Stream::Unix(s) => {
-                s.set_read_timeout(patience)?;
-                s.set_write_timeout(patience)
-            }
-            Stream::Tcp(s) => {
-                s.set_read_timeout(patience)?;
-                s.set_write_timeout(patience)
-            }
-        }
+    /// Sets the timeout of a blocking send or receive.
+    pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        sockopt::set_socket_timeout(self, Timeout::Recv, timeout)?;
+        Ok(sockopt::set_socket_timeout(self, Timeout::Send, timeout)?)
     }
 
-    /// Wait on a blocking socket until there is something to receive, as long as its timeout says.
+    /// Waits for input on a blocking socket, with the socket's timeout.
     ///
-    /// Who waits in `recvmsg` on a Unix socket is woken, and put to sleep again, also when the other
-    /// end has taken what was sent: twice for each answer. Waiting for input alone is cheaper.
+    /// A `recvmsg` on a Unix socket also wakes up when the peer receives, once for each reply. A
+    /// `poll` for input avoids this.
     pub fn await_input(&self) -> io::Result<()> {
         let Stream::Unix(socket) = self else {
             return Ok(()); // a TCP socket wakes its readers for input only
         };
-        let patience = socket.read_timeout()?.and_then(|left| left.try_into().ok());
+        let timeout = socket.read_timeout()?.and_then(|timeout| timeout.try_into().ok());
         let mut input = [PollFd::new(socket, PollFlags::IN)];
         loop {
-            match rustix::event::poll(&mut input, patience.as_ref()) {
+            match rustix::event::poll(&mut input, timeout.as_ref()) {
                 Ok(0) => return Err(io::ErrorKind::WouldBlock.into()),
                 Err(rustix::io::Errno::INTR) => {}
                 other => return Ok(other.map(|_| ())?),
@@ -96,22 +86,22 @@ impl Stream {
 
     /// Shuts down both directions, for all threads that use the connection.
     pub fn shut_down(&self) {
-        // It fails if the peer has closed the connection already.
+        // Fails if the peer has closed the connection.
         let _ = rustix::net::shutdown(self, rustix::net::Shutdown::Both);
     }
 
-    /// Has the peer closed its end, as far as that is known here? What it sent before may still be
-    /// there to receive.
+    /// Whether the peer is known to have closed its end. Data that it sent before may be left to
+    /// receive.
     pub fn is_peer_gone(&self) -> io::Result<bool> {
         let mut end = [PollFd::new(self, PollFlags::RDHUP)];
-        let at_once = rustix::event::Timespec::default();
-        match rustix::event::poll(&mut end, Some(&at_once)) {
+        let no_wait = rustix::event::Timespec::default();
+        match rustix::event::poll(&mut end, Some(&no_wait)) {
             Err(rustix::io::Errno::INTR) => Ok(false),
             other => Ok(other? > 0),
         }
     }
 
-    /// Send some of `parts`, and `descriptor` with their first byte. Returns the bytes taken.
+    /// Sends some of `parts`, and `descriptor` with their first byte. Returns the number of bytes sent.
     pub fn send(
         &self,
         parts: &[IoSlice<'_>],
@@ -123,7 +113,7 @@ impl Stream {
         if let Some(fd) = descriptor {
             descriptors = [fd];
             if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-                return Err(io::Error::other("no room for a descriptor in the control message"));
+                return Err(io::Error::other("no space for a descriptor in the control message"));
             }
         }
         loop {
@@ -134,15 +124,15 @@ impl Stream {
         }
     }
 
-    /// Send all of `parts` on a blocking socket, and `descriptor` with their first byte.
-    pub fn send_parts(
+    /// Sends all of `parts` on a blocking socket, and `descriptor` with their first byte.
+    pub fn send_parts<'a>(
         &self,
-        parts: &[&[u8]],
+        parts: impl IntoIterator<Item = &'a [u8]>,
         mut descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
-        let mut parts: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut parts: Vec<_> = parts.into_iter().map(IoSlice::new).collect();
         let mut rest = &mut parts[..];
-        IoSlice::advance_slices(&mut rest, 0); // drops empty ones in front
+        IoSlice::advance_slices(&mut rest, 0); // skips empty parts
         while !rest.is_empty() {
             match self.send(rest, descriptor.take())? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
@@ -152,7 +142,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Receive all of `buffer` on a blocking socket. `ConnectionReset`: the peer closed before.
+    /// Fills `buffer` on a blocking socket. `ConnectionReset`: the peer closed the connection.
     pub fn receive_all(
         &self,
         buffer: &mut [u8],
@@ -168,7 +158,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Receive into `buffer`; descriptors that came along go to `descriptors`. 0: the peer closed.
+    /// Receives into `buffer`, and appends passed descriptors to `descriptors`. 0: the peer closed the
+    /// connection.
     pub fn receive(
         &self,
         buffer: &mut [u8],
@@ -204,23 +195,11 @@ impl Stream {
     }
 }
 
-/// Have the kernel find out when the other host is gone without a word, in half a minute: whoever
-/// waits for an answer gets an error then. A host that is there answers without its daemon.
-fn notice_silence(stream: &TcpStream) -> io::Result<()> {
-    use rustix::net::sockopt;
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, Duration::from_secs(15))?;
-    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;
-    sockopt::set_tcp_keepcnt(stream, 3)?;
-    sockopt::set_tcp_user_timeout(stream, 30_000)?;
-    Ok(())
-}
-
-/// Let this process have as many descriptors open as the system permits: every connection is one,
-/// and so is every open file.
+/// Raises the limit of open descriptors to the permitted maximum: connections and open files need
+/// one each.
 pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // Without it the limit in force simply stays.
+    // On failure the current limit remains.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

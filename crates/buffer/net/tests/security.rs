@@ -3,24 +3,29 @@
 
 use forebay_net::auth::{Authenticator, PoolKey};
 use forebay_net::channel::{Receiver, Sender, channel};
-use forebay_net::chunk::Chunk;
+use forebay_net::chunk::{Chunk, MAX_CHUNK_BYTES};
 use forebay_net::frame::{self, Flags, FrameError, Kind, MAX_BODY_BYTES};
-use forebay_net::handshake::{self, Refusal, ServerHandshake, ServerNotAuthenticated, Service};
+use forebay_net::handshake::{self, Refusal, ServerNotAuthenticated, Service};
 use forebay_net::record::DataProtection;
 use forebay_net::stream::Stream;
 use forebay_protocol::Errno;
 use forebay_protocol::message::Reply;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const SECRET: &[u8] = b"a capability or another secret, 32 b";
-const CONTENTS: &[u8] = b"contents of a file that nobody else may read";
+const CONTENTS: &[u8] = b"contents of a file that others must not read";
 const PAYLOAD_BYTES: usize = 600 << 10;
+const KEY: &[u8] = b"the key of this pool";
+const MODES: [DataProtection; 3] =
+    [DataProtection::Off, DataProtection::Integrity, DataProtection::Encrypted];
 
 fn with_key(secret: &[u8]) -> Authenticator {
-    Authenticator { key: Some(PoolKey::new(secret).unwrap()), munge: None }
+    Authenticator { key: Some(PoolKey::new(secret).unwrap()), ..Authenticator::default() }
 }
 
 fn payload() -> Vec<u8> {
@@ -38,7 +43,7 @@ fn server<T: Send + 'static>(
     server_at(listener, auth, data, at, serve)
 }
 
-/// The same, if the server takes `at` for its own address.
+/// The same for a server whose own address is `at`.
 fn server_at<T: Send + 'static>(
     listener: TcpListener,
     auth: Authenticator,
@@ -48,13 +53,12 @@ fn server_at<T: Send + 'static>(
 ) -> std::thread::JoinHandle<io::Result<T>> {
     std::thread::spawn(move || {
         let (socket, _) = listener.accept()?;
-        let (mut sender, mut receiver) = channel(Stream::accepted(socket)?);
+        let (mut sender, mut receiver) = channel(Stream::tcp(socket)?);
         receiver.set_deadline(Some(Instant::now() + Duration::from_secs(10)))?;
-        let mut handshake = ServerHandshake::new(Service::Storage, at, data)?;
-        let client =
-            handshake::accept(&mut sender, &mut receiver, &mut handshake, &auth, || Ok(()))?;
+        let auth = Authenticator { data_protection: Some(data), ..auth };
+        let server = (Service::Storage, at);
+        let client = handshake::accept(&mut sender, &mut receiver, server, &auth, || Ok(()))?;
         assert!(client.peer.trusted);
-        handshake::admit(&mut sender, &handshake, &client)?;
         receiver.set_deadline(None)?;
         serve(&mut sender, &mut receiver)
     })
@@ -65,7 +69,7 @@ fn connect(
     service: Service,
     auth: &Authenticator,
 ) -> io::Result<(Sender, Receiver)> {
-    let (mut sender, mut receiver) = channel(Stream::accepted(TcpStream::connect(at)?)?);
+    let (mut sender, mut receiver) = channel(Stream::tcp(TcpStream::connect(at)?)?);
     receiver.set_deadline(Some(Instant::now() + Duration::from_secs(10)))?;
     handshake::connect(&mut sender, &mut receiver, (service, at), auth)?;
     receiver.set_deadline(None)?;
@@ -97,8 +101,8 @@ fn receive(receiver: &mut Receiver) -> io::Result<(Reply, Vec<u8>)> {
     Ok((reply, data))
 }
 
-/// Passes one connection on to `to`. `change` sees every byte sequence towards the server, or
-/// towards the client, before it goes on.
+/// Forwards one connection to `to`. `change` sees every byte sequence towards the server, or
+/// towards the client, before it is forwarded.
 fn proxy(
     to: SocketAddr,
     change: impl Fn(bool, &mut [u8]) + Send + Sync + 'static,
@@ -116,7 +120,7 @@ fn proxy(
                     break;
                 }
             }
-            let _ = to.shutdown(std::net::Shutdown::Write);
+            let _ = to.shutdown(Shutdown::Write);
         };
         std::thread::scope(|scope| {
             scope.spawn(|| pass(&near, &far, true));
@@ -130,13 +134,13 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-/// A session through a proxy, whose server takes the proxy's address for its own: the client sends a
+/// A session through a proxy, whose server has the proxy's address: the client sends a
 /// frame with a secret and a payload, the server returns both.
 fn session(
     data: DataProtection,
     change: impl Fn(bool, &mut [u8]) + Send + Sync + 'static,
 ) -> (io::Result<()>, io::Result<()>) {
-    let auth = with_key(b"the key of this pool");
+    let auth = with_key(KEY);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (at, proxied) = proxy(listener.local_addr().unwrap(), change);
     let serve = |sender: &mut Sender, receiver: &mut Receiver| {
@@ -160,7 +164,7 @@ fn session(
 
 #[test]
 fn recorded_session_contains_no_secret_and_encrypted_session_no_contents() {
-    for data in [DataProtection::Off, DataProtection::Integrity, DataProtection::Encrypted] {
+    for data in MODES {
         let recorded = Arc::new(Mutex::new([Vec::new(), Vec::new()]));
         let record = recorded.clone();
         let (ran, served) = session(data, move |up, bytes| {
@@ -168,9 +172,12 @@ fn recorded_session_contains_no_secret_and_encrypted_session_no_contents() {
         });
         ran.unwrap();
         served.unwrap();
+        let derived_key = blake3::derive_key("forebay pool key 1", KEY);
         for bytes in recorded.lock().unwrap().iter() {
             assert!(bytes.len() > PAYLOAD_BYTES);
-            assert!(!contains(bytes, SECRET), "{data}");
+            for secret in [SECRET, KEY, &derived_key] {
+                assert!(!contains(bytes, secret), "{data}");
+            }
             let readable = contains(bytes, CONTENTS);
             assert_eq!(readable, data != DataProtection::Encrypted, "{data}");
         }
@@ -203,7 +210,7 @@ fn flipped_bit_in_payload_is_detected_and_ends_the_connection() {
 
 #[test]
 fn flipped_bit_in_frame_is_detected_in_every_mode() {
-    for data in [DataProtection::Off, DataProtection::Integrity, DataProtection::Encrypted] {
+    for data in MODES {
         let messages = Mutex::new(0);
         let (ran, served) = session(data, move |up, bytes| {
             if up {
@@ -226,7 +233,7 @@ fn flipped_bit_in_frame_is_detected_in_every_mode() {
 fn client_with_another_key_is_refused_with_authentication_failed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
-    let own = with_key(b"the key of this pool");
+    let own = with_key(KEY);
     let served = server(listener, own, DataProtection::Off, |_, _| Ok(()));
     let other = with_key(b"the key of another pool");
     let error = connect(at, Service::Storage, &other).unwrap_err();
@@ -238,7 +245,7 @@ fn client_with_another_key_is_refused_with_authentication_failed() {
 
 #[test]
 fn session_is_bound_to_the_servers_address_and_service() {
-    let auth = with_key(b"the key of this pool");
+    let auth = with_key(KEY);
     for (service, other) in [
         (Service::Storage, Some("127.0.0.1:1")),
         (Service::Storage, Some("127.0.0.2:7511")),
@@ -246,9 +253,8 @@ fn session_is_bound_to_the_servers_address_and_service() {
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let believed = other.map_or(at, |other| other.parse().unwrap());
-        let served =
-            server_at(listener, auth.clone(), DataProtection::Off, believed, |_, _| Ok(()));
+        let assumed = other.map_or(at, |other| other.parse().unwrap());
+        let served = server_at(listener, auth.clone(), DataProtection::Off, assumed, |_, _| Ok(()));
         let error = connect(at, service, &auth).unwrap_err();
         assert!(error.to_string().contains("authentication failed"), "{error}");
         assert!(served.join().unwrap().is_err());
@@ -269,7 +275,7 @@ fn server_without_the_key_is_not_authenticated() {
     // It answers as a server would, with bytes of its own.
     let served = std::thread::spawn(move || {
         let (socket, _) = listener.accept().unwrap();
-        let (mut sender, mut receiver) = channel(Stream::accepted(socket).unwrap());
+        let (mut sender, mut receiver) = channel(Stream::tcp(socket).unwrap());
         receiver.receive(MAX_BODY_BYTES).unwrap().unwrap();
         let mut out = Vec::new();
         let fields = (Kind::Handshake, Flags::default(), 0);
@@ -278,7 +284,7 @@ fn server_without_the_key_is_not_authenticated() {
         sender.send(&out, None).unwrap();
         receiver.receive(MAX_BODY_BYTES).map(|frame| frame.is_none())
     });
-    let error = connect(at, Service::Storage, &with_key(b"the key of this pool")).unwrap_err();
+    let error = connect(at, Service::Storage, &with_key(KEY)).unwrap_err();
     assert!(error.get_ref().is_some_and(|e| e.is::<ServerNotAuthenticated>()), "{error}");
     assert!(error.to_string().contains("authentication failed"), "{error}");
     assert!(served.join().unwrap().unwrap_or(true), "the client sends nothing further");
@@ -291,13 +297,13 @@ fn slow_client_times_out() {
     let begun = Instant::now();
     let served = std::thread::spawn(move || {
         let (socket, _) = listener.accept().unwrap();
-        let (_sender, mut receiver) = channel(Stream::accepted(socket).unwrap());
+        let (_sender, mut receiver) = channel(Stream::tcp(socket).unwrap());
         let deadline = Instant::now() + Duration::from_millis(300);
         receiver.set_deadline(Some(deadline)).unwrap();
         receiver.receive(MAX_BODY_BYTES).map(|_| ()).unwrap_err()
     });
     let mut client = TcpStream::connect(at).unwrap();
-    // One byte at a time, each soon after the one before.
+    // One byte at a time, at short intervals.
     while client.write_all(b"F").is_ok() {
         std::thread::sleep(Duration::from_millis(50));
         if served.is_finished() {
@@ -311,9 +317,9 @@ fn slow_client_times_out() {
 }
 
 #[test]
-fn payload_is_received_as_it_was_sent_whatever_its_length_and_offset() {
-    let auth = with_key(b"the key of this pool");
-    for data in [DataProtection::Off, DataProtection::Integrity, DataProtection::Encrypted] {
+fn payload_of_any_length_and_offset_is_received_as_sent() {
+    let auth = with_key(KEY);
+    for data in MODES {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let cases =
@@ -344,5 +350,149 @@ fn payload_is_received_as_it_was_sent_whatever_its_length_and_offset() {
         let failed = receiver.receive_chunk(&mut [0; 16]).unwrap();
         assert_eq!(failed, Chunk::Failed(Errno::EIO));
         served.join().unwrap().unwrap();
+    }
+}
+
+/// The units of a recorded stream that can be replayed or moved: the record of the frame, then
+/// records, or chunks with keyed hashes.
+fn units(data: DataProtection, stream: &[u8]) -> Vec<Range<usize>> {
+    let mut units: Vec<Range<usize>> = Vec::new();
+    let mut at = 0;
+    while at < stream.len() {
+        let is_chunk = data == DataProtection::Integrity && !units.is_empty();
+        let length = if is_chunk {
+            let word = stream[at..at + 4].try_into().unwrap();
+            20 + u32::from_le_bytes(word) as usize
+        } else {
+            2 + usize::from(u16::from_le_bytes([stream[at], stream[at + 1]]))
+        };
+        units.push(at..at + length);
+        at += length;
+    }
+    assert_eq!(at, stream.len());
+    units
+}
+
+/// Sends a frame with a payload of three chunks to a server, through an attacker that changes the
+/// recorded stream behind the handshake. Returns the server's error, or what it has received.
+fn attacked(
+    data: DataProtection,
+    attack: impl FnOnce(Vec<u8>) -> Vec<u8> + Send + 'static,
+) -> io::Result<(Reply, Vec<u8>)> {
+    let auth = with_key(KEY);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let entry = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = entry.local_addr().unwrap();
+    let authenticated = Arc::new(AtomicBool::new(false));
+    let is_authenticated = authenticated.clone();
+    let attacker = std::thread::spawn(move || {
+        let (near, _) = entry.accept().unwrap();
+        let far = TcpStream::connect(to).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| io::copy(&mut &far, &mut &near));
+            let mut recorded = Vec::new();
+            let mut bytes = vec![0; 64 << 10];
+            loop {
+                let count = (&near).read(&mut bytes).unwrap();
+                if count == 0 {
+                    break;
+                }
+                if is_authenticated.load(Ordering::Acquire) {
+                    recorded.extend_from_slice(&bytes[..count]);
+                } else {
+                    (&far).write_all(&bytes[..count]).unwrap();
+                }
+            }
+            // The server may close the connection before it has read everything.
+            let _ = (&far).write_all(&attack(recorded));
+            let _ = far.shutdown(Shutdown::Write);
+        });
+    });
+    let served = server_at(listener, auth.clone(), data, at, |_, receiver| receive(receiver));
+    let (mut sender, _receiver) = connect(at, Service::Storage, &auth).unwrap();
+    authenticated.store(true, Ordering::Release);
+    let payload: Vec<u8> = (0..2 * MAX_CHUNK_BYTES + 100).map(|at| (at % 251) as u8).collect();
+    let head = frame_with(&Reply::Data, payload.len());
+    sender.send_payload(&head, &payload, 0).unwrap();
+    let Stream::Tcp(socket) = &**sender.stream() else { panic!("a TCP connection") };
+    socket.shutdown(Shutdown::Write).unwrap();
+    let received = served.join().unwrap();
+    drop((sender, _receiver));
+    attacker.join().unwrap();
+    received.inspect(|(_, data)| assert!(*data == payload, "no wrong byte is received"))
+}
+
+/// Reassembles a stream from the units with these indices.
+fn reassembled(stream: &[u8], units: &[Range<usize>], order: &[usize]) -> Vec<u8> {
+    order.iter().flat_map(|index| stream[units[*index].clone()].to_vec()).collect()
+}
+
+#[test]
+fn replayed_reordered_or_missing_record_fails_authentication() {
+    for data in [DataProtection::Integrity, DataProtection::Encrypted] {
+        assert!(attacked(data, |stream| stream).is_ok(), "without an attack");
+        for (what, order) in [
+            ("replayed frame", vec![0, 0, 1, 2, 3]),
+            ("replayed data", vec![0, 1, 1, 2, 3]),
+            ("reordered", vec![0, 2, 1, 3]),
+            ("missing", vec![0, 2, 3]),
+            ("frame missing", vec![1, 2, 3]),
+        ] {
+            let error = attacked(data, move |stream| {
+                let units = units(data, &stream);
+                let rest = 4..units.len();
+                let order: Vec<usize> = order.into_iter().chain(rest).collect();
+                reassembled(&stream, &units, &order)
+            });
+            let error = error.unwrap_err();
+            let found = error.get_ref().and_then(|e| e.downcast_ref::<FrameError>());
+            let expected = [FrameError::Authentication, FrameError::Length];
+            assert!(found.is_some_and(|found| expected.contains(found)), "{data}, {what}: {error}");
+            if !(data == DataProtection::Integrity && what.contains("frame")) {
+                assert!(error.to_string().contains("authentication failed"), "{what}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn truncated_stream_is_an_error_in_every_mode() {
+    for data in MODES {
+        for boundary in [false, true] {
+            let error = attacked(data, move |mut stream| {
+                let end = match data {
+                    DataProtection::Off => stream.len() - 1,
+                    DataProtection::Integrity | DataProtection::Encrypted => {
+                        units(data, &stream).last().unwrap().start - usize::from(!boundary)
+                    }
+                };
+                stream.truncate(end);
+                stream
+            });
+            assert_eq!(error.unwrap_err().kind(), io::ErrorKind::ConnectionReset, "{data}");
+        }
+    }
+}
+
+#[test]
+fn client_of_another_data_protection_is_refused() {
+    for own in MODES {
+        for wanted in MODES {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let at = listener.local_addr().unwrap();
+            let served = server(listener, with_key(KEY), own, |_, _| Ok(()));
+            let auth = Authenticator { data_protection: Some(wanted), ..with_key(KEY) };
+            let connected = connect(at, Service::Storage, &auth).map(|_| ());
+            let served = served.join().unwrap();
+            assert_eq!((connected.is_ok(), served.is_ok()), (own == wanted, own == wanted));
+            let reason = format!(
+                "data protection mismatch: the client is configured for `{wanted}`, the server for \
+                 `{own}`"
+            );
+            for error in [connected.err(), served.err()].into_iter().flatten() {
+                assert!(error.to_string().contains(&reason), "{error}");
+            }
+        }
     }
 }

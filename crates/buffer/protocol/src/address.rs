@@ -1,16 +1,16 @@
-//! Addresses of storage daemons.
+//! Addresses of daemons.
 
 use crate::ids::Errno;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Where a storage daemon listens.
+/// The address at which a daemon listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// A Unix socket at this path.
+    /// The path of a Unix socket.
     Unix(PathBuf),
-    /// A TCP port.
+    /// IP address and TCP port.
     Tcp(SocketAddr),
 }
 
@@ -26,8 +26,8 @@ impl fmt::Display for Address {
 impl std::str::FromStr for Address {
     type Err = Errno;
 
-    /// The address that [`Display`](fmt::Display) wrote: a path with a `/`, or a TCP address and
-    /// port. `EINVAL` for anything else.
+    /// Parses the text written by [`Display`](fmt::Display): a path with a `/`, or an IP address and
+    /// a port. Everything else is `EINVAL`.
     fn from_str(text: &str) -> Result<Address, Errno> {
         if text.contains('/') {
             return Ok(Address::Unix(PathBuf::from(text)));

@@ -1,4 +1,4 @@
-//! Names of things on the wire: inodes, instances, sessions, handles, times and error numbers.
+//! Identifiers, times and error numbers in messages.
 
 pub use forebay_policy::layout::NodeIndex;
 use serde::{Deserialize, Serialize};
@@ -22,16 +22,16 @@ macro_rules! id {
 }
 
 id! {
-    /// An inode of one instance. The upper 16 bits name the namespace shard that owns it, the
-    /// lower 48 count upwards there and are never used again.
+    /// An inode of one instance. The upper 16 bits are the index of its metadata node, the lower 48
+    /// a counter of that node; numbers are not reused.
     Ino
 }
 id! {
-    /// An instance: one allocation of flash with one file system in it.
+    /// An instance: an allocation of flash with one file system.
     InstanceId
 }
 id! {
-    /// A client's attachment to one instance. It outlives connections and daemon restarts.
+    /// A client's attachment to an instance. It outlives connections and daemon restarts.
     SessionId
 }
 id! {
@@ -39,8 +39,8 @@ id! {
     HandleId
 }
 
-/// Who locks files, numbered by the client within its session, and by which calls: those of the one
-/// family know nothing of the other's.
+/// The owner of file locks, numbered by the client within its session. Locks of different families
+/// never conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LockOwner {
     /// A process, or an open file, that locks ranges by `fcntl`.
@@ -50,12 +50,12 @@ pub enum LockOwner {
 }
 
 impl LockOwner {
-    /// Nobody in particular: comes before all others.
+    /// The smallest owner in the order of owners.
     pub const MIN: LockOwner = LockOwner::Fcntl(0);
-    /// Comes behind all others.
+    /// The largest one.
     pub const MAX: LockOwner = LockOwner::Flock(u64::MAX);
 
-    /// Can locks of the two be in each other's way at all?
+    /// Whether locks of the two can conflict.
     pub fn is_same_family(self, other: LockOwner) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
@@ -71,12 +71,12 @@ impl Ino {
     /// The root directory of every instance.
     pub const ROOT: Ino = Ino(1);
 
-    /// The `count`-th inode owned by namespace shard `shard`; `count` must be below 2^48.
-    pub fn new(shard: NodeIndex, count: u64) -> Ino {
-        Ino((u64::from(shard.0) << 48) | (count & ((1 << 48) - 1)))
+    /// Inode number `count` of metadata node `node`; `count` must be below 2^48.
+    pub fn new(node: NodeIndex, count: u64) -> Ino {
+        Ino((u64::from(node.0) << 48) | (count & ((1 << 48) - 1)))
     }
 
-    /// The namespace shard that owns this inode.
+    /// The node that has the inode's metadata.
     pub fn metadata_node(self) -> NodeIndex {
         NodeIndex((self.0 >> 48) as u16)
     }
@@ -100,27 +100,27 @@ impl Timestamp {
     }
 }
 
-/// A Linux error number, as `errno(3)` lists them.
+/// A Linux error number, as listed by `errno(3)`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// Whether it works depends on the groups that the caller is in, which were not told: say the
-    /// request again with [`Credentials::groups`](crate::Credentials::groups). Between client and daemon
-    /// only; not an error number of Linux, whose largest is 4095.
+    /// The outcome depends on the caller's supplementary groups, which the request does not contain:
+    /// repeat it with [`Credentials::groups`](crate::Credentials::groups). Between client and daemon
+    /// only; larger than Linux's largest error number, 4095.
     pub const EGROUPS: Errno = Errno(5001);
 }
 
 macro_rules! errnos {
-    ($($name:ident),* $(,)?) => {
-        #[allow(missing_docs, reason = "errno(3) says what each means")]
+    ($($name:ident = $number:literal),* $(,)?) => {
+        #[allow(missing_docs, reason = "described in errno(3)")]
         impl Errno {
-            $(pub const $name: Errno = Errno(libc::$name);)*
+            $(pub const $name: Errno = Errno($number);)*
 
             fn name(self) -> Option<&'static str> {
                 match self.0 {
-                    $(libc::$name => Some(stringify!($name)),)*
+                    $($number => Some(stringify!($name)),)*
                     _ => None,
                 }
             }
@@ -128,50 +128,17 @@ macro_rules! errnos {
     };
 }
 
-errnos!(
-    EPERM,
-    ENOENT,
-    EINTR,
-    EIO,
-    EBADF,
-    EAGAIN,
-    ENOMEM,
-    EACCES,
-    EBUSY,
-    EEXIST,
-    EXDEV,
-    ENODEV,
-    ENOTDIR,
-    EISDIR,
-    EINVAL,
-    ENFILE,
-    EMFILE,
-    ETXTBSY,
-    EFBIG,
-    ENOSPC,
-    ESPIPE,
-    EROFS,
-    EMLINK,
-    ERANGE,
-    ENAMETOOLONG,
-    ENOSYS,
-    ENOTEMPTY,
-    ELOOP,
-    ENODATA,
-    EPROTO,
-    EOVERFLOW,
-    EOPNOTSUPP,
-    ESTALE,
-    EDQUOT,
-    ETIMEDOUT,
-    ENOTCONN,
-    ECONNRESET,
-    EDEADLK,
-    ENOLCK,
-    ENXIO,
-    EKEYREJECTED,
-    ENOKEY,
-);
+// Numbers instead of `libc`'s constants: this crate has no dependency on the operating system. A test
+// of forebay-net compares them.
+errnos! {
+    EPERM = 1, ENOENT = 2, EINTR = 4, EIO = 5, ENXIO = 6, EBADF = 9, EAGAIN = 11, ENOMEM = 12,
+    EACCES = 13, EBUSY = 16, EEXIST = 17, EXDEV = 18, ENODEV = 19, ENOTDIR = 20, EISDIR = 21,
+    EINVAL = 22, ENFILE = 23, EMFILE = 24, ETXTBSY = 26, EFBIG = 27, ENOSPC = 28, ESPIPE = 29,
+    EROFS = 30, EMLINK = 31, ERANGE = 34, EDEADLK = 35, ENAMETOOLONG = 36, ENOLCK = 37, ENOSYS = 38,
+    ENOTEMPTY = 39, ELOOP = 40, ENODATA = 61, EPROTO = 71, EOVERFLOW = 75, EOPNOTSUPP = 95,
+    ECONNRESET = 104, ENOTCONN = 107, ETIMEDOUT = 110, ESTALE = 116, EDQUOT = 122, ENOKEY = 126,
+    EKEYREJECTED = 129,
+}
 
 impl fmt::Debug for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -192,24 +159,26 @@ impl std::error::Error for Errno {}
 
 impl From<std::io::Error> for Errno {
     fn from(error: std::io::Error) -> Errno {
-        Errno(error.raw_os_error().unwrap_or(libc::EIO))
-    }
-}
-
-impl From<Errno> for rustix::io::Errno {
-    fn from(errno: Errno) -> rustix::io::Errno {
-        rustix::io::Errno::from_raw_os_error(errno.0)
-    }
-}
-
-impl From<rustix::io::Errno> for Errno {
-    fn from(error: rustix::io::Errno) -> Errno {
-        Errno(error.raw_os_error())
+        error.raw_os_error().map_or(Errno::EIO, Errno)
     }
 }
 
 impl From<Errno> for std::io::Error {
     fn from(errno: Errno) -> std::io::Error {
         std::io::Error::from_raw_os_error(errno.0)
+    }
+}
+
+#[cfg(feature = "rustix")]
+impl From<Errno> for rustix::io::Errno {
+    fn from(errno: Errno) -> rustix::io::Errno {
+        rustix::io::Errno::from_raw_os_error(errno.0)
+    }
+}
+
+#[cfg(feature = "rustix")]
+impl From<rustix::io::Errno> for Errno {
+    fn from(error: rustix::io::Errno) -> Errno {
+        Errno(error.raw_os_error())
     }
 }

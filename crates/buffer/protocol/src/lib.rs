@@ -1,14 +1,14 @@
-//! Messages between clients and storage daemons, and the types in them.
+//! Messages between the buffer's processes, and the types in them.
 //!
 //! A client sends a [`Request`] in a [`Call`] and receives a [`Reply`]; daemons exchange
 //! [`peer::PeerMessage`]s. [`placement`] describes an instance's nodes ([`forebay_policy::layout`]
-//! maps a file's bytes to them), [`lock`] holds the ranges of file locks, and [`staging`] the messages of
-//! `libdatawarp`. Nothing here opens a socket: `forebay-net` carries the messages.
+//! maps a file's bytes to them), [`lock`] contains file locks, [`progress`] that of stages, and
+//! [`staging`] the messages of `libdatawarp`. This crate does no I/O: `forebay-net` carries the
+//! messages.
 #![warn(missing_docs)]
 
 pub mod address;
 pub mod credentials;
-pub mod identity;
 pub mod ids;
 pub mod lock;
 pub mod message;
@@ -18,8 +18,7 @@ pub mod progress;
 pub mod random;
 pub mod space;
 pub mod staging;
-pub mod writeback;
 
-pub use credentials::Credentials;
+pub use credentials::{Credentials, PeerIdentity};
 pub use ids::{Errno, HandleId, Ino, InstanceId, LockOwner, NodeIndex, SessionId, Timestamp};
 pub use message::{Attr, Call, FileKind, Reply, Request};

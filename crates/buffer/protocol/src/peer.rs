@@ -1,17 +1,17 @@
-//! What the storage daemons of one instance say to each other.
+//! Messages between the storage daemons of an instance.
 
 use crate::credentials::Credentials;
 use crate::ids::{Errno, Ino, InstanceId, NodeIndex, Timestamp};
-use crate::message::{FileKind, OnExisting};
+use crate::message::file::{FileKind, OnExisting};
 use crate::placement::ObjectInfo;
 use serde::{Deserialize, Serialize};
 
-/// One start of a daemon, as its peers know it.
+/// One start of a daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Incarnation {
-    /// How many starts there have been. A power cut may lose the count of the last one.
+    /// Number of starts. A power failure may undo the last increment.
     pub epoch: u64,
-    /// Tells apart two starts of the same count.
+    /// Distinguishes two starts of the same number.
     pub nonce: u64,
 }
 
@@ -20,32 +20,33 @@ pub struct Incarnation {
 pub struct PeerMessage {
     /// The instance.
     pub instance: InstanceId,
-    /// The place of the node that sends it.
+    /// The sending node.
     pub from: NodeIndex,
-    /// The sender's start.
+    /// The sender's incarnation.
     pub sender: Incarnation,
-    /// The receiver's start, as the sender knows it; another one does not act on the message.
+    /// The receiver's incarnation as known to the sender. A receiver of another incarnation ignores
+    /// the message.
     pub receiver: Incarnation,
-    /// Counts the sender's messages to this receiver. One that is not higher than the last one
-    /// taken is ignored.
+    /// Counts the sender's messages to this receiver, which ignores a message unless its number is
+    /// higher than that of the last accepted one.
     pub sequence: u64,
-    /// What is said.
+    /// Contents.
     pub payload: PeerPayload,
 }
 
-/// A transaction: a random number that its coordinator chose.
+/// A transaction: a random number drawn by its coordinator.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct TxId(pub u64);
 
-/// What a transaction needs of one inode or directory entry.
+/// One change of a transaction, to one inode or directory entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
-    /// A new directory; the node chooses its number.
+    /// Create a directory; the node assigns its number.
     MakeDir {
-        /// The directory it will be in.
+        /// Its parent directory.
         parent: Ino,
         /// Permission bits.
         mode: u16,
@@ -54,156 +55,156 @@ pub enum Step {
         /// Group.
         gid: u32,
     },
-    /// What is renamed gets this name.
+    /// Insert the new name of a renamed inode.
     InsertEntry {
         /// The directory.
         dir: Ino,
         /// The name.
         name: Vec<u8>,
-        /// What gets it.
+        /// The renamed inode.
         ino: Ino,
-        /// And its kind.
+        /// Its kind.
         kind: FileKind,
-        /// What becomes of what has the name.
+        /// Treatment of an existing entry with this name.
         existing: OnExisting,
     },
-    /// A name goes.
+    /// Remove a link to an inode.
     RemoveLink {
-        /// The inode that had it.
+        /// The inode.
         ino: Ino,
-        /// Whether it must be an empty directory, or must not be a directory.
+        /// It must be an empty directory; otherwise, it must not be a directory.
         dir: bool,
         /// Only its owner may do so.
         owner_only: bool,
     },
-    /// A further name of something that is not a directory.
+    /// Add a link to an inode that is not a directory.
     AddLink {
         /// The inode.
         ino: Ino,
     },
-    /// Its name changes.
+    /// Rename an inode.
     ChangeParent {
         /// The inode.
         ino: Ino,
-        /// The directory it is in afterwards, if it is itself one and that changes.
+        /// For a directory, its new parent directory if that changes.
         parent: Option<Ino>,
         /// Only its owner may do so.
         owner_only: bool,
     },
-    /// Nobody else moves directories meanwhile. For the first node only.
+    /// Exclude other renames of directories. For node 0 only.
     LockRenames,
 }
 
-/// What a node found when it prepared a [`Step`].
+/// Result of preparing a [`Step`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StepResult {
-    /// It is ready, and there is nothing to say.
+    /// Prepared.
     Ready,
-    /// The number and kind of an inode that was made or gets a name.
+    /// Prepared: number and kind of the created or linked inode.
     Inode(Ino, FileKind),
-    /// What has the name so far, and whether only its owner may take that away.
+    /// Prepared: the existing entry with this name, and whether only its owner may remove it.
     Entry(Option<(Ino, FileKind)>, bool),
 }
 
-/// What daemons say to each other.
+/// Contents of a [`PeerMessage`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PeerPayload {
-    /// Nothing but who one is. Answered by `Known`.
+    /// Announces the sender's incarnation. Answered by `ProbeAck`.
     Probe,
-    /// The greeting has arrived.
+    /// Reply to `Probe`.
     ProbeAck,
-    /// Home asks for what objects say: tasks, which come back with the answers, and files.
-    /// Answered by `Objects`.
+    /// The metadata node queries data objects, by task and file. Answered by `ObjectStats`.
     StatObjects(Vec<(u64, Ino)>),
-    /// Home cuts or extends a file to this length. Answered by `Object`.
+    /// The metadata node truncates or extends a file. Answered by `ObjectResized`.
     ResizeObject {
-        /// Comes back with the answer. It is done once, however often it is said.
+        /// Identifies the reply; repetitions of a task are carried out once.
         task: u64,
-        /// Lower tasks are over: what still arrives of them is not done any more.
+        /// Lower tasks have ended; late messages about them are ignored.
         oldest: u64,
         /// The file.
         ino: Ino,
-        /// The file's length, not the object's.
+        /// The length of the file, not of the data object.
         length: u64,
     },
-    /// What objects say, by the tasks of the question.
+    /// States of data objects, by the tasks of the query.
     ObjectStats(Vec<(u64, Option<ObjectInfo>)>),
-    /// What a resized object says, or why it could not be resized.
+    /// State of a resized data object.
     ObjectResized {
-        /// From the question.
+        /// As in the request.
         task: u64,
-        /// The answer.
+        /// The state, or why the data object could not be resized.
         info: Result<Option<ObjectInfo>, Errno>,
     },
-    /// These files are no more: their objects can go. Answered by `Removed`.
+    /// Remove the data objects of these removed files. Answered by `ObjectsRemoved`.
     RemoveObjects(Vec<Ino>),
-    /// Their objects are gone.
+    /// The data objects of these files are removed.
     ObjectsRemoved(Vec<Ino>),
-    /// Are these files, of which there are objects here, still there? Answered by `Checked`.
+    /// Query which of these files, of which the sender has data objects, exist. Answered by
+    /// `OrphansChecked`.
     CheckOrphans(Vec<Ino>),
-    /// Which of the files asked about are there, and which are not.
+    /// Reply to `CheckOrphans`.
     OrphansChecked {
-        /// These are.
+        /// Files that exist.
         existing: Vec<Ino>,
-        /// These are not.
+        /// Files that do not exist.
         removed: Vec<Ino>,
     },
 
-    /// Get ready for part of a transaction. Answered by `Vote`.
+    /// Prepare a participant's part of a transaction. Answered by `Vote`.
     Prepare {
-        /// Which.
+        /// The transaction.
         tx: TxId,
-        /// Numbers what one node is asked for one after the other.
+        /// Numbers the successive requests of a transaction to one node.
         round: u8,
-        /// For whom.
+        /// The user who requested the change.
         who: Credentials,
-        /// The time of the change.
+        /// Time of the change.
         now: Timestamp,
-        /// What to get ready for.
+        /// The changes to prepare.
         steps: Vec<Step>,
     },
-    /// Ready and durably so, or why not. `EAGAIN`: another transaction is in the way.
+    /// Durably prepared, or the reason for a refusal. `EAGAIN`: conflict with another transaction.
     Vote {
-        /// Which.
+        /// The transaction.
         tx: TxId,
-        /// From the question.
+        /// As in the request.
         round: u8,
-        /// What was found, for each step.
+        /// The result of each step.
         found: Result<Vec<StepResult>, Errno>,
     },
-    /// Which directory is this one in? Answered by `ParentIs`.
+    /// Query the parent of a directory. Answered by `ParentReply`.
     QueryParent {
-        /// The transaction that wants to know.
+        /// The transaction that needs it.
         tx: TxId,
         /// The directory.
         dir: Ino,
     },
-    /// In that one; `ESTALE` if it is not there.
+    /// Reply to `QueryParent`.
     ParentReply {
-        /// From the question.
+        /// As in the query.
         tx: TxId,
-        /// From the question.
+        /// As in the query.
         dir: Ino,
-        /// The answer.
+        /// The parent; `ESTALE` if the directory does not exist.
         parent: Result<Ino, Errno>,
     },
-    /// The transaction happens, or not. The former is answered by `Done`.
+    /// The coordinator's decision. A commit is answered by `TxDone`.
     Resolve {
-        /// Which.
+        /// The transaction.
         tx: TxId,
-        /// It happens.
+        /// Commit; otherwise abort.
         commit: bool,
     },
-    /// The transaction has happened here.
+    /// The sender has applied the transaction.
     TxDone {
-        /// Which.
+        /// The transaction.
         tx: TxId,
-        /// And a power cut does not change that.
+        /// Durably.
         durable: bool,
     },
-    /// What became of the transaction? Answered by `Resolve` once that is known.
+    /// Query the decision. Answered by `Resolve` once it is made.
     QueryOutcome {
-        /// Which.
+        /// The transaction.
         tx: TxId,
     },
 }

@@ -52,6 +52,18 @@ pub struct StageAmount {
     pub bytes_total: u64,
 }
 
+impl StageAmount {
+    /// The sum with `other`.
+    fn plus(self, other: StageAmount) -> StageAmount {
+        StageAmount {
+            files: self.files + other.files,
+            files_total: self.files_total + other.files_total,
+            bytes: self.bytes + other.bytes,
+            bytes_total: self.bytes_total + other.bytes_total,
+        }
+    }
+}
+
 /// Time spent in each completed phase; in microseconds when serialized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseTimes {
@@ -167,55 +179,16 @@ impl StageProgress {
 
     /// The sum of two stages. The phase is the earlier of the two.
     pub fn plus(&self, other: &StageProgress) -> StageProgress {
-        let (one, two) = (&self.read_back, &other.read_back);
+        let copied = self.copied().plus(other.copied());
         StageProgress {
-            files: self.files + other.files,
-            files_total: self.files_total + other.files_total,
-            bytes: self.bytes + other.bytes,
-            bytes_total: self.bytes_total + other.bytes_total,
+            files: copied.files,
+            files_total: copied.files_total,
+            bytes: copied.bytes,
+            bytes_total: copied.bytes_total,
             all_found: self.all_found && other.all_found,
             phase: self.phase.min(other.phase),
-            read_back: StageAmount {
-                files: one.files + two.files,
-                files_total: one.files_total + two.files_total,
-                bytes: one.bytes + two.bytes,
-                bytes_total: one.bytes_total + two.bytes_total,
-            },
+            read_back: self.read_back.plus(other.read_back),
             times: self.times.plus(&other.times),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn records_of_earlier_versions_deserialize_with_defaults() {
-        let old = r#"{"files":1,"files_total":2,"bytes":3,"bytes_total":4,"all_found":true}"#;
-        let progress: StageProgress = serde_json::from_str(old).unwrap();
-        assert_eq!((progress.files, progress.bytes_total), (1, 4));
-        assert_eq!(progress.read_back, StageAmount::default());
-        let text = serde_json::to_string(&progress).unwrap();
-        assert!(text.contains(r#""phase":"copying""#), "{text}");
-        assert!(text.contains(r#""copying":0"#), "{text}");
-        assert_eq!(serde_json::from_str::<StageProgress>(&text).unwrap(), progress);
-    }
-
-    #[test]
-    fn files_not_yet_read_back_are_not_good() {
-        // Two files and a link are copied; one of the files was read back.
-        let mut progress = StageProgress {
-            files: 3,
-            files_total: 4,
-            phase: StagePhase::ReadingBack,
-            ..StageProgress::default()
-        };
-        assert_eq!(progress.good_files(), 3, "nothing is to be read back");
-        (progress.read_back.files, progress.read_back.files_total) = (1, 2);
-        assert_eq!(progress.good_files(), 2);
-        assert_eq!(progress.present().files_total, 2);
-        progress.phase = StagePhase::Finishing;
-        assert_eq!(progress.present().files_total, 4);
     }
 }

@@ -1,9 +1,9 @@
-//! Units of space in a data object.
+//! Blocks of a data object, in which space is reserved.
 
-/// Unit in which reserved space is used up, in bytes.
+/// Size of a block in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// Size of the blocks touched by a write of `length` bytes at `offset`, in bytes.
+/// Size in bytes of the blocks that a write of `length` bytes at `offset` touches.
 pub fn block_bytes(offset: u64, length: u64) -> u64 {
     if length == 0 {
         return 0;

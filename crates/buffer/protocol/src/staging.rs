@@ -1,34 +1,34 @@
-//! Messages between the processes of a job and the service that stages for it, over a Unix socket
-//! on their host.
+//! Messages between a job's processes and the staging service of their host, over a Unix socket.
 
 use serde::{Deserialize, Serialize};
 
-/// The variable of a job's environment that names the socket.
+/// Environment variable of a job with the path of the socket.
 pub const SOCKET_VARIABLE: &str = "FOREBAY_JOB_SOCKET";
-/// The variable of a job's environment that has the job's id.
+/// Environment variable of a job with its id.
 pub const JOB_VARIABLE: &str = "FOREBAY_JOB_ID";
-/// What a stage is asked for, or asked about.
+
+/// The kind of a staged path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PathKind {
     /// A file.
     File,
-    /// A directory and all below it.
+    /// A directory with its contents.
     Directory,
 }
 
-/// When to stage out.
+/// The time of a stage-out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StageOutTime {
     /// As soon as possible.
     Now,
-    /// When the job ends.
+    /// The end of the job.
     JobEnd,
 }
 
 /// Two absolute paths, neither of which has `.`, `..` or a symbolic link above its last component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathPair {
-    /// In an instance of the job, as its processes see it.
+    /// In an instance of the job, as seen by its processes.
     pub instance: String,
     /// On the parallel file system.
     pub pfs: String,
@@ -37,69 +37,70 @@ pub struct PathPair {
 /// A call. All paths are as in [`PathPair`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StagingCall {
-    /// Stage in; answered once the stages are recorded.
+    /// Stage in. Answered when the stages are recorded.
     StageIn(PathKind, Vec<PathPair>),
-    /// Stage out; answered once the stages are recorded.
+    /// Stage out. Answered when the stages are recorded.
     StageOut(PathKind, Vec<PathPair>, StageOutTime),
-    /// Do not stage at the job's end what was to be.
+    /// Cancel stage-outs at the job's end.
     Revoke(PathKind, Vec<String>),
-    /// Stage now what was to be staged at the job's end.
+    /// Start stage-outs now instead of at the job's end.
     Activate(PathKind, Vec<String>),
-    /// How stages are; answered by [`StagingReply::Counts`].
+    /// Query the states of stages. Answered by [`StagingReply::Counts`].
     Query(PathKind, Vec<String>),
-    /// Wait until stages are done; answered when they are.
+    /// Wait for the end of stages.
     Wait(PathKind, Vec<String>),
     /// Stop stages.
     Terminate(PathKind, Vec<String>),
-    /// Limit how many stages of the instance at this path are moved at a time.
+    /// Limit the number of concurrent stages of the instance at this path.
     SetConcurrency(String, u32),
-    /// How the file or directory with this inode number is striped; answered by
+    /// Query the layout of the file or directory with this inode number. Answered by
     /// [`StagingReply::Stripes`].
     QueryStripes(String, u64),
-    /// What could not be staged at or below this path; answered by [`StagingReply::Failures`].
+    /// Query failed stages of this path and the paths below it. Answered by
+    /// [`StagingReply::Failures`].
     QueryFailures(String),
 }
 
-/// A call and the job whose process makes it.
+/// A call of a job's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRequest {
     /// The job's id.
     pub job: String,
-    /// What is asked.
+    /// The call.
     pub call: StagingCall,
 }
 
-/// An answer.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StagingReply {
-    /// It is done.
+    /// Done.
     Done,
-    /// It is not: a number of `errno(3)`, and what was wrong.
+    /// Refused: an error number of `errno(3)`, and the reason.
     Refused(i32, String),
-    /// How many files are in which state.
+    /// Number of files in each state.
     Counts(StageCounts),
-    /// How a file is striped.
+    /// Layout of a file.
     Stripes {
-        /// Bytes in a stripe.
+        /// Length of a stripe in bytes.
         size: u64,
-        /// Storage nodes that stripes are on.
+        /// Number of storage nodes.
         width: u32,
-        /// The node, of these, with the first stripe.
+        /// The index among them of the node with the first stripe.
         start: u32,
     },
-    /// Paths in the instance, and why they could not be staged, as numbers of `errno(3)`.
+    /// Paths in the instance that could not be staged, with error numbers of `errno(3)`.
     Failures(Vec<(String, i32)>),
 }
 
-/// Files by the state of their stage.
+/// Number of files by the state of their stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageCounts {
     /// Staged.
     pub complete: u64,
-    /// Being staged, or waiting for that.
+    /// Being staged, or queued.
     pub pending: u64,
     /// To be staged at the job's end.
     pub deferred: u64,
-    /// Could not be staged.
+    /// Failed.
     pub failed: u64,
 }

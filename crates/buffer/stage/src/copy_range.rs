@@ -1,6 +1,6 @@
 //! Copying and verifying the contents of a range of a file.
 
-use forebay_protocol::writeback::WriteBehind;
+use forebay_net::writeback::WriteBehind;
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 

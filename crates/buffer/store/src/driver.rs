@@ -1,7 +1,7 @@
 //! The interface between a [`Node`](crate::node::Node) and its driver: inputs and effects.
 
 use crate::objects::ObjectId;
-use forebay_protocol::identity::PeerIdentity;
+use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{

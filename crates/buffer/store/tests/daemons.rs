@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_net::auth::PoolKey;
+use forebay_net::channel::channel;
 use forebay_net::connection::Connection;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
@@ -46,7 +47,7 @@ impl Client {
         seq: u64,
     ) -> Client {
         let stream = Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap();
-        let mut client = Client { connection: Connection::new(stream), seq, token };
+        let mut client = Client { connection: Connection::from(channel(stream)), seq, token };
         let attach = Attach {
             version: PROTOCOL_VERSION,
             instance,
@@ -112,7 +113,7 @@ fn start_distributed(
         .iter()
         .map(|daemon| daemon.tcp_address().unwrap_or(daemon.address()).to_string())
         .collect();
-    let places = Placement::distributed(STRIPE, &peers).unwrap();
+    let places = Placement::distributed(STRIPE, &peers, [7; 32]);
     for (daemon, place) in daemons.iter().zip(places) {
         let reply = Client::new(daemon, None)
             .call(Request::Admin(AdminRequest::CreateInstance(spec(place))));

@@ -173,7 +173,7 @@ fn connect(
     token: Option<SessionToken>,
     (slot, data_connection): (u32, bool),
 ) -> (Remote, SessionToken) {
-    let auth = Authenticator { key: Some(key()), munge: None };
+    let auth = Authenticator { key: Some(key()), munge: None, data_protection: None };
     let timeout = Duration::from_secs(5);
     let (sender, receiver) =
         connection::connect(&address, Service::Storage, &auth, timeout).unwrap();
@@ -275,12 +275,12 @@ fn request_on_replaced_connection_of_slot_is_dropped() {
     // On a Unix socket, where half a frame can be sent.
     let local = || scene.daemon.address();
     let (mut old, _) = connect(local(), None, Some(scene.token), (0, false));
-    old.sender.stream().send_parts(&[now], None).unwrap();
+    old.sender.stream().send_parts([now], None).unwrap();
     // The client gives up, connects again, and makes another request.
     let (slot, _) = connect(local(), None, Some(scene.token), (0, false));
     scene.slot = slot;
     assert!(matches!(scene.say(make(b"new")), Reply::Attr(_)));
-    let _ = old.sender.stream().send_parts(&[later], None);
+    let _ = old.sender.stream().send_parts([later], None);
     assert_eq!(old.reply(), None);
     let lookup = Request::Name(NameRequest::Lookup { parent: Ino::ROOT, name: b"late".to_vec() });
     assert_eq!(scene.say(lookup), Reply::Failed(Errno::ENOENT));

@@ -121,7 +121,7 @@ fn start_with_silent_peer() -> Node<MemoryObjects> {
     let mut node = start();
     call(&mut node, CONN, 1, hello(None));
     let peers = ["/0".to_owned(), "/1".to_owned()];
-    let place = Placement::distributed(4096, &peers).unwrap().remove(0);
+    let place = Placement::distributed(4096, &peers, [7; 32]).remove(0);
     call(&mut node, CONN, 2, Request::Admin(AdminRequest::CreateInstance(spec(place))));
     call(&mut node, OTHER, 1, hello(Some(InstanceId(7))));
     node

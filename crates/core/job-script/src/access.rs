@@ -1,47 +1,33 @@
 //! Access modes and modifiers: `striped(MFS=10GiB),private`.
 
 use super::capacity;
-pub(super) use super::directive::Modifiers;
-use super::directive::{Access, AccessMode, InstanceType, OptimizationStrategy};
+use super::directive::{Access, AccessMode, InstanceType, Modifiers, OptimizationStrategy};
 use super::error::{Findings, Position, closest_match, quote};
 use super::fields::{Fields, Value};
 
-/// Modifier keys of scratch instances only.
-const SCRATCH: [&str; 2] = ["MFS", "MFC"];
-/// Modifier keys of caches only.
-const CACHE: [&str; 6] = [
-    "read_ahead",
-    "modified_threshold",
-    "stripe_size",
-    "stripe_count",
-    "sync_on_close",
-    "sync_to_pfs",
-];
-/// All modifier keys.
+/// All modifier keys: those of scratch instances only, those of caches only, those of both.
 pub(super) const KEYS: [&str; 10] = [
     "MFS",
     "MFC",
-    "client_cache",
-    "optimization_strategy",
     "read_ahead",
     "modified_threshold",
     "stripe_size",
     "stripe_count",
     "sync_on_close",
     "sync_to_pfs",
+    "client_cache",
+    "optimization_strategy",
 ];
+/// The part of [`KEYS`] for scratch instances only.
+const SCRATCH: std::ops::Range<usize> = 0..2;
+/// The part of [`KEYS`] for caches only.
+const CACHE: std::ops::Range<usize> = 2..8;
 
 /// Modifiers with the position of each value, for later checks.
 #[derive(Default)]
 pub(super) struct ParsedModifiers {
-    values: Modifiers,
+    pub values: Modifiers,
     places: Vec<(&'static str, Position)>,
-}
-
-impl Modifiers {
-    pub(super) fn values(written: ParsedModifiers) -> Modifiers {
-        written.values
-    }
 }
 
 /// Takes the modifiers from a directive's fields.
@@ -73,19 +59,24 @@ pub(super) fn parse_access_modes(value: &Value, findings: &mut Findings) -> Opti
                     Some(near) => format!("did you mean `{near}`?"),
                     None => "write striped, private or ldbalance, with commas between them and no blanks".to_owned(),
                 };
-                findings.report(at, format!("unknown access mode {}", quote(other)), remedy);
-                return None;
+                return findings.refuse(
+                    at,
+                    format!("unknown access mode {}", quote(other)),
+                    remedy,
+                );
             }
         };
         if found.iter().any(|access| access.mode == mode) {
-            findings.report(at, format!("access mode `{word}` twice"), "keep one of the two");
-            return None;
+            return findings.refuse(
+                at,
+                format!("access mode `{word}` twice"),
+                "keep one of the two",
+            );
         }
         at = at.shift_right(word.chars().count());
         let (modifiers, tail, end) = if tail.starts_with('(') {
             let Some((inside, after)) = tail.get(1..).and_then(|t| t.split_once(')')) else {
-                findings.report(at, "`(` without `)`", "close the modifiers with `)`");
-                return None;
+                return findings.refuse(at, "`(` without `)`", "close the modifiers with `)`");
             };
             let modifiers = parenthesised(inside, at.shift_right(1), findings)?;
             (modifiers, after, at.shift_right(inside.chars().count() + 2))
@@ -98,12 +89,11 @@ pub(super) fn parse_access_modes(value: &Value, findings: &mut Findings) -> Opti
             Some(more) => rest = more,
             None if tail.is_empty() => return Some(found),
             None => {
-                findings.report(
+                return findings.refuse(
                     end,
                     format!("{} after an access mode", quote(tail)),
                     "put a comma between access modes",
                 );
-                return None;
             }
         }
     }
@@ -114,24 +104,21 @@ fn parenthesised(text: &str, start: Position, findings: &mut Findings) -> Option
     let mut at = start;
     for word in text.split(',') {
         let Some((key, value)) = word.split_once('=') else {
-            findings.report(
+            return findings.refuse(
                 at,
                 format!("{} is not of the form key=value", quote(word)),
                 "write modifiers as `MFS=10GiB,client_cache=yes`",
             );
-            return None;
         };
         let Some(known) = KEYS.iter().find(|k| **k == key) else {
             let remedy = match closest_match(key, &KEYS) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("the modifiers are {}", KEYS.join(", ")),
             };
-            findings.report(at, format!("unknown modifier {}", quote(key)), remedy);
-            return None;
+            return findings.refuse(at, format!("unknown modifier {}", quote(key)), remedy);
         };
         if written.places.iter().any(|(k, _)| k == known) {
-            findings.report(at, format!("`{key}` a second time"), "keep one of the two");
-            return None;
+            return findings.refuse(at, format!("`{key}` a second time"), "keep one of the two");
         }
         let value = Value { text: value.to_owned(), at: at.shift_right(key.chars().count() + 1) };
         set(&mut written, known, &value, findings);
@@ -161,39 +148,29 @@ fn set(written: &mut ParsedModifiers, key: &'static str, value: &Value, findings
                 "bandwidth" => Some(OptimizationStrategy::Bandwidth),
                 "interference" => Some(OptimizationStrategy::Interference),
                 "wear" => Some(OptimizationStrategy::Wear),
-                other => {
-                    findings.report(
-                        value.at,
-                        format!("unknown strategy {}", quote(other)),
-                        "write bandwidth, interference or wear",
-                    );
-                    None
-                }
+                other => findings.refuse(
+                    value.at,
+                    format!("unknown strategy {}", quote(other)),
+                    "write bandwidth, interference or wear",
+                ),
             }
         }
     }
 }
 
 fn bytes(value: &Value, findings: &mut Findings) -> Option<forebay_units::Bytes> {
-    capacity::parse_bytes(&value.text)
-        .map_err(|(offset, problem, remedy)| {
-            findings.report(value.at.shift_right(offset), problem, remedy)
-        })
-        .ok()
+    findings.accept(value.at, capacity::parse_bytes(&value.text))
 }
 
 fn number(value: &Value, most: u64, findings: &mut Findings) -> Option<u64> {
     let digits = value.text.chars().all(|c| c.is_ascii_digit());
     match value.text.parse::<u64>() {
         Ok(number) if digits && (1..=most).contains(&number) => Some(number),
-        _ => {
-            findings.report(
-                value.at,
-                format!("{} is not a number from 1 to {most}", quote(&value.text)),
-                "write digits only",
-            );
-            None
-        }
+        _ => findings.refuse(
+            value.at,
+            format!("{} is not a number from 1 to {most}", quote(&value.text)),
+            "write digits only",
+        ),
     }
 }
 
@@ -201,14 +178,11 @@ fn yes(value: &Value, findings: &mut Findings) -> Option<bool> {
     match value.text.as_str() {
         "yes" => Some(true),
         "no" => Some(false),
-        other => {
-            findings.report(
-                value.at,
-                format!("{} is neither yes nor no", quote(other)),
-                "write `yes` or `no`",
-            );
-            None
-        }
+        other => findings.refuse(
+            value.at,
+            format!("{} is neither yes nor no", quote(other)),
+            "write `yes` or `no`",
+        ),
     }
 }
 
@@ -284,10 +258,10 @@ fn misplaced(kind: &InstanceType, m: &Modifiers) -> Vec<&'static str> {
         m.sync_on_close.is_some(),
         m.sync_to_pfs.is_some(),
     ];
-    let foreign = |key: &&str| match kind {
-        InstanceType::Scratch => CACHE.contains(key),
-        InstanceType::Cache { .. } => SCRATCH.contains(key),
+    let foreign = match kind {
+        InstanceType::Scratch => CACHE,
+        InstanceType::Cache { .. } => SCRATCH,
     };
-    let keys = SCRATCH.into_iter().chain(CACHE);
-    keys.zip(set).filter(|(_, set)| *set).map(|(key, _)| key).filter(foreign).collect()
+    let keys = (0..).zip(KEYS).zip(set).filter(|((index, _), set)| *set && foreign.contains(index));
+    keys.map(|((_, key), _)| key).collect()
 }

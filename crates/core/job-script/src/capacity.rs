@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{closest_match, quote};
+use super::error::{ValueError, closest_match, quote};
 use forebay_units::Bytes;
 
 /// The storage that a directive requests.
@@ -36,9 +36,6 @@ const UNITS: [(&str, u64); 15] = [
 ];
 const NODE_UNITS: [&str; 3] = ["N", "node", "nodes"];
 
-/// An error in a capacity: offset in characters, problem, remedy.
-pub(super) type CapacityError = (usize, String, String);
-
 impl Capacity {
     /// Parses a capacity: digits and a unit, nothing else.
     pub fn parse(text: &str) -> Result<Capacity, String> {
@@ -47,7 +44,7 @@ impl Capacity {
 }
 
 /// Parses a size with a unit.
-pub(super) fn parse_bytes(text: &str) -> Result<Bytes, CapacityError> {
+pub(super) fn parse_bytes(text: &str) -> Result<Bytes, ValueError> {
     match parse_capacity(text)? {
         Capacity::Bytes(bytes) => Ok(bytes),
         Capacity::Nodes(_) => Err((
@@ -58,7 +55,7 @@ pub(super) fn parse_bytes(text: &str) -> Result<Bytes, CapacityError> {
     }
 }
 
-pub(super) fn parse_capacity(text: &str) -> Result<Capacity, CapacityError> {
+pub(super) fn parse_capacity(text: &str) -> Result<Capacity, ValueError> {
     let digits = text.chars().take_while(char::is_ascii_digit).count();
     // Digits are one byte each, so the count is also the byte offset.
     let (number, unit) = text.split_at(digits);
@@ -111,7 +108,7 @@ pub(super) fn parse_capacity(text: &str) -> Result<Capacity, CapacityError> {
         .ok_or_else(|| too_large(text))
 }
 
-fn too_large(text: &str) -> CapacityError {
+fn too_large(text: &str) -> ValueError {
     (
         0,
         format!("{} is larger than any pool", quote(text)),

@@ -29,15 +29,16 @@ impl AccessMode {
     }
 }
 
-/// The goal of an allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// Criterion by which the storage nodes of an allocation are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OptimizationStrategy {
-    /// Many storage nodes.
+    /// As many nodes as granules, emptiest nodes first.
+    #[default]
     Bandwidth,
-    /// Storage nodes with few other instances.
+    /// Nodes with the fewest other instances first.
     Interference,
-    /// Storage nodes with the least worn flash.
+    /// Nodes with the fewest bytes written to their flash first.
     Wear,
 }
 
@@ -256,7 +257,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The instance that the stage reads or writes; `None` if only its list tells.
+    /// The instance that the stage reads or writes; `None` if only the entries of its list name it.
     pub fn instance(&self) -> Option<&InstanceRef> {
         let end = match self.direction {
             Direction::In => &self.destination,

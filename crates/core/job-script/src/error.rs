@@ -24,7 +24,8 @@ impl Position {
 }
 
 /// One error in a job script.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {}, column {}: {problem}; {remedy}", position.line, position.column)]
 pub struct ScriptError {
     /// Its position.
     pub position: Position,
@@ -34,12 +35,8 @@ pub struct ScriptError {
     pub remedy: String,
 }
 
-impl fmt::Display for ScriptError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Position { line, column } = self.position;
-        write!(f, "line {line}, column {column}: {}; {}", self.problem, self.remedy)
-    }
-}
+/// An error in a value: offset in characters, problem, remedy.
+pub(super) type ValueError = (usize, String, String);
 
 /// All errors of a script in the order of the script; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +64,26 @@ impl Findings {
     /// Adds an error.
     pub fn report(&mut self, at: Position, problem: impl Into<String>, remedy: impl Into<String>) {
         self.0.push(ScriptError { position: at, problem: problem.into(), remedy: remedy.into() });
+    }
+
+    /// Adds an error; returns `None` instead of the value that has it.
+    pub fn refuse<T>(
+        &mut self,
+        at: Position,
+        problem: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Option<T> {
+        self.report(at, problem, remedy);
+        None
+    }
+
+    /// The value of a text that begins at `at`, or `None` after adding its error.
+    pub fn accept<T>(&mut self, at: Position, parsed: Result<T, ValueError>) -> Option<T> {
+        parsed
+            .map_err(|(offset, problem, remedy)| {
+                self.report(at.shift_right(offset), problem, remedy);
+            })
+            .ok()
     }
 
     /// Whether there is no error.

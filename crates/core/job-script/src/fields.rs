@@ -175,11 +175,7 @@ impl<'a> Fields<'a> {
     /// The value of the required key `capacity`.
     pub fn require_capacity(&mut self, findings: &mut Findings) -> Option<Capacity> {
         let value = self.require_value("capacity", "100GiB", findings)?;
-        capacity::parse_capacity(&value.text)
-            .map_err(|(offset, problem, remedy)| {
-                findings.report(value.at.shift_right(offset), problem, remedy)
-            })
-            .ok()
+        findings.accept(value.at, capacity::parse_capacity(&value.text))
     }
 
     /// The value of the required key `name`: that of a persistent instance.
@@ -188,8 +184,7 @@ impl<'a> Fields<'a> {
         if is_valid_name(&value.text) {
             return Some(value.text);
         }
-        findings.report(value.at, format!("{} cannot name a persistent instance", quote(&value.text)), format!("use at most {MAX_NAME_BYTES} letters, digits and `_`, not beginning with a digit: the name becomes part of the variable DW_PERSISTENT_STRIPED_name"));
-        None
+        findings.refuse(value.at, format!("{} cannot name a persistent instance", quote(&value.text)), format!("use at most {MAX_NAME_BYTES} letters, digits and `_`, not beginning with a digit: the name becomes part of the variable DW_PERSISTENT_STRIPED_name"))
     }
 
     /// The value of the optional key `pool`.
@@ -201,12 +196,11 @@ impl<'a> Fields<'a> {
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
         if !good {
-            findings.report(
+            return findings.refuse(
                 value.at,
                 format!("{} cannot name a pool", quote(&value.text)),
                 format!("use at most {MAX_NAME_BYTES} letters, digits and `_-.`"),
             );
-            return None;
         }
         Some(value.text)
     }

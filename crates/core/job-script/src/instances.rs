@@ -1,6 +1,6 @@
 //! Directives that request storage: `jobdw`, `swap` and `create_persistent`.
 
-use super::access::{self, Modifiers};
+use super::access;
 use super::capacity;
 use super::directive::{Access, AccessMode, CreatePersistent, InstanceType, JobInstance, Swap};
 use super::error::{Findings, quote};
@@ -31,7 +31,7 @@ pub(super) fn parse_jobdw(
         kind: kind?,
         access: access?,
         pool,
-        modifiers: Modifiers::values(modifiers),
+        modifiers: modifiers.values,
         line,
     })
 }
@@ -45,36 +45,26 @@ fn instance_type(
     match (value.text.as_str(), pfs) {
         ("scratch", None) => Some(InstanceType::Scratch),
         ("scratch", Some(pfs)) => {
-            findings.report(pfs.at, "`pfs=` with type=scratch", "remove it, or write type=cache");
-            None
+            findings.refuse(pfs.at, "`pfs=` with type=scratch", "remove it, or write type=cache")
         }
         ("cache", Some(pfs)) if pfs.text.starts_with('/') => {
             Some(InstanceType::Cache { pfs: pfs.text })
         }
-        ("cache", Some(pfs)) => {
-            findings.report(
-                pfs.at,
-                format!("{} is not an absolute path", quote(&pfs.text)),
-                "name the directory of the parallel file system, beginning with `/`",
-            );
-            None
-        }
-        ("cache", None) => {
-            findings.report(
-                value.at,
-                "type=cache without `pfs=`",
-                "add `pfs=` and the directory it caches",
-            );
-            None
-        }
-        (other, _) => {
-            findings.report(
-                value.at,
-                format!("unknown type {}", quote(other)),
-                "write `scratch` or `cache`",
-            );
-            None
-        }
+        ("cache", Some(pfs)) => findings.refuse(
+            pfs.at,
+            format!("{} is not an absolute path", quote(&pfs.text)),
+            "name the directory of the parallel file system, beginning with `/`",
+        ),
+        ("cache", None) => findings.refuse(
+            value.at,
+            "type=cache without `pfs=`",
+            "add `pfs=` and the directory it caches",
+        ),
+        (other, _) => findings.refuse(
+            value.at,
+            format!("unknown type {}", quote(other)),
+            "write `scratch` or `cache`",
+        ),
     }
 }
 
@@ -87,23 +77,17 @@ pub(super) fn parse_swap(
 ) -> Option<Swap> {
     let pool = fields.take_pool(findings);
     let Some(word) = words.first() else {
-        findings.report(
+        return findings.refuse(
             fields.position(),
             "`swap` without a size",
             "write the size for each compute node, such as `swap 8GiB`",
         );
-        return None;
     };
     // A number without a unit is in GiB, as in Slurm.
     let bare = word.text.chars().all(|c| c.is_ascii_digit());
     let text = if bare { format!("{}GiB", word.text) } else { word.text.to_owned() };
-    match capacity::parse_bytes(&text) {
-        Ok(size) => Some(Swap { size, pool, line }),
-        Err((offset, problem, remedy)) => {
-            findings.report(word.at.shift_right(offset), problem, remedy);
-            None
-        }
-    }
+    let size = findings.accept(word.at, capacity::parse_bytes(&text))?;
+    Some(Swap { size, pool, line })
 }
 
 /// Parses a `create_persistent`; `bb` after `#BB`.

@@ -21,6 +21,7 @@ mod instances;
 mod lexer;
 mod parser;
 mod path;
+mod script;
 mod stage;
 mod symbols;
 mod validate;
@@ -33,28 +34,10 @@ pub use directive::{
 };
 pub use error::{Position, ScriptError, ScriptErrors};
 pub use lexer::{MAX_DIRECTIVES, MAX_LINE_BYTES};
+pub use script::JobScript;
 pub use symbols::Symbols;
 
 use error::Findings;
-
-/// The directives of one script.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct JobScript {
-    jobs: Vec<JobInstance>,
-    swaps: Vec<Swap>,
-    /// A `jobdw` was malformed; its absence is not reported again.
-    jobs_failed: bool,
-    /// `persistentdw`, in the order of the script.
-    pub persistents: Vec<PersistentUse>,
-    /// `stage_in` and `stage_out`, in the order of the script.
-    pub stages: Vec<Stage>,
-    /// `create_persistent`.
-    pub creates: Vec<CreatePersistent>,
-    /// `destroy_persistent`.
-    pub destroys: Vec<DestroyPersistent>,
-    /// Line numbers of directives after the script's first command, which are ignored.
-    pub ignored_directives: Vec<u32>,
-}
 
 impl JobScript {
     /// Parses the head of a script. `symbols` replaces Slurm's `%` symbols; `None` leaves percent
@@ -75,31 +58,6 @@ impl JobScript {
         validate::validate_script(&script, &mut findings);
         if findings.is_empty() { Ok(script) } else { Err(findings.into_errors()) }
     }
-
-    /// The job's own instance.
-    pub fn job(&self) -> Option<&JobInstance> {
-        self.jobs.first()
-    }
-
-    /// The swap space of the job's compute nodes.
-    pub fn swap(&self) -> Option<&Swap> {
-        self.swaps.first()
-    }
-
-    /// The stages of one direction, in the order of the script.
-    pub fn stages(&self, direction: Direction) -> impl Iterator<Item = &Stage> {
-        self.stages.iter().filter(move |stage| stage.direction == direction)
-    }
-
-    /// Whether the script has no directive at all.
-    pub fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
-            && self.swaps.is_empty()
-            && self.persistents.is_empty()
-            && self.stages.is_empty()
-            && self.creates.is_empty()
-            && self.destroys.is_empty()
-    }
 }
 
 /// The entries of a list for `type=list`: one path per line; blank lines and lines that begin with
@@ -117,12 +75,8 @@ pub fn parse_list(text: &str) -> Result<Vec<StagePath>, ScriptErrors> {
             findings.report(at, "a control character in a path", "write one path a line");
             continue;
         }
-        match path::parse_path(entry) {
-            Ok(written) => entries.push(written.path),
-            Err((offset, problem, remedy)) => {
-                findings.report(at.shift_right(offset), problem, remedy)
-            }
-        }
+        let parsed = findings.accept(at, path::parse_path(entry));
+        entries.extend(parsed.map(|parsed| parsed.path));
     }
     if findings.is_empty() { Ok(entries) } else { Err(findings.into_errors()) }
 }

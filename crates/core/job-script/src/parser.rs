@@ -1,12 +1,12 @@
 //! Parses the words of a directive line.
 
-use super::JobScript;
 use super::access;
 use super::directive::{DestroyPersistent, Direction, PersistentUse};
 use super::error::{Findings, closest_match, quote};
 use super::fields::{DirectiveForm, Fields};
 use super::instances::{parse_create_persistent, parse_jobdw, parse_swap};
 use super::lexer::{DIRECTIVES, DirectiveLine, Marker, Word};
+use super::script::JobScript;
 use super::stage::parse_stage;
 use super::symbols::Symbols;
 

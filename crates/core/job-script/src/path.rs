@@ -1,11 +1,8 @@
 //! The two ends of a stage: paths of the parallel file system and paths inside an instance.
 
 use super::directive::{BufferPath, InstanceRef, StagePath};
-use super::error::quote;
+use super::error::{ValueError, quote};
 use super::fields::is_valid_name;
-
-/// An error in a path: offset in characters, problem, remedy.
-pub(super) type PathError = (usize, String, String);
 
 /// Maximum length of a path (PATH_MAX of Linux without the terminating zero).
 const MAX_PATH_BYTES: usize = 4095;
@@ -20,7 +17,7 @@ pub(super) struct ParsedPath {
 }
 
 /// Parses a path of either kind; one that begins with `$` is inside an instance.
-pub(super) fn parse_path(text: &str) -> Result<ParsedPath, PathError> {
+pub(super) fn parse_path(text: &str) -> Result<ParsedPath, ValueError> {
     check_length(text)?;
     if text.starts_with(['"', '\'']) {
         return Err((
@@ -36,7 +33,7 @@ pub(super) fn parse_path(text: &str) -> Result<ParsedPath, PathError> {
 }
 
 /// Parses an absolute path of the parallel file system.
-pub(super) fn parse_pfs_path(text: &str) -> Result<ParsedPath, PathError> {
+pub(super) fn parse_pfs_path(text: &str) -> Result<ParsedPath, ValueError> {
     check_length(text)?;
     if !text.starts_with('/') {
         return Err((
@@ -51,7 +48,7 @@ pub(super) fn parse_pfs_path(text: &str) -> Result<ParsedPath, PathError> {
 }
 
 /// Parses `VARIABLE/path` or `{VARIABLE}/path`.
-fn parse_instance_path(rest: &str) -> Result<ParsedPath, PathError> {
+fn parse_instance_path(rest: &str) -> Result<ParsedPath, ValueError> {
     let (variable, tail, before_tail) = if let Some(braced) = rest.strip_prefix('{') {
         let Some((variable, tail)) = braced.split_once('}') else {
             return Err((1, "`{` without `}`".into(), "write `${DW_JOB_STRIPED}/…`".into()));
@@ -79,7 +76,7 @@ fn parse_instance_path(rest: &str) -> Result<ParsedPath, PathError> {
 }
 
 /// Normalizes a path from an instance's root; `start` is its offset in the whole path.
-pub(super) fn parse_relative_path(text: &str, start: usize) -> Result<String, PathError> {
+pub(super) fn parse_relative_path(text: &str, start: usize) -> Result<String, ValueError> {
     check_length(text)?;
     check_names(text, start)?;
     let mut column = start;
@@ -101,7 +98,7 @@ pub(super) fn parse_relative_path(text: &str, start: usize) -> Result<String, Pa
 }
 
 /// The instance that a variable stands for.
-fn parse_variable(variable: &str) -> Result<InstanceRef, PathError> {
+fn parse_variable(variable: &str) -> Result<InstanceRef, ValueError> {
     const PERSISTENT: &str = "DW_PERSISTENT_STRIPED_";
     let staged = "stage through `$DW_JOB_STRIPED` or `$DW_PERSISTENT_STRIPED_name`";
     match variable {
@@ -117,7 +114,7 @@ fn parse_variable(variable: &str) -> Result<InstanceRef, PathError> {
         "DW_JOB_STRIPED_CACHE" | "DW_JOB_LDBAL_CACHE" => {
             return Err((
                 0,
-                "a cache cannot be staged: it fetches and writes back by itself".into(),
+                "a cache cannot be staged: it fetches and writes back automatically".into(),
                 staged.into(),
             ));
         }
@@ -138,14 +135,14 @@ fn parse_variable(variable: &str) -> Result<InstanceRef, PathError> {
     }
 }
 
-fn check_length(path: &str) -> Result<(), PathError> {
+fn check_length(path: &str) -> Result<(), ValueError> {
     if path.len() <= MAX_PATH_BYTES {
         return Ok(());
     }
     Err((0, format!("the path is longer than {MAX_PATH_BYTES} bytes"), "shorten it".into()))
 }
 
-fn check_names(path: &str, start: usize) -> Result<(), PathError> {
+fn check_names(path: &str, start: usize) -> Result<(), ValueError> {
     let mut column = start;
     for name in path.split('/') {
         if name.len() > MAX_NAME_BYTES {

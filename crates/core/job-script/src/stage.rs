@@ -1,9 +1,9 @@
 //! `stage_in` and `stage_out`.
 
 use super::directive::{BufferPath, Direction, InstanceRef, Stage, StageKind, StagePath};
-use super::error::{Findings, Position, quote};
+use super::error::{Findings, Position, ValueError, quote};
 use super::fields::{Fields, Value};
-use super::path::{self, ParsedPath, PathError};
+use super::path::{self, ParsedPath};
 
 /// A path with its position in the script.
 type End = (ParsedPath, Position);
@@ -22,7 +22,7 @@ impl Stage {
         instance_path: &str,
     ) -> Result<Stage, String> {
         let message =
-            |(_, problem, remedy): PathError| -> String { format!("{problem}; {remedy}") };
+            |(_, problem, remedy): ValueError| -> String { format!("{problem}; {remedy}") };
         for path in [pfs_path, instance_path] {
             let blank = |c: char| c.is_whitespace() || c.is_control();
             if path.contains(blank) {
@@ -73,14 +73,11 @@ pub(super) fn parse_stage(
         "file" => Some(StageKind::File),
         "directory" => Some(StageKind::Directory),
         "list" => Some(StageKind::List),
-        other => {
-            findings.report(
-                value.at,
-                format!("unknown type {}", quote(other)),
-                "write `file`, `directory` or `list`",
-            );
-            None
-        }
+        other => findings.refuse(
+            value.at,
+            format!("unknown type {}", quote(other)),
+            "write `file`, `directory` or `list`",
+        ),
     });
     // The list of a stage-out may be in the instance or on the parallel file system.
     let list_out = kind == Some(StageKind::List) && direction == Direction::Out;
@@ -101,12 +98,11 @@ fn build_stage(
     findings: &mut Findings,
 ) -> Option<Stage> {
     if kind != StageKind::Directory && (source.slash || path::last_name(&source.path).is_none()) {
-        findings.report(
+        return findings.refuse(
             source_at,
             "the source names a directory, not a file",
             "name the file, or write `type=directory`",
         );
-        return None;
     }
     let destination = if kind == StageKind::File && destination.slash {
         let name = path::last_name(&source.path).unwrap_or_default();
@@ -115,12 +111,11 @@ fn build_stage(
         destination.path
     };
     if kind == StageKind::File && path::last_name(&destination).is_none() {
-        findings.report(
+        return findings.refuse(
             destination_at,
             "the destination names no file",
             "name the file, or end the directory's name with `/`",
         );
-        return None;
     }
     let stage = Stage { direction, kind, source: source.path, destination, line };
     debug_assert!(
@@ -135,29 +130,22 @@ fn build_stage(
 fn parse_end(value: &Value, inside: bool, either: bool, findings: &mut Findings) -> Option<End> {
     match path::parse_path(&value.text) {
         Err((offset, problem, remedy)) => {
-            findings.report(value.at.shift_right(offset), problem, remedy);
-            None
+            findings.refuse(value.at.shift_right(offset), problem, remedy)
         }
         Ok(parsed) if either || inside == matches!(parsed.path, StagePath::Buffer(_)) => {
             Some((parsed, value.at))
         }
-        Ok(_) if inside => {
-            findings.report(
-                value.at,
-                "a path of the parallel file system where a path inside an instance is expected",
-                "begin it with `$DW_JOB_STRIPED/` or `$DW_PERSISTENT_STRIPED_name/`; `stage_in` \
+        Ok(_) if inside => findings.refuse(
+            value.at,
+            "a path of the parallel file system where a path inside an instance is expected",
+            "begin it with `$DW_JOB_STRIPED/` or `$DW_PERSISTENT_STRIPED_name/`; `stage_in` \
                  copies into the instance and `stage_out` out of it",
-            );
-            None
-        }
-        Ok(_) => {
-            findings.report(
-                value.at,
-                "a path inside an instance where a path of the parallel file system is expected",
-                "write an absolute path; `stage_in` copies into the instance and `stage_out` out \
+        ),
+        Ok(_) => findings.refuse(
+            value.at,
+            "a path inside an instance where a path of the parallel file system is expected",
+            "write an absolute path; `stage_in` copies into the instance and `stage_out` out \
                  of it",
-            );
-            None
-        }
+        ),
     }
 }

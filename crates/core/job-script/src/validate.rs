@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::JobScript;
 use super::directive::{
     AccessMode, Direction, InstanceRef, InstanceType, Stage, StageKind, StagePath,
 };
 use super::error::{Findings, Position};
+use super::script::JobScript;
 
 /// Validates the whole script.
 pub(super) fn validate_script(script: &JobScript, findings: &mut Findings) {
@@ -77,7 +77,7 @@ fn stageable(script: &JobScript, stage: &Stage, findings: &mut Findings) {
         Some(InstanceRef::Job) => match script.jobs.first() {
             None if script.jobs_failed => {}
             None => findings.report(at, "a stage of `$DW_JOB_STRIPED` without `jobdw`", "add `#DW jobdw capacity=… type=scratch access_mode=striped`"),
-            Some(job) if job.kind != InstanceType::Scratch => findings.report(at, format!("the job's instance (line {}) is a cache, which cannot be staged: it fetches and writes back by itself", job.line), "write type=scratch, or remove the stage"),
+            Some(job) if job.kind != InstanceType::Scratch => findings.report(at, format!("the job's instance (line {}) is a cache, which cannot be staged: it fetches and writes back automatically", job.line), "write type=scratch, or remove the stage"),
             Some(job) if job.has_access_mode(AccessMode::LoadBalanced) => findings.report(at, format!("the job's instance (line {}) is load-balanced", job.line), "write `$DW_JOB_LDBALANCE` instead of `$DW_JOB_STRIPED`"),
             Some(job) if !job.has_access_mode(AccessMode::Striped) => findings.report(at, format!("the job's instance (line {}) is private: a private name space cannot be staged", job.line), "write access_mode=striped or access_mode=striped,private"),
             Some(_) => {}
@@ -85,7 +85,7 @@ fn stageable(script: &JobScript, stage: &Stage, findings: &mut Findings) {
         Some(InstanceRef::LoadBalanced) => match script.jobs.first() {
             None if script.jobs_failed => {}
             None => findings.report(at, "a stage of `$DW_JOB_LDBALANCE` without `jobdw`", "add `#DW jobdw capacity=… type=scratch access_mode=ldbalance`"),
-            Some(job) if job.kind != InstanceType::Scratch => findings.report(at, format!("the job's instance (line {}) is a cache, which cannot be staged: it fetches by itself", job.line), "write type=scratch, or remove the stage"),
+            Some(job) if job.kind != InstanceType::Scratch => findings.report(at, format!("the job's instance (line {}) is a cache, which cannot be staged: it fetches automatically", job.line), "write type=scratch, or remove the stage"),
             Some(job) if !job.has_access_mode(AccessMode::LoadBalanced) => findings.report(at, format!("the job's instance (line {}) is not load-balanced", job.line), "write `$DW_JOB_STRIPED`, or access_mode=ldbalance"),
             Some(_) if stage.direction == Direction::Out => findings.report(at, "a stage_out of a load-balanced instance: it is read-only to the job, so there is nothing to stage out", "remove the line, or write access_mode=striped"),
             Some(_) => {}

@@ -2,7 +2,7 @@
 
 use crate::machine::{BurstBuffer, LinkSpec, Machine, Network, NodeKind};
 use crate::node_map::kind_letter;
-use forebay_units::human::grouped;
+use forebay_units::human::{counted, grouped};
 use forebay_units::{Bytes, Rate};
 use std::fmt::Write;
 
@@ -43,11 +43,6 @@ pub fn list_sources(machine: &Machine) -> String {
         let _ = writeln!(out, "{:key$}  {:value$}  {}{calibrated}", p.key, p.value, p.source);
     }
     out
-}
-
-/// `1 card`, `2 cards`.
-fn many(n: u32, thing: &str) -> String {
-    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
 fn totals(machine: &Machine, out: &mut String) {
@@ -102,7 +97,7 @@ fn storage(bb: &BurstBuffer, nodes: u64, out: &mut String) {
     let _ = writeln!(
         out,
         "          per node: {} of {}; {} read, {} write; server {}, {} threads, {} per request",
-        many(bb.cards, "card"),
+        counted(bb.cards.into(), "card"),
         bb.card_capacity,
         read,
         write,
@@ -115,7 +110,7 @@ fn storage(bb: &BurstBuffer, nodes: u64, out: &mut String) {
         "          stripe {}, substripe {}, {} per file and node",
         bb.stripe,
         bb.substripe,
-        many(bb.objects_per_file, "object")
+        counted(bb.objects_per_file.into(), "object")
     );
 }
 
@@ -158,7 +153,7 @@ fn links(machine: &Machine, out: &mut String) {
         "  router {}, packets of {}; {} to each other group, {} arrangement, {} of {} sockets ({})",
         n.router_traversal,
         n.packet,
-        many(n.links_per_group_pair, "global link"),
+        counted(n.links_per_group_pair.into(), "global link"),
         n.arrangement.name(),
         u64::from(n.links_per_group_pair) * u64::from(n.groups.max(1) - 1),
         n.global_ports_per_group,
@@ -187,7 +182,7 @@ fn bisection(n: &Network, out: &mut String) {
         out,
         "Bisection {} each way = {low} x {high} groups x {} x {}",
         n.global.rate.times(count),
-        many(n.links_per_group_pair, "link"),
+        counted(n.links_per_group_pair.into(), "link"),
         n.global.rate
     );
 }

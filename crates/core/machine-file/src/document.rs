@@ -6,8 +6,7 @@
 //! collected, so that they are reported at once.
 
 use crate::machine::Provenance;
-use crate::problem::{Problem, excerpt};
-use crate::section::Section;
+use crate::problem::Problem;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -52,6 +51,17 @@ impl<'t> Document<'t> {
         self.problems.borrow_mut().push((offset, problem));
     }
 
+    /// Adds a problem; returns `None` instead of the value that has it.
+    pub(crate) fn refuse<T>(
+        &self,
+        offset: usize,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Option<T> {
+        self.add_problem(offset, message, expected);
+        None
+    }
+
     /// Adds a problem of another file, to which `offset` of this one refers.
     pub(crate) fn add_foreign_problem(&self, offset: usize, problem: Problem) {
         self.problems.borrow_mut().push((offset, problem));
@@ -86,29 +96,9 @@ impl<'t> Document<'t> {
         Ok(source.value.clone())
     }
 
-    /// Parses the optional `[sources]` table: id = "text".
-    pub(crate) fn read_sources(&self, root: &Section<'_, 't>) {
-        let Some(section) = root.optional_section("sources") else {
-            return;
-        };
-        for (key, value) in section.entries() {
-            match value.get_ref().as_str() {
-                Some(text) if !text.trim().is_empty() => {
-                    let at = Located { value: text.to_owned(), span: key.span() };
-                    self.sources.borrow_mut().insert(key.get_ref().to_string(), at);
-                }
-                _ => self.add_problem(
-                    value.span().start,
-                    format!(
-                        "source `{}` is {}, not a text",
-                        key.get_ref(),
-                        excerpt(self.text, &value.span())
-                    ),
-                    "the document or data sheet in quotes",
-                ),
-            }
-        }
-        section.report_unused_keys();
+    /// Adds a source.
+    pub(crate) fn add_source(&self, id: String, text: Located<String>) {
+        self.sources.borrow_mut().insert(id, text);
     }
 
     /// Reports sources without a reference.

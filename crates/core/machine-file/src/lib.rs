@@ -16,5 +16,5 @@ mod section;
 mod value;
 
 pub use builtin::builtin_machines;
-pub use parse::{ARRANGEMENTS, MAX_ROUTERS, ROUTINGS};
+pub use parse::MAX_ROUTERS;
 pub use problem::{MachineError, Problem};

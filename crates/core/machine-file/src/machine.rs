@@ -270,38 +270,28 @@ pub struct Machine {
     pub files: Vec<SourceFile>,
 }
 
-impl Arrangement {
-    /// Its name in machine files and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Arrangement::Absolute => "absolute",
-            Arrangement::Relative => "relative",
-            Arrangement::Circulant => "circulant",
+/// The names of a choice in machine files and on the command line.
+macro_rules! named {
+    ($type:ident: $($variant:ident $name:literal),*) => {
+        impl $type {
+            /// All choices and their names.
+            pub const NAMES: &[(&str, $type)] = &[$(($name, $type::$variant)),*];
+
+            /// Its name in machine files and on the command line.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($type::$variant => $name),*
+                }
+            }
         }
-    }
+    };
 }
 
-impl Plugging {
-    /// Its name in machine files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Plugging::InOrder => "in-order",
-            Plugging::Spread => "spread",
-        }
-    }
-}
-
-impl Routing {
-    /// Its name in machine files and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Routing::Minimal => "minimal",
-            Routing::Valiant => "valiant",
-            Routing::UgalL => "ugal-l",
-            Routing::ProgressiveAdaptive => "progressive-adaptive",
-        }
-    }
-}
+named!(NodeKind: Compute "compute", BurstBuffer "burst-buffer", Lnet "lnet", Service "service");
+named!(Arrangement: Absolute "absolute", Relative "relative", Circulant "circulant");
+named!(Plugging: InOrder "in-order", Spread "spread");
+named!(Routing:
+    Minimal "minimal", Valiant "valiant", UgalL "ugal-l", ProgressiveAdaptive "progressive-adaptive");
 
 impl Machine {
     /// Routers in one group.
@@ -327,13 +317,5 @@ impl Machine {
     /// Number of nodes of one kind.
     pub fn count_nodes(&self, kind: NodeKind) -> usize {
         self.nodes.iter().filter(|n| n.kind == kind).count()
-    }
-
-    /// Group, chassis in the group and slot in the chassis of a router.
-    pub fn router_position(&self, router: u32) -> (u32, u32, u32) {
-        debug_assert!(router < self.routers(), "router {router} does not exist");
-        let in_group = router % self.routers_per_group();
-        let slots = self.network.routers_per_chassis;
-        (router / self.routers_per_group(), in_group / slots, in_group % slots)
     }
 }

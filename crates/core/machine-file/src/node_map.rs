@@ -57,12 +57,11 @@ pub(crate) fn read_node_map(
     section.report_unknown_keys(&["map", "compute", "burst_buffer", "lnet", "service"]);
     let map = map?;
     if map.value.contains(['/', '\\']) || map.value.starts_with('.') {
-        doc.add_problem(
+        return doc.refuse(
             map.span.start,
             format!("`placement.map` is \"{}\"", map.value),
             "the name of a file in the directory of the machine file",
         );
-        return None;
     }
     let folder = doc.file.rfind(['/', '\\']).and_then(|i| doc.file.get(..=i)).unwrap_or("");
     let file = format!("{folder}{}", map.value);

@@ -30,14 +30,6 @@ use crate::node_map;
 use crate::section::Section;
 use std::collections::VecDeque;
 
-/// Names of the kinds of nodes in machine files.
-pub(crate) const NODE_KINDS: [(&str, NodeKind); 4] = [
-    ("compute", NodeKind::Compute),
-    ("burst-buffer", NodeKind::BurstBuffer),
-    ("lnet", NodeKind::Lnet),
-    ("service", NodeKind::Service),
-];
-
 /// Maximum number of nodes.
 const MAX_NODES: u64 = 10_000_000;
 
@@ -93,29 +85,23 @@ pub(crate) fn read_placement(
             if unknown { None } else { place(section, network, &blades) }
         }
         (false, true) => node_map::read_node_map(section, network, map_loader),
-        (true, true) => {
-            section.doc.add_problem(
-                section.span.start,
-                "both `placement.blade` and `placement.map`",
-                "one of the two",
-            );
-            None
-        }
-        (false, false) => {
-            section.doc.add_problem(
-                section.span.start,
-                "`placement` has neither blades nor a map",
-                "one or more `[[placement.blade]]`, or `map = { value = \"file.csv\", from = \"…\" }`",
-            );
-            None
-        }
+        (true, true) => section.doc.refuse(
+            section.span.start,
+            "both `placement.blade` and `placement.map`",
+            "one of the two",
+        ),
+        (false, false) => section.doc.refuse(
+            section.span.start,
+            "`placement` has neither blades nor a map",
+            "one or more `[[placement.blade]]`, or `map = { value = \"file.csv\", from = \"…\" }`",
+        ),
     }
 }
 
 fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
     let offset = section.span.start;
     let doc = section.doc;
-    let kind = section.unsourced_choice("kind", &NODE_KINDS);
+    let kind = section.unsourced_choice("kind", NodeKind::NAMES);
     let per_router = section.integer("nodes_per_router", 1..=256u32);
     let count = match (section.has_key("per_group"), section.has_key("total")) {
         (true, false) => {
@@ -136,7 +122,7 @@ fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
     section.report_unused_keys();
     let per_router = per_router?;
     if per_router.value > network.node_ports_per_router {
-        doc.add_problem(
+        return doc.refuse(
             per_router.span.start,
             format!(
                 "{} nodes on a router that has {} node ports",
@@ -144,7 +130,6 @@ fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
             ),
             format!("at most {}", network.node_ports_per_router),
         );
-        return None;
     }
     Some(Blades { kind: kind?.value, nodes_per_router: per_router.value, count: count?, offset })
 }
@@ -183,8 +168,7 @@ fn deal(
     };
     let nodes: u64 = blades.iter().map(in_all).sum();
     if nodes > MAX_NODES {
-        doc.add_problem(offset, format!("{nodes} nodes"), format!("at most {MAX_NODES} nodes"));
-        return None;
+        return doc.refuse(offset, format!("{nodes} nodes"), format!("at most {MAX_NODES} nodes"));
     }
     let mut dealt: Vec<_> = (0..groups).map(|_| counted_by_group(blades)).collect();
     if dealt.iter().any(|kinds| used(kinds) > routers as usize) {
@@ -202,7 +186,7 @@ fn listed(blades: &[Blades]) -> String {
             Count::PerGroup(_) => "in each group",
             Count::Total(_) => "in all",
         };
-        format!("{} {} {place}", b.routers(), kind_name(b.kind))
+        format!("{} {} {place}", b.routers(), b.kind.name())
     });
     each.collect::<Vec<String>>().join(" + ")
 }
@@ -296,8 +280,4 @@ fn lay_out(kinds: &[GroupBlades], chassis: u32, slots: u32) -> Vec<Option<(NodeK
         *router = compute.next();
     }
     routers
-}
-
-pub(crate) fn kind_name(kind: NodeKind) -> &'static str {
-    NODE_KINDS.iter().find(|(_, k)| *k == kind).map_or("", |(name, _)| name)
 }

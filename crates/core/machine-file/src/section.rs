@@ -32,11 +32,36 @@ impl<'d, 't> Section<'d, 't> {
     }
 
     /// All keys and values of a table with arbitrary keys, which are then used.
-    pub(crate) fn entries(
+    fn entries(
         &self,
     ) -> impl Iterator<Item = (&'d Spanned<DeString<'t>>, &'d Spanned<DeValue<'t>>)> {
         self.used.borrow_mut().extend(self.table.keys().map(|key| key.get_ref().to_string()));
         self.table.iter()
+    }
+
+    /// Parses the optional `[sources]` table: id = "text".
+    pub(crate) fn read_sources(&self) {
+        let Some(section) = self.optional_section("sources") else {
+            return;
+        };
+        for (key, value) in section.entries() {
+            match value.get_ref().as_str() {
+                Some(text) if !text.trim().is_empty() => {
+                    let at = Located { value: text.to_owned(), span: key.span() };
+                    self.doc.add_source(key.get_ref().to_string(), at);
+                }
+                _ => self.doc.add_problem(
+                    value.span().start,
+                    format!(
+                        "source `{}` is {}, not a text",
+                        key.get_ref(),
+                        excerpt(self.doc.text, &value.span())
+                    ),
+                    "the document or data sheet in quotes",
+                ),
+            }
+        }
+        section.report_unused_keys();
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&'d Spanned<DeValue<'t>>> {
@@ -64,12 +89,11 @@ impl<'d, 't> Section<'d, 't> {
             }
             _ => {
                 let found = excerpt(self.doc.text, &span);
-                self.doc.add_problem(
+                self.doc.refuse(
                     span.start,
                     format!("`{path}` is {found}, not a table"),
                     format!("a table `[{path}]`"),
-                );
-                None
+                )
             }
         }
     }
@@ -139,12 +163,11 @@ impl<'d, 't> Section<'d, 't> {
             }
             _ => {
                 let found = excerpt(self.doc.text, &value.span());
-                self.doc.add_problem(
+                self.doc.refuse(
                     value.span().start,
                     format!("`{}` is {found}, not a text", self.dotted_key(key)),
                     format!("\"{example}\""),
-                );
-                None
+                )
             }
         }
     }
@@ -164,12 +187,11 @@ impl<'d, 't> Section<'d, 't> {
         let path = self.dotted_key(key);
         if !entry.get_ref().is_table() {
             let found = excerpt(doc.text, &entry.span());
-            doc.add_problem(
+            return doc.refuse(
                 entry.span().start,
                 format!("`{path}` is {found}, without a source"),
                 format!("{{ value = {found}, from = \"…\" }} or {{ value = {found}, assumed = \"why\" }}"),
             );
-            return None;
         }
         let entry = self.child(path.clone(), entry)?;
         let value = entry.get("value");
@@ -204,8 +226,7 @@ impl<'d, 't> Section<'d, 't> {
                 let id = self.parse_text("from", from, "a source's id")?;
                 match doc.use_source(&id.value) {
                     Ok(source) => Some(source),
-                    Err(known) => {
-                        doc.add_problem(
+                    Err(known) => doc.refuse(
                             id.span.start,
                             format!("`{}` is not in [sources]", id.value),
                             if known.is_empty() {
@@ -213,31 +234,23 @@ impl<'d, 't> Section<'d, 't> {
                             } else {
                                 suggestion(&id.value, known.iter().map(String::as_str))
                             },
-                        );
-                        None
-                    }
+                        ),
                 }
             }
             (None, Some(reason)) => {
                 Some(format!("assumed: {}", self.parse_text("assumed", reason, "why")?.value))
             }
-            (Some(_), Some(assumed)) => {
-                doc.add_problem(
+            (Some(_), Some(assumed)) => doc.refuse(
                     assumed.span().start,
                     format!("`{}` has both `from` and `assumed`", self.path),
                     "one of the two (`note` for remarks)",
-                );
-                None
-            }
+                ),
             (None, None) if self.has_key("calibrated") => Some("calibrated".to_owned()),
-            (None, None) => {
-                doc.add_problem(
+            (None, None) => doc.refuse(
                     self.span.start,
                     format!("`{}` has no source", self.path),
                     format!("{{ value = {example}, from = \"…\" }}, or `assumed = \"why\"`, or `calibrated = \"row-id\"`"),
-                );
-                None
-            }
+                ),
         }
     }
 

@@ -21,12 +21,11 @@ impl<'t> Section<'_, 't> {
         let expected = format!("a whole number from {} to {}", range.start(), range.end());
         let found = excerpt(self.doc.text, &span);
         let Some(integer) = value.get_ref().as_integer() else {
-            self.doc.add_problem(
+            return self.doc.refuse(
                 span.start,
                 format!("`{}` is {found}, not a whole number", self.dotted_key(key)),
                 expected,
             );
-            return None;
         };
         let number = u64::from_str_radix(integer.as_str(), integer.radix())
             .ok()
@@ -52,35 +51,26 @@ impl<'t> Section<'_, 't> {
         let path = self.dotted_key(key);
         let Some(text) = value.get_ref().as_str() else {
             let found = excerpt(self.doc.text, &span);
-            self.doc.add_problem(
+            return self.doc.refuse(
                 span.start,
                 format!("`{path}` is {found}, which has no unit"),
                 format!("a quantity with its unit in quotes, as \"{example}\""),
             );
-            return None;
         };
         match text.parse::<Q>() {
             Ok(value) if range.contains(&value) => Some(Located { value, span }),
-            Ok(_) => {
-                self.doc.add_problem(
-                    span.start,
-                    format!("`{path}` is \"{text}\", out of range"),
-                    format!("{} to {}", range.start(), range.end()),
-                );
-                None
-            }
+            Ok(_) => self.doc.refuse(
+                span.start,
+                format!("`{path}` is \"{text}\", out of range"),
+                format!("{} to {}", range.start(), range.end()),
+            ),
             Err(error) => {
                 // A string without escapes is the same text in the file:
                 // the offset counts from after the quote.
                 let inner = span.start + 1..span.end.saturating_sub(1);
                 let verbatim = self.doc.text.get(inner) == Some(text);
                 let offset = if verbatim { span.start + 1 + error.offset } else { span.start };
-                self.doc.add_problem(
-                    offset,
-                    format!("`{path}`: {}", error.problem),
-                    error.expected,
-                );
-                None
+                self.doc.refuse(offset, format!("`{path}`: {}", error.problem), error.expected)
             }
         }
     }
@@ -132,7 +122,7 @@ impl<'t> Section<'_, 't> {
             return Some(Located { value: *choice, span: value.span() });
         }
         let names = choices.iter().map(|(name, _)| *name);
-        self.doc.add_problem(
+        self.doc.refuse(
             value.span().start,
             format!(
                 "`{}` is {}, which is not known",
@@ -140,8 +130,7 @@ impl<'t> Section<'_, 't> {
                 excerpt(self.doc.text, &value.span())
             ),
             suggestion(found.unwrap_or_default(), names),
-        );
-        None
+        )
     }
 
     /// A text with a source.

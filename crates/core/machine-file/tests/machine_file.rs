@@ -82,7 +82,8 @@ fn special_blades_of_a_trinity_group_are_spread_evenly() {
         let places: Vec<(u32, u32, String)> = (first..first + 96)
             .filter_map(|router| {
                 let nodes = routers.get(&router)?;
-                let (_, chassis, slot) = machine.router_position(router);
+                let slots = machine.network.routers_per_chassis;
+                let (chassis, slot) = ((router - first) / slots, (router - first) % slots);
                 let kind = format!("{} {:?}", nodes.len(), nodes[0]);
                 (nodes[0] != NodeKind::Compute).then_some((chassis, slot, kind))
             })

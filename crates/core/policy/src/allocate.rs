@@ -6,9 +6,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::fmt;
 
-use forebay_job_script::Capacity;
+use forebay_job_script::{Capacity, OptimizationStrategy};
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -48,26 +47,13 @@ impl Size {
     }
 }
 
-/// Criterion by which nodes are chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Preference {
-    /// As many nodes as granules, emptiest nodes first.
-    #[default]
-    Bandwidth,
-    /// Nodes with the fewest other instances first.
-    Interference,
-    /// Nodes with the fewest bytes written to their flash first.
-    Wear,
-}
-
 /// A request for an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocationRequest {
     /// Requested size.
     pub size: Size,
     /// Criterion for the choice of nodes.
-    pub preference: Preference,
+    pub preference: OptimizationStrategy,
     /// Enlarge the request where necessary to make all shares equal.
     pub equalize: bool,
     /// Largest number of nodes; `None`: any number.
@@ -84,13 +70,16 @@ pub struct Share {
 }
 
 /// A request that cannot be satisfied now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllocationError {
     /// The requested size is zero.
+    #[error("a request for zero bytes; request at least one byte")]
     Nothing,
     /// No node is in service.
+    #[error("no storage node of the pool is online")]
     NoNodes,
     /// Fewer granules are free, on the usable nodes, than requested.
+    #[error("the pool is full: {wanted} granules requested, {free} free")]
     Full {
         /// Granules requested.
         wanted: u64,
@@ -98,6 +87,7 @@ pub enum AllocationError {
         free: u64,
     },
     /// Fewer nodes are entirely free than requested.
+    #[error("{wanted} whole nodes requested, {free} entirely free")]
     TooFewNodes {
         /// Nodes requested.
         wanted: u32,
@@ -105,6 +95,10 @@ pub enum AllocationError {
         free: u32,
     },
     /// No node has space for a complete copy.
+    #[error(
+        "no storage node has space for a complete copy: {wanted} granules requested on each node, \
+         at most {free} free on one"
+    )]
     NoRoomForCopy {
         /// Granules of one copy.
         wanted: u64,
@@ -112,6 +106,9 @@ pub enum AllocationError {
         free: u64,
     },
     /// Enough granules are free, but they cannot be divided into equal shares.
+    #[error(
+        "{wanted} granules requested in equal shares; {free} are free, but not in equal shares"
+    )]
     Unequal {
         /// Granules requested.
         wanted: u64,
@@ -133,33 +130,6 @@ impl AllocationError {
         }
     }
 }
-
-impl fmt::Display for AllocationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AllocationError::Nothing => {
-                write!(f, "a request for zero bytes; request at least one byte")
-            }
-            AllocationError::NoNodes => write!(f, "no storage node of the pool is online"),
-            AllocationError::Full { wanted, free } => {
-                write!(f, "the pool is full: {wanted} granules requested, {free} free")
-            }
-            AllocationError::TooFewNodes { wanted, free } => {
-                write!(f, "{wanted} whole nodes requested, {free} entirely free")
-            }
-            AllocationError::NoRoomForCopy { wanted, free } => write!(
-                f,
-                "no storage node has space for a complete copy: {wanted} granules requested on each node, at most {free} free on one"
-            ),
-            AllocationError::Unequal { wanted, free } => write!(
-                f,
-                "{wanted} granules requested in equal shares; {free} are free, but not in equal shares"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for AllocationError {}
 
 /// Allocates a request: shares of distinct nodes, in ascending order of [`NodeId`]. Ties are broken by
 /// [`NodeId`], so the order of `nodes` is irrelevant.
@@ -208,14 +178,14 @@ pub fn allocate(
 }
 
 /// Usable nodes and their free granules, best first.
-fn ranked(nodes: &[StorageNode], preference: Preference) -> Vec<(NodeId, u64)> {
+fn ranked(nodes: &[StorageNode], preference: OptimizationStrategy) -> Vec<(NodeId, u64)> {
     let mut usable: Vec<&StorageNode> =
         nodes.iter().filter(|node| node.free_granules() > 0).collect();
     usable.sort_by_key(|node| {
         let first = match preference {
-            Preference::Bandwidth => 0,
-            Preference::Interference => u64::from(node.instances),
-            Preference::Wear => node.written.0,
+            OptimizationStrategy::Bandwidth => 0,
+            OptimizationStrategy::Interference => u64::from(node.instances),
+            OptimizationStrategy::Wear => node.written.0,
         };
         (first, Reverse(node.free_granules()), node.id)
     });

@@ -1,7 +1,5 @@
 //! Conditions for the removal of an instance.
 
-use std::fmt;
-
 /// Uses of an instance that may prevent its removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceUses {
@@ -16,14 +14,19 @@ pub struct InstanceUses {
 }
 
 /// The reason to keep an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RemovalRefused {
     /// Other sessions use it; `hurry` does not override this.
+    #[error("{sessions} other session(s) use the instance; end them first")]
     InUse {
         /// Number of other sessions.
         sessions: u32,
     },
     /// Its results are not staged out; only `hurry` overrides this.
+    #[error(
+        "{unfinished} stage-out(s) are not done ({failed} failed); stage out again, or give \
+         `hurry` to destroy the data"
+    )]
     DataPending {
         /// Stage-outs that are not done.
         unfinished: u32,
@@ -31,23 +34,6 @@ pub enum RemovalRefused {
         failed: u32,
     },
 }
-
-impl fmt::Display for RemovalRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RemovalRefused::InUse { sessions } => {
-                write!(f, "{sessions} other session(s) use the instance; end them first")
-            }
-            RemovalRefused::DataPending { unfinished, failed } => write!(
-                f,
-                "{unfinished} stage-out(s) are not done ({failed} failed); stage out again, or \
-                 give `hurry` to destroy the data"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RemovalRefused {}
 
 /// Checks that an instance may be removed. Data with a pending stage-out are destroyed only with
 /// `hurry`; an instance that was never written to needs no stage-out.

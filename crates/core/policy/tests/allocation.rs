@@ -1,8 +1,7 @@
 //! Properties of allocations for all pools and requests.
 
-use forebay_policy::allocate::{
-    AllocationError, AllocationRequest, Preference, Share, Size, allocate,
-};
+use forebay_job_script::OptimizationStrategy;
+use forebay_policy::allocate::{AllocationError, AllocationRequest, Share, Size, allocate};
 use forebay_policy::pool::{NodeId, NodeState, StorageNode, bytes_in, granules_for};
 use forebay_units::Bytes;
 use proptest::prelude::*;
@@ -19,7 +18,12 @@ fn node(id: u32, total: u64, used: u64) -> StorageNode {
 }
 
 fn ask(size: Size) -> AllocationRequest {
-    AllocationRequest { size, preference: Preference::Bandwidth, equalize: false, max_nodes: None }
+    AllocationRequest {
+        size,
+        preference: OptimizationStrategy::Bandwidth,
+        equalize: false,
+        max_nodes: None,
+    }
 }
 
 fn shares(list: &[(u32, u64)]) -> Vec<Share> {
@@ -55,8 +59,10 @@ fn interference_prefers_nodes_with_few_instances() {
     let mut pool: Vec<StorageNode> = (0..3).map(|id| node(id, 10, 0)).collect();
     pool[0].instances = 5;
     pool[1].instances = 1;
-    let request =
-        AllocationRequest { preference: Preference::Interference, ..ask(Size::Granules(1)) };
+    let request = AllocationRequest {
+        preference: OptimizationStrategy::Interference,
+        ..ask(Size::Granules(1))
+    };
     assert_eq!(allocate(&pool, &request).unwrap(), shares(&[(2, 1)]));
 }
 
@@ -65,7 +71,8 @@ fn wear_prefers_nodes_with_fewest_bytes_written() {
     let mut pool: Vec<StorageNode> = (0..3).map(|id| node(id, 10, 0)).collect();
     pool[0].written = Bytes(7 << 40);
     pool[2].written = Bytes(1 << 40);
-    let request = AllocationRequest { preference: Preference::Wear, ..ask(Size::Granules(2)) };
+    let request =
+        AllocationRequest { preference: OptimizationStrategy::Wear, ..ask(Size::Granules(2)) };
     assert_eq!(allocate(&pool, &request).unwrap(), shares(&[(1, 1), (2, 1)]));
 }
 
@@ -139,9 +146,9 @@ fn requests() -> impl Strategy<Value = AllocationRequest> {
         1 => any::<u64>().prop_map(Size::Granules)
     ];
     let preference = prop_oneof![
-        Just(Preference::Bandwidth),
-        Just(Preference::Interference),
-        Just(Preference::Wear)
+        Just(OptimizationStrategy::Bandwidth),
+        Just(OptimizationStrategy::Interference),
+        Just(OptimizationStrategy::Wear)
     ];
     (size, preference, any::<bool>(), proptest::option::of(1u32..6)).prop_map(
         |(size, preference, equalize, max_nodes)| AllocationRequest {

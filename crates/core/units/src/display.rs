@@ -1,8 +1,6 @@
 //! The shortest exact text of a quantity.
 
-use super::{Bytes, Rate, Time};
-use crate::parse::{BYTES, Quantity, RATE, TIME};
-use std::fmt;
+use crate::parse::Quantity;
 
 /// Maximum whole part of a printed number, unless there is no larger unit.
 const MOST_WHOLE: u64 = 9_999;
@@ -12,7 +10,7 @@ const MOST_DECIMALS: usize = 9;
 
 /// `value`, unrounded, in the unit that needs the fewest digits; of those, the unit with a whole
 /// part up to 999, then the one with the fewest decimals.
-fn shortest(quantity: &Quantity, value: u64) -> String {
+pub(super) fn shortest(quantity: &Quantity, value: u64) -> String {
     let mut best: Option<((bool, usize, bool, usize), String)> = None;
     for unit in quantity.units.iter().filter(|u| u.printed) {
         if value < unit.factor && unit.factor != 1 {
@@ -40,22 +38,4 @@ fn shortest(quantity: &Quantity, value: u64) -> String {
     }
     debug_assert!(best.is_some(), "the base unit always fits");
     best.map(|(_, text)| text).unwrap_or_default()
-}
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&shortest(&BYTES, self.0))
-    }
-}
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&shortest(&RATE, self.0))
-    }
-}
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&shortest(&TIME, self.0))
-    }
 }

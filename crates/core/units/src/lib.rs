@@ -7,35 +7,12 @@ mod display;
 pub mod human;
 mod parse;
 
+use parse::PS_PER_SECOND;
 pub use parse::UnitError;
 
 use serde::{Deserialize, Serialize};
 use std::iter::Sum;
-use std::ops::{Add, AddAssign, Mul, Sub, SubAssign};
-
-/// A number of bytes.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct Bytes(pub u64);
-
-/// A data rate in bytes per second.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct Rate(pub u64);
-
-/// A point in simulated time, or a span of it, in picoseconds.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct Time(pub u64);
-
-/// Picoseconds in one second.
-const PS_PER_SECOND: u64 = 1_000_000_000_000;
+use std::ops::{Add, AddAssign, Sub};
 
 impl Bytes {
     /// Zero bytes.
@@ -67,11 +44,6 @@ impl Rate {
     pub fn bytes_in(self, time: Time) -> Bytes {
         let bytes = u128::from(self.0) * u128::from(time.0) / u128::from(PS_PER_SECOND);
         Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
-    }
-
-    /// In GB/s (10^9 bytes per second), for reports.
-    pub fn as_gbps(self) -> f64 {
-        self.0 as f64 / 1e9
     }
 
     /// The rate of `n` such links in parallel; saturates.
@@ -106,21 +78,34 @@ impl Time {
         self.0 as f64 / PS_PER_SECOND as f64
     }
 
-    /// In nanoseconds, for reports.
-    pub fn as_ns(self) -> f64 {
-        self.0 as f64 / 1e3
-    }
-
     /// The time from `earlier` to `self`, zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Time {
         Time(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Adds, subtracts and sums a unit with itself, and multiplies it by a count. Overflow is the
-/// programmer's error: it panics in debug builds as for plain integers.
-macro_rules! arithmetic {
-    ($($unit:ident),*) => {$(
+/// Defines a quantity: exact text, sums and differences, multiples. Overflow is the programmer's
+/// error: it panics in debug builds as for plain integers.
+macro_rules! quantity {
+    ($(#[$doc:meta])* $unit:ident, $table:expr) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $unit(pub u64);
+
+        impl std::str::FromStr for $unit {
+            type Err = UnitError;
+            fn from_str(text: &str) -> Result<$unit, UnitError> {
+                $table.parse(text).map($unit)
+            }
+        }
+        impl std::fmt::Display for $unit {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(&display::shortest(&$table, self.0))
+            }
+        }
         impl Add for $unit {
             type Output = $unit;
             fn add(self, other: $unit) -> $unit {
@@ -133,20 +118,9 @@ macro_rules! arithmetic {
                 $unit(self.0 - other.0)
             }
         }
-        impl Mul<u64> for $unit {
-            type Output = $unit;
-            fn mul(self, n: u64) -> $unit {
-                $unit(self.0 * n)
-            }
-        }
         impl AddAssign for $unit {
             fn add_assign(&mut self, other: $unit) {
                 self.0 += other.0;
-            }
-        }
-        impl SubAssign for $unit {
-            fn sub_assign(&mut self, other: $unit) {
-                self.0 -= other.0;
             }
         }
         impl Sum for $unit {
@@ -154,7 +128,18 @@ macro_rules! arithmetic {
                 $unit(items.map(|x| x.0).sum())
             }
         }
-    )*};
+    };
 }
 
-arithmetic!(Bytes, Rate, Time);
+quantity! {
+    /// A number of bytes.
+    Bytes, parse::BYTES
+}
+quantity! {
+    /// A data rate in bytes per second.
+    Rate, parse::RATE
+}
+quantity! {
+    /// A point in simulated time, or a span of it, in picoseconds.
+    Time, parse::TIME
+}

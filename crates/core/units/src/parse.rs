@@ -1,12 +1,13 @@
 //! Exact parsing of quantities.
 
-use super::{Bytes, PS_PER_SECOND, Rate, Time};
 use crate::human::grouped;
-use std::fmt;
-use std::str::FromStr;
+
+/// Picoseconds in one second.
+pub(super) const PS_PER_SECOND: u64 = 1_000_000_000_000;
 
 /// The reason why a text is not a valid quantity.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}; expected {expected}")]
 pub struct UnitError {
     /// Byte offset of the error in the text.
     pub offset: usize,
@@ -15,14 +16,6 @@ pub struct UnitError {
     /// The expected input.
     pub expected: String,
 }
-
-impl fmt::Display for UnitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; expected {}", self.problem, self.expected)
-    }
-}
-
-impl std::error::Error for UnitError {}
 
 /// A unit's name and size in base units (bytes, bytes per second, picoseconds):
 /// `factor / divisor`. Only bit rates have a divisor (8).
@@ -108,7 +101,7 @@ pub(super) const TIME: Quantity = Quantity {
         unit("ps", 1),
         unit("ns", 1_000),
         unit("us", 1_000_000),
-        // The micro sign and the Greek letter mu look alike.
+        // The micro sign and the Greek letter mu look the same.
         alias("\u{b5}s", 1_000_000),
         alias("\u{3bc}s", 1_000_000),
         unit("ms", 1_000_000_000),
@@ -116,25 +109,20 @@ pub(super) const TIME: Quantity = Quantity {
     ],
 };
 
-impl Quantity {
-    fn error(
-        &self,
-        offset: usize,
-        problem: impl Into<String>,
-        expected: impl Into<String>,
-    ) -> UnitError {
-        UnitError { offset, problem: problem.into(), expected: expected.into() }
-    }
+fn error(offset: usize, problem: impl Into<String>, expected: impl Into<String>) -> UnitError {
+    UnitError { offset, problem: problem.into(), expected: expected.into() }
+}
 
+impl Quantity {
     /// Parses `<digits>[.<digits>][ ]<unit>`, with optional blanks around it.
-    fn parse(&self, text: &str) -> Result<u64, UnitError> {
+    pub(super) fn parse(&self, text: &str) -> Result<u64, UnitError> {
         let start = text.len() - text.trim_start().len();
         let body = text.trim();
         if body.is_empty() {
-            return Err(self.error(0, format!("empty {}", self.name), self.example));
+            return Err(error(0, format!("empty {}", self.name), self.example));
         }
         if body.starts_with('-') || body.starts_with('\u{2212}') {
-            return Err(self.error(
+            return Err(error(
                 start,
                 format!("negative {} `{body}`", self.name),
                 format!("{}, zero or more", self.example),
@@ -144,7 +132,7 @@ impl Quantity {
             body.len() - body.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
         let (number, rest) = body.split_at(number_len);
         if !number.starts_with(|c: char| c.is_ascii_digit()) {
-            return Err(self.error(
+            return Err(error(
                 start,
                 format!("`{body}` does not start with a number"),
                 self.example,
@@ -152,7 +140,7 @@ impl Quantity {
         }
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if fraction.contains('.') || (fraction.is_empty() && number.contains('.')) {
-            return Err(self.error(
+            return Err(error(
                 start,
                 format!("`{number}` is not a decimal number"),
                 "digits, with at most one decimal point between digits, as `18.75`",
@@ -161,7 +149,7 @@ impl Quantity {
         let unit_name = rest.trim_start();
         let unit_offset = start + body.len() - unit_name.len();
         if unit_name.is_empty() {
-            return Err(self.error(
+            return Err(error(
                 start + number.len(),
                 format!("`{body}` has no unit"),
                 format!("{} (one of {})", self.example, self.unit_names()),
@@ -183,14 +171,14 @@ impl Quantity {
         unit: &Unit,
     ) -> Result<u64, UnitError> {
         let too_large = || {
-            self.error(
+            error(
                 offset,
                 format!("{} `{number} {}` is too large", self.name, unit.name),
                 format!("at most {} {}", u64::MAX, self.plural),
             )
         };
         let too_fine = || {
-            self.error(
+            error(
                 offset,
                 format!("`{number} {}` is not a whole number of {}", unit.name, self.plural),
                 format!("a multiple of 1 {}", self.base),
@@ -256,13 +244,13 @@ impl Quantity {
         if rest.starts_with([',', '_', '\'', 'e', 'E'])
             && rest.chars().nth(1).is_some_and(|c| c.is_ascii_digit() || c == '-' || c == '+')
         {
-            return self.error(
+            return error(
                 offset,
                 format!("`{name}` after the number"),
                 format!("plain digits and a unit: {}", self.example),
             );
         }
-        self.error(offset, format!("unknown unit `{name}` of a {}", self.name), expected)
+        error(offset, format!("unknown unit `{name}` of a {}", self.name), expected)
     }
 
     /// The unit in full, as `1,000,000 bytes a second`.
@@ -277,25 +265,4 @@ fn gcd(mut a: u128, mut b: u128) -> u128 {
         (a, b) = (b, a % b);
     }
     a
-}
-
-impl FromStr for Bytes {
-    type Err = UnitError;
-    fn from_str(text: &str) -> Result<Bytes, UnitError> {
-        BYTES.parse(text).map(Bytes)
-    }
-}
-
-impl FromStr for Rate {
-    type Err = UnitError;
-    fn from_str(text: &str) -> Result<Rate, UnitError> {
-        RATE.parse(text).map(Rate)
-    }
-}
-
-impl FromStr for Time {
-    type Err = UnitError;
-    fn from_str(text: &str) -> Result<Time, UnitError> {
-        TIME.parse(text).map(Time)
-    }
 }

@@ -4,10 +4,9 @@
 //! controller, clients and storage nodes use.
 
 use forebay_job_script::Capacity;
+use forebay_job_script::OptimizationStrategy;
 use forebay_machine_file::machine::{BurstBuffer, Machine, NodeKind};
-use forebay_policy::allocate::{
-    AllocationError, AllocationRequest, Preference, Share, Size, allocate,
-};
+use forebay_policy::allocate::{AllocationError, AllocationRequest, Share, Size, allocate};
 use forebay_policy::layout::Layout;
 use forebay_policy::pool::{NodeId, NodeState, StorageNode};
 use forebay_units::Bytes;
@@ -65,7 +64,7 @@ impl StoragePool {
     pub fn allocate(
         &mut self,
         capacity: Capacity,
-        preference: Preference,
+        preference: OptimizationStrategy,
     ) -> Result<Instance, AllocationError> {
         let size = Size::of_instance(capacity, false, self.granularity);
         let request = AllocationRequest {

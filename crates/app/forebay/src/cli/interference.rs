@@ -5,12 +5,12 @@ use super::options::{
 };
 use super::output::{Files, OutputArgs};
 use super::traffic::TrafficOptions;
-use crate::failure::Failure;
 use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::table::{Column, Table};
-use crate::{links, report, series};
+use crate::{csv_files, report};
 use clap::Args;
+use forebay_console::Failure;
 use forebay_machine::results::InterferenceRun;
 use forebay_machine::study;
 use forebay_units::human::{number, percent, seconds};
@@ -80,27 +80,24 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
     )
     .map_err(|e| study_failure(&e))?;
     drop(progress);
-    let mut inputs = args.sim.inputs(&machine);
-    inputs.settings.extend(args.traffic.settings());
-    for (name, value) in [
+    let settings = [
         ("IOR's nodes", args.nodes.to_string()),
         ("processes per node", args.ppn.to_string()),
         ("burst-buffer nodes", burst_buffers.to_string()),
         ("ior", args.ior.join(" ")),
         ("traffic's nodes", args.traffic_nodes.to_string()),
         ("traffic's placement", args.traffic_placement.to_string()),
-    ] {
-        inputs.settings.push((name.to_string(), value));
-    }
+    ];
+    let inputs = args.sim.inputs(&machine, args.traffic.settings().into_iter().chain(settings));
     let table = table(&run);
     output.print_and_record(table.trim_end())?;
     let files = Files {
         inputs: &inputs,
         table: &table,
-        series: series::of_interference(&run)?,
+        parts: csv_files::parts_of_interference(&run),
         plot: figures::traffic::interference_overview(&run, &PAPER),
         report: report::interference(&run, &inputs),
-        links: args.sim.links.then(|| links::of_interference(&run)).transpose()?,
+        links: args.sim.links,
     };
     output.write_result_files("", &run, &files)?;
     output.finish(&run)

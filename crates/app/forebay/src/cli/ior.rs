@@ -4,14 +4,14 @@ use super::nodes::NodeCounts;
 use super::options::{ProgressReporter, SimArgs, check_burst_buffers, check_nodes, study_failure};
 use super::output::{Files, Output, OutputArgs};
 use crate::console::{print_stderr, print_stdout};
-use crate::failure::Failure;
 use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::report::{self, Inputs};
 use crate::table::{self, Column};
 use crate::validate::published;
-use crate::{ior_output, links, series};
+use crate::{csv_files, ior_output};
 use clap::Args;
+use forebay_console::Failure;
 use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
 use forebay_machine::study::{self, SimOptions};
 use forebay_machine_file::machine::Machine;
@@ -100,15 +100,13 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
         }
     }
     let mut output = args.output.prepare(&format!("ior-{}", machine.name))?;
-    let mut inputs = args.sim.inputs(&machine);
-    for (name, value) in [
+    let settings = [
         ("nodes", args.nodes.to_string()),
         ("processes per node", args.ppn.to_string()),
         ("burst-buffer nodes", burst_buffers.to_string()),
         ("ior", args.ior.join(" ")),
-    ] {
-        inputs.settings.push((name.to_string(), value));
-    }
+    ];
+    let inputs = args.sim.inputs(&machine, settings);
     for note in tests.iter().flat_map(|t| &t.notes) {
         print_stderr(format_args!("note: {note}"));
     }
@@ -172,18 +170,13 @@ impl TestRun<'_> {
         Ok(IorStudy {
             schema: SCHEMA,
             kind: "sim ior".to_string(),
-            version: super::VERSION.to_string(),
+            version: super::output::VERSION.to_string(),
             machine: self.machine.name.clone(),
             ior: args.ior.clone(),
             ppn: args.ppn,
             burst_buffers: self.options.burst_buffers.unwrap_or(0),
             seed: args.sim.seed,
-            routing: args
-                .sim
-                .routing
-                .unwrap_or(self.machine.network.routing.algorithm)
-                .name()
-                .to_string(),
+            routing: args.sim.routing_of(self.machine).name().to_string(),
             placement: args.sim.placement.to_string(),
             points,
         })
@@ -195,10 +188,10 @@ impl TestRun<'_> {
         let files = Files {
             inputs,
             table: &table(study),
-            series: series::of_study(study)?,
+            parts: csv_files::parts_of_study(study),
             plot: figures::ior::bandwidth(study, &rows).draw(&PAPER),
             report: report::ior(study, &rows, inputs),
-            links: self.args.sim.links.then(|| links::of_study(study)).transpose()?,
+            links: self.args.sim.links,
         };
         output.write_result_files(self.folder, study, &files)
     }

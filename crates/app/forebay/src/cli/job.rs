@@ -16,8 +16,7 @@ use forebay_job::{
 use forebay_job_script::{Direction, InstanceRef, Stage, StageKind};
 
 use super::pool::{self, PoolArguments, PoolCommand};
-use super::print_answer;
-use crate::console::print_stderr;
+use crate::console::{print_answer, print_failure, print_stderr};
 use crate::show::{self, Terminal};
 use crate::top::{TopOptions, top};
 
@@ -157,11 +156,10 @@ pub fn run(command: JobCommand) -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             print_stderr(format_args!("error: {error}"));
-            match error {
-                RunError::Interrupted(..) => ExitCode::from(130),
-                error if error.is_bad_input() => ExitCode::from(2),
-                _ => ExitCode::FAILURE,
-            }
+            ExitCode::from(match error {
+                RunError::Interrupted(..) => 130,
+                error => 1 + u8::from(error.is_bad_input()),
+            })
         }
     }
 }
@@ -233,7 +231,7 @@ fn show_top(pool: &PoolSelection, once: bool, interval: Duration) -> ExitCode {
     let mut source = || pool_status(pool).map_err(|error| error.to_string());
     match top(&options, &mut source) {
         Ok(text) => print_answer(&text.unwrap_or_default()),
-        Err(failure) => super::fail(&failure),
+        Err(failure) => print_failure(&failure),
     }
 }
 

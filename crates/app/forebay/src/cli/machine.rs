@@ -1,9 +1,9 @@
 //! `forebay machine`: list, show, check.
 
 use crate::console::print_stdout;
-use crate::failure::Failure;
 use crate::table::{Column, Table};
 use clap::Subcommand;
+use forebay_console::Failure;
 use forebay_machine_file::machine::{Machine, NodeKind};
 use forebay_machine_file::{builtin_machines, describe};
 use forebay_units::human::grouped;

@@ -12,15 +12,12 @@ mod scrub;
 mod traffic;
 mod validate;
 
-use crate::console::{LogWriter, print_stderr, print_stdout};
-use crate::failure::Failure;
+use crate::console::{LogWriter, print_failure};
 use crate::interrupt;
 use clap::{Parser, Subcommand};
-use forebay_console::log::{self, LogArguments, LogError};
+use forebay_console::Failure;
+use forebay_console::log::{self, LogArguments};
 use std::process::ExitCode;
-
-/// The version in result documents and in `--version`.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 #[derive(Debug, Parser)]
 #[command(
@@ -75,11 +72,8 @@ enum SimCommand {
 pub fn main() -> ExitCode {
     // clap prints the help or an error and exits with 0 or 2.
     let cli = Cli::parse();
-    if let Err(error) = log::start(&cli.log, || LogWriter) {
-        return fail(&match error {
-            LogError::Invalid(message) => Failure::Input(message),
-            LogError::Failed(message) => Failure::Failed(message),
-        });
+    if let Err(failure) = log::start(&cli.log, || LogWriter) {
+        return print_failure(&failure);
     }
     let outcome = match cli.command {
         // Jobs handle signals themselves and have exit codes of their own.
@@ -88,13 +82,8 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => fail(&failure),
+        Err(failure) => print_failure(&failure),
     }
-}
-
-fn fail(failure: &Failure) -> ExitCode {
-    print_stderr(format_args!("error: {failure}"));
-    ExitCode::from(failure.exit_code())
 }
 
 fn run(command: Command) -> Result<(), Failure> {
@@ -107,14 +96,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Validate(args) => validate::run(args),
         Command::Scrub(args) => scrub::run(&args),
         Command::Job(_) => unreachable!("main runs the commands of jobs"),
-    }
-}
-
-/// Prints the output of a command that has succeeded.
-fn print_answer(text: &str) -> ExitCode {
-    match print_stdout(text) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => fail(&failure),
     }
 }
 

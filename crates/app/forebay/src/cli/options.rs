@@ -1,13 +1,13 @@
 //! Options that all simulations share.
 
 use super::machine::load;
-use crate::failure::Failure;
 use crate::progress::{self, Display};
 use crate::report::Inputs;
 use clap::Args;
+use forebay_console::Failure;
 use forebay_machine::study::{SimOptions, StudyError};
+use forebay_machine_file::describe;
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
-use forebay_machine_file::{ROUTINGS, describe};
 use forebay_units::human::{count, percent, seconds};
 use forebay_units::{Bytes, Time};
 use forebay_workload::placement::Placement;
@@ -46,10 +46,10 @@ pub(super) struct SimArgs {
 }
 
 fn routing(name: &str) -> Result<Routing, String> {
-    match ROUTINGS.iter().find(|(n, _)| *n == name) {
+    match Routing::NAMES.iter().find(|(n, _)| *n == name) {
         Some((_, routing)) => Ok(*routing),
         None => {
-            let known: Vec<&str> = ROUTINGS.iter().map(|(n, _)| *n).collect();
+            let known: Vec<&str> = Routing::NAMES.iter().map(|(n, _)| *n).collect();
             Err(format!("no such routing algorithm; known are {}", known.join(", ")))
         }
     }
@@ -90,14 +90,23 @@ impl SimArgs {
         }
     }
 
-    /// The inputs of a run, for the run directory and the report.
-    pub(super) fn inputs(&self, machine: &Machine) -> Inputs {
+    /// The routing algorithm on a machine.
+    pub(super) fn routing_of(&self, machine: &Machine) -> Routing {
+        self.routing.unwrap_or(machine.network.routing.algorithm)
+    }
+
+    /// The inputs of a run, for the run directory and the report; `more` are the command's own
+    /// settings.
+    pub(super) fn inputs(
+        &self,
+        machine: &Machine,
+        more: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Inputs {
         let packet = self.packet.unwrap_or(machine.network.packet);
-        let routing = self.routing.unwrap_or(machine.network.routing.algorithm);
         let settings = [
-            ("forebay", super::VERSION.to_string()),
+            ("forebay", super::output::VERSION.to_string()),
             ("machine", machine.name.clone()),
-            ("routing", routing.name().to_string()),
+            ("routing", self.routing_of(machine).name().to_string()),
             ("placement", self.placement.to_string()),
             ("packet", packet.to_string()),
             ("seed", self.seed.to_string()),
@@ -107,7 +116,7 @@ impl SimArgs {
             command: command_line(),
             machine_text: machine_text(machine),
             machine_files: machine_files(machine),
-            settings: settings.map(|(n, v)| (n.to_string(), v)).to_vec(),
+            settings: settings.into_iter().chain(more).collect(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The outputs of a simulation: standard output, a JSON file, a run directory.
 
 use crate::console::print_stdout;
-use crate::failure::Failure;
+use crate::csv_files::{self, Part};
 use crate::plot::palette::PAPER;
 use crate::plot::png;
 use crate::plot::svg::Svg;
@@ -9,8 +9,12 @@ use crate::progress::Display;
 use crate::report::Inputs;
 use crate::run_directory::{RunDir, RunDirPath, check_writable, write_file};
 use clap::Args;
+use forebay_console::Failure;
 use serde::Serialize;
 use std::path::PathBuf;
+
+/// The version in result documents.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 #[derive(Debug, Args)]
 pub(super) struct OutputArgs {
@@ -42,12 +46,12 @@ pub(super) struct Output {
 pub(super) struct Files<'a> {
     pub(super) inputs: &'a Inputs,
     pub(super) table: &'a str,
-    /// The time series, as CSV.
-    pub(super) series: String,
+    /// The parts of the run, for CSV files.
+    pub(super) parts: Vec<Part<'a>>,
     pub(super) plot: Svg,
     pub(super) report: String,
-    /// The use of each link as CSV, if requested.
-    pub(super) links: Option<String>,
+    /// Whether to write the use of each link.
+    pub(super) links: bool,
 }
 
 impl OutputArgs {
@@ -125,7 +129,7 @@ impl Output {
         }
         let inputs = files.inputs;
         let settings: serde_json::Map<String, serde_json::Value> =
-            inputs.settings.iter().map(|(n, v)| (n.clone(), v.clone().into())).collect();
+            inputs.settings.iter().map(|(n, v)| (n.to_string(), v.clone().into())).collect();
         let given = serde_json::json!({ "command": inputs.command, "settings": settings });
         self.write(folder, "inputs.json", to_json(&given)?)?;
         self.write(folder, "machine.txt", &inputs.machine_text)?;
@@ -134,12 +138,12 @@ impl Output {
         }
         self.write(folder, "summary.json", to_json(document)?)?;
         self.write(folder, "table.txt", files.table)?;
-        self.write(folder, "series.csv", &files.series)?;
+        self.write(folder, "series.csv", csv_files::series(&files.parts)?)?;
         let svg = files.plot.document(PAPER.surface);
         self.write(folder, "plot.png", png::render(&svg)?)?;
         self.write(folder, "plot.svg", svg)?;
-        if let Some(links) = &files.links {
-            self.write(folder, "links.csv", links)?;
+        if files.links {
+            self.write(folder, "links.csv", csv_files::links(&files.parts)?)?;
         }
         self.write(folder, "report.html", &files.report)
     }

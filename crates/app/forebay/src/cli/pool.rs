@@ -15,7 +15,7 @@ use forebay_job::{PoolHandle, PoolSelection, RunError, request_once};
 use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
 use forebay_units::Bytes;
 
-use super::print_answer;
+use crate::console::print_answer;
 
 #[derive(Debug, Args)]
 pub struct PoolArguments {

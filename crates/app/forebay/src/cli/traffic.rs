@@ -2,12 +2,12 @@
 
 use super::options::{ProgressReporter, SimArgs, size, study_failure};
 use super::output::{Files, OutputArgs};
-use crate::failure::Failure;
 use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::table::{Column, Table};
-use crate::{links, report, series};
+use crate::{csv_files, report};
 use clap::Args;
+use forebay_console::Failure;
 use forebay_machine::results::TrafficRun;
 use forebay_machine::study;
 use forebay_units::Bytes;
@@ -57,15 +57,13 @@ impl TrafficOptions {
     }
 
     /// The settings for the inputs of a run.
-    pub(super) fn settings(&self) -> Vec<(String, String)> {
+    pub(super) fn settings(&self) -> [(&'static str, String); 4] {
         [
             ("pattern", self.pattern.to_string()),
             ("message", self.message.to_string()),
             ("load", self.load.to_string()),
             ("messages a node", self.messages.to_string()),
         ]
-        .map(|(n, v)| (n.to_string(), v))
-        .to_vec()
     }
 }
 
@@ -80,17 +78,16 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
         })
         .map_err(|e| study_failure(&e))?;
     drop(progress);
-    let mut inputs = args.sim.inputs(&machine);
-    inputs.settings.extend(args.traffic.settings());
+    let inputs = args.sim.inputs(&machine, args.traffic.settings());
     let table = table(&run);
     output.print_and_record(table.trim_end())?;
     let files = Files {
         inputs: &inputs,
         table: &table,
-        series: series::of_traffic(&run)?,
+        parts: csv_files::parts_of_traffic(&run),
         plot: figures::traffic::overview(&run, &PAPER),
         report: report::traffic(&run, &inputs),
-        links: args.sim.links.then(|| links::of_traffic(&run)).transpose()?,
+        links: args.sim.links,
     };
     output.write_result_files("", &run, &files)?;
     output.finish(&run)

@@ -3,8 +3,7 @@
 use super::machine::load;
 use super::options::{ProgressReporter, command_line, cores, seed, study_failure};
 use super::output::{Output, OutputArgs, to_json};
-use crate::csv_text::to_csv;
-use crate::failure::Failure;
+use crate::csv_files::to_csv;
 use crate::figures::ior::resource;
 use crate::plot::axis;
 use crate::plot::bandwidth::{Curve, Figure};
@@ -15,6 +14,7 @@ use crate::validate::cases::{self, Case, Run};
 use crate::validate::published;
 use crate::validate::verdict::{self, Row};
 use clap::Args;
+use forebay_console::Failure;
 use forebay_machine::results::{IorPoint, SCHEMA};
 use forebay_machine::study::{self, SimOptions};
 use forebay_units::Bytes;
@@ -90,7 +90,7 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     let document = ValidationRun {
         schema: SCHEMA,
         kind: "validate",
-        version: super::VERSION,
+        version: super::output::VERSION,
         seed: args.seed,
         rows,
     };

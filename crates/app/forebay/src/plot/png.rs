@@ -1,6 +1,6 @@
 //! Conversion of SVG to PNG with embedded fonts.
 
-use crate::failure::Failure;
+use forebay_console::Failure;
 use resvg::{tiny_skia, usvg};
 use std::sync::Arc;
 

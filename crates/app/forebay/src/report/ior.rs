@@ -59,15 +59,11 @@ fn rates(study: &IorStudy, published: &[&Published]) -> Markup {
 }
 
 fn limits(study: &IorStudy) -> Markup {
-    let rows: Vec<Vec<Cell>> = study
-        .points
-        .iter()
-        .filter_map(|p| {
-            let limit = &deciding(p)?.limit;
-            Some(vec![nodes_cell(p.nodes), text(&limit.resource), text(&limit.because)])
-        })
-        .collect();
-    parts::table(&["#nodes", "limit", "because"], &rows)
+    let rows = study.points.iter().filter_map(|p| {
+        let limit = &deciding(p)?.limit;
+        Some(vec![nodes_cell(p.nodes), text(&limit.resource), text(&limit.because)])
+    });
+    parts::table(&["#nodes", "limit", "because"], rows)
 }
 
 fn nodes_cell(nodes: u32) -> Cell {
@@ -80,22 +76,18 @@ fn rate(value: Option<f64>) -> Cell {
 }
 
 fn points(study: &IorStudy) -> Markup {
-    let rows: Vec<Vec<Cell>> = study
-        .points
-        .iter()
-        .map(|p| {
-            let (per_node, acknowledged) = of_a_node(p);
-            vec![
-                nodes_cell(p.nodes),
-                parts::number(f64::from(p.processes), grouped(p.processes.into())),
-                rate(p.write_gbps),
-                rate(p.read_gbps),
-                rate(per_node),
-                rate(acknowledged),
-                text(&p.limit),
-            ]
-        })
-        .collect();
+    let rows = study.points.iter().map(|p| {
+        let (per_node, acknowledged) = of_a_node(p);
+        vec![
+            nodes_cell(p.nodes),
+            parts::number(f64::from(p.processes), grouped(p.processes.into())),
+            rate(p.write_gbps),
+            rate(p.read_gbps),
+            rate(per_node),
+            rate(acknowledged),
+            text(&p.limit),
+        ]
+    });
     let headings = [
         "#nodes",
         "#processes",
@@ -105,28 +97,25 @@ fn points(study: &IorStudy) -> Markup {
         "#acknowledged",
         "limit",
     ];
-    parts::table(&headings, &rows)
+    parts::table(&headings, rows)
 }
 
 fn published_rows(published: &[&Published]) -> Markup {
-    let rows: Vec<Vec<Cell>> = published
-        .iter()
-        .map(|r| {
-            vec![
-                text(&r.what),
-                text(&r.clients),
-                text(format!("{} {}", r.value, r.unit)),
-                text(&r.pattern),
-                text(&r.source),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
+    let rows = published.iter().map(|r| {
+        vec![
+            text(&r.what),
+            text(&r.clients),
+            text(format!("{} {}", r.value, r.unit)),
+            text(&r.pattern),
+            text(&r.source),
+        ]
+    });
+    if published.is_empty() {
         return Markup::default();
     }
     html! {
         h3 { "Published" }
-        (parts::table(&["measurement", "nodes", "value", "conditions", "source"], &rows))
+        (parts::table(&["measurement", "nodes", "value", "conditions", "source"], rows))
     }
 }
 
@@ -153,19 +142,15 @@ fn repetitions(point: &IorPoint) -> Markup {
     if point.phases.iter().all(|p| p.iteration == 0) {
         return Markup::default();
     }
-    let rows: Vec<Vec<Cell>> = point
-        .phases
-        .iter()
-        .map(|p| {
-            vec![
-                parts::number(f64::from(p.iteration), p.iteration.to_string()),
-                text(&p.access),
-                parts::number(p.gbps, number(p.gbps)),
-                parts::number(p.seconds, seconds(p.seconds)),
-            ]
-        })
-        .collect();
-    parts::table(&["#repetition", "access", "#GB/s", "#time"], &rows)
+    let rows = point.phases.iter().map(|p| {
+        vec![
+            parts::number(f64::from(p.iteration), p.iteration.to_string()),
+            text(&p.access),
+            parts::number(p.gbps, number(p.gbps)),
+            parts::number(p.seconds, seconds(p.seconds)),
+        ]
+    });
+    parts::table(&["#repetition", "access", "#GB/s", "#time"], rows)
 }
 
 pub(super) fn phase(phase: &Phase, nodes: u32) -> Markup {

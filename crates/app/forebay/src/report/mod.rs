@@ -25,7 +25,7 @@ pub struct Inputs {
     /// `machine.toml`.
     pub machine_files: Vec<(String, String)>,
     /// Settings and their values, with defaults filled in.
-    pub settings: Vec<(String, String)>,
+    pub settings: Vec<(&'static str, String)>,
 }
 
 impl Inputs {

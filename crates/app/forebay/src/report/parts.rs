@@ -38,7 +38,7 @@ pub(crate) fn number(value: f64, shown: String) -> Cell {
 }
 
 /// A sortable table; a heading that begins with `#` is that of a column of numbers.
-pub(crate) fn table(headings: &[&str], rows: &[Vec<Cell>]) -> Markup {
+pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> Markup {
     let is_number = |heading: &str| heading.starts_with('#');
     let class = |heading: &str, cell: &Cell| match () {
         () if is_number(heading) => Some("n"),
@@ -61,7 +61,7 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<Cell>]) -> Markup {
                 tbody {
                     @for row in rows {
                         tr {
-                            @for (heading, cell) in headings.iter().zip(row) {
+                            @for (heading, cell) in headings.iter().zip(&row) {
                                 td class=[class(heading, cell)] data-key=[cell.sort_key] {
                                     (cell.text)
                                 }
@@ -100,19 +100,15 @@ pub(crate) fn foldable(summary: Markup, open: bool, content: Markup) -> Markup {
 
 /// The limiting resource and the evidence for it.
 pub(crate) fn limit(limit: &Limit) -> Markup {
-    let rows: Vec<Vec<Cell>> = limit
-        .evidence
-        .iter()
-        .map(|r| {
-            vec![
-                text(&r.resource),
-                text(&r.busiest),
-                number(r.peak_utilisation, percent(r.peak_utilisation)),
-                number(r.mean_utilisation, percent(r.mean_utilisation)),
-                number(r.time_share, percent(r.time_share)),
-            ]
-        })
-        .collect();
+    let rows = limit.evidence.iter().map(|r| {
+        vec![
+            text(&r.resource),
+            text(&r.busiest),
+            number(r.peak_utilisation, percent(r.peak_utilisation)),
+            number(r.mean_utilisation, percent(r.mean_utilisation)),
+            number(r.time_share, percent(r.time_share)),
+        ]
+    });
     let headings = [
         "resource",
         "busiest instance",
@@ -122,26 +118,23 @@ pub(crate) fn limit(limit: &Limit) -> Markup {
     ];
     html! {
         p { "Limited by the " strong { (resource(&limit.resource)) } ": " (limit.because) }
-        (table(&headings, &rows))
+        (table(&headings, rows))
     }
 }
 
 /// Utilization of the link classes.
 pub(crate) fn links(links: &[ClassUse]) -> Markup {
-    let rows: Vec<Vec<Cell>> = links
-        .iter()
-        .map(|c| {
-            vec![
-                text(&c.class),
-                number(c.links as f64, grouped(c.links)),
-                number(c.bytes as f64, bytes(c.bytes)),
-                number(c.mean_utilisation, percent(c.mean_utilisation)),
-                number(c.max_utilisation, percent(c.max_utilisation)),
-                number(c.stall_seconds, seconds(c.stall_seconds)),
-                number(c.max_queue_bytes as f64, bytes(c.max_queue_bytes)),
-            ]
-        })
-        .collect();
+    let rows = links.iter().map(|c| {
+        vec![
+            text(&c.class),
+            number(c.links as f64, grouped(c.links)),
+            number(c.bytes as f64, bytes(c.bytes)),
+            number(c.mean_utilisation, percent(c.mean_utilisation)),
+            number(c.max_utilisation, percent(c.max_utilisation)),
+            number(c.stall_seconds, seconds(c.stall_seconds)),
+            number(c.max_queue_bytes as f64, bytes(c.max_queue_bytes)),
+        ]
+    });
     let headings = [
         "links",
         "#number",
@@ -151,7 +144,7 @@ pub(crate) fn links(links: &[ClassUse]) -> Markup {
         "#waiting for credits, sum",
         "#deepest queue",
     ];
-    table(&headings, &rows)
+    table(&headings, rows)
 }
 
 /// The group-by-group heat map with its values for the script.
@@ -206,7 +199,7 @@ pub(crate) fn inputs(inputs: &Inputs) -> Markup {
     let settings = inputs.settings.iter();
     html! {
         pre.command { (inputs.command_line()) }
-        (facts(settings.map(|(name, value)| (name.as_str(), value.clone()))))
+        (facts(settings.cloned()))
         details {
             summary { "The machine file" }
             pre { (inputs.machine_text) }

@@ -6,6 +6,7 @@ use forebay_control::controller::{
 use forebay_control::messages::UnixMillis;
 use forebay_daemon::activity::Status;
 use forebay_daemon::embedded::POOL_NAME;
+use forebay_protocol::progress::StageAmount;
 use forebay_store::log::LogSpace;
 use forebay_store::objects::RemovalProgress;
 use forebay_units::human::{bytes, seconds};
@@ -51,6 +52,14 @@ pub fn stage_state(stage: &StageStatus) -> &'static str {
         StageState::Done => "done",
         StageState::Failed(_) => "failed",
         StageState::Cancelled => "cancelled",
+    }
+}
+
+/// What a stage has moved: in its current phase if it runs, else what it has copied.
+pub fn stage_amount(stage: &StageStatus) -> StageAmount {
+    match stage.state == StageState::Running {
+        true => stage.progress.present(),
+        false => stage.progress.copied(),
     }
 }
 
@@ -205,10 +214,7 @@ fn stage_amounts(stage: &StageStatus) -> (String, String) {
     }
     // The totals still grow while the source is walked.
     let open = if progress.all_found { "" } else { "+" };
-    let moved = match stage.state {
-        StageState::Running => progress.present(),
-        _ => progress.copied(),
-    };
+    let moved = stage_amount(stage);
     (
         format!("{} of {}{open}", moved.files, moved.files_total),
         format!("{} of {}{open}", bytes(moved.bytes), bytes(moved.bytes_total)),

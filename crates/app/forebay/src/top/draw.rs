@@ -1,9 +1,9 @@
 //! Drawing of one frame.
 
 use super::frame::{Frame, Instance, Stage, Store};
-use crate::show::{instance_state, stage_state, user_name};
+use crate::show::{instance_state, stage_amount, stage_state, user_name};
 use crate::table::{Align, Column, Table};
-use forebay_control::controller::{Lifetime, StageState};
+use forebay_control::controller::StageState;
 use forebay_units::human::{bytes, number, percent, rate, seconds};
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
@@ -201,11 +201,7 @@ fn instance_row(instance: &Instance) -> Vec<String> {
         None => (no_value(), no_value()),
     };
     let session = instance.session.as_ref();
-    let holder = match session.map(|session| session.lifetime) {
-        Some(Lifetime::Job) => "job",
-        Some(Lifetime::Persistent) => "persistent",
-        None => "",
-    };
+    let holder = session.map_or("", |session| session.lifetime.as_str());
     vec![
         status.label.clone(),
         holder.to_owned(),
@@ -238,10 +234,7 @@ fn stage_table(frame: &Frame) -> Table {
 
 fn stage_row(stage: &Stage) -> Vec<String> {
     let progress = stage.status.progress;
-    let moved = match stage.status.state {
-        StageState::Running => progress.present(),
-        _ => progress.copied(),
-    };
+    let moved = stage_amount(&stage.status);
     let open = if progress.all_found { "" } else { "+" };
     let share = match moved.bytes_total {
         _ if stage.status.state == StageState::Done => 1.0,
@@ -263,13 +256,12 @@ fn stage_row(stage: &Stage) -> Vec<String> {
 
 /// The reasons of failed stages.
 fn failure_reasons(frame: &Frame) -> Vec<Line<'static>> {
-    let reason = |stage: &Stage| match &stage.status.state {
-        StageState::Failed(reason) => {
-            let (token, line) = (&stage.status.token, stage.status.line);
-            let text = format!("stage of {token}, line {line}, failed: {reason}");
-            Some(Line::raw(text))
-        }
-        _ => None,
+    let reason = |stage: &Stage| {
+        let StageState::Failed(reason) = &stage.status.state else {
+            return None;
+        };
+        let (token, line) = (&stage.status.token, stage.status.line);
+        Some(Line::raw(format!("stage of {token}, line {line}, failed: {reason}")))
     };
     frame.stages.iter().filter_map(reason).collect()
 }

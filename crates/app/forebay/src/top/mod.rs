@@ -3,7 +3,7 @@
 mod draw;
 mod frame;
 
-use crate::failure::Failure;
+use forebay_console::Failure;
 use forebay_daemon::activity::Status;
 use frame::{Frame, History, Sort};
 use ratatui::Terminal;

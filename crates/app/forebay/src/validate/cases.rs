@@ -1,7 +1,7 @@
 //! The simulated cases and their measurements: `validation/cases.toml`, embedded.
 
 use super::published::Published;
-use crate::failure::Failure;
+use forebay_console::Failure;
 use serde::Deserialize;
 
 const TEXT: &str = include_str!("../../../../../validation/cases.toml");
@@ -52,7 +52,12 @@ impl Measure {
     pub fn access(self) -> &'static str {
         match self {
             Measure::ReadRate | Measure::ReadIops | Measure::ReadSaturation => "read",
-            _ => "write",
+            Measure::WriteRate
+            | Measure::WriteRatePerNode
+            | Measure::AcknowledgedWriteRatePerNode
+            | Measure::WriteIops
+            | Measure::WriteSaturation
+            | Measure::Limit => "write",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Published measurements: `validation/published.csv`, embedded.
 
-use crate::failure::Failure;
+use forebay_console::Failure;
 use serde::Deserialize;
 
 /// The table.

@@ -84,7 +84,11 @@ fn value(measure: Measure, point: &IorPoint) -> Option<f64> {
         Measure::WriteRatePerNode => phase.gbps / f64::from(point.nodes),
         Measure::AcknowledgedWriteRatePerNode => phase.acknowledged_node_gbps.mean,
         Measure::WriteIops | Measure::ReadIops => phase.iops,
-        _ => phase.gbps,
+        Measure::WriteRate
+        | Measure::ReadRate
+        | Measure::WriteSaturation
+        | Measure::ReadSaturation
+        | Measure::Limit => phase.gbps,
     })
 }
 
@@ -190,7 +194,12 @@ pub fn compare(
         Measure::WriteSaturation | Measure::ReadSaturation => {
             compare_saturation(&steps, measured, tolerance)
         }
-        _ => compare_values(&steps, measured, tolerance),
+        Measure::WriteRate
+        | Measure::ReadRate
+        | Measure::WriteRatePerNode
+        | Measure::AcknowledgedWriteRatePerNode
+        | Measure::WriteIops
+        | Measure::ReadIops => compare_values(&steps, measured, tolerance),
     };
     if check.role == Role::Calibration {
         outcome.verdict.push_str(", fitted");

@@ -34,7 +34,7 @@ impl Site {
         let auth = format!("method = \"munge\"\nsocket = \"{}\"", socket.display());
         let configuration = cluster.write_configuration("pool.toml", &auth, "");
         let text = fs::read_to_string(&configuration).unwrap();
-        let timeout = format!("[agent]\npatience_seconds = {seconds}\n");
+        let timeout = format!("[agent]\nstorage_timeout_seconds = {seconds}\n");
         fs::write(&configuration, text.replace("[agent]\n", &timeout)).unwrap();
         let file = configuration.to_str().unwrap();
         let hosts = &cluster.hosts;

@@ -5,9 +5,9 @@
 use crate::attachment::Attachment;
 use crate::reservations::Reservation;
 use crate::unsynced::Unsynced;
+use forebay_net::writeback::WriteBehind;
 use forebay_protocol::message::{DataRequest, MAX_DATA};
 use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
-use forebay_protocol::writeback::WriteBehind;
 use forebay_protocol::{Errno, HandleId, NodeIndex};
 use rustix::io::ReadWriteFlags;
 use std::io::{self, IoSlice};

@@ -38,7 +38,7 @@ impl Session {
             if let Some(errno) = refusal(&error)
                 && errno != Errno::EAGAIN
             {
-                if errno == Errno::EKEYREJECTED {
+                if matches!(errno, Errno::EKEYREJECTED | Errno::EPROTO) {
                     tracing::error!(%error, address = %self.address, "connection refused");
                 }
                 return Err(errno);
@@ -99,7 +99,11 @@ impl Session {
         is_data: bool,
     ) -> io::Result<(Connection, SessionToken, u64)> {
         let options = &self.options;
-        let auth = Authenticator { key: options.key.clone(), munge: options.munge.clone() };
+        let auth = Authenticator {
+            key: options.key.clone(),
+            munge: options.munge.clone(),
+            data_protection: options.data_protection,
+        };
         let system = &options.system;
         let mut connection = system.connect(&self.address, &auth, CONNECT_TIMEOUT)?;
         connection.set_timeout(Some(ATTACH_TIMEOUT))?;

@@ -18,6 +18,7 @@ use data_connections::DataConnections;
 use forebay_net::auth::PoolKey;
 use forebay_net::connection::Response;
 use forebay_net::munge::Munge;
+use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
     CACHE_LIFETIME_NS, FileRequest, InodeRequest, NameRequest, OpenMode, SessionRequest,
@@ -47,6 +48,8 @@ pub struct ClientOptions {
     pub key: Option<PoolKey>,
     /// The `munged` of this host, for daemons on other hosts; preferred to the key.
     pub munge: Option<Munge>,
+    /// Protection of data to and from other hosts that daemons must have; `None` accepts any.
+    pub data_protection: Option<DataProtection>,
     /// Clock and network.
     pub system: Arc<dyn System>,
 }
@@ -58,6 +61,7 @@ impl Default for ClientOptions {
             connections: 16,
             key: None,
             munge: None,
+            data_protection: None,
             system: Arc::new(Os),
         }
     }

@@ -1,6 +1,7 @@
 //! Creating, resizing and removing instances that lie on several storage nodes.
 
 use forebay_client::{Admin, ClientOptions, NodeAddresses};
+use forebay_net::random::random_bytes;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::InstanceSpec;
 use forebay_protocol::placement::Placement;
@@ -44,9 +45,9 @@ impl StripedAdmin {
     /// each node. If a daemon refuses, the instance is removed from the others.
     pub fn create_instance(&self, spec: &InstanceSpec, stripe: u64) -> Result<(), NodeError> {
         let peers: Vec<String> = self.0.iter().map(|(address, _)| address.to_string()).collect();
-        let placements = match Placement::distributed(stripe, &peers) {
-            Ok(placements) if peers.len() > 1 => placements,
-            _ => vec![Placement::single_node()],
+        let placements = match peers.len() {
+            1 => vec![Placement::single_node()],
+            _ => Placement::distributed(stripe, &peers, random_bytes().unwrap_or([7; 32])),
         };
         let mut created: Vec<&Admin> = Vec::new();
         for ((address, admin), placement) in self.0.iter().zip(placements) {

@@ -7,7 +7,7 @@ use forebay_job_script::{AccessMode, Direction, InstanceType};
 use super::dispatch::Accepted;
 use super::machine::Controller;
 use super::objects::{Activation, MountState, Session, StageState, Wait};
-use super::request::{Cause, Failure};
+use super::request::{Cause, Failure, refuse};
 use crate::messages::{ActivationId, ConfigurationId, InstanceId, Owner, Peer, SessionId};
 
 impl Controller {
@@ -17,17 +17,13 @@ impl Controller {
         token: &str,
         hosts: Vec<String>,
     ) -> Result<Accepted, Failure> {
-        let (id, session) = self.state.sessions.authorized(token, caller)?;
-        let session = session.clone();
+        let (id, session) = self.usable_session(token, caller)?;
         if hosts.is_empty() {
-            let reason = "no compute node is named to mount on";
-            return Err(Failure::new(Cause::Invalid, reason));
+            refuse!(Invalid, "no compute node is named to mount on");
         }
-        self.check_usable(&session)?;
         self.check_hosts_reported(&hosts)?;
         if self.has_stage_in_progress(&session) {
-            let reason = format!("`{token}` is still being staged; wait until that has ended");
-            return Err(Failure::new(Cause::Busy, reason));
+            refuse!(Busy, "`{token}` is still being staged; wait until that has ended");
         }
         let activations = match session.activations.is_empty() {
             true => self.add_activations(id, &session, &hosts),
@@ -51,8 +47,7 @@ impl Controller {
             activation.is_some_and(|activation| activation.ending.is_some())
         };
         if session.activations.iter().any(is_ending) {
-            let reason = format!("`{}` is still being unmounted; try again", session.token);
-            return Err(Failure::new(Cause::Busy, reason));
+            refuse!(Busy, "`{}` is still being unmounted; try again", session.token);
         }
         for id in &session.activations {
             let Some(activation) = self.state.sessions.activation_mut(*id) else {
@@ -132,20 +127,30 @@ impl Controller {
         if silent.is_empty() {
             return Ok(());
         }
-        let reason = format!(
+        refuse!(
+            NotFound,
             "no agent of {} has reported for {} s; start it there, or name other hosts",
             Vec::from_iter(silent).join(", "),
             max_silence_ms / 1000
-        );
-        Err(Failure::new(Cause::NotFound, reason))
+        )
+    }
+
+    /// The session with this token, if `caller` may act for it and it can be used.
+    pub(super) fn usable_session(
+        &self,
+        token: &str,
+        caller: Owner,
+    ) -> Result<(SessionId, Session), Failure> {
+        let (id, session) = self.state.sessions.authorized(token, caller)?;
+        self.check_usable(session)?;
+        Ok((id, session.clone()))
     }
 
     /// Refuses a session that is ending or whose instances cannot be used.
     pub(super) fn check_usable(&self, session: &Session) -> Result<(), Failure> {
         let token = &session.token;
         if session.ending {
-            let reason = format!("`{token}` is being torn down");
-            return Err(Failure::new(Cause::Busy, reason));
+            refuse!(Busy, "`{token}` is being torn down");
         }
         for id in self.instances_of(session) {
             let instance = self.state.storage.instance(id);
@@ -153,8 +158,7 @@ impl Controller {
                 return Err(Failure::new(Cause::Failed, reason));
             }
             if !self.state.storage.is_ready(id) {
-                let reason = format!("`{token}` is not set up yet; wait until it is");
-                return Err(Failure::new(Cause::Busy, reason));
+                refuse!(Busy, "`{token}` is not set up yet; wait until it is");
             }
         }
         Ok(())

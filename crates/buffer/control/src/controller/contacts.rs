@@ -1,4 +1,4 @@
-//! Contact with the peers: when each last reported, and what its reports said of its flash.
+//! Contact with the peers: when each last reported, and the bytes written to its flash.
 
 use std::collections::BTreeMap;
 

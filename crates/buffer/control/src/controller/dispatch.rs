@@ -5,7 +5,7 @@ use forebay_units::Bytes;
 
 use super::machine::{Controller, ControllerEffect};
 use super::objects::{NodeRecord, Pool, RequestProgress, RequestRecord, Wait};
-use super::request::{Answer, Cause, Failure, Lifetime, Request, RequestEnvelope, Setup};
+use super::request::{Answer, Failure, Lifetime, Request, RequestEnvelope, Setup, refuse};
 use crate::messages::{Owner, PoolId};
 
 /// Result of an accepted request: an answer now, or something to wait for.
@@ -114,24 +114,19 @@ impl Controller {
         if caller.uid == 0 || caller.uid == self.settings.operator {
             return Ok(());
         }
-        Err(Failure::new(
-            Cause::Denied,
-            "permission denied: only an operator may change pools and nodes",
-        ))
+        refuse!(Denied, "permission denied: only an operator may change pools and nodes")
     }
 
     fn add_pool(&mut self, pool: Pool) -> Result<Accepted, Failure> {
         if pool.granularity == Bytes(0) {
-            let reason = "a granule must have at least one byte";
-            return Err(Failure::new(Cause::Invalid, reason));
+            refuse!(Invalid, "a granule must have at least one byte");
         }
         let mut pools = self.state.storage.pools();
         match pools.find(|known| known.name == pool.name) {
             // The request was repeated under another key.
             Some(known) if *known == pool => {}
             Some(_) => {
-                let reason = format!("there is already another pool `{}`", pool.name);
-                return Err(Failure::new(Cause::Exists, reason));
+                refuse!(Exists, "there is already another pool `{}`", pool.name);
             }
             None => {
                 drop(pools);
@@ -162,8 +157,7 @@ impl Controller {
                 id
             }
             Some((_, old)) => {
-                let reason = format!("node `{name}` is in pool `{old}`");
-                return Err(Failure::new(Cause::Exists, reason));
+                refuse!(Exists, "node `{name}` is in pool `{old}`");
             }
             None => storage.add_node(NodeRecord {
                 name,
@@ -191,9 +185,11 @@ fn check_may_request_for(caller: Owner, owner: Owner, operator: u32) -> Result<(
     if caller == owner || caller.uid == 0 || (operator != 0 && caller.uid == operator) {
         return Ok(());
     }
-    let reason = format!(
+    refuse!(
+        Denied,
         "permission denied: user {} may not make requests for user {}, group {}",
-        caller.uid, owner.uid, owner.gid
-    );
-    Err(Failure::new(Cause::Denied, reason))
+        caller.uid,
+        owner.uid,
+        owner.gid
+    )
 }

@@ -6,7 +6,7 @@ use forebay_units::{Bytes, human};
 
 use super::machine::Controller;
 use super::objects::{Configuration, Instance, Pool, is_replicated};
-use super::request::{Cause, Failure, InstanceSpec};
+use super::request::{Cause, Failure, InstanceSpec, refuse};
 use crate::messages::{ConfigurationId, FragmentId, InstanceId, SessionId};
 
 /// Granules that were chosen for an instance.
@@ -28,13 +28,11 @@ impl Controller {
     /// Chooses the nodes of an instance, and the granules on each; nothing is taken yet.
     pub(super) fn allocate_granules(&mut self, spec: &InstanceSpec) -> Result<Allocation, Failure> {
         if spec.access.is_empty() {
-            let reason = "an instance needs an access mode";
-            return Err(Failure::new(Cause::Invalid, reason));
+            refuse!(Invalid, "an instance needs an access mode");
         }
         let replicated = is_replicated(spec);
         if replicated && spec.access.len() > 1 {
-            let reason = "a load-balanced instance has no other access mode: it is read-only";
-            return Err(Failure::new(Cause::Invalid, reason));
+            refuse!(Invalid, "a load-balanced instance has no other access mode: it is read-only");
         }
         let pool = self.state.storage.pool(spec.pool.as_deref())?.clone();
         let size = Size::of_instance(spec.capacity, replicated, pool.granularity);
@@ -66,9 +64,7 @@ impl Controller {
                     }
                     None => String::new(),
                 };
-                let reason =
-                    format!("pool `{}`: {refusal} (a granule is {}{sizes})", pool.name, bytes(1));
-                Err(Failure::new(Cause::Full, reason))
+                refuse!(Full, "pool `{}`: {refusal} (a granule is {}{sizes})", pool.name, bytes(1))
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use forebay_job_script::{BufferPath, Direction, InstanceRef, Stage, StagePath};
+use forebay_job_script::{BufferPath, Direction, Stage, StagePath};
 
 use crate::messages::{SessionId, StageId};
 
@@ -34,19 +34,9 @@ impl JobStages {
         }
     }
 
-    /// Removes all stages of a session.
-    pub fn remove_session(&mut self, session: SessionId) {
-        let first = BufferPath { instance: InstanceRef::Job, path: String::new() };
-        let of_session = self.last.range((session, first)..);
-        let of_session = of_session.take_while(|((other, _), _)| *other == session);
-        let keys: Vec<(SessionId, BufferPath)> = of_session.map(|(key, _)| key.clone()).collect();
-        for key in keys {
-            self.last.remove(&key);
-        }
-    }
-
     /// Removes stages.
     pub fn remove_stages(&mut self, stages: &[StageId]) {
+        let stages: BTreeSet<&StageId> = stages.iter().collect();
         self.last.retain(|_, id| !stages.contains(id));
     }
 

@@ -8,7 +8,7 @@ use forebay_policy::pool::NodeId;
 use super::dispatch::Accepted;
 use super::machine::Controller;
 use super::objects::{Fragment, FragmentState, StageState};
-use super::request::{Answer, Cause, Failure, InstanceLoss};
+use super::request::{Answer, Cause, Failure, InstanceLoss, refuse};
 use crate::messages::{FragmentId, InstanceId, Peer};
 
 impl Controller {
@@ -29,12 +29,12 @@ impl Controller {
         let losses = self.losses(id);
         if !allow_data_loss && !losses.is_empty() {
             let losses: Vec<String> = losses.iter().map(InstanceLoss::to_string).collect();
-            let reason = format!(
+            refuse!(
+                Busy,
                 "storage node `{name}` has the only copy of data of:\n  {}\nIf it will never come \
                  back, `forebay forget {name} --lost` gives that data up",
                 losses.join("\n  ")
             );
-            return Err(Failure::new(Cause::Busy, reason));
         }
         for (fragment, instance) in self.fragments_on(id) {
             self.lose_fragment(fragment, instance, &name);

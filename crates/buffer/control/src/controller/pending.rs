@@ -1,10 +1,10 @@
 //! Answers to requests whose wait is over.
 
-use forebay_job_script::{Direction, StagePath};
+use forebay_job_script::StagePath;
 
 use super::machine::{Controller, ControllerEffect};
 use super::objects::{FragmentState, MountState, RequestProgress, StageRecord, StageState, Wait};
-use super::request::{Answer, Cause, Failure, Outcome};
+use super::request::{Answer, Cause, Failure, Outcome, refuse};
 use crate::messages::{ActivationId, Peer, SessionId, StageId};
 
 impl Controller {
@@ -20,8 +20,7 @@ impl Controller {
             let outcome = self.outcome_of(wait).or_else(|| {
                 is_late.then(|| {
                     let seconds = self.now.ms_since(record.accepted) / 1000;
-                    let reason = format!("timeout after {seconds} s: {}", self.describe_wait(wait));
-                    Err(Failure::new(Cause::TimedOut, reason))
+                    refuse!(TimedOut, "timeout after {seconds} s: {}", self.describe_wait(wait))
                 })
             });
             if let Some(outcome) = outcome {
@@ -167,8 +166,7 @@ impl Controller {
 }
 
 fn torn_down() -> Outcome {
-    let reason = "the session was torn down in the meantime";
-    Err(Failure::new(Cause::NotFound, reason))
+    refuse!(NotFound, "the session was torn down in the meantime")
 }
 
 fn done_or(problems: &[String]) -> Outcome {
@@ -179,10 +177,7 @@ fn done_or(problems: &[String]) -> Outcome {
 }
 
 fn describe(stage: &StageRecord, reason: &str) -> String {
-    let directive = match stage.directive.direction {
-        Direction::In => "stage_in",
-        Direction::Out => "stage_out",
-    };
+    let directive = format!("stage_{}", stage.directive.direction.name());
     match stage.directive.line {
         // Requested by a running job or with `forebay stage`.
         0 => match &stage.directive.source {

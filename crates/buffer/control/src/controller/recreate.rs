@@ -14,7 +14,7 @@ use crate::messages::{FragmentId, InstanceId};
 
 impl Controller {
     /// Creates instances again that have a fragment still to be created on a node that has gone
-    /// offline. They have never been ready, so nobody has used them.
+    /// offline. They have never been ready, so they have never been used.
     pub(super) fn recreate_instances(&mut self) {
         let is_stuck = |fragment: &Fragment| {
             fragment.state == FragmentState::Requested && !self.is_node_online(fragment.node)

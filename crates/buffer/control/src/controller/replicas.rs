@@ -1,7 +1,8 @@
 //! Load-balanced instances: each storage node has a replica of all data, and each compute node reads
 //! one replica.
 
-use forebay_policy::allocate::{self, AllocationRequest, Preference, Size};
+use forebay_job_script::OptimizationStrategy;
+use forebay_policy::allocate::{self, AllocationRequest, Size};
 use forebay_policy::copies::choose_copy;
 use forebay_policy::pool::NodeId;
 
@@ -137,7 +138,7 @@ impl Controller {
         };
         let request = AllocationRequest {
             size: Size::Granules(fragment.granules),
-            preference: Preference::Bandwidth,
+            preference: OptimizationStrategy::Bandwidth,
             equalize: false,
             max_nodes: Some(1),
         };

@@ -95,7 +95,7 @@ impl Controller {
     fn compare_fragments(&mut self, node: NodeId, sequence: u64, present: &[FragmentId]) {
         let mut empty = true;
         for id in present {
-            // Removed, never made durable, or given up with the node: nobody can use it.
+            // Removed, never made durable, or given up with the node: no longer in use.
             let known = self.state.storage.fragment(*id);
             if known.is_none_or(|f| f.state == FragmentState::Forgotten) {
                 self.send_to_storage_node(node, StorageCommand::RemoveFragment(*id));

@@ -6,7 +6,6 @@ use forebay_job_script::{
     Access, AccessMode, Capacity, InstanceRef, InstanceType, JobScript, Modifiers,
     OptimizationStrategy, Stage,
 };
-use forebay_policy::allocate::Preference;
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -53,7 +52,7 @@ pub struct InstanceSpec {
     /// Name of the pool; the default pool if absent.
     pub pool: Option<String>,
     /// Criterion by which storage nodes are chosen.
-    pub preference: Preference,
+    pub preference: OptimizationStrategy,
     /// Limits for all access modes.
     pub modifiers: Modifiers,
 }
@@ -77,11 +76,7 @@ impl Setup {
             kind: job.kind.clone(),
             access: job.access.clone(),
             pool: job.pool.clone(),
-            preference: match job.modifiers.optimization_strategy {
-                None | Some(OptimizationStrategy::Bandwidth) => Preference::Bandwidth,
-                Some(OptimizationStrategy::Interference) => Preference::Interference,
-                Some(OptimizationStrategy::Wear) => Preference::Wear,
-            },
+            preference: job.modifiers.optimization_strategy.unwrap_or_default(),
             modifiers: job.modifiers.clone(),
         });
         let persistents = script.persistents.iter().map(|used| used.name.clone());
@@ -333,7 +328,8 @@ pub enum Cause {
 }
 
 /// The failure of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{reason}")]
 pub struct Failure {
     /// Kind.
     pub cause: Cause,
@@ -348,13 +344,13 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
+/// Returns a [`Failure`] of this cause from a function; the arguments are those of `format!`.
+macro_rules! refuse {
+    ($cause:ident, $($reason:tt)+) => {
+        return Err(Failure::new($crate::controller::Cause::$cause, format!($($reason)+)))
+    };
 }
-
-impl std::error::Error for Failure {}
+pub(super) use refuse;
 
 /// How a request ended.
 pub type Outcome = Result<Answer, Failure>;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::objects::{Activation, Session};
-use super::request::{Cause, Failure};
+use super::request::{Cause, Failure, refuse};
 use crate::messages::{ActivationId, Owner, SessionId};
 use crate::records::{Change, CorruptRecord, StoredRecord, Table};
 
@@ -159,6 +159,5 @@ pub(super) fn check_may_act(caller: Owner, owner: Owner, object: &str) -> Result
     if caller.uid == owner.uid || caller.uid == 0 {
         return Ok(());
     }
-    let reason = format!("permission denied: {object} belongs to user {}", owner.uid);
-    Err(Failure::new(Cause::Denied, reason))
+    refuse!(Denied, "permission denied: {object} belongs to user {}", owner.uid)
 }

@@ -1,6 +1,7 @@
 //! Timeouts, limits and policies of a controller.
 
 use forebay_job_script::Direction;
+use serde::Deserialize;
 
 /// Timeouts, limits and policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +50,8 @@ pub struct Settings {
 
 /// Which stages are read back from storage after the copy, and compared with what was read at the
 /// source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ReadBack {
     /// No stage; checksums are computed and recorded while copying.
     None,

@@ -7,7 +7,7 @@ use forebay_job_script::{AccessMode, Direction, InstanceRef, InstanceType, Stage
 use super::dispatch::Accepted;
 use super::machine::Controller;
 use super::objects::{Session, Wait, is_replicated};
-use super::request::{Cause, Failure, Lifetime, Setup};
+use super::request::{Failure, Lifetime, Setup, refuse};
 use super::session_table::check_may_act;
 use crate::messages::{InstanceId, Owner, SessionId, StageId};
 
@@ -33,8 +33,7 @@ impl Controller {
         }
         self.check_session_limits(owner)?;
         if lifetime == Lifetime::Persistent && setup.instance.as_ref().is_some_and(is_replicated) {
-            let reason = "a persistent instance cannot be load-balanced: no job could fill it";
-            return Err(Failure::new(Cause::Invalid, reason));
+            refuse!(Invalid, "a persistent instance cannot be load-balanced: no job could fill it");
         }
         let persistents = self.persistent_instances(owner, &setup.persistents)?;
         self.check_stages(&setup)?;
@@ -66,12 +65,10 @@ impl Controller {
     ) -> Result<(), Failure> {
         let token = &session.token;
         if session.ending {
-            let reason = format!("`{token}` is still being torn down; try again");
-            return Err(Failure::new(Cause::Busy, reason));
+            refuse!(Busy, "`{token}` is still being torn down; try again");
         }
         if session.setup != *setup || session.lifetime != lifetime {
-            let reason = format!("there is already another session `{token}`; end it first");
-            return Err(Failure::new(Cause::Exists, reason));
+            refuse!(Exists, "there is already another session `{token}`; end it first");
         }
         Ok(())
     }
@@ -81,8 +78,7 @@ impl Controller {
         let sessions = &self.state.sessions;
         let max = self.settings.max_sessions;
         if sessions.len() >= max {
-            let reason = format!("limit reached: there are {max} sessions");
-            return Err(Failure::new(Cause::Full, reason));
+            refuse!(Full, "limit reached: there are {max} sessions");
         }
         if owner.uid == 0 || owner.uid == self.settings.operator {
             return Ok(());
@@ -91,8 +87,7 @@ impl Controller {
         let of_user = sessions.iter().filter(|(_, s)| s.owner.uid == owner.uid);
         if of_user.count() >= max {
             let uid = owner.uid;
-            let reason = format!("limit reached: user {uid} has {max} sessions; end some first");
-            return Err(Failure::new(Cause::Full, reason));
+            refuse!(Full, "limit reached: user {uid} has {max} sessions; end some first");
         }
         Ok(())
     }
@@ -122,16 +117,15 @@ impl Controller {
         // In a pool of a single process, the process that has mounted the job has ended.
         if !self.settings.single_process {
             if !session.activations.is_empty() {
-                let reason = format!(
+                refuse!(
+                    Busy,
                     "job `{token}` is mounted on {}: it runs, or was interrupted while it ran. \
                      Wait for its end, or end it with `forebay recover --job-id {token}`",
                     session.hosts.join(", ")
                 );
-                return Err(Failure::new(Cause::Busy, reason));
             }
             if self.has_stage_in_progress(session) {
-                let reason = format!("job `{token}` is being staged; wait until that has ended");
-                return Err(Failure::new(Cause::Busy, reason));
+                refuse!(Busy, "job `{token}` is being staged; wait until that has ended");
             }
         }
         if let Some(session) = self.state.sessions.get_mut(id) {
@@ -163,8 +157,7 @@ impl Controller {
         if session.last_creator() == creator {
             return Ok(());
         }
-        let reason = format!("another run has taken over job `{token}`; a job runs once at a time");
-        Err(Failure::new(Cause::Busy, reason))
+        refuse!(Busy, "another run has taken over job `{token}`; a job runs once at a time")
     }
 
     /// The persistent instances of these names, if `owner` may use them.
@@ -182,12 +175,10 @@ impl Controller {
                 Some((session, id, self.state.storage.instance(id)?))
             });
             let Some((session, id, instance)) = instance else {
-                let reason = format!("there is no persistent instance `{name}`; create it first");
-                return Err(Failure::new(Cause::NotFound, reason));
+                refuse!(NotFound, "there is no persistent instance `{name}`; create it first");
             };
             if session.ending {
-                let reason = format!("the persistent instance `{name}` is being destroyed");
-                return Err(Failure::new(Cause::Busy, reason));
+                refuse!(Busy, "the persistent instance `{name}` is being destroyed");
             }
             if !instance.public && owner.gid != session.owner.gid {
                 let object = format!("the persistent instance `{name}`");
@@ -201,8 +192,7 @@ impl Controller {
     fn check_stages(&self, setup: &Setup) -> Result<(), Failure> {
         let max = self.settings.max_stages;
         if setup.stages.len() > max {
-            let reason = format!("more than {max} stages; stage whole directories instead");
-            return Err(Failure::new(Cause::Invalid, reason));
+            refuse!(Invalid, "more than {max} stages; stage whole directories instead");
         }
         for stage in &setup.stages {
             self.check_pfs_paths(stage)?;
@@ -222,11 +212,11 @@ impl Controller {
                 None => striped || !setup.persistents.is_empty(),
             };
             if !known {
-                let reason = format!(
+                refuse!(
+                    Invalid,
                     "line {}: the stage names an instance that the job does not have",
                     stage.line
                 );
-                return Err(Failure::new(Cause::Invalid, reason));
             }
         }
         Ok(())
@@ -253,26 +243,25 @@ impl Controller {
 fn check_pfs_path(path: &str, roots: &[String]) -> Result<(), Failure> {
     let parsed = Path::new(path);
     if !parsed.is_absolute() {
-        let reason = format!("`{path}` is not an absolute path");
-        return Err(Failure::new(Cause::Invalid, reason));
+        refuse!(Invalid, "`{path}` is not an absolute path");
     }
     if roots.is_empty() {
         return Ok(());
     }
     let mut components = parsed.components();
     if components.any(|part| matches!(part, Component::ParentDir)) {
-        let reason = format!(
+        refuse!(
+            Denied,
             "`{path}` contains `..`; this pool stages only below certain directories, so write \
              the path without `..`"
         );
-        return Err(Failure::new(Cause::Denied, reason));
     }
     if !roots.iter().any(|root| parsed.starts_with(root)) {
-        let reason = format!(
+        refuse!(
+            Denied,
             "`{path}` is not below a directory from and to which this pool stages: {}",
             roots.join(", ")
         );
-        return Err(Failure::new(Cause::Denied, reason));
     }
     Ok(())
 }
@@ -282,44 +271,11 @@ fn check_token(token: &str) -> Result<(), Failure> {
     let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let length = 1..=MAX_TOKEN_LENGTH;
     if !length.contains(&token.len()) || token.starts_with('.') || !token.chars().all(valid) {
-        let reason = "the name of a session consists of 1 to 64 letters, digits and `_-.`, and \
-                      does not begin with a dot";
-        return Err(Failure::new(Cause::Invalid, reason));
+        refuse!(
+            Invalid,
+            "the name of a session consists of 1 to 64 letters, digits and `_-.`, and \
+                      does not begin with a dot"
+        );
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::controller::Settings;
-    use forebay_job_script::{BufferPath, StageKind};
-
-    #[test]
-    fn refused_pfs_paths_are_named_with_line_and_reason() {
-        let settings =
-            Settings { pfs_roots: vec!["/lus/a".into(), "/lus/b".into()], ..Settings::default() };
-        let controller = Controller::restore(settings, Vec::new()).unwrap();
-        let refused = |path: &str, line| {
-            let stage = Stage {
-                direction: Direction::In,
-                kind: StageKind::File,
-                source: StagePath::Pfs(path.into()),
-                destination: StagePath::Buffer(BufferPath {
-                    instance: InstanceRef::Job,
-                    path: "x".into(),
-                }),
-                line,
-            };
-            let failure = controller.check_pfs_paths(&stage).err();
-            failure.map(|failure| failure.to_string()).unwrap_or_default()
-        };
-        assert_eq!(refused("/lus/a/in", 3), "");
-        let reason = refused("/lus/c/in", 3);
-        assert!(reason.starts_with("line 3: `/lus/c/in` is not below a"), "{reason}");
-        assert!(reason.ends_with("/lus/a, /lus/b"), "{reason}");
-        let reason = refused("/lus/a/../a/in", 0);
-        assert!(reason.starts_with("`/lus/a/../a/in` contains `..`"), "{reason}");
-        assert!(refused("in", 0).contains("not an absolute path"));
-    }
 }

@@ -241,11 +241,7 @@ impl StageTable {
 
     /// Forgets everything about a session whose stages have ended.
     pub(super) fn remove_session(&mut self, session: SessionId, stages: &[StageId]) {
-        for id in stages {
-            self.records.remove(*id);
-            self.progress.remove(id);
-        }
-        self.job_stages.remove_session(session);
+        self.remove(stages);
         self.failed_files.remove(&session);
     }
 }

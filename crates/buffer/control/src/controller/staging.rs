@@ -5,7 +5,7 @@ use forebay_job_script::{Direction, InstanceRef, Stage};
 use super::dispatch::Accepted;
 use super::machine::Controller;
 use super::objects::{Session, StageRecord, StageState, Wait};
-use super::request::{Answer, Cause, Failure, Lifetime};
+use super::request::{Answer, Cause, Failure, Lifetime, refuse};
 use super::session_table::check_may_act;
 use crate::messages::{InstanceId, Owner, SessionId, StageId, StageProgress};
 
@@ -71,13 +71,9 @@ impl Controller {
         caller: Owner,
         token: &str,
     ) -> Result<Accepted, Failure> {
-        let (_, session) = self.state.sessions.authorized(token, caller)?;
-        let session = session.clone();
-        self.check_usable(&session)?;
+        let (_, session) = self.usable_session(token, caller)?;
         if session.written && !self.is_settled(&session, Direction::In) {
-            let reason =
-                format!("`{token}` has already run: a stage-in could overwrite what it wrote");
-            return Err(Failure::new(Cause::Busy, reason));
+            refuse!(Busy, "`{token}` has already run: a stage-in could overwrite what it wrote");
         }
         Ok(self.queue_stages(&session, Direction::In))
     }
@@ -87,13 +83,12 @@ impl Controller {
         caller: Owner,
         token: &str,
     ) -> Result<Accepted, Failure> {
-        let (_, session) = self.state.sessions.authorized(token, caller)?;
-        let session = session.clone();
-        self.check_usable(&session)?;
+        let (_, session) = self.usable_session(token, caller)?;
         if !session.activations.is_empty() {
-            let reason =
-                format!("`{token}` is still mounted; unmount it first, so that no data is missing");
-            return Err(Failure::new(Cause::Busy, reason));
+            refuse!(
+                Busy,
+                "`{token}` is still mounted; unmount it first, so that no data is missing"
+            );
         }
         Ok(self.queue_stages(&session, Direction::Out))
     }
@@ -140,8 +135,7 @@ impl Controller {
         }
         let stages = self.state.sessions.get(id).map_or(0, |s| s.stages.len());
         if stages >= self.settings.max_stages {
-            let reason = format!("limit reached: `{token}` has {stages} stages");
-            return Err(Failure::new(Cause::Full, reason));
+            refuse!(Full, "limit reached: `{token}` has {stages} stages");
         }
         let instance = self.stage_instance(id, directive.instance());
         let instance = instance.ok_or_else(|| {
@@ -149,11 +143,11 @@ impl Controller {
             Failure::new(Cause::NotFound, reason)
         })?;
         if self.is_replicated(instance) {
-            let reason = format!(
+            refuse!(
+                Invalid,
                 "the instance of `{token}` is load-balanced: it is filled by the `stage_in` lines \
                  of its job only, before the job runs"
             );
-            return Err(Failure::new(Cause::Invalid, reason));
         }
         if let Some(reason) = self.conflicting_stage(id, &directive) {
             return Err(Failure::new(Cause::Busy, reason));
@@ -198,8 +192,7 @@ impl Controller {
         self.check_stage_owner(caller, id)?;
         let state = self.state.stages.get(id).map(|stage| &stage.state);
         if state != Some(&StageState::Waiting) {
-            let reason = format!("stage {} is not deferred", id.0);
-            return Err(Failure::new(Cause::Invalid, reason));
+            refuse!(Invalid, "stage {} is not deferred", id.0);
         }
         self.state.stages.queue(id, self.now);
         Ok(Accepted::Answer(Answer::Stage(id)))
@@ -214,8 +207,7 @@ impl Controller {
     ) -> Result<Accepted, Failure> {
         let (id, _) = self.state.sessions.authorized(token, caller)?;
         if max_concurrent == 0 {
-            let reason = "the limit on concurrent stages must be at least 1";
-            return Err(Failure::new(Cause::Invalid, reason));
+            refuse!(Invalid, "the limit on concurrent stages must be at least 1");
         }
         let instance = self.stage_instance(id, Some(named)).ok_or_else(|| {
             let reason = format!("`{token}` has no such instance");

@@ -85,7 +85,7 @@ impl State {
         next
     }
 
-    /// Owner of an instance, whoever uses it.
+    /// Owner of an instance, which other users may use.
     pub(super) fn owner_of(&self, instance: InstanceId) -> Option<Owner> {
         let session = self.storage.session_of(instance)?;
         Some(self.sessions.get(session)?.owner)

@@ -146,7 +146,7 @@ impl Controller {
             nodes,
             sessions: sessions.map(|(id, row)| self.session_status(id, row)).collect(),
             instances: instances.map(|(id, row)| self.instance_status(id, row)).collect(),
-            stages: stages.map(|(id, row)| self.status_of_stage(id, row)).collect(),
+            stages: stages.map(|(id, row)| self.stage_status(id, row)).collect(),
             process: None,
         }
     }
@@ -225,13 +225,7 @@ impl Controller {
         }
     }
 
-    /// Status of one stage.
-    pub fn stage_status(&self, id: StageId) -> Option<StageStatus> {
-        let stage = self.state.stages.get(id)?;
-        Some(self.status_of_stage(id, stage))
-    }
-
-    fn status_of_stage(&self, id: StageId, stage: &StageRecord) -> StageStatus {
+    fn stage_status(&self, id: StageId, stage: &StageRecord) -> StageStatus {
         let session = self.state.sessions.get(stage.session);
         StageStatus {
             id,

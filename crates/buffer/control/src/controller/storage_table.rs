@@ -245,7 +245,7 @@ impl StorageTable {
         }
     }
 
-    /// Moves the configurations of an instance that nobody has used to a new instance without
+    /// Moves the configurations of an instance that was never used to a new instance without
     /// fragments. The old instance, and all its fragments, are to be removed.
     pub(super) fn renumber_instance(&mut self, old: InstanceId, new: InstanceId) {
         let Some(row) = self.instances.get_mut(old) else {

@@ -6,7 +6,7 @@ use forebay_policy::removal::{self, InstanceUses};
 use super::dispatch::Accepted;
 use super::machine::Controller;
 use super::objects::{FragmentState, StageRecord, StageState, Wait};
-use super::request::{Answer, Cause, Failure, Lifetime};
+use super::request::{Answer, Cause, Failure, Lifetime, refuse};
 use super::session_table::check_may_act;
 use crate::messages::{InstanceId, Owner, SessionId};
 
@@ -23,8 +23,7 @@ impl Controller {
             if lifetime == Lifetime::Job {
                 return Ok(Accepted::Answer(Answer::Done)); // Torn down before.
             }
-            let reason = format!("there is no persistent instance `{token}`");
-            return Err(Failure::new(Cause::NotFound, reason));
+            refuse!(NotFound, "there is no persistent instance `{token}`");
         };
         check_may_act(caller, session.owner, &format!("`{token}`"))?;
         if session.ending {

@@ -263,6 +263,13 @@ impl StorageNode {
         let active = |row: &StageRow| {
             matches!(row.state, LocalStageState::Running | LocalStageState::Cancelling)
         };
+        let has_fragment = |row: &StageRow| {
+            row.plan.as_ref().is_none_or(|plan| self.has_fragment_of(plan.instance))
+        };
+        debug_assert!(
+            self.stages.iter().all(|(id, row)| !self.may_resume_stage(id) || has_fragment(row)),
+            "a stage without a fragment may be resumed"
+        );
         debug_assert!(
             self.movers.keys().all(|id| self.stages.get(*id).is_none_or(active)),
             "a mover runs for a stage that has ended"

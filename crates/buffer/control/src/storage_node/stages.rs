@@ -11,10 +11,7 @@ impl StorageNode {
     pub fn may_resume_stage(&self, stage: StageId) -> bool {
         let row = self.stages.get(stage);
         row.is_some_and(|row| {
-            let is_unfinished =
-                matches!(row.state, LocalStageState::Running | LocalStageState::Failed(_));
-            let plan = row.plan.as_ref();
-            is_unfinished && plan.is_none_or(|plan| self.has_fragment_of(plan.instance))
+            matches!(row.state, LocalStageState::Running | LocalStageState::Failed(_))
         })
     }
 

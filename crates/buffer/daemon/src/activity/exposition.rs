@@ -1,5 +1,6 @@
 //! Status and activity of a pool in the Prometheus text format.
 
+use forebay_client::MountReport;
 use forebay_job_script::Direction;
 use forebay_metrics::MetricKind::{Counter, Gauge, Histogram};
 use forebay_metrics::{Exposition, LatencySnapshot, MetricKind};
@@ -81,7 +82,7 @@ fn pools(page: &mut Exposition, status: &Status) {
     }
 }
 
-/// Add a sample to the current family, if its value is known.
+/// Adds a sample to the current family, if its value is known.
 fn number(page: &mut Exposition, labels: &[(&str, &str)], value: Option<u64>) {
     if let Some(value) = value {
         page.integer_sample(labels, value);
@@ -135,7 +136,7 @@ fn jobs(page: &mut Exposition, status: &Status) {
         for (word, is) in STATES {
             let of = |stage: &&StageStatus| stage.direction == direction && is(&stage.state);
             let count = status.stages.iter().filter(of).count() as u64;
-            page.integer_sample(&[("direction", way(direction)), ("state", word)], count);
+            page.integer_sample(&[("direction", direction.name()), ("state", word)], count);
         }
     }
     page.begin_family("forebay_stages_running", Gauge, "Running stages, by phase.");
@@ -147,7 +148,7 @@ fn jobs(page: &mut Exposition, status: &Status) {
             };
             let count = status.stages.iter().filter(of).count() as u64;
             let phase = phase_label(phase);
-            let labels = [("direction", way(direction)), ("phase", &*phase)];
+            let labels = [("direction", direction.name()), ("phase", &*phase)];
             page.integer_sample(&labels, count);
         }
     }
@@ -167,13 +168,6 @@ const STATES: [(&str, Is); 7] = [
 
 fn phase_label(phase: StagePhase) -> String {
     phase.words().replace(' ', "_")
-}
-
-fn way(direction: Direction) -> &'static str {
-    match direction {
-        Direction::In => "in",
-        Direction::Out => "out",
-    }
 }
 
 /// A family with one sample per storage daemon: name, type, help text and value.
@@ -232,14 +226,15 @@ const STORES: [OfStore; 7] = [
 ];
 
 fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
+    let stores = || hosts.iter().filter_map(|host| Some((&*host.host, host.store.as_ref()?)));
     page.begin_family(
         "forebay_store_request_errors_total",
         Counter,
         "Requests answered with an error, including lookups of missing names.",
     );
-    for host in hosts {
-        for (kind, requests) in host.store.iter().flat_map(|store| &store.requests) {
-            page.integer_sample(&[("host", &host.host), ("kind", kind)], requests.failed);
+    for (host, store) in stores() {
+        for (kind, requests) in &store.requests {
+            page.integer_sample(&[("host", host), ("kind", kind)], requests.failed);
         }
     }
     page.begin_family(
@@ -247,16 +242,15 @@ fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
         Histogram,
         "Time from the arrival of a request until its reply was passed to the socket.",
     );
-    for host in hosts {
-        for (kind, requests) in host.store.iter().flat_map(|store| &store.requests) {
-            page.histogram_samples(&[("host", &host.host), ("kind", kind)], &requests.latency);
+    for (host, store) in stores() {
+        for (kind, requests) in &store.requests {
+            page.histogram_samples(&[("host", host), ("kind", kind)], &requests.latency);
         }
     }
     for (name, kind, help, value) in STORES {
         page.begin_family(name, kind, help);
-        for host in hosts {
-            let value = host.store.as_ref().and_then(value);
-            number(page, &[("host", &host.host)], value);
+        for (host, store) in stores() {
+            number(page, &[("host", host)], value(store));
         }
     }
     page.begin_family(
@@ -264,51 +258,42 @@ fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
         Histogram,
         "Duration of log syncs; one sync serves all waiting requests.",
     );
-    for host in hosts {
-        if let Some(store) = &host.store {
-            page.histogram_samples(&[("host", &host.host)], &store.syncs);
-        }
+    for (host, store) in stores() {
+        page.histogram_samples(&[("host", host)], &store.syncs);
     }
 }
 
 fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
+    let mounts: Vec<(&str, String, &MountReport)> = hosts
+        .iter()
+        .flat_map(|host| host.mounts.iter().map(move |mount| (host, mount)))
+        .map(|(host, (instance, mount))| (&*host.host, instance.0.to_string(), mount))
+        .collect();
     page.begin_family(
         "forebay_mount_operation_duration_seconds",
         Histogram,
         "Duration of operations on the mount that the kernel did not answer from its cache.",
     );
-    for host in hosts {
-        for (instance, mount) in &host.mounts {
-            let number = instance.0.to_string();
-            let done = mount.operations.iter();
-            // Most kinds never occur on a mount.
-            for (kind, latency) in done.filter(|(_, l)| **l != LatencySnapshot::default()) {
-                let labels = [("host", host.host.as_str()), ("instance", &number), ("kind", kind)];
-                page.histogram_samples(&labels, latency);
-            }
+    for (host, instance, mount) in &mounts {
+        let done = mount.operations.iter();
+        // Most kinds never occur on a mount.
+        for (kind, latency) in done.filter(|(_, l)| **l != LatencySnapshot::default()) {
+            let labels = [("host", *host), ("instance", instance), ("kind", kind)];
+            page.histogram_samples(&labels, latency);
         }
     }
-    page.begin_family(
-        "forebay_mount_written_bytes_total",
-        Counter,
-        "Bytes written through the mount.",
-    );
-    for host in hosts {
-        for (instance, mount) in &host.mounts {
-            let number = instance.0.to_string();
-            page.integer_sample(&[("host", &host.host), ("instance", &number)], mount.written);
-        }
-    }
-    page.begin_family(
-        "forebay_mount_read_requested_bytes_total",
-        Counter,
-        "Bytes requested by reads through the mount, without passthrough.",
-    );
-    for host in hosts {
-        for (instance, mount) in &host.mounts {
-            let number = instance.0.to_string();
-            let labels = [("host", host.host.as_str()), ("instance", &number)];
-            page.integer_sample(&labels, mount.read_requested);
+    let totals: [(_, _, fn(&MountReport) -> u64); 2] = [
+        ("forebay_mount_written_bytes_total", "Bytes written through the mount.", |m| m.written),
+        (
+            "forebay_mount_read_requested_bytes_total",
+            "Bytes requested by reads through the mount, without passthrough.",
+            |m| m.read_requested,
+        ),
+    ];
+    for (name, help, total) in totals {
+        page.begin_family(name, Counter, help);
+        for (host, instance, mount) in &mounts {
+            page.integer_sample(&[("host", *host), ("instance", instance)], total(mount));
         }
     }
 }
@@ -326,13 +311,17 @@ fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
         ("forebay_stages_done_total", "Stages that completed successfully.", |s| s.done),
         ("forebay_stages_failed_total", "Stages that failed or were cancelled.", |s| s.failed),
     ];
+    // Agents do not stage, and may share a host with a storage node.
+    let stagers = || {
+        hosts.iter().filter(|host| host.store.is_some()).flat_map(|host| {
+            let both = [(Direction::In, &host.staged_in), (Direction::Out, &host.staged_out)];
+            both.map(|(direction, staged)| (&*host.host, direction.name(), staged))
+        })
+    };
     for (name, help, count) in families {
         page.begin_family(name, Counter, help);
-        // Agents do not stage, and may share a host with a storage node.
-        for host in hosts.iter().filter(|host| host.store.is_some()) {
-            for (way, staged) in [("in", &host.staged_in), ("out", &host.staged_out)] {
-                page.integer_sample(&[("host", &host.host), ("direction", way)], count(staged));
-            }
+        for (host, direction, staged) in stagers() {
+            page.integer_sample(&[("host", host), ("direction", direction)], count(staged));
         }
     }
     page.begin_family(
@@ -340,16 +329,11 @@ fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
         Counter,
         "Time that stages spent in each phase, counted when the phase ends.",
     );
-    for host in hosts.iter().filter(|host| host.store.is_some()) {
-        for (way, staged) in [("in", &host.staged_in), ("out", &host.staged_out)] {
-            for phase in StagePhase::ALL {
-                let labels = [
-                    ("host", host.host.as_str()),
-                    ("direction", way),
-                    ("phase", &phase_label(phase)),
-                ];
-                page.float_sample(&labels, staged.times.of(phase).as_secs_f64());
-            }
+    for (host, direction, staged) in stagers() {
+        for phase in StagePhase::ALL {
+            let phase_label = phase_label(phase);
+            let labels = [("host", host), ("direction", direction), ("phase", &phase_label)];
+            page.float_sample(&labels, staged.times.of(phase).as_secs_f64());
         }
     }
 }

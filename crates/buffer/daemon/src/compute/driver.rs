@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
 use forebay_control::messages::{ActivationId, ComputeCommand, MountPlan, StampedCommand};
+use parking_lot::Mutex;
 
 use crate::activity::HostActivity;
 use crate::clock::now;
@@ -166,14 +167,10 @@ struct Mounter {
 }
 
 impl Mounter {
-    fn mounted(&self) -> std::sync::MutexGuard<'_, BTreeSet<ActivationId>> {
-        self.mounted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Mounts the instance, or another replica of it if this activation has mounted one.
     fn mount(&self, plan: &MountPlan) -> Result<(), String> {
         let (instance, mode) = (plan.instance, plan.mode);
-        if self.mounted().contains(&plan.activation) {
+        if self.mounted.lock().contains(&plan.activation) {
             let generation = plan.generation;
             self.mounts.switch_replica(instance, plan.owner, &plan.addresses, generation)?;
             return self.mounts.link_path(instance, mode, &plan.path);
@@ -181,7 +178,7 @@ impl Mounter {
         self.mounts.mount_instance(instance, mode, plan.owner, &plan.addresses)?;
         let linked = self.mounts.link_path(instance, mode, &plan.path);
         match &linked {
-            Ok(()) => drop(self.mounted().insert(plan.activation)),
+            Ok(()) => drop(self.mounted.lock().insert(plan.activation)),
             Err(_) => drop(self.mounts.unmount_instance(instance)),
         }
         linked
@@ -190,7 +187,7 @@ impl Mounter {
     fn unmount(&self, plan: &MountPlan) -> Result<(), String> {
         self.mounts.unlink_path(&plan.path);
         self.mounts.unmount_instance(plan.instance)?;
-        self.mounted().remove(&plan.activation);
+        self.mounted.lock().remove(&plan.activation);
         self.mounts.close_unused_instance(plan.instance);
         Ok(())
     }

@@ -3,11 +3,9 @@
 mod driver;
 pub(crate) mod relay;
 
-use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::sync_channel;
 
-use crate::activity::{Status, StatusSource};
+use crate::activity::{StatusSource, counters_of};
 use crate::connection::Endpoint;
 use crate::error::DaemonError;
 use crate::link::{ControllerLink, Delivery};
@@ -18,8 +16,6 @@ use driver::{Driver, Event};
 
 /// Capacity of the driver's inbox. Further commands are dropped: they are retransmitted.
 const INBOX_CAPACITY: usize = 1024;
-/// Time in which a driver reports its counters.
-const ACTIVITY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running compute node.
 pub(crate) struct ComputeService {
@@ -53,17 +49,6 @@ pub(crate) fn start(setup: Setup, endpoint: Endpoint) -> Result<ComputeService, 
             Ok(())
         },
     )?;
-    Ok(ComputeService { service, status_source: status_source(events) })
-}
-
-/// A source of the node's counters, for other threads.
-fn status_source(events: SyncSender<Event>) -> StatusSource {
-    Arc::new(move || {
-        let busy = || "the agent is busy".to_owned();
-        let (answer, activity) = sync_channel(1);
-        let sent = events.try_send(Event::Activity(answer));
-        sent.map_err(|_| busy())?;
-        let activity = activity.recv_timeout(ACTIVITY_TIMEOUT);
-        Ok(Status { activity: vec![activity.map_err(|_| busy())?], ..Status::default() })
-    })
+    let ask = move |answer| events.try_send(Event::Activity(answer)).is_ok();
+    Ok(ComputeService { service, status_source: counters_of(ask, "the agent is busy") })
 }

@@ -2,11 +2,12 @@
 //!
 //! `docs/pool.md` explains every entry; `examples/pool/pool.toml` is a complete one.
 
+mod error;
 mod read;
-mod source;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod value;
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +21,7 @@ use forebay_units::Bytes;
 
 use forebay_control::controller::ReadBack;
 
-pub use source::ConfigError;
+pub use error::ConfigError;
 pub use sources::AllowedSources;
 
 /// The pool's configuration on an installed host.
@@ -124,6 +125,7 @@ impl PoolConfig {
             AuthMethod::Munge(socket) => Ok(Authenticator {
                 munge: Some(Munge::new(socket.clone()).map_err(|e| wrong(e.to_string()))?),
                 key: None,
+                data_protection: Some(self.data_protection),
             }),
             AuthMethod::Key(file) => {
                 let failed = |e: std::io::Error| wrong(format!("key file {}: {e}", file.display()));
@@ -140,13 +142,14 @@ impl PoolConfig {
                     let file = file.display();
                     wrong(format!("key file {file}: a key has at least 16 bytes"))
                 })?;
-                Ok(Authenticator { munge: None, key: Some(key) })
+                let data_protection = Some(self.data_protection);
+                Ok(Authenticator { munge: None, key: Some(key), data_protection })
             }
         }
     }
 
-    /// The socket through which the processes of a job on a compute node request stages. It is
-    /// beside the agent's own.
+    /// The socket through which the processes of a job on a compute node request stages, in the
+    /// same directory as the agent's own.
     pub fn job_api_socket(&self) -> PathBuf {
         self.agent_socket.with_file_name("calls.socket")
     }

@@ -1,18 +1,20 @@
 //! Parsing a configuration.
 
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_control::controller::ReadBack;
 use forebay_net::record::DataProtection;
 use forebay_protocol::placement::MAX_NODES;
 use forebay_units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::source::{ConfigError, Source};
-use super::sources;
+use super::error::{ConfigError, Source};
+use super::sources::AllowedSources;
+use super::value::{AbsolutePath, ListenAddress, Name, Size, Stripe, User};
 use super::{AuthMethod, PoolConfig, StorageConfig};
-use forebay_control::controller::ReadBack;
 
 /// Maximum size of a configuration file.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -23,64 +25,70 @@ struct File {
     pool: PoolTable,
     controller: ControllerTable,
     storage: Vec<StorageTable>,
-    agent: Option<AgentTable>,
+    #[serde(default)]
+    agent: AgentTable,
     auth: AuthTable,
-    staging: Option<StagingTable>,
+    #[serde(default)]
+    staging: StagingTable,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PoolTable {
-    name: Spanned<String>,
-    granularity: Spanned<String>,
+    name: Name,
+    granularity: Size,
     equalize_fragments: Option<bool>,
-    data_protection: Option<Spanned<String>>,
-    stripe: Option<Spanned<String>>,
-    max_nodes: Option<Spanned<u32>>,
+    #[serde(default)]
+    data_protection: DataProtection,
+    stripe: Option<Stripe>,
+    max_nodes: Option<NonZeroU32>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ControllerTable {
-    address: Spanned<String>,
-    directory: Spanned<PathBuf>,
-    socket: Option<Spanned<PathBuf>>,
-    operator: Option<Spanned<String>>,
+    address: ListenAddress,
+    directory: AbsolutePath,
+    socket: Option<AbsolutePath>,
+    operator: Option<User>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StorageTable {
-    name: Spanned<String>,
-    address: Spanned<String>,
-    directory: Spanned<PathBuf>,
-    capacity: Spanned<String>,
-    from: Option<Vec<Spanned<String>>>,
+    name: Spanned<Name>,
+    address: Spanned<ListenAddress>,
+    directory: AbsolutePath,
+    capacity: Spanned<Size>,
+    from: Option<AllowedSources>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AgentTable {
-    directory: Option<Spanned<PathBuf>>,
-    socket: Option<Spanned<PathBuf>>,
-    mount_root: Option<Spanned<PathBuf>>,
-    patience_seconds: Option<Spanned<u64>>,
+    directory: Option<AbsolutePath>,
+    socket: Option<AbsolutePath>,
+    mount_root: Option<AbsolutePath>,
+    #[serde(alias = "patience_seconds")]
+    storage_timeout_seconds: Option<NonZeroU64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AuthTable {
     method: Spanned<String>,
-    socket: Option<Spanned<PathBuf>>,
-    key_file: Option<Spanned<PathBuf>>,
+    socket: Option<Spanned<AbsolutePath>>,
+    key_file: Option<Spanned<AbsolutePath>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StagingTable {
-    below: Option<Vec<Spanned<String>>>,
-    movers: Option<Spanned<usize>>,
-    read_back: Option<Spanned<String>>,
+    #[serde(default)]
+    below: Vec<AbsolutePath>,
+    movers: Option<NonZeroUsize>,
+    #[serde(default)]
+    read_back: ReadBack,
 }
 
 impl PoolConfig {
@@ -98,73 +106,73 @@ impl PoolConfig {
     /// Parses a configuration; `file` is for error messages.
     pub fn parse(file: &Path, text: &str) -> Result<PoolConfig, ConfigError> {
         let source = Source { file, text };
-        let read: File = toml::from_str(text).map_err(|error: toml::de::Error| {
-            source.error(error.span().unwrap_or(0..0), error.message())
-        })?;
-        let agent = read.agent.unwrap_or_default();
-        let staging = read.staging.unwrap_or_default();
-        let granularity = source.size(&read.pool.granularity)?;
-        let storage = storage(&source, &read.storage, granularity)?;
-        let directory = source.path(&agent.directory, Path::new("/run/forebay"))?;
-        let operator = read.controller.operator.as_ref();
-        let controller_directory = source.absolute(&read.controller.directory)?;
+        let File { pool, controller, storage, agent, auth, staging } = toml::from_str(text)
+            .map_err(|error: toml::de::Error| {
+                source.error(error.span().unwrap_or(0..0), error.message())
+            })?;
+        let or = |path: Option<AbsolutePath>, default: &str| {
+            path.map_or_else(|| PathBuf::from(default), |path| path.0)
+        };
+        let agent_directory = or(agent.directory, "/run/forebay");
+        let below = staging.below.iter().map(|path| path.0.display().to_string());
+        let storage_timeout = agent.storage_timeout_seconds.map_or(60, NonZeroU64::get);
         Ok(PoolConfig {
             file: file.to_owned(),
-            name: source.name(&read.pool.name)?,
-            granularity,
-            equalize_fragments: read.pool.equalize_fragments.unwrap_or(true),
-            stripe: stripe(&source, read.pool.stripe.as_ref())?,
-            max_nodes: positive(&source, read.pool.max_nodes.as_ref(), u32::from(MAX_NODES))?
-                .min(u32::from(MAX_NODES)),
-            controller: source.address(&read.controller.address)?,
-            controller_socket: source
-                .path(&read.controller.socket, Path::new("/run/forebay/controller.socket"))?,
-            controller_directory,
-            operator: operator.map_or(Ok(0), |name| user(&source, name))?,
-            storage,
-            agent_socket: source.path(&agent.socket, &directory.join("agent.socket"))?,
-            agent_directory: directory,
-            mount_root: source.path(&agent.mount_root, Path::new("/mnt/forebay"))?,
-            storage_timeout: Duration::from_secs(positive(
-                &source,
-                agent.patience_seconds.as_ref(),
-                60,
-            )?),
-            auth: method(&source, &read.auth)?,
-            data_protection: data_protection(&source, read.pool.data_protection.as_ref())?,
-            pfs_roots: pfs_roots(&source, staging.below.unwrap_or_default())?,
-            max_stages_per_node: positive(&source, staging.movers.as_ref(), 4)?,
-            read_back: read_back(&source, staging.read_back.as_ref())?,
+            name: pool.name.0,
+            granularity: pool.granularity.0,
+            equalize_fragments: pool.equalize_fragments.unwrap_or(true),
+            stripe: pool.stripe.map_or(Bytes(8 << 20), |stripe| stripe.0),
+            max_nodes: pool
+                .max_nodes
+                .map_or(u32::from(MAX_NODES), |max| max.get().min(u32::from(MAX_NODES))),
+            controller: controller.address.0,
+            controller_socket: or(controller.socket, "/run/forebay/controller.socket"),
+            controller_directory: controller.directory.0,
+            operator: controller.operator.map_or(0, |user| user.0),
+            storage: storage_nodes(&source, storage, pool.granularity.0)?,
+            agent_socket: agent
+                .socket
+                .map_or_else(|| agent_directory.join("agent.socket"), |path| path.0),
+            agent_directory,
+            mount_root: or(agent.mount_root, "/mnt/forebay"),
+            storage_timeout: Duration::from_secs(storage_timeout),
+            auth: auth_method(&source, auth)?,
+            data_protection: pool.data_protection,
+            pfs_roots: below.collect(),
+            max_stages_per_node: staging.movers.map_or(4, NonZeroUsize::get),
+            read_back: staging.read_back,
         })
     }
 }
 
-fn storage(
+/// The storage nodes, with distinct names and addresses.
+fn storage_nodes(
     source: &Source<'_>,
-    tables: &[StorageTable],
+    tables: Vec<StorageTable>,
     granularity: Bytes,
 ) -> Result<Vec<StorageConfig>, ConfigError> {
     let mut nodes: Vec<StorageConfig> = Vec::new();
-    for table in tables {
-        let address = source.address(&table.address)?;
+    for StorageTable { name, address, directory, capacity, from } in tables {
+        let (name_at, address_at) = (name.span(), address.span());
+        let address = address.into_inner().0;
         let node = StorageConfig {
-            name: source.name(&table.name)?,
+            name: name.into_inner().0,
             address,
-            directory: source.absolute(&table.directory)?,
-            capacity: source.size(&table.capacity)?,
-            allowed_sources: sources::read(source, table.from.as_deref(), address)?,
+            directory: directory.0,
+            capacity: capacity.get_ref().0,
+            allowed_sources: from.unwrap_or_else(|| AllowedSources::only(address.ip())),
         };
         if node.capacity < granularity {
             let reason = "less than one granule of the pool; give more, or lower `granularity`";
-            return Err(source.error(table.capacity.span(), reason));
+            return Err(source.error(capacity.span(), reason));
         }
         if nodes.iter().any(|other| other.name == node.name) {
             let reason = format!("there are two storage nodes `{}`", node.name);
-            return Err(source.error(table.name.span(), reason));
+            return Err(source.error(name_at, reason));
         }
         if nodes.iter().any(|other| other.address == node.address) {
             let reason = format!("two storage nodes have the address {}", node.address);
-            return Err(source.error(table.address.span(), reason));
+            return Err(source.error(address_at, reason));
         }
         nodes.push(node);
     }
@@ -174,108 +182,24 @@ fn storage(
     Ok(nodes)
 }
 
-/// The directories that stages may access.
-fn pfs_roots(source: &Source<'_>, paths: Vec<Spanned<String>>) -> Result<Vec<String>, ConfigError> {
-    let absolute = |path: Spanned<String>| {
-        if path.get_ref().starts_with('/') {
-            return Ok(path.into_inner());
+fn auth_method(source: &Source<'_>, auth: AuthTable) -> Result<AuthMethod, ConfigError> {
+    let AuthTable { method, socket, key_file } = auth;
+    match (method.get_ref().as_str(), socket, key_file) {
+        ("munge", socket, None) => Ok(AuthMethod::Munge(socket.map(|path| path.into_inner().0))),
+        ("munge", _, Some(entry)) => {
+            Err(source.error(entry.span(), "`key_file` is for method = \"key\""))
         }
-        let reason = format!("`{}` is not an absolute path", path.get_ref());
-        Err(source.error(path.span(), reason))
-    };
-    paths.into_iter().map(absolute).collect()
-}
-
-fn read_back(source: &Source<'_>, word: Option<&Spanned<String>>) -> Result<ReadBack, ConfigError> {
-    let Some(word) = word else {
-        return Ok(ReadBack::default());
-    };
-    match word.get_ref().as_str() {
-        "none" => Ok(ReadBack::None),
-        "out" => Ok(ReadBack::Out),
-        "all" => Ok(ReadBack::All),
-        other => {
-            let reason = format!("`{other}`: write \"none\", \"out\" or \"all\"");
-            Err(source.error(word.span(), reason))
+        ("key", None, Some(file)) => Ok(AuthMethod::Key(file.into_inner().0)),
+        ("key", Some(entry), _) => {
+            Err(source.error(entry.span(), "`socket` is for method = \"munge\""))
         }
-    }
-}
-
-fn data_protection(
-    source: &Source<'_>,
-    word: Option<&Spanned<String>>,
-) -> Result<DataProtection, ConfigError> {
-    let Some(word) = word else {
-        return Ok(DataProtection::default());
-    };
-    let parsed = word.get_ref().parse();
-    parsed.map_err(|reason: String| source.error(word.span(), reason))
-}
-
-fn stripe(source: &Source<'_>, text: Option<&Spanned<String>>) -> Result<Bytes, ConfigError> {
-    let Some(text) = text else {
-        return Ok(Bytes(8 << 20));
-    };
-    let size = source.size(text)?;
-    let block = forebay_protocol::space::BLOCK_BYTES;
-    if size.0 % block != 0 {
-        let reason = format!("a stripe must be a multiple of {block} bytes");
-        return Err(source.error(text.span(), reason));
-    }
-    Ok(size)
-}
-
-fn positive<T: Copy + Default + PartialEq>(
-    source: &Source<'_>,
-    number: Option<&Spanned<T>>,
-    default: T,
-) -> Result<T, ConfigError> {
-    match number {
-        None => Ok(default),
-        Some(number) if *number.get_ref() == T::default() => {
-            Err(source.error(number.span(), "must be at least 1"))
+        ("key", None, None) => {
+            let reason = "method = \"key\" needs `key_file`, a file that only root can read";
+            Err(source.error(method.span(), reason))
         }
-        Some(number) => Ok(*number.get_ref()),
-    }
-}
-
-/// A user, by number or name.
-fn user(source: &Source<'_>, name: &Spanned<String>) -> Result<u32, ConfigError> {
-    let text = name.get_ref();
-    if let Ok(uid) = text.parse() {
-        return Ok(uid);
-    }
-    match nix::unistd::User::from_name(text) {
-        Ok(Some(user)) => Ok(user.uid.as_raw()),
-        Ok(None) | Err(_) => Err(source.error(name.span(), format!("there is no user `{text}`"))),
-    }
-}
-
-fn method(source: &Source<'_>, auth: &AuthTable) -> Result<AuthMethod, ConfigError> {
-    let misplaced = |entry: &Option<Spanned<PathBuf>>, reason| match entry {
-        Some(entry) => Err(source.error(entry.span(), reason)),
-        None => Ok(()),
-    };
-    match auth.method.get_ref().as_str() {
-        "munge" => {
-            misplaced(&auth.key_file, "`key_file` is for method = \"key\"")?;
-            let socket = auth.socket.as_ref();
-            let socket = socket.map(|path| source.absolute(path)).transpose()?;
-            Ok(AuthMethod::Munge(socket))
-        }
-        "key" => {
-            misplaced(&auth.socket, "`socket` is for method = \"munge\"")?;
-            match &auth.key_file {
-                Some(file) => Ok(AuthMethod::Key(source.absolute(file)?)),
-                None => Err(source.error(
-                    auth.method.span(),
-                    "method = \"key\" needs `key_file`, a file that only root can read",
-                )),
-            }
-        }
-        other => {
+        (other, _, _) => {
             let reason = format!("there is no method `{other}`; write \"munge\" or \"key\"");
-            Err(source.error(auth.method.span(), reason))
+            Err(source.error(method.span(), reason))
         }
     }
 }

@@ -1,14 +1,13 @@
 //! The addresses from which a storage node may connect to the controller.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 
-use toml::Spanned;
-
-use super::source::{ConfigError, Source};
+use serde::Deserialize;
 
 /// The addresses of a storage node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<String>")]
 pub enum AllowedSources {
     /// One of these.
     Addresses(Vec<IpAddr>),
@@ -29,6 +28,11 @@ impl fmt::Display for AllowedSources {
 }
 
 impl AllowedSources {
+    /// This address alone.
+    pub(super) fn only(address: IpAddr) -> AllowedSources {
+        AllowedSources::Addresses(vec![address.to_canonical()])
+    }
+
     /// Checks that a connection from this address may be the node's. A MUNGE credential also has
     /// the address of the host that made it, unless that host's `munged` knows only a loopback one.
     /// The error is the address that is not allowed.
@@ -39,45 +43,36 @@ impl AllowedSources {
         if !hosts.contains(&address) {
             return Err(format!("{address}"));
         }
-        match origin {
-            Some(origin)
-                if !origin.is_loopback()
-                    && !origin.is_unspecified()
-                    && !hosts.contains(&IpAddr::V4(origin)) =>
-            {
-                Err(format!("the MUNGE credential of {origin}"))
-            }
-            _ => Ok(()),
+        let is_foreign = |origin: &Ipv4Addr| {
+            let is_local = origin.is_loopback() || origin.is_unspecified();
+            !is_local && !hosts.contains(&IpAddr::V4(*origin))
+        };
+        match origin.filter(is_foreign) {
+            Some(origin) => Err(format!("the MUNGE credential of {origin}")),
+            None => Ok(()),
         }
     }
 }
 
-/// The configured addresses; by default the one at which the node listens.
-pub(super) fn read(
-    source: &Source<'_>,
-    written: Option<&[Spanned<String>]>,
-    address: SocketAddr,
-) -> Result<AllowedSources, ConfigError> {
-    let Some(written) = written else {
-        return Ok(AllowedSources::Addresses(vec![address.ip().to_canonical()]));
-    };
-    let mut hosts = Vec::new();
-    for host in written {
-        let text = host.get_ref();
-        if text == "anywhere" {
-            return Ok(AllowedSources::Anywhere);
+impl TryFrom<Vec<String>> for AllowedSources {
+    type Error = String;
+
+    fn try_from(written: Vec<String>) -> Result<AllowedSources, String> {
+        let mut hosts = Vec::new();
+        for text in &written {
+            if text == "anywhere" {
+                return Ok(AllowedSources::Anywhere);
+            }
+            let found = (text.as_str(), 0).to_socket_addrs().map_err(|error| {
+                format!("`{text}` is not an address, a host name or \"anywhere\": {error}")
+            })?;
+            hosts.extend(found.map(|found| found.ip().to_canonical()));
         }
-        let wrong = |reason: String| source.error(host.span(), reason);
-        let found = (text.as_str(), 0).to_socket_addrs().map_err(|error| {
-            wrong(format!("`{text}` is not an address, a host name or \"anywhere\": {error}"))
-        })?;
-        hosts.extend(found.map(|found| found.ip().to_canonical()));
+        match hosts.is_empty() {
+            true => Err("`from` is empty, so the node could never connect".to_owned()),
+            false => Ok(AllowedSources::Addresses(hosts)),
+        }
     }
-    if hosts.is_empty() {
-        let reason = "`from` is empty, so the node could never connect";
-        return Err(source.error(0..0, reason));
-    }
-    Ok(AllowedSources::Addresses(hosts))
 }
 
 #[cfg(test)]

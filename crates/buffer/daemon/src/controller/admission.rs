@@ -16,7 +16,7 @@ pub(super) struct Policy {
     pub pool_id: String,
     /// From where each storage node may connect.
     pub allowed_sources: BTreeMap<String, AllowedSources>,
-    /// The only user beside root who may connect, if the pool is one user's own.
+    /// The only user besides root who may connect, if the pool is one user's own.
     pub only_user: Option<u32>,
 }
 

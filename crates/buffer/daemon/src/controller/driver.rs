@@ -1,5 +1,5 @@
 //! The controller's driver: messages step the state machine, and its effects are carried out.
-//! Connections over sockets and within the process are alike to it.
+//! It treats connections over sockets and within the process alike.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -125,7 +125,7 @@ impl Driver {
         match event {
             Event::Connect(candidate, decision) => {
                 let decided = self.connect(*candidate);
-                // A process that is gone meanwhile is forgotten when its thread says so, or here.
+                // The process has disconnected in the meantime.
                 if let Err(unsent) = decision.send(decided)
                     && let Ok(admitted) = unsent.0
                 {
@@ -182,18 +182,18 @@ impl Driver {
     /// Fails if the same node is connected from another host.
     fn check_not_elsewhere(&self, peer: &Peer, source: Option<IpAddr>) -> Result<(), String> {
         let known = self.peers.get(peer).and_then(|id| self.connections.get(id));
-        match known.map(|connection| connection.source) {
-            Some(Some(known)) if source.is_some_and(|source| source != known) => {
-                let node = match peer {
-                    Peer::StorageNode(node) => format!("storage node {}", node.0),
-                    Peer::ComputeNode(host) => format!("the agent of `{host}`"),
-                };
-                Err(format!(
-                    "{node} is connected already, from {known}; hosts must have different names"
-                ))
-            }
-            _ => Ok(()),
+        let known = known.and_then(|connection| connection.source);
+        let (Some(known), Some(source)) = (known, source) else {
+            return Ok(());
+        };
+        if source == known {
+            return Ok(());
         }
+        let node = match peer {
+            Peer::StorageNode(node) => format!("storage node {}", node.0),
+            Peer::ComputeNode(host) => format!("the agent of `{host}`"),
+        };
+        Err(format!("{node} is connected already, from {known}; hosts must have different names"))
     }
 
     fn forget(&mut self, id: ConnectionId) {

@@ -33,7 +33,7 @@ pub(crate) struct Setup {
     pub pool_id: String,
     /// From where each storage node may connect.
     pub allowed_sources: BTreeMap<String, AllowedSources>,
-    /// The only user beside root who may connect.
+    /// The only user besides root who may connect.
     pub only_user: Option<u32>,
     /// The process that owns the pool, of an embedded one.
     pub process: Option<u32>,

@@ -2,6 +2,7 @@
 //! two threads.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use forebay_net::stream::Stream;
 
@@ -80,7 +81,7 @@ pub(super) fn serve(
                 Role::Storage(_) | Role::Agent(_) => MAX_MESSAGE_BYTES,
             };
             while let Ok(message) = receiver.receive(max_bytes) {
-                std::thread::sleep(permit.request_delay(cost(&message)));
+                std::thread::sleep(permit.request_delay(Instant::now(), cost(&message)));
                 if !port.deliver(id, message) {
                     break;
                 }

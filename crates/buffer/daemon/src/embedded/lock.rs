@@ -5,7 +5,6 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::error::PoolError;
 use crate::mounts;
 
 /// Time to wait for a killed process to exit.
@@ -14,8 +13,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Locks the directory for this process, if need be after a killed process that still has it.
-pub fn acquire_directory(directory: &Path) -> Result<fs::File, PoolError> {
-    let begun = Instant::now();
+pub fn acquire_directory(directory: &Path) -> Result<fs::File, String> {
+    let started = Instant::now();
     loop {
         let refused = match try_lock_directory(directory) {
             Ok(lock) => return Ok(lock),
@@ -23,7 +22,7 @@ pub fn acquire_directory(directory: &Path) -> Result<fs::File, PoolError> {
         };
         let holder = fs::read_to_string(directory.join("lock")).unwrap_or_default();
         let dying = is_dying(holder.trim());
-        if begun.elapsed() > if dying { EXIT_TIMEOUT } else { STATUS_TIMEOUT } {
+        if started.elapsed() > if dying { EXIT_TIMEOUT } else { STATUS_TIMEOUT } {
             return Err(refused);
         }
         if dying {
@@ -46,25 +45,24 @@ fn is_dying(process: &str) -> bool {
 }
 
 /// Locks the directory, unless another process has it.
-pub fn try_lock_directory(directory: &Path) -> Result<fs::File, PoolError> {
+pub fn try_lock_directory(directory: &Path) -> Result<fs::File, String> {
     let path = directory.join("lock");
-    let fail = |reason: String| PoolError::new(directory, reason);
     let open =
         fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
-    let mut file = open.map_err(|e| fail(format!("`lock` cannot be created: {e}")))?;
+    let mut file = open.map_err(|e| format!("`lock` cannot be created: {e}"))?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let holder = fs::read_to_string(&path).unwrap_or_default();
-            return Err(fail(format!(
+            return Err(format!(
                 "process {} uses it; wait until that has ended, or name another directory",
                 holder.trim()
-            )));
+            ));
         }
-        Err(errno) => return Err(fail(format!("`lock` cannot be locked: {errno}"))),
+        Err(errno) => return Err(format!("`lock` cannot be locked: {errno}")),
     }
     let noted = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    noted.map_err(|e| fail(format!("`lock` cannot be written: {e}")))?;
+    noted.map_err(|e| format!("`lock` cannot be written: {e}"))?;
     Ok(file)
 }
 
@@ -83,7 +81,7 @@ mod tests {
         let taken = acquire_directory(pool.path()).unwrap();
         leave.join().unwrap();
         // One that stays is refused.
-        let refused = acquire_directory(pool.path()).unwrap_err().to_string();
+        let refused = acquire_directory(pool.path()).unwrap_err();
         assert!(refused.contains("uses it; wait until that has ended"), "{refused}");
         drop(taken);
         acquire_directory(pool.path()).unwrap();

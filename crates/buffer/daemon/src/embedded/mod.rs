@@ -5,7 +5,6 @@
 //! an interrupted process left. One process at a time has it open; others can ask it for its status
 //! through a socket in the directory.
 
-mod error;
 mod lock;
 
 use std::fs;
@@ -31,7 +30,6 @@ use crate::job_api::JobApi;
 use crate::mounts;
 use crate::service::Service;
 use crate::storage;
-pub use error::PoolError;
 use forebay_net::admission::SharedAdmission;
 use forebay_net::auth::Authenticator;
 use forebay_net::listener::Listener;
@@ -46,6 +44,11 @@ const DEFAULT_GRANULARITY: Bytes = Bytes(16 << 20);
 const TICK_INTERVAL: Duration = Duration::from_millis(200);
 /// Time to wait for a process that is opening or closing the pool, when its status is queried.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An error about the pool in a directory.
+fn pool_error(directory: &Path, reason: impl std::fmt::Display) -> DaemonError {
+    DaemonError::new(format!("pool {}: {reason}", directory.display()))
+}
 
 /// The directory and size of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,15 +87,16 @@ pub struct EmbeddedPool {
 
 impl EmbeddedPool {
     /// Opens the pool in a directory.
-    pub fn open(options: &EmbeddedPoolOptions) -> Result<EmbeddedPool, PoolError> {
-        let fail = |reason: String| PoolError::new(&options.directory, reason);
+    pub fn open(options: &EmbeddedPoolOptions) -> Result<EmbeddedPool, DaemonError> {
+        let fail = |reason: String| pool_error(&options.directory, reason);
         fs::create_dir_all(&options.directory).map_err(|e| {
             fail(format!("cannot be created: {e}; name another directory with --pool"))
         })?;
         let directory = fs::canonicalize(&options.directory).map_err(|e| fail(e.to_string()))?;
-        let lock = lock::acquire_directory(&directory)?;
+        let lock =
+            lock::acquire_directory(&directory).map_err(|reason| pool_error(&directory, reason))?;
         let started = EmbeddedPool::start(&directory, options.size, lock);
-        started.map_err(|error| PoolError::new(&directory, error))
+        started.map_err(|error| pool_error(&directory, error))
     }
 
     fn start(
@@ -105,7 +109,7 @@ impl EmbeddedPool {
                 .map_err(DaemonError::with_context(format!("`{inner}` cannot be created")))?;
         }
         let mounts_directory = directory.join("mounts");
-        mounts::unmount_stale(&mounts_directory);
+        mounts::remove_stale_mounts(&mounts_directory, &directory.join("jobs"));
         let controller = start_controller(directory, size)?;
         let listener = listen_unix(&status_socket(directory), 0o600)?;
         controller.serve(
@@ -143,7 +147,7 @@ impl EmbeddedPool {
         };
         let compute = compute::start(setup, endpoint.clone())?;
         let host = Some(HOST_NAME.to_owned());
-        let client = ControllerClient::connect(endpoint, None, job_api_socket, host)?;
+        let client = ControllerClient::connect(vec![Ok(endpoint)], None, job_api_socket, host)?;
         Ok(EmbeddedPool {
             client,
             port: controller.port,
@@ -182,17 +186,17 @@ impl EmbeddedPool {
     }
 
     /// Stops stages, unmounts, makes everything durable and releases the directory.
-    pub fn close(mut self) -> Result<(), PoolError> {
+    pub fn close(mut self) -> Result<(), DaemonError> {
         self.stop()
     }
 
-    fn stop(&mut self) -> Result<(), PoolError> {
+    fn stop(&mut self) -> Result<(), DaemonError> {
         self.listeners.clear();
         let stopped = [&mut self.compute, &mut self.storage, &mut self.controller]
             .map(Service::stop)
             .into_iter()
             .collect::<Result<Vec<()>, DaemonError>>();
-        stopped.map(drop).map_err(|error| PoolError::new(&self.directory, error))
+        stopped.map(drop).map_err(|error| pool_error(&self.directory, error))
     }
 }
 
@@ -288,17 +292,17 @@ fn checked_size(directory: &Path, size: Option<Bytes>) -> Result<Bytes, DaemonEr
 }
 
 /// Refuses a directory in which no pool was ever created.
-pub fn check_exists(options: &EmbeddedPoolOptions) -> Result<(), PoolError> {
+pub fn check_exists(options: &EmbeddedPoolOptions) -> Result<(), DaemonError> {
     let directory = &options.directory;
     match fs::metadata(directory.join("controller.redb")) {
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            return Err(PoolError::new(directory, error));
+            return Err(pool_error(directory, error));
         }
         Err(_) => {}
     }
     let reason = "there is none there yet; `forebay run SCRIPT` makes one, --pool names another";
-    Err(PoolError::new(directory, reason))
+    Err(pool_error(directory, reason))
 }
 
 fn status_socket(directory: &Path) -> PathBuf {
@@ -307,9 +311,9 @@ fn status_socket(directory: &Path) -> PathBuf {
 
 /// The state of a pool, without resuming anything: from the process that has it open, or from its
 /// records.
-pub fn status(options: &EmbeddedPoolOptions) -> Result<Status, PoolError> {
+pub fn status(options: &EmbeddedPoolOptions) -> Result<Status, DaemonError> {
     check_exists(options)?;
-    let fail = |reason: String| PoolError::new(&options.directory, reason);
+    let fail = |reason: String| pool_error(&options.directory, reason);
     let directory = fs::canonicalize(&options.directory).map_err(|e| fail(e.to_string()))?;
     let asked = Instant::now();
     let controller = loop {
@@ -339,6 +343,6 @@ fn status_of_open_pool(directory: &Path) -> Result<Status, DaemonError> {
         address: Address::Unix(status_socket(directory)),
         identity: Authenticator::default(),
     };
-    let client = ControllerClient::connect(endpoint, None, PathBuf::new(), None)?;
+    let client = ControllerClient::connect(vec![Ok(endpoint)], None, PathBuf::new(), None)?;
     client.status().map_err(DaemonError::new)
 }

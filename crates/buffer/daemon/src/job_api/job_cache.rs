@@ -1,10 +1,11 @@
 //! Values kept for the next call of a job.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_control::messages::Owner;
+use parking_lot::Mutex;
 
 /// A user and the id of a job.
 pub(super) type Key = (Owner, String);
@@ -24,13 +25,9 @@ impl<T> JobCache<T> {
         JobCache { jobs: Mutex::default(), capacity }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (Arc<T>, Instant)>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The value for a job.
     pub fn get(&self, key: &Key) -> Option<Arc<T>> {
-        let mut jobs = self.lock();
+        let mut jobs = self.jobs.lock();
         let (known, used) = jobs.get_mut(key)?;
         *used = Instant::now();
         Some(known.clone())
@@ -39,7 +36,7 @@ impl<T> JobCache<T> {
     /// Keeps a value for a job, unless another call was faster, and returns the one that is kept.
     /// If the cache is full, the least recently used value is dropped.
     pub fn insert(&self, key: Key, value: T) -> Arc<T> {
-        let mut jobs = self.lock();
+        let mut jobs = self.jobs.lock();
         if let Some((known, used)) = jobs.get_mut(&key) {
             *used = Instant::now();
             let known = known.clone();
@@ -64,7 +61,7 @@ impl<T> JobCache<T> {
         let unused = |_: &Key, (kept, used): &mut (Arc<T>, Instant)| {
             used.elapsed() >= timeout && Arc::strong_count(kept) == 1
         };
-        let mut jobs = self.lock();
+        let mut jobs = self.jobs.lock();
         let gone: Vec<_> = jobs.extract_if(unused).collect();
         drop(jobs);
         drop(gone);
@@ -93,7 +90,7 @@ mod tests {
         fn drop(&mut self) {
             self.ends.all.fetch_add(1, Ordering::Relaxed);
             if let Some(kept) = self.kept.upgrade()
-                && kept.jobs.try_lock().is_err()
+                && kept.jobs.try_lock().is_none()
             {
                 self.ends.locked.fetch_add(1, Ordering::Relaxed);
             }

@@ -1,10 +1,10 @@
 //! The service for the processes of one job.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 use forebay_job_script::Direction;
 use forebay_protocol::staging::{StageOutTime, StagingCall, StagingReply};
+use parking_lot::Mutex;
 
 use super::job::Job;
 use super::refused::Refused;

@@ -33,9 +33,9 @@ impl StorageAccess {
             let own = self.own.as_ref().map(|(_, address)| address.clone());
             return Ok(own.into_iter().collect());
         }
-        let one = |text: &String| match &self.own {
-            Some((known, local)) if known == text => Ok(local.clone()),
-            _ => {
+        let one = |text: &String| match self.own.as_ref().filter(|(known, _)| known == text) {
+            Some((_, local)) => Ok(local.clone()),
+            None => {
                 text.parse().map_err(|_| format!("`{text}` is not the address of a storage daemon"))
             }
         };
@@ -52,12 +52,11 @@ impl StorageAccess {
         if addresses.is_empty() {
             return Err("no storage daemon has the instance".to_owned());
         }
-        let id = forebay_protocol::InstanceId(instance.0);
         let mut options = self.options.clone();
         if mode == AccessMode::LoadBalanced {
             options.timeout = options.timeout.min(REPLICA_TIMEOUT);
         }
-        Fs::attach(addresses, id, options).map_err(|errno| {
+        Fs::attach(addresses, instance, options).map_err(|errno| {
             let reason = match errno {
                 Errno::ENOKEY => {
                     "authentication failed: the server at a storage node's address is \

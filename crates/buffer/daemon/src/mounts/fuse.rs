@@ -52,14 +52,22 @@ pub(super) fn detach(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes mounts below `directory` whose process has ended.
-pub(crate) fn unmount_stale(directory: &Path) {
-    let Ok(entries) = fs::read_dir(directory) else {
-        return;
-    };
-    for entry in entries.flatten() {
+/// Removes what an earlier process left: its mounts below `directory`, and the links to them in the
+/// directories of jobs below `mount_root`. The controller may never ask to unmount these: it learns
+/// from the first heartbeat that they are gone.
+pub(crate) fn remove_stale_mounts(directory: &Path, mount_root: &Path) {
+    let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    for entry in entries(directory) {
         if entry.file_name().to_string_lossy().starts_with('i') && detach(&entry.path()).is_ok() {
             let _ = fs::remove_dir(entry.path());
+        }
+    }
+    let is_stale = |link: &Path| fs::read_link(link).is_ok_and(|to| to.starts_with(directory));
+    for job in entries(mount_root).filter(|job| job.file_type().is_ok_and(|kind| kind.is_dir())) {
+        for link in entries(&job.path()).map(|entry| entry.path()).filter(|link| is_stale(link)) {
+            let _ = fs::remove_file(link);
+            // Fails while the job has other links.
+            let _ = fs::remove_dir(job.path());
         }
     }
 }
@@ -88,5 +96,27 @@ pub(crate) fn abort_stale_mounts(directory: &Path) {
                 let _ = rustix::mount::unmount(point, force);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_to_mounts_of_an_earlier_process_are_removed_and_others_stay() {
+        let home = tempfile::tempdir().unwrap();
+        let (mounts, jobs) = (home.path().join("mounts"), home.path().join("jobs"));
+        for directory in ["i7/striped", "../jobs/1", "../jobs/2", "../other"] {
+            fs::create_dir_all(mounts.join(directory)).unwrap();
+        }
+        for link in ["1/ss", "1/private.new", "2/ss"] {
+            symlink(mounts.join("i7/striped"), jobs.join(link)).unwrap();
+        }
+        symlink(home.path().join("other"), jobs.join("2/other")).unwrap();
+        remove_stale_mounts(&mounts, &jobs);
+        assert!(!jobs.join("1").exists() && !jobs.join("2/ss").is_symlink());
+        assert!(jobs.join("2/other").is_symlink());
     }
 }

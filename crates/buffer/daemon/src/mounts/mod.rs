@@ -11,17 +11,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use forebay_client::{Fs, Mount, MountReport};
 use forebay_control::messages::{InstanceId, Owner};
 use forebay_job_script::AccessMode;
+use parking_lot::Mutex;
 
 use access::make_mode_directory;
 use fuse::{detach, mount_instance_at};
 
 pub use access::StorageAccess;
-pub(crate) use fuse::{abort_stale_mounts, unmount_stale};
+pub(crate) use fuse::{abort_stale_mounts, remove_stale_mounts};
 
 /// The directory of the striped access mode in an instance.
 pub(crate) const STRIPED_DIRECTORY: &str = "striped";
@@ -42,14 +43,10 @@ pub struct Mounts {
     directory: PathBuf,
     host: String,
     access: StorageAccess,
-    /// Whether sessions are kept beside mounts, for movers.
+    /// Whether the session of a mount is kept, for movers.
     keep_sessions: bool,
     /// Each instance has its own lock: waiting for the storage of one does not block others.
     instances: Mutex<BTreeMap<InstanceId, Arc<Mutex<InstanceMount>>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Mounts {
@@ -58,7 +55,7 @@ impl Mounts {
         Mounts { directory, host, access, keep_sessions: true, instances: Mutex::default() }
     }
 
-    /// Keeps no session beside a mount: the only client of an instance may cache more.
+    /// Keeps no session of its own besides the mount's: an instance with one client can be cached more.
     pub fn without_sessions(mut self) -> Mounts {
         self.keep_sessions = false;
         self
@@ -66,7 +63,7 @@ impl Mounts {
 
     fn path(&self, instance: InstanceId) -> PathBuf {
         match self.find(instance) {
-            Some(entry) => self.path_of(instance, &lock(&entry)),
+            Some(entry) => self.path_of(instance, &entry.lock()),
             None => self.default_path(instance),
         }
     }
@@ -94,7 +91,7 @@ impl Mounts {
     }
 
     fn find(&self, instance: InstanceId) -> Option<Arc<Mutex<InstanceMount>>> {
-        lock(&self.instances).get(&instance).cloned()
+        self.instances.lock().get(&instance).cloned()
     }
 
     /// Opens a session with an instance of `owner` on the storage daemons at `addresses`, unless
@@ -106,8 +103,8 @@ impl Mounts {
         owner: Owner,
         addresses: &[String],
     ) -> Result<Fs, String> {
-        let entry = lock(&self.instances).entry(instance).or_default().clone();
-        self.attach_locked(instance, mode, owner, addresses, &mut lock(&entry))
+        let entry = self.instances.lock().entry(instance).or_default().clone();
+        self.attach_locked(instance, mode, owner, addresses, &mut entry.lock())
     }
 
     fn attach_locked(
@@ -138,8 +135,8 @@ impl Mounts {
         owner: Owner,
         addresses: &[String],
     ) -> Result<(), String> {
-        let entry = lock(&self.instances).entry(instance).or_default().clone();
-        let mut entry = lock(&entry);
+        let entry = self.instances.lock().entry(instance).or_default().clone();
+        let mut entry = entry.lock();
         let path = self.path_of(instance, &entry);
         let session = self.attach_locked(instance, mode, owner, addresses, &mut entry)?;
         if entry.mount.as_ref().is_none_or(Mount::is_unmounted) {
@@ -158,7 +155,7 @@ impl Mounts {
 
     /// Whether an instance is mounted.
     pub fn is_mounted(&self, instance: InstanceId) -> bool {
-        self.find(instance).is_some_and(|entry| lock(&entry).mount.is_some())
+        self.find(instance).is_some_and(|entry| entry.lock().mount.is_some())
     }
 
     /// Replaces the mounted replica of a load-balanced instance by the one at `addresses`. Open
@@ -171,8 +168,8 @@ impl Mounts {
         generation: u32,
     ) -> Result<(), String> {
         let mode = AccessMode::LoadBalanced;
-        let entry = lock(&self.instances).entry(instance).or_default().clone();
-        let mut entry = lock(&entry);
+        let entry = self.instances.lock().entry(instance).or_default().clone();
+        let mut entry = entry.lock();
         entry.session = None;
         let path = self.directory.join(format!("i{}.{generation}", instance.0));
         let session = self.attach_locked(instance, mode, owner, addresses, &mut entry)?;
@@ -198,16 +195,16 @@ impl Mounts {
     /// The counters of each mount. Mounts in transition are left out.
     pub fn reports(&self) -> BTreeMap<InstanceId, MountReport> {
         let report = |(id, entry): (&InstanceId, &Arc<Mutex<InstanceMount>>)| {
-            let entry = entry.try_lock().ok()?;
+            let entry = entry.try_lock()?;
             Some((*id, entry.mount.as_ref()?.report()))
         };
-        lock(&self.instances).iter().filter_map(report).collect()
+        self.instances.lock().iter().filter_map(report).collect()
     }
 
     /// Removes a user of the mount. The last one unmounts it.
     pub fn unmount_instance(&self, instance: InstanceId) -> Result<(), String> {
         match self.find(instance) {
-            Some(entry) => self.leave_locked(instance, &mut lock(&entry)),
+            Some(entry) => self.leave_locked(instance, &mut entry.lock()),
             None => Ok(()),
         }
     }
@@ -233,10 +230,10 @@ impl Mounts {
 
     /// Unmounts an instance and closes the session with it.
     pub fn close_instance(&self, instance: InstanceId) -> Result<(), String> {
-        let Some(entry) = lock(&self.instances).remove(&instance) else {
+        let Some(entry) = self.instances.lock().remove(&instance) else {
             return Ok(());
         };
-        let mut entry = lock(&entry);
+        let mut entry = entry.lock();
         entry.users = 0;
         let left = self.leave_locked(instance, &mut entry);
         entry.session = None;
@@ -248,7 +245,7 @@ impl Mounts {
         if self.keep_sessions {
             return;
         }
-        let unused = |entry: Arc<Mutex<InstanceMount>>| lock(&entry).users == 0;
+        let unused = |entry: Arc<Mutex<InstanceMount>>| entry.lock().users == 0;
         if self.find(instance).is_some_and(unused) {
             let _ = self.close_instance(instance);
         }
@@ -256,7 +253,7 @@ impl Mounts {
 
     /// Unmounts all instances and closes all sessions.
     pub fn close_all(&self) {
-        let instances: Vec<InstanceId> = lock(&self.instances).keys().copied().collect();
+        let instances: Vec<InstanceId> = self.instances.lock().keys().copied().collect();
         for instance in instances {
             let _ = self.close_instance(instance);
         }
@@ -275,9 +272,10 @@ impl Mounts {
         fs::create_dir_all(parent).map_err(fail)?;
         // Renamed into place: at any time there is the old link or the new one.
         let new = link.with_extension("new");
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
-            _ => {}
+        if let Err(error) = fs::remove_file(&new)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(fail(error));
         }
         std::os::unix::fs::symlink(self.root(instance, mode), &new).map_err(fail)?;
         fs::rename(&new, link).map_err(fail)

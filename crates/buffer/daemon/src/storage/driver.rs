@@ -255,16 +255,10 @@ impl Driver {
         while let Some(node) = &mut self.node
             && let Some(input) = self.inputs.pop_front()
         {
-            let done = match &input {
-                StorageInput::MoverEnded(stage, _, MoverOutcome::Completed(_)) => Some(*stage),
-                StorageInput::MoverEnded(..)
-                | StorageInput::Started
-                | StorageInput::Command(_)
-                | StorageInput::Created(..)
-                | StorageInput::Destroyed(..)
-                | StorageInput::MoverProgress(..)
-                | StorageInput::Tick { .. } => None,
-            };
+            let mut done = None;
+            if let StorageInput::MoverEnded(stage, _, MoverOutcome::Completed(_)) = &input {
+                done = Some(*stage);
+            }
             for effect in node.step(input) {
                 self.carry_out(effect)?;
             }
@@ -311,8 +305,8 @@ impl Driver {
         self.parts.mounts.close_instance(plan.instance)?;
         destroy_fragment(&self.admin, plan)?;
         self.removals.insert(plan.fragment, plan.instance);
-        let id = forebay_protocol::InstanceId(plan.instance.0);
-        let _ = self.parts.daemon.removal_queue().wait_until_removed(id, REMOVAL_TIMEOUT);
+        let removals = self.parts.daemon.removal_queue();
+        let _ = removals.wait_until_removed(plan.instance, REMOVAL_TIMEOUT);
         self.check_removals();
         Ok(())
     }
@@ -321,8 +315,7 @@ impl Driver {
     fn check_removals(&mut self) {
         let (daemon, inputs) = (&self.parts.daemon, &mut self.inputs);
         self.removals.retain(|fragment, instance| {
-            let id = forebay_protocol::InstanceId(instance.0);
-            let gone = daemon.removal_queue().wait_until_removed(id, Duration::ZERO);
+            let gone = daemon.removal_queue().wait_until_removed(*instance, Duration::ZERO);
             if gone {
                 inputs.push_back(StorageInput::Destroyed(*fragment, Ok(())));
             }

@@ -11,7 +11,7 @@ pub fn create_fragment(admin: &Admin, plan: &FragmentPlan) -> Result<(), String>
     // As in DataWarp, a limit holds for each name space, and every node has one.
     let inodes = plan.max_files.unwrap_or((plan.capacity.0 / 4096).max(100_000));
     let spec = InstanceSpec {
-        id: forebay_protocol::InstanceId(plan.instance.0),
+        id: plan.instance,
         uid: plan.owner.uid,
         gid: plan.owner.gid,
         mode: u16::try_from(plan.root_permissions & 0o7777).unwrap_or(0o770),
@@ -30,7 +30,7 @@ pub fn create_fragment(admin: &Admin, plan: &FragmentPlan) -> Result<(), String>
 pub fn destroy_fragment(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
     let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
     // Forced: clients that still have its files open lose them.
-    match admin.remove_instance(forebay_protocol::InstanceId(plan.instance.0), true) {
+    match admin.remove_instance(plan.instance, true) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         Err(errno) => Err(format!("the storage daemon cannot remove it: {errno}")),
     }

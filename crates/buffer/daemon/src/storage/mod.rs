@@ -8,12 +8,12 @@ mod run_stage;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use forebay_store::daemon::{self, Daemon};
 
-use crate::activity::{Status, StatusSource};
+use crate::activity::{StatusSource, counters_of};
 use crate::connection::Endpoint;
 use crate::database::Database;
 use crate::error::DaemonError;
@@ -24,9 +24,6 @@ use crate::service::Service;
 use driver::{CommandQueue, Driver, Event};
 pub use fragments::{create_fragment, destroy_fragment};
 pub use run_stage::{run_stage, verify_mode};
-
-/// Time in which a driver reports its counters.
-const ACTIVITY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a storage node is started with.
 pub(crate) struct Setup {
@@ -99,18 +96,7 @@ pub(crate) fn start(
         move || drop(stopper.send(Event::Stop)),
         move || driver.run(&inbox).inspect_err(|_| on_failure()),
     )?;
-    Ok(StorageService { service, status_source: status_source(events), mounts })
-}
-
-/// A source of the node's counters, for other threads.
-fn status_source(events: Sender<Event>) -> StatusSource {
-    Arc::new(move || {
-        let (answer, activity) = sync_channel(1);
-        let sent = events.send(Event::Activity(answer));
-        sent.map_err(|_| "the storage node has stopped".to_owned())?;
-        let activity = activity
-            .recv_timeout(ACTIVITY_TIMEOUT)
-            .map_err(|_| "the storage node is busy".to_owned())?;
-        Ok(Status { activity: vec![activity], ..Status::default() })
-    })
+    let ask = move |answer| events.send(Event::Activity(answer)).is_ok();
+    let status_source = counters_of(ask, "the storage node is busy or has stopped");
+    Ok(StorageService { service, status_source, mounts })
 }

@@ -188,10 +188,7 @@ fn run_logged(
     journal: PathBuf,
     progress: &ProgressCounters,
 ) -> MoverOutcome {
-    let direction = match plan.directive.direction {
-        Direction::In => "in",
-        Direction::Out => "out",
-    };
+    let direction = plan.directive.direction.name();
     let (instance, line) = (plan.instance.0, plan.directive.line);
     let stage = plan.stage.0;
     let span = tracing::error_span!("stage", stage, instance, direction, line);

@@ -8,7 +8,9 @@ fn taken_out<T: DeserializeOwned>(bytes: &[u8], payload: usize) -> (u64, T) {
     let head = bytes.first_chunk::<HEADER_BYTES>().unwrap();
     let header = frame::parse_header(head, frame::MAX_BODY_BYTES).unwrap();
     assert_eq!((header.body, header.payload), (bytes.len() - HEADER_BYTES, payload));
-    (header.seq, frame::decode_body(head, &header, &bytes[HEADER_BYTES..]).unwrap())
+    let body = &bytes[HEADER_BYTES..];
+    frame::check_body(head, &header, body).unwrap();
+    (header.seq, frame::decode(body).unwrap())
 }
 
 /// A call as it arrives.

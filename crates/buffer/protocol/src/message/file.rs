@@ -1,9 +1,7 @@
-//! Files as requests and replies describe them.
+//! Attributes and operations of files.
 
 #[cfg(doc)]
 use super::InodeRequest;
-#[cfg(doc)]
-use super::Request;
 use crate::ids::{Ino, NodeIndex, Timestamp};
 use crate::placement::ObjectInfo;
 use forebay_policy::layout::Layout;
@@ -29,7 +27,7 @@ pub enum FileKind {
     BlockDevice,
 }
 
-/// What `stat` shows.
+/// Attributes, as shown by `stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {
     /// Inode.
@@ -38,35 +36,35 @@ pub struct Attr {
     pub kind: FileKind,
     /// Permission bits, set-id bits and sticky bit: `0o7777`.
     pub mode: u16,
-    /// Names (for a directory: 2 and one for each directory in it).
+    /// Links (of a directory: 2 and one for each directory in it).
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number, for a device.
+    /// Device number of a device.
     pub rdev: u32,
     /// Length in bytes.
     pub size: u64,
-    /// Space taken, in units of 512 bytes.
+    /// Allocated space, in units of 512 bytes.
     pub blocks: u64,
     /// Last access.
     pub atime: Timestamp,
     /// Last change of the contents.
     pub mtime: Timestamp,
-    /// Last change of anything.
+    /// Last change of contents or attributes.
     pub ctime: Timestamp,
-    /// Set for a file that lies on several nodes and is or was open for writing: its data objects
-    /// say what its length, space and last write are, and `size`, `blocks` and `mtime` here do not.
-    /// Ask all nodes with [`InodeRequest::StatObjects`] and give the answers to
-    /// [`merge_objects`](Attr::merge_objects). The time is that of the last write that `mtime` accounts for.
+    /// Set for a distributed file that is or was open for writing: `size`, `blocks` and `mtime` are
+    /// determined by its data objects. Query all nodes with [`InodeRequest::StatObjects`] and pass
+    /// the replies to [`merge_objects`](Attr::merge_objects). The time is that of the last write
+    /// included in `mtime`.
     pub provisional: Option<Timestamp>,
     /// Whether it has extended attributes.
     pub extended: bool,
 }
 
 impl Attr {
-    /// Take length, space and last write from what all the file's data objects say.
+    /// Computes length, space and last write from the states of all the file's data objects.
     pub fn merge_objects(
         &mut self,
         layout: &Layout,
@@ -94,7 +92,7 @@ impl Attr {
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirEntry {
-    /// Place to continue from behind this entry. Stays valid while entries come and go.
+    /// Position behind this entry. Stays valid while entries are added and removed.
     pub cookie: u64,
     /// Name.
     pub name: Vec<u8>,
@@ -113,11 +111,11 @@ pub enum NewInode {
     Dir,
     /// A symbolic link to these bytes.
     Symlink(Vec<u8>),
-    /// An empty regular file that is not opened, a pipe, socket or device with its number.
+    /// An empty regular file that is not opened, a pipe, a socket, or a device with its number.
     Node(FileKind, u32),
 }
 
-/// Attributes to change; `None` leaves as is.
+/// Attributes to change; `None` keeps the current value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAttr {
     /// Permission bits.
@@ -143,61 +141,61 @@ pub enum SetTime {
     At(Timestamp),
 }
 
-/// How a file is opened.
+/// Mode of opening a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenMode {
     /// For reading.
     pub read: bool,
     /// For writing.
     pub write: bool,
-    /// Cut to length 0 first; needs `write`.
+    /// Truncate it; requires `write`.
     pub truncate: bool,
-    /// Send a descriptor of the file's data along with the reply (Unix sockets only).
+    /// Pass a descriptor of the data object with the reply (Unix sockets only).
     pub descriptor: bool,
 }
 
-/// What `rename` does when the new name exists.
+/// Treatment of an existing entry by `rename`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnExisting {
     /// Replace it.
     Replace,
     /// Fail with `EEXIST`.
     Fail,
-    /// Swap the two; fail with `ENOENT` unless it exists.
+    /// Exchange the two; fail with `ENOENT` if it does not exist.
     Exchange,
 }
 
-/// What `setxattr` does depending on whether the attribute exists.
+/// Treatment of an existing attribute by `setxattr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum XattrMode {
-    /// Set it in either case.
+    /// Replace it.
     Any,
     /// Fail with `EEXIST` if it exists.
     Create,
-    /// Fail with `ENODATA` unless it exists.
+    /// Fail with `ENODATA` if it does not exist.
     Replace,
 }
 
-/// Can an inode have an extended attribute of this name? POSIX ACLs would have to be enforced, so
-/// they are refused rather than only stored. SELinux has one label for a whole mount.
+/// Whether an inode can have an extended attribute of this name. POSIX ACLs are not supported: storing
+/// them without enforcing them would be misleading. SELinux has one label for a whole mount.
 pub fn is_xattr_supported(name: &[u8]) -> bool {
     let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     known.iter().any(|prefix| name.starts_with(prefix)) && name != b"security.selinux"
 }
 
-/// What to do with a range of a file, as `fallocate(2)` names it.
+/// Operations on a range of a file, as in `fallocate(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Allocate {
     /// Reserve space; extend the file unless `keep_size`.
     Reserve {
-        /// Leave the length as it is.
+        /// Keep the length.
         keep_size: bool,
     },
-    /// Free the space; the range reads as zeros. The length stays.
+    /// Free the space; the range reads as zeros. Keeps the length.
     PunchHole,
     /// Make the range read as zeros; extend the file unless `keep_size`.
     Zero {
-        /// Leave the length as it is.
+        /// Keep the length.
         keep_size: bool,
     },
 }

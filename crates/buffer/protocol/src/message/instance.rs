@@ -1,4 +1,4 @@
-//! Instances as those who administer a daemon see them.
+//! Administration of instances.
 
 use crate::ids::{Ino, InstanceId};
 use crate::placement::Placement;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A new instance on a storage node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceSpec {
-    /// Its name; must be new.
+    /// Its id; must be new.
     pub id: InstanceId,
     /// Owner of the root directory.
     pub uid: u32,
@@ -15,50 +15,50 @@ pub struct InstanceSpec {
     pub gid: u32,
     /// Permission bits of the root directory.
     pub mode: u16,
-    /// Bytes of data it may hold on this node.
+    /// Capacity on this node, in bytes.
     pub capacity: u64,
-    /// Inodes it may hold on this node.
+    /// Limit of inodes on this node.
     pub inodes: u64,
-    /// Where it lies, if on several nodes.
+    /// Its nodes.
     pub placement: Placement,
 }
 
-/// How full an instance is on one storage node.
+/// Usage of an instance on one storage node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceUsage {
-    /// The instance as it was made, without the secret and the peers of its placement.
+    /// Its specification, without the secret and the peers of its placement.
     pub spec: InstanceSpec,
-    /// Bytes in use, those promised to writers included.
+    /// Bytes in use, including space reserved for writers.
     pub used: u64,
     /// Inodes in use.
     pub inodes: u64,
-    /// Sessions attached.
+    /// Attached sessions.
     pub sessions: u64,
 }
 
-/// What was found when an instance's data on one node were compared with their checksums.
+/// Result of comparing an instance's data on one node with their checksums.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubReport {
-    /// Objects that are what they were.
+    /// Intact objects.
     pub intact: u64,
-    /// Bytes in these.
+    /// Bytes of these.
     pub bytes: u64,
-    /// Objects that had no checksums that hold, and have been given some.
+    /// Objects without valid checksums, which were checksummed.
     pub checksummed: u64,
-    /// Objects without checksums, because they were written to a moment ago.
+    /// Objects not checksummed because of recent writes.
     pub not_checksummed: u64,
-    /// Damaged objects, 1,000 at most, and where the first damaged part begins.
+    /// At most 1,000 damaged objects, with the offset of the first damaged block.
     pub damaged: Vec<(Ino, u64)>,
 }
 
-/// Capacity and use of an instance.
+/// Capacity and usage of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatFs {
-    /// Bytes in total.
+    /// Capacity in bytes.
     pub capacity: u64,
     /// Bytes in use.
     pub used: u64,
-    /// Inodes in total.
+    /// Limit of inodes.
     pub inodes: u64,
     /// Inodes in use.
     pub inodes_used: u64,

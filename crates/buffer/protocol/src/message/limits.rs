@@ -1,11 +1,8 @@
-//! Limits of messages.
+//! Limits and versions.
 
-#[cfg(doc)]
-use super::{FileRequest, InodeRequest, LockRequest, NameRequest};
-
-/// Version of everything in this module. Both sides must speak the same one.
+/// Version of the messages; both sides must have the same one.
 pub const PROTOCOL_VERSION: u16 = 6;
-/// Handles that are closed by one request.
+/// Most handles closed by one request.
 pub const MAX_CLOSED_HANDLES: usize = 1024;
 /// Longest name of a directory entry, in bytes.
 pub const MAX_NAME: usize = 255;
@@ -15,20 +12,19 @@ pub const MAX_SYMLINK_TARGET: usize = 4095;
 pub const MAX_XATTR: usize = 64 * 1024;
 /// Most data in one read or write over a socket, in bytes.
 pub const MAX_DATA: usize = 4 << 20;
-/// Longest file that one request writes or reads as a whole, in bytes.
+/// Longest file that is written or read by one request, in bytes.
 pub const MAX_INLINE_FILE_BYTES: usize = 64 << 10;
 /// Most inodes in one request for attributes, and most entries with attributes in one reply of a
 /// directory listing.
 pub const MAX_REQUEST_INODES: usize = 1024;
-/// How long after the request was sent a reply that permits it may be cached, in nanoseconds.
+/// Validity of a cacheable reply after its request was sent, in nanoseconds.
 pub const CACHE_LIFETIME_NS: u64 = 1_000_000_000;
-/// Connections a session may have.
+/// Most slots of a session.
 pub const MAX_SLOTS: u32 = 64;
-/// Bulk connections a session may have.
+/// Most data connections of a session.
 pub const MAX_DATA_CONNECTIONS: u32 = 4096;
-/// The slot on which a session opens its handles again after a restart of the daemon, before it
-/// calls on any other. A daemon that knows of all sessions that they have done so drops what
-/// nobody has open.
+/// The slot on which a session reopens its handles after a restart of the daemon, before it uses any
+/// other slot. When all sessions have done so, the daemon removes files that no handle keeps.
 pub const RECOVERY_SLOT: u32 = MAX_SLOTS - 1;
 /// The slot for waits on file locks.
 pub const LOCK_WATCH_SLOT: u32 = MAX_SLOTS - 2;

@@ -1,19 +1,16 @@
-//! What clients ask of a storage daemon, and what it answers.
+//! Requests of clients to a storage daemon, and its replies.
 //!
-//! A client's attachment to an instance is a *session*. Each of its connections is a *slot* with
-//! at most one request outstanding, numbered 1, 2, 3, … by [`Call::seq`]. A daemon remembers the
-//! outcome of the last change made through each slot, so that a repeated request is answered
-//! again and not carried out again, also after the daemon crashed and recovered.
+//! A client's attachment to an instance is a *session*. Each of its connections is a *slot* with at
+//! most one request in flight, numbered 1, 2, 3, … by [`Call::seq`]. A daemon stores the reply to the
+//! last change of each slot durably, so that a retransmitted request is answered but not repeated.
 
-mod call;
-mod file;
+pub(crate) mod file;
 mod instance;
 mod limits;
 mod reply;
 mod request;
 mod session;
 
-pub use call::Call;
 pub use file::{
     Allocate, Attr, DirEntry, FileKind, NewInode, OnExisting, OpenMode, SetAttr, SetTime,
     XattrMode, is_xattr_supported,
@@ -26,7 +23,7 @@ pub use limits::{
 };
 pub use reply::{NameResult, Reply};
 pub use request::{
-    AdminRequest, DataRequest, FileRequest, InodeRequest, LockRequest, NameRequest, Request,
+    AdminRequest, Call, DataRequest, FileRequest, InodeRequest, LockRequest, NameRequest, Request,
     SessionRequest,
 };
 pub use session::{Attach, SessionToken};

@@ -1,105 +1,102 @@
-//! What a daemon answers.
+//! Replies of a storage daemon.
 
 #[cfg(doc)]
 use super::NameRequest;
-#[cfg(doc)]
-use super::Request;
 use super::{Attr, DirEntry, FileKind, InstanceUsage, ScrubReport, SessionToken, StatFs};
 use crate::ids::{Errno, Ino};
 use crate::lock::FileLock;
 use crate::placement::{Capability, ObjectInfo, Placement};
 use serde::{Deserialize, Serialize};
 
-/// What a daemon answers.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// It did not work.
+    /// The request failed.
     Failed(Errno),
-    /// It worked and there is nothing to say.
+    /// The request succeeded without a result.
     Done,
-    /// The session is open.
+    /// The connection is attached.
     Attached {
-        /// Shown by further connections of the session.
+        /// Authorizes further connections of the session.
         token: SessionToken,
-        /// The start of the daemon's host; 0 if it is not known. Differs after a power cut, when
-        /// what was not synced may be gone.
+        /// Identifies the boot of the daemon's host; 0 if unknown. After another boot, data that were
+        /// not synced may be lost.
         boot: u64,
-        /// The daemon's start: differs after a restart, when handles must be opened anew.
+        /// Identifies the start of the daemon. After a restart, handles must be reopened.
         epoch: u64,
-        /// Bytes the instance may hold on this node.
+        /// Capacity of the instance on this node, in bytes.
         capacity: u64,
         /// The placement of the instance, without its secret.
         placement: Placement,
     },
     /// All instances.
     Instances(Vec<InstanceUsage>),
-    /// What comparing data with their checksums found.
+    /// Result of comparing data with their checksums.
     ScrubReport(ScrubReport),
     /// Attributes.
     Attr(Attr),
-    /// Attributes of those inodes that were asked about and are there.
+    /// Attributes of the requested inodes that exist.
     Attrs(Vec<Attr>),
-    /// An opened file, its attributes, and whether this request made it.
+    /// An opened file.
     Opened {
         /// Attributes.
         attr: Attr,
-        /// [`NameRequest::Create`] made it.
+        /// The file was created by this [`NameRequest::Create`].
         created: bool,
-        /// Opens the file's data objects on other nodes, if there may be any.
+        /// Opens the file's data objects on other nodes; `None` on a single node.
         capability: Option<Capability>,
     },
     /// A file's attributes and contents.
     FileContents {
         /// Attributes.
         attr: Attr,
-        /// All its bytes.
+        /// Contents.
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
     },
-    /// The name leads to an inode that another node is the home of: ask that one, with `GetAttr`
-    /// after a lookup and with `Open` instead of a create that was not exclusive. `ESTALE` there
-    /// means that the name has gone meanwhile: look it up again.
+    /// The entry refers to an inode of another metadata node: send `GetAttr` to that node after a
+    /// lookup, or `Open` instead of a create that is not exclusive. If the reply is `ESTALE`, the
+    /// entry has been removed since: repeat the lookup.
     Referral {
         /// The inode; its metadata node is [`Ino::metadata_node`].
         ino: Ino,
-        /// What it is.
+        /// Its kind.
         kind: FileKind,
     },
-    /// A data object; `None` while the node holds nothing of the file.
+    /// A data object; `None` if the node has none of the file.
     Object(Option<ObjectInfo>),
-    /// One data object for each file that was asked about, in that order.
+    /// The data object of each requested file, in the order of the request.
     Objects(Vec<Option<ObjectInfo>>),
-    /// Opens a file's data objects on other nodes.
+    /// A capability for a file's data objects on other nodes.
     Capability(Capability),
-    /// A symbolic link's target, or an extended attribute's value.
+    /// Target of a symbolic link, or value of an extended attribute.
     Bytes(Vec<u8>),
     /// Names of extended attributes.
     Names(Vec<Vec<u8>>),
-    /// Directory entries, and whether these are the last.
+    /// Directory entries.
     Entries {
         /// In the order of their cookies.
         entries: Vec<DirEntry>,
-        /// Nothing follows.
+        /// These are the last entries.
         end: bool,
     },
-    /// Space promised, in bytes.
+    /// Reserved space in bytes.
     SpaceGranted(u64),
-    /// Capacity and use of the instance on this node.
+    /// Capacity and usage of the instance on this node.
     StatFs(StatFs),
-    /// The lock will be held later.
+    /// The lock is queued.
     LockPending,
-    /// A lock that is in the way. Its `owner` means nothing, and its `pid` something only if it is
-    /// the same session's.
+    /// A conflicting lock. Its `owner` is not meaningful, and its `pid` only within the session.
     LockConflict(FileLock),
-    /// Locks that were waited for and are held now, by their tickets.
+    /// Tickets of queued locks that have been granted.
     LocksGranted(Vec<u64>),
-    /// Bytes follow as the frame's payload.
+    /// The data are the frame's payload.
     Data,
-    /// Bytes taken, and the offset they were written at.
+    /// Data were written.
     Written {
-        /// Bytes.
+        /// Number of bytes.
         count: u32,
-        /// Where, for an append.
+        /// Their offset, which an append determines.
         offset: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! Requests of clients, by families.
+//! Requests to a storage daemon, by families.
 
 use super::{Allocate, Attach, InstanceSpec, NewInode, OnExisting, OpenMode, SetAttr, XattrMode};
 #[cfg(doc)]
@@ -6,11 +6,30 @@ use super::{
     LOCK_WATCH_SLOT, MAX_CLOSED_HANDLES, MAX_INLINE_FILE_BYTES, MAX_NAME, MAX_REQUEST_INODES,
     RECOVERY_SLOT, Reply,
 };
+use crate::credentials::Credentials;
 use crate::ids::{HandleId, Ino, InstanceId, LockOwner};
 use crate::lock::FileLock;
 use crate::peer::PeerMessage;
 use crate::placement::Capability;
 use serde::{Deserialize, Serialize};
+
+/// A request with its number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// One more than that of the slot's previous request.
+    pub seq: u64,
+    /// The user for whom the request is carried out; `None` for the peer itself.
+    pub caller: Option<Credentials>,
+    /// The request.
+    pub request: Request,
+}
+
+impl Call {
+    /// A call for the peer itself.
+    pub fn new(seq: u64, request: impl Into<Request>) -> Call {
+        Call { seq, caller: None, request: request.into() }
+    }
+}
 
 /// A request. Names are bytes without `/` or NUL, at most [`MAX_NAME`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,8 +48,7 @@ pub enum Request {
     Lock(LockRequest),
     /// Data over the socket.
     Data(DataRequest),
-    /// A message of one daemon to another. Not answered; what there is to report comes as another
-    /// such message.
+    /// A message between daemons. Has no reply: results are sent as messages, too.
     Peer(Box<PeerMessage>),
 }
 
@@ -54,12 +72,12 @@ families! {
     Data(DataRequest);
 }
 
-/// Sessions begin and end.
+/// Requests about sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SessionRequest {
-    /// Begin or resume a session. Answered by [`Reply::Attached`].
+    /// Begin or join a session. Answered by [`Reply::Attached`].
     Attach(Attach),
-    /// End the session: close all its handles, forget its slots.
+    /// End the session and close all its handles.
     Detach,
 }
 
@@ -69,17 +87,17 @@ pub enum SessionRequest {
 pub enum AdminRequest {
     /// Create an instance.
     CreateInstance(InstanceSpec),
-    /// Remove an instance and all its data. Fails with `EBUSY` while sessions are attached, unless
+    /// Remove an instance with its data. Fails with `EBUSY` while sessions are attached, unless
     /// `force`, which ends them.
     RemoveInstance { id: InstanceId, force: bool },
-    /// Change an instance's capacity; it may not go below what is used.
+    /// Change the capacity of an instance; it must not fall below its usage.
     ResizeInstance { id: InstanceId, capacity: u64 },
-    /// Change the addresses of an instance's nodes, in the order of their node indices.
+    /// Change the addresses of an instance's nodes, in the order of their indices.
     SetPeers { id: InstanceId, peers: Vec<String> },
     /// List all instances.
     ListInstances,
-    /// Read all of an instance's data on this node and compare them with their checksums. Answered
-    /// by [`Reply::ScrubReport`].
+    /// Compare all of an instance's data on this node with their checksums. Answered by
+    /// [`Reply::ScrubReport`].
     ScrubInstance { id: InstanceId },
 }
 
@@ -87,30 +105,30 @@ pub enum AdminRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the fields are the operation's arguments in POSIX")]
 pub enum NameRequest {
-    /// Attributes of the entry `name`.
+    /// Get the attributes of the entry `name`.
     Lookup {
         parent: Ino,
         name: Vec<u8>,
     },
-    /// The target of a symbolic link.
+    /// Read the target of a symbolic link.
     ReadLink {
         ino: Ino,
     },
-    /// Entries behind `cookie` (0: from the beginning), as many as fit `bytes`.
+    /// Read entries behind `cookie` (0: from the beginning), as many as fit `bytes`.
     ReadDir {
         ino: Ino,
         cookie: u64,
         bytes: u32,
         attrs: bool,
     },
-    /// Make a directory, symbolic link, pipe, socket, device or closed regular file.
+    /// Create a directory, symbolic link, pipe, socket, device or closed regular file.
     Mknod {
         parent: Ino,
         name: Vec<u8>,
         new: NewInode,
         mode: u16,
     },
-    /// Make a regular file and open it. If the name exists, open that, or fail with `EEXIST` if
+    /// Create a regular file and open it. If the entry exists, open that, or fail with `EEXIST` if
     /// `exclusive`.
     Create {
         parent: Ino,
@@ -120,12 +138,11 @@ pub enum NameRequest {
         handle: HandleId,
         open: OpenMode,
     },
-    /// Make a regular file of at most [`MAX_INLINE_FILE_BYTES`] bytes atomically: contents,
-    /// attributes and name, in place of the entry with that name, which must not be a directory. The
-    /// file is closed then. Owner and group that `set` leaves out are as [`NameRequest::Create`]
-    /// gives them; it must not set a length. Answered by [`Reply::Attr`]. [`FileRequest::Sync`]
-    /// without a handle makes the contents durable. `EOPNOTSUPP`: other nodes are concerned, and the
-    /// file has to be made step by step.
+    /// Create a closed regular file of at most [`MAX_INLINE_FILE_BYTES`] bytes atomically, with
+    /// contents, attributes and name. It replaces an existing entry, which must not be a directory.
+    /// Default owner and group are those of [`NameRequest::Create`]; `set` must not contain a length.
+    /// Answered by [`Reply::Attr`]. [`FileRequest::Sync`] without a handle makes the contents
+    /// durable. `EOPNOTSUPP`: other nodes are involved; create and write the file instead.
     PutFile {
         parent: Ino,
         name: Vec<u8>,
@@ -162,8 +179,8 @@ pub enum InodeRequest {
     GetAttr {
         ino: Ino,
     },
-    /// Attributes of at most [`MAX_REQUEST_INODES`] inodes, for a listing whose entries live on
-    /// other nodes than the directory. Answered by [`Reply::Attrs`].
+    /// Get the attributes of at most [`MAX_REQUEST_INODES`] inodes, for a listing of a directory on
+    /// another node. Answered by [`Reply::Attrs`].
     GetAttrs {
         inos: Vec<Ino>,
     },
@@ -173,8 +190,8 @@ pub enum InodeRequest {
         handle: Option<HandleId>,
         set: SetAttr,
     },
-    /// Whether the caller may access the inode in all the ways that the bits of `mask` name, those of
-    /// `access(2)`: 4 read, 2 write, 1 execute or search. `EACCES` if not.
+    /// Check that the caller has all the permissions in `mask`, the bits of `access(2)`: 4 read,
+    /// 2 write, 1 execute or search. `EACCES` otherwise.
     Access {
         ino: Ino,
         mask: u16,
@@ -196,16 +213,16 @@ pub enum InodeRequest {
         ino: Ino,
         name: Vec<u8>,
     },
-    /// Attributes and contents of a regular file of at most [`MAX_INLINE_FILE_BYTES`] bytes, as they
-    /// are at one moment. Leaves its access time. Answered by [`Reply::FileContents`].
-    /// `EOPNOTSUPP`: it is longer, its data are on other nodes, or it is open for writing; open it.
+    /// Read attributes and contents of a regular file of at most [`MAX_INLINE_FILE_BYTES`] bytes
+    /// atomically, without a change of its access time. Answered by [`Reply::FileContents`].
+    /// `EOPNOTSUPP`: it is longer, has data on other nodes, or is open for writing; open it instead.
     GetFile {
         ino: Ino,
     },
-    /// Capacity and use of the instance.
+    /// Get capacity and usage of the instance.
     StatFs,
-    /// State of the data objects of at most [`MAX_REQUEST_INODES`] files on this node. Answered by
-    /// [`Reply::Objects`].
+    /// Get the states of the data objects of at most [`MAX_REQUEST_INODES`] files on this node.
+    /// Answered by [`Reply::Objects`].
     StatObjects {
         inos: Vec<Ino>,
     },
@@ -215,38 +232,37 @@ pub enum InodeRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the fields are the operation's arguments in POSIX")]
 pub enum FileRequest {
-    /// Open a file or directory. A repeated `handle` opens nothing further.
+    /// Open a file or directory. Does nothing if `handle` is open.
     Open {
         ino: Ino,
         handle: HandleId,
         open: OpenMode,
     },
-    /// Open the part of a file on a node that is not the file's metadata node. `ReserveSpace`,
+    /// Open a file's data object on a node that is not the file's metadata node. `ReserveSpace`,
     /// `Allocate`, `Sync`, `Read`, `Write` and `Close` then take the handle, with offsets in the data
-    /// object. A repeated `handle` opens nothing further. Answered by [`Reply::Object`].
-    /// `EKEYREJECTED`: the capability has expired; request another one from the metadata node with
-    /// [`FileRequest::RenewCapability`].
+    /// object. Does nothing if `handle` is open. Answered by [`Reply::Object`]. `EKEYREJECTED`: the
+    /// capability has expired; [renew](FileRequest::RenewCapability) it at the metadata node.
     OpenObject {
         handle: HandleId,
         capability: Capability,
         open: OpenMode,
     },
-    /// `returned` is the unused part of the writer's reserved space.
+    /// Close a handle. `returned` is the unused part of its reserved space.
     Close {
         handle: HandleId,
         returned: u64,
     },
-    /// Close these handles, at most [`MAX_CLOSED_HANDLES`], as `Close` does that returns nothing.
-    /// Those that are not open are skipped.
+    /// Close at most [`MAX_CLOSED_HANDLES`] handles without reserved space. Handles that are not
+    /// open are skipped.
     CloseAll {
         handles: Vec<HandleId>,
     },
-    /// A fresh capability for a handle that is open here, on the file's metadata node.
+    /// Issue a new capability for an open handle, on the file's metadata node.
     RenewCapability {
         handle: HandleId,
     },
-    /// Reserve space for `want` more bytes written through `handle`. The reservation before it counts
-    /// as used up except for `returned`.
+    /// Reserve `want` bytes for writes through `handle`. Its earlier reservation is used up except
+    /// for `returned`.
     ReserveSpace {
         handle: HandleId,
         returned: u64,
@@ -258,21 +274,20 @@ pub enum FileRequest {
         length: u64,
         what: Allocate,
     },
-    /// Make the file's data and the metadata that lead to it durable. Without `handle`: all changes of
-    /// the name space so far, with the contents of files that came with [`NameRequest::PutFile`].
+    /// Make the file's data and the metadata that lead to it durable; without `handle`, all changes of
+    /// the namespace so far, with the contents of files created by [`NameRequest::PutFile`].
     Sync {
         handle: Option<HandleId>,
         data_only: bool,
     },
-    /// As `Sync` of a handle, for a client on the daemon's host that has made the data object durable
-    /// by its descriptor: makes the metadata durable. So several objects are synced concurrently, by
-    /// the threads that wait for them.
+    /// Make the file's metadata durable. For a client on the daemon's host that has synced the data
+    /// object through its descriptor, so that data objects are synced by the client's threads.
     SyncMetadata {
         handle: HandleId,
     },
-    /// Wait until no other handle of a file may append to it, on the file's metadata node. The
-    /// exclusion ends with `AppendUnlock`, with `Close`, with the session, and with the daemon. On an
-    /// instance of one node, data objects themselves serialize appends.
+    /// Wait for the exclusive right to append to the file, on the file's metadata node. It ends with
+    /// `AppendUnlock`, with `Close`, with the session, and with the daemon. On an instance of one
+    /// node, the data objects serialize appends.
     AppendLock {
         handle: HandleId,
     },
@@ -285,30 +300,29 @@ pub enum FileRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the fields are those of fcntl(2) and flock(2)")]
 pub enum LockRequest {
-    /// Take a lock on a range of an open file, on the file's metadata node. Answered by `Done`;
-    /// [`Reply::LockConflict`] if another one conflicts and there is no `ticket`; else
-    /// [`Reply::LockPending`], and [`LockRequest::Await`] reports when the lock is held. `EDEADLK`:
-    /// the wait would never end. `ENOLCK`: the session has too many. The lock replaces what the same
-    /// owner has locked of the range, and goes with the handle. After a restart of the daemon,
-    /// sessions from before first take theirs again on [`RECOVERY_SLOT`], and all others wait for
-    /// that.
+    /// Acquire a lock on a range of an open file, on the file's metadata node. Answered by `Done`; by
+    /// [`Reply::LockConflict`] if another lock conflicts and there is no `ticket`; else by
+    /// [`Reply::LockPending`], and later the grant is the reply to [`LockRequest::Await`]. `EDEADLK`:
+    /// deadlock. `ENOLCK`: the session has too many locks. The lock replaces the owner's other locks
+    /// on the range and is released with the handle. After a restart of the daemon, earlier sessions
+    /// acquire theirs again on [`RECOVERY_SLOT`] before any other lock is granted.
     Acquire { handle: HandleId, lock: FileLock, ticket: Option<u64> },
-    /// Release an owner's locks on a range, both ends included.
+    /// Release an owner's locks on a range, including both ends.
     Release { handle: HandleId, owner: LockOwner, start: u64, end: u64 },
-    /// Test whether the lock could be had now. Answered by `Done` or [`Reply::LockConflict`].
+    /// Test for a conflicting lock. Answered by `Done` or [`Reply::LockConflict`].
     Test { handle: HandleId, lock: FileLock },
-    /// Wait for pending locks to be granted; only on [`LOCK_WATCH_SLOT`]. `known` are the tickets of
-    /// those that the client knows of. Answered by [`Reply::LocksGranted`] when there are any.
+    /// Wait until a queued lock is granted, on [`LOCK_WATCH_SLOT`]. `known` are the tickets of grants
+    /// that the client has processed. Answered by [`Reply::LocksGranted`].
     Await { known: Vec<u64> },
-    /// Give up waiting for a lock. Answered by `Done`, or by [`Reply::LocksGranted`] if it is held.
+    /// Cancel a queued lock. Answered by `Done`, or by [`Reply::LocksGranted`] if it is granted.
     Cancel { ticket: u64 },
 }
 
-/// Data over the socket, on data connections only.
+/// Data over the socket, on data connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the fields are the operation's arguments in POSIX")]
 pub enum DataRequest {
-    /// The reply's payload is the data, shorter at the end of the file.
+    /// Read; the reply's payload is shorter at the end of the file.
     Read { handle: HandleId, offset: u64, length: u32 },
     /// Write the frame's payload. `offset` is ignored if `append`.
     Write { handle: HandleId, offset: u64, append: bool },

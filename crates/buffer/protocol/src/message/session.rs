@@ -1,30 +1,28 @@
-//! Attaching to an instance: how a connection joins a session.
+//! Attaching a connection to a session.
 
 #[cfg(doc)]
-use super::{
-    CACHE_LIFETIME_NS, DataRequest, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION, Reply,
-};
+use super::{CACHE_LIFETIME_NS, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION};
 use crate::ids::{InstanceId, SessionId};
 use serde::{Deserialize, Serialize};
 
 /// The first request on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
-    /// Must be the version of the protocol.
+    /// [`PROTOCOL_VERSION`].
     pub version: u16,
-    /// The instance to attach to; `None` for a connection that administers the daemon.
+    /// The instance; `None` for a connection that administers the daemon.
     pub instance: Option<InstanceId>,
-    /// The session this connection joins; `None` begins one.
+    /// The session to join; `None` begins one.
     pub token: Option<SessionToken>,
-    /// Which of the session's slots this connection is, below [`MAX_SLOTS`]; with `bulk` which of its
-    /// lanes, below [`MAX_DATA_CONNECTIONS`](super::MAX_DATA_CONNECTIONS). It takes the place of an older connection with
-    /// the same number: of that one nothing is carried out any more once this one is welcome.
+    /// Index of the connection among the session's slots, below [`MAX_SLOTS`], or among its data
+    /// connections, below [`MAX_DATA_CONNECTIONS`]. The connection replaces an older one with this
+    /// index, of which no request is carried out any more once this one is attached.
     pub slot: u32,
-    /// This connection carries only requests for data, and they bypass the
-    /// daemon's queue of metadata requests.
+    /// The connection carries only requests for data, which bypass the daemon's queue of metadata
+    /// requests.
     pub data_connection: bool,
-    /// All of the session's requests come from one cache, which keeps what it is told as long as
-    /// [`CACHE_LIFETIME_NS`](super::CACHE_LIFETIME_NS) if the reply permits. Replies do while the session is its instance's only one.
+    /// All of the session's requests come from one cache, which keeps cacheable replies for
+    /// [`CACHE_LIFETIME_NS`]. Replies are cacheable while the instance has no other session.
     pub single_cache: bool,
 }
 
@@ -33,6 +31,6 @@ pub struct Attach {
 pub struct SessionToken {
     /// The session.
     pub session: SessionId,
-    /// The number that the reply to the first attach gave the session.
+    /// Random; drawn by the daemon for the first attach.
     pub secret: u128,
 }

@@ -9,7 +9,7 @@ use forebay_net::auth;
 use forebay_net::frame::MAX_BODY_BYTES;
 use forebay_net::handshake::ServerHandshake;
 use forebay_net::stream::Stream;
-use forebay_protocol::identity::PeerIdentity;
+use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::SessionRequest;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId};
 use std::os::fd::OwnedFd;

@@ -6,7 +6,7 @@ use forebay_net::frame::{
     self, Flags, FrameError, HEADER_BYTES, Kind, MAX_UNAUTHENTICATED_BODY_BYTES,
 };
 use forebay_net::handshake::ServerHandshake;
-use forebay_net::record::{ReceiveGuard, SendGuard};
+use forebay_net::record::RecordCipher;
 use forebay_net::stream::Stream;
 use forebay_protocol::{Call, Errno, Reply, Request};
 use std::collections::VecDeque;
@@ -41,7 +41,8 @@ pub struct Connection {
     descriptor: Option<OwnedFd>,
     /// An encoded frame before its encryption.
     frame: Vec<u8>,
-    guards: (Option<SendGuard>, Option<ReceiveGuard>),
+    /// Encryption of sent, and decryption of received bytes.
+    ciphers: (Option<RecordCipher>, Option<RecordCipher>),
     counters: Arc<StoreCounters>,
     /// The handshake in progress, on TCP.
     pub handshake: Option<ServerHandshake>,
@@ -77,7 +78,7 @@ impl Connection {
             sent: 0,
             descriptor: None,
             frame: Vec::new(),
-            guards: (None, None),
+            ciphers: (None, None),
             counters,
             handshake,
             max_body: MAX_UNAUTHENTICATED_BODY_BYTES,
@@ -114,16 +115,16 @@ impl Connection {
     }
 
     fn take_in(&mut self, received: &[u8]) -> Result<(), FrameError> {
-        let Some(guard) = &mut self.guards.1 else {
+        let Some(cipher) = &mut self.ciphers.1 else {
             self.input.extend_from_slice(received);
             return Ok(());
         };
         if self.record.is_empty() {
-            let taken = guard.open(received, &mut self.input)?;
+            let taken = cipher.decrypt(received, &mut self.input)?;
             self.record.extend_from_slice(&received[taken..]);
         } else {
             self.record.extend_from_slice(received);
-            let taken = guard.open(&self.record, &mut self.input)?;
+            let taken = cipher.decrypt(&self.record, &mut self.input)?;
             self.record.drain(..taken);
         }
         Ok(())
@@ -150,11 +151,11 @@ impl Connection {
         let Some(body) = rest.get(..header.body) else {
             return Ok(None);
         };
+        frame::check_body(head, &header, body)?;
         let incoming = if expected == Kind::Handshake {
-            frame::check_body(head, &header, body)?;
             Incoming::Handshake(body.to_vec())
         } else {
-            Incoming::Call(frame::decode_body(head, &header, body)?)
+            Incoming::Call(frame::decode(body)?)
         };
         self.consumed += HEADER_BYTES + header.body;
         assert!(self.consumed <= self.input.len());
@@ -171,7 +172,7 @@ impl Connection {
     /// Both directions, for a blocking thread, when the connection leaves the event loop.
     pub fn into_channel(self) -> (Sender, Receiver) {
         assert!(self.sent == self.output.len(), "replies have been sent");
-        let (send, receive) = self.guards;
+        let (send, receive) = self.ciphers;
         let input = self.input[self.consumed..].to_vec();
         let sender = Sender::new(self.stream.clone(), send);
         let receiver = Receiver::resume(self.stream, receive, input, self.record);
@@ -184,22 +185,21 @@ impl Connection {
     }
 
     /// Encrypt everything from now on, in both directions.
-    pub fn set_guards(&mut self, guards: (SendGuard, ReceiveGuard)) -> Result<(), FrameError> {
-        assert!(self.guards.0.is_none(), "a connection has one handshake");
-        self.guards = (Some(guards.0), Some(guards.1));
+    pub fn set_ciphers(
+        &mut self,
+        (send, receive): (RecordCipher, RecordCipher),
+    ) -> Result<(), FrameError> {
+        assert!(self.ciphers.0.is_none(), "a connection has one handshake");
+        self.ciphers = (Some(send), Some(receive));
         let early = self.input.split_off(self.consumed);
         self.take_in(&early)
     }
 
-    pub fn is_encrypted(&self) -> bool {
-        self.guards.0.is_some()
-    }
-
     pub fn queue(&mut self, frames: &[u8]) -> Result<(), FrameError> {
         self.drop_sent_output();
-        match &mut self.guards.0 {
+        match &mut self.ciphers.0 {
             None => self.output.extend_from_slice(frames),
-            Some(guard) => guard.seal(frames, &mut self.output)?,
+            Some(cipher) => cipher.encrypt(frames, &mut self.output)?,
         }
         Ok(())
     }
@@ -226,7 +226,7 @@ impl Connection {
         }
         let flags = Flags { descriptor: descriptor.is_some(), cacheable };
         self.descriptor = descriptor;
-        if !self.is_encrypted() {
+        if self.ciphers.0.is_none() {
             self.drop_sent_output();
             return frame::encode_reply(&mut self.output, seq, flags, reply, 0);
         }

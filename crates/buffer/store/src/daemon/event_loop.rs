@@ -14,7 +14,6 @@ use super::worker::Worker;
 use crate::node::{ConnId, Effect, Input, Node};
 use crate::objects::DiskObjects;
 use forebay_net::auth::Authenticator;
-use forebay_net::record::DataProtection;
 use forebay_protocol::SessionId;
 use std::fs::File;
 use std::io;
@@ -42,8 +41,6 @@ pub struct EventLoop {
     pub workers: ObjectWorkers,
     /// What clients on other hosts are authenticated with.
     pub authenticator: Authenticator,
-    /// Protection of data to and from other hosts.
-    pub data_protection: DataProtection,
     pub munge_worker: Option<Worker<PendingCredential>>,
     pub peers: PeerLinks,
     pub mailbox: Arc<Mailbox>,

@@ -12,13 +12,10 @@ use std::net::TcpStream;
 impl EventLoop {
     pub(super) fn add_tcp_connection(&mut self, socket: TcpStream) {
         // Either fails only if the peer has disconnected.
-        let (Ok(address), Ok(stream)) = (socket.local_addr(), Stream::accepted(socket)) else {
+        let (Ok(address), Ok(stream)) = (socket.local_addr(), Stream::tcp(socket)) else {
             return;
         };
-        match ServerHandshake::new(Service::Storage, address, self.data_protection) {
-            Ok(handshake) => drop(self.add_connection(stream, Some(handshake))),
-            Err(error) => tracing::error!(%error, "cannot read random bytes"),
-        }
+        self.add_connection(stream, Some(ServerHandshake::new(Service::Storage, address)));
     }
 
     pub(super) fn process_handshake(&mut self, id: ConnId, body: &[u8]) {
@@ -28,14 +25,9 @@ impl EventLoop {
         let Some(handshake) = &mut conn.handshake else {
             return;
         };
-        let (step, guards) =
-            (handshake.receive(&self.authenticator, body), handshake.take_guards());
-        match step {
-            Ok(Step::Answer(bytes)) => {
-                let queued = conn.queue(&bytes).and_then(|()| match guards {
-                    Some(guards) => conn.set_guards(guards),
-                    None => Ok(()),
-                });
+        match handshake.receive(&self.authenticator, body) {
+            Ok(Step::Answer(bytes, ciphers)) => {
+                let queued = conn.queue(&bytes).and_then(|()| conn.set_ciphers(ciphers));
                 conn.busy = false;
                 match queued {
                     Ok(()) => self.connections.touch(id),
@@ -55,7 +47,7 @@ impl EventLoop {
         let pending = PendingCredential { conn: id, check };
         let worker = self.munge_worker.as_ref();
         let admission = &mut self.connections.admission;
-        let queued = admission.set_authenticating(id.0, true).is_ok()
+        let queued = admission.set_authenticating(id.0).is_ok()
             && worker.is_some_and(|worker| worker.try_submit(pending).is_ok());
         if !queued {
             let busy = Refusal::overload("too many credentials wait to be verified");
@@ -74,7 +66,7 @@ impl EventLoop {
         conn.busy = false;
         let verdict = match &outcome {
             Ok(client) => handshake.finish(client),
-            Err(refusal) => ServerHandshake::refuse(conn.is_encrypted(), refusal),
+            Err(refusal) => handshake.refuse(refusal),
         };
         let queued = verdict.and_then(|bytes| conn.queue(&bytes));
         self.connections.touch(id);

@@ -127,14 +127,17 @@ mod tests {
     use forebay_net::auth::PoolKey;
     use forebay_net::channel::channel;
     use forebay_net::frame::MAX_BODY_BYTES;
-    use forebay_net::handshake::{self, ServerHandshake, Service};
-    use forebay_net::record::DataProtection;
+    use forebay_net::handshake::{self, Service};
     use forebay_protocol::peer::{Incarnation, PeerPayload};
     use forebay_protocol::{InstanceId, NodeIndex};
     use std::net::TcpListener;
 
     fn with_key(secret: &[u8]) -> Authenticator {
-        Authenticator { key: Some(PoolKey::new(secret).unwrap()), munge: None }
+        Authenticator {
+            key: Some(PoolKey::new(secret).unwrap()),
+            munge: None,
+            data_protection: None,
+        }
     }
 
     fn message(number: u64) -> Box<PeerMessage> {
@@ -155,10 +158,9 @@ mod tests {
         let mut peers = PeerLinks::new(with_key(b"the key of this pool"));
         peers.send_message(at.to_string(), message(1));
         let (socket, _) = listener.accept().unwrap();
-        let (mut sender, mut receiver) = channel(Stream::accepted(socket).unwrap());
-        let mut server = ServerHandshake::new(Service::Storage, at, DataProtection::Off).unwrap();
-        let accepted = handshake::accept(&mut sender, &mut receiver, &mut server, own, || Ok(()));
-        handshake::admit(&mut sender, &server, &accepted.ok()?).unwrap();
+        let (mut sender, mut receiver) = channel(Stream::tcp(socket).unwrap());
+        let server = (Service::Storage, at);
+        handshake::accept(&mut sender, &mut receiver, server, own, || Ok(())).ok()?;
         let (_, body) = receiver.receive(MAX_BODY_BYTES).unwrap()?;
         Some(frame::decode(body).unwrap())
     }

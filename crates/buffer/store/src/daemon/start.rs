@@ -111,8 +111,7 @@ fn recover(options: &StoreOptions) -> Result<Recovered, StartError> {
         at(dir.display(), std::fs::set_permissions(dir, private))?;
     }
     let clock = Clock::start();
-    let mut seed = [0; 32];
-    at("/dev/urandom", forebay_protocol::random::fill_random(&mut seed))?;
+    let seed = at("/dev/urandom", forebay_net::random::random_bytes())?;
     let (last, limits) = (log.last_sequence(), options.limits.clone());
     let node = Node::start(state, last, objects.clone(), limits, clock.now(), seed);
     let mut node =
@@ -131,8 +130,11 @@ impl Recovered {
         directory_lock: File,
     ) -> io::Result<JoinHandle<io::Result<()>>> {
         let Recovered { node, log, storage, objects, clock } = self;
-        let authenticator =
-            Authenticator { key: options.key.clone(), munge: options.munge.clone() };
+        let authenticator = Authenticator {
+            key: options.key.clone(),
+            munge: options.munge.clone(),
+            data_protection: Some(options.data_protection),
+        };
         let munge_worker = match options.munge {
             Some(munge) => Some(start_munge_worker(munge, mailbox.clone())?),
             None => None,
@@ -149,7 +151,6 @@ impl Recovered {
             munge_worker,
             peers: PeerLinks::new(authenticator.clone()),
             authenticator,
-            data_protection: options.data_protection,
             mailbox: mailbox.clone(),
             counters: counters.clone(),
             effects: Vec::new(),

@@ -5,7 +5,7 @@ use crate::context::{Handled, Origin, Outcome, Requester};
 use crate::driver::{ConnId, Effect};
 use crate::objects::Objects;
 use crate::volume::PendingCall;
-use forebay_protocol::identity::PeerIdentity;
+use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::{NameRequest, RECOVERY_SLOT, SessionRequest};
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Credentials, Errno, InstanceId, Reply, Request};

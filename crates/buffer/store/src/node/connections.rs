@@ -1,7 +1,7 @@
 //! Connections and the sessions that they joined.
 
 use crate::driver::ConnId;
-use forebay_protocol::identity::PeerIdentity;
+use forebay_protocol::PeerIdentity;
 use forebay_protocol::{Errno, SessionId};
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@ use crate::driver::{ConnId, Effect};
 use crate::log::LogSpace;
 use crate::objects::Objects;
 use crate::state::{Event, SessionState};
-use forebay_protocol::identity::PeerIdentity;
+use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::{
     Attach, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION, SessionToken,
 };

@@ -1,6 +1,6 @@
 //! Histories by seed.
 
-use forebay_protocol::identity::PeerIdentity;
+use forebay_protocol::PeerIdentity;
 
 /// xorshift64* (Vigna 2016).
 pub struct Random(u64);

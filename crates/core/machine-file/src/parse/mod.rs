@@ -3,10 +3,10 @@
 mod network;
 mod storage;
 
-pub use network::{ARRANGEMENTS, MAX_ROUTERS, ROUTINGS};
+pub use network::MAX_ROUTERS;
 
 use crate::document::Document;
-use crate::machine::{Machine, NodeKind, SourceFile};
+use crate::machine::{Machine, Node, NodeKind, SourceFile};
 use crate::placement;
 use crate::problem::{MachineError, Problem};
 use crate::section::Section;
@@ -75,7 +75,7 @@ fn read(
     map_loader: &dyn Fn(&str) -> Result<String, String>,
 ) -> Option<Machine> {
     let root = Section::root(doc, table);
-    doc.read_sources(&root);
+    root.read_sources();
     let title = root.text("title", "the machine in one line");
     let notes = root.text("notes", "choices made, and where sources disagree");
     let network = root.required_section("network").and_then(network::read_network);
@@ -95,27 +95,7 @@ fn read(
     };
     root.report_unused_keys();
     let nodes = nodes?;
-    let burst_buffers = nodes.iter().filter(|n| n.kind == NodeKind::BurstBuffer).count();
-    match burst_buffer_span {
-        None if burst_buffers > 0 => doc.add_problem(
-            placement_span,
-            format!("{burst_buffers} burst-buffer nodes are placed, but not described"),
-            "a table `[burst_buffer]`",
-        ),
-        Some(offset) if burst_buffers == 0 => doc.add_problem(
-            offset,
-            "`burst_buffer` is described, but no burst-buffer node is placed",
-            "burst-buffer nodes in `[placement]`, or no `[burst_buffer]`",
-        ),
-        _ => {}
-    }
-    if !nodes.iter().any(|n| n.kind == NodeKind::Compute) {
-        doc.add_problem(
-            placement_span,
-            "the machine has no compute node",
-            "at least one node of kind compute in `[placement]`",
-        );
-    }
+    check_nodes(doc, &nodes, burst_buffer_span, placement_span);
     if !doc.has_no_problems() {
         return None;
     }
@@ -146,4 +126,34 @@ fn read(
         provenance: Vec::new(),
         files: Vec::new(),
     })
+}
+
+/// Checks that there are compute nodes, and that burst-buffer nodes are both placed and described.
+fn check_nodes(
+    doc: &Document<'_>,
+    nodes: &[Node],
+    burst_buffer_span: Option<usize>,
+    placement_span: usize,
+) {
+    let burst_buffers = nodes.iter().filter(|n| n.kind == NodeKind::BurstBuffer).count();
+    match burst_buffer_span {
+        None if burst_buffers > 0 => doc.add_problem(
+            placement_span,
+            format!("{burst_buffers} burst-buffer nodes are placed, but not described"),
+            "a table `[burst_buffer]`",
+        ),
+        Some(offset) if burst_buffers == 0 => doc.add_problem(
+            offset,
+            "`burst_buffer` is described, but no burst-buffer node is placed",
+            "burst-buffer nodes in `[placement]`, or no `[burst_buffer]`",
+        ),
+        None | Some(_) => {}
+    }
+    if !nodes.iter().any(|n| n.kind == NodeKind::Compute) {
+        doc.add_problem(
+            placement_span,
+            "the machine has no compute node",
+            "at least one node of kind compute in `[placement]`",
+        );
+    }
 }

@@ -8,25 +8,6 @@ use forebay_units::{Bytes, Time};
 /// Maximum number of routers of a machine.
 pub const MAX_ROUTERS: u32 = 1_000_000;
 
-/// Names of the arrangements in machine files.
-pub const ARRANGEMENTS: [(&str, Arrangement); 3] = [
-    ("absolute", Arrangement::Absolute),
-    ("relative", Arrangement::Relative),
-    ("circulant", Arrangement::Circulant),
-];
-
-/// Names of the socket assignments in machine files.
-const PLUGGINGS: [(&str, Plugging); 2] =
-    [("in-order", Plugging::InOrder), ("spread", Plugging::Spread)];
-
-/// Names of the routing algorithms in machine files.
-pub const ROUTINGS: [(&str, Routing); 4] = [
-    ("minimal", Routing::Minimal),
-    ("valiant", Routing::Valiant),
-    ("ugal-l", Routing::UgalL),
-    ("progressive-adaptive", Routing::ProgressiveAdaptive),
-];
-
 /// Parses `[network]` and its subtables.
 pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
     let doc = section.doc;
@@ -36,8 +17,8 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
     let node_ports = section.integer("node_ports_per_router", 1..=256u32);
     let sockets = section.integer("global_ports_per_group", 0..=1_000_000u32);
     let pair = section.integer("links_per_group_pair", 0..=10_000u32);
-    let arrangement = section.choice("arrangement", &ARRANGEMENTS);
-    let plugging = section.choice("plugging", &PLUGGINGS);
+    let arrangement = section.choice("arrangement", Arrangement::NAMES);
+    let plugging = section.choice("plugging", Plugging::NAMES);
     let router_traversal = section.time("router_traversal", Time::ZERO);
     let packet = section.bytes("packet", Bytes(64)..=Bytes::mib(1));
     let packet_size = packet.as_ref().map(|p| p.value);
@@ -54,7 +35,7 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
     let (groups, chassis, routers) = (groups?, chassis?, routers?);
     let all = u64::from(groups.value) * u64::from(chassis.value) * u64::from(routers.value);
     if all > u64::from(MAX_ROUTERS) {
-        doc.add_problem(
+        return doc.refuse(
             groups.span.start,
             format!(
                 "{} groups of {} x {} routers are {all} routers",
@@ -62,7 +43,6 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
             ),
             format!("at most {MAX_ROUTERS} routers"),
         );
-        return None;
     }
     let (sockets, pair) = (sockets?, pair?);
     check_global_links(doc, groups.value, &sockets, &pair);
@@ -152,7 +132,7 @@ fn read_link(
 }
 
 fn read_routing(section: Section<'_, '_>) -> Option<RoutingSpec> {
-    let algorithm = section.choice("algorithm", &ROUTINGS);
+    let algorithm = section.choice("algorithm", Routing::NAMES);
     let candidates = section.integer("candidates", 1..=4u32);
     let weight = section.integer("nonminimal_weight_percent", 1..=100_000u32);
     let threshold = section.bytes("threshold", Bytes::ZERO..=Bytes::mib(1024));

@@ -5,10 +5,9 @@ use super::options::SimOptions;
 use crate::io::{IoJob, RequestTag};
 use crate::pool::{Instance, StoragePool};
 use crate::scenario::Scenario;
-use forebay_job_script::Capacity;
+use forebay_job_script::{Capacity, OptimizationStrategy};
 use forebay_machine_file::machine::{BurstBuffer, Machine};
 use forebay_network::lookahead;
-use forebay_policy::allocate::Preference;
 use forebay_units::Bytes;
 use forebay_workload::ior::{AccessPattern, Ior, Processes};
 
@@ -86,7 +85,7 @@ fn allocate_instance(
     let mut pool = StoragePool::new(machine, burst_buffer, burst_buffer.stripe);
     let available = pool.len() as u32;
     let requested = requested.unwrap_or(available);
-    pool.allocate(Capacity::Nodes(requested), Preference::Bandwidth).map_err(|_| {
+    pool.allocate(Capacity::Nodes(requested), OptimizationStrategy::Bandwidth).map_err(|_| {
         StudyError::Machine(format!(
             "an instance on {requested} burst-buffer nodes; {} has {available}: \
              request 1 to {available}",

@@ -2,9 +2,9 @@
 
 use super::fences::Fence;
 use crate::objects::{BlockChecksums, DiskObjects, ObjectId, Objects};
+use forebay_net::writeback::WriteBehind;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
-use forebay_protocol::writeback::WriteBehind;
 use forebay_protocol::{Errno, HandleId, SessionId};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;

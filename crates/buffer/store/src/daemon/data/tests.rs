@@ -119,7 +119,7 @@ fn run_random_operations(seed: u64) {
     const SIZE: u64 = 6 << 20;
     let flash = Flash::new();
     let (stream, served) = flash.connect();
-    let (mut connection, local) = (Connection::new(stream), flash.open_local());
+    let (mut connection, local) = (Connection::from(channel(stream)), flash.open_local());
     let mut random = Random(seed);
     let mut oracle: Vec<u8> = Vec::new();
     for step in 0..150u64 {
@@ -192,7 +192,7 @@ fn damaged_chunk_is_not_acknowledged_and_can_be_sent_again() {
         bytes[CHUNK_HEADER_BYTES + 1000] ^= 8;
         bytes
     };
-    sender.stream().send_parts(&[&damaged], None).unwrap();
+    sender.stream().send_parts([&damaged[..]], None).unwrap();
     let error = served.join().unwrap().unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
     let mut rest = [0; 1];
@@ -201,7 +201,7 @@ fn damaged_chunk_is_not_acknowledged_and_can_be_sent_again() {
     assert_eq!(answered, 0, "nothing was acknowledged");
 
     let (stream, served) = flash.connect();
-    let mut connection = Connection::new(stream);
+    let mut connection = Connection::from(channel(stream));
     assert!(matches!(write(&mut connection, &data, 0), Reply::Written { .. }));
     assert!(read(&mut connection, 0, data.len()) == data);
     drop(connection);
@@ -212,7 +212,7 @@ fn damaged_chunk_is_not_acknowledged_and_can_be_sent_again() {
 fn write_beyond_grant_or_to_closed_handle_is_received_and_refused() {
     let flash = Flash::new();
     let (stream, served) = flash.connect();
-    let mut connection = Connection::new(stream);
+    let mut connection = Connection::from(channel(stream));
     let data = vec![3; 1 << 20];
     flash.opens.set_grant(SESSION, HANDLE, 4096);
     assert_eq!(write(&mut connection, &data, 0), Reply::Failed(Errno::EDQUOT));

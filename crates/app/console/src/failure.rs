@@ -1,13 +1,15 @@
 //! Errors of commands and their exit codes.
 
-use std::fmt;
+use std::path::Path;
 
 /// An error of a command, with a message for the user.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// Invalid input: exit code 2. The message names the expected input.
+    #[error("{0}")]
     Input(String),
     /// The command failed: exit code 1.
+    #[error("{0}")]
     Failed(String),
 }
 
@@ -21,17 +23,7 @@ impl Failure {
     }
 
     /// A failed file operation: `cannot DOING PATH: reason`.
-    pub fn io(doing: &str, path: &std::path::Path, error: std::io::Error) -> Failure {
+    pub fn io(doing: &str, path: &Path, error: std::io::Error) -> Failure {
         Failure::Failed(format!("cannot {doing} {}: {error}", path.display()))
     }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Input(message) | Failure::Failed(message) => f.write_str(message),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}

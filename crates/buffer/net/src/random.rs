@@ -1,0 +1,11 @@
+//! Random bytes.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+/// `N` bytes from the kernel's random number generator.
+pub fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
