@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use forebay_protocol::PeerIdentity;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::Request;
 use forebay_protocol::{Call, SessionId};
