@@ -16,7 +16,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-SEEDS = 300
+SEEDS = 2000
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = "crates/buffer/daemon/tests/cluster_simulation/broken_rules.toml"
 COPY = ROOT / "target" / "broken-rules"

@@ -69,22 +69,13 @@ impl ControllerClient {
     pub fn open(file: &Path) -> Result<ControllerClient, DaemonError> {
         let config = PoolConfig::read(file)?;
         let candidates = endpoints(&config);
-        ControllerClient::connect_any(candidates, None, config.job_api_socket(), None)
+        ControllerClient::connect(candidates, None, config.job_api_socket(), None)
             .map_err(DaemonError::with_context(format!("pool `{}`", config.name)))
     }
 
-    /// Connects over one endpoint; for `owner` instead of this process's user if it is given, as
-    /// trusted processes may. `host` names the compute node that this process is on.
+    /// Connects over the first endpoint that accepts; for `owner` instead of this process's user if
+    /// it is given, as trusted processes may. `host` names the compute node that this process is on.
     pub(crate) fn connect(
-        endpoint: Endpoint,
-        owner: Option<Owner>,
-        job_api_socket: PathBuf,
-        host: Option<String>,
-    ) -> Result<ControllerClient, DaemonError> {
-        ControllerClient::connect_any(vec![Ok(endpoint)], owner, job_api_socket, host)
-    }
-
-    fn connect_any(
         endpoints: Vec<Result<Endpoint, String>>,
         owner: Option<Owner>,
         job_api_socket: PathBuf,

@@ -210,9 +210,7 @@ impl<'a> JobLife<'a> {
                 spec,
                 public: false,
             };
-            self.client()
-                .request(request)
-                .map_err(|failure| RunError::Step("create_persistent", failure))?;
+            self.request("create_persistent", request)?;
         }
         Ok(())
     }
@@ -222,11 +220,15 @@ impl<'a> JobLife<'a> {
         for destroyed in &script.destroys {
             let request =
                 Request::DestroyPersistent { name: destroyed.name.clone(), hurry: destroyed.hurry };
-            self.client()
-                .request(request)
-                .map_err(|failure| RunError::Step("destroy_persistent", failure))?;
+            self.request("destroy_persistent", request)?;
         }
         Ok(())
+    }
+
+    /// Makes a request that is answered soon.
+    fn request(&self, step: &'static str, request: Request) -> Result<(), RunError> {
+        let outcome = self.client().request(request);
+        outcome.map(drop).map_err(|failure| RunError::Step(step, failure))
     }
 
     /// Requests one step and waits for it, showing its progress.

@@ -147,7 +147,7 @@ impl EmbeddedPool {
         };
         let compute = compute::start(setup, endpoint.clone())?;
         let host = Some(HOST_NAME.to_owned());
-        let client = ControllerClient::connect(endpoint, None, job_api_socket, host)?;
+        let client = ControllerClient::connect(vec![Ok(endpoint)], None, job_api_socket, host)?;
         Ok(EmbeddedPool {
             client,
             port: controller.port,
@@ -343,6 +343,6 @@ fn status_of_open_pool(directory: &Path) -> Result<Status, DaemonError> {
         address: Address::Unix(status_socket(directory)),
         identity: Authenticator::default(),
     };
-    let client = ControllerClient::connect(endpoint, None, PathBuf::new(), None)?;
+    let client = ControllerClient::connect(vec![Ok(endpoint)], None, PathBuf::new(), None)?;
     client.status().map_err(DaemonError::new)
 }

@@ -9,7 +9,7 @@ use forebay_job_script::{BufferPath, Direction, Stage, StageKind, StagePath};
 use forebay_protocol::Errno;
 use forebay_protocol::staging::{PathKind, PathPair, StageOutTime, StagingReply};
 
-use super::instance_path::{InstancePath, check_length};
+use super::instance_path::{check_length, locate};
 use super::job::Job;
 use super::refused::{Refused, invalid_argument};
 use super::stage_index::{Entry, by_stage, is_active};
@@ -24,7 +24,7 @@ pub(super) fn begin_stages(
 ) -> Result<StagingReply, Refused> {
     let pairs = check_pairs(job, kind, pairs, direction)?;
     let _lock = job.begin_lock.lock();
-    let paths: Vec<InstancePath> = pairs.iter().map(|(path, _)| path.clone()).collect();
+    let paths: Vec<BufferPath> = pairs.iter().map(|(path, _)| path.clone()).collect();
     let (stages, index) = job.stages_about(&paths)?;
     let stages = by_stage(&stages);
     let mut requests = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn begin_stages(
             }
         }
         let token = job.token.to_owned();
-        let what = directive(job, kind, direction, path, pfs)?;
+        let what = directive(kind, direction, path, pfs);
         requests.push(match when {
             StageOutTime::Now => Request::BeginStage { token, what },
             StageOutTime::JobEnd => Request::DeferStage { token, what },
@@ -66,14 +66,14 @@ fn check_pairs(
     kind: PathKind,
     pairs: Vec<PathPair>,
     direction: Direction,
-) -> Result<Vec<(InstancePath, String)>, Refused> {
+) -> Result<Vec<(BufferPath, String)>, Refused> {
     if pairs.is_empty() {
         return invalid_argument("the list is empty");
     }
     let mut checked = Vec::new();
     let (mut paths, mut targets) = (BTreeSet::new(), BTreeSet::new());
     for pair in pairs {
-        let path = InstancePath::locate(&job.roots, &pair.instance)?;
+        let path = locate(&job.roots, &pair.instance)?;
         let pfs = check_pfs_path(job, pair.pfs)?;
         if kind == PathKind::File && path.path.is_empty() {
             return Err(Refused(Errno::EISDIR, "names no file".to_owned()));
@@ -106,7 +106,7 @@ fn check_pfs_path(job: &Job<'_>, path: String) -> Result<String, Refused> {
 /// Whether a stage of this path is already deferred, and is the `same` as the requested one.
 /// Fails if another stage of the path is deferred or in progress.
 fn is_deferred_already(
-    path: &InstancePath,
+    path: &BufferPath,
     entry: &Entry,
     state: Option<&StageState>,
     same: bool,
@@ -121,18 +121,8 @@ fn is_deferred_already(
     }
 }
 
-fn directive(
-    job: &Job<'_>,
-    kind: PathKind,
-    direction: Direction,
-    path: &InstancePath,
-    pfs: &str,
-) -> Result<Stage, Refused> {
-    let Some(root) = job.roots.get(path.root) else {
-        return invalid_argument("there is no such instance");
-    };
-    let inside =
-        StagePath::Buffer(BufferPath { instance: root.instance.clone(), path: path.path.clone() });
+fn directive(kind: PathKind, direction: Direction, path: &BufferPath, pfs: &str) -> Stage {
+    let inside = StagePath::Buffer(path.clone());
     let pfs = StagePath::Pfs(pfs.to_owned());
     let (source, destination) = match direction {
         Direction::In => (pfs, inside),
@@ -142,7 +132,7 @@ fn directive(
         PathKind::File => StageKind::File,
         PathKind::Directory => StageKind::Directory,
     };
-    Ok(Stage { direction, kind, source, destination, line: 0 })
+    Stage { direction, kind, source, destination, line: 0 }
 }
 
 /// Cancels stages and waits until they have stopped. Stages that complete first stay completed.
@@ -229,13 +219,10 @@ pub(super) fn terminate_stages(
 
 /// Limits the stages of an instance that are moved at a time.
 pub(super) fn limit_stages(job: &Job<'_>, path: &str, max: u32) -> Result<StagingReply, Refused> {
-    let path = InstancePath::locate(&job.roots, path)?;
-    let Some(root) = job.roots.get(path.root) else {
-        return invalid_argument("there is no such instance");
-    };
+    let instance = locate(&job.roots, path)?.instance;
     job.client.request(Request::LimitStages {
         token: job.token.to_owned(),
-        instance: root.instance.clone(),
+        instance,
         max_concurrent: max,
     })?;
     Ok(StagingReply::Done)

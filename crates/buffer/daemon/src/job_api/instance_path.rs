@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use forebay_job_script::InstanceRef;
+use forebay_job_script::{BufferPath, InstanceRef};
 use forebay_protocol::Errno;
 
 use super::refused::{Refused, invalid_argument};
@@ -21,39 +21,28 @@ pub(super) struct InstanceRoot {
     pub instance: InstanceRef,
 }
 
-/// A path in one of the job's instances; without `/` at either end, empty for the root.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct InstancePath {
-    /// Index into the job's roots.
-    pub root: usize,
-    pub path: String,
+/// Whether a path is `other` or below it.
+pub(super) fn is_within(path: &BufferPath, other: &BufferPath) -> bool {
+    path.instance == other.instance && Path::new(&path.path).starts_with(&other.path)
 }
 
-impl InstancePath {
-    /// Whether it is `other` or below it.
-    pub fn is_within(&self, other: &InstancePath) -> bool {
-        self.root == other.root && Path::new(&self.path).starts_with(&other.path)
-    }
-
-    /// Locates an absolute path in the job's instances.
-    pub fn locate(roots: &[InstanceRoot], path: &str) -> Result<InstancePath, Refused> {
-        check_length(path)?;
-        for (root, candidate) in roots.iter().enumerate() {
-            let Ok(rest) = Path::new(path).strip_prefix(&candidate.path) else {
-                continue;
+/// Locates an absolute path in the job's instances.
+pub(super) fn locate(roots: &[InstanceRoot], path: &str) -> Result<BufferPath, Refused> {
+    check_length(path)?;
+    for root in roots {
+        let Ok(rest) = Path::new(path).strip_prefix(&root.path) else {
+            continue;
+        };
+        let mut names = Vec::new();
+        for component in rest.components() {
+            let Component::Normal(name) = component else {
+                return invalid_argument(format!("{path}: leads out of the instance"));
             };
-            let mut names = Vec::new();
-            for component in rest.components() {
-                let Component::Normal(name) = component else {
-                    return invalid_argument(format!("{path}: leads out of the instance"));
-                };
-                names.push(name.to_string_lossy().into_owned());
-            }
-            let path = names.join("/");
-            return Ok(InstancePath { root, path });
+            names.push(name.to_string_lossy().into_owned());
         }
-        invalid_argument(format!("{path}: is in no instance of the job that can be staged"))
+        return Ok(BufferPath { instance: root.instance.clone(), path: names.join("/") });
     }
+    invalid_argument(format!("{path}: is in no instance of the job that can be staged"))
 }
 
 /// Refuses a path that the kernel would refuse.

@@ -7,7 +7,7 @@ use forebay_control::messages::StageId;
 use forebay_job_script::{BufferPath, InstanceRef};
 use parking_lot::Mutex;
 
-use super::instance_path::{InstancePath, InstanceRoot, instance_roots};
+use super::instance_path::{InstanceRoot, instance_roots, locate};
 use super::refused::{ENOTCONN, Refused, invalid_argument};
 use super::stage_index::StageIndex;
 use crate::client::ControllerClient;
@@ -55,28 +55,20 @@ impl<'a> Job<'a> {
     }
 
     /// Locates paths in the job's instances.
-    pub fn instance_paths(&self, paths: &[String]) -> Result<Vec<InstancePath>, Refused> {
+    pub fn instance_paths(&self, paths: &[String]) -> Result<Vec<BufferPath>, Refused> {
         if paths.is_empty() {
             return invalid_argument("the list is empty");
         }
-        let locate = |path: &String| InstancePath::locate(&self.roots, path);
-        paths.iter().map(locate).collect()
+        paths.iter().map(|path| locate(&self.roots, path)).collect()
     }
 
     /// The requested stages that concern these paths, and their index by path.
     pub fn stages_about(
         &self,
-        paths: &[InstancePath],
+        paths: &[BufferPath],
     ) -> Result<(Vec<RequestedStage>, StageIndex), Refused> {
-        let buffer_path = |path: &InstancePath| {
-            Some(BufferPath {
-                instance: self.roots.get(path.root)?.instance.clone(),
-                path: path.path.clone(),
-            })
-        };
-        let paths: Vec<BufferPath> = paths.iter().filter_map(buffer_path).collect();
         let mut stages = Vec::new();
-        let mut rest = paths.as_slice();
+        let mut rest = paths;
         while !rest.is_empty() {
             let mut bytes = 0;
             let fits = |path: &&BufferPath| {
@@ -91,7 +83,7 @@ impl<'a> Job<'a> {
         }
         stages.sort_by_key(|stage| stage.id);
         stages.dedup_by_key(|stage| stage.id);
-        let index = StageIndex::from_stages(&stages, &self.roots);
+        let index = StageIndex::from_stages(&stages);
         Ok((stages, index))
     }
 

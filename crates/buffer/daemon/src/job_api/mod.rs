@@ -107,7 +107,7 @@ impl JobApi {
             return Ok(known);
         }
         let (controller, socket) = (self.controller.clone(), self.socket.clone());
-        let client = ControllerClient::connect(controller, Some(owner), socket, None)
+        let client = ControllerClient::connect(vec![Ok(controller)], Some(owner), socket, None)
             .map_err(|error| Refused(Errno::ETIMEDOUT, error.to_string()))?;
         let service = JobService::new(client, key.1.clone(), self.mounts.clone());
         Ok(self.jobs.insert(key, service))

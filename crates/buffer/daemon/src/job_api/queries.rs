@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use forebay_control::controller::{RequestedStage, StageState};
 use forebay_control::messages::StageId;
-use forebay_job_script::InstanceRef;
+use forebay_job_script::BufferPath;
 use forebay_policy::layout::Layout;
 use forebay_protocol::staging::{PathKind, StagingReply};
 use forebay_protocol::{Errno, Ino};
 
-use super::instance_path::InstancePath;
+use super::instance_path::{is_within, locate};
 use super::job::Job;
 use super::refused::{ECANCELED, Refused, invalid_argument};
 use super::stage_index::{Entry, StageMatch, by_stage, count_files, is_active};
@@ -138,10 +138,9 @@ pub(super) fn query_stripes(
     path: &str,
     inode: u64,
 ) -> Result<StagingReply, Refused> {
-    let located = InstancePath::locate(&job.roots, path)?;
-    let instance = job.roots.get(located.root).map(|root| &root.instance);
+    let located = locate(&job.roots, path)?;
     let mut striping = job.striping.iter();
-    let striping = striping.find(|(of, _)| Some(of) == instance);
+    let striping = striping.find(|(of, _)| *of == located.instance);
     let layout = striping.and_then(|(_, striping)| Layout::new(striping.nodes, striping.size));
     let Some(layout) = layout else {
         return invalid_argument(format!("{path}: there is no such instance any more"));
@@ -155,7 +154,7 @@ pub(super) fn query_stripes(
 
 /// The files at and below a path that could not be staged.
 pub(super) fn query_failures(job: &Job<'_>, path: &str) -> Result<StagingReply, Refused> {
-    let top = InstancePath::locate(&job.roots, path)?;
+    let top = locate(&job.roots, path)?;
     let (stages, index) = job.stages_about(std::slice::from_ref(&top))?;
     let stages = by_stage(&stages);
     let above = index.above(&top).into_iter();
@@ -170,13 +169,13 @@ pub(super) fn query_failures(job: &Job<'_>, path: &str) -> Result<StagingReply, 
             failures.insert((path.clone(), Errno::EIO.0));
         }
         for file in &stage.failed_files {
-            let failed = failed_path(job, path, entry, Path::new(&file.path));
+            let failed = failed_path(path, entry, Path::new(&file.path));
             failures.insert((failed, file.errno));
         }
     }
-    failures.retain(|(path, _)| path.is_within(&top));
-    let shown = |path: &InstancePath| {
-        let root = job.roots.get(path.root);
+    failures.retain(|(path, _)| is_within(path, &top));
+    let shown = |path: &BufferPath| {
+        let root = job.roots.iter().find(|root| root.instance == path.instance);
         format!("{}{}", root.map_or("", |root| &root.shown), path.path)
     };
     let failures = failures.iter().map(|(path, errno)| (shown(path), *errno));
@@ -185,11 +184,9 @@ pub(super) fn query_failures(job: &Job<'_>, path: &str) -> Result<StagingReply, 
 
 /// The path in the instance of a file that a stage of `path` could not stage, and that the mover
 /// names by its source.
-fn failed_path(job: &Job<'_>, path: &InstancePath, entry: &Entry, file: &Path) -> InstancePath {
+fn failed_path(path: &BufferPath, entry: &Entry, file: &Path) -> BufferPath {
     let source = if entry.out {
-        let root = job.roots.get(path.root);
-        let instance = root.map_or(&InstanceRef::Job, |root| &root.instance);
-        Path::new(&instance.variable()).join(&path.path)
+        Path::new(&path.instance.variable()).join(&path.path)
     } else {
         PathBuf::from(&entry.pfs)
     };
@@ -199,5 +196,5 @@ fn failed_path(job: &Job<'_>, path: &InstancePath, entry: &Entry, file: &Path) -
         Some(below) if path.path.is_empty() => below.to_owned(),
         Some(below) => format!("{}/{below}", path.path),
     };
-    InstancePath { root: path.root, path: located }
+    BufferPath { instance: path.instance.clone(), path: located }
 }

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use forebay_job_script::{Direction, StageKind, StagePath};
+use forebay_job_script::{BufferPath, Direction, StageKind, StagePath};
 use forebay_protocol::staging::{PathKind, StageCounts};
 
-use super::instance_path::{InstancePath, InstanceRoot};
+use super::instance_path::is_within;
 use forebay_control::controller::{RequestedStage, StageState};
 use forebay_control::messages::StageId;
 
@@ -42,12 +42,12 @@ impl StageMatch {
 /// The last stage of each path.
 #[derive(Debug, Default)]
 pub(super) struct StageIndex {
-    entries: BTreeMap<InstancePath, Entry>,
+    entries: BTreeMap<BufferPath, Entry>,
 }
 
 impl StageIndex {
     /// Indexes stages. Cancelled ones are left out, as if they had never been requested.
-    pub fn from_stages(stages: &[RequestedStage], roots: &[InstanceRoot]) -> StageIndex {
+    pub fn from_stages(stages: &[RequestedStage]) -> StageIndex {
         let mut index = StageIndex::default();
         for stage in stages {
             let out = stage.directive.direction == Direction::Out;
@@ -58,11 +58,9 @@ impl StageIndex {
             let (StagePath::Buffer(inside), StagePath::Pfs(outside)) = (inside, outside) else {
                 continue;
             };
-            let root = roots.iter().position(|root| root.instance == inside.instance);
-            let (Some(root), true) = (root, stage.state != StageState::Cancelled) else {
+            if stage.state == StageState::Cancelled {
                 continue;
-            };
-            let path = InstancePath { root, path: inside.path.clone() };
+            }
             let entry = Entry {
                 kind: match stage.directive.kind {
                     StageKind::Directory => PathKind::Directory,
@@ -72,17 +70,17 @@ impl StageIndex {
                 pfs: outside.clone(),
                 stage: stage.id,
             };
-            index.entries.insert(path, entry);
+            index.entries.insert(inside.clone(), entry);
         }
         index
     }
 
-    pub fn get(&self, path: &InstancePath) -> Option<&Entry> {
+    pub fn get(&self, path: &BufferPath) -> Option<&Entry> {
         self.entries.get(path)
     }
 
     /// The stages of a file, or of a directory and all below it.
-    pub fn stages_at(&self, kind: PathKind, path: &InstancePath) -> Vec<StageId> {
+    pub fn stages_at(&self, kind: PathKind, path: &BufferPath) -> Vec<StageId> {
         match kind {
             PathKind::File => {
                 let own = self.get(path).filter(|entry| entry.kind == PathKind::File);
@@ -94,7 +92,7 @@ impl StageIndex {
 
     /// All stages that concern a path: its own, or if there are none that of the nearest directory
     /// above it.
-    pub fn stages_covering(&self, kind: PathKind, path: &InstancePath) -> Vec<StageMatch> {
+    pub fn stages_covering(&self, kind: PathKind, path: &BufferPath) -> Vec<StageMatch> {
         let own: Vec<StageMatch> =
             self.stages_at(kind, path).into_iter().map(StageMatch::Whole).collect();
         if !own.is_empty() {
@@ -105,19 +103,22 @@ impl StageIndex {
     }
 
     /// The entries at a path and below it.
-    pub fn within(&self, path: &InstancePath) -> impl Iterator<Item = (&InstancePath, &Entry)> {
+    pub fn within(&self, path: &BufferPath) -> impl Iterator<Item = (&BufferPath, &Entry)> {
         // What is below sorts behind it, but not at once: `a-b` comes between `a` and `a/b`.
-        let (root, start) = (path.root, path.path.clone());
+        let start = path.clone();
         self.entries
             .range(path.clone()..)
-            .take_while(move |(other, _)| other.root == root && other.path.starts_with(&start))
-            .filter(|(other, _)| other.is_within(path))
+            .take_while(move |(other, _)| {
+                other.instance == start.instance && other.path.starts_with(&start.path)
+            })
+            .filter(|(other, _)| is_within(other, path))
     }
 
     /// The nearest directory above a path that has a stage.
-    pub fn above(&self, path: &InstancePath) -> Option<(&InstancePath, &Entry)> {
+    pub fn above(&self, path: &BufferPath) -> Option<(&BufferPath, &Entry)> {
         let entry_of = |ancestor: &Path| {
-            let ancestor = InstancePath { root: path.root, path: ancestor.to_str()?.to_owned() };
+            let instance = path.instance.clone();
+            let ancestor = BufferPath { instance, path: ancestor.to_str()?.to_owned() };
             self.entries.get_key_value(&ancestor)
         };
         let ancestors = Path::new(&path.path).ancestors().skip(1);
@@ -175,11 +176,11 @@ pub(super) fn count_files(
 mod tests {
     use super::*;
     use forebay_control::messages::StageProgress;
+    use forebay_job_script::InstanceRef;
     use forebay_protocol::progress::StagePhase;
 
-    fn at(path: &str) -> InstancePath {
-        let path = path.to_owned();
-        InstancePath { root: 0, path }
+    fn at(path: &str) -> BufferPath {
+        BufferPath { instance: InstanceRef::Job, path: path.to_owned() }
     }
 
     fn stage_index(entries: &[(&str, PathKind, u64)]) -> StageIndex {
@@ -227,16 +228,12 @@ mod tests {
         };
         (progress.read_back.files, progress.read_back.files_total) = (3, 9);
         let counted = |state: StageState, progress: StageProgress| {
-            let inside = forebay_job_script::BufferPath {
-                instance: forebay_job_script::InstanceRef::Job,
-                path: "a".into(),
-            };
             let stage = RequestedStage {
                 id: StageId(1),
                 directive: forebay_job_script::Stage {
                     direction: Direction::Out,
                     kind: StageKind::Directory,
-                    source: StagePath::Buffer(inside),
+                    source: StagePath::Buffer(at("a")),
                     destination: StagePath::Pfs("/pfs/a".into()),
                     line: 0,
                 },

@@ -255,16 +255,10 @@ impl Driver {
         while let Some(node) = &mut self.node
             && let Some(input) = self.inputs.pop_front()
         {
-            let done = match &input {
-                StorageInput::MoverEnded(stage, _, MoverOutcome::Completed(_)) => Some(*stage),
-                StorageInput::MoverEnded(..)
-                | StorageInput::Started
-                | StorageInput::Command(_)
-                | StorageInput::Created(..)
-                | StorageInput::Destroyed(..)
-                | StorageInput::MoverProgress(..)
-                | StorageInput::Tick { .. } => None,
-            };
+            let mut done = None;
+            if let StorageInput::MoverEnded(stage, _, MoverOutcome::Completed(_)) = &input {
+                done = Some(*stage);
+            }
             for effect in node.step(input) {
                 self.carry_out(effect)?;
             }
