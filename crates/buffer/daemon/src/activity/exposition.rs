@@ -282,7 +282,8 @@ fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
             page.histogram_samples(&labels, latency);
         }
     }
-    let totals: [(_, _, fn(&MountReport) -> u64); 2] = [
+    type Total = fn(&MountReport) -> u64;
+    let totals: [(_, _, Total); 2] = [
         ("forebay_mount_written_bytes_total", "Bytes written through the mount.", |m| m.written),
         (
             "forebay_mount_read_requested_bytes_total",
