@@ -17,7 +17,8 @@ pub fn add_object_info(attr: &mut Attr, stat: &ObjectInfo) {
 }
 
 /// The reply to a request for a whole file. `attr` and `length` are those of
-/// [`Effect::FetchObject`]. `object` is `None` if it is too long or being written.
+/// [`Effect::FetchObject`](crate::driver::Effect::FetchObject). `object` is `None` if it is too long
+/// or being written.
 pub fn fetch_reply(
     mut attr: Attr,
     length: Option<u64>,
