@@ -16,14 +16,14 @@ pub const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Steps of a bar.
 const STEPS: u64 = 1000;
 
-/// How progress is shown.
+/// Display of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Display {
     /// A line that is redrawn in place.
     Redrawn,
     /// A plain line every [`LINE_INTERVAL`].
     Lines,
-    /// Not at all.
+    /// No display.
     Quiet,
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a handle waits for others.
+/// Time for which a handle waits for others.
 const BATCH_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum number of waiting handles; beyond it each close is sent at once.
 const MAX_QUEUED: usize = 1 << 12;

@@ -79,7 +79,7 @@ pub struct Reservations {
     listed: Mutex<Listed>,
     /// This client removed files since it last waited for removals.
     removed: AtomicBool,
-    /// When the client last waited for removals.
+    /// Time at which the client last waited for removals.
     waited: Mutex<Option<Instant>>,
 }
 

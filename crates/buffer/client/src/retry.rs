@@ -3,8 +3,7 @@
 use crate::system::System;
 use std::time::{Duration, Instant};
 
-/// When to repeat an attempt that failed: delays double from the first to the maximum, until the
-/// timeout.
+/// Schedule of repeated attempts: delays double from the first to the maximum, until the timeout.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     first: Duration,

@@ -12,7 +12,7 @@ use crate::messages::{
 /// Ended activations that are remembered, so that a delayed command does not mount them again.
 const MAX_ENDED_ACTIVATIONS: usize = 4096;
 
-/// What happens to a compute node.
+/// Input of a compute node.
 #[derive(Clone, Debug)]
 pub enum ComputeInput {
     /// A command from the controller.
@@ -25,7 +25,7 @@ pub enum ComputeInput {
     Tick,
 }
 
-/// What a compute node does, in this order.
+/// Effect of a step of a compute node. The effects of a step are carried out in order.
 #[derive(Clone, Debug)]
 pub enum ComputeEffect {
     /// Mount an instance.

@@ -114,7 +114,7 @@ pub struct StagePlan {
     pub attempt: u32,
     /// The instance to move to or from.
     pub instance: InstanceId,
-    /// How the directive's paths name the instance.
+    /// Reference by which the directive's paths name the instance.
     pub instance_ref: Option<InstanceRef>,
     /// The user for whom data is moved.
     pub owner: Owner,
@@ -229,7 +229,7 @@ impl Report {
     }
 }
 
-/// What a storage node reports.
+/// Content of a storage node's report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StorageReport {
@@ -256,7 +256,7 @@ pub enum StorageReport {
     StageCancelled(StageId),
 }
 
-/// What a compute node reports.
+/// Content of a compute node's report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComputeReport {
@@ -279,7 +279,7 @@ pub struct FailedFile {
     pub errno: i32,
 }
 
-/// Why a stage failed.
+/// Failure of a stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageFailure {
     /// Reason, in words.

@@ -9,7 +9,7 @@ use forebay_control::messages::StageProgress;
 
 use crate::pool::PoolSelection;
 
-/// What happens to the results of a script that fails.
+/// Treatment of the results of a script that fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum OnFailure {
@@ -36,7 +36,7 @@ pub struct RunOptions {
     pub arguments: Vec<OsString>,
     /// The job's id. Default: a new one.
     pub token: Option<String>,
-    /// What happens to the results if the script fails.
+    /// Treatment of the results if the script fails.
     pub on_failure: OnFailure,
     /// The address at which metrics are served during the run.
     pub metrics: Option<SocketAddr>,
@@ -47,9 +47,9 @@ pub struct RunOptions {
 pub struct RunPhase {
     /// The step's name.
     pub name: &'static str,
-    /// How long it took.
+    /// Duration.
     pub time: Duration,
-    /// What it staged.
+    /// Progress of its stages.
     pub moved: StageProgress,
 }
 

@@ -64,7 +64,7 @@ impl Interrupt {
     }
 }
 
-/// What the user can see of a step's progress.
+/// Progress of a step as the user sees it.
 #[derive(Default, PartialEq)]
 struct Progressing {
     stages: Vec<StageStatus>,

@@ -98,7 +98,7 @@ struct Unauthenticated {
 pub struct AdmissionControl {
     limits: ConnectionLimits,
     unauthenticated: BTreeMap<u64, Unauthenticated>,
-    /// How many of these are being authenticated.
+    /// Number of these that are being authenticated.
     authenticating: usize,
     /// Start of connections on which no whole message has arrived.
     silent: BTreeMap<u64, Instant>,

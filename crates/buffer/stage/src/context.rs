@@ -41,7 +41,7 @@ pub(crate) struct StageContext<'a> {
     pub problems: Problems,
     pub warnings: Problems,
     pub durability: Durability<'a>,
-    /// What was copied so far.
+    /// Report of what was copied so far.
     pub report: Mutex<StageReport>,
     pub large_files: LargeFileQueue,
     /// Copies to be read back.

@@ -28,7 +28,7 @@ pub(crate) struct CopyRange<'a> {
     pub sparse: bool,
 }
 
-/// What was written of a range, in the order in which it was hashed.
+/// Written pieces of a range, in the order in which they were hashed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pieces {
     /// Everything from the first offset to the second, in pieces of [`CHUNK_BYTES`].

@@ -75,7 +75,7 @@ impl<'a> Durability<'a> {
         self.journal.as_ref().is_some_and(Journal::is_resumed)
     }
 
-    /// What an earlier run recorded of a file, or of a part of it.
+    /// Record that an earlier run made of a file, or of a part of it.
     pub fn recorded(&self, key: &Path, part: Option<u64>) -> Option<&Copied> {
         self.journal.as_ref()?.recorded(key, part)
     }

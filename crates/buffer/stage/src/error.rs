@@ -14,7 +14,7 @@ pub(crate) const MAX_LISTED_PROBLEMS: usize = 1000;
 pub struct Problem {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong and, where it is not obvious, what would be right.
+    /// Description of the problem and, where it is not obvious, of what would be right.
     pub reason: String,
     /// The closest number of `errno(3)`; 0 for a warning.
     pub code: i32,
@@ -36,7 +36,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why a stage failed. The source is unchanged, and so are existing target files whose replacement
+/// Failure of a stage. The source is unchanged, and so are existing target files whose replacement
 /// was not complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StageError {
@@ -75,7 +75,7 @@ impl fmt::Display for StageError {
 
 impl std::error::Error for StageError {}
 
-/// Why copying one file failed.
+/// Failure to copy one file.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// A problem of this file only.

@@ -190,7 +190,7 @@ impl Journal {
         self.resumed
     }
 
-    /// What an earlier run recorded of a file, or of a part of it.
+    /// Record that an earlier run made of a file, or of a part of it.
     pub fn recorded(&self, path: &Path, part: Option<u64>) -> Option<&Copied> {
         self.recorded.get(&(path.to_owned(), part))
     }

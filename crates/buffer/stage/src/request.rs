@@ -1,4 +1,4 @@
-//! What a stage copies, its options, and its report.
+//! Items, options and report of a stage.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,12 +37,12 @@ pub struct StageRequest {
     pub items: Vec<StageItem>,
 }
 
-/// How contents are verified.
+/// Verification of contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// Not at all: the kernel may copy or share blocks.
+    /// None: the kernel may copy or share blocks.
     Off,
-    /// What is read is hashed while it is copied; the digest is recorded in the journal.
+    /// Data that is read is hashed while it is copied; the digest is recorded in the journal.
     #[default]
     Checksum,
     /// As `Checksum`; when all copies are on stable storage they are read back and compared. A copy
@@ -55,7 +55,7 @@ pub enum Verify {
 pub struct StageOptions {
     /// Number of copying threads; if 0, the calling thread copies.
     pub workers: usize,
-    /// How contents are verified.
+    /// Verification of contents.
     pub verify: Verify,
     /// Path of the journal, with which an interrupted stage can continue.
     pub journal: Option<PathBuf>,
@@ -103,6 +103,6 @@ pub struct StageReport {
     pub time: Duration,
     /// Time of the phases.
     pub times: PhaseTimes,
-    /// What could not be preserved although everything was copied; at most a thousand.
+    /// Warnings of what could not be preserved although everything was copied; at most a thousand.
     pub warnings: Vec<Problem>,
 }

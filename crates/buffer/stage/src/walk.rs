@@ -35,7 +35,7 @@ pub(crate) struct FoundHardLink {
     pub path: PathBuf,
 }
 
-/// What is left for the end of the stage.
+/// Directories and hard links that are left for the end of the stage.
 #[derive(Default)]
 pub(crate) struct Found {
     /// A directory precedes those in it.
@@ -46,7 +46,7 @@ pub(crate) struct Found {
 /// The files with several links that a walk has seen: path of the first link by inode.
 type FirstLinks = HashMap<(u64, u64), PathBuf>;
 
-/// What takes the tasks of a walk.
+/// Receiver of the tasks of a walk.
 pub(crate) enum TaskSink<'a> {
     /// Other threads.
     Threads(Sender<CopyTask>),

@@ -20,9 +20,9 @@ use crate::location::StageLocation;
 use crate::open_copy::Destination;
 use crate::tree::{CopyLocation, DirPair, DirTree};
 
-/// How long an idle thread waits for a task before it looks for parts of large files.
+/// Time for which an idle thread waits for a task before it looks for parts of large files.
 const TASK_TIMEOUT: Duration = Duration::from_millis(20);
-/// How often an idle thread looks for parts of large files when no tasks are left.
+/// Interval at which an idle thread looks for parts of large files when no tasks are left.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Something that the walk found.

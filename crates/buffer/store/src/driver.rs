@@ -24,7 +24,7 @@ pub struct Now {
 /// The limits of a daemon.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// How long a session lives without a connection, in nanoseconds.
+    /// Lifetime of a session without a connection, in nanoseconds.
     pub lease_ns: u64,
     /// Open handles of a session.
     pub max_session_handles: usize,

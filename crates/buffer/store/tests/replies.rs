@@ -1,4 +1,4 @@
-//! When calls are answered: not before their effects are durable, and in the end.
+//! Replies to calls: each is sent in the end, and not before the call's effects are durable.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;

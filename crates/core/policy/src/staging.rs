@@ -9,7 +9,7 @@ pub struct PendingStage {
     pub id: u64,
     /// In or out.
     pub direction: Direction,
-    /// When it was requested, in milliseconds.
+    /// Time of its request, in milliseconds.
     pub since_ms: u64,
 }
 

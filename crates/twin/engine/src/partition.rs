@@ -43,7 +43,7 @@ impl<E, M> Context<'_, E, M> {
     /// Sends a message to partition `to` (another than this one), to take effect at time `at`.
     ///
     /// # Panics
-    /// When `at` lies within the current window: the model violates its lookahead.
+    /// If `at` lies within the current window: the model violates its lookahead.
     #[inline]
     pub fn send(&mut self, to: u32, at: Picoseconds, message: M) {
         assert!(

@@ -33,7 +33,7 @@ impl<P: Partition> Simulation<P> {
     /// takes at least `lookahead`.
     ///
     /// # Panics
-    /// When `lookahead` is 0: no window would ever end.
+    /// If `lookahead` is 0: no window would ever end.
     pub fn new(partitions: Vec<P>, lookahead: Picoseconds, threads: usize) -> Self {
         assert!(lookahead > 0, "a lookahead of 0 ps");
         let threads = threads.clamp(1, partitions.len().max(1));

@@ -26,7 +26,7 @@ impl StoragePool {
     /// The pool of a machine with these burst buffers, all of it free, in granules of `granularity`.
     ///
     /// # Panics
-    /// When `granularity` is 0.
+    /// If `granularity` is 0.
     pub fn new(machine: &Machine, burst_buffer: &BurstBuffer, granularity: Bytes) -> StoragePool {
         assert!(granularity.0 > 0, "a granularity of 0 bytes");
         let capacity = burst_buffer.card_capacity.0 * u64::from(burst_buffer.cards);

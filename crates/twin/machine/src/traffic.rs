@@ -41,7 +41,7 @@ struct Source {
     index: u32,
     /// Next message, counted from 0.
     next: u64,
-    /// When it is ready, ps.
+    /// Time at which it is ready, ps.
     at: u64,
     gaps: RandomStream,
     destinations: RandomStream,

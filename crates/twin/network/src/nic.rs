@@ -17,7 +17,7 @@ pub struct Message {
     pub tag: u64,
     /// Kind of message, 0 to 15; copied to each of its packets.
     pub kind: u8,
-    /// When it was created, ps: latencies count from here.
+    /// Time of its creation, ps: latencies count from here.
     pub born: Picoseconds,
 }
 

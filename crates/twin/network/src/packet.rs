@@ -71,7 +71,7 @@ impl Packet {
         (u64::from(self.tag[1]) << 32) | u64::from(self.tag[0])
     }
 
-    /// When its message was created, ps.
+    /// Time at which its message was created, ps.
     #[inline]
     pub fn born(&self) -> u64 {
         (u64::from(self.born[1]) << 32) | u64::from(self.born[0])

@@ -63,7 +63,7 @@ impl Topology {
     /// The topology of a valid machine.
     ///
     /// # Panics
-    /// When the machine violates a limit that machine files are checked for (more links than sockets,
+    /// If the machine violates a limit that machine files are checked for (more links than sockets,
     /// more nodes on a router than ports, more than 255 ports on a router).
     pub fn new(machine: &Machine) -> Self {
         let network = &machine.network;

@@ -66,7 +66,7 @@ pub enum JobCommand {
 pub struct RunArguments {
     #[command(flatten)]
     pool: PoolArguments,
-    /// What happens to the results if the script fails
+    /// Treatment of the results if the script fails
     #[arg(long, value_enum, default_value = "stage-out")]
     on_failure: OnFailure,
     /// The job's id [default: generated]
@@ -93,7 +93,7 @@ pub struct StageArguments {
     /// Name of the persistent instance, or id of the job
     #[arg(long, value_name = "NAME")]
     instance: String,
-    /// What is staged
+    /// Type of the staged item
     #[arg(long = "type", value_enum, default_value = "file")]
     kind: StageKind,
     /// The direction

@@ -38,7 +38,7 @@ pub(super) struct Output {
     directory: Option<RunDir>,
     json: Option<PathBuf>,
     recorded_lines: String,
-    /// How progress is shown.
+    /// Display of progress.
     pub(super) display: Display,
 }
 

@@ -55,7 +55,7 @@ pub fn stage_state(stage: &StageStatus) -> &'static str {
     }
 }
 
-/// What a stage has moved: in its current phase if it runs, else what it has copied.
+/// Progress of a stage: that of its current phase while it runs, the copied amount otherwise.
 pub fn stage_amount(stage: &StageStatus) -> StageAmount {
     match stage.state == StageState::Running {
         true => stage.progress.present(),

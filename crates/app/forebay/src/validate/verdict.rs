@@ -134,7 +134,7 @@ struct Outcome {
     verdict: String,
 }
 
-/// Whether the expected limit occurs at some step.
+/// Checks that the expected limit occurs at some step.
 fn compare_limits(check: &Check, steps: &[Step]) -> Outcome {
     let expect = check.expect.as_deref().unwrap_or_default();
     let found = steps.iter().filter(|step| step.limit == expect);
@@ -153,7 +153,7 @@ fn compare_limits(check: &Check, steps: &[Step]) -> Outcome {
     }
 }
 
-/// Whether the sweep saturates at the measured point, within a factor.
+/// Checks that the sweep saturates at the measured point, within a factor.
 fn compare_saturation(steps: &[Step], measured: Option<f64>, factor: f64) -> Outcome {
     let simulated = saturation(steps);
     let apart = match (simulated, measured) {
@@ -169,7 +169,7 @@ fn compare_saturation(steps: &[Step], measured: Option<f64>, factor: f64) -> Out
     }
 }
 
-/// Whether all values are within a percentage of the measured one.
+/// Checks that all values are within a percentage of the measured one.
 fn compare_values(steps: &[Step], measured: Option<f64>, percent: f64) -> Outcome {
     let values = steps.iter().map(|step| step.value);
     let simulated = measured.and_then(|m| worst(values, m));

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 pub const MIB: u64 = 1 << 20;
 
-/// When written data are synced.
+/// Times at which written data are synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SyncTime {
     Never,

@@ -19,7 +19,7 @@ const MAX_DIRECTORIES: usize = 4096;
 struct Directory {
     /// Lookups in flight.
     in_flight: u32,
-    /// Until when the kernel may cache an entry.
+    /// Time until which the kernel may cache an entry.
     until: Instant,
 }
 

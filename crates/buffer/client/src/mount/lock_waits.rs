@@ -15,7 +15,7 @@ use std::fs;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How often waiting processes are checked for signals.
+/// Interval at which waiting processes are checked for signals.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A process that waits for a lock.

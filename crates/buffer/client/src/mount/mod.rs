@@ -69,7 +69,7 @@ impl Default for MountOptions {
     }
 }
 
-/// Why mounting failed.
+/// Failure of a mount.
 #[derive(Debug)]
 pub struct MountError {
     path: PathBuf,
@@ -85,7 +85,7 @@ impl fmt::Display for MountError {
 
 impl std::error::Error for MountError {}
 
-/// Why no mount is possible on this host, if that is so.
+/// Reason why no mount is possible on this host, if one is found.
 fn missing_fuse_support() -> Option<&'static str> {
     let device = File::options().read(true).write(true).open("/dev/fuse");
     match device.err()?.kind() {

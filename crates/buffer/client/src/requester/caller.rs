@@ -12,7 +12,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long after the groups of a user were needed they are sent with the first request.
+/// Time for which the groups of a user, once needed, are sent with the first request.
 const HINT_LIFETIME: Duration = Duration::from_secs(10);
 /// Maximum number of users that are remembered.
 const MAX_USERS: usize = 1024;

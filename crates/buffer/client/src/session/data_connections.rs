@@ -1,11 +1,11 @@
 //! The data connections of a session, by number.
 //!
-//! Whether a write whose connection broke will be carried out is unknown: it may be in the socket of
-//! the daemon. Its number is therefore broken until a new connection has been made under it, for
-//! which the daemon ends the old one, and no data connection is used before that. Otherwise the old
-//! write could overwrite newer ones that were acknowledged. Other requests that an old write must
-//! not undo, such as a truncation, call [`Session::fence_writes`](super::Session::fence_writes)
-//! first.
+//! The outcome of a write whose connection broke is unknown: it may be in the socket of the daemon,
+//! and be carried out later. Its number is therefore broken until a new connection has been made
+//! under it, for which the daemon ends the old one, and no data connection is used before that.
+//! Otherwise the old write could overwrite newer ones that were acknowledged. Other requests that
+//! an old write must not undo, such as a truncation, call
+//! [`Session::fence_writes`](super::Session::fence_writes) first.
 
 use crate::system::Connection;
 use forebay_net::connection::Response;

@@ -36,10 +36,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How to reach a daemon.
+/// Options of a client's sessions with daemons.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// How long requests are repeated if a daemon does not reply; then they fail with `EIO`.
+    /// Time for which requests are repeated if a daemon does not reply; then they fail with `EIO`.
     pub timeout: Duration,
     /// Connections to each daemon for requests, and so the number of requests in flight. At most
     /// 60.
@@ -128,7 +128,7 @@ pub struct PendingCall {
     pending_sync: PendingSync,
 }
 
-/// What identifies a session to the daemon.
+/// Identity of a session at the daemon.
 #[derive(Debug, Default)]
 struct SessionIdentity {
     token: Option<SessionToken>,
@@ -136,7 +136,7 @@ struct SessionIdentity {
     recovery_seq: u64,
 }
 
-/// How a handle was opened, and is opened again.
+/// Inode or capability by which a handle was opened, and is opened again.
 #[derive(Clone, Copy, Debug)]
 pub enum OpenedBy {
     Ino(Ino),

@@ -12,7 +12,7 @@ use forebay_protocol::{Call, Errno, NodeIndex};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How often a daemon that does not reply is contacted.
+/// Interval of attempts to reach a daemon that does not reply.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Sessions {

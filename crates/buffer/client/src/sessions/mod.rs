@@ -75,7 +75,7 @@ pub struct Sessions {
     pub(crate) truncations: Truncations,
 }
 
-/// What node 0 has granted to the only client of an instance.
+/// Exclusive access that node 0 has granted to the only client of an instance.
 #[derive(Debug, Default)]
 struct Exclusivity {
     /// No other client exists until then.
@@ -160,7 +160,7 @@ impl Sessions {
         &*self.options.system
     }
 
-    /// How files are striped.
+    /// Layout of files on the nodes.
     pub fn layout(&self) -> Layout {
         self.layout
     }

@@ -102,7 +102,8 @@ impl Controller {
         activations
     }
 
-    /// What a job writes from now on is not what its stage-outs have moved before.
+    /// Lets completed stage-outs of a session run again: they have not moved what its job writes
+    /// from now on.
     fn reopen_stage_outs(&mut self, session: &Session) {
         for id in &session.stages {
             let stage = self.state.stages.get(*id);

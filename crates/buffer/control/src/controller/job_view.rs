@@ -1,4 +1,4 @@
-//! What the processes of a running job may know of it, and of the stages that it has requested.
+//! Views of a running job, and of the stages that it has requested, for the processes of the job.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ pub struct JobView {
 }
 
 impl Controller {
-    /// Why a stage cannot be requested before another one of the same path has ended, if so.
+    /// Reason why a stage cannot be requested before another one of the same path has ended, if so.
     pub(super) fn conflicting_stage(
         &self,
         session: SessionId,

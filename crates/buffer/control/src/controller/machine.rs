@@ -10,7 +10,7 @@ use super::state::State;
 use crate::messages::{ComputeCommand, Peer, Report, StampedCommand, StorageCommand, UnixMillis};
 use crate::records::{Change, CorruptRecord, StoredRecord};
 
-/// What happens to a controller.
+/// Input of a controller.
 #[derive(Clone, Debug)]
 #[allow(
     clippy::large_enum_variant,
@@ -25,7 +25,7 @@ pub enum ControllerInput {
     Tick,
 }
 
-/// What a controller does, in this order.
+/// Effect of a step of a controller. The effects of a step are carried out in order.
 #[derive(Clone, Debug)]
 pub enum ControllerEffect {
     /// Make these records durable before what follows.
@@ -47,7 +47,7 @@ pub struct Controller {
     pub(super) now: UnixMillis,
     pub(super) contacts: Contacts,
     pub(super) sent: SentCommands,
-    /// When a request was last refused for lack of space.
+    /// Time at which a request was last refused for lack of space.
     pub(super) short_of_space_at: Option<UnixMillis>,
     /// Effects of the current step, except for records.
     pub(super) effects: Vec<ControllerEffect>,

@@ -50,7 +50,7 @@ pub struct NodeRecord {
 pub struct Session {
     /// Job id or name of the persistent instance.
     pub token: String,
-    /// When it ends.
+    /// Lifetime.
     pub lifetime: Lifetime,
     /// Owner.
     pub owner: Owner,
@@ -142,7 +142,7 @@ pub struct Instance {
     pub fragments: Vec<FragmentId>,
     /// Its configurations.
     pub configurations: Vec<ConfigurationId>,
-    /// Why it cannot be used, if it cannot.
+    /// Reason why it cannot be used, if it cannot.
     pub broken: Option<String>,
     /// Whether it is being removed.
     pub ending: bool,
@@ -224,7 +224,7 @@ pub struct Activation {
     pub mount: String,
     /// The compute nodes, except those that have unmounted it.
     pub hosts: BTreeMap<String, MountState>,
-    /// Since when it is being unmounted, if it is.
+    /// Time since which it is being unmounted, if it is.
     pub ending: Option<UnixMillis>,
     /// The replicas that compute nodes read, if the instance is load-balanced.
     pub replicas: BTreeMap<String, HostReplica>,
@@ -311,7 +311,7 @@ pub struct StageRecord {
     pub failed_files: Vec<FailedFile>,
 }
 
-/// What an accepted request waits for.
+/// Condition that an accepted request waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
@@ -336,7 +336,7 @@ pub struct RequestRecord {
     pub accepted: UnixMillis,
     /// Time at which it is answered at the latest.
     pub deadline: UnixMillis,
-    /// How far it is.
+    /// Progress.
     pub progress: RequestProgress,
 }
 

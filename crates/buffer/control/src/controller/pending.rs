@@ -30,7 +30,7 @@ impl Controller {
         }
     }
 
-    /// How a wait has ended; `None` if it has not.
+    /// Outcome of a wait; `None` if it has not ended.
     fn outcome_of(&self, wait: &Wait) -> Option<Outcome> {
         match wait {
             Wait::Ready(id) => self.ready_outcome(*id),

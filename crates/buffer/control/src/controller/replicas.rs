@@ -13,8 +13,8 @@ use super::objects::{
 use crate::messages::{ActivationId, FragmentId, InstanceId, StageId};
 
 impl Controller {
-    /// What each stage of an instance has to fill: one replica after the other if it is
-    /// load-balanced, else the instance, which is `None`.
+    /// Targets of each stage of an instance: one replica after the other if it is load-balanced,
+    /// else the instance, which is `None`.
     pub(super) fn replicas_to_fill(&self, instance: InstanceId) -> Vec<Option<FragmentId>> {
         match self.state.storage.instance(instance) {
             Some(row) if row.replicated => row.fragments.iter().copied().map(Some).collect(),

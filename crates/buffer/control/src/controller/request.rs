@@ -57,7 +57,7 @@ pub struct InstanceSpec {
     pub modifiers: Modifiers,
 }
 
-/// What a job requests of the buffer.
+/// Resources and stages that a job requests of the buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// Its own instance.
@@ -84,13 +84,13 @@ impl Setup {
     }
 }
 
-/// When a session ends.
+/// Lifetime of a session: the event that ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lifetime {
-    /// With its job.
+    /// End of its job.
     Job,
-    /// On request: the session holds a persistent instance.
+    /// Request to destroy the persistent instance that the session holds.
     Persistent,
 }
 
@@ -278,7 +278,7 @@ pub enum Answer {
 pub struct InstanceLoss {
     /// Job id or name of the persistent instance.
     pub label: String,
-    /// Whether it is a job's or a persistent instance.
+    /// Lifetime: that of a job or of a persistent instance.
     pub lifetime: Lifetime,
     /// Owner.
     pub owner: Owner,
@@ -333,7 +333,7 @@ pub enum Cause {
 pub struct Failure {
     /// Kind.
     pub cause: Cause,
-    /// What is wrong, and how to correct it.
+    /// Description of the problem, and how to correct it.
     pub reason: String,
 }
 
@@ -352,7 +352,7 @@ macro_rules! refuse {
 }
 pub(super) use refuse;
 
-/// How a request ended.
+/// Outcome of a request.
 pub type Outcome = Result<Answer, Failure>;
 
 /// The environment variable that names the mount point of an access mode.

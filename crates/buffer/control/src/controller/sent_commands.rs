@@ -1,10 +1,10 @@
-//! When each command was last sent, so that it is repeated after a while and not sooner.
+//! Times at which commands were last sent, so that each is repeated after a while and not sooner.
 
 use std::collections::BTreeMap;
 
 use crate::messages::{ActivationId, FragmentId, StageId, UnixMillis};
 
-/// What a command is to change; one command for each is in flight at a time.
+/// Object that a command is to change; one command for each is in flight at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CommandTarget {
     CreateFragment(FragmentId),
@@ -15,7 +15,7 @@ pub(super) enum CommandTarget {
     Unmount(ActivationId, String),
 }
 
-/// When the commands that are in flight were last sent.
+/// Times at which the commands in flight were last sent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SentCommands {
     last_sent: BTreeMap<CommandTarget, UnixMillis>,

@@ -41,14 +41,14 @@ pub struct Settings {
     pub secret: [u8; 32],
     /// Directories of the parallel file system that stages must not leave; empty for no limit.
     pub pfs_roots: Vec<String>,
-    /// Which stages are read back and compared.
+    /// Stages that are read back and compared.
     pub read_back: ReadBack,
     /// Whether the pool belongs to this process alone, so that a job that an earlier process has
     /// mounted cannot be running.
     pub single_process: bool,
 }
 
-/// Which stages are read back from storage after the copy, and compared with what was read at the
+/// Stages that are read back from storage after the copy, and compared with what was read at the
 /// source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

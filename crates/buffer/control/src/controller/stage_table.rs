@@ -141,7 +141,7 @@ impl StageTable {
         self.set_state(id, next);
     }
 
-    /// What a job writes from now on is not what this stage-out has moved: it is to run again.
+    /// Lets a stage-out run again: it has not moved what its job writes from now on.
     pub(super) fn reopen(&mut self, id: StageId) {
         self.set_state(id, StageState::Waiting);
     }

@@ -29,7 +29,7 @@ impl Controller {
         }
     }
 
-    /// How the directives of a session name an instance.
+    /// Reference by which the directives of a session name an instance.
     pub(super) fn instance_ref_of(&self, session: &Session, id: InstanceId) -> Option<InstanceRef> {
         let instance = self.state.storage.instance(id)?;
         Some(match session.instance == Some(id) {

@@ -55,7 +55,7 @@ pub struct SessionStatus {
     pub state: String,
     /// Job id or name of the persistent instance.
     pub token: String,
-    /// When it ends.
+    /// Lifetime.
     pub lifetime: Lifetime,
     /// Whether clients may have written since it was set up.
     pub written: bool,
@@ -90,7 +90,7 @@ pub struct InstanceStatus {
     pub nodes: Vec<NodeId>,
     /// Whether no data is lost.
     pub intact: bool,
-    /// Why it cannot be used, if it cannot.
+    /// Reason why it cannot be used, if it cannot.
     pub broken: Option<String>,
     /// Whether any user may use it.
     pub public: bool,

@@ -13,7 +13,7 @@ use super::request::{Cause, Failure};
 use crate::messages::{ConfigurationId, FragmentId, InstanceId, PoolId, SessionId};
 use crate::records::{Change, CorruptRecord, StoredRecord, Table};
 
-/// What fragments occupy on one node.
+/// Use of one node by fragments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct NodeUsage {
     granules: u64,

@@ -27,7 +27,7 @@ const RESERVED_SEQUENCE_NUMBERS: u64 = 4096;
 /// The count of written bytes is made durable whenever it has grown by this much.
 const WRITTEN_RESOLUTION: u64 = 1 << 30;
 
-/// What happens to a storage node.
+/// Input of a storage node.
 #[derive(Clone, Debug)]
 pub enum StorageInput {
     /// The node starts; first input after [`StorageNode::restore`].
@@ -49,7 +49,7 @@ pub enum StorageInput {
     },
 }
 
-/// How a mover ended.
+/// Outcome of a mover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoverOutcome {
     /// All data is on stable storage.
@@ -60,7 +60,7 @@ pub enum MoverOutcome {
     Stopped,
 }
 
-/// What a storage node does, in this order.
+/// Effect of a step of a storage node. The effects of a step are carried out in order.
 #[derive(Clone, Debug)]
 pub enum StorageEffect {
     /// Make these records durable before what follows.

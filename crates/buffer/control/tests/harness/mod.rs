@@ -219,7 +219,7 @@ pub struct SimStorage {
     pub silent: BTreeSet<u32>,
     /// The fragments that exist.
     pub fragments: BTreeMap<FragmentId, (NodeId, FragmentPlan)>,
-    /// How movers end; `None` if they never do.
+    /// Outcome of movers; `None` if they never end.
     pub mover_outcome: Option<MoverOutcome>,
 }
 

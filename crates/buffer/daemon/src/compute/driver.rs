@@ -22,7 +22,7 @@ const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum mounts and unmounts in progress. Further ones fail, and can be requested again.
 const MAX_MOUNTS_IN_PROGRESS: usize = 256;
 
-/// What a compute node is started with.
+/// Parameters of a compute node at its start.
 pub(crate) struct Setup {
     /// Its name, by which jobs are mounted on it.
     pub name: String,
@@ -102,7 +102,7 @@ impl Driver {
         self.mounter.mounts.close_all();
     }
 
-    /// What this host has done so far.
+    /// Activity of this host so far.
     fn activity(&self) -> HostActivity {
         HostActivity {
             host: self.name.clone(),

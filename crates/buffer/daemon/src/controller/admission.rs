@@ -9,12 +9,12 @@ use super::port::Candidate;
 use crate::config::AllowedSources;
 use crate::messages::{Role, Welcome};
 
-/// What the driver needs to authorize a connection.
+/// Data with which the driver authorizes a connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Policy {
     /// The pool's id, which storage nodes compare with the one they know.
     pub pool_id: String,
-    /// From where each storage node may connect.
+    /// Addresses from which each storage node may connect.
     pub allowed_sources: BTreeMap<String, AllowedSources>,
     /// The only user besides root who may connect, if the pool is one user's own.
     pub only_user: Option<u32>,

@@ -24,14 +24,14 @@ use forebay_net::auth::Authenticator;
 use forebay_net::listener::Listener;
 pub(crate) use port::{Candidate, ConnectionId, ControllerPort, Outbox};
 
-/// What a controller is started with.
+/// Parameters of a controller at its start.
 pub(crate) struct Setup {
     /// Its directory, which holds `controller.redb`.
     pub directory: PathBuf,
     pub settings: Settings,
     /// The pool's id: storage nodes refuse the controller of another pool.
     pub pool_id: String,
-    /// From where each storage node may connect.
+    /// Addresses from which each storage node may connect.
     pub allowed_sources: BTreeMap<String, AllowedSources>,
     /// The only user besides root who may connect.
     pub only_user: Option<u32>,

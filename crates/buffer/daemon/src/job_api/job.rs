@@ -22,7 +22,7 @@ const MAX_REQUESTS_IN_FLIGHT: usize = 64;
 pub(super) struct Job<'a> {
     pub client: &'a ControllerClient,
     pub token: &'a str,
-    /// Where instances are mounted: no path of the parallel file system is below it.
+    /// Directory of the instances' mount points: no path of the parallel file system is below it.
     pub mounts: &'a Path,
     /// Held from the lookup of stages until new ones are accepted.
     pub begin_lock: &'a Mutex<()>,

@@ -51,7 +51,7 @@ fn connection_limits() -> ConnectionLimits {
 pub(crate) struct JobApi {
     controller: Endpoint,
     socket: PathBuf,
-    /// Where instances are mounted.
+    /// Directory of the instances' mount points.
     mounts: PathBuf,
     jobs: JobCache<JobService>,
 }

@@ -85,7 +85,7 @@ impl CommandQueue {
     }
 }
 
-/// What a driver is made of.
+/// Components of a driver.
 pub(super) struct Parts {
     pub host: String,
     pub directory: PathBuf,
@@ -224,7 +224,7 @@ impl Driver {
         !(self.attaching.is_empty() && self.movers.is_empty() && self.removals.is_empty())
     }
 
-    /// What this host has done so far.
+    /// Activity of this host so far.
     fn activity(&self) -> HostActivity {
         let (staged_in, staged_out) = self.movers.totals();
         HostActivity {

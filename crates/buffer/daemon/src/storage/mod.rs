@@ -25,7 +25,7 @@ use driver::{CommandQueue, Driver, Event};
 pub use fragments::{create_fragment, destroy_fragment};
 pub use run_stage::{run_stage, verify_mode};
 
-/// What a storage node is started with.
+/// Parameters of a storage node at its start.
 pub(crate) struct Setup {
     /// Its name in the pool.
     pub name: String,

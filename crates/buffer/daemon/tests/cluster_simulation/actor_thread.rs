@@ -24,7 +24,7 @@ pub type LinkId = u64;
 /// An actor and what it waits for.
 pub type ActorWait = (ActorId, WaitFor);
 
-/// What an actor waits for.
+/// Event that an actor waits for.
 pub enum WaitFor {
     Connect(Address, Duration),
     Receive(LinkId, Option<Duration>),

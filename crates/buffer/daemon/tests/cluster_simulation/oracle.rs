@@ -12,7 +12,7 @@ use crate::process::{Files, Losses, difference};
 
 macro_rules! counts {
     ($($name:ident),* $(,)?) => {
-        /// How often each fault and event has occurred.
+        /// Number of occurrences of each fault and event.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Counts {
             $(pub $name: u64,)*

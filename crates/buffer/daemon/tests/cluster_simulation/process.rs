@@ -65,7 +65,7 @@ pub struct Process {
 const WRITE: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
 const MAX_BYTES: u64 = 40 << 10;
 
-/// Why a process ends early.
+/// Early end of a process, after an error that faults explain.
 struct Ended;
 
 impl Process {

@@ -15,7 +15,7 @@ use super::{DirHandle, FileHandle};
 /// Maximum number of symbolic links in a path.
 const MAX_LINKS: u32 = 40;
 
-/// What a path leads to.
+/// File or directory to which a path leads.
 pub(crate) enum Found {
     Dir(Box<dyn DirHandle>),
     File(Box<dyn FileHandle>),

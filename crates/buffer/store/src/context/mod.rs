@@ -94,7 +94,7 @@ impl Secrets {
 pub struct Context<O: Objects> {
     /// The time of the present input.
     pub now: Now,
-    /// When the node started, in nanoseconds of [`Now::steady_ns`].
+    /// Start of the node, in nanoseconds of [`Now::steady_ns`].
     pub started_ns: u64,
     pub log_space: LogSpace,
     /// Limits on the use by clients.
@@ -116,7 +116,7 @@ pub struct Context<O: Objects> {
     pub put_count: u64,
     /// Whether inodes without names that no returning session opened have been dropped.
     pub orphans_dropped: bool,
-    /// When lengths of files are to be settled.
+    /// Time at which lengths of files are to be settled.
     pub settle_at_ns: Option<u64>,
 }
 
@@ -154,7 +154,7 @@ impl<O: Objects> Context<O> {
         self.effects.push(Effect::Reply { conn, seq, reply, descriptor, cacheable: false });
     }
 
-    /// How often, and since when, the call being carried out has been attempted.
+    /// Attempts of the call being carried out.
     pub fn current_attempts(&self) -> Attempts {
         let first = Attempts::first(self.now.steady_ns);
         self.attempts.unwrap_or(first)

@@ -11,7 +11,7 @@ const MAX_BACKOFF_NS: u64 = 100_000_000;
 /// First backoff.
 const MIN_BACKOFF_NS: u64 = 1_000_000;
 
-/// How often, and since when, a call has been attempted.
+/// Number of attempts of a call, and time of the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts {
     /// Times it was aborted because of a conflict.
@@ -39,11 +39,11 @@ pub struct Parked {
     pub conn: ConnId,
     pub call: Call,
     pub attempts: Attempts,
-    /// When its backoff ends. `None`: it is retried when something is unlocked in its volume.
+    /// End of its backoff. `None`: it is retried when something is unlocked in its volume.
     retry_at_ns: Option<u64>,
 }
 
-/// In which volumes something was unlocked.
+/// Volumes in which something was unlocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unlocked {
     #[default]
@@ -108,7 +108,7 @@ impl ParkedCalls {
         };
     }
 
-    /// Where something was unlocked since the last call of this function.
+    /// Volumes in which something was unlocked since the last call of this function.
     pub fn take_unlocked(&mut self) -> Unlocked {
         std::mem::take(&mut self.unlocked)
     }
@@ -130,7 +130,7 @@ impl ParkedCalls {
         self.calls.is_empty()
     }
 
-    /// When the first backoff ends.
+    /// Time at which the first backoff ends.
     pub fn next_retry_ns(&self) -> Option<u64> {
         self.calls.iter().filter_map(|call| call.retry_at_ns).min()
     }

@@ -18,7 +18,7 @@ pub struct Session {
     pub caches: bool,
     /// Connection and highest call number of each slot.
     slots: BTreeMap<u32, (Option<ConnId>, u64)>,
-    /// When the last connection was closed.
+    /// Time at which the last connection was closed.
     idle_since_ns: Option<u64>,
 }
 

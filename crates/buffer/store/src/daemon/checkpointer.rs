@@ -34,9 +34,9 @@ struct Checkpointer {
     segment_size: u64,
     /// First record of the current log segment.
     segment_start: u64,
-    /// When the last checkpoint failed, if it did.
+    /// Time at which the last checkpoint failed, if it did.
     failed_at: Option<Instant>,
-    /// When it is retried.
+    /// Delay from then until it is retried.
     backoff: Duration,
     /// The reserve is incomplete.
     lacks_reserve: bool,

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Time from the last close for writing until an object is checksummed: many are opened again or
 /// removed soon.
 const CHECKSUM_DELAY: Duration = Duration::from_secs(1);
-/// How long an object may be postponed because others use the device or have it open.
+/// Maximum time for which an object is postponed because others use the device or have it open.
 const MAX_POSTPONEMENT: Duration = Duration::from_secs(30);
 /// Objects that may wait. Further ones get no checksums until they are scrubbed.
 const MAX_WAITING: usize = 1 << 18;
@@ -106,7 +106,7 @@ pub fn start_checksummer(
 struct WaitingObject {
     due: Instant,
     id: ObjectId,
-    /// When it was queued first, if it was postponed.
+    /// Time at which it was queued first, if it was postponed.
     since: Instant,
 }
 
@@ -176,9 +176,9 @@ struct Checksummer {
     /// The file system has extended attributes.
     is_supported: bool,
     interval: Duration,
-    /// When recording was last considered.
+    /// Time at which recording was last considered.
     last_attempt: Instant,
-    /// When all checksums were last recorded.
+    /// Time at which all checksums were last recorded.
     last_recorded: Instant,
     /// The device has not failed to sync data.
     can_record: bool,

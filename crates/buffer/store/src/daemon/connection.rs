@@ -48,7 +48,7 @@ pub struct Connection {
     pub handshake: Option<ServerHandshake>,
     /// Longest body of a frame, in bytes.
     pub max_body: usize,
-    /// Why all calls are refused, and the connection closed.
+    /// Error with which all calls are refused, and the connection closed.
     pub refused: Option<Errno>,
     /// The call in progress, and its arrival.
     call: Option<(RequestKind, Instant)>,

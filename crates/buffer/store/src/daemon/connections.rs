@@ -39,7 +39,7 @@ pub enum Ready {
 }
 
 impl Ready {
-    /// What an event reports.
+    /// The readiness that an event reports.
     pub fn of(event: &epoll::Event) -> Ready {
         match event.data.u64() {
             MAILBOX => Ready::Mailbox,

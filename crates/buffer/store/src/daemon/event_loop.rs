@@ -39,7 +39,7 @@ pub struct EventLoop {
     pub data: DataService,
     pub log: LogWriter,
     pub workers: ObjectWorkers,
-    /// What clients on other hosts are authenticated with.
+    /// Authenticator of clients on other hosts.
     pub authenticator: Authenticator,
     pub munge_worker: Option<Worker<PendingCredential>>,
     pub peers: PeerLinks,
@@ -110,7 +110,7 @@ impl EventLoop {
         Ok(())
     }
 
-    /// How long to wait for events; `None` if nothing is due.
+    /// Timeout of the wait for events; `None` if nothing is due.
     fn wait_timeout(&self) -> Option<Duration> {
         let mut timeout = None;
         if self.log.is_dirty() || self.node.needs_tick() {

@@ -35,10 +35,10 @@ pub struct StoreOptions {
     pub data_protection: DataProtection,
     /// Bytes allocated to each log segment, at least 4 MiB.
     pub segment_size: u64,
-    /// How often changes are made durable that no client asked to sync.
+    /// Interval at which changes that no client asked to sync are made durable.
     pub sync_interval: Duration,
-    /// How often new checksums of data at rest are made valid beyond the next boot, which syncs all
-    /// data; a tenth as often while others keep the device busy.
+    /// Interval at which new checksums of data at rest are made valid beyond the next boot, which
+    /// syncs all data; ten times as long while others keep the device busy.
     pub checksum_interval: Duration,
 }
 
@@ -73,7 +73,7 @@ impl StoreOptions {
     }
 }
 
-/// Why a daemon did not start.
+/// Failure to start a daemon.
 #[derive(Debug)]
 pub enum StartError {
     /// An operation on this path or address failed.

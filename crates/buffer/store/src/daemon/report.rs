@@ -25,7 +25,7 @@ pub struct StoreGauges {
     pub sessions: u64,
     /// Connections, including data connections.
     pub connections: u64,
-    /// Which records the log has space for.
+    /// Records that the log has space for.
     #[serde(default)]
     pub log_space: LogSpace,
 }

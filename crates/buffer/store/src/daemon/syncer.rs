@@ -62,7 +62,7 @@ struct Syncer {
     objects: DiskObjects,
     storage: DiskStorage,
     mailbox: Arc<Mailbox>,
-    /// How many of the objects put since the start are durable.
+    /// Number of objects put since the start that are durable.
     durable_puts: u64,
     /// A failed sync of all objects. The kernel does not report which data were lost, so no later
     /// sync may succeed.

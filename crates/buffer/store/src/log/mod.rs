@@ -33,7 +33,7 @@ pub struct Log<S> {
     segment_size: u64,
     /// The current segment.
     name: String,
-    /// Where the next flush writes in the current segment.
+    /// Offset of the next flush in the current segment.
     offset: u64,
     /// Bytes allocated to the current segment.
     capacity: u64,

@@ -7,7 +7,7 @@ use crate::storage::Storage;
 use std::fmt;
 use std::io;
 
-/// Why a log cannot be recovered.
+/// Failure to recover a log.
 #[derive(Debug)]
 pub enum RecoveryError {
     /// The storage failed.

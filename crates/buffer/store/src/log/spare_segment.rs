@@ -13,7 +13,7 @@ pub(super) const SPARE_SEGMENT: &str = "spare";
 /// A reserved file under construction.
 const NEW_FILE: &str = "spare.new";
 
-/// Which records a log has space for.
+/// Records that a log has space for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LogSpace {
     /// Only the start record of the next daemon.

@@ -4,7 +4,7 @@ use super::{Body, Change, Directory, FileLength, Inode, Namespace, PlannedInode,
 use forebay_protocol::message::{NewInode, OnExisting};
 use forebay_protocol::{FileKind, Ino, Timestamp};
 
-/// Why a change cannot be applied: it was planned on other tables.
+/// Reason why a change cannot be applied: it was planned on other tables.
 pub type ApplyError = &'static str;
 
 impl Namespace {

@@ -33,7 +33,7 @@ pub enum Change {
         name: Vec<u8>,
         to: Ino,
         to_name: Vec<u8>,
-        /// Whether an existing inode of the new name is replaced or exchanged.
+        /// Treatment of an existing inode of the new name.
         existing: OnExisting,
         now: Timestamp,
     },
@@ -132,7 +132,7 @@ pub struct SetInode {
     pub gid: Option<u32>,
     pub atime: Option<Timestamp>,
     pub mtime: Option<Timestamp>,
-    /// When attributes changed.
+    /// Time at which attributes changed.
     pub ctime: Timestamp,
 }
 

@@ -43,7 +43,7 @@ pub struct Node<O: Objects> {
     boot_id: u64,
     /// Whether any volume is striped.
     any_striped: bool,
-    /// When messages were last retransmitted.
+    /// Time at which messages were last retransmitted.
     retransmitted_ns: u64,
 }
 
@@ -188,7 +188,8 @@ impl<O: Objects + Clone> Node<O> {
             && (!self.context.parked.is_empty() || volumes.any(Volume::needs_retransmission))
     }
 
-    /// When a tick is due before the next regular one: a backoff ends, or lengths are to be settled.
+    /// Time of a tick that is due before the next regular one: a backoff ends, or lengths are to be
+    /// settled.
     pub fn next_deadline_ns(&self) -> Option<u64> {
         let retry_at_ns = self.context.parked.next_retry_ns();
         retry_at_ns.into_iter().chain(self.context.settle_at_ns).min()

@@ -22,7 +22,7 @@ const MAGIC: &[u8; 4] = b"FBs3";
 const MAGIC_WITHOUT_GENERATION: &[u8; 4] = b"FBs2";
 const HEADER_BYTES: usize = 4 + 16 + 8 + 4 + 8 + 8 + 4;
 
-/// When checksums were stored.
+/// Epoch in which checksums were stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChecksumEpoch {
     /// Boot id of the host.
@@ -217,7 +217,7 @@ impl BlockChecksums {
         (self.size, self.mtime) == (size, mtime)
     }
 
-    /// When they were stored.
+    /// Epoch in which they were stored.
     pub fn epoch(&self) -> ChecksumEpoch {
         self.epoch
     }

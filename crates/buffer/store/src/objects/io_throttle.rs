@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Objects of fewer bytes are not throttled: observing the device would cost more.
 pub const MIN_THROTTLED_BYTES: u64 = 8 << 20;
-/// How long the device is observed before work begins.
+/// Time for which the device is observed before work begins.
 const OBSERVATION_TIME: Duration = Duration::from_millis(50);
 /// Bytes of work between two samples of the device's counters.
 const STRIDE_BYTES: u64 = 8 << 20;

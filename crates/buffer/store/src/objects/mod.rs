@@ -59,7 +59,7 @@ pub type Times = (Timestamp, Timestamp);
 
 /// A store of data objects.
 pub trait Objects {
-    /// What a client receives to access an object.
+    /// Descriptor with which a client accesses an object.
     type Descriptor;
 
     /// Prepare the store for objects of an instance; idempotent.

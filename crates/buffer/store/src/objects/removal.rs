@@ -18,7 +18,7 @@ const PREFIX: &str = "removed-";
 const REMOVAL_THREADS: usize = 4;
 /// Pause before a failed removal is retried.
 const RETRY_BACKOFF: Duration = Duration::from_secs(10);
-/// How long a stopping daemon continues to remove. The next start continues with the rest.
+/// Time for which a stopping daemon continues to remove. The next start continues with the rest.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Progress of the removal of an instance, or of several with the same id.
@@ -36,7 +36,7 @@ pub struct RemovalProgress {
 struct QueueState {
     /// An instance was added since the worker last listed the queue.
     has_new: bool,
-    /// When to stop.
+    /// Time at which removal stops.
     stop_at: Option<Instant>,
     /// Instance that is being removed, without `removed_objects`.
     current: RemovalProgress,

@@ -14,15 +14,15 @@ use forebay_protocol::message::CACHE_LIFETIME_NS;
 
 /// Allowance for a kernel that is slow to note the time of a reply.
 const MARGIN_NS: u64 = 200_000_000;
-/// How long caching is not permitted for a newcomer that retries.
+/// Time for which caching is not permitted, for a newcomer that retries.
 const RETRY_TIMEOUT_NS: u64 = 5_000_000_000;
 
 /// The permission for a volume's only client.
 #[derive(Debug, Default)]
 pub struct CacheLease {
-    /// When all that a client may be caching has expired.
+    /// Time at which all that a client may be caching has expired.
     cached_until_ns: u64,
-    /// When caching is permitted again, after another client wanted to attach.
+    /// Time at which caching is permitted again, after another client wanted to attach.
     denied_until_ns: u64,
 }
 

@@ -97,7 +97,7 @@ impl Handles {
         handles.get_mut(&id).ok_or(Errno::EBADF)
     }
 
-    /// Whether a session may open the handle `id`: `EMFILE` if it has `max` others.
+    /// Check that a session may open the handle `id`: `EMFILE` if it has `max` others.
     pub fn check_limit(&self, session: SessionId, id: HandleId, max: usize) -> Result<(), Errno> {
         let handles = self.sessions.get(&session).ok_or(Errno::ESTALE)?;
         if handles.len() >= max && !handles.contains_key(&id) { Err(Errno::EMFILE) } else { Ok(()) }

@@ -77,7 +77,7 @@ impl World {
         150 + self.random.below(400)
     }
 
-    /// What the log had space for at the last input.
+    /// Records that the log had space for at the last input.
     pub fn log_space(&self) -> LogSpace {
         self.daemon.log_space
     }

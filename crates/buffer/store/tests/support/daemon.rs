@@ -80,9 +80,9 @@ pub struct Daemon {
     running: Option<Running>,
     /// Records since they were last taken.
     records: Vec<Vec<u8>>,
-    /// What the log had space for at the last input.
+    /// Records that the log had space for at the last input.
     pub log_space: LogSpace,
-    /// How full the log's disk may become.
+    /// Capacity of the log's disk, if it is limited.
     capacity_bytes: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Whether histories lead to logs that are short of space, which is what full disks are about.
+//! Counts of inputs while logs are short of space. They show that histories test full disks.
 
 use forebay_store::log::LogSpace;
 use std::sync::atomic::{AtomicU64, Ordering};

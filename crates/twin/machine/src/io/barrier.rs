@@ -23,7 +23,7 @@ pub(crate) struct Barrier {
     /// In group 0: groups that have reported, and their greatest value.
     groups: u32,
     greatest: u64,
-    /// When the last barrier between steps was released, ps.
+    /// Time at which the last barrier between steps was released, ps.
     pub released_at: u64,
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Ssd {
     write: Direction,
     read: Direction,
     channels: usize,
-    /// When each channel is free, controller by controller, ps.
+    /// Time at which each channel is free, controller by controller, ps.
     free: Vec<u64>,
     /// Channel at which the next short command of each controller begins.
     next: Vec<usize>,

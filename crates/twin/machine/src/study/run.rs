@@ -22,7 +22,7 @@ pub(super) struct Outcome {
     pub groups: Vec<Group>,
     /// Time of the last event, ps.
     pub end: u64,
-    /// When the first event ran.
+    /// Wall-clock time of the first event.
     pub started: Instant,
     pub cost: RunCost,
 }

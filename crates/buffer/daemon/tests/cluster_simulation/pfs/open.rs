@@ -1,4 +1,4 @@
-//! What a mover has open in the parallel file system.
+//! Open files and directories of a mover in the parallel file system.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -68,7 +68,7 @@ struct IncomingCall {
     payload: usize,
     /// Bytes of frame and data.
     bytes: u64,
-    /// When it began to arrive.
+    /// Time at which it began to arrive.
     begun: Instant,
 }
 

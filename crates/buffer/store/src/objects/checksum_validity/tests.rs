@@ -85,7 +85,7 @@ fn at(time: u64) -> Timestamp {
     Timestamp { secs: time as i64, nanos: 0 }
 }
 
-/// Which operations may run concurrently.
+/// Operations that may run concurrently.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Concurrency {
     /// All.

@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 
-/// Why a checksum generation was not recorded.
+/// Failure to record a checksum generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordChecksumsError {
     /// Data could not be synced.

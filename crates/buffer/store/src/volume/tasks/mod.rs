@@ -12,8 +12,8 @@ use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Ino, NodeIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long a request waits for all objects of a file, or for all participants of a transaction,
-/// before it is returned with `EAGAIN`; clients apply their own timeout.
+/// Time for which a request waits for all objects of a file, or for all participants of a
+/// transaction, before it is returned with `EAGAIN`; clients apply their own timeout.
 pub const ANSWER_TIMEOUT_NS: u64 = 20_000_000_000;
 /// The same for a change that is committed here and cannot be retried: the usual timeout of a client.
 pub const DECIDED_TIMEOUT_NS: u64 = 60_000_000_000;

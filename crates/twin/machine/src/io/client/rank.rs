@@ -51,9 +51,9 @@ pub(super) struct Rank {
     pub sent: u32,
     /// Requests of the call in flight.
     pub in_flight: u32,
-    /// When the call began, ps.
+    /// Start of the call, ps.
     pub call_began: u64,
-    /// When the transfers of the phase began, ps.
+    /// Start of the transfers of the phase, ps.
     pub transfers_began: u64,
     /// Time spent in transfers of this phase, ps.
     pub in_transfers: u64,

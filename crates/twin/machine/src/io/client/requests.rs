@@ -17,7 +17,7 @@ const IN: usize = 1;
 pub(super) struct Requests {
     /// Bytes missing of read requests, by tag.
     incoming: FxHashMap<u64, u64>,
-    /// When each node's client is free to move more data out and in, ps.
+    /// Times at which each node's client is free to move more data out and in, ps.
     node_free: Vec<[u64; 2]>,
 }
 
@@ -88,8 +88,9 @@ impl Requests {
         }
     }
 
-    /// When a node's client has moved the data before these, in one direction. The client's limit
-    /// matters only where the node's link is faster.
+    /// Reserves the data path of a node's client in one direction, and returns the time at which
+    /// the data before these are moved. The client's limit matters only where the node's link is
+    /// faster.
     fn reserve_data_path(
         &mut self,
         node: u32,

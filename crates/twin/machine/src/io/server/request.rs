@@ -17,7 +17,7 @@ pub(super) struct Request {
     pub bytes: u64,
     /// Bytes of data missing from the client.
     pub missing: u64,
-    /// When it was dispatched, ps.
+    /// Time of its dispatch, ps.
     pub dispatched_at: u64,
 }
 
