@@ -4,7 +4,9 @@
 //! the slot they lead to, rank-2 by chassis, rank-3, nodes. (The rank-1 port to the router's own
 //! slot and the rank-2 port to its own chassis exist as numbers only.)
 
-use forebay_machine_file::machine::{Arrangement, LinkClass, MAX_PORTS, Machine, Network, Plugging};
+use forebay_machine_file::machine::{
+    Arrangement, LinkClass, MAX_PORTS, Machine, Network, Plugging,
+};
 use forebay_random::below;
 
 /// A node's location in the machine.
@@ -158,7 +160,8 @@ impl Topology {
                 for h in 0..self.groups {
                     let mut masks = [0; 2];
                     for (bit, link) in self.links(g, h).iter().enumerate().filter(|_| g != h) {
-                        if let Some(mask) = masks.get_mut(self.distance(router, link.router) as usize)
+                        if let Some(mask) =
+                            masks.get_mut(self.distance(router, link.router) as usize)
                         {
                             *mask |= 1 << bit;
                         }

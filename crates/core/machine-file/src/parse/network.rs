@@ -111,12 +111,7 @@ fn check_limits(doc: &Document<'_>, network: &Network, at: usize) {
 }
 
 /// Checks that all groups are connected, and that a group has enough sockets.
-fn check_cables(
-    doc: &Document<'_>,
-    groups: u32,
-    sockets: &Located<u32>,
-    pair: &Located<u32>,
-) {
+fn check_cables(doc: &Document<'_>, groups: u32, sockets: &Located<u32>, pair: &Located<u32>) {
     let others = groups.saturating_sub(1);
     let needed = u64::from(pair.value) * u64::from(others);
     if needed > u64::from(sockets.value) {
