@@ -7,7 +7,7 @@ use forebay_machine_file::machine::{
     Routing, RoutingSpec,
 };
 use forebay_network::{
-    DeliveryStatistics, Fabric, LinkStatistics, Message, NetEvent, NetMessage, Packet, Topology,
+    DeliveryStatistics, Fabric, LinkStatistics, Message, MessageClass, NetEvent, NetMessage, Packet, Topology,
     lookahead,
 };
 use forebay_units::{Bytes, Rate, Time};
@@ -114,6 +114,7 @@ pub struct TestMessage {
     pub to: u32,
     pub bytes: u64,
     pub at: u64,
+    pub response: bool,
 }
 
 pub struct Group {
@@ -140,7 +141,9 @@ impl From<NetEvent> for Event {
 impl Group {
     fn send(&mut self, index: u32, context: &mut Context<'_, Event, NetMessage>) {
         let s = self.messages[index as usize];
-        let message = Message { to: s.to, bytes: s.bytes, tag: index.into(), kind: 1, born: s.at };
+        let class = if s.response { MessageClass::Response } else { MessageClass::Request };
+        let message =
+            Message { to: s.to, bytes: s.bytes, tag: index.into(), kind: 1, class, born: s.at };
         self.fabric.send(s.from, message, context);
     }
 }
