@@ -42,8 +42,25 @@ fn provenance_names_key_value_source_and_measurement() {
     let dispatch = of("burst_buffer.dispatch");
     assert!(dispatch.source.starts_with("assumed: "));
     assert_eq!(dispatch.calibrated.as_deref(), Some("cori1-iops-write"));
+    assert_eq!(dispatch.settled_in_view, ["cori1-iops-read"]);
+    assert_eq!((dispatch.source_id, rank2.source_id.as_deref()), (None, Some("xc-links")));
+    assert!(rank2.settled_in_view.is_empty());
     assert_eq!(of("network.links_per_group_pair").value, "6");
     assert_eq!(of("placement.compute").value, "12_076");
+}
+
+#[test]
+fn last_compute_nodes_are_of_the_type_that_the_file_lists() {
+    let machine = load("cori");
+    let types: Vec<_> = machine.clients().iter().map(|(c, n)| (c.name.clone(), *n)).collect();
+    assert_eq!(types, [("haswell".to_owned(), 2_388), ("knl".to_owned(), 9_688)]);
+    let (haswell, knl) = (machine.nodes_of_type("haswell"), machine.nodes_of_type("knl"));
+    assert_eq!((haswell.len(), knl.len()), (2_388, 9_688));
+    assert!(haswell.last() < knl.first());
+    assert!(machine.nodes_of_type("moon").is_empty());
+    let slow = &machine.client_types[0].client;
+    assert!(slow.write_rate < machine.client.write_rate);
+    assert_eq!(slow.max_request, machine.client.max_request);
 }
 
 #[test]
