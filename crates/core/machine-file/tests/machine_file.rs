@@ -45,18 +45,20 @@ fn provenance_names_key_value_source_and_measurement() {
     assert_eq!(dispatch.settled_in_view, ["cori1-iops-read"]);
     assert_eq!((dispatch.source_id, rank2.source_id.as_deref()), (None, Some("xc-links")));
     assert!(rank2.settled_in_view.is_empty());
-    assert_eq!(of("network.links_per_group_pair").value, "6");
+    assert_eq!(of("network.cables_per_group_pair").value, "6");
     assert_eq!(of("placement.compute").value, "12_076");
 }
 
 #[test]
-fn last_compute_nodes_are_of_the_type_that_the_file_lists() {
+fn compute_nodes_of_the_listed_groups_are_of_their_type() {
     let machine = load("cori");
-    let types: Vec<_> = machine.clients().iter().map(|(c, n)| (c.name.clone(), *n)).collect();
+    let types: Vec<_> = machine.clients().iter().map(|(c, n)| (c.name.clone(), n.len())).collect();
     assert_eq!(types, [("haswell".to_owned(), 2_388), ("knl".to_owned(), 9_688)]);
     let (haswell, knl) = (machine.nodes_of_type("haswell"), machine.nodes_of_type("knl"));
     assert_eq!((haswell.len(), knl.len()), (2_388, 9_688));
-    assert!(haswell.last() < knl.first());
+    let groups = |nodes: &[u32]| nodes.iter().map(|n| machine.group_of(*n)).collect::<Vec<_>>();
+    assert!(groups(&knl).iter().all(|group| (6..=32).contains(group)));
+    assert!(groups(&haswell).contains(&33));
     assert!(machine.nodes_of_type("moon").is_empty());
     let slow = &machine.client_types[0].client;
     assert!(slow.write_rate < machine.client.write_rate);
@@ -162,8 +164,8 @@ fn toy_machine_description_matches_the_recorded_text() {
 fn sources_are_listed_as_a_table() {
     let text = describe::list_sources(&load("trinity-phase2"));
     assert!(text.lines().any(|line| {
-        line.starts_with("network.links_per_group_pair ")
-            && line.contains("assumed: one link a pair")
+        line.starts_with("network.cables_per_group_pair ")
+            && line.contains("assumed: the same in both files")
     }));
     assert!(text.contains("[calibrated: cori-node-peak]"));
     assert_eq!(text.lines().count(), load("trinity-phase2").provenance.len());

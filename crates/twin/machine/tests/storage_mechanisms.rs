@@ -79,11 +79,14 @@ fn node_with_one_request_in_flight_makes_its_processes_take_turns() {
 fn nodes_of_another_type_have_its_rates() {
     let mut machine = toy();
     let slow = Client { name: "slow".into(), read_rate: Rate(1_000_000_000), ..toy().client };
-    machine.client_types.push(ClientType { nodes: 55, client: slow });
-    let read = phase(&machine, 2, 4, 4, "-r -F -t 512k -b 16m");
+    let others = ClientType { first_group: 1, last_group: 3, nodes: 42, client: slow };
+    machine.client_types.push(others);
+    // 14 nodes of group 0 and one of group 1; the servers read 16 GB/s, 1.07 for a node.
+    machine.client.read_rate = Rate(500_000_000);
+    let read = phase(&machine, 15, 4, 4, "-r -F -t 512k -b 16m");
     let rates = &read.acknowledged_node_gbps;
-    assert_near(rates.min, 1.0, 5.0, "the second node");
-    assert_near(rates.max, 4.0, 10.0, "the first node");
+    assert_near(rates.min, 0.5, 5.0, "the nodes of group 0");
+    assert_near(rates.max, 1.0, 5.0, "the node of group 1");
 }
 
 #[test]

@@ -98,7 +98,8 @@ fn read(
     root.report_unused_keys();
     let nodes = nodes?;
     let client = client.map(|(client, types)| {
-        check_types(doc, &nodes, &types);
+        let routers = network.as_ref().map_or(1, |n| n.chassis_per_group * n.routers_per_chassis);
+        check_types(doc, &nodes, routers, &types);
         (client, types)
     });
     check_nodes(doc, &nodes, burst_buffer_span, placement_span);
@@ -136,22 +137,28 @@ fn read(
     })
 }
 
-/// Checks that there are as many compute nodes as the types of clients need.
-fn check_types(doc: &Document<'_>, nodes: &[Node], types: &[Located<ClientType>]) {
-    let compute = nodes.iter().filter(|n| n.kind == NodeKind::Compute).count() as u64;
-    let mut needed = 0;
-    for one in types {
-        needed += u64::from(one.value.nodes);
-        if needed > compute {
+/// Checks that the groups of each type of client have as many compute nodes as it says.
+fn check_types(
+    doc: &Document<'_>,
+    nodes: &[Node],
+    routers_per_group: u32,
+    types: &[Located<ClientType>],
+) {
+    for Located { value: one, span } in types {
+        let groups = one.first_group..=one.last_group;
+        let is_of_type = |n: &&Node| {
+            n.kind == NodeKind::Compute && groups.contains(&(n.router / routers_per_group.max(1)))
+        };
+        let found = nodes.iter().filter(is_of_type).count();
+        if found != one.nodes as usize {
             doc.add_problem(
-                one.span.start,
+                span.start,
                 format!(
-                    "`client.types.{}.nodes` is {}; with the types before it {needed} nodes",
-                    one.value.client.name, one.value.nodes
+                    "`client.types.{}.nodes` is {}, but groups {} to {} have {found} compute nodes",
+                    one.client.name, one.nodes, one.first_group, one.last_group
                 ),
-                format!("at most the machine's {compute} compute nodes in all types"),
+                format!("nodes = {{ value = {found}, from = \"…\" }}, or other groups"),
             );
-            return;
         }
     }
 }

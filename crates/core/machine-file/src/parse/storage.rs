@@ -61,15 +61,16 @@ pub(super) fn read_client(
     }
     let mut others = Vec::new();
     for read in types {
-        let (name, nodes, node) = read?;
-        let of_type = Client { name, ..node.onto(Some(&client)) };
-        let of_type = ClientType { nodes: nodes.value, client: of_type };
-        others.push(Located { value: of_type, span: nodes.span });
+        let (mut of_type, node) = read?;
+        let name = std::mem::take(&mut of_type.value.client.name);
+        of_type.value.client = Client { name, ..node.onto(Some(&client)) };
+        others.push(of_type);
     }
     Some((client, others))
 }
 
 /// What differs between types of compute nodes.
+#[derive(Clone, Copy)]
 struct NodeClient {
     write_rate: Rate,
     read_rate: Rate,
@@ -142,16 +143,25 @@ fn read_node_rate(
     }
 }
 
-/// Parses `[client.types.NAME]`.
+/// Parses `[client.types.NAME]`: its name and groups, and what differs in its client.
 fn read_type(
     name: String,
     section: Section<'_, '_>,
     link: Option<Rate>,
-) -> Option<(String, Located<u32>, NodeClient)> {
+) -> Option<(Located<ClientType>, NodeClient)> {
+    let first_group = section.integer("first_group", 0..=9_999u32);
+    let last_group = section.integer("last_group", 0..=9_999u32);
     let nodes = section.integer("nodes", 1..=10_000_000u32);
     let node = read_node(&section, link);
     section.report_unused_keys();
-    Some((name, nodes?, node?))
+    let (nodes, node) = (nodes?, node?);
+    let of_type = ClientType {
+        first_group: first_group?.value,
+        last_group: last_group?.value,
+        nodes: nodes.value,
+        client: Client { name, ..node.onto(None) },
+    };
+    Some((Located { value: of_type, span: nodes.span }, node))
 }
 
 /// Parses `[burst_buffer]`: a burst-buffer node.

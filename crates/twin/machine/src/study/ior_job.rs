@@ -6,7 +6,7 @@ use crate::io::{IoJob, RequestTag};
 use crate::pool::{Instance, StoragePool};
 use crate::scenario::Scenario;
 use forebay_job_script::{Capacity, OptimizationStrategy};
-use forebay_machine_file::machine::{BurstBuffer, Client, Machine, NodeKind};
+use forebay_machine_file::machine::{BurstBuffer, Client, Machine};
 use forebay_network::lookahead;
 use forebay_units::{Bytes, Rate};
 use forebay_workload::ior::{AccessPattern, Api, Ior, Processes};
@@ -93,9 +93,8 @@ fn clients(machine: &Machine, ior: &Ior, ppn: u32, transfer_bytes: u64) -> Vec<C
 /// Index of the client of each node of a job.
 fn clients_of_nodes(machine: &Machine, nodes: &[u32]) -> Vec<u8> {
     let mut client_of: FxHashMap<u32, u8> = FxHashMap::default();
-    let mut compute = machine.nodes_of_kind(NodeKind::Compute).into_iter();
-    for (index, (_, count)) in (0u8..).zip(machine.clients()) {
-        client_of.extend(compute.by_ref().take(count).map(|node| (node, index)));
+    for (index, (_, of_type)) in (0u8..).zip(machine.clients()) {
+        client_of.extend(of_type.into_iter().map(|node| (node, index)));
     }
     nodes.iter().map(|node| client_of.get(node).copied().unwrap_or_default()).collect()
 }
