@@ -64,6 +64,8 @@ def main():
     head = subprocess.check_output(["git", "-C", ROOT, "rev-parse", "HEAD"], text=True).strip()
     git("checkout", "--detach", "--force", head, at=COPY)
     words = " ".join(sys.argv[1:])
+    if words.startswith("-"):
+        sys.exit(__doc__)
     rules = tomllib.loads((ROOT / TABLE).read_text())["rule"]
     undetected = 0
     for rule in rules:
