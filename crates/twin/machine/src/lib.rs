@@ -4,6 +4,7 @@
 //! the functions.
 #![warn(missing_docs)]
 
+pub mod estimate;
 mod event;
 mod group;
 mod io;

@@ -162,6 +162,7 @@ impl Io {
         assert!(phase.begun <= now, "a phase that ends before it began");
         phase.ended = now;
         phase.least_mean = self.clients.least_mean();
+        phase.most_in_calls = self.clients.most_in_calls();
         phase.node_rates = self.clients.node_rates(&self.position.pattern);
         for (before, now) in phase.waits.iter_mut().zip(&self.waits) {
             *before = now.since(before);

@@ -121,6 +121,8 @@ fn phase_result(
         transfer_seconds: seconds(transfers),
         close_seconds: seconds(counts.closes.length()),
         gbps: per_second(counts.bytes as f64 / 1e9, total),
+        steady_gbps: steady_gbps(&counts.timeline),
+        slowest_rank_gbps: per_second(counts.bytes as f64 / 1e9, seconds(counts.most_in_calls)),
         acknowledged_node_gbps: node_rates(counts.node_rates.clone()),
         iops: per_second(counts.operations as f64, seconds(transfers)),
         operation_seconds: spread(&counts.times, counts.time),
@@ -131,6 +133,24 @@ fn phase_result(
         series: series(scenario, totals, timeline),
         each_link: each_link(scenario, &totals.links, transfers),
     }
+}
+
+/// Time with a rate at which the middle of the bytes moved: from the moment when a fifth had, to
+/// that when four fifths had; `None` if that is not at least four intervals of the timeline.
+fn steady_gbps(moved: &Timeline<1>) -> Option<f64> {
+    let total: u64 = moved.rows().iter().map(|row| row[0]).sum();
+    let mut sum = 0;
+    let mut middle = 0;
+    let mut amount = 0;
+    for row in moved.rows() {
+        let before = sum;
+        sum += row[0];
+        if before * 5 >= total && sum * 5 <= total * 4 {
+            middle += 1;
+            amount += row[0];
+        }
+    }
+    (middle >= 4).then(|| amount as f64 / 1e9 / (middle as f64 * seconds(moved.interval())))
 }
 
 fn spread(times: &Histogram<u64>, sum: u64) -> Spread {
