@@ -229,13 +229,7 @@ impl Fabric {
     /// Grants a port's link to a packet that is ready at `ready`; returns when its transmission
     /// begins and ends, ps.
     #[inline]
-    fn grant(
-        &mut self,
-        index: usize,
-        ready: u64,
-        bytes: u32,
-        message: MessageClass,
-    ) -> (u64, u64) {
+    fn grant(&mut self, index: usize, ready: u64, bytes: u32, message: MessageClass) -> (u64, u64) {
         let port = &mut self.ports[index];
         let class = port.class as usize;
         let cost = &self.costs[class];

@@ -85,7 +85,13 @@ fn adversarial(routing: Routing) -> f64 {
     let mut messages = Vec::new();
     for from in 0..16 {
         for _ in 0..60 {
-            messages.push(TestMessage { from, to: 16 + random.below(16), bytes: 20_000, at: 0, response: false });
+            messages.push(TestMessage {
+                from,
+                to: 16 + random.below(16),
+                bytes: 20_000,
+                at: 0,
+                response: false,
+            });
         }
     }
     let mut machine = machine(shape, routing);
@@ -209,8 +215,9 @@ fn any_number_of_threads_delivers_equal_packets_at_equal_times() {
 fn congestion_backs_up_into_the_sources() {
     // 15 nodes send to one: its link carries 8 GB/s, the rest waits in the buffers on the path and
     // finally in the senders.
-    let messages: Vec<_> =
-        (1..16).map(|from| TestMessage { from, to: 0, bytes: 400_000, at: 0, response: false }).collect();
+    let messages: Vec<_> = (1..16)
+        .map(|from| TestMessage { from, to: 0, bytes: 400_000, at: 0, response: false })
+        .collect();
     let outcome = run(&machine(SMALL, Routing::Minimal), &messages, 1, 1);
     let rate = outcome.traffic.bytes as f64 * 1000.0 / outcome.end as f64;
     assert!((rate / 8.0 - 1.0).abs() < 0.01, "{rate} GB/s into a link of 8 GB/s");
@@ -253,7 +260,8 @@ fn adaptive_packet_crosses_the_dimension_without_a_queue_first() {
 #[test]
 fn queue_at_the_link_to_a_node_is_counted() {
     let shape = Shape { nodes_per_router: 3, ..SMALL };
-    let messages = [1, 2].map(|from| TestMessage { from, to: 0, bytes: 4_000, at: 0, response: false });
+    let messages =
+        [1, 2].map(|from| TestMessage { from, to: 0, bytes: 4_000, at: 0, response: false });
     let outcome = run(&machine(shape, Routing::Minimal), &messages, 1, 1);
     let to_node = outcome.links[0]
         .iter()

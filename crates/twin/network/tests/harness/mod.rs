@@ -7,8 +7,8 @@ use forebay_machine_file::machine::{
     Routing, RoutingSpec,
 };
 use forebay_network::{
-    DeliveryStatistics, Fabric, LinkStatistics, Message, MessageClass, NetEvent, NetMessage, Packet, Topology,
-    lookahead,
+    DeliveryStatistics, Fabric, LinkStatistics, Message, MessageClass, NetEvent, NetMessage,
+    Packet, Topology, lookahead,
 };
 use forebay_units::{Bytes, Rate, Time};
 use std::sync::Arc;
