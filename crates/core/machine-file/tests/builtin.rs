@@ -36,6 +36,18 @@ fn node_counts_match_the_sources() {
 }
 
 #[test]
+fn machines_with_datawarp_have_one_set_of_storage_parameters() {
+    let cori = load("cori");
+    for name in ["cori-phase1", "shaheen2", "trinity", "trinity-phase2"] {
+        assert_eq!(load(name).burst_buffer, cori.burst_buffer, "{name}");
+    }
+    // Haswell nodes are equal on both machines, and KNL nodes.
+    assert_eq!(load("cori-phase1").client, cori.client);
+    assert_eq!(load("shaheen2").client, cori.client);
+    assert_eq!(load("trinity-phase2").client, cori.client_types[0].client);
+}
+
+#[test]
 fn aries_links_have_the_published_rates() {
     let network = load("trinity").network;
     assert_eq!(network.rank1.raw_rate, Rate(5_250_000_000));
