@@ -4,14 +4,18 @@
 //! the functions.
 #![warn(missing_docs)]
 
+pub mod estimate;
 mod event;
 mod group;
 mod io;
 mod limit;
 mod links;
+mod phase_collector;
+mod phase_result;
 mod phase_totals;
 pub mod pool;
 pub mod results;
 mod scenario;
+mod steady;
 pub mod study;
 mod traffic;
