@@ -24,13 +24,13 @@ fn set_number_replaces_that_of_the_file_and_nothing_else() {
     let before = Machine::load("toy").unwrap_or_else(|error| panic!("{error}"));
     let settings = [("burst_buffer.card_write", "1.5GB/s"), ("burst_buffer.threads", "3")];
     let after = load(&settings).unwrap_or_else(|error| panic!("{error}"));
-    let Some(expected) = before.burst_buffer.clone().map(|b| {
-        forebay_machine_file::machine::BurstBuffer {
+    let Some(expected) =
+        before.burst_buffer.clone().map(|b| forebay_machine_file::machine::BurstBuffer {
             card_write: Rate(1_500_000_000),
             threads: 3,
             ..b
-        }
-    }) else {
+        })
+    else {
         panic!("toy has burst buffers")
     };
     assert_eq!(after.burst_buffer, Some(expected));

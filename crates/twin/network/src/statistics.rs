@@ -145,7 +145,8 @@ impl<const COLUMNS: usize> Timeline<COLUMNS> {
         };
         let mut before = 0;
         for row in (first >> self.bits)..=(end >> self.bits) {
-            let after = if row == end >> self.bits { amount } else { share((row + 1) << self.bits) };
+            let after =
+                if row == end >> self.bits { amount } else { share((row + 1) << self.bits) };
             self.rows[row as usize][column] += after - before;
             before = after;
         }

@@ -210,8 +210,7 @@ fn comparison(run: &InterferenceRun) -> Table {
     add("IOR write GB/s", keys, (alone.write_gbps, together.write_gbps), number);
     let keys = Some(["read_GBps_alone", "read_GBps_together", ratio(false)]);
     add("IOR read GB/s", keys, (alone.read_gbps, together.read_gbps), number);
-    let acknowledged =
-        (alone.write_acknowledged_node_gbps, together.write_acknowledged_node_gbps);
+    let acknowledged = (alone.write_acknowledged_node_gbps, together.write_acknowledged_node_gbps);
     add("write GB/s per node, acknowledged", None, acknowledged, number);
     let acknowledged = (alone.read_acknowledged_node_gbps, together.read_acknowledged_node_gbps);
     add("read GB/s per node, acknowledged", None, acknowledged, number);
@@ -222,8 +221,7 @@ fn comparison(run: &InterferenceRun) -> Table {
     let ns = |v: f64| seconds(v * 1e-9);
     let latency = |run: &TrafficRun, of: fn(&LatencyNs) -> f64| run.latency_ns.as_ref().map(of);
     let means = (latency(alone, |l| l.mean), latency(together, |l| l.mean));
-    let keys =
-        Some(["traffic_latency_alone", "traffic_latency_together", "traffic_latency_ratio"]);
+    let keys = Some(["traffic_latency_alone", "traffic_latency_together", "traffic_latency_ratio"]);
     add("latency of the traffic, mean", keys, means, ns);
     let tails = (latency(alone, |l| l.p99), latency(together, |l| l.p99));
     add("latency of the traffic, 99%", None, tails, ns);

@@ -7,8 +7,8 @@ use crate::report::Inputs;
 use clap::Args;
 use forebay_console::Failure;
 use forebay_machine::study::{SimOptions, StudyError};
-use forebay_machine_file::describe;
 use forebay_machine_file::Setting;
+use forebay_machine_file::describe;
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
 use forebay_units::human::{count, percent, seconds};
 use forebay_units::{Bytes, Time};
@@ -78,7 +78,9 @@ fn groups(text: &str) -> Result<(u32, u32), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.trim().parse(), last.trim().parse()) {
         (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
-        (Ok(first), Ok::<u32, _>(last)) => Err(format!("{first}-{last} runs backwards; write {last}-{first}")),
+        (Ok(first), Ok::<u32, _>(last)) => {
+            Err(format!("{first}-{last} runs backwards; write {last}-{first}"))
+        }
         (Err(_), _) | (_, Err(_)) => Err("write one group as 3, several as 0-3".to_string()),
     }
 }

@@ -3,9 +3,10 @@
 use super::options::{ProgressReporter, study_failure};
 use crate::progress::Display;
 use forebay_console::Failure;
-use forebay_machine::estimate::{Quantity, Replication};
+use forebay_machine::estimate::{Estimate, Quantity, Replication};
 use forebay_machine::study::{Progress, SimOptions, StudyError};
 use forebay_units::Time;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -37,7 +38,8 @@ pub(super) fn run_all<T: Send>(
         work();
     });
     // Tasks that never began come after the one that failed.
-    let done = results.into_iter().map_while(|r| r.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let done =
+        results.into_iter().map_while(|r| r.into_inner().unwrap_or_else(PoisonError::into_inner));
     done.collect()
 }
 
@@ -95,9 +97,8 @@ pub(super) fn replicate<T: Send>(
             threads: threads_of_each(options.threads, count),
             ..options.clone()
         };
-        let result = simulate(&options, &|time, done, events| {
-            progress.update(number, time, done, events)
-        });
+        let result =
+            simulate(&options, &|time, done, events| progress.update(number, time, done, events));
         progress.end(number);
         result.map_err(|e| study_failure(&e))
     })
@@ -114,19 +115,36 @@ pub(super) fn replication<T>(
     (replicates.len() > 1).then(|| Replication::of(seeds, &quantities))
 }
 
-/// `12.3 ±0.4` with replicates, `12.3` without; `-` if there is no value.
+/// The notes of replicates as one: `steady`, or `saturated 2, steady 1` if they differ.
+pub(super) fn joined_notes<'a>(notes: impl Iterator<Item = &'a str>) -> String {
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    notes.for_each(|note| *counts.entry(note).or_default() += 1);
+    match counts.len() {
+        0 | 1 => counts.into_keys().collect(),
+        _ => {
+            let each = counts.iter().map(|(note, count)| format!("{note} {count}"));
+            each.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+/// `12.3 ±0.4` with replicates, `12.3` without or for a quantity without a name; `-` if there is no
+/// value.
 pub(super) fn with_interval(
     replication: Option<&Replication>,
     name: &str,
     value: Option<f64>,
     text: impl Fn(f64) -> String,
 ) -> String {
-    match replication.and_then(|r| r.estimate(name)) {
-        Some(estimate) => match estimate.half_width {
-            Some(half_width) => format!("{} ±{}", text(estimate.mean), text(half_width)),
-            None => text(estimate.mean),
-        },
-        None => value.map_or("-".to_string(), text),
+    let Some(replication) = replication.filter(|_| !name.is_empty()) else {
+        return value.map_or("-".to_string(), text);
+    };
+    match replication.estimate(name) {
+        Some(Estimate { mean, half_width: Some(half_width), .. }) => {
+            format!("{} ±{}", text(*mean), text(*half_width))
+        }
+        Some(estimate) => text(estimate.mean),
+        None => "-".to_string(),
     }
 }
 
@@ -151,6 +169,12 @@ mod tests {
         });
         assert_eq!(result.unwrap_err().to_string(), "task 3");
         assert_eq!(begun.into_inner(), 4);
+    }
+
+    #[test]
+    fn notes_that_differ_are_counted() {
+        assert_eq!(joined_notes(["ssd", "ssd"].into_iter()), "ssd");
+        assert_eq!(joined_notes(["ssd", "client", "ssd"].into_iter()), "client 1, ssd 2");
     }
 
     #[test]

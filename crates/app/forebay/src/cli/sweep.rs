@@ -2,7 +2,7 @@
 
 use super::options::SimArgs;
 use super::output::{Output, OutputArgs, VERSION, to_json};
-use super::replicates::{SharedProgress, run_all, threads_of_each};
+use super::replicates::{SharedProgress, joined_notes, run_all, threads_of_each};
 use super::{Cli, Command, SimCommand};
 use crate::csv_files::to_csv;
 use crate::figures::sweep as figures;
@@ -98,7 +98,9 @@ fn range(from: &str, to: &str) -> Result<Vec<String>, String> {
         Some(step) => {
             let (step, step_unit) = quantity(step)?;
             if step <= 0.0 || (!step_unit.is_empty() && step_unit.trim() != unit.trim()) {
-                return Err(format!("{from}..{to}+{step}: the step must be above 0, in the same unit"));
+                return Err(format!(
+                    "{from}..{to}+{step}: the step must be above 0, in the same unit"
+                ));
             }
             // Rounding of the sums must not drop the last value.
             let count = ((last - first) / step + 1e-9) as usize;
@@ -205,8 +207,12 @@ pub(super) trait Swept {
     /// Checks the input, without simulating.
     fn check(&self) -> Result<(), Failure>;
     /// Simulates with the seed number `replicate`, on `threads` threads.
-    fn sample(&self, replicate: u32, threads: usize, progress: Progress<'_>)
-    -> Result<Sample, Failure>;
+    fn sample(
+        &self,
+        replicate: u32,
+        threads: usize,
+        progress: Progress<'_>,
+    ) -> Result<Sample, Failure>;
 }
 
 /// One combination's results.
@@ -214,7 +220,7 @@ pub(super) trait Swept {
 pub struct SweepPoint {
     /// Value of each swept key.
     pub settings: BTreeMap<String, String>,
-    /// Limiting resource or state, of the first seed.
+    /// Limiting resource or state.
     pub note: String,
     /// Means and confidence intervals.
     #[serde(flatten)]
@@ -270,7 +276,7 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
         .zip(samples.chunks(seeds as usize))
         .map(|(settings, samples)| SweepPoint {
             settings: settings.into_iter().collect(),
-            note: samples.first().map(|s| s.note.clone()).unwrap_or_default(),
+            note: joined_notes(samples.iter().map(|s| s.note.as_str())),
             replication: Replication::of(
                 (0..seeds).map(|i| args.sim().seed.wrapping_add(i.into())).collect(),
                 &samples.iter().map(|s| s.quantities.clone()).collect::<Vec<_>>(),
@@ -292,7 +298,11 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
 fn write(document: &SweepRun, output: &mut Output) -> Result<(), Failure> {
     let table = table(document).to_string();
     output.print_and_record(table.trim_end())?;
-    output.write("", "inputs.json", to_json(&serde_json::json!({ "command": document.command }))?)?;
+    output.write(
+        "",
+        "inputs.json",
+        to_json(&serde_json::json!({ "command": document.command }))?,
+    )?;
     output.write("", "table.txt", &table)?;
     output.write("", "summary.json", to_json(document)?)?;
     output.write("", "sweep.csv", csv_of(document)?)?;
@@ -367,8 +377,12 @@ fn csv_of(run: &SweepRun) -> Result<String, Failure> {
 /// [`Swept`] for any of the commands.
 trait SweptCommand: Sync {
     fn check(&self) -> Result<(), Failure>;
-    fn sample(&self, replicate: u32, threads: usize, progress: Progress<'_>)
-    -> Result<Sample, Failure>;
+    fn sample(
+        &self,
+        replicate: u32,
+        threads: usize,
+        progress: Progress<'_>,
+    ) -> Result<Sample, Failure>;
 }
 
 impl<T: Swept + Sync> SweptCommand for T {
@@ -412,10 +426,7 @@ mod tests {
         assert_eq!(values("load=0.1..0.5+0.1"), ["0.1", "0.2", "0.3", "0.4", "0.5"]);
         assert_eq!(values("message=4KiB..16KiB"), ["4KiB", "8KiB", "16KiB"]);
         assert_eq!(values("pattern=uniform,adversarial"), ["uniform", "adversarial"]);
-        assert_eq!(
-            values("pattern=uniform;halo:x=2,y=2,z=2"),
-            ["uniform", "halo:x=2,y=2,z=2"]
-        );
+        assert_eq!(values("pattern=uniform;halo:x=2,y=2,z=2"), ["uniform", "halo:x=2,y=2,z=2"]);
     }
 
     #[test]

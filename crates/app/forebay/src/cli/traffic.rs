@@ -120,12 +120,8 @@ impl TrafficArgs {
     ) -> Result<TrafficRun, StudyError> {
         let spec = self.traffic.spec_at_most().map_err(|e| StudyError::Limit(e.to_string()))?;
         match self.traffic.load {
-            Load::Share(_) => {
-                study::simulate_traffic(machine, &spec, options, progress)
-            }
-            Load::Saturation => {
-                study::find_saturation(machine, &spec, options, progress)
-            }
+            Load::Share(_) => study::simulate_traffic(machine, &spec, options, progress),
+            Load::Saturation => study::find_saturation(machine, &spec, options, progress),
         }
     }
 
@@ -184,11 +180,19 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
     let mut output = args.output.prepare(&format!("traffic-{}", machine.name))?;
     let options = args.options();
     let label = args.traffic.pattern.name();
-    let mut runs = replicate(&options, args.sim.seeds, label, output.display, |options, progress| {
-        args.simulate(&machine, options, progress)
-    })?;
+    let mut runs =
+        replicate(&options, args.sim.seeds, label, output.display, |options, progress| {
+            args.simulate(&machine, options, progress)
+        })?;
     let replication = replication(args.sim.seed, &runs, TrafficRun::quantities);
+    let saturated = runs.iter().filter(|run| run.is_saturated()).count();
     let mut run = runs.swap_remove(0);
+    if saturated > 0 && saturated < args.sim.seeds as usize {
+        run.warnings.push(format!(
+            "saturated with {saturated} of {} seeds: their mean has no latency",
+            args.sim.seeds
+        ));
+    }
     run.replication = replication;
     let settings = [("nodes", run.nodes.to_string())];
     let inputs = args.sim.inputs(&machine, args.traffic.settings().into_iter().chain(settings));
@@ -213,7 +217,8 @@ pub(super) fn table(run: &TrafficRun) -> String {
         out.push_str(&format!("{name:<14}{value}\n"));
     }
     if let Some(search) = &run.saturation {
-        let above = search.refused.map_or(String::new(), |l| format!(", {} is refused", percent(l)));
+        let above =
+            search.refused.map_or(String::new(), |l| format!(", {} is refused", percent(l)));
         out.push_str(&format!(
             "{:<14}accepts {}{above} ({} loads simulated)\n",
             "saturation",

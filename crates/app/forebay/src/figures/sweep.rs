@@ -48,7 +48,8 @@ fn others(run: &SweepRun, point: &SweepPoint, axis: &str) -> String {
 fn lines(run: &SweepRun, axis: &str, name: &str, title: String) -> Chart {
     let mut lines: Vec<Line> = Vec::new();
     for point in &run.points {
-        let (Some(x), Some(estimate)) = (x_of(point, axis), point.replication.estimate(name)) else {
+        let (Some(x), Some(estimate)) = (x_of(point, axis), point.replication.estimate(name))
+        else {
             continue;
         };
         let of = others(run, point, axis);

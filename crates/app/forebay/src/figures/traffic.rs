@@ -9,7 +9,12 @@ use forebay_units::human::{percent, seconds};
 /// Latency of a packet: mean and percentiles; without bars if the network is saturated.
 pub fn latency(run: &TrafficRun, palette: &Palette) -> Svg {
     let Some(l) = &run.latency_ns else {
-        return bars::draw("Latency of a packet: none, the network is saturated", &[], 560.0, palette);
+        return bars::draw(
+            "Latency of a packet: none, the network is saturated",
+            &[],
+            560.0,
+            palette,
+        );
     };
     let bars: Vec<Bar> = [
         ("mean", l.mean),

@@ -171,7 +171,11 @@ impl Figure {
             for ((a, b), half) in curve.points.iter().zip(&curve.half_widths) {
                 // A logarithmic axis has no place for an interval that reaches 0.
                 let ends = ((b - half).max(b / 10.0), b + half);
-                svg.line((x.at(*a), y.at(ends.0)), (x.at(*a), y.at(ends.1)), Stroke::solid(colour, 1.0));
+                svg.line(
+                    (x.at(*a), y.at(ends.0)),
+                    (x.at(*a), y.at(ends.1)),
+                    Stroke::solid(colour, 1.0),
+                );
             }
             for (pixel, (a, b)) in pixels.iter().zip(&curve.points) {
                 let tip = format!(
@@ -243,7 +247,11 @@ mod tests {
             subtitle: "s".into(),
             x_name: "nodes".into(),
             x_label: label,
-            curves: vec![Curve { name: "write".into(), points: vec![(1.0, 2.0), (64.0, 128.0)], half_widths: vec![] }],
+            curves: vec![Curve {
+                name: "write".into(),
+                points: vec![(1.0, 2.0), (64.0, 128.0)],
+                half_widths: vec![],
+            }],
             marks: vec![
                 Mark {
                     name: "write".into(),

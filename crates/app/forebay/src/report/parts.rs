@@ -104,18 +104,15 @@ pub(crate) fn replication(replication: Option<&Replication>) -> Markup {
     let rows = replication.estimates.iter().map(|estimate| {
         let half_width = estimate.half_width.unwrap_or(f64::NAN);
         let deviation = estimate.deviation.unwrap_or(f64::NAN);
-        let known = estimate.values.iter().flatten().count();
         vec![
             text(&estimate.name),
             number(estimate.mean, human::number(estimate.mean)),
             number(half_width, human::number(half_width)),
             number(deviation, human::number(deviation)),
-            number(known as f64, known.to_string()),
             text(&estimate.unit),
         ]
     });
-    let headings =
-        ["quantity", "#mean", "#95% interval, +-", "#standard deviation", "#seeds with a value", "unit"];
+    let headings = ["quantity", "#mean", "#95% interval, ±", "#standard deviation", "unit"];
     html! {
         h4 { "Mean of " (replication.seeds.len()) " seeds" }
         (table(&headings, rows))

@@ -153,7 +153,7 @@ pub fn point(nodes: u32) -> IorPoint {
 }
 
 pub fn replication(name: &str, unit: &str, mean: f64) -> Replication {
-    let values = vec![Some(mean * 0.99), Some(mean), Some(mean * 1.01)];
+    let values = vec![mean * 0.99, mean, mean * 1.01];
     let estimates = Estimate::of(name, unit, values).into_iter().collect();
     Replication { seeds: vec![1, 2, 3], confidence: 0.95, estimates }
 }
