@@ -12,31 +12,14 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_control::controller::{Answer, Cause, InstanceSpec, Request};
-use forebay_control::messages::Owner;
+use forebay_control::controller::{Answer, Cause, Request};
 use forebay_daemon::activity::{HostActivity, exposition};
 use forebay_daemon::{ControllerClient, Daemon, PoolConfig};
-use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
 use forebay_net::frame::{Flags, Kind, encode};
 use forebay_units::Bytes;
-use test_pool::{TestPool, frame, is_online, wait_for};
+use test_pool::{TestPool, create_persistent, frame, is_online, wait_for};
 
-fn persistent(name: &str, owner: Owner) -> Request {
-    let access = Access { mode: AccessMode::Striped, modifiers: Default::default() };
-    Request::CreatePersistent {
-        name: name.to_owned(),
-        owner,
-        spec: InstanceSpec {
-            capacity: Capacity::Bytes(Bytes(4 << 20)),
-            kind: InstanceType::Scratch,
-            access: vec![access],
-            pool: None,
-            preference: Default::default(),
-            modifiers: Default::default(),
-        },
-        public: false,
-    }
-}
+const CAPACITY: Bytes = Bytes(4 << 20);
 
 #[test]
 fn hosts_with_another_key_fail_authentication() {
@@ -62,7 +45,7 @@ fn request_survives_a_controller_restart() {
     let client = pool.client();
     let owner = client.caller();
     // Without storage nodes it cannot be met yet.
-    let answer = client.submit(persistent("kept", owner)).unwrap();
+    let answer = client.submit(create_persistent("kept", owner, CAPACITY)).unwrap();
     wait_for("it is accepted", || {
         let status = client.status().ok()?;
         status.instances.first().map(|_| ())
@@ -89,7 +72,7 @@ fn storage_node_refuses_a_controller_that_has_lost_its_state() {
     let controller = pool.controller();
     let node = Daemon::start_storage(&pool.config("key"), "s0").unwrap();
     let client = pool.client();
-    client.request(persistent("kept", client.caller())).unwrap();
+    client.request(create_persistent("kept", client.caller(), CAPACITY)).unwrap();
     drop(client);
     controller.stop().unwrap();
     fs::rename(pool.path("controller"), pool.path("lost")).unwrap();
@@ -195,7 +178,7 @@ fn counters_of_daemons_reach_the_controller_and_prometheus() {
         names.iter().all(|name| is_online(&pool, name)).then_some(())
     });
     let client = pool.client();
-    client.request(persistent("data", client.caller())).unwrap();
+    client.request(create_persistent("data", client.caller(), CAPACITY)).unwrap();
     let made = |host: &HostActivity| {
         let requests = &host.store.as_ref()?.requests;
         Some(requests.get("create_instance")?.latency.count())

@@ -15,9 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_client::{ClientOptions, Fs, NodeAddresses};
-use forebay_control::controller::{InstanceSpec, Request};
 use forebay_daemon::{ControllerClient, Daemon, PoolConfig};
-use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::OpenMode;
@@ -26,7 +24,7 @@ use forebay_protocol::{Ino, InstanceId};
 use forebay_units::Bytes;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType};
-use test_pool::{TestPool, is_online, wait_for};
+use test_pool::{TestPool, create_persistent, is_online, wait_for};
 
 const KEY: &[u8] = b"the key of this pool, for tests";
 const NAME: &str = "name-of-an-instance";
@@ -101,23 +99,6 @@ fn configuration(pool: &TestPool, mode: &str) -> PoolConfig {
     PoolConfig::read(&file).unwrap()
 }
 
-fn persistent(client: &ControllerClient) -> Request {
-    let access = Access { mode: AccessMode::Striped, modifiers: Default::default() };
-    Request::CreatePersistent {
-        name: NAME.to_owned(),
-        owner: client.caller(),
-        spec: InstanceSpec {
-            capacity: Capacity::Bytes(Bytes(32 << 20)),
-            kind: InstanceType::Scratch,
-            access: vec![access],
-            pool: None,
-            preference: Default::default(),
-            modifiers: Default::default(),
-        },
-        public: false,
-    }
-}
-
 /// Uses a file of the instance over TCP, and directories on both nodes.
 fn use_instance(pool: &TestPool, instance: InstanceId) {
     let nodes = NodeAddresses(pool.nodes.iter().map(|node| Address::Tcp(*node)).collect());
@@ -150,7 +131,7 @@ fn recorded_traffic_of_a_pool_contains_no_secrets_and_encrypted_traffic_no_file_
             (is_online(&pool, "s0") && is_online(&pool, "s1")).then_some(())
         });
         let client = ControllerClient::open(&config.file).unwrap();
-        client.request(persistent(&client)).unwrap();
+        client.request(create_persistent(NAME, client.caller(), Bytes(32 << 20))).unwrap();
         let instance = client.status().unwrap().instances[0].id.0;
         use_instance(&pool, InstanceId(instance));
         let recorded = recorder.stop();

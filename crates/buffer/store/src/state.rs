@@ -133,8 +133,6 @@ pub enum VolumeEvent {
     Namespace(Change),
     /// The capacity changes, in bytes.
     Resize(u64),
-    /// The addresses of the instance's nodes change.
-    SetPeers(Vec<String>),
     /// This node is prepared for a round of a transaction.
     Prepare {
         /// The transaction.
@@ -226,7 +224,6 @@ impl VolumeState {
         match event {
             VolumeEvent::Namespace(change) => self.names.apply(change)?,
             VolumeEvent::Resize(capacity) => self.spec.capacity = *capacity,
-            VolumeEvent::SetPeers(peers) => self.spec.placement.peers.clone_from(peers),
             VolumeEvent::Prepare { tx, coordinator, round } => {
                 self.prepare(*tx, *coordinator, round)
             }

@@ -124,7 +124,7 @@ fn link_counts(machine: &Machine) -> [(&'static str, &LinkSpec, u64); 4] {
         ("node", &n.node, machine.nodes.len() as u64),
         ("rank-1", &n.rank1, groups * chassis * pairs(slots)),
         ("rank-2", &n.rank2, groups * slots * pairs(chassis)),
-        ("global", &n.global, pairs(groups) * u64::from(n.links_per_group_pair)),
+        ("global", &n.global, pairs(groups) * u64::from(n.links_per_group_pair())),
     ]
 }
 
@@ -133,15 +133,16 @@ fn links(machine: &Machine, out: &mut String) {
     let _ = writeln!(out, "Links (rates each way)");
     let _ = writeln!(
         out,
-        "  {:<7}{:>9}  {:>5}  {:>14}  {:>8}  {:>9}  {:>16}",
-        "class", "links", "tiles", "rate", "latency", "buffer", "together"
+        "  {:<7}{:>9}  {:>5}  {:>14}  {:>14}  {:>8}  {:>9}  {:>16}",
+        "class", "links", "tiles", "raw rate", "payload", "latency", "buffer", "payload together"
     );
     for (class, spec, count) in link_counts(machine) {
         let _ = writeln!(
             out,
-            "  {class:<7}{:>9}  {:>5}  {:>14}  {:>8}  {:>9}  {:>16}",
+            "  {class:<7}{:>9}  {:>5}  {:>14}  {:>14}  {:>8}  {:>9}  {:>16}",
             grouped(count),
             spec.tiles,
+            spec.raw_rate,
             spec.rate,
             spec.latency,
             spec.buffer,
@@ -150,23 +151,26 @@ fn links(machine: &Machine, out: &mut String) {
     }
     let _ = writeln!(
         out,
-        "  router {}, packets of {}; {} to each other group, {} arrangement, {} of {} sockets ({})",
+        "  router {}, packets of {}; {} of {} to each other group, {} arrangement, {} of {} sockets ({})",
         n.router_traversal,
         n.packet,
-        counted(n.links_per_group_pair.into(), "global link"),
+        counted(n.cables_per_group_pair.into(), "cable"),
+        counted(n.routers_per_cable.into(), "link"),
         n.arrangement.name(),
-        u64::from(n.links_per_group_pair) * u64::from(n.groups.max(1) - 1),
-        n.global_ports_per_group,
+        u64::from(n.cables_per_group_pair) * u64::from(n.groups.max(1) - 1),
+        n.cable_sockets_per_group,
         n.plugging.name()
     );
     let r = &n.routing;
     let _ = writeln!(
         out,
-        "  routing {}, {} candidates, detours weigh {}%, from {} queued",
+        "  routing {}, {} candidates, bias {}, detours from {} (rank-1), {} (rank-2), {} (global) queued",
         r.algorithm.name(),
         r.candidates,
-        r.nonminimal_weight_percent,
-        r.threshold
+        r.bias.name(),
+        r.rank1_threshold,
+        r.rank2_threshold,
+        r.global_threshold
     );
 }
 
@@ -177,12 +181,12 @@ fn bisection(n: &Network, out: &mut String) {
         return;
     }
     let (low, high) = (n.groups / 2, n.groups - n.groups / 2);
-    let count = u64::from(low) * u64::from(high) * u64::from(n.links_per_group_pair);
+    let count = u64::from(low) * u64::from(high) * u64::from(n.links_per_group_pair());
     let _ = writeln!(
         out,
         "Bisection {} each way = {low} x {high} groups x {} x {}",
         n.global.rate.times(count),
-        counted(n.links_per_group_pair.into(), "link"),
+        counted(n.links_per_group_pair().into(), "link"),
         n.global.rate
     );
 }

@@ -35,8 +35,10 @@ pub enum LinkClass {
 /// One class of links; rates and buffers are for each direction of a link.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkSpec {
-    /// Rate of one link = tiles × rate of a tile.
+    /// Payload rate of one link: its raw rate less headers, checksums and responses.
     pub rate: Rate,
+    /// Signalling rate of one link = tiles × rate of a tile.
+    pub raw_rate: Rate,
     /// Tiles joined to one link (3 for Aries rank-2).
     pub tiles: u32,
     /// From the first bit leaving the sender to the first bit at the receiver.
@@ -68,6 +70,9 @@ pub enum Plugging {
     InOrder,
     /// Evenly over all routers.
     Spread,
+    /// The cables of one pair of groups next to each other: first in all chassis, then in the next
+    /// slots, and when all routers have one, from the first slots again.
+    AcrossChassis,
 }
 
 /// The routing algorithm of packets.
@@ -84,18 +89,45 @@ pub enum Routing {
     ProgressiveAdaptive,
 }
 
-/// Thresholds of adaptive routing.
+/// The bias of adaptive routing towards minimal paths: the comparison of the queues (in time) in
+/// front of the best detour and of the best minimal path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdaptiveBias {
+    /// No bias: the detour's queue is shorter.
+    Adaptive0,
+    /// Bias that grows with the path: no bias at the first router, and a factor of two for each
+    /// link that the packet has crossed since.
+    Adaptive1,
+    /// Small bias: the detour's queue is shorter by more than a constant.
+    Adaptive2,
+    /// Large bias: the detour's queue is shorter by more than a factor.
+    Adaptive3,
+    /// The rule of CODES: no bias, and as queue all bytes for which no credit has returned, those
+    /// on the link and in the buffer behind it included.
+    Codes,
+}
+
+/// Parameters of adaptive routing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RoutingSpec {
     /// The default algorithm of this machine.
     pub algorithm: Routing,
     /// Minimal and non-minimal candidates for each decision (each 1..=4).
     pub candidates: u32,
-    /// Weight in percent of a non-minimal candidate's queue against a minimal one's
-    /// (200: a detour must be less than half as loaded).
-    pub nonminimal_weight_percent: u32,
-    /// Queue that the minimal candidate must exceed before a detour is considered.
-    pub threshold: Bytes,
+    /// The comparison of a detour with the minimal path.
+    pub bias: AdaptiveBias,
+    /// Queue, as the time to transmit it, that a minimal path which begins with a rank-1 link must
+    /// exceed before a detour is considered.
+    pub rank1_threshold: Time,
+    /// The same for a path that begins with a rank-2 link.
+    pub rank2_threshold: Time,
+    /// The same for a path that begins with a rank-3 link.
+    pub global_threshold: Time,
+    /// Time added to a detour's queue by [`AdaptiveBias::Adaptive2`].
+    pub small_bias: Time,
+    /// Factor of a detour's queue with [`AdaptiveBias::Adaptive3`].
+    pub large_bias: u32,
 }
 
 /// The interconnect.
@@ -109,14 +141,16 @@ pub struct Network {
     pub routers_per_chassis: u32,
     /// Node ports per router.
     pub node_ports_per_router: u32,
-    /// Sockets for rank-3 links per group, spread evenly over its routers
-    /// (Aries: 240 for 96 routers, so routers have 2 and 3 in turn).
-    pub global_ports_per_group: u32,
-    /// Parallel rank-3 links between each two groups.
-    pub links_per_group_pair: u32,
-    /// The arrangement of the rank-3 links.
+    /// Sockets for rank-3 cables per group, spread evenly over its routers
+    /// (Aries: 240 for 96 routers, five for each two routers).
+    pub cable_sockets_per_group: u32,
+    /// Rank-3 cables between each two groups.
+    pub cables_per_group_pair: u32,
+    /// Neighbouring routers that share a socket: a cable carries one link for each of them.
+    pub routers_per_cable: u32,
+    /// The arrangement of the rank-3 cables.
     pub arrangement: Arrangement,
-    /// The sockets that these links take.
+    /// The sockets that these cables take.
     pub plugging: Plugging,
     /// From a packet's head at a router's input to its head at the output, unloaded.
     pub router_traversal: Time,
@@ -289,9 +323,48 @@ macro_rules! named {
 
 named!(NodeKind: Compute "compute", BurstBuffer "burst-buffer", Lnet "lnet", Service "service");
 named!(Arrangement: Absolute "absolute", Relative "relative", Circulant "circulant");
-named!(Plugging: InOrder "in-order", Spread "spread");
+named!(Plugging: InOrder "in-order", Spread "spread", AcrossChassis "across-chassis");
+named!(AdaptiveBias: Adaptive0 "adaptive-0", Adaptive1 "adaptive-1", Adaptive2 "adaptive-2",
+    Adaptive3 "adaptive-3", Codes "codes");
 named!(Routing:
     Minimal "minimal", Valiant "valiant", UgalL "ugal-l", ProgressiveAdaptive "progressive-adaptive");
+
+impl Network {
+    /// Rank-3 links between each two groups.
+    pub fn links_per_group_pair(&self) -> u32 {
+        self.cables_per_group_pair * self.routers_per_cable
+    }
+
+    /// Cable sockets of each set of [`Network::routers_per_cable`] neighbouring routers of a group:
+    /// the group's sockets, distributed evenly.
+    pub fn socket_counts(&self) -> Vec<u32> {
+        let routers = self.chassis_per_group * self.routers_per_chassis;
+        let sets = (routers / self.routers_per_cable.max(1)).max(1);
+        let total = u64::from(self.cable_sockets_per_group);
+        let share = |set: u32| (u64::from(set) * total / u64::from(sets)) as u32;
+        (0..sets).map(|set| share(set + 1) - share(set)).collect()
+    }
+
+    /// Ports of a router: rank-1, rank-2, rank-3, nodes. The port to itself in each of the first
+    /// two ranks counts, too.
+    pub fn ports_per_router(&self) -> u32 {
+        let sockets = self.socket_counts().into_iter().max().unwrap_or(0);
+        self.routers_per_chassis + self.chassis_per_group + sockets + self.node_ports_per_router
+    }
+
+    /// The longest time that a packet of `packet` occupies any link.
+    pub fn longest_packet_time(&self, packet: Bytes) -> Time {
+        let links = [&self.node, &self.rank1, &self.rank2, &self.global];
+        let slowest = links.iter().map(|l| l.rate.0).min().unwrap_or(0).max(1);
+        let ps = u128::from(packet.0) * 1_000_000_000_000 / u128::from(slowest);
+        Time(u64::try_from(ps).unwrap_or(u64::MAX))
+    }
+}
+
+/// The longest time that a packet may occupy a link: the simulation counts it in 32 bits.
+pub const LONGEST_PACKET_TIME: Time = Time(4_000_000_000);
+/// The most ports that a router may have: port numbers have 8 bits, and one value is reserved.
+pub const MAX_PORTS: u32 = 255;
 
 impl Machine {
     /// Routers in one group.

@@ -42,7 +42,7 @@ fn provenance_names_key_value_source_and_measurement() {
     let dispatch = of("burst_buffer.dispatch");
     assert!(dispatch.source.starts_with("assumed: "));
     assert_eq!(dispatch.calibrated.as_deref(), Some("cori1-iops-write"));
-    assert_eq!(of("network.links_per_group_pair").value, "6");
+    assert_eq!(of("network.cables_per_group_pair").value, "6");
     assert_eq!(of("placement.compute").value, "12_076");
 }
 
@@ -145,8 +145,8 @@ fn toy_machine_description_matches_the_recorded_text() {
 fn sources_are_listed_as_a_table() {
     let text = describe::list_sources(&load("trinity-phase2"));
     assert!(text.lines().any(|line| {
-        line.starts_with("network.links_per_group_pair ")
-            && line.contains("assumed: one link a pair")
+        line.starts_with("network.cables_per_group_pair ")
+            && line.contains("assumed: the same in both files")
     }));
     assert!(text.contains("[calibrated: cori-node-peak]"));
     assert_eq!(text.lines().count(), load("trinity-phase2").provenance.len());

@@ -33,7 +33,7 @@ pub(crate) fn class_use(links: &Links, span: u64) -> Vec<ClassUse> {
                 mean_utilisation: if count == 0 { 0.0 } else { busy / count as f64 },
                 max_utilisation: of_class(class).map(|l| share(l.busy)).fold(0.0, f64::max),
                 stall_seconds: of_class(class).map(|l| l.stalled as f64 * 1e-12).sum(),
-                max_queue_bytes: of_class(class).map(|l| l.max_occupied.into()).max().unwrap_or(0),
+                max_queue_bytes: of_class(class).map(|l| l.longest_queue).max().unwrap_or(0),
             }
         })
         .collect()
@@ -56,7 +56,7 @@ pub(crate) fn each_link(
             busy_seconds: link.busy as f64 * 1e-12,
             utilisation: link.busy as f64 / span.max(1) as f64,
             stall_seconds: link.stalled as f64 * 1e-12,
-            max_queue_bytes: link.max_occupied.into(),
+            max_queue_bytes: link.longest_queue,
         })
         .collect()
 }

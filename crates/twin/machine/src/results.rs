@@ -51,7 +51,7 @@ pub struct ClassUse {
     pub max_utilisation: f64,
     /// Time during which the head of a queue waited for credits, summed over the links.
     pub stall_seconds: f64,
-    /// Deepest queue at any link, in bytes.
+    /// Longest queue that a packet found at any link: the bytes to be transmitted before it.
     pub max_queue_bytes: u64,
 }
 
@@ -70,8 +70,7 @@ pub struct LinkUse {
     pub utilisation: f64,
     /// Time during which packets waited at the link for credits, in seconds.
     pub stall_seconds: f64,
-    /// Largest number of bytes at any time that waited for it, were on it, or lay in the buffers at
-    /// its far end.
+    /// Longest queue that a packet found at the link: the bytes to be transmitted before it.
     pub max_queue_bytes: u64,
 }
 

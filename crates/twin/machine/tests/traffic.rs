@@ -253,7 +253,7 @@ fn interrupted_study_returns_an_error() {
     assert_eq!(outcome.unwrap_err(), StudyError::Interrupted);
 }
 
-/// Adversarial traffic on a larger machine: one link of 18.75 GB/s between two groups, or 27.
+/// Adversarial traffic on a larger machine: two cables of 12.19 GB/s between two groups.
 #[test]
 fn detours_spread_adversarial_traffic_over_all_groups() {
     let mut machine = Machine::load("trinity-phase2").unwrap();
@@ -265,11 +265,32 @@ fn detours_spread_adversarial_traffic_over_all_groups() {
             .unwrap()
     };
     let minimal = with(Routing::Minimal);
-    // 360 nodes of 8 GB/s share the link: 0.0065 of their own.
-    assert!(minimal.accepted_load < 0.0066, "{}", minimal.accepted_load);
-    for routing in [Routing::Valiant, Routing::UgalL, Routing::ProgressiveAdaptive] {
+    // 360 nodes of 8 GB/s share the cables: 0.0085 of their own.
+    assert!(minimal.accepted_load < 0.0086, "{}", minimal.accepted_load);
+    // UGAL-L sees the congestion of the gateways late, in the queues of the source router only.
+    for (routing, least) in
+        [(Routing::Valiant, 2.5), (Routing::UgalL, 2.0), (Routing::ProgressiveAdaptive, 2.5)]
+    {
         let other = with(routing);
         let gain = other.accepted_load / minimal.accepted_load;
-        assert!(gain > 2.5, "{routing:?}: {gain}");
+        assert!(gain > least, "{routing:?}: {gain}");
+    }
+}
+
+/// On Theta at a load that its global links can just carry, adaptive routing without bias delivers
+/// as much as minimal routing.
+#[test]
+fn adaptive_routing_equals_minimal_routing_under_uniform_traffic() {
+    let machine = Machine::load("theta").unwrap();
+    let accepted = |routing| {
+        let options = SimOptions { routing: Some(routing), ..SimOptions::default() };
+        simulate_traffic(&machine, &spec("uniform", 0.6, 25), &options, &|_, _, _| true)
+            .unwrap()
+            .accepted_load
+    };
+    let minimal = accepted(Routing::Minimal);
+    for routing in [Routing::UgalL, Routing::ProgressiveAdaptive] {
+        let ratio = accepted(routing) / minimal;
+        assert!(ratio > 0.97, "{routing:?}: {ratio}");
     }
 }

@@ -146,7 +146,7 @@ impl Fabric {
     pub fn prefetch(&self, event: &NetEvent) {
         if let NetEvent::Arrival(packet) = event {
             let port = if packet.route() != Route::Unrouted && packet.router != packet.target {
-                self.topology.local_port_toward(packet.router, packet.target)
+                self.topology.local_ports_toward(packet.router, packet.target).0
             } else {
                 packet.exit
             };
@@ -239,34 +239,35 @@ impl Fabric {
 
     /// A packet's head has reached a router.
     fn arrive(&mut self, mut packet: Packet, context: &mut impl NetContext) {
-        let came_from_far = Upstream(packet.credit_to).is_far();
+        let behind = Upstream(packet.credit_to);
         let at_target = packet.router == packet.target;
         let begins_leg = packet.route() == Route::Unrouted
-            || came_from_far
+            || behind.is_far()
             || (at_target && packet.exit == INTERMEDIATE);
-        if begins_leg || self.may_reconsider(&packet) {
-            let mut planner = RoutePlanner {
-                topology: &self.topology,
-                ports: &self.ports,
-                costs: &self.costs,
-                spec: &self.network.routing,
-                group: self.group,
-                random: &mut self.random,
-            };
-            if begins_leg {
-                packet.leg += u8::from(packet.route() != Route::Unrouted);
-                planner.plan_leg(&mut packet);
-            } else {
-                planner.reconsider_route(&mut packet);
-            }
+        let reconsiders = !begins_leg && self.may_reconsider(&packet);
+        let head = context.now() + self.traversal;
+        let mut planner = RoutePlanner {
+            topology: &self.topology,
+            ports: &self.ports,
+            costs: &self.costs,
+            spec: &self.network.routing,
+            group: self.group,
+            ready: head,
+            random: &mut self.random,
+        };
+        let leg = packet.leg;
+        if begins_leg {
+            packet.leg += u8::from(packet.route() != Route::Unrouted);
+            planner.plan_leg(&mut packet);
+        } else if reconsiders {
+            planner.reconsider_route(&mut packet);
         }
         let port = if packet.router == packet.target {
             packet.exit
         } else {
-            self.topology.local_port_toward(packet.router, packet.target)
+            planner.local_port(packet.router, packet.target)
         };
         let index = self.ports.router_port(packet.router, port);
-        let head = context.now() + self.traversal;
         let ready = Ready { head, tail: head + u64::from(packet.tail_lag) };
         let port = &mut self.ports[index];
         if port.end == PortEnd::Node {
@@ -274,16 +275,22 @@ impl Fabric {
             return;
         }
         port.occupy(packet.bytes);
-        let channel = port.channels[usize::from(packet.leg)];
+        let behind_rank2 = !begins_leg
+            && packet.leg == leg
+            && port.class == LinkClass::Rank1
+            && behind.class() == LinkClass::Rank2 as usize;
+        let number = 2 * packet.leg + u8::from(behind_rank2);
+        let channel = port.channels[usize::from(number)];
         if channel.tail == NONE && channel.credits >= packet.bytes {
-            self.depart(index, packet, ready, context);
-        } else {
-            if channel.tail == NONE {
-                self.ports.block_channel(index, context.now());
-            }
-            let channel = &mut self.ports[index].channels[usize::from(packet.leg)];
-            self.waiting.push_back(channel, packet, ready);
+            self.depart(index, number, packet, ready, context);
+            return;
         }
+        port.wait(head, &self.costs[port.class as usize]);
+        if channel.tail == NONE {
+            self.ports.block_channel(index, context.now());
+        }
+        let channel = &mut self.ports[index].channels[usize::from(number)];
+        self.waiting.push_back(channel, packet, ready);
     }
 
     fn may_reconsider(&self, packet: &Packet) -> bool {
@@ -298,11 +305,11 @@ impl Fabric {
     fn depart(
         &mut self,
         index: usize,
+        channel: u8,
         mut packet: Packet,
         ready: Ready,
         context: &mut impl NetContext,
     ) {
-        let channel = packet.leg;
         self.ports[index].take_credit(usize::from(channel), packet.bytes);
         let (start, end) = self.grant(index, ready.head, packet.bytes);
         let left = ready.tail.max(end);
@@ -325,7 +332,8 @@ impl Fabric {
 
     /// Sends a packet to its node, which accepts all packets.
     fn eject(&mut self, index: usize, packet: Packet, ready: Ready, context: &mut impl NetContext) {
-        let (_, end) = self.grant(index, ready.head, packet.bytes);
+        let (start, end) = self.grant(index, ready.head, packet.bytes);
+        self.ports.count_ejection_wait(index, ready.head, start);
         let left = ready.tail.max(end);
         let key = NetEvent::KEY_DELIVERY + self.ports[index].peer;
         self.send_credit(&packet, left, context);
@@ -395,7 +403,7 @@ impl Fabric {
                 self.ports.unblock_channel(index, context.now());
             }
             waiting.ready.head = waiting.ready.head.max(context.now());
-            self.depart(index, waiting.packet, waiting.ready, context);
+            self.depart(index, channel as u8, waiting.packet, waiting.ready, context);
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use forebay_machine_file::machine::{LinkClass, LinkSpec, Network};
 
-/// Virtual channels of every link. A packet travels on the channel numbered by the legs it has
-/// completed, and no path has more than four legs (see `routing`).
-pub(crate) const CHANNELS: usize = 4;
+/// Virtual channels of every link: two for each of the four legs of the longest path (see
+/// `routing`).
+pub(crate) const CHANNELS: usize = 8;
 /// In place of an index: none.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -17,22 +17,34 @@ pub(crate) struct LinkCost {
     pub latency: u64,
     /// Buffer of each virtual channel at the far end, bytes.
     pub buffer: u32,
+    /// Bytes without credit while the link is in steady use and no packet waits: those sent in the
+    /// time in which a packet crosses the link and the next router and its credit comes back.
+    in_flight: u32,
 }
 
 impl LinkCost {
-    fn new(spec: &LinkSpec) -> Self {
+    fn new(spec: &LinkSpec, traversal: u64, packet: u64) -> Self {
         let scaled = (1_000_000_000_000u128 << 20).div_ceil(u128::from(spec.rate.0.max(1)));
-        LinkCost {
+        let mut cost = LinkCost {
             ps_per_byte: scaled as u64,
             latency: spec.latency.0,
-            buffer: spec.buffer.0.min(u64::from(u32::MAX / 8)) as u32,
-        }
+            buffer: spec.buffer.0.min(u64::from(u32::MAX / 16)) as u32,
+            in_flight: 0,
+        };
+        let round_trip = 2 * cost.latency + traversal + cost.busy_time(packet);
+        cost.in_flight = (packet + cost.bytes_in(round_trip)).min(u64::from(u32::MAX)) as u32;
+        cost
     }
 
     /// Time that `bytes` occupy the link, ps; within 1 ps for packets of up to 1 MiB.
     #[inline]
     pub fn serialization(&self, bytes: u32) -> u64 {
         (u64::from(bytes) * self.ps_per_byte) >> 20
+    }
+
+    /// Bytes that the link transmits in `time` ps.
+    pub fn bytes_in(&self, time: u64) -> u64 {
+        ((u128::from(time) << 20) / u128::from(self.ps_per_byte.max(1))) as u64
     }
 
     /// The same for any number of bytes, in packets of any size, ps.
@@ -43,7 +55,9 @@ impl LinkCost {
 
 /// Costs of the four classes, by `LinkClass as usize`.
 pub(crate) fn link_costs(network: &Network) -> [LinkCost; 4] {
-    [&network.node, &network.rank1, &network.rank2, &network.global].map(LinkCost::new)
+    let (traversal, packet) = (network.router_traversal.0, network.packet.0);
+    [&network.node, &network.rank1, &network.rank2, &network.global]
+        .map(|link| LinkCost::new(link, traversal, packet))
 }
 
 /// One virtual channel of an output port.
@@ -55,9 +69,9 @@ pub(crate) struct Channel {
     pub tail: u32,
 }
 
-/// One output port; a cache line.
+/// One output port. The first of its two cache lines holds the channels of the first two legs.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
+#[repr(C, align(128))]
 pub(crate) struct Port {
     /// End of the last grant, ps.
     free_at: u64,
@@ -65,17 +79,18 @@ pub(crate) struct Port {
     pub bytes: u64,
     /// Bytes that wait here, are on the link, or lie in the buffer at the far end.
     pub occupied: u32,
-    pub max_occupied: u32,
-    pub channels: [Channel; CHANNELS],
+    /// Longest queue that a packet has found here, in units of 2^10 ps.
+    longest_queue: u32,
     /// Router-to-router links within the group: router at the far end. Node links: node number.
     pub peer: u32,
     pub class: LinkClass,
     pub end: PortEnd,
     /// Channels with packets waiting.
     pub blocked: u8,
+    pub channels: [Channel; CHANNELS],
 }
 
-const _: () = assert!(size_of::<Port>() == 64);
+const _: () = assert!(size_of::<Port>() == 128);
 
 /// The far end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,12 +114,12 @@ impl Port {
             free_at: 0,
             bytes: 0,
             occupied: 0,
-            max_occupied: 0,
-            channels: [Channel { credits, tail: NONE }; CHANNELS],
+            longest_queue: 0,
             peer,
             class,
             end,
             blocked: 0,
+            channels: [Channel { credits, tail: NONE }; CHANNELS],
         }
     }
 
@@ -113,16 +128,36 @@ impl Port {
     #[inline]
     pub fn grant(&mut self, ready: u64, bytes: u32, cost: &LinkCost) -> (u64, u64) {
         let start = ready.max(self.free_at);
+        self.longest_queue = self.longest_queue.max(((start - ready) >> 10) as u32);
         self.free_at = start + cost.serialization(bytes);
         self.bytes += u64::from(bytes);
         (start, self.free_at)
+    }
+
+    /// Length of the queue that a packet ready at `ready` finds, as the time to transmit it, ps: the
+    /// packets that the link has to send before it, and those in the buffer at the far end that a
+    /// link in steady use does not keep there.
+    #[inline]
+    pub fn queue(&self, ready: u64, cost: &LinkCost) -> u64 {
+        let backlog = self.free_at.saturating_sub(ready);
+        backlog.max(cost.serialization(self.occupied.saturating_sub(cost.in_flight)))
     }
 
     /// Counts a packet that has chosen this port.
     #[inline]
     pub fn occupy(&mut self, bytes: u32) {
         self.occupied += bytes;
-        self.max_occupied = self.max_occupied.max(self.occupied);
+    }
+
+    /// Counts a packet that begins to wait for credits.
+    #[inline]
+    pub fn wait(&mut self, ready: u64, cost: &LinkCost) {
+        self.longest_queue = self.longest_queue.max((self.queue(ready, cost) >> 10) as u32);
+    }
+
+    /// Length of the longest queue that a packet has found here, bytes.
+    pub fn longest_queue(&self, cost: &LinkCost) -> u64 {
+        cost.bytes_in(u64::from(self.longest_queue) << 10)
     }
 
     /// Returns credits to a channel whose buffer has `capacity` bytes.
@@ -164,7 +199,7 @@ impl Upstream {
     const FAR: u32 = 1 << 31;
 
     pub fn near(port: usize, class: LinkClass, channel: u8) -> Self {
-        Upstream(((port as u32) << 4) | ((class as u32) << 2) | u32::from(channel))
+        Upstream(((port as u32) << 6) | ((class as u32) << 4) | u32::from(channel))
     }
 
     pub fn far(port: usize, channel: u8) -> Self {
@@ -177,18 +212,18 @@ impl Upstream {
 
     #[inline]
     pub fn port(self) -> usize {
-        ((self.0 & !Self::FAR) >> 4) as usize
+        ((self.0 & !Self::FAR) >> 6) as usize
     }
 
     /// `LinkClass as usize`.
     #[inline]
     pub fn class(self) -> usize {
-        ((self.0 >> 2) & 3) as usize
+        ((self.0 >> 4) & 3) as usize
     }
 
     #[inline]
     pub fn channel(self) -> usize {
-        (self.0 & 3) as usize
+        (self.0 & 15) as usize
     }
 }
 
@@ -209,11 +244,40 @@ mod tests {
 
     #[test]
     fn serialization_is_exact_to_the_picosecond() {
-        let spec =
-            |rate| LinkSpec { rate: Rate(rate), tiles: 1, latency: Time(0), buffer: Bytes(1) };
-        let cost = |rate| LinkCost::new(&spec(rate));
+        let spec = |rate| LinkSpec {
+            rate: Rate(rate),
+            raw_rate: Rate(rate),
+            tiles: 1,
+            latency: Time(0),
+            buffer: Bytes(1),
+        };
+        let cost = |rate| LinkCost::new(&spec(rate), 0, 4096);
         assert_eq!(cost(8_000_000_000).serialization(4096), 512_000);
         assert_eq!(cost(5_250_000_000).serialization(4096), 780_190);
         assert_eq!(cost(18_750_000_000).serialization(1 << 20), 55_924_054);
+    }
+
+    /// 20 GB/s, 150 ns each way, routers of 100 ns, packets of 4,000 bytes (200 ns): a packet's
+    /// credit is away for 600 ns, in which the link sends 12,000 bytes, and one packet waits.
+    #[test]
+    fn bytes_in_flight_on_a_long_link_are_no_queue() {
+        let link = LinkSpec {
+            rate: Rate(20_000_000_000),
+            raw_rate: Rate(20_000_000_000),
+            tiles: 1,
+            latency: Time(150_000),
+            buffer: Bytes(64_000),
+        };
+        let costs = [LinkCost::new(&link, 100_000, 4_000); 4];
+        let mut port = Port::new(LinkClass::Global, PortEnd::Far, 0, &costs);
+        port.occupy(16_000);
+        assert_eq!(port.queue(1_000_000, &costs[0]), 0);
+        // 10,000 bytes more have to leave the far buffer first: 500 ns.
+        port.occupy(10_000);
+        assert_eq!(port.queue(1_000_000, &costs[0]), 500_000);
+        // Packets that the link has yet to send are a queue wherever their credits are.
+        let end = port.grant(1_000_000, 40_000, &costs[0]).1;
+        assert_eq!(end, 3_000_000);
+        assert_eq!(port.queue(1_000_000, &costs[0]), 2_000_000);
     }
 }

@@ -7,10 +7,12 @@ use forebay_engine::Picoseconds;
 use forebay_machine_file::machine::LinkClass;
 use std::ops::{Deref, DerefMut};
 
-/// Times in which a port had packets waiting for credits.
+/// Times in which a port had packets waiting for credits; for a link to a node, which accepts all
+/// packets, for the link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stall {
     total: u64,
+    /// Begin of the present stall; for a link to a node, end of the last one.
     since: u64,
 }
 
@@ -79,6 +81,17 @@ impl PortTable {
         }
     }
 
+    /// Counts the time from `ready` to `start` in which a packet waited for its node's link. The
+    /// times of packets that waited together count once.
+    #[inline]
+    pub fn count_ejection_wait(&mut self, index: usize, ready: u64, start: u64) {
+        if start > ready {
+            let stall = &mut self.stalls[index];
+            stall.total += start.saturating_sub(ready.max(stall.since));
+            stall.since = stall.since.max(start);
+        }
+    }
+
     /// Whether all credits are back and no packet waits.
     pub fn is_idle(&self) -> bool {
         self.ports.iter().all(|p| p.occupied == 0 && p.blocked == 0)
@@ -114,7 +127,7 @@ impl PortTable {
                 bytes: port.bytes,
                 busy: costs[port.class as usize].busy_time(port.bytes),
                 stalled: stall.total + stalled_now,
-                max_occupied: port.max_occupied,
+                longest_queue: port.longest_queue(&costs[port.class as usize]),
             });
         }
         links

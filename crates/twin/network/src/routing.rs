@@ -1,35 +1,46 @@
 //! Routing of packets: minimal, Valiant, UGAL-L, progressive adaptive.
 //!
-//! A path consists of *legs*. In each leg a packet crosses at most one rank-1 link, then at most
-//! one rank-2 link, then at most one rank-3 link; the leg ends behind the rank-3 link, at an
-//! intermediate router, or at the destination's router. A packet travels on the virtual channel
-//! numbered by the legs it has completed. The longest paths have four legs: source group,
-//! intermediate group up to a random router, rest of the intermediate group, destination group;
-//! or, with a late detour, source group up to the detour, rest of the source group, intermediate
-//! group, destination group.
+//! A path consists of *legs*. In each leg a packet crosses at most one rank-1 and one rank-2 link, in
+//! either order, then at most one rank-3 link; the leg ends behind the rank-3 link, at an
+//! intermediate router, or at the destination's router. The longest paths have four legs: source
+//! group, intermediate group up to a random router, rest of the intermediate group, destination
+//! group; or, with a late detour, source group up to the detour, rest of the source group,
+//! intermediate group, destination group.
 //!
 //! # Deadlock freedom
 //!
-//! Order the buffers by (virtual channel, class of the link in front of them). A packet holds a
-//! buffer and waits for one that is later in this order: within a leg the classes ascend
-//! (rank-1 < rank-2 < rank-3), and the next leg has the next channel. Nodes accept every packet
+//! Each leg has two virtual channels. A packet travels on the first one, except on a rank-1 link
+//! behind a rank-2 link of the same leg, where it travels on the second.
+//!
+//! Order the buffers by leg, and those of a leg like this: rank-1 first channel, rank-2, rank-1
+//! second channel, rank-3. A packet holds a buffer and waits for one that is later in this order:
+//! within a leg by the rules above, and the next leg comes later. Nodes accept every packet
 //! immediately, so nothing waits for a node link. Hence no cycle of waiting packets can form, and
 //! the packet that holds the last buffer in the order always moves on.
+//!
+//! # Adaptive decisions
+//!
+//! The queue of a path is that of its first link, as the time until the packets that wait for this
+//! link have been transmitted. Packets on the link or in the buffer behind it do not count, so an
+//! uncongested link has no queue however long it is (except with [`AdaptiveBias::Codes`], which
+//! counts them). Congestion further on is seen when its backlog has reached the router.
 
 use crate::packet::{INTERMEDIATE, Packet, Route};
 use crate::port::LinkCost;
 use crate::port_table::PortTable;
 use crate::topology::{GlobalLink, Topology};
-use forebay_machine_file::machine::{Routing, RoutingSpec};
+use forebay_machine_file::machine::{AdaptiveBias, LinkClass, Routing, RoutingSpec};
 use forebay_random::RandomSequence;
 
-/// Chooses paths from the occupancy of one group's ports.
+/// Chooses paths from the queues of one group's ports.
 pub(crate) struct RoutePlanner<'a> {
     pub topology: &'a Topology,
     pub ports: &'a PortTable,
     pub costs: &'a [LinkCost; 4],
     pub spec: &'a RoutingSpec,
     pub group: u16,
+    /// Time at which the packet could leave its router, ps.
+    pub ready: u64,
     pub random: &'a mut RandomSequence,
 }
 
@@ -38,17 +49,10 @@ pub(crate) struct RoutePlanner<'a> {
 struct Candidate {
     target: u16,
     exit: u8,
-    /// Time to transmit the queue at the first hop, ps.
+    /// Time to transmit the queue at the first link, ps.
     queue: u64,
-    /// Bytes of that queue.
-    bytes: u32,
-    hops: u32,
-}
-
-impl Candidate {
-    fn cost(&self) -> u64 {
-        self.queue * u64::from(self.hops)
-    }
+    /// Class of the first link.
+    class: LinkClass,
 }
 
 impl RoutePlanner<'_> {
@@ -64,60 +68,78 @@ impl RoutePlanner<'_> {
             if fresh && destination.router != packet.router {
                 self.consider_local_detour(packet);
             }
-        } else if fresh {
-            self.leave_source(packet, destination.group, destination.router);
-        } else {
-            // In the intermediate group. Over a random router of it, so that packets that enter
-            // by one link and leave by another do not all take the same local links; not after a
-            // late detour, which leaves no leg for it.
+            return;
+        }
+        let to = (destination.group, destination.router);
+        if fresh {
+            self.leave_source(packet, to);
+            return;
+        }
+        // In the intermediate group. Over a random router of it, so that packets that enter by one
+        // link and leave by another do not all take the same local links; not after a late detour,
+        // which leaves no leg for it.
+        if packet.leg == 1 {
             let via = self.random.below(self.topology.routers().into()) as u16;
-            if packet.leg == 1 && via != packet.router {
+            if via != packet.router {
                 (packet.target, packet.exit) = (via, INTERMEDIATE);
                 return;
             }
-            let best = self.best_link(packet.router, destination.group, destination.router);
-            (packet.target, packet.exit) = (best.target, best.exit);
         }
+        let best = self.best_link(packet.router, to);
+        (packet.target, packet.exit) = (best.target, best.exit);
     }
 
     /// Lets a packet on the minimal path, at a later router of its source group, switch to a
     /// detour.
     pub fn reconsider_route(&mut self, packet: &mut Packet) {
-        let destination = self.topology.location(packet.dst);
-        // To the gateway, across, and up to two links beyond.
-        let hops = self.topology.distance(packet.router, packet.target) + 1 + 2;
-        let minimal = self.candidate(packet.router, packet.target, packet.exit, hops);
-        if u64::from(minimal.bytes) <= self.spec.threshold.0 {
+        let minimal = self.candidate(packet.router, packet.target, packet.exit);
+        if self.is_short(&minimal) {
             return;
         }
-        let Some(detour) = self.best_detour(packet.router, destination.group) else {
-            return;
-        };
-        if self.prefers(&detour, &minimal) {
+        let destination = self.topology.location(packet.dst);
+        if let Some(detour) = self.best_detour(packet.router, destination.group)
+            && self.prefers(&detour, &minimal, packet.hops)
+        {
             (packet.target, packet.exit) = (detour.target, detour.exit);
             packet.leg += 1;
             packet.set_route(Route::Detour);
         }
     }
 
-    fn leave_source(&mut self, packet: &mut Packet, to: u16, to_router: u16) {
-        let minimal = |this: &mut Self| this.best_link(packet.router, to, to_router);
+    /// The port by which a packet leaves `from` for `to`, another router of the group. Where both
+    /// dimensions are left to cross, adaptive routing takes the one with the shorter queue, and
+    /// other routing either at random.
+    #[inline]
+    pub fn local_port(&mut self, from: u16, to: u16) -> u8 {
+        let (rank1, rank2) = self.topology.local_ports_toward(from, to);
+        if rank1 == rank2 {
+            return rank1;
+        }
+        let (queue1, queue2) = match self.is_adaptive() {
+            true => (self.queue(from, rank1), self.queue(from, rank2)),
+            false => (0, 0),
+        };
+        let first = queue1 < queue2 || (queue1 == queue2 && self.random.next_u64() >> 63 == 0);
+        if first { rank1 } else { rank2 }
+    }
+
+    fn leave_source(&mut self, packet: &mut Packet, to: (u16, u16)) {
         let choice = match self.spec.algorithm {
-            Routing::Minimal => minimal(self),
-            Routing::Valiant => match self.best_detour(packet.router, to) {
+            Routing::Minimal => self.best_link(packet.router, to),
+            Routing::Valiant => match self.best_detour(packet.router, to.0) {
                 Some(detour) => {
                     packet.set_route(Route::Detour);
                     detour
                 }
-                None => minimal(self),
+                None => self.best_link(packet.router, to),
             },
             Routing::UgalL | Routing::ProgressiveAdaptive => {
-                let minimal = minimal(self);
-                if u64::from(minimal.bytes) <= self.spec.threshold.0 {
+                let minimal = self.best_link(packet.router, to);
+                if self.is_short(&minimal) {
                     minimal
                 } else {
-                    match self.best_detour(packet.router, to) {
-                        Some(detour) if self.prefers(&detour, &minimal) => {
+                    match self.best_detour(packet.router, to.0) {
+                        Some(detour) if self.prefers(&detour, &minimal, 0) => {
                             packet.set_route(Route::Detour);
                             detour
                         }
@@ -137,33 +159,49 @@ impl RoutePlanner<'_> {
             Routing::UgalL | Routing::ProgressiveAdaptive => true,
         };
         let (from, to) = (packet.router, packet.target);
-        let minimal = self.candidate(from, to, packet.exit, self.topology.distance(from, to));
-        if adaptive && u64::from(minimal.bytes) <= self.spec.threshold.0 {
+        let minimal = self.candidate(from, to, packet.exit);
+        if adaptive && self.is_short(&minimal) {
             return;
         }
+        let tries = if adaptive { self.spec.candidates } else { 1 };
         let mut best: Option<Candidate> = None;
-        for _ in 0..self.spec.candidates {
+        for _ in 0..tries {
             let via = self.random.below(self.topology.routers().into()) as u16;
             if via == from || via == to {
                 continue;
             }
-            let hops = self.topology.distance(from, via) + self.topology.distance(via, to);
-            let candidate = self.candidate(from, via, INTERMEDIATE, hops);
-            if best.is_none_or(|b| candidate.cost() < b.cost()) {
+            let candidate = self.candidate(from, via, INTERMEDIATE);
+            if best.is_none_or(|b| candidate.queue < b.queue) {
                 best = Some(candidate);
             }
         }
         if let Some(detour) = best
-            && (!adaptive || self.prefers(&detour, &minimal))
+            && (!adaptive || self.prefers(&detour, &minimal, 0))
         {
             (packet.target, packet.exit) = (detour.target, INTERMEDIATE);
             packet.set_route(Route::Detour);
         }
     }
 
-    /// Whether the detour's weighted cost (queue × hops) is less than the minimal path's.
-    fn prefers(&self, detour: &Candidate, minimal: &Candidate) -> bool {
-        detour.cost() * u64::from(self.spec.nonminimal_weight_percent) < minimal.cost() * 100
+    /// Whether a minimal path's queue is too short for a detour to be considered.
+    fn is_short(&self, minimal: &Candidate) -> bool {
+        let threshold = match minimal.class {
+            LinkClass::Global => self.spec.global_threshold,
+            LinkClass::Rank2 => self.spec.rank2_threshold,
+            LinkClass::Node | LinkClass::Rank1 => self.spec.rank1_threshold,
+        };
+        minimal.queue <= threshold.0
+    }
+
+    fn is_adaptive(&self) -> bool {
+        match self.spec.algorithm {
+            Routing::Minimal | Routing::Valiant => false,
+            Routing::UgalL | Routing::ProgressiveAdaptive => true,
+        }
+    }
+
+    fn prefers(&self, detour: &Candidate, minimal: &Candidate, hops: u8) -> bool {
+        prefers_detour(self.spec, detour.queue, minimal.queue, hops)
     }
 
     /// The best of a few links to a random third group; `None` if there is no third group.
@@ -172,7 +210,7 @@ impl RoutePlanner<'_> {
         if groups < 3 {
             return None;
         }
-        let tries = if self.spec.algorithm == Routing::Valiant { 1 } else { self.spec.candidates };
+        let tries = if self.is_adaptive() { self.spec.candidates } else { 1 };
         let mut best: Option<Candidate> = None;
         for _ in 0..tries {
             // One of the G − 2 groups that are neither this one nor the destination's.
@@ -180,31 +218,28 @@ impl RoutePlanner<'_> {
             let mut via = self.random.below(groups - 2) as u16;
             via += u16::from(via >= low);
             via += u16::from(via >= high);
-            let links = self.topology.links(self.group, via);
-            let link = links[self.random.below(links.len() as u32) as usize];
-            // Beyond the link: to a router, on to another gateway, across, and to the
-            // destination's router, at two local links each if all coordinates differ.
-            let candidate = self.over(from, &link, 2 + 2 + 1 + 2);
-            if best.is_none_or(|b| candidate.cost() < b.cost()) {
+            let link = self.random_link(via);
+            let candidate = self.over(from, &link);
+            if best.is_none_or(|b| candidate.queue < b.queue) {
                 best = Some(candidate);
             }
         }
         best
     }
 
-    /// One of the parallel links to group `to`: a random one, or with adaptive routing the best
-    /// of `candidates` links.
-    fn best_link(&mut self, from: u16, to: u16, to_router: u16) -> Candidate {
-        let links = self.topology.links(self.group, to);
-        let first = self.random.below(links.len() as u32) as usize;
-        let beyond = |link: &GlobalLink| self.topology.distance(link.far_router, to_router);
-        let mut best = self.over(from, &links[first], beyond(&links[first]));
-        if matches!(self.spec.algorithm, Routing::UgalL | Routing::ProgressiveAdaptive) {
-            let tries = (self.spec.candidates as usize).min(links.len());
-            for i in 1..tries {
-                let link = &links[(first + i) % links.len()];
-                let candidate = self.over(from, link, beyond(link));
-                if (candidate.cost(), candidate.hops) < (best.cost(), best.hops) {
+    /// A minimal path to router `to.1` of group `to.0`: one of the shortest. Adaptive routing compares
+    /// it with those over random other links to the group, and takes one with a shorter queue.
+    fn best_link(&mut self, from: u16, to: (u16, u16)) -> Candidate {
+        let random = self.random.next_u64();
+        let mut best = self.over(from, self.topology.shortest_link((self.group, from), to, random));
+        if self.is_adaptive() {
+            for _ in 1..self.spec.candidates {
+                if best.queue == 0 {
+                    break;
+                }
+                let link = self.random_link(to.0);
+                let candidate = self.over(from, &link);
+                if candidate.queue < best.queue {
                     best = candidate;
                 }
             }
@@ -212,17 +247,88 @@ impl RoutePlanner<'_> {
         best
     }
 
-    /// The path over a rank-3 link and `beyond` more links.
-    fn over(&self, from: u16, link: &GlobalLink, beyond: u32) -> Candidate {
-        let hops = self.topology.distance(from, link.router) + 1 + beyond;
-        self.candidate(from, link.router, link.port, hops)
+    /// A random one of the links to a group.
+    fn random_link(&mut self, to: u16) -> GlobalLink {
+        let links = self.topology.links(self.group, to);
+        links[self.random.below(links.len() as u32) as usize]
     }
 
-    fn candidate(&self, from: u16, target: u16, exit: u8, hops: u32) -> Candidate {
-        let port =
-            if from == target { exit } else { self.topology.local_port_toward(from, target) };
-        let port = &self.ports[self.ports.router_port(from, port)];
-        let queue = self.costs[port.class as usize].serialization(port.occupied);
-        Candidate { target, exit, queue, bytes: port.occupied, hops: hops.max(1) }
+    fn over(&self, from: u16, link: &GlobalLink) -> Candidate {
+        self.candidate(from, link.router, link.port)
+    }
+
+    fn candidate(&self, from: u16, target: u16, exit: u8) -> Candidate {
+        let (rank1, rank2) = if from == target {
+            (exit, exit)
+        } else {
+            self.topology.local_ports_toward(from, target)
+        };
+        let (mut queue, mut port) = (self.queue(from, rank1), rank1);
+        if rank1 != rank2 {
+            let other = self.queue(from, rank2);
+            if other < queue {
+                (queue, port) = (other, rank2);
+            }
+        }
+        let class = self.ports[self.ports.router_port(from, port)].class;
+        Candidate { target, exit, queue, class }
+    }
+
+    /// Time to transmit the queue of a port, ps.
+    #[inline]
+    fn queue(&self, router: u16, port: u8) -> u64 {
+        let port = &self.ports[self.ports.router_port(router, port)];
+        let cost = &self.costs[port.class as usize];
+        match self.spec.bias {
+            AdaptiveBias::Codes => cost.serialization(port.occupied),
+            AdaptiveBias::Adaptive0
+            | AdaptiveBias::Adaptive1
+            | AdaptiveBias::Adaptive2
+            | AdaptiveBias::Adaptive3 => port.queue(self.ready, cost),
+        }
+    }
+}
+
+/// Whether a packet that has crossed `hops` links takes a detour with a queue of `detour` ps instead
+/// of the minimal path with one of `minimal` ps.
+fn prefers_detour(spec: &RoutingSpec, detour: u64, minimal: u64, hops: u8) -> bool {
+    let biased = match spec.bias {
+        AdaptiveBias::Adaptive0 | AdaptiveBias::Codes => detour,
+        AdaptiveBias::Adaptive1 => detour << hops.min(16),
+        AdaptiveBias::Adaptive2 => detour + spec.small_bias.0,
+        AdaptiveBias::Adaptive3 => detour * u64::from(spec.large_bias),
+    };
+    biased < minimal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_units::Time;
+
+    /// Queues of the minimal path above which a detour with a queue of 3 us is taken.
+    #[test]
+    fn modes_weigh_a_detour_as_documented() {
+        let us = 1_000_000;
+        let limit = |bias, hops| {
+            let spec = RoutingSpec {
+                algorithm: Routing::ProgressiveAdaptive,
+                candidates: 2,
+                bias,
+                rank1_threshold: Time(0),
+                rank2_threshold: Time(0),
+                global_threshold: Time(0),
+                small_bias: Time(2 * us),
+                large_bias: 4,
+            };
+            (0..100).find(|m| prefers_detour(&spec, 3 * us, m * us + 1, hops))
+        };
+        assert_eq!(limit(AdaptiveBias::Adaptive0, 0), Some(3));
+        assert_eq!(limit(AdaptiveBias::Adaptive0, 2), Some(3));
+        assert_eq!(limit(AdaptiveBias::Adaptive1, 0), Some(3));
+        assert_eq!(limit(AdaptiveBias::Adaptive1, 2), Some(12));
+        assert_eq!(limit(AdaptiveBias::Adaptive2, 2), Some(5));
+        assert_eq!(limit(AdaptiveBias::Adaptive3, 2), Some(12));
+        assert_eq!(limit(AdaptiveBias::Codes, 2), Some(3));
     }
 }

@@ -257,11 +257,11 @@ pub struct LinkStatistics {
     pub bytes: u64,
     /// Time to transmit them, ps.
     pub busy: u64,
-    /// Time during which packets waited at the link for credits, ps.
+    /// Time during which packets waited at the link for credits, ps; at a link to a node, which
+    /// needs no credits, for packets before them.
     pub stalled: u64,
-    /// Largest number of bytes at any time that waited for it, were on it, or lay in the buffers at
-    /// its far end.
-    pub max_occupied: u32,
+    /// Longest queue that a packet found at the link, bytes: those that it would transmit before.
+    pub longest_queue: u64,
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@
 //! the slot they lead to, rank-2 by chassis, rank-3, nodes. (The rank-1 port to the router's own
 //! slot and the rank-2 port to its own chassis exist as numbers only.)
 
-use forebay_machine_file::machine::{Arrangement, LinkClass, Machine, Network, Plugging};
+use forebay_machine_file::machine::{
+    Arrangement, LinkClass, MAX_PORTS, Machine, Network, Plugging,
+};
+use forebay_random::below;
 
 /// A node's location in the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,9 @@ pub struct GlobalLink {
     pub far_port: u8,
 }
 
+/// Parallel links that fit the bits of a mask.
+const MAX_MASKED: u16 = 64;
+
 /// A dragonfly: groups of chassis × slots routers, rank-3 links between groups, nodes.
 #[derive(Clone, Debug)]
 pub struct Topology {
@@ -41,7 +47,7 @@ pub struct Topology {
     pub chassis: u16,
     /// Routers per chassis.
     pub slots: u16,
-    /// Parallel links between each pair of groups.
+    /// Parallel links between each pair of groups: cables × links of a cable.
     pub parallel: u16,
     /// First rank-3 port of a router.
     pub first_global: u8,
@@ -51,6 +57,12 @@ pub struct Topology {
     pub ports: u8,
     /// Links from group g to group h: `links[(g × groups + h) × parallel ..][.. parallel]`.
     links: Vec<GlobalLink>,
+    /// For router r of group g and group h, at `(g × routers + r) × groups + h`: the links from g to
+    /// h that begin at the router, and those that begin one local link away, as bits of their
+    /// numbers. Empty with more than [`MAX_MASKED`] parallel links.
+    near: Vec<[u64; 2]>,
+    /// (slot, chassis) of each router of a group.
+    coordinates: Vec<(u16, u16)>,
     /// The same by port: `far_ends[(g × routers + r) × (first_node − first_global) + port −
     /// first_global]` is (group, router, port) of the other end; group `u16::MAX`: no cable.
     far_ends: Vec<(u16, u16, u8)>,
@@ -68,47 +80,93 @@ impl Topology {
     pub fn new(machine: &Machine) -> Self {
         let network = &machine.network;
         let routers = machine.routers_per_group();
-        let sockets = sockets_per_router(network, routers);
+        let sockets = network.socket_counts();
         let max_sockets = sockets.iter().copied().max().unwrap_or(0);
         let first_global = network.routers_per_chassis + network.chassis_per_group;
         let first_node = first_global + max_sockets;
-        let ports = first_node + network.node_ports_per_router;
-        assert!(ports <= 255, "{ports} ports on a router");
+        let ports = network.ports_per_router();
+        assert!(ports <= MAX_PORTS, "{ports} ports on a router");
         let mut topology = Topology {
             groups: network.groups as u16,
             chassis: network.chassis_per_group as u16,
             slots: network.routers_per_chassis as u16,
-            parallel: network.links_per_group_pair as u16,
+            parallel: network.links_per_group_pair() as u16,
             first_global: first_global as u8,
             first_node: first_node as u8,
             ports: ports as u8,
             links: Vec::new(),
+            near: Vec::new(),
+            coordinates: (0..routers)
+                .map(|r| {
+                    let slots = network.routers_per_chassis;
+                    ((r % slots) as u16, (r / slots) as u16)
+                })
+                .collect(),
             far_ends: vec![(u16::MAX, 0, 0); (network.groups * routers * max_sockets) as usize],
             locations: Vec::new(),
             members: vec![Vec::new(); network.groups as usize],
         };
         topology.lay_cables(network, &sockets);
+        topology.index_near_links();
         topology.place_nodes(machine);
         topology
     }
 
     fn lay_cables(&mut self, network: &Network, sockets: &[u32]) {
-        let (groups, parallel) = (network.groups, network.links_per_group_pair);
-        let used = parallel * groups.saturating_sub(1);
-        let sockets_in_order = sockets_in_order(sockets, used, self.first_global, network.plugging);
+        let (groups, cables) = (network.groups, network.cables_per_group_pair);
+        let per_cable = network.routers_per_cable;
+        let order = sockets_in_order(network, sockets);
         let none = GlobalLink { router: 0, port: 0, far_router: 0, far_port: 0 };
-        self.links = vec![none; (groups * groups * parallel) as usize];
+        self.links = vec![none; (groups * groups * u32::from(self.parallel)) as usize];
+        // The number of cable `round` from g to h among all of group g.
+        let number = |g: u32, h: u32, round: u32| {
+            let offset = offset(network.arrangement, g, h, groups);
+            match network.plugging {
+                Plugging::InOrder | Plugging::Spread => round * (groups - 1) + offset,
+                Plugging::AcrossChassis => offset * cables + round,
+            }
+        };
         for g in 0..groups {
             for h in (0..groups).filter(|&h| h != g) {
-                for round in 0..parallel {
-                    let there = round * (groups - 1) + offset(network.arrangement, g, h, groups);
-                    let back = round * (groups - 1) + offset(network.arrangement, h, g, groups);
-                    let ((router, port), (far_router, far_port)) =
-                        (sockets_in_order[there as usize], sockets_in_order[back as usize]);
-                    let link = GlobalLink { router, port, far_router, far_port };
-                    self.links[((g * groups + h) * parallel + round) as usize] = link;
-                    let index = self.far_end_index(g as u16, router, port);
-                    self.far_ends[index] = (h as u16, far_router, far_port);
+                for round in 0..cables {
+                    let near = order[number(g, h, round) as usize];
+                    let far = order[number(h, g, round) as usize];
+                    for link in 0..per_cable {
+                        let (router, port) = self.port_of_socket(near, per_cable, link);
+                        let (far_router, far_port) = self.port_of_socket(far, per_cable, link);
+                        let parallel = u32::from(self.parallel);
+                        let index = (g * groups + h) * parallel + round * per_cable + link;
+                        self.links[index as usize] =
+                            GlobalLink { router, port, far_router, far_port };
+                        let index = self.far_end_index(g as u16, router, port);
+                        self.far_ends[index] = (h as u16, far_router, far_port);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Router and port of one of a cable's links.
+    fn port_of_socket(&self, (set, socket): (u32, u32), per_cable: u32, link: u32) -> (u16, u8) {
+        ((set * per_cable + link) as u16, self.first_global + socket as u8)
+    }
+
+    fn index_near_links(&mut self) {
+        if self.parallel > MAX_MASKED {
+            return;
+        }
+        for g in 0..self.groups {
+            for router in 0..self.routers() {
+                for h in 0..self.groups {
+                    let mut masks = [0; 2];
+                    for (bit, link) in self.links(g, h).iter().enumerate().filter(|_| g != h) {
+                        if let Some(mask) =
+                            masks.get_mut(self.distance(router, link.router) as usize)
+                        {
+                            *mask |= 1 << bit;
+                        }
+                    }
+                    self.near.push(masks);
                 }
             }
         }
@@ -188,19 +246,61 @@ impl Topology {
             + usize::from(port - self.first_global)
     }
 
-    /// The output port on the path from one router to another (not the same) of the group: rank-1
-    /// first, then rank-2.
+    /// The output ports with which the shortest paths from one router of the group to another (not
+    /// the same) begin: by rank-1, and by rank-2; the same port twice if only one does.
     #[inline]
-    pub fn local_port_toward(&self, from: u16, to: u16) -> u8 {
-        let (slot, to_slot) = (from % self.slots, to % self.slots);
-        if slot != to_slot { to_slot as u8 } else { (self.slots + to / self.slots) as u8 }
+    pub fn local_ports_toward(&self, from: u16, to: u16) -> (u8, u8) {
+        let ((slot, chassis), (to_slot, to_chassis)) =
+            (self.coordinates[usize::from(from)], self.coordinates[usize::from(to)]);
+        let (rank1, rank2) = (to_slot as u8, (self.slots + to_chassis) as u8);
+        if slot == to_slot {
+            (rank2, rank2)
+        } else if chassis == to_chassis {
+            (rank1, rank1)
+        } else {
+            (rank1, rank2)
+        }
     }
 
     /// Links on the path from one router to another of the group: 0, 1 or 2.
     #[inline]
     pub fn distance(&self, from: u16, to: u16) -> u32 {
-        u32::from(from % self.slots != to % self.slots)
-            + u32::from(from / self.slots != to / self.slots)
+        let ((slot, chassis), (to_slot, to_chassis)) =
+            (self.coordinates[usize::from(from)], self.coordinates[usize::from(to)]);
+        u32::from(slot != to_slot) + u32::from(chassis != to_chassis)
+    }
+
+    /// One of the links from group `from.0` to group `to.0` that lie on shortest paths from router
+    /// `from.1` to router `to.1`: the one that `random` picks.
+    pub fn shortest_link(&self, from: (u16, u16), to: (u16, u16), random: u64) -> &GlobalLink {
+        let links = self.links(from.0, to.0);
+        if self.near.is_empty() {
+            let length = |link: &GlobalLink| {
+                self.distance(from.1, link.router) + self.distance(link.far_router, to.1)
+            };
+            let shortest = links.iter().map(length).min().unwrap_or(0);
+            let count = links.iter().filter(|l| length(l) == shortest).count() as u64;
+            let chosen = below(random, count) as usize;
+            return links.iter().filter(|l| length(l) == shortest).nth(chosen).unwrap_or(&links[0]);
+        }
+        let near = self.near_links(from, to.0);
+        let far = self.near_links(to, from.0);
+        // Links by the sum of their distances: 0 + 0; 0 + 1; 1 + 1 or 0 + 2; 1 + 2; 2 + 2.
+        let any = u64::MAX >> (u64::BITS - u32::from(self.parallel));
+        let (near2, far2) = (any & !(near[0] | near[1]), any & !(far[0] | far[1]));
+        let by_length = [
+            near[0] & far[0],
+            (near[0] & far[1]) | (near[1] & far[0]),
+            (near[1] & far[1]) | (near[0] & far2) | (near2 & far[0]),
+            (near[1] & far2) | (near2 & far[1]),
+        ];
+        let mask = by_length.into_iter().find(|mask| *mask != 0).unwrap_or(any);
+        &links[nth_bit(mask, below(random, mask.count_ones().into()) as u32) as usize]
+    }
+
+    fn near_links(&self, (group, router): (u16, u16), to: u16) -> [u64; 2] {
+        let row = usize::from(group) * usize::from(self.routers()) + usize::from(router);
+        self.near[row * usize::from(self.groups) + usize::from(to)]
     }
 
     /// The router that a rank-1 or rank-2 port leads to.
@@ -229,34 +329,39 @@ impl Topology {
     }
 }
 
-/// Rank-3 sockets of each router of a group: the group's sockets, distributed evenly.
-fn sockets_per_router(network: &Network, routers: u32) -> Vec<u32> {
-    let total = network.global_ports_per_group;
-    let share = |r: u32| (u64::from(r) * u64::from(total) / u64::from(routers)) as u32;
-    (0..routers).map(|r| share(r + 1) - share(r)).collect()
+/// Position of the `n`-th of a mask's bits.
+#[inline]
+fn nth_bit(mut mask: u64, n: u32) -> u32 {
+    for _ in 0..n {
+        mask &= mask - 1;
+    }
+    mask.trailing_zeros()
 }
 
-/// Router and port of each of a group's `used` links, in the order of their numbers in the
-/// arrangement.
-fn sockets_in_order(
-    sockets: &[u32],
-    used: u32,
-    first_global: u8,
-    plugging: Plugging,
-) -> Vec<(u16, u8)> {
-    let all: Vec<(u16, u8)> = (0u16..)
+/// The sockets of a group's cables, in the order of their numbers: set of routers, and number of the
+/// socket among those of the set.
+fn sockets_in_order(network: &Network, sockets: &[u32]) -> Vec<(u32, u32)> {
+    let used = network.cables_per_group_pair * (network.groups - 1);
+    let mut all: Vec<(u32, u32)> = (0u32..)
         .zip(sockets)
-        .flat_map(|(router, &n)| (0..n).map(move |s| (router, first_global + s as u8)))
+        .flat_map(|(set, &count)| (0..count).map(move |socket| (set, socket)))
         .collect();
-    assert!(used as usize <= all.len(), "{used} rank-3 links for {} sockets", all.len());
-    let socket = |i: u32| match plugging {
-        Plugging::InOrder => i as usize,
-        Plugging::Spread => (u64::from(i) * all.len() as u64 / u64::from(used)) as usize,
-    };
-    (0..used).map(|i| all[socket(i)]).collect()
+    assert!(used as usize <= all.len(), "{used} rank-3 cables for {} sockets", all.len());
+    match network.plugging {
+        Plugging::InOrder => {}
+        Plugging::Spread => {
+            let socket = |i: u32| (u64::from(i) * all.len() as u64 / u64::from(used)) as usize;
+            all = (0..used).map(|i| all[socket(i)]).collect();
+        }
+        Plugging::AcrossChassis => {
+            let sets_per_chassis = network.routers_per_chassis / network.routers_per_cable;
+            all.sort_by_key(|&(set, socket)| (socket, set % sets_per_chassis, set));
+        }
+    }
+    all
 }
 
-/// The number of the link from group g to group h among a group's G − 1 links of one round.
+/// The number of group h among the G − 1 others, seen from group g.
 fn offset(arrangement: Arrangement, g: u32, h: u32, groups: u32) -> u32 {
     let ahead = (h + groups - g) % groups;
     match arrangement {

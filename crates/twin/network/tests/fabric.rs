@@ -140,7 +140,9 @@ fn overload_with_tiny_buffers_never_deadlocks_and_conserves_bytes() {
             ] {
                 link.buffer.0 = 4_000;
             }
-            machine.network.routing.threshold.0 = 0;
+            machine.network.routing.rank1_threshold.0 = 0;
+            machine.network.routing.rank2_threshold.0 = 0;
+            machine.network.routing.global_threshold.0 = 0;
             let mut messages = uniform(shape, 60, 12_000, seed);
             for s in messages.iter_mut().step_by(3) {
                 s.to = if s.from == 7 { 8 } else { 7 };
@@ -213,5 +215,75 @@ fn congestion_backs_up_into_the_sources() {
     };
     assert!(stalled(LinkClass::Rank1) > 0 && stalled(LinkClass::Rank2) > 0);
     let inward: Vec<_> = outcome.links[0].iter().filter(|l| l.router.is_none()).collect();
-    assert!(inward.iter().all(|l| l.max_occupied <= 32 * 1024));
+    assert!(inward.iter().all(|l| l.longest_queue <= 32 * 1024));
+}
+
+/// Node 0 fills the rank-1 link from router 0 to router 1; node 1 of router 0 sends one packet to a
+/// node of router 5, which is one rank-1 and one rank-2 link away.
+#[test]
+fn adaptive_packet_crosses_the_dimension_without_a_queue_first() {
+    let time = |routing, seed| {
+        let messages = [
+            TestMessage { from: 0, to: 2, bytes: 400_000, at: 0 },
+            TestMessage { from: 1, to: 10, bytes: 4_000, at: 10_000_000 },
+        ];
+        let mut machine = machine(SMALL, routing);
+        machine.network.routing.rank1_threshold.0 = u64::MAX;
+        machine.network.routing.rank2_threshold.0 = u64::MAX;
+        let outcome = run(&machine, &messages, 1, seed);
+        let (_, at) = outcome.delivered.iter().find(|(p, _)| p.tag() == 1).expect("delivered");
+        at - 10_000_000
+    };
+    let unloaded =
+        NODE_LATENCY + TRAVERSAL + 20_000 + TRAVERSAL + 10_000 + TRAVERSAL + NODE_LATENCY + RANK1;
+    for seed in 0..8 {
+        assert_eq!(time(Routing::UgalL, seed), unloaded);
+    }
+    // Without regard to queues half of the packets wait behind the other node's.
+    let waited = (0..32).filter(|seed| time(Routing::Minimal, *seed) > unloaded).count();
+    assert!((6..=26).contains(&waited), "{waited} of 32 wait");
+}
+
+/// The two other nodes of a router send one packet each to the third at the same time: the second
+/// waits while the first is transmitted, 500 ns.
+#[test]
+fn queue_at_the_link_to_a_node_is_counted() {
+    let shape = Shape { nodes_per_router: 3, ..SMALL };
+    let messages = [1, 2].map(|from| TestMessage { from, to: 0, bytes: 4_000, at: 0 });
+    let outcome = run(&machine(shape, Routing::Minimal), &messages, 1, 1);
+    let to_node = outcome.links[0]
+        .iter()
+        .find(|l| l.class == LinkClass::Node && l.router == Some(0) && l.bytes > 0)
+        .expect("the link to node 0");
+    assert_eq!(to_node.stalled, NODE);
+    assert!((3_990..=4_000).contains(&to_node.longest_queue), "{}", to_node.longest_queue);
+}
+
+/// A cable of two routers: both of them are gateways, each with its own link.
+#[test]
+fn both_links_of_a_cable_carry_traffic_from_their_own_routers() {
+    let shape = Shape { per_cable: 2, ..SMALL };
+    let machine = machine(shape, Routing::Minimal);
+    let topology = Topology::new(&machine);
+    let links = topology.links(0, 1).to_vec();
+    assert_eq!((links.len(), links[0].router + 1), (2, links[1].router));
+    // From the nodes of each gateway to those of the router at the other end: no local link.
+    let node = |group: u32, router: u16| group * 16 + u32::from(router) * 2;
+    let messages: Vec<_> = links
+        .iter()
+        .map(|l| TestMessage {
+            from: node(0, l.router),
+            to: node(1, l.far_router),
+            bytes: 400_000,
+            at: 0,
+        })
+        .collect();
+    let outcome = run(&machine, &messages, 1, 1);
+    assert!(outcome.delivered.iter().all(|(p, _)| p.hops == 1));
+    let used: Vec<u64> = outcome.links[0]
+        .iter()
+        .filter(|l| l.class == LinkClass::Global && l.to_group == 1)
+        .map(|l| l.bytes)
+        .collect();
+    assert_eq!(used, [400_000, 400_000]);
 }

@@ -17,10 +17,13 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 pub const INSTANCE: InstanceId = InstanceId(1);
 const STRIPE: u64 = 1 << 20;
+/// A benchmark's directory is named by this and its process id.
+const DIRECTORY_PREFIX: &str = "forebay-bench-";
 /// The daemons. The second and third share an instance; the last two protect data over TCP in the mode
 /// of their name.
 const DAEMONS: [&str; 5] = ["one", "two-a", "two-b", "integrity", "encrypted"];
@@ -125,6 +128,23 @@ pub fn run_mount(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
     Ok(mount.unmount()?)
 }
 
+/// Removes the directories of benchmarks that were killed: on tmpfs they would occupy memory.
+fn remove_leftovers(parent: &Path) -> Outcome<()> {
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(DIRECTORY_PREFIX));
+        let Some(pid) = pid.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+        if Path::new("/proc").join(pid.to_string()).exists() {
+            continue;
+        }
+        // Fails if it is not mounted.
+        let _ = Command::new("umount").arg("--lazy").arg(entry.path().join("mnt")).output();
+        fs::remove_dir_all(entry.path())?;
+    }
+    Ok(())
+}
+
 /// All contestants in one directory.
 pub struct Site {
     pub dir: PathBuf,
@@ -135,7 +155,8 @@ pub struct Site {
 
 impl Site {
     pub fn start(parent: &Path, gluster: bool) -> Outcome<Site> {
-        let dir = parent.join(format!("forebay-bench-{}", std::process::id()));
+        remove_leftovers(parent)?;
+        let dir = parent.join(format!("{DIRECTORY_PREFIX}{}", std::process::id()));
         for part in ["base", "mnt", "gluster"].iter().chain(&DAEMONS) {
             fs::create_dir_all(dir.join(part))?;
         }

@@ -151,6 +151,7 @@ impl Parts {
     }
 
     /// Runs `act`, which needs the handle of `part`, once more if the part's node has forgotten it.
+    #[inline]
     pub fn with_part<T>(
         &self,
         part: &Part,

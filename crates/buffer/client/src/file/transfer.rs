@@ -84,11 +84,16 @@ fn single_extent(
     offset: u64,
     length: usize,
 ) -> Result<Option<(&Part, Extent)>, Errno> {
-    let first = parts.layout.extents(parts.ino, offset, length as u64).next();
-    let Some(extent) = first.filter(|first| first.length == length as u64) else {
-        return Ok(None);
+    let (part, extent) = if parts.is_single_object() {
+        let node = parts.primary.node;
+        (&parts.primary, Extent { node, object_offset: offset, offset, length: length as u64 })
+    } else {
+        let first = parts.layout.extents(parts.ino, offset, length as u64).next();
+        match first.filter(|first| first.length == length as u64) {
+            Some(extent) => (parts.part(extent.node)?, extent),
+            None => return Ok(None),
+        }
     };
-    let part = parts.part(extent.node)?;
     let at_once = part.object.is_some() || length <= MAX_DATA;
     Ok(at_once.then_some((part, extent)))
 }

@@ -8,7 +8,29 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use forebay_control::controller::{InstanceSpec, Request};
+use forebay_control::messages::Owner;
 use forebay_daemon::{ControllerClient, Daemon, PoolConfig};
+use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
+use forebay_units::Bytes;
+
+/// A request for a striped persistent instance.
+pub fn create_persistent(name: &str, owner: Owner, capacity: Bytes) -> Request {
+    let access = Access { mode: AccessMode::Striped, modifiers: Default::default() };
+    Request::CreatePersistent {
+        name: name.to_owned(),
+        owner,
+        spec: InstanceSpec {
+            capacity: Capacity::Bytes(capacity),
+            kind: InstanceType::Scratch,
+            access: vec![access],
+            pool: None,
+            preference: Default::default(),
+            modifiers: Default::default(),
+        },
+        public: false,
+    }
+}
 
 pub fn wait_for<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();

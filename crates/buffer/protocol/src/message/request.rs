@@ -92,8 +92,6 @@ pub enum AdminRequest {
     RemoveInstance { id: InstanceId, force: bool },
     /// Change the capacity of an instance; it must not fall below its usage.
     ResizeInstance { id: InstanceId, capacity: u64 },
-    /// Change the addresses of an instance's nodes, in the order of their indices.
-    SetPeers { id: InstanceId, peers: Vec<String> },
     /// List all instances.
     ListInstances,
     /// Compare all of an instance's data on this node with their checksums. Answered by

@@ -75,7 +75,6 @@ request_kinds! {
     CreateInstance: Request::Admin(AdminRequest::CreateInstance(_)) => "create_instance",
     RemoveInstance: Request::Admin(AdminRequest::RemoveInstance { .. }) => "remove_instance",
     ResizeInstance: Request::Admin(AdminRequest::ResizeInstance { .. }) => "resize_instance",
-    SetPeers: Request::Admin(AdminRequest::SetPeers { .. }) => "set_peers",
     ListInstances: Request::Admin(AdminRequest::ListInstances) => "list_instances",
     ScrubInstance: Request::Admin(AdminRequest::ScrubInstance { .. }) => "scrub_instance",
     Peer: Request::Peer(_) => "peer",

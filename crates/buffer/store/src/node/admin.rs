@@ -58,7 +58,6 @@ impl<O: Objects + Clone> Node<O> {
             AdminRequest::ResizeInstance { id, capacity } => {
                 self.resize_instance(id, capacity, update)?;
             }
-            AdminRequest::SetPeers { id, peers } => self.set_peers(id, peers, update)?,
             AdminRequest::RemoveInstance { id, force } => {
                 self.remove_instance(id, force, update)?;
             }
@@ -125,17 +124,6 @@ impl<O: Objects + Clone> Node<O> {
         volume.resize(&mut self.context, capacity, update)?;
         tracing::info!(instance = id.0, capacity, "instance resized");
         Ok(())
-    }
-
-    fn set_peers(
-        &mut self,
-        id: InstanceId,
-        peers: Vec<String>,
-        update: SlotUpdate,
-    ) -> Result<(), Errno> {
-        self.context.require_log_space(LogSpace::ReserveOnly)?;
-        let volume = self.volumes.get_mut(&id).ok_or(Errno::ENOENT)?;
-        volume.set_peers(&mut self.context, peers, update)
     }
 
     fn remove_instance(

@@ -35,7 +35,6 @@ use crate::objects::{ObjectId, Objects};
 use crate::state::{Event, SlotResult, SlotUpdate, VolumeEvent, VolumeState};
 use cache_lease::CacheLease;
 use checksums::Invalidations;
-use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, Ino, InstanceId, NodeIndex, Reply, SessionId};
 use handles::Handles;
 use lengths::Lengths;
@@ -249,19 +248,6 @@ impl<O: Objects> Volume<O> {
             return Err(Errno::EBUSY);
         }
         self.log(node, VolumeEvent::Resize(capacity), Some(update));
-        Ok(())
-    }
-
-    /// Change the addresses of the instance's nodes. `EINVAL`: there must be one for each.
-    pub fn set_peers(
-        &mut self,
-        node: &mut Context<O>,
-        peers: Vec<String>,
-        update: SlotUpdate,
-    ) -> Result<(), Errno> {
-        let placement = Placement { peers, ..self.state.spec.placement.clone() };
-        placement.validate()?;
-        self.log(node, VolumeEvent::SetPeers(placement.peers), Some(update));
         Ok(())
     }
 

@@ -186,7 +186,7 @@ impl Io {
             before.bytes = now.bytes - before.bytes;
             before.busy = now.busy - before.busy;
             before.stalled = now.stalled - before.stalled;
-            before.max_occupied = now.max_occupied;
+            before.longest_queue = now.longest_queue;
         }
         for (before, now) in phase.servers.iter_mut().zip(self.servers.usage(now)) {
             before.1 = now.1.since(&before.1);

@@ -2,7 +2,7 @@
 
 use super::error::StudyError;
 use crate::scenario::Scenario;
-use forebay_machine_file::machine::{Machine, Routing};
+use forebay_machine_file::machine::{LONGEST_PACKET_TIME, Machine, Routing};
 use forebay_network::Topology;
 use forebay_units::Bytes;
 use forebay_workload::placement::{Placement, Placer};
@@ -77,6 +77,14 @@ impl SimOptions {
                 return Err(StudyError::Machine(format!(
                     "packets of {packet} do not fit: the smallest buffer of {} has {smallest}; \
                      use packets of 1 byte to {smallest}",
+                    machine.name
+                )));
+            }
+            let time = network.longest_packet_time(packet);
+            if time > LONGEST_PACKET_TIME {
+                return Err(StudyError::Machine(format!(
+                    "a packet of {packet} occupies the slowest link of {} for {time}; use packets \
+                     that take at most {LONGEST_PACKET_TIME}",
                     machine.name
                 )));
             }

@@ -3,7 +3,8 @@
 
 use forebay_engine::{Context, Partition, Picoseconds, Queue, Simulation};
 use forebay_machine_file::machine::{
-    Arrangement, Client, LinkSpec, Machine, Network, Node, NodeKind, Plugging, Routing, RoutingSpec,
+    AdaptiveBias, Arrangement, Client, LinkSpec, Machine, Network, Node, NodeKind, Plugging,
+    Routing, RoutingSpec,
 };
 use forebay_network::{
     DeliveryStatistics, Fabric, LinkStatistics, Message, NetEvent, NetMessage, Packet, Topology,
@@ -20,7 +21,10 @@ pub struct Shape {
     pub slots: u32,
     pub nodes_per_router: u32,
     pub sockets: u32,
+    /// Cables between each two groups.
     pub parallel: u32,
+    /// Routers that share a socket.
+    pub per_cable: u32,
     pub arrangement: Arrangement,
     pub plugging: Plugging,
 }
@@ -32,6 +36,7 @@ pub const SMALL: Shape = Shape {
     nodes_per_router: 2,
     sockets: 8,
     parallel: 1,
+    per_cable: 1,
     arrangement: Arrangement::Absolute,
     plugging: Plugging::Spread,
 };
@@ -43,6 +48,7 @@ const NS: u64 = 1_000;
 pub fn machine(shape: Shape, routing: Routing) -> Machine {
     let link = |gb: u64, tiles, ns: u64, kib: u64| LinkSpec {
         rate: Rate(gb * 1_000_000_000),
+        raw_rate: Rate(gb * 1_000_000_000),
         tiles,
         latency: Time(ns * NS),
         buffer: Bytes(kib * 1024),
@@ -62,8 +68,9 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
             chassis_per_group: shape.chassis,
             routers_per_chassis: shape.slots,
             node_ports_per_router: shape.nodes_per_router,
-            global_ports_per_group: shape.sockets,
-            links_per_group_pair: shape.parallel,
+            cable_sockets_per_group: shape.sockets,
+            cables_per_group_pair: shape.parallel,
+            routers_per_cable: shape.per_cable,
             arrangement: shape.arrangement,
             plugging: shape.plugging,
             router_traversal: Time(100 * NS),
@@ -75,8 +82,12 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
             routing: RoutingSpec {
                 algorithm: routing,
                 candidates: 2,
-                nonminimal_weight_percent: 100,
-                threshold: Bytes(16_000),
+                bias: AdaptiveBias::Adaptive0,
+                rank1_threshold: Time(1_000 * NS),
+                rank2_threshold: Time(1_000 * NS),
+                global_threshold: Time(1_000 * NS),
+                small_bias: Time(1_000 * NS),
+                large_bias: 4,
             },
         },
         nodes,
