@@ -129,7 +129,7 @@ fn traffic_and_ior_slow_each_other() {
         &ior,
         16,
         4,
-        &spec("uniform", 0.3, 200),
+        &spec("uniform", 0.4, 200),
         30,
         &SimOptions { placement: Placement::RandomNodes, ..SimOptions::default() },
         Placement::RandomNodes,
@@ -143,7 +143,7 @@ fn traffic_and_ior_slow_each_other() {
         result.ior_rate_ratio
     );
     let ratio = result.traffic_latency_ratio.unwrap();
-    assert!(ratio > 1.05, "{ratio}");
+    assert!(ratio > 1.01, "{ratio}");
     // Both are measured over the same time, in which about the same is offered.
     let (alone, together) = (&result.traffic_alone, &result.traffic_together);
     assert_eq!(alone.window_seconds, together.window_seconds);
