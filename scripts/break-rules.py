@@ -58,12 +58,14 @@ def first_failure(simulation):
 
 
 def main():
+    words = " ".join(sys.argv[1:])
+    if words.startswith("-"):
+        sys.exit(__doc__)
     if not COPY.exists():
         git("worktree", "prune")
         git("worktree", "add", "--detach", COPY)
     head = subprocess.check_output(["git", "-C", ROOT, "rev-parse", "HEAD"], text=True).strip()
     git("checkout", "--detach", "--force", head, at=COPY)
-    words = " ".join(sys.argv[1:])
     rules = tomllib.loads((ROOT / TABLE).read_text())["rule"]
     undetected = 0
     for rule in rules:

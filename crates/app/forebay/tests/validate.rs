@@ -8,7 +8,7 @@ use forebay::WorkDir;
 fn validated_row_is_simulated_judged_and_written() {
     let dir = WorkDir::new();
     let output = dir.run("validate --case dw-write-streams --out here --json all.json");
-    assert!(output.stdout.starts_with("published row"), "{}{}", output.stdout, output.stderr);
+    assert!(output.stdout.starts_with("Settled in view"), "{}{}", output.stdout, output.stderr);
     let document: serde_json::Value = serde_json::from_str(&dir.read("all.json")).unwrap();
     let row = &document["rows"][0];
     assert_eq!(row["row"], "dw-write-streams");

@@ -7,6 +7,7 @@
 
 mod admin;
 mod attachment;
+mod backoff;
 mod close_batch;
 mod file;
 mod fs;
@@ -15,7 +16,6 @@ mod path;
 mod pool;
 mod requester;
 mod reservations;
-mod retry;
 mod session;
 mod sessions;
 mod system;
@@ -23,10 +23,10 @@ mod truncations;
 mod unsynced;
 
 pub use admin::Admin;
+pub use backoff::{Backoff, Retries};
 pub use file::File;
 pub use fs::{DirPage, Fs, Opened};
 pub use mount::{Mount, MountError, MountOptions, MountReport, mount};
-pub use retry::{Backoff, Retries};
 pub use session::ClientOptions;
 pub use sessions::NodeAddresses;
 pub use system::{Channel, Connection, Os, System};

@@ -1,6 +1,6 @@
 //! Space that daemons have reserved for writes, and what to do when an instance is full.
 
-use crate::retry::Backoff;
+use crate::backoff::Backoff;
 use crate::session::Session;
 use crate::sessions::Sessions;
 use forebay_protocol::message::FileRequest;

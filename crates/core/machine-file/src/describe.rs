@@ -40,7 +40,12 @@ pub fn list_sources(machine: &Machine) -> String {
     for p in &machine.provenance {
         let calibrated =
             p.calibrated.as_ref().map(|row| format!(" [calibrated: {row}]")).unwrap_or_default();
-        let _ = writeln!(out, "{:key$}  {:value$}  {}{calibrated}", p.key, p.value, p.source);
+        let settled = match p.settled_in_view.as_slice() {
+            [] => String::new(),
+            rows => format!(" [settled in view of: {}]", rows.join(", ")),
+        };
+        let source = &p.source;
+        let _ = writeln!(out, "{:key$}  {:value$}  {source}{calibrated}{settled}", p.key, p.value);
     }
     out
 }
@@ -68,15 +73,32 @@ fn totals(machine: &Machine, out: &mut String) {
     if let Some(bb) = &machine.burst_buffer {
         storage(bb, machine.count_nodes(NodeKind::BurstBuffer) as u64, out);
     }
-    let c = &machine.client;
-    let _ = writeln!(
-        out,
-        "Client    {} per node, {} per call, requests of {}, {} in flight; collective buffer {}",
-        c.node_rate, c.call_overhead, c.max_request, c.requests_in_flight, c.collective_buffer
-    );
+    clients(machine, out);
     if let Some(pfs) = &machine.pfs {
         let osts = if pfs.osts > 0 { format!(", {} OSTs", pfs.osts) } else { String::new() };
         let _ = writeln!(out, "PFS       {}: {}, {}{osts}", pfs.name, pfs.capacity, pfs.rate);
+    }
+}
+
+/// The clients on the compute nodes, type by type.
+fn clients(machine: &Machine, out: &mut String) {
+    for (c, nodes) in machine.clients() {
+        let name = match c.name.as_str() {
+            "" => String::new(),
+            name => format!("{name} ({}): ", grouped(nodes.len() as u64)),
+        };
+        let _ = writeln!(
+            out,
+            "Client    {name}{} write, {} read per node, {} requests; {} per call, \
+             {} in flight of {}; collective buffer {}",
+            c.write_rate,
+            c.read_rate,
+            c.requests_per_node,
+            c.call_overhead,
+            c.requests_in_flight,
+            c.max_request,
+            c.collective_buffer
+        );
     }
 }
 
@@ -107,10 +129,11 @@ fn storage(bb: &BurstBuffer, nodes: u64, out: &mut String) {
     );
     let _ = writeln!(
         out,
-        "          stripe {}, substripe {}, {} per file and node",
+        "          stripe {}, substripe {}, {} per file and node, flash stripe {}",
         bb.stripe,
         bb.substripe,
-        counted(bb.objects_per_file.into(), "object")
+        counted(bb.objects_per_file.into(), "object"),
+        bb.flash_stripe
     );
 }
 

@@ -2,8 +2,9 @@
 //!
 //! A number is written as an entry `{ value = …, from = "id" }`, where `id` names a text of the
 //! `[sources]` table, or `{ value = …, assumed = "reason" }`. `calibrated = "row"` names the
-//! measurement to which the value was fitted, `note = "…"` is a remark. All problems are
-//! collected, so that they are reported at once.
+//! measurement to which the value was fitted, `settled_in_view = ["row", …]` the measurements that were
+//! known when it was chosen and that it decides, `note = "…"` is a remark. All problems are collected, so
+//! that they are reported at once.
 
 use crate::machine::Provenance;
 use crate::problem::Problem;

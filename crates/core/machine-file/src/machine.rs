@@ -177,9 +177,16 @@ pub struct BurstBuffer {
     pub dispatch: Time,
     /// Server threads; each holds one request from dispatch to completion.
     pub threads: u32,
-    /// Time the exclusive lock of a file's object is held besides the write itself
-    /// (hand-over, extent allocation).
+    /// Time for which a write holds the exclusive lock of its object (extent allocation, copy into
+    /// the page cache); flash is written afterwards.
     pub lock_hold: Time,
+    /// Additional time of a write to an object whose last writer was another compute node.
+    pub lock_handover: Time,
+    /// Block of the server's file system. In a shared file, a write that covers only a part of a
+    /// block reads the block from flash first.
+    pub block: Bytes,
+    /// Cost of an fsync at one server, besides the wait for a thread.
+    pub sync: Time,
     /// Metadata operations (open, close, stat) per second of one server.
     pub metadata_rate: u32,
     /// SSD cards in the node.
@@ -208,17 +215,30 @@ pub struct BurstBuffer {
     pub stripe: Bytes,
     /// Order of a file's stripes over the nodes of an instance.
     pub stripe_order: StripeOrder,
-    /// Length of a data object's stripe on one SSD controller.
+    /// Length of a run of a file's bytes on one node that lie in one object.
     pub substripe: Bytes,
-    /// Objects of a file on one node, each with one lock.
+    /// Objects of a file on one node, each with one lock; substripes go to them in turn.
     pub objects_per_file: u32,
+    /// Length of a run of a file's bytes on one SSD controller.
+    pub flash_stripe: Bytes,
 }
 
 /// The DVS-like client on a compute node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Client {
-    /// Payload rate of one node's client, in each direction.
-    pub node_rate: Rate,
+    /// Type of the nodes (`haswell`); empty if the machine has one type.
+    pub name: String,
+    /// Payload rate at which one node's client sends data of writes, for all its processes.
+    pub write_rate: Rate,
+    /// Payload rate at which one node's client takes in data of reads, for all its processes.
+    pub read_rate: Rate,
+    /// Maximum number of requests of one node in flight, for all its processes.
+    pub requests_per_node: u32,
+    /// Last-level cache of the node's processors.
+    pub cache: Bytes,
+    /// Share in percent of `write_rate` and `read_rate` at which data move if the buffers of the
+    /// node's processes do not fit the cache together.
+    pub uncached_percent: u32,
     /// Software cost of one application call (system call to request on the wire, and back).
     pub call_overhead: Time,
     /// Maximum request; longer transfers are split into concurrent requests.
@@ -231,6 +251,22 @@ pub struct Client {
     pub collective_buffer: Bytes,
     /// Rate at which an aggregator copies data of its own node's processes.
     pub copy_rate: Rate,
+    /// Time of one step of a barrier's tree.
+    pub mpi_latency: Time,
+}
+
+/// Compute nodes of another type than the others.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClientType {
+    /// These are the compute nodes of the groups from this one
+    pub first_group: u32,
+    /// to this one.
+    pub last_group: u32,
+    /// Their number.
+    pub nodes: u32,
+    /// Their client. All but name, rates, requests per node, cost of a call, and rate of copying
+    /// is equal for all types.
+    pub client: Client,
 }
 
 /// The parallel file system behind the LNET nodes: facts, used by staging studies.
@@ -264,8 +300,13 @@ pub struct Provenance {
     pub value: String,
     /// Document or data sheet.
     pub source: String,
+    /// Id of the document in `[sources]`; `None` for an assumption.
+    pub source_id: Option<String>,
     /// The measurement to which the number was fitted (an id of `validation/published.csv`).
     pub calibrated: Option<String>,
+    /// The measurements (ids of `validation/published.csv`) that were known when the number was
+    /// chosen, and that it decides.
+    pub settled_in_view: Vec<String>,
 }
 
 /// A file that a machine was read from.
@@ -293,8 +334,10 @@ pub struct Machine {
     pub nodes: Vec<Node>,
     /// The burst-buffer nodes, if the machine has any.
     pub burst_buffer: Option<BurstBuffer>,
-    /// The client on the compute nodes.
+    /// The client on the compute nodes, except those of `client_types`.
     pub client: Client,
+    /// Compute nodes of other types.
+    pub client_types: Vec<ClientType>,
     /// The parallel file system.
     pub pfs: Option<ParallelFileSystem>,
     /// Source of every number.
@@ -385,6 +428,26 @@ impl Machine {
     /// The numbers of all nodes of one kind, in ascending order.
     pub fn nodes_of_kind(&self, kind: NodeKind) -> Vec<u32> {
         (0..).zip(&self.nodes).filter(|(_, n)| n.kind == kind).map(|(i, _)| i).collect()
+    }
+
+    /// The clients of the types of compute nodes, each with the numbers of the type's nodes in
+    /// ascending order.
+    pub fn clients(&self) -> Vec<(&Client, Vec<u32>)> {
+        let mut clients: Vec<(&Client, Vec<u32>)> = vec![(&self.client, Vec::new())];
+        clients.extend(self.client_types.iter().map(|t| (&t.client, Vec::new())));
+        for node in self.nodes_of_kind(NodeKind::Compute) {
+            let group = self.group_of(node);
+            let of_type = |t: &ClientType| (t.first_group..=t.last_group).contains(&group);
+            let index = self.client_types.iter().position(of_type).map_or(0, |i| i + 1);
+            clients[index].1.push(node);
+        }
+        clients
+    }
+
+    /// The numbers of the compute nodes of a type, in ascending order; empty for an unknown type.
+    pub fn nodes_of_type(&self, name: &str) -> Vec<u32> {
+        let of_type = self.clients().into_iter().find(|(client, _)| client.name == name);
+        of_type.map(|(_, nodes)| nodes).unwrap_or_default()
     }
 
     /// Number of nodes of one kind.

@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 /// Keys of an entry.
-const ENTRY_KEYS: [&str; 5] = ["value", "from", "assumed", "calibrated", "note"];
+const ENTRY_KEYS: [&str; 6] = ["value", "from", "assumed", "calibrated", "settled_in_view", "note"];
 
 /// A table of the document; records which of its keys were used.
 pub(crate) struct Section<'d, 't> {
@@ -142,6 +142,38 @@ impl<'d, 't> Section<'d, 't> {
         }
     }
 
+    /// All keys of a table of tables, each with its table.
+    pub(crate) fn subsections(&self) -> Vec<(String, Section<'d, 't>)> {
+        self.entries()
+            .filter_map(|(key, value)| {
+                let name = key.get_ref().to_string();
+                let section = self.child(self.dotted_key(&name), value)?;
+                Some((name, section))
+            })
+            .collect()
+    }
+
+    /// A list of texts without a source.
+    fn texts(&self, key: &str, example: &str) -> Option<Vec<String>> {
+        let value = self.get(key)?;
+        let items: Vec<_> = value.get_ref().as_array().into_iter().flatten().collect();
+        let texts: Vec<String> = items
+            .iter()
+            .filter_map(|item| item.get_ref().as_str())
+            .filter(|text| !text.trim().is_empty())
+            .map(str::to_owned)
+            .collect();
+        if texts.is_empty() || texts.len() < items.len() {
+            let found = excerpt(self.doc.text, &value.span());
+            return self.doc.refuse(
+                value.span().start,
+                format!("`{}` is {found}, not a list of texts", self.dotted_key(key)),
+                format!("[\"{example}\"]"),
+            );
+        }
+        Some(texts)
+    }
+
     /// A text without a source.
     pub(crate) fn text(&self, key: &str, example: &str) -> Option<Located<String>> {
         let Some(value) = self.get(key) else {
@@ -200,9 +232,15 @@ impl<'d, 't> Section<'d, 't> {
         }
         let source = entry.source(example);
         let calibrated = entry.has_key("calibrated").then(|| entry.text("calibrated", "row-id"));
+        let settled =
+            entry.has_key("settled_in_view").then(|| entry.texts("settled_in_view", "row-id"));
         let note = entry.has_key("note").then(|| entry.text("note", "a remark"));
         entry.report_unused_keys();
-        let (value, mut source) = (value?, source?);
+        let (value, (mut source, source_id)) = (value?, source?);
+        let settled_in_view = match settled {
+            Some(rows) => rows?,
+            None => Vec::new(),
+        };
         if let Some(note) = note.flatten() {
             source = format!("{source} ({})", note.value);
         }
@@ -211,13 +249,20 @@ impl<'d, 't> Section<'d, 't> {
         let calibrated = calibrated.flatten().map(|c| c.value);
         doc.add_provenance(
             value.span().start,
-            Provenance { key: path, value: written, source, calibrated },
+            Provenance {
+                key: path,
+                value: written,
+                source,
+                source_id,
+                calibrated,
+                settled_in_view,
+            },
         );
         Some(value)
     }
 
-    /// The source of this section, which is an entry.
-    fn source(&self, example: &str) -> Option<String> {
+    /// The source of this section, which is an entry, and its id if it is a document.
+    fn source(&self, example: &str) -> Option<(String, Option<String>)> {
         let doc = self.doc;
         let from = self.get("from");
         let assumed = self.get("assumed");
@@ -225,7 +270,7 @@ impl<'d, 't> Section<'d, 't> {
             (Some(from), None) => {
                 let id = self.parse_text("from", from, "a source's id")?;
                 match doc.use_source(&id.value) {
-                    Ok(source) => Some(source),
+                    Ok(source) => Some((source, Some(id.value))),
                     Err(known) => doc.refuse(
                             id.span.start,
                             format!("`{}` is not in [sources]", id.value),
@@ -238,14 +283,15 @@ impl<'d, 't> Section<'d, 't> {
                 }
             }
             (None, Some(reason)) => {
-                Some(format!("assumed: {}", self.parse_text("assumed", reason, "why")?.value))
+                let reason = self.parse_text("assumed", reason, "why")?;
+                Some((format!("assumed: {}", reason.value), None))
             }
             (Some(_), Some(assumed)) => doc.refuse(
                     assumed.span().start,
                     format!("`{}` has both `from` and `assumed`", self.path),
                     "one of the two (`note` for remarks)",
                 ),
-            (None, None) if self.has_key("calibrated") => Some("calibrated".to_owned()),
+            (None, None) if self.has_key("calibrated") => Some(("calibrated".to_owned(), None)),
             (None, None) => doc.refuse(
                     self.span.start,
                     format!("`{}` has no source", self.path),

@@ -80,6 +80,8 @@ impl Setting {
         for number in machine.provenance.iter_mut().filter(|p| p.key == self.key) {
             number.source = format!("set on the command line instead of {}", before.before);
             number.calibrated = None;
+            number.source_id = None;
+            number.settled_in_view = Vec::new();
         }
     }
 }

@@ -42,8 +42,27 @@ fn provenance_names_key_value_source_and_measurement() {
     let dispatch = of("burst_buffer.dispatch");
     assert!(dispatch.source.starts_with("assumed: "));
     assert_eq!(dispatch.calibrated.as_deref(), Some("cori1-iops-write"));
+    assert_eq!(dispatch.settled_in_view, ["cori1-iops-read"]);
+    assert_eq!((dispatch.source_id, rank2.source_id.as_deref()), (None, Some("xc-links")));
+    assert!(rank2.settled_in_view.is_empty());
     assert_eq!(of("network.cables_per_group_pair").value, "6");
     assert_eq!(of("placement.compute").value, "12_076");
+}
+
+#[test]
+fn compute_nodes_of_the_listed_groups_are_of_their_type() {
+    let machine = load("cori");
+    let types: Vec<_> = machine.clients().iter().map(|(c, n)| (c.name.clone(), n.len())).collect();
+    assert_eq!(types, [("haswell".to_owned(), 2_388), ("knl".to_owned(), 9_688)]);
+    let (haswell, knl) = (machine.nodes_of_type("haswell"), machine.nodes_of_type("knl"));
+    assert_eq!((haswell.len(), knl.len()), (2_388, 9_688));
+    let groups = |nodes: &[u32]| nodes.iter().map(|n| machine.group_of(*n)).collect::<Vec<_>>();
+    assert!(groups(&knl).iter().all(|group| (6..=32).contains(group)));
+    assert!(groups(&haswell).contains(&33));
+    assert!(machine.nodes_of_type("moon").is_empty());
+    let slow = &machine.client_types[0].client;
+    assert!(slow.write_rate < machine.client.write_rate);
+    assert_eq!(slow.max_request, machine.client.max_request);
 }
 
 #[test]

@@ -55,14 +55,18 @@ pub(crate) enum ServerEvent {
     Dispatched(u32),
     /// A server has time to fetch data.
     FetchData(u32),
+    /// A server's memory has taken in data that arrived.
+    DataTakenIn(u32),
     /// Data are on flash.
     FlashWritten(u32),
     /// Data have been read from flash.
     FlashRead(u32),
     /// A server has time to send data.
     SendReadData(u32),
-    /// A lock is released.
+    /// A write releases its lock.
     ReleaseLock(u32),
+    /// The data of a read have left a server's memory.
+    ReadSent(u32),
     /// A request that moves no data is done.
     Reply(u32),
 }
@@ -91,6 +95,8 @@ impl IoEvent {
             IoEvent::Server(ServerEvent::FlashRead(index)) => (8, index),
             IoEvent::Server(ServerEvent::SendReadData(index)) => (9, index),
             IoEvent::Server(ServerEvent::ReleaseLock(index)) => (10, index),
+            IoEvent::Server(ServerEvent::DataTakenIn(index)) => (15, index),
+            IoEvent::Server(ServerEvent::ReadSent(index)) => (16, index),
             IoEvent::Server(ServerEvent::Reply(index)) => (11, index),
             IoEvent::Barrier(BarrierEvent::Reached { .. }) => (12, 0),
             IoEvent::Barrier(BarrierEvent::Released { .. }) => (13, 0),

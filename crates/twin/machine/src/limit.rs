@@ -1,7 +1,7 @@
 //! The limiting resource of a phase, and the evidence for it.
 //!
 //! The requests of a transfer wait: at servers (dispatch, threads, data path, locks), for flash,
-//! and on the network, where data take longer than the node's link needs for them. If waiting is
+//! for the client of the node, and on the network, where data take longer than the node's link needs for them. If waiting is
 //! a small part of a transfer's time, the processes themselves are the limit, each with one
 //! transfer in flight. Otherwise the limit is the resource with most of the waiting; on the
 //! network, the class of the busiest link. The transfers examined are those of the group that
@@ -14,6 +14,8 @@ use crate::results::{Limit, ResourceUse};
 use forebay_machine_file::machine::LinkClass;
 use forebay_network::Topology;
 use forebay_units::Bytes;
+use forebay_workload::ior::Access;
+use std::collections::VecDeque;
 
 /// Below this share of waiting in a transfer's time, the processes are the limit.
 const MIN_WAITING_SHARE: f64 = 0.15;
@@ -91,7 +93,7 @@ pub(crate) fn find_limit(job: &IoJob, totals: &PhaseTotals) -> Limit {
         (shares.lock + shares.server, shares.ssd)
     };
     let mut evidence = vec![
-        client.resource_use("client", 1.0 - shares.waiting()),
+        client.resource_use("client", 1.0 - shares.waiting() + shares.client),
         node.resource_use("node-link", network(0)),
         local.resource_use("local-link", network(1)),
         global.resource_use("global-link", network(2)),
@@ -103,6 +105,7 @@ pub(crate) fn find_limit(job: &IoJob, totals: &PhaseTotals) -> Limit {
     } else {
         let waits = evidence[1..].iter();
         let most = waits.max_by(|a, b| a.time_share.total_cmp(&b.time_share));
+        let most = most.filter(|e| e.time_share >= shares.client);
         most.map_or("client".into(), |e| e.resource.clone())
     };
     let because = explain(&resource, &evidence, &shares, mean);
@@ -121,6 +124,10 @@ fn explain(resource: &str, evidence: &[ResourceUse], shares: &Shares, mean: f64)
         return String::new();
     };
     match resource {
+        "client" if shares.client >= MIN_WAITING_SHARE => format!(
+            "{} of a transfer's {us:.0} us are spent waiting for the client of the node, which moves the data of all its processes",
+            percent(shares.client)
+        ),
         "client" => format!(
             "a transfer takes {us:.0} us, {} of which it would take alone: each process has one in flight and waits little for shared resources",
             percent(1.0 - shares.waiting())
@@ -154,25 +161,27 @@ struct Shares {
     lock: f64,
     ssd: f64,
     network: f64,
+    /// For the data path of the node's client.
+    client: f64,
 }
 
 impl Shares {
     fn new(job: &IoJob, totals: &PhaseTotals, mean: f64) -> Shares {
-        let first = job.pattern.transfer(0, totals.counts.access, 0);
-        let requests = job.pieces(first.offset, first.bytes).count() as f64;
-        // The requests of a transfer wait concurrently: the transfer waits for their mean.
-        let per_transfer =
-            |sum: u64| sum as f64 / (totals.last.operations as f64 * requests) / mean;
-        let Waits { server, lock, ssd, network } = totals.last.waits;
-        // Requests of one transfer to one server wait for each other on its data path. A lone
-        // transfer has that wait, too.
-        let piece = Bytes((first.bytes as f64 / requests) as u64);
-        let own = job.burst_buffer.data_rate.time_for(piece).0 as f64 * (requests - 1.0) / 2.0;
+        let requests = totals.last.requests.max(1) as f64;
+        // The requests of a transfer that are in flight together wait concurrently: they delay the
+        // transfer by their mean. The aggregators make the requests of collective transfers.
+        let processes = if job.is_collective() { f64::from(job.ppn) } else { 1.0 };
+        let of_a_transfer = requests * processes / totals.last.operations.max(1) as f64;
+        let rounds = (of_a_transfer / f64::from(job.client.requests_in_flight)).max(1.0);
+        let per_transfer = |sum: u64| sum as f64 / requests * rounds / mean;
+        let Waits { server, lock, ssd, network, client } = totals.last.waits;
+        let own = own_wait(job, totals.counts.access) * rounds;
         let mut shares = Shares {
             server: (per_transfer(server) - own / mean).max(0.0),
             lock: per_transfer(lock),
             ssd: per_transfer(ssd),
             network: per_transfer(network),
+            client: per_transfer(client),
         };
         // Means of overlapping waits can add up to more than 1.
         let all = shares.waiting();
@@ -182,14 +191,40 @@ impl Shares {
                 lock: shares.lock / all,
                 ssd: shares.ssd / all,
                 network: shares.network / all,
+                client: shares.client / all,
             };
         }
         shares
     }
 
     fn waiting(&self) -> f64 {
-        self.server + self.lock + self.ssd + self.network
+        self.server + self.lock + self.ssd + self.network + self.client
     }
+}
+
+/// Mean wait, ps, of a request of a lone transfer: requests to one server that are in flight
+/// together wait for each other on its data path.
+fn own_wait(job: &IoJob, access: Access) -> f64 {
+    let first = job.pattern.transfer(0, access, 0);
+    let bytes = match job.is_collective() {
+        true => job.client.collective_buffer.0.min(first.bytes * u64::from(job.ppn)),
+        false => first.bytes,
+    };
+    let in_flight = job.client.requests_in_flight as usize;
+    let mut latest: VecDeque<(u32, u64)> = VecDeque::new();
+    let (mut waited, mut requests) = (0, 0);
+    for piece in job.pieces(first.offset, bytes) {
+        let server = job.server_of(first.file, piece.offset);
+        waited += latest.iter().filter(|(s, _)| *s == server).map(|(_, time)| time).sum::<u64>();
+        requests += 1;
+        if latest.len() + 1 == in_flight.max(1) {
+            latest.pop_front();
+        }
+        if in_flight > 1 {
+            latest.push_back((server, job.burst_buffer.data_rate.time_for(Bytes(piece.bytes)).0));
+        }
+    }
+    waited as f64 / f64::from(requests.max(1))
 }
 
 fn link_use(topology: &Topology, links: &Links, classes: &[LinkClass], span: f64) -> Utilisation {

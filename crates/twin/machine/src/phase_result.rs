@@ -35,6 +35,7 @@ pub(crate) fn phase_result(job: &IoJob, totals: &PhaseTotals) -> Phase {
         gbps: per_second(counts.bytes as f64 / 1e9, total),
         acknowledged_node_gbps: node_rates(counts.node_rates.clone()),
         steady_gbps: steady_gbps(&counts.timeline),
+        slowest_rank_gbps: per_second(counts.bytes as f64 / 1e9, seconds(counts.most_in_calls)),
         iops: per_second(counts.operations as f64, seconds(transfers)),
         operation_seconds: spread(&counts.times, counts.time),
         least_mean_seconds: counts.least_mean.unwrap_or(0.0) * 1e-12,

@@ -17,6 +17,8 @@ pub(crate) struct PhaseTotals {
 pub(crate) struct LastGroup {
     pub group: usize,
     pub operations: u64,
+    /// Requests of these transfers.
+    pub requests: u64,
     /// Sum of the transfers' durations, ps.
     pub time: u64,
     pub waits: Waits,
@@ -31,6 +33,7 @@ impl PhaseTotals {
         for (group, phase) in phases.into_iter().enumerate() {
             if phase.operations > 0 && phase.transfers.last > counts.transfers.last {
                 (last.group, last.operations, last.time) = (group, phase.operations, phase.time);
+                last.requests = phase.requests;
             }
             counts.iteration = phase.iteration;
             counts.access = phase.access;
@@ -46,6 +49,7 @@ impl PhaseTotals {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
+            counts.most_in_calls = counts.most_in_calls.max(phase.most_in_calls);
             counts.node_rates.extend(phase.node_rates);
             counts.timeline.merge(&phase.timeline);
             counts.link_timeline.merge(&phase.link_timeline);

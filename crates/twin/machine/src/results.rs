@@ -145,6 +145,10 @@ pub struct Phase {
     /// if the phase is too short.
     #[serde(rename = "steady_GBps")]
     pub steady_gbps: Option<f64>,
+    /// bytes / longest time of a process in calls (open, transfers, fsync, close) / 1e9: Darshan's
+    /// `agg_perf_by_slowest`.
+    #[serde(rename = "slowest_rank_GBps")]
+    pub slowest_rank_gbps: f64,
     /// Rates of the nodes, from call to acknowledgement.
     #[serde(rename = "acknowledged_node_GBps")]
     pub acknowledged_node_gbps: NodeRates,

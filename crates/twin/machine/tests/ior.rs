@@ -88,18 +88,10 @@ fn single_write_takes_the_time_calculated_by_hand() {
     let flash = (whole / width).max(least) + make.write_latency.as_seconds();
     let data = kib / machine.network.node.rate.0 as f64;
     let software = machine.client.call_overhead.as_seconds() + make.dispatch.as_seconds();
-    let by_hand = software + data + flash;
+    let by_hand = software + data + make.lock_hold.as_seconds() + flash;
     // Four messages cross the network, each in some microseconds at most.
     let network = phase.operation_seconds.mean - by_hand;
     assert!(network > 0.0 && network < 10e-6, "{} s beyond {by_hand} s", network);
-}
-
-fn rates(machine: &str, streams: &[u32], line: &str) -> Vec<f64> {
-    let rate = |&n: &u32| {
-        let point = run(machine, 1, n, Some(1), line);
-        point.write_gbps.or(point.read_gbps).unwrap()
-    };
-    streams.iter().map(rate).collect()
 }
 
 /// First number of streams with 97% of the highest rate.
@@ -109,16 +101,25 @@ fn saturated_at(streams: &[u32], rates: &[f64]) -> u32 {
 }
 
 #[test]
-fn one_node_saturates_one_server_with_8_streams_reading_and_16_writing() {
+fn client_as_fast_as_its_link_saturates_one_server_with_8_streams_reading_and_16_writing() {
+    let mut machine = load("cori-phase1");
+    machine.client.write_rate = machine.network.node.rate;
+    machine.client.read_rate = machine.network.node.rate;
+    let point = |n: u32, line: &str| {
+        simulate_ior(&machine, &ior(line), 1, n, &options(Some(1)), &|_, _, _| true).unwrap()
+    };
     let streams = [1, 2, 4, 8, 16, 32];
-    let reading = rates("cori-phase1", &streams, "-r -F -t 512k -b 32m");
+    let rates = |line: &str| -> Vec<f64> {
+        let rate = |p: IorPoint| p.write_gbps.or(p.read_gbps).unwrap();
+        streams.iter().map(|&n| rate(point(n, line))).collect()
+    };
+    let reading = rates("-r -F -t 512k -b 32m");
     assert_eq!(saturated_at(&streams, &reading), 8, "{reading:?}");
-    let writing = rates("cori-phase1", &streams, "-w -F -t 512k -b 32m");
+    let writing = rates("-w -F -t 512k -b 32m");
     assert_eq!(saturated_at(&streams, &writing), 16, "{writing:?}");
-    // Reading is bound by the network side, writing by flash.
-    let limit = |line| run("cori-phase1", 1, 32, Some(1), line).limit;
-    assert_eq!(limit("-r -F -t 512k -b 32m"), "server");
-    assert_eq!(limit("-w -F -t 512k -b 32m"), "ssd");
+    // Reading is bound by the server, writing by flash.
+    assert_eq!(point(32, "-r -F -t 512k -b 32m").limit, "server");
+    assert_eq!(point(32, "-w -F -t 512k -b 32m").limit, "ssd");
 }
 
 #[test]

@@ -11,12 +11,15 @@ use crate::plot::palette::PAPER;
 use crate::plot::png;
 use crate::table::{self, Column, Table};
 use crate::validate::cases::{self, Case, Run};
+use crate::validate::markdown;
 use crate::validate::published;
+use crate::validate::status::Status;
 use crate::validate::verdict::{self, Row};
 use clap::Args;
 use forebay_console::Failure;
 use forebay_machine::results::{IorPoint, SCHEMA};
 use forebay_machine::study::{self, SimOptions};
+use forebay_machine_file::machine::Machine;
 use forebay_units::Bytes;
 use forebay_units::human::{grouped, number};
 use serde::Serialize;
@@ -38,8 +41,23 @@ pub(super) struct ValidateArgs {
     /// Seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = seed)]
     seed: u64,
+    /// Simulate with this many seeds, from --seed on; the table has means and 95% confidence intervals
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    seeds: u16,
+    /// Format of the table; `markdown` is that of the README
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// Format of the table of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// Columns of text
+    Text,
+    /// Markdown
+    Markdown,
 }
 
 /// The result document.
@@ -52,13 +70,14 @@ struct ValidationRun {
     rows: Vec<Row>,
 }
 
-const COLUMNS: [Column; 7] = [
-    Column::text("published row", 26),
+const COLUMNS: [Column; 8] = [
+    Column::text("published row", 30),
     Column::number("measured", 10),
     Column::number("simulated", 10),
+    Column::number("±", 7),
     Column::text("unit", 7),
     Column::number("error", 7),
-    Column::text("role", 11),
+    Column::text("limit", 11),
     Column::text("verdict", 10),
 ];
 
@@ -66,20 +85,22 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     let cases = cases::chosen(&args.case, args.quick)?;
     let table = published::all()?;
     let mut output = args.output.prepare("validate")?;
-    output.print_and_record(&table::heading(&COLUMNS))?;
     let mut rows = Vec::new();
     for case in &cases {
-        let points = simulate(case, &args, &output)?;
+        let machine = load(&case.machine)?;
+        let points = simulate(case, &machine, &args, &output)?;
         for check in &case.check {
-            let row = verdict::compare(case, check, cases::measurement(check, &table)?, &points);
-            output.print_and_record(&line(&row))?;
-            rows.push(row);
+            let published = cases::measurement(check, &table)?;
+            let numbers = &machine.provenance;
+            rows.push(verdict::compare(case, check, published, numbers, &points));
         }
     }
-    let sweeps: Vec<&Row> = rows.iter().filter(|r| r.steps.len() > 1).collect();
-    for row in &sweeps {
-        output.print_and_record(&sweep(row))?;
+    match args.format {
+        Format::Text => print_text(&rows, &mut output)?,
+        Format::Markdown => output.print_and_record(markdown::tables(&rows).trim_end())?,
     }
+    output.write("", "accuracy.md", markdown::tables(&rows))?;
+    let sweeps: Vec<&Row> = rows.iter().filter(|r| r.steps.len() > 1).collect();
     for row in &sweeps {
         let svg = figure(row).draw(&PAPER).document(PAPER.surface);
         output.write("sweeps", &format!("{}.png", row.row), png::render(&svg)?)?;
@@ -105,15 +126,38 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Prints the rows in groups by status, then the sweeps.
+fn print_text(rows: &[Row], output: &mut Output) -> Result<(), Failure> {
+    for status in Status::ALL {
+        let group: Vec<&Row> = rows.iter().filter(|r| r.status == status.name()).collect();
+        if group.is_empty() {
+            continue;
+        }
+        let met = group.iter().filter(|r| r.met).count();
+        let (heading, explanation) = status.heading();
+        let count = group.len();
+        output.print_and_record(&format!("{heading} ({met} of {count} hold): {explanation}"))?;
+        output.print_and_record(&table::heading(&COLUMNS))?;
+        for row in group {
+            output.print_and_record(&line(row))?;
+        }
+        output.print_and_record("")?;
+    }
+    for row in rows.iter().filter(|r| r.steps.len() > 1) {
+        output.print_and_record(&sweep(row))?;
+    }
+    Ok(())
+}
+
 fn simulate(
     case: &Case,
+    machine: &Machine,
     args: &ValidateArgs,
     output: &Output,
-) -> Result<Vec<(Run, IorPoint)>, Failure> {
-    let machine = load(&case.machine)?;
-    let options = SimOptions {
+) -> Result<Vec<(Run, Vec<IorPoint>)>, Failure> {
+    let options = |seed| SimOptions {
         threads: args.threads.map_or_else(cores, usize::from),
-        seed: args.seed,
+        seed,
         burst_buffers: Some(case.burst_buffers),
         ..SimOptions::default()
     };
@@ -123,24 +167,28 @@ fn simulate(
         let [test] = tests.as_slice() else {
             return Err(Failure::Failed(format!("case {} is not one IOR test", case.id)));
         };
-        let label = format!("{}, {} {}", case.id, run.label, case.axis());
-        let progress = ProgressReporter::start(&label, output.display);
-        let point = study::simulate_ior(
-            &machine,
-            test,
-            run.nodes,
-            run.ppn,
-            &options,
-            &|time, done, events| progress.update(time, done, events),
-        )
-        .map_err(|e| study_failure(&e))?;
-        points.push((run, point));
+        let mut replicates = Vec::new();
+        for nth in 0..u64::from(args.seeds) {
+            let seed = args.seed.wrapping_add(nth);
+            let label = format!("{}, {} {}, seed {seed}", case.id, run.label, case.axis());
+            let progress = ProgressReporter::start(&label, output.display);
+            let point = study::simulate_ior(
+                machine,
+                test,
+                run.nodes,
+                run.ppn,
+                &options(seed),
+                &|time, done, events| progress.update(time, done, events),
+            )
+            .map_err(|e| study_failure(&e))?;
+            replicates.push(point);
+        }
+        points.push((run, replicates));
     }
     Ok(points)
 }
 
-/// A row of the table; with an alternative meaning of the measurement, also lines that say what is
-/// compared.
+/// A row of the table, followed by what is compared and the reasons why it is not predicted.
 fn line(row: &Row) -> String {
     let number = |v: Option<f64>| v.map_or("-".to_string(), number);
     let percent = |e: Option<f64>| e.map_or("-".to_string(), |e| format!("{e:+.1}%"));
@@ -148,16 +196,24 @@ fn line(row: &Row) -> String {
         row.row.clone(),
         number(row.measured),
         number(row.simulated),
+        number(row.interval),
         row.unit.clone(),
         percent(row.error_percent),
-        row.role.clone(),
+        row.limit.clone(),
         format!("{} ({})", row.verdict, row.tolerance),
     ];
     let mut text = table::line(&COLUMNS, &cells);
+    text.push_str(&format!(
+        "\n  compared: {}; decided by {}",
+        row.compared,
+        row.decided_by.join(", ")
+    ));
+    if !row.status_reasons.is_empty() {
+        text.push_str(&format!("\n  {}: {}", row.status, row.status_reasons.join("; ")));
+    }
     if let Some(alternative) = &row.alternative {
         text.push_str(&format!(
-            "\n  compared: {}\n  alternative: {}, {} {} ({})",
-            row.compared,
+            "\n  alternative: {}, {} {} ({})",
             alternative.compared,
             number(alternative.simulated),
             row.unit,
@@ -208,7 +264,7 @@ fn figure(row: &Row) -> Figure {
     }
 }
 
-const CSV_HEADING: [&str; 18] = [
+const CSV_HEADING: [&str; 24] = [
     "row",
     "case",
     "machine",
@@ -220,7 +276,13 @@ const CSV_HEADING: [&str; 18] = [
     "alternative",
     "alternative_simulated",
     "alternative_error_percent",
-    "role",
+    "interval",
+    "limit",
+    "status",
+    "status_reasons",
+    "decided_by",
+    "p5",
+    "p95",
     "tolerance",
     "met",
     "verdict",
@@ -240,7 +302,9 @@ fn csv_of(rows: &[Row]) -> Result<String, Failure> {
                 alternative.and_then(|a| a.simulated),
                 alternative.and_then(|a| a.error_percent),
             ),
-            (&r.role, &r.tolerance, r.met, &r.verdict),
+            (r.interval, &r.limit, &r.status, r.status_reasons.join("; "), r.decided_by.join(" ")),
+            (r.band.map(|b| b[0]), r.band.map(|b| b[1])),
+            (&r.tolerance, r.met, &r.verdict),
             (&r.ior, &r.scaling, &r.source),
         )
     });
@@ -265,7 +329,12 @@ mod tests {
             compared: "rate of a node".into(),
             alternative: None,
             error_percent: Some(-8.0),
-            role: "validation".into(),
+            interval: Some(0.02),
+            band: None,
+            status: "settled in view".into(),
+            status_reasons: vec!["processes per node were chosen".into()],
+            decided_by: vec!["client.write_rate".into()],
+            limit: "client".into(),
             tolerance: "within 10%".into(),
             met: true,
             verdict: "met".into(),
@@ -274,6 +343,7 @@ mod tests {
                 x: 256.0,
                 label: "256".into(),
                 value: 1.84,
+                half_width: Some(0.02),
                 alternative: Some(1.73),
                 limit: "client".into(),
             }],
@@ -281,7 +351,8 @@ mod tests {
             scaling: "s".into(),
             source: "paper".into(),
         };
-        assert_eq!(line(&row).lines().count(), 1);
+        assert_eq!(line(&row).lines().count(), 3);
+        assert!(line(&row).contains("settled in view: processes per node were chosen"));
         assert!(!sweep(&row).contains("1.73"));
         row.alternative = Some(Alternative {
             compared: "IOR's bandwidth / nodes".into(),
@@ -289,10 +360,8 @@ mod tests {
             error_percent: Some(-13.5),
         });
         let text = line(&row);
-        assert!(text.ends_with(
-            "met (within 10%)\n  compared: rate of a node\n  \
-             alternative: IOR's bandwidth / nodes, 1.73 GB/s (-13.5%)"
-        ));
+        assert!(text.contains("met (within 10%)\n  compared: rate of a node"));
+        assert!(text.ends_with("alternative: IOR's bandwidth / nodes, 1.73 GB/s (-13.5%)"));
         assert!(sweep(&row).contains("1.73"), "{}", sweep(&row));
         let csv = csv_of(&[row]).unwrap();
         assert!(csv.contains("IOR's bandwidth / nodes,1.73,-13.5"), "{csv}");

@@ -34,16 +34,16 @@ impl Measure {
     /// Its description.
     pub fn words(self) -> &'static str {
         match self {
-            Measure::WriteRate => "IOR's write bandwidth",
-            Measure::ReadRate => "IOR's read bandwidth",
-            Measure::WriteRatePerNode => "IOR's write bandwidth / nodes",
+            Measure::WriteRate => "write rate",
+            Measure::ReadRate => "read rate",
+            Measure::WriteRatePerNode => "write rate / nodes",
             Measure::AcknowledgedWriteRatePerNode => {
                 "mean over the nodes of bytes written / time from calls to acknowledgements"
             }
             Measure::WriteIops => "writes a second",
             Measure::ReadIops => "reads a second",
-            Measure::WriteSaturation => "where IOR's write bandwidth reaches 97% of its best",
-            Measure::ReadSaturation => "where IOR's read bandwidth reaches 97% of its best",
+            Measure::WriteSaturation => "where the write rate reaches 97% of its best",
+            Measure::ReadSaturation => "where the read rate reaches 97% of its best",
             Measure::Limit => "the limiting resource",
         }
     }
@@ -62,29 +62,33 @@ impl Measure {
     }
 }
 
-/// The role of a measurement.
+/// The definition of a rate that the measurement states.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
-pub enum Role {
-    /// It is predicted.
-    Validation,
-    /// A number in the machine file was fitted to it.
-    Calibration,
+pub enum Metric {
+    /// All bytes / (last close - first open).
+    IorBandwidth,
+    /// The rate without opens, closes, ramp-up and tail: IOR's bandwidth of a run so long that
+    /// these do not count.
+    SteadyRate,
+    /// All bytes / time of the slowest process in I/O calls: Darshan's `agg_perf_by_slowest`.
+    SlowestRank,
 }
 
-impl Role {
-    /// The name in tables.
-    pub fn name(self) -> &'static str {
+impl Metric {
+    /// Its name in tables.
+    pub fn words(self) -> &'static str {
         match self {
-            Role::Validation => "validation",
-            Role::Calibration => "calibration",
+            Metric::IorBandwidth => "IOR's bandwidth",
+            Metric::SteadyRate => "steady rate",
+            Metric::SlowestRank => "Darshan's slowest rank",
         }
     }
 }
 
 /// A published measurement with which a case is compared.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Check {
     /// Its id in `published.csv`.
     pub row: String,
@@ -92,9 +96,14 @@ pub struct Check {
     pub measure: Measure,
     /// Another possible meaning of the measurement: shown, but without a verdict.
     pub alternative: Option<Measure>,
-    /// Its role.
-    pub role: Role,
-    /// Percent for rates, a factor for saturation, `None` for a limit.
+    /// The definition of the rate.
+    pub metric: Metric,
+    /// Keys of the machine file's parameters that decide the simulated value.
+    pub decided_by: Vec<String>,
+    /// What of the comparison (not of the machine file) was chosen when the row was known.
+    pub settled_in_view: Option<String>,
+    /// Percent for rates, a factor for saturation, `None` for a limit and for a row with a range of
+    /// repeated measurements, which is its tolerance.
     pub tolerance: Option<f64>,
     /// The expected limiting resource.
     pub expect: Option<String>,
@@ -254,7 +263,8 @@ mod tests {
                     Measure::Limit => assert!(check.expect.is_some(), "{}", check.row),
                     _ => {
                         assert!(
-                            row.number().is_some() && check.tolerance.is_some(),
+                            row.number().is_some()
+                                && check.tolerance.is_some() != row.band().is_some(),
                             "{}",
                             check.row
                         );

@@ -1,5 +1,7 @@
 //! Comparison of simulations with published measurements.
 
 pub mod cases;
+pub mod markdown;
 pub mod published;
+pub mod status;
 pub mod verdict;

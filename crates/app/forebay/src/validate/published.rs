@@ -7,7 +7,7 @@ use serde::Deserialize;
 const TABLE: &str = include_str!("../../../../../validation/published.csv");
 
 /// One published measurement; empty fields were not published or do not apply.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, PartialEq)]
 pub struct Published {
     /// Its id.
     pub id: String,
@@ -33,6 +33,12 @@ pub struct Published {
     pub kind: String,
     /// The document.
     pub source: String,
+    /// Ids, in the machine files' `[sources]`, of the documents it is from.
+    pub documents: String,
+    /// 5th percentile of repeated measurements, of which `value` is the median.
+    pub p5: Option<f64>,
+    /// 95th percentile.
+    pub p95: Option<f64>,
     /// The machine file that describes the system.
     pub machine: String,
     /// `write` or `read`.
@@ -48,6 +54,11 @@ pub struct Published {
 }
 
 impl Published {
+    /// The range from the 5th to the 95th percentile of repeated measurements.
+    pub fn band(&self) -> Option<[f64; 2]> {
+        Some([self.p5?, self.p95?])
+    }
+
     /// The value as a number, if it is one.
     pub fn number(&self) -> Option<f64> {
         self.value.parse().ok()
@@ -78,6 +89,10 @@ mod tests {
             assert!(["", "file-per-process", "shared"].contains(&row.files.as_str()), "{}", row.id);
             assert!(["", "aggregate", "per-node"].contains(&row.scope.as_str()), "{}", row.id);
             assert!(row.first_nodes <= row.last_nodes, "{}", row.id);
+            if let Some([low, high]) = row.band() {
+                let median = row.number().unwrap();
+                assert!(low < median && median < high, "{}", row.id);
+            }
             if !row.scope.is_empty() {
                 assert!(row.number().is_some() && row.first_nodes.is_some(), "{}", row.id);
             }

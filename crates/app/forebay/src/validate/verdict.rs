@@ -1,9 +1,12 @@
 //! The rows of the validation table.
 
-use super::cases::{Case, Check, Measure, Role, Run};
+use super::cases::{Case, Check, Measure, Metric, Run};
 use super::published::Published;
+use super::status::status;
 use crate::figures::ior::best;
-use forebay_machine::results::IorPoint;
+use forebay_machine::estimate::Estimate;
+use forebay_machine::results::{IorPoint, Phase};
+use forebay_machine_file::machine::Provenance;
 use serde::Serialize;
 
 /// One step of a sweep.
@@ -15,6 +18,8 @@ pub struct Step {
     pub label: String,
     /// The compared value: GB/s or operations per second.
     pub value: f64,
+    /// Half the width of its 95% confidence interval, with several seeds.
+    pub half_width: Option<f64>,
     /// The value of the alternative, in the same unit.
     #[serde(rename = "beside")]
     pub alternative: Option<f64>,
@@ -48,6 +53,8 @@ pub struct Row {
     pub measured: Option<f64>,
     /// The simulated value, if it is a number.
     pub simulated: Option<f64>,
+    /// Half the width of its 95% confidence interval, with several seeds.
+    pub interval: Option<f64>,
     /// Unit of both.
     pub unit: String,
     /// Description of the compared quantity.
@@ -57,8 +64,16 @@ pub struct Row {
     pub alternative: Option<Alternative>,
     /// 100 × (simulated − measured) / measured.
     pub error_percent: Option<f64>,
-    /// `validation` or `calibration`.
-    pub role: String,
+    /// 5th and 95th percentile of repeated measurements, of which `measured` is the median.
+    pub band: Option<[f64; 2]>,
+    /// `predicted`, `calibrated` or `settled in view`.
+    pub status: String,
+    /// The reasons, unless it is predicted.
+    pub status_reasons: Vec<String>,
+    /// Keys of the machine file's parameters that decide the simulated value.
+    pub decided_by: Vec<String>,
+    /// Limiting resource at the compared value.
+    pub limit: String,
     /// Description of the tolerance.
     pub tolerance: String,
     /// Whether it was met.
@@ -78,22 +93,38 @@ pub struct Row {
 }
 
 /// The value of one point; `None` if the point has no such phase.
-fn value(measure: Measure, point: &IorPoint) -> Option<f64> {
+fn value(measure: Measure, metric: Metric, point: &IorPoint) -> Option<f64> {
     let phase = best(point, measure.access())?;
     Some(match measure {
-        Measure::WriteRatePerNode => phase.gbps / f64::from(point.nodes),
+        Measure::WriteRatePerNode => rate(metric, phase)? / f64::from(point.nodes),
         Measure::AcknowledgedWriteRatePerNode => phase.acknowledged_node_gbps.mean,
         Measure::WriteIops | Measure::ReadIops => phase.iops,
         Measure::WriteRate
         | Measure::ReadRate
         | Measure::WriteSaturation
         | Measure::ReadSaturation
-        | Measure::Limit => phase.gbps,
+        | Measure::Limit => rate(metric, phase)?,
     })
 }
 
-fn step(case: &Case, check: &Check, run: &Run, point: &IorPoint) -> Option<Step> {
+/// The rate of a phase, in GB/s; `None` if it is too short to have a steady rate.
+fn rate(metric: Metric, phase: &Phase) -> Option<f64> {
+    match metric {
+        Metric::IorBandwidth => Some(phase.gbps),
+        Metric::SteadyRate => phase.steady_gbps,
+        Metric::SlowestRank => Some(phase.slowest_rank_gbps),
+    }
+}
+
+/// A step of a sweep, simulated with one seed or several, of which the value is the mean.
+fn step(case: &Case, check: &Check, run: &Run, replicates: &[IorPoint]) -> Option<Step> {
     let measure = check.measure;
+    let point = replicates.first()?;
+    let values = |measure| {
+        let values = replicates.iter().map(|p| value(measure, check.metric, p));
+        Estimate::of("", "", values.collect::<Option<_>>()?)
+    };
+    let estimate = values(measure)?;
     let x = match case.axis() {
         "nodes" => f64::from(run.nodes),
         "transfer" => {
@@ -106,8 +137,9 @@ fn step(case: &Case, check: &Check, run: &Run, point: &IorPoint) -> Option<Step>
     Some(Step {
         x,
         label: run.label.clone(),
-        value: value(measure, point)?,
-        alternative: check.alternative.and_then(|measure| value(measure, point)),
+        value: estimate.mean,
+        half_width: estimate.half_width,
+        alternative: check.alternative.and_then(|measure| Some(values(measure)?.mean)),
         limit,
     })
 }
@@ -134,23 +166,17 @@ struct Outcome {
     verdict: String,
 }
 
-/// Checks that the expected limit occurs at some step.
+/// Checks that the expected limit occurs at all steps.
 fn compare_limits(check: &Check, steps: &[Step]) -> Outcome {
     let expect = check.expect.as_deref().unwrap_or_default();
-    let found = steps.iter().filter(|step| step.limit == expect);
-    let at: Vec<&str> = found.map(|step| step.label.as_str()).collect();
-    let verdict = if at.is_empty() {
-        let seen = steps.iter().map(|step| format!("{} at {}", step.limit, step.label));
-        format!("not seen: {}", seen.collect::<Vec<_>>().join(", "))
-    } else {
-        format!("{expect} at {}", at.join(", "))
-    };
-    Outcome {
-        simulated: None,
-        met: !at.is_empty(),
-        accepted: format!("{expect} is the limit"),
-        verdict,
-    }
+    let others: Vec<String> = steps
+        .iter()
+        .filter(|step| step.limit != expect)
+        .map(|step| format!("{} at {}", step.limit, step.label))
+        .collect();
+    let met = others.is_empty() && !steps.is_empty();
+    let verdict = if met { words(true) } else { format!("MISSED: {}", others.join(", ")) };
+    Outcome { simulated: None, met, accepted: format!("{expect} is the limit"), verdict }
 }
 
 /// Checks that the sweep saturates at the measured point, within a factor.
@@ -178,18 +204,32 @@ fn compare_values(steps: &[Step], measured: Option<f64>, percent: f64) -> Outcom
     Outcome { simulated, met, accepted: format!("within {percent}%"), verdict: words(met) }
 }
 
-/// Compares the points of a case with one measurement.
+/// Checks that all values are between the percentiles of repeated measurements.
+fn compare_with_band(steps: &[Step], measured: Option<f64>, [low, high]: [f64; 2]) -> Outcome {
+    let values = steps.iter().map(|step| step.value);
+    let simulated = measured.and_then(|m| worst(values, m));
+    let met = simulated.is_some_and(|s| (low..=high).contains(&s));
+    Outcome { simulated, met, accepted: format!("within {low} to {high}"), verdict: words(met) }
+}
+
+/// Compares the points of a case with one measurement; `provenance` is that of the machine file's
+/// numbers.
 pub fn compare(
     case: &Case,
     check: &Check,
     published: &Published,
-    points: &[(Run, IorPoint)],
+    provenance: &[Provenance],
+    points: &[(Run, Vec<IorPoint>)],
 ) -> Row {
     let steps: Vec<Step> =
-        points.iter().filter_map(|(run, point)| step(case, check, run, point)).collect();
+        points.iter().filter_map(|(run, points)| step(case, check, run, points)).collect();
     let measured = published.number();
     let tolerance = check.tolerance.unwrap_or(0.0);
-    let mut outcome = match check.measure {
+    let by_value = || match published.band() {
+        Some(band) => compare_with_band(&steps, measured, band),
+        None => compare_values(&steps, measured, tolerance),
+    };
+    let outcome = match check.measure {
         Measure::Limit => compare_limits(check, &steps),
         Measure::WriteSaturation | Measure::ReadSaturation => {
             compare_saturation(&steps, measured, tolerance)
@@ -199,11 +239,11 @@ pub fn compare(
         | Measure::WriteRatePerNode
         | Measure::AcknowledgedWriteRatePerNode
         | Measure::WriteIops
-        | Measure::ReadIops => compare_values(&steps, measured, tolerance),
+        | Measure::ReadIops => by_value(),
     };
-    if check.role == Role::Calibration {
-        outcome.verdict.push_str(", fitted");
-    }
+    let (status, status_reasons) = status(check, published, provenance);
+    let compared_step = steps.iter().find(|step| Some(step.value) == outcome.simulated);
+    let limit = compared_step.or(steps.last()).map(|step| step.limit.clone()).unwrap_or_default();
     let alternative = check.alternative.map(|measure| {
         let values = steps.iter().filter_map(|step| step.alternative);
         let simulated = measured.and_then(|m| worst(values, m));
@@ -220,11 +260,16 @@ pub fn compare(
         what: published.what.clone(),
         measured,
         simulated: outcome.simulated,
+        interval: compared_step.and_then(|step| step.half_width),
         unit: published.unit.clone(),
-        compared: check.measure.words().to_string(),
+        compared: compared(check),
         alternative,
         error_percent: error_percent(measured, outcome.simulated),
-        role: check.role.name().to_string(),
+        band: published.band(),
+        status: status.name().to_string(),
+        status_reasons,
+        decided_by: check.decided_by.clone(),
+        limit,
         tolerance: outcome.accepted,
         met: outcome.met,
         verdict: outcome.verdict,
@@ -233,6 +278,22 @@ pub fn compare(
         ior: case.ior.clone(),
         scaling: case.scaling.clone(),
         source: published.source.clone(),
+    }
+}
+
+/// Description of the compared quantity, with the definition of a rate.
+pub fn compared(check: &Check) -> String {
+    let quantity = check.measure.words();
+    match check.measure {
+        Measure::WriteRate
+        | Measure::ReadRate
+        | Measure::WriteRatePerNode
+        | Measure::WriteSaturation
+        | Measure::ReadSaturation => format!("{quantity}: {}", check.metric.words()),
+        Measure::AcknowledgedWriteRatePerNode
+        | Measure::WriteIops
+        | Measure::ReadIops
+        | Measure::Limit => quantity.to_string(),
     }
 }
 
@@ -256,6 +317,7 @@ mod tests {
                 x: *x,
                 label: x.to_string(),
                 value: *v,
+                half_width: None,
                 alternative: None,
                 limit: String::new(),
             })
@@ -267,6 +329,31 @@ mod tests {
         let curve = steps(&[(1.0, 1.0), (2.0, 2.0), (4.0, 3.9), (8.0, 4.0), (16.0, 3.0)]);
         assert_eq!(saturation(&curve), Some(4.0));
         assert_eq!(saturation(&[]), None);
+    }
+
+    #[test]
+    fn limit_is_met_only_if_every_step_has_it() {
+        let case = crate::validate::cases::all().unwrap().remove(0);
+        let mut check = case.check[0].clone();
+        check.expect = Some("server".into());
+        let mut sweep = steps(&[(1.0, 1.0), (2.0, 2.0)]);
+        sweep[0].limit = "client".into();
+        sweep[1].limit = "server".into();
+        let outcome = compare_limits(&check, &sweep);
+        assert!(!outcome.met);
+        assert_eq!(outcome.verdict, "MISSED: client at 1");
+        sweep[0].limit = "server".into();
+        assert!(compare_limits(&check, &sweep).met);
+        assert!(!compare_limits(&check, &[]).met, "nothing was simulated");
+    }
+
+    #[test]
+    fn production_row_is_met_between_its_percentiles() {
+        let at =
+            |value: f64| compare_with_band(&steps(&[(1.0, value)]), Some(100.0), [60.0, 110.0]);
+        assert!(at(60.0).met && at(100.0).met && at(110.0).met);
+        assert!(!at(59.9).met && !at(110.1).met);
+        assert_eq!(at(59.9).accepted, "within 60 to 110");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! them in its request, but the FUSE library does not pass that on. The requesting thread waits in
 //! its system call meanwhile, and `/proc` shows which one that is.
 
-use crate::retry::Backoff;
+use crate::backoff::Backoff;
 use crate::system::Os;
 use forebay_protocol::LockOwner;
 use forebay_protocol::lock::MAX_LOCK_OFFSET;

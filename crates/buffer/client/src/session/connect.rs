@@ -1,7 +1,7 @@
 //! Connections of a session: attaching, and recovery of the state that a restarted daemon has lost.
 
 use super::{OpenedBy, Session, SessionIdentity};
-use crate::retry::Backoff;
+use crate::backoff::Backoff;
 use crate::system::Connection;
 use forebay_net::auth::Authenticator;
 use forebay_net::handshake::{Refusal, ServerNotAuthenticated};

@@ -10,8 +10,8 @@ pub use data_calls::receive_data_reply;
 pub use data_connections::DataConnection;
 pub use lock_table::LockCallback;
 
+use crate::backoff::Backoff;
 use crate::pool::Pool;
-use crate::retry::Backoff;
 use crate::system::{Connection, Os, System};
 use crate::unsynced::{PendingSync, Unsynced};
 use data_connections::DataConnections;
@@ -115,7 +115,7 @@ impl Slot {
     }
 }
 
-/// A request that was sent, whose reply is to be [received](Session::receive_reply).
+/// A request that was sent, whose reply is to be [received](Session::receive_or_retransmit).
 #[derive(Debug)]
 #[must_use = "its connection is lost unless its reply is received"]
 pub struct PendingCall {
@@ -242,7 +242,7 @@ impl Session {
         caller: Option<&Credentials>,
         request: Request,
     ) -> Result<SessionReply, Errno> {
-        self.receive_reply(self.send_call(caller, request))
+        self.receive_or_retransmit(self.send_call(caller, request))
     }
 
     /// Sends a request without waiting for the reply. Requests to several nodes must be sent in
@@ -271,7 +271,7 @@ impl Session {
     }
 
     /// Receives the reply to a request that was sent; retransmits the request where necessary.
-    pub fn receive_reply(&self, pending: PendingCall) -> Result<SessionReply, Errno> {
+    pub fn receive_or_retransmit(&self, pending: PendingCall) -> Result<SessionReply, Errno> {
         let PendingCall { mut slot, mut call, mut sent_at, mut is_sent, pending_sync } = pending;
         let backoff = CONFLICT_BACKOFF.with_timeout(self.options.timeout);
         let mut retries = backoff.start_at(sent_at, &*self.options.system);

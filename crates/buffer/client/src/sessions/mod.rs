@@ -294,7 +294,7 @@ impl Sessions {
     ) {
         let mut in_flight = VecDeque::new();
         let mut receive = |(node, sent): (NodeIndex, Result<(&Session, PendingCall), Errno>)| {
-            let reply = sent.and_then(|(session, pending)| session.receive_reply(pending));
+            let reply = sent.and_then(|(session, pending)| session.receive_or_retransmit(pending));
             take(
                 node,
                 reply.and_then(|reply| {

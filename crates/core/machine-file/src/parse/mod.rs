@@ -5,8 +5,8 @@ mod storage;
 
 pub use network::MAX_ROUTERS;
 
-use crate::document::Document;
-use crate::machine::{Machine, Node, NodeKind, SourceFile};
+use crate::document::{Document, Located};
+use crate::machine::{ClientType, Machine, Node, NodeKind, SourceFile};
 use crate::placement;
 use crate::problem::{MachineError, Problem};
 use crate::section::Section;
@@ -79,7 +79,9 @@ fn read(
     let title = root.text("title", "the machine in one line");
     let notes = root.text("notes", "choices made, and where sources disagree");
     let network = root.required_section("network").and_then(network::read_network);
-    let client = root.required_section("client").and_then(storage::read_client);
+    let link = network.as_ref().map(|network| network.node.rate);
+    let client =
+        root.required_section("client").and_then(|client| storage::read_client(client, link));
     let burst_buffer_section = root.optional_section("burst_buffer");
     let burst_buffer_span = burst_buffer_section.as_ref().map(|s| s.span.start);
     let burst_buffer = burst_buffer_section.map(storage::read_burst_buffer);
@@ -95,6 +97,11 @@ fn read(
     };
     root.report_unused_keys();
     let nodes = nodes?;
+    let client = client.map(|(client, types)| {
+        let routers = network.as_ref().map_or(1, |n| n.chassis_per_group * n.routers_per_chassis);
+        check_types(doc, &nodes, routers, &types);
+        (client, types)
+    });
     check_nodes(doc, &nodes, burst_buffer_span, placement_span);
     if !doc.has_no_problems() {
         return None;
@@ -108,6 +115,7 @@ fn read(
         assert!(last.router < routers, "a node on a router that does not exist");
     }
     let stem = doc.file.rsplit(['/', '\\']).next().unwrap_or(doc.file);
+    let (client, types) = client?;
     Some(Machine {
         name: stem.strip_suffix(".toml").unwrap_or(stem).to_owned(),
         title: title?.value,
@@ -118,7 +126,8 @@ fn read(
             Some(read) => Some(read?),
             None => None,
         },
-        client: client?,
+        client,
+        client_types: types.into_iter().map(|t| t.value).collect(),
         pfs: match pfs {
             Some(read) => Some(read?),
             None => None,
@@ -126,6 +135,32 @@ fn read(
         provenance: Vec::new(),
         files: Vec::new(),
     })
+}
+
+/// Checks that the groups of each type of client have as many compute nodes as it says.
+fn check_types(
+    doc: &Document<'_>,
+    nodes: &[Node],
+    routers_per_group: u32,
+    types: &[Located<ClientType>],
+) {
+    for Located { value: one, span } in types {
+        let groups = one.first_group..=one.last_group;
+        let is_of_type = |n: &&Node| {
+            n.kind == NodeKind::Compute && groups.contains(&(n.router / routers_per_group.max(1)))
+        };
+        let found = nodes.iter().filter(is_of_type).count();
+        if found != one.nodes as usize {
+            doc.add_problem(
+                span.start,
+                format!(
+                    "`client.types.{}.nodes` is {}, but groups {} to {} have {found} compute nodes",
+                    one.client.name, one.nodes, one.first_group, one.last_group
+                ),
+                format!("nodes = {{ value = {found}, from = \"…\" }}, or other groups"),
+            );
+        }
+    }
 }
 
 /// Checks that there are compute nodes, and that burst-buffer nodes are both placed and described.

@@ -1,37 +1,167 @@
 //! Storage in a machine file: clients on compute nodes, burst-buffer nodes, the parallel file
 //! system.
 
-use crate::machine::{BurstBuffer, Client, ParallelFileSystem};
+use crate::document::{Document, Located};
+use crate::machine::{BurstBuffer, Client, ClientType, ParallelFileSystem};
 use crate::section::Section;
 use forebay_policy::layout::StripeOrder;
-use forebay_units::{Bytes, Time};
+use forebay_units::{Bytes, Rate, Time};
 
 /// Any size above zero.
 const SOME_BYTES: std::ops::RangeInclusive<Bytes> = Bytes(1)..=Bytes(1 << 60);
+
+/// Maximum number of types of compute nodes besides the first.
+const MAX_TYPES: usize = 16;
 
 /// Names of the orders of stripes in machine files.
 const STRIPE_ORDERS: [(&str, StripeOrder); 2] =
     [("hashed", StripeOrder::Hashed), ("rotated", StripeOrder::Rotated)];
 
-/// Parses `[client]`: the client on a compute node.
-pub(super) fn read_client(section: Section<'_, '_>) -> Option<Client> {
-    let node_rate = section.rate("node_rate");
-    let call_overhead = section.time("call_overhead", Time::ZERO);
+/// Parses `[client]`: the client on a compute node, and the types of compute nodes that differ.
+///
+/// `link` is the rate of a node's link.
+pub(super) fn read_client(
+    section: Section<'_, '_>,
+    link: Option<Rate>,
+) -> Option<(Client, Vec<Located<ClientType>>)> {
+    let (doc, span) = (section.doc, section.span.clone());
+    let name = section.has_key("name").then(|| section.text("name", "haswell"));
+    let node = read_node(&section, link);
     let max_request = section.bytes("max_request", SOME_BYTES);
-    let in_flight = section.integer("requests_in_flight", 1..=4_096u32);
+    let most = node.as_ref().map_or(4_096, |n| n.requests_per_node.min(4_096));
+    let in_flight = section.integer("requests_in_flight", 1..=most);
     let control = section.bytes("control_message", Bytes(1)..=Bytes::mib(1));
     let collective_buffer = section.bytes("collective_buffer", SOME_BYTES);
-    let copy_rate = section.rate("copy_rate");
+    let mpi_latency = section.time("mpi_latency", Time::ZERO);
+    let types = section.optional_section("types").map(|types| {
+        let read = types.subsections();
+        read.into_iter().map(|(name, section)| read_type(name, section, link)).collect::<Vec<_>>()
+    });
     section.report_unused_keys();
-    Some(Client {
-        node_rate: node_rate?.value,
-        call_overhead: call_overhead?.value,
+    let node = node?;
+    let client = Client {
+        name: match name {
+            Some(name) => name?.value,
+            None => String::new(),
+        },
         max_request: max_request?.value,
         requests_in_flight: in_flight?.value,
         control_message: control?.value,
         collective_buffer: collective_buffer?.value,
+        mpi_latency: mpi_latency?.value,
+        ..node.onto(None)
+    };
+    let types = types.unwrap_or_default();
+    if types.len() > MAX_TYPES {
+        return doc.refuse(
+            span.start,
+            format!("`client.types` has {} types of nodes", types.len()),
+            format!("at most {MAX_TYPES}"),
+        );
+    }
+    let mut others = Vec::new();
+    for read in types {
+        let (mut of_type, node) = read?;
+        let name = std::mem::take(&mut of_type.value.client.name);
+        of_type.value.client = Client { name, ..node.onto(Some(&client)) };
+        others.push(of_type);
+    }
+    Some((client, others))
+}
+
+/// What differs between types of compute nodes.
+#[derive(Clone, Copy)]
+struct NodeClient {
+    write_rate: Rate,
+    read_rate: Rate,
+    requests_per_node: u32,
+    cache: Bytes,
+    uncached_percent: u32,
+    call_overhead: Time,
+    copy_rate: Rate,
+}
+
+impl NodeClient {
+    /// A client of this type, which is like `base` otherwise.
+    fn onto(self, base: Option<&Client>) -> Client {
+        let of_base = |value: fn(&Client) -> Bytes| base.map_or(Bytes::ZERO, value);
+        Client {
+            name: String::new(),
+            write_rate: self.write_rate,
+            read_rate: self.read_rate,
+            requests_per_node: self.requests_per_node,
+            cache: self.cache,
+            uncached_percent: self.uncached_percent,
+            call_overhead: self.call_overhead,
+            copy_rate: self.copy_rate,
+            max_request: of_base(|c| c.max_request),
+            requests_in_flight: base.map_or(0, |c| c.requests_in_flight),
+            control_message: of_base(|c| c.control_message),
+            collective_buffer: of_base(|c| c.collective_buffer),
+            mpi_latency: base.map_or(Time::ZERO, |c| c.mpi_latency),
+        }
+    }
+}
+
+fn read_node(section: &Section<'_, '_>, link: Option<Rate>) -> Option<NodeClient> {
+    let write_rate = read_node_rate(section, "write_rate", link);
+    let read_rate = read_node_rate(section, "read_rate", link);
+    let requests = section.integer("requests_per_node", 1..=1_000_000u32);
+    let cache = section.bytes("cache", SOME_BYTES);
+    let uncached = section.integer("uncached_percent", 1..=100u32);
+    let call_overhead = section.time("call_overhead", Time::ZERO);
+    let copy_rate = section.rate("copy_rate");
+    Some(NodeClient {
+        write_rate: write_rate?.value,
+        read_rate: read_rate?.value,
+        requests_per_node: requests?.value,
+        cache: cache?.value,
+        uncached_percent: uncached?.value,
+        call_overhead: call_overhead?.value,
         copy_rate: copy_rate?.value,
     })
+}
+
+/// A rate of a client; above the rate of the node's link it would have no effect.
+fn read_node_rate(
+    section: &Section<'_, '_>,
+    key: &str,
+    link: Option<Rate>,
+) -> Option<Located<Rate>> {
+    let rate = section.rate(key)?;
+    match link.filter(|&link| rate.value > link) {
+        Some(link) => section.doc.refuse(
+            rate.span.start,
+            format!(
+                "`{}` of {} has no effect: the node's link carries {link}",
+                section.dotted_key(key),
+                rate.value
+            ),
+            format!("at most {link}"),
+        ),
+        None => Some(rate),
+    }
+}
+
+/// Parses `[client.types.NAME]`: its name and groups, and what differs in its client.
+fn read_type(
+    name: String,
+    section: Section<'_, '_>,
+    link: Option<Rate>,
+) -> Option<(Located<ClientType>, NodeClient)> {
+    let first_group = section.integer("first_group", 0..=9_999u32);
+    let last_group = section.integer("last_group", 0..=9_999u32);
+    let nodes = section.integer("nodes", 1..=10_000_000u32);
+    let node = read_node(&section, link);
+    section.report_unused_keys();
+    let (nodes, node) = (nodes?, node?);
+    let of_type = ClientType {
+        first_group: first_group?.value,
+        last_group: last_group?.value,
+        nodes: nodes.value,
+        client: Client { name, ..node.onto(None) },
+    };
+    Some((Located { value: of_type, span: nodes.span }, node))
 }
 
 /// Parses `[burst_buffer]`: a burst-buffer node.
@@ -41,6 +171,9 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     let dispatch = section.time("dispatch", Time::ZERO);
     let threads = section.integer("threads", 1..=65_536u32);
     let lock_hold = section.time("lock_hold", Time::ZERO);
+    let lock_handover = section.time("lock_handover", Time::ZERO);
+    let block = section.bytes("block", Bytes(1)..=Bytes::mib(1));
+    let sync = section.time("sync", Time::ZERO);
     let command_gap = section.time("command_gap", Time::ZERO);
     let metadata_rate = section.integer("metadata_rate", 1..=1_000_000_000u32);
     let cards = section.integer("cards", 1..=256u32);
@@ -57,18 +190,11 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     let order = section.choice("stripe_order", &STRIPE_ORDERS);
     let substripe = section.bytes("substripe", SOME_BYTES);
     let objects = section.integer("objects_per_file", 1..=1_024u32);
+    let flash_stripe = section.bytes("flash_stripe", SOME_BYTES);
     section.report_unused_keys();
     let (stripe, substripe, capacity) = (stripe?, substripe?, capacity?);
-    if stripe.value.0 % substripe.value.0 != 0 {
-        doc.add_problem(
-            substripe.span.start,
-            format!(
-                "a stripe of {} is not made of substripes of {}",
-                stripe.value, substripe.value
-            ),
-            "a substripe that divides the stripe",
-        );
-    }
+    let (objects, flash_stripe) = (objects?, flash_stripe?);
+    check_layout(doc, &stripe, &substripe, &flash_stripe);
     if capacity.value < stripe.value {
         doc.add_problem(
             capacity.span.start,
@@ -81,6 +207,9 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
         dispatch: dispatch?.value,
         threads: threads?.value,
         lock_hold: lock_hold?.value,
+        lock_handover: lock_handover?.value,
+        block: block?.value,
+        sync: sync?.value,
         command_gap: command_gap?.value,
         metadata_rate: metadata_rate?.value,
         cards: cards?.value,
@@ -96,8 +225,38 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
         stripe: stripe.value,
         stripe_order: order?.value,
         substripe: substripe.value,
-        objects_per_file: objects?.value,
+        objects_per_file: objects.value,
+        flash_stripe: flash_stripe.value,
     })
+}
+
+/// Checks that substripes make up stripes or the reverse, and that flash stripes make up both.
+fn check_layout(
+    doc: &Document<'_>,
+    stripe: &Located<Bytes>,
+    substripe: &Located<Bytes>,
+    flash_stripe: &Located<Bytes>,
+) {
+    let divides = |part: Bytes, whole: Bytes| whole.0.is_multiple_of(part.0);
+    let (length, sub) = (stripe.value, substripe.value);
+    if !divides(sub, length) && !divides(length, sub) {
+        doc.add_problem(
+            substripe.span.start,
+            format!("a stripe of {length} is not made of substripes of {sub}"),
+            "a substripe that divides the stripe or is a multiple of it",
+        );
+    }
+    if !divides(flash_stripe.value, length.min(sub)) {
+        doc.add_problem(
+            flash_stripe.span.start,
+            format!(
+                "a run of {} is not made of flash stripes of {}",
+                length.min(sub),
+                flash_stripe.value
+            ),
+            "a flash stripe that divides stripe and substripe",
+        );
+    }
 }
 
 /// Parses `[pfs]`.

@@ -178,6 +178,7 @@ impl Io {
         phase.link_timeline = std::mem::replace(&mut fabric.timeline, Timeline::starting_at(now));
         self.link_timeline.absorb(&phase.link_timeline);
         phase.least_mean = self.clients.least_mean();
+        phase.most_in_calls = self.clients.most_in_calls();
         phase.node_rates = self.clients.node_rates(&self.position.pattern);
         for (before, now) in phase.waits.iter_mut().zip(&self.waits) {
             *before = now.since(before);

@@ -63,7 +63,12 @@ pub(crate) struct IoJob {
     pub ppn: u32,
     pub instance: Instance,
     pub burst_buffer: BurstBuffer,
+    /// The client, where it is the same on all types of nodes.
     pub client: Client,
+    /// The clients of the types of nodes.
+    pub clients: Vec<Client>,
+    /// Index of each node's client, by the node's index in the job.
+    pub client_of_node: Vec<u8>,
     /// Rate of a node's link.
     pub node_link: Rate,
     pub topology: Arc<Topology>,
@@ -91,6 +96,17 @@ impl IoJob {
     /// The machine's number of the node of a rank.
     pub fn node_of(&self, rank: u32) -> u32 {
         self.nodes[self.pattern.node_of(rank) as usize]
+    }
+
+    /// The client of a rank's node.
+    pub fn client_of(&self, rank: u32) -> &Client {
+        let node = self.pattern.node_of(rank) as usize;
+        &self.clients[usize::from(self.client_of_node[node])]
+    }
+
+    /// Whether several processes write to one file.
+    pub fn has_shared_file(&self) -> bool {
+        !self.ior.file_per_process && self.tasks() > 1
     }
 
     /// Whether transfers are collective. With one file per process each opens its own (IOR: on
@@ -125,7 +141,7 @@ impl IoJob {
             offset,
             end: offset + bytes,
             stripe: self.burst_buffer.stripe.0,
-            substripe: self.burst_buffer.substripe.0,
+            flash_stripe: self.burst_buffer.flash_stripe.0,
             max_request: self.client.max_request.0,
         }
     }

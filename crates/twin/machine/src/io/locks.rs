@@ -35,13 +35,21 @@ impl Lock {
     }
 }
 
-/// The locks of one server; locks that are not held take no memory.
+/// The locks of one server; locks that are not held take no memory, but for the last writer of
+/// objects of shared files.
 #[derive(Default)]
 pub(crate) struct Locks {
     held: FxHashMap<Object, Lock>,
+    /// Node of the client that last wrote to each object of a shared file.
+    last_writer: FxHashMap<Object, u32>,
 }
 
 impl Locks {
+    /// A client writes to an object of a shared file; returns whether the last writer was another.
+    pub fn changes_writer(&mut self, object: Object, client: u32) -> bool {
+        self.last_writer.insert(object, client).is_some_and(|last| last != client)
+    }
+
     /// Takes the lock if it is free for this access; otherwise queues the request and returns
     /// false.
     pub fn acquire(&mut self, object: Object, request: u32, write: bool, now: u64) -> bool {

@@ -46,6 +46,8 @@ pub(crate) struct Waits {
     pub lock: u64,
     /// For flash channels.
     pub ssd: u64,
+    /// At the client: for its data path.
+    pub client: u64,
     /// For the network: beyond the time that the node's link needs for the data.
     pub network: u64,
 }
@@ -56,6 +58,7 @@ impl Waits {
         self.lock += other.lock;
         self.ssd += other.ssd;
         self.network += other.network;
+        self.client += other.client;
     }
 
     /// Waits since an earlier state of the counters.
@@ -65,6 +68,7 @@ impl Waits {
             lock: self.lock - before.lock,
             ssd: self.ssd - before.ssd,
             network: self.network - before.network,
+            client: self.client - before.client,
         }
     }
 }
@@ -105,12 +109,16 @@ pub(crate) struct PhaseCounts {
     pub closes: TimeSpan,
     pub bytes: u64,
     pub operations: u64,
+    /// Requests of the transfers.
+    pub requests: u64,
     /// Durations of the transfers, ns.
     pub times: Histogram<u64>,
     /// Sum of the durations, ps.
     pub time: u64,
     /// The least of the processes' mean durations of a transfer, ps.
     pub least_mean: Option<f64>,
+    /// The longest time of a process in calls, ps.
+    pub most_in_calls: u64,
     /// Acknowledged rates of the group's nodes that moved anything, bytes per second.
     pub node_rates: Vec<f64>,
     /// Bytes moved over time, from the start of the phase on; a transfer's bytes are spread over
@@ -138,9 +146,11 @@ impl Default for PhaseCounts {
             closes: TimeSpan::default(),
             bytes: 0,
             operations: 0,
+            requests: 0,
             times: Histogram::new(3).unwrap_or_else(|e| unreachable!("{e}")),
             time: 0,
             least_mean: None,
+            most_in_calls: 0,
             node_rates: Vec::new(),
             timeline: Timeline::default(),
             link_timeline: Timeline::default(),

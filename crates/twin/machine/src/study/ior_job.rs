@@ -7,13 +7,11 @@ use crate::phase_collector::PhaseCollector;
 use crate::pool::{Instance, StoragePool};
 use crate::scenario::Scenario;
 use forebay_job_script::{Capacity, OptimizationStrategy};
-use forebay_machine_file::machine::{BurstBuffer, Machine};
+use forebay_machine_file::machine::{BurstBuffer, Client, Machine};
 use forebay_network::lookahead;
-use forebay_units::Bytes;
-use forebay_workload::ior::{AccessPattern, Ior, Processes};
-
-/// One step of a barrier's tree, ps: the MPI latency across Cori is 0.25 to 3.7 us (NERSC).
-const MPI_LATENCY: u64 = 1_000_000;
+use forebay_units::{Bytes, Rate};
+use forebay_workload::ior::{AccessPattern, Api, Ior, Processes};
+use rustc_hash::FxHashMap;
 
 const FEWER_PROCESSES: &str = "use fewer nodes or processes a node";
 const SMALLER_TRANSFERS: &str = "use smaller transfers (-t)";
@@ -48,6 +46,8 @@ pub(super) fn ior_job(
         groups_with_ranks: 0,
         barrier_hop: barrier_hop(machine, pattern.tasks()),
         client: machine.client.clone(),
+        clients: clients(machine, ior, ppn, pattern.transfer_bytes()),
+        client_of_node: clients_of_nodes(machine, &nodes),
         node_link: machine.network.node.rate,
         ior: ior.clone(),
         index_of_node: nodes.iter().copied().zip(0..).collect(),
@@ -79,10 +79,39 @@ fn phases_of(ior: &Ior) -> u64 {
     (u64::from(ior.write) + u64::from(ior.read)) * u64::from(ior.repetitions)
 }
 
+/// The clients of the types of nodes, with their rates for the buffers of a test: each process has
+/// a buffer of one transfer, the aggregator of collective transfers that of a window.
+fn clients(machine: &Machine, ior: &Ior, ppn: u32, transfer_bytes: u64) -> Vec<Client> {
+    let with_rates = |client: &Client| {
+        let mut client = client.clone();
+        let is_collective = ior.collective && ior.api == Api::MpiIo && !ior.file_per_process;
+        let buffers = match is_collective {
+            true => client.collective_buffer.0,
+            false => transfer_bytes.saturating_mul(u64::from(ppn)),
+        };
+        if buffers > client.cache.0 {
+            let share = |rate: Rate| Rate(rate.0 / 100 * u64::from(client.uncached_percent));
+            (client.write_rate, client.read_rate) =
+                (share(client.write_rate), share(client.read_rate));
+        }
+        client
+    };
+    machine.clients().into_iter().map(|(client, _)| with_rates(client)).collect()
+}
+
+/// Index of the client of each node of a job.
+fn clients_of_nodes(machine: &Machine, nodes: &[u32]) -> Vec<u8> {
+    let mut client_of: FxHashMap<u32, u8> = FxHashMap::default();
+    for (index, (_, of_type)) in (0u8..).zip(machine.clients()) {
+        client_of.extend(of_type.into_iter().map(|node| (node, index)));
+    }
+    nodes.iter().map(|node| client_of.get(node).copied().unwrap_or_default()).collect()
+}
+
 /// Half the duration of a barrier: a latency for each level of a binary tree.
 fn barrier_hop(machine: &Machine, tasks: u32) -> u64 {
     let levels = u64::from(tasks.next_power_of_two().trailing_zeros().max(1));
-    (levels * MPI_LATENCY / 2).max(lookahead(&machine.network))
+    (levels * machine.client.mpi_latency.0 / 2).max(lookahead(&machine.network))
 }
 
 /// An instance on `requested` whole nodes of the machine, or on all.
@@ -143,9 +172,16 @@ fn check_request_numbers(job: &IoJob) -> Result<(), StudyError> {
     }
     // A transfer may begin and end within a piece.
     let max_request = job.client.max_request.0;
-    let unit = max_request.min(job.burst_buffer.substripe.0).max(1);
+    let unit = max_request.min(job.burst_buffer.flash_stripe.0).max(1);
     if job.pattern.transfer_bytes() / unit + 2 >= RequestTag::MAX_REQUESTS {
         return too_many("requests for one transfer", RequestTag::MAX_REQUESTS, SMALLER_TRANSFERS);
+    }
+    if job.ior.fsync && job.instance.nodes().len() as u64 >= RequestTag::MAX_REQUESTS {
+        return too_many(
+            "servers for an fsync",
+            RequestTag::MAX_REQUESTS,
+            "use a smaller instance",
+        );
     }
     if job.is_collective() {
         // Each extent and each window may begin and end within a piece.

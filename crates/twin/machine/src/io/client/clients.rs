@@ -55,6 +55,11 @@ impl Clients {
             .min_by(f64::total_cmp)
     }
 
+    /// The longest time, over the group's processes, in calls of this phase, ps.
+    pub fn most_in_calls(&self) -> u64 {
+        self.ranks.iter().map(|r| r.in_transfers + r.in_other_calls).max().unwrap_or(0)
+    }
+
     /// Bytes that each node of the group moved in this phase, divided by its processes' mean time
     /// in transfers: bytes per second, in order of the job's nodes, without nodes that moved
     /// nothing.
@@ -78,6 +83,7 @@ impl Clients {
         for rank in &mut self.ranks {
             rank.transfer = 0;
             rank.in_transfers = 0;
+            rank.in_other_calls = 0;
             rank.worn_out = false;
             if access == Access::Write {
                 rank.written = u64::MAX;
@@ -94,7 +100,7 @@ impl Clients {
         match event {
             ClientEvent::Resume(slot) => self.advance(slot, io),
             ClientEvent::IssueRequests(slot) => {
-                self.requests.issue(&mut self.ranks[slot as usize], io);
+                self.requests.issue(slot, &mut self.ranks[slot as usize], io);
             }
             ClientEvent::SendWriteData(tag) => send_write_data(tag, io),
             ClientEvent::RequestDone(tag) => self.complete_request(tag, io),
@@ -207,7 +213,7 @@ impl Clients {
             self.phase.closes.begin(io.now());
         }
         let requests = match action == Action::Fsync {
-            true => servers_written(rank, io.job),
+            true => self.requests.begin_sync(rank, io),
             false => 1,
         };
         (rank.offset, rank.end, rank.activity) = (0, requests, Activity::Other);
@@ -284,10 +290,17 @@ impl Clients {
     fn complete_request(&mut self, tag: u64, io: &mut IoContext<'_, '_>) {
         let slot = io.job.slot_of_rank[RequestTag::unpack(tag).rank as usize];
         let rank = &mut self.ranks[slot as usize];
-        assert!(rank.in_flight > 0, "a request completed twice: {rank:?}");
-        rank.in_flight -= 1;
+        if let Some(next) = self.requests.complete(rank, io) {
+            let waiting = &mut self.ranks[next as usize];
+            waiting.waits_for_node = false;
+            self.requests.issue(next, waiting, io);
+        }
+        let rank = &mut self.ranks[slot as usize];
+        if matches!(rank.activity, Activity::Transfer | Activity::Window) {
+            self.phase.requests += 1;
+        }
         if !rank.call_is_done() {
-            self.requests.issue(rank, io);
+            self.requests.issue(slot, rank, io);
             if !rank.call_is_done() {
                 return;
             }
@@ -296,6 +309,7 @@ impl Clients {
             Activity::Transfer => self.end_transfer(slot, io),
             Activity::Window => end_window_access(slot, rank, io),
             Activity::SyncWrite => {
+                rank.in_other_calls += io.now() - rank.call_began;
                 rank.transfer += 1;
                 self.next_transfer(slot, io);
             }
@@ -311,6 +325,7 @@ impl Clients {
 
     fn end_other_call(&mut self, slot: u32, io: &mut IoContext<'_, '_>) {
         let (phase, rank) = (&mut self.phase, &mut self.ranks[slot as usize]);
+        rank.in_other_calls += io.now() - rank.call_began;
         match io.job.steps[rank.step as usize].action {
             Action::Open(_) => phase.opens.end(io.now()),
             Action::Close(_) => phase.closes.end(io.now()),
@@ -329,12 +344,6 @@ impl Clients {
 
 fn begin_call(slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
     (rank.sent, rank.in_flight, rank.call_began) = (0, 0, io.now());
-    let at = io.now() + io.job.client.call_overhead.0;
+    let at = io.now() + io.job.client_of(rank.rank).call_overhead.0;
     io.schedule(at, ClientEvent::IssueRequests(slot));
-}
-
-/// Number of servers that have data that a process wrote.
-fn servers_written(rank: &Rank, job: &IoJob) -> u64 {
-    let bytes = rank.transfer * job.pattern.transfer_bytes();
-    bytes.div_ceil(job.burst_buffer.stripe.0).clamp(1, job.instance.nodes().len() as u64)
 }

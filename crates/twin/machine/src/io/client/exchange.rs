@@ -112,7 +112,7 @@ pub(super) fn end_window_access(slot: u32, rank: &mut Rank, io: &mut IoContext<'
         }
     }
     if local > 0 {
-        schedule_copy(slot, local, io);
+        schedule_copy(slot, rank.rank, local, io);
     } else {
         rank.window += 1;
         begin_window(slot, rank, io);
@@ -164,14 +164,14 @@ fn begin_window(slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
     }
     rank.missing = missing;
     if local > 0 {
-        schedule_copy(slot, local, io);
+        schedule_copy(slot, rank.rank, local, io);
     }
 }
 
 /// An aggregator accesses the file: the second phase of a write, the first of a read.
 fn access_window(slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
     rank.activity = Activity::Window;
-    let at = io.now() + io.job.client.call_overhead.0;
+    let at = io.now() + io.job.client_of(rank.rank).call_overhead.0;
     io.schedule(at, ClientEvent::IssueRequests(slot));
 }
 
@@ -191,8 +191,8 @@ fn finish_if_complete(rank: &mut Rank, io: &mut IoContext<'_, '_>) {
     }
 }
 
-fn schedule_copy(slot: u32, bytes: u64, io: &mut IoContext<'_, '_>) {
-    let at = io.now() + io.job.client.copy_rate.time_for(Bytes(bytes)).0;
+fn schedule_copy(slot: u32, aggregator: u32, bytes: u64, io: &mut IoContext<'_, '_>) {
+    let at = io.now() + io.job.client_of(aggregator).copy_rate.time_for(Bytes(bytes)).0;
     io.schedule(at, ClientEvent::CopyDone(slot));
 }
 

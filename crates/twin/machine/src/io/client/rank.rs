@@ -51,12 +51,16 @@ pub(super) struct Rank {
     pub sent: u32,
     /// Requests of the call in flight.
     pub in_flight: u32,
+    /// Whether the process waits until its node may have another request in flight.
+    pub waits_for_node: bool,
     /// Start of the call, ps.
     pub call_began: u64,
     /// Start of the transfers of the phase, ps.
     pub transfers_began: u64,
     /// Time spent in transfers of this phase, ps.
     pub in_transfers: u64,
+    /// Time spent in other calls (open, fsync, close) of this phase, ps.
+    pub in_other_calls: u64,
     /// In a collective transfer: bytes missing for this process (reading) or its window (writing).
     pub missing: u64,
     /// In a collective transfer, of an aggregator: the current window, or [`NO_WINDOW`].
@@ -77,9 +81,11 @@ impl Rank {
             end: 0,
             sent: 0,
             in_flight: 0,
+            waits_for_node: false,
             call_began: 0,
             transfers_began: 0,
             in_transfers: 0,
+            in_other_calls: 0,
             missing: 0,
             window: NO_WINDOW,
         }

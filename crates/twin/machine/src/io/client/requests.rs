@@ -8,37 +8,84 @@ use forebay_network::Packet;
 use forebay_units::Bytes;
 use forebay_workload::ior::{Access, Action};
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 /// Directions of a node's data path.
 const OUT: usize = 0;
 const IN: usize = 1;
 
-/// Data of requests on their way to and from the nodes of one group.
+/// The client of one node.
+#[derive(Clone, Default)]
+struct Node {
+    /// Times at which it is free to move more data out and in, ps.
+    free: [u64; 2],
+    /// Requests in flight.
+    in_flight: u32,
+    /// Processes (by their slots) that wait for one to complete.
+    waiting: VecDeque<u32>,
+}
+
+/// Requests of the nodes of one group, and their data on the way.
 pub(super) struct Requests {
     /// Bytes missing of read requests, by tag.
     incoming: FxHashMap<u64, u64>,
-    /// Times at which each node's client is free to move more data out and in, ps.
-    node_free: Vec<[u64; 2]>,
+    /// By the node's number within the group.
+    nodes: Vec<Node>,
+    /// Servers to which the fsync of a process goes, by rank.
+    synced: FxHashMap<u32, Vec<u32>>,
 }
 
 impl Requests {
     /// For a group with `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
-        Requests { incoming: FxHashMap::default(), node_free: vec![[0; 2]; nodes] }
+        Requests {
+            incoming: FxHashMap::default(),
+            nodes: vec![Node::default(); nodes],
+            synced: FxHashMap::default(),
+        }
     }
 
-    /// Sends as many requests of the call as may be in flight.
-    pub fn issue(&self, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
+    /// Sends as many requests of a process's call as the call and the node may have in flight.
+    pub fn issue(&mut self, slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
+        let client = io.job.node_of(rank.rank);
+        let local = usize::from(io.job.topology.location(client).local);
         while rank.offset < rank.end && rank.in_flight < io.job.client.requests_in_flight {
-            let Some((server, kind)) = next_request(rank, io) else {
+            let node = &mut self.nodes[local];
+            if node.in_flight >= io.job.client_of(rank.rank).requests_per_node {
+                if !rank.waits_for_node {
+                    rank.waits_for_node = true;
+                    node.waiting.push_back(slot);
+                }
+                return;
+            }
+            let Some((server, kind)) = self.next_request(rank, io) else {
                 break;
             };
             let tag = RequestTag { rank: rank.rank, call: rank.transfer, request: rank.sent };
             rank.sent += 1;
             rank.in_flight += 1;
-            let client = io.job.node_of(rank.rank);
+            self.nodes[local].in_flight += 1;
             io.send(client, server, PacketKind::Request(kind), 0, tag.pack());
         }
+    }
+
+    /// A request of a process is done; returns the process, by its slot, that waited longest for it.
+    pub fn complete(&mut self, rank: &mut Rank, io: &IoContext<'_, '_>) -> Option<u32> {
+        assert!(rank.in_flight > 0, "a request completed twice: {rank:?}");
+        rank.in_flight -= 1;
+        let local = io.job.topology.location(io.job.node_of(rank.rank)).local;
+        let node = &mut self.nodes[usize::from(local)];
+        node.in_flight -= 1;
+        node.waiting.pop_front()
+    }
+
+    /// Prepares an fsync of the data that a process wrote in this phase; returns the number of its
+    /// requests, one for each server that has any of them.
+    pub fn begin_sync(&mut self, rank: &Rank, io: &IoContext<'_, '_>) -> u64 {
+        let servers = servers_written(rank, io);
+        let requests = servers.len() as u64;
+        self.synced.insert(rank.rank, servers);
+        requests
     }
 
     /// Accepts a packet from a server; true if it completes its request.
@@ -57,7 +104,8 @@ impl Requests {
             ReplyKind::Done => true,
             ReplyKind::FetchData => {
                 let bytes = bytes_of_request(io);
-                let at = self.reserve_data_path(packet.dst, OUT, bytes, io);
+                let at = self.reserve_data_path(tag, OUT, bytes, io);
+                io.waits_of(packet.dst).client += at - io.now();
                 if at > io.now() {
                     io.schedule(at, ClientEvent::SendWriteData(tag));
                 } else {
@@ -78,7 +126,8 @@ impl Requests {
                 self.incoming.remove(&tag);
                 let bytes = bytes_of_request(io);
                 io.count_network_wait(packet, packet.dst, bytes);
-                let at = self.reserve_data_path(packet.dst, IN, bytes, io);
+                let at = self.reserve_data_path(tag, IN, bytes, io);
+                io.waits_of(packet.dst).client += at - io.now();
                 if at > io.now() {
                     io.schedule(at, ClientEvent::RequestDone(tag));
                     return false;
@@ -89,25 +138,70 @@ impl Requests {
     }
 
     /// Reserves the data path of a node's client in one direction, and returns the time at which
-    /// the data before these are moved. The client's limit matters only where the node's link is
-    /// faster.
+    /// the data before these are moved.
     fn reserve_data_path(
         &mut self,
-        node: u32,
+        tag: u64,
         direction: usize,
         bytes: u64,
         io: &IoContext<'_, '_>,
     ) -> u64 {
-        let rate = io.job.client.node_rate;
-        if rate >= io.job.node_link {
-            return io.now();
-        }
-        let local = usize::from(io.job.topology.location(node).local);
-        let free = &mut self.node_free[local][direction];
+        let rank = RequestTag::unpack(tag).rank;
+        let client = io.job.client_of(rank);
+        let rate = if direction == OUT { client.write_rate } else { client.read_rate };
+        let local = usize::from(io.job.topology.location(io.job.node_of(rank)).local);
+        let free = &mut self.nodes[local].free[direction];
         let at = (*free).max(io.now());
         *free = at + rate.time_for(Bytes(bytes)).0;
         at
     }
+
+    /// Server and kind of the next request of a call; `None` if the rest of a window is a hole.
+    fn next_request(
+        &mut self,
+        rank: &mut Rank,
+        io: &IoContext<'_, '_>,
+    ) -> Option<(u32, RequestKind)> {
+        let is_sync = rank.activity == Activity::Other
+            && io.job.steps[rank.step as usize].action == Action::Fsync;
+        if !is_sync {
+            return next_request(rank, io);
+        }
+        rank.offset += 1;
+        let server = match self.synced.get_mut(&rank.rank) {
+            Some(servers) => servers.pop(),
+            None => None,
+        };
+        if rank.offset == rank.end {
+            self.synced.remove(&rank.rank);
+        }
+        server.map(|server| (server, RequestKind::Sync))
+    }
+}
+
+/// The servers with data that a process wrote in this phase.
+fn servers_written(rank: &Rank, io: &IoContext<'_, '_>) -> Vec<u32> {
+    let (job, pattern) = (io.job, &io.position.pattern);
+    let all = job.instance.nodes().len();
+    let mut servers = Vec::new();
+    for nth in 0..rank.transfer {
+        let transfer = pattern.transfer(rank.rank, io.position.access, nth);
+        let (mut offset, end) = (transfer.offset, transfer.offset + transfer.bytes);
+        while offset < end && servers.len() < all {
+            let server = job.server_of(transfer.file, offset);
+            if !servers.contains(&server) {
+                servers.push(server);
+            }
+            offset = (offset / job.burst_buffer.stripe.0 + 1) * job.burst_buffer.stripe.0;
+        }
+        if servers.len() == all {
+            break;
+        }
+    }
+    if servers.is_empty() {
+        servers.push(job.metadata_server_of(pattern.file(rank.rank, io.position.access)));
+    }
+    servers
 }
 
 /// Server and kind of the next request of a call; `None` if the rest of a window is a hole.
@@ -150,11 +244,6 @@ fn next_other_request(rank: &mut Rank, io: &IoContext<'_, '_>) -> (u32, RequestK
     let file = pattern.file(rank.rank, access);
     rank.offset += 1;
     match job.steps[rank.step as usize].action {
-        Action::Fsync => {
-            let first = pattern.transfer(rank.rank, access, 0).offset;
-            let nth = u64::from(rank.sent) * job.burst_buffer.stripe.0;
-            (job.server_of(file, first + nth), RequestKind::Sync)
-        }
         Action::Remove | Action::RemoveExisting => {
             let file = pattern.file_removed_by(rank.rank).unwrap_or(file);
             (job.metadata_server_of(file), RequestKind::Metadata)
@@ -166,7 +255,8 @@ fn next_other_request(rank: &mut Rank, io: &IoContext<'_, '_>) -> (u32, RequestK
         | Action::Delay(_)
         | Action::Barrier
         | Action::Transfer(_)
-        | Action::End(_)) => unreachable!("{action:?} makes no requests: {rank:?}"),
+        | Action::Fsync
+        | Action::End(_)) => unreachable!("{action:?} makes no such requests: {rank:?}"),
     }
 }
 

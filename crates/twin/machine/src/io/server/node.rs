@@ -1,4 +1,4 @@
-//! One burst-buffer node: its resources, and the flash controller of each substripe.
+//! One burst-buffer node: its resources, and the flash controller of each flash stripe.
 
 use crate::io::locks::Locks;
 use crate::io::measure::ServerUsage;
@@ -33,6 +33,12 @@ impl SerialResource {
         self.busy += duration;
         start
     }
+
+    /// Work of `duration` that was under way while its input arrived, until `now`; returns the time
+    /// at which it ends: `now`, unless the resource was busy.
+    pub fn finish(&mut self, now: u64, duration: u64) -> u64 {
+        self.reserve(now.saturating_sub(duration), duration) + duration
+    }
 }
 
 /// One burst-buffer node.
@@ -40,7 +46,10 @@ pub(super) struct Server {
     /// The machine's number of the node.
     pub node: u32,
     pub dispatch: SerialResource,
+    /// Path of data from clients, reserved when the data are requested: paces the requests.
     pub inbound: SerialResource,
+    /// The same path as it is used when the data arrive.
+    pub arriving: SerialResource,
     pub outbound: SerialResource,
     pub metadata: SerialResource,
     idle_threads: u32,
@@ -58,6 +67,7 @@ impl Server {
             node,
             dispatch: SerialResource::default(),
             inbound: SerialResource::default(),
+            arriving: SerialResource::default(),
             outbound: SerialResource::default(),
             metadata: SerialResource::default(),
             idle_threads: make.threads,
@@ -101,16 +111,21 @@ impl Server {
     }
 }
 
-/// Card and controller of a substripe of a file. Substripes go to the cards round-robin, and
-/// on a card to the controllers round-robin, beginning with one that varies from stripe to stripe
-/// and from file to file: each stripe is an extent that the file system there allocates
-/// independently.
-pub(super) fn controller_of(file: FileId, substripe: u64, make: &BurstBuffer) -> (u32, u32) {
+/// Controller of a flash stripe of a file. Flash stripes go to the cards round-robin, and on a card
+/// to the controllers round-robin, beginning with one that varies from stripe to stripe and from
+/// file to file: each stripe is an extent that the file system there allocates independently.
+pub(super) fn controller_of(file: FileId, flash_stripe: u64, make: &BurstBuffer) -> u32 {
     let (cards, controllers) =
         (u64::from(make.cards.max(1)), u64::from(make.controllers_per_card.max(1)));
-    let (card, on_card) = (substripe % cards, substripe / cards);
-    let stripe = substripe * make.substripe.0 / make.stripe.0.max(1);
+    let (card, on_card) = (flash_stripe % cards, flash_stripe / cards);
+    let stripe = flash_stripe * make.flash_stripe.0 / make.stripe.0.max(1);
     let first = hash(file.0, stream_label("extents") ^ card, stripe) % controllers;
-    let controller = card * controllers + (first + on_card) % controllers;
-    (card as u32, controller as u32)
+    (card * controllers + (first + on_card) % controllers) as u32
+}
+
+/// Object of a file's byte on its node, among `nodes` over which the file is striped.
+pub(super) fn object_of(offset: u64, nodes: u64, make: &BurstBuffer) -> u32 {
+    let stripe = make.stripe.0.max(1);
+    let on_node = offset / (stripe * nodes.max(1)) * stripe + offset % stripe;
+    (on_node / make.substripe.0.max(1) % u64::from(make.objects_per_file.max(1))) as u32
 }

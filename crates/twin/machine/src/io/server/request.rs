@@ -15,6 +15,8 @@ pub(super) struct Request {
     pub controller: u32,
     pub object: Object,
     pub bytes: u64,
+    /// Blocks of the server's file system that a write covers partly.
+    pub partial_blocks: u8,
     /// Bytes of data missing from the client.
     pub missing: u64,
     /// Time of its dispatch, ps.

@@ -1,7 +1,7 @@
 //! The servers of one group, and the life of a request at them: dispatch, a thread, the data path,
 //! locks, flash, the reply.
 
-use super::node::{Server, controller_of};
+use super::node::{Server, controller_of, object_of};
 use super::request::{Request, RequestTable};
 use crate::event::{PacketKind, ReplyKind, RequestKind, ServerEvent};
 use crate::io::context::IoContext;
@@ -54,13 +54,15 @@ impl Servers {
         match event {
             ServerEvent::Dispatched(index) => self.start_or_queue(index, io),
             ServerEvent::FetchData(index) => self.reply(index, ReplyKind::FetchData, 0, io),
+            ServerEvent::DataTakenIn(index) => self.lock_object(index, io),
             ServerEvent::FlashWritten(index) => self.end_write(index, io),
             ServerEvent::FlashRead(index) => self.send_when_free(index, io),
             ServerEvent::SendReadData(index) => {
                 let bytes = self.requests.get(index).bytes;
                 self.reply(index, ReplyKind::ReadData, bytes, io);
             }
-            ServerEvent::ReleaseLock(index) => self.release_lock(index, io),
+            ServerEvent::ReleaseLock(index) => self.end_lock_of_write(index, io),
+            ServerEvent::ReadSent(index) => self.end_read(index, io),
             ServerEvent::Reply(index) => self.end_without_data(index, io),
         }
     }
@@ -82,6 +84,7 @@ impl Servers {
             kind,
             controller: 0,
             object: (0, 0),
+            partial_blocks: 0,
             bytes: 0,
             missing: 0,
             dispatched_at: io.now(),
@@ -116,10 +119,17 @@ impl Servers {
         assert!(request.missing >= u64::from(packet.bytes), "more data than requested: {packet:?}");
         request.missing -= u64::from(packet.bytes);
         if request.missing == 0 {
-            let bytes = request.bytes;
+            let (bytes, server) = (request.bytes, request.server as usize);
             self.fetching.remove(&packet.tag());
             io.count_network_wait(packet, packet.src, bytes);
-            self.lock_object(index, io);
+            let time = data_path_time(bytes, io.job);
+            let at = self.servers[server].arriving.finish(io.now(), time);
+            if at > io.now() {
+                io.waits_of(packet.src).server += at - io.now();
+                io.schedule(at, ServerEvent::DataTakenIn(index));
+            } else {
+                self.lock_object(index, io);
+            }
         }
     }
 
@@ -149,7 +159,7 @@ impl Servers {
             }
             RequestKind::Read => self.lock_object(index, io),
             RequestKind::Sync | RequestKind::Metadata => {
-                let at = now + io.job.burst_buffer.write_latency.0;
+                let at = now + io.job.burst_buffer.sync.0;
                 io.schedule(at, ServerEvent::Reply(index));
             }
         }
@@ -167,8 +177,36 @@ impl Servers {
         let is_write = request.kind == RequestKind::Write;
         let locks = &mut self.servers[request.server as usize].locks;
         if locks.acquire(request.object, index, is_write, io.now()) {
-            self.access_flash(index, io);
+            self.use_lock(index, io);
         }
+    }
+
+    /// A request has its object's lock. A read releases it and goes to flash. A write holds it for
+    /// some time: longer after a write of another client, and, to a shared file, until blocks that
+    /// it covers partly have been read.
+    fn use_lock(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+        let request = self.requests.get(index);
+        if request.kind != RequestKind::Write {
+            self.release_lock(index, io);
+            return self.access_flash(index, io);
+        }
+        let make = &io.job.burst_buffer;
+        let mut held = make.lock_hold.0;
+        if io.job.has_shared_file() {
+            let server = &mut self.servers[request.server as usize];
+            if server.locks.changes_writer(request.object, request.client) {
+                held += make.lock_handover.0;
+                io.waits_of(request.client).lock += make.lock_handover.0;
+            }
+            let mut read = io.now();
+            for _ in 0..request.partial_blocks {
+                let controller = request.controller as usize;
+                let done = server.ssd.submit(controller, make.block.0, false, io.now());
+                read = read.max(done.at);
+            }
+            held += read - io.now();
+        }
+        io.schedule(io.now() + held, ServerEvent::ReleaseLock(index));
     }
 
     fn access_flash(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
@@ -186,9 +224,9 @@ impl Servers {
     /// A write is on flash.
     fn end_write(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         self.reply(index, ReplyKind::Done, 0, io);
-        let at = io.now() + io.job.burst_buffer.lock_hold.0;
-        io.schedule(at, ServerEvent::ReleaseLock(index));
-        self.release_thread(self.requests.get(index).server, io);
+        let server = self.requests.get(index).server;
+        self.requests.remove(index);
+        self.release_thread(server, io);
     }
 
     /// The data of a read are in memory: they wait for the data path.
@@ -199,10 +237,23 @@ impl Servers {
         let at = server.outbound.reserve(io.now(), time);
         io.waits_of(request.client).server += at - io.now();
         io.schedule(at, ServerEvent::SendReadData(index));
-        io.schedule(at + time, ServerEvent::ReleaseLock(index));
+        io.schedule(at + time, ServerEvent::ReadSent(index));
     }
 
-    /// Releases the lock of a request's object and removes the request.
+    /// The data of a read have left the server's memory.
+    fn end_read(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+        let server = self.requests.get(index).server;
+        self.requests.remove(index);
+        self.release_thread(server, io);
+    }
+
+    /// A write releases its lock and goes to flash.
+    fn end_lock_of_write(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+        self.release_lock(index, io);
+        self.access_flash(index, io);
+    }
+
+    /// Releases the lock of a request's object; the requests that get it go on.
     fn release_lock(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let request = self.requests.get(index);
         let is_write = request.kind == RequestKind::Write;
@@ -212,13 +263,9 @@ impl Servers {
         locks.release(request.object, is_write, |next, since| {
             granted.push((next, now - since));
         });
-        self.requests.remove(index);
         for (next, waited) in granted {
             io.waits_of(self.requests.get(next).client).lock += waited;
-            self.access_flash(next, io);
-        }
-        if !is_write {
-            self.release_thread(request.server, io);
+            self.use_lock(next, io);
         }
     }
 
@@ -248,10 +295,42 @@ fn data_path_time(bytes: u64, job: &IoJob) -> u64 {
 fn locate(request: &mut Request, io: &IoContext<'_, '_>) {
     let (file, piece) = io.position.piece(RequestTag::unpack(request.tag), io.job);
     let make = &io.job.burst_buffer;
-    let substripe = piece.offset / make.substripe.0;
+    let nodes = io.job.instance.nodes().len() as u64;
     request.bytes = piece.bytes;
     request.missing = piece.bytes;
-    let (card, controller) = controller_of(file, substripe, make);
-    request.controller = controller;
-    request.object = (file.0, card % make.objects_per_file.max(1));
+    request.partial_blocks = partial_blocks(piece.offset, piece.bytes, make.block.0);
+    request.controller = controller_of(file, piece.offset / make.flash_stripe.0, make);
+    request.object = (file.0, object_of(piece.offset, nodes, make));
+}
+
+/// Number of blocks of a file system of which a write covers only a part.
+fn partial_blocks(offset: u64, bytes: u64, block: u64) -> u8 {
+    let end = offset + bytes;
+    let (head, tail) = (!offset.is_multiple_of(block), !end.is_multiple_of(block));
+    let one_block = offset / block == (end - 1) / block;
+    match (head, tail) {
+        (true, true) if !one_block => 2,
+        (true, _) | (_, true) => 1,
+        (false, false) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partial_blocks_are_those_at_the_ends_of_a_write() {
+        for (offset, bytes, expected) in [
+            (0, 4096, 0),
+            (0, 100, 1),
+            (4096, 8192, 0),
+            (100, 4096, 2),
+            (100, 200, 1),
+            (4000, 96, 1),
+            (4000, 4192, 1),
+        ] {
+            assert_eq!(partial_blocks(offset, bytes, 4096), expected, "{offset} {bytes}");
+        }
+    }
 }

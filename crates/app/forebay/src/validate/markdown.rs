@@ -1,0 +1,52 @@
+//! The validation table in Markdown, as in the README.
+
+use super::status::Status;
+use super::verdict::Row;
+use forebay_units::human::number;
+
+/// The cells of a row that do not depend on the simulation: id, measured value, and what is
+/// compared.
+pub fn fixed_cells(row: &str, measured: Option<f64>, unit: &str, compared: &str) -> String {
+    let measured = match measured {
+        Some(value) => format!("{} {unit}", number(value)),
+        None => String::from("–"),
+    };
+    format!("| {row} | {compared} | {measured} |")
+}
+
+/// All rows, in groups by status; in each group, those that miss their tolerance first.
+pub fn tables(rows: &[Row]) -> String {
+    let mut out = String::new();
+    for status in Status::ALL {
+        let mut group: Vec<&Row> = rows.iter().filter(|r| r.status == status.name()).collect();
+        if group.is_empty() {
+            continue;
+        }
+        group.sort_by_key(|row| row.met);
+        let met = group.iter().filter(|r| r.met).count();
+        let (heading, explanation) = status.heading();
+        out.push_str(&format!(
+            "**{heading}** ({met} of {} rows hold): {explanation}.\n\n\
+             | row | compared | measured | simulated | error | accepted | limit | |\n\
+             |---|---|---|---|---|---|---|---|\n",
+            group.len()
+        ));
+        for row in group {
+            out.push_str(&line(row));
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn line(row: &Row) -> String {
+    let fixed = fixed_cells(&row.row, row.measured, &row.unit, &row.compared);
+    let simulated = match (row.simulated, row.interval) {
+        (Some(value), Some(half)) => format!("{} ± {}", number(value), number(half)),
+        (Some(value), None) => number(value),
+        (None, _) => String::from("–"),
+    };
+    let error = row.error_percent.map_or(String::from("–"), |e| format!("{e:+.1}%"));
+    let verdict = if row.met { "holds" } else { "**misses**" };
+    format!("{fixed} {simulated} | {error} | {} | {} | {verdict} |\n", row.tolerance, row.limit)
+}
