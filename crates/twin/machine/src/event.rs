@@ -1,7 +1,7 @@
 //! Events of a group, messages between groups, and kinds of packets.
 
 use forebay_engine::Context;
-use forebay_network::{NetEvent, NetMessage, Packet};
+use forebay_network::{MessageClass, NetEvent, NetMessage, Packet};
 
 /// The context in which a group's events run.
 pub(crate) type GroupContext<'a> = Context<'a, Event, GroupMessage>;
@@ -216,6 +216,18 @@ impl PacketKind {
     #[inline]
     pub fn of_packet(packet: &Packet) -> PacketKind {
         Self::BY_NUMBER[usize::from(packet.kind())]
+    }
+
+    /// The class of its messages: answers without data are responses.
+    pub const fn class(self) -> MessageClass {
+        match self {
+            PacketKind::Traffic
+            | PacketKind::Request(_)
+            | PacketKind::WriteData
+            | PacketKind::Reply(ReplyKind::ReadData)
+            | PacketKind::Exchange(_) => MessageClass::Request,
+            PacketKind::Reply(ReplyKind::FetchData | ReplyKind::Done) => MessageClass::Response,
+        }
     }
 
     /// The kind's number in packets.

@@ -187,6 +187,7 @@ impl Traffic {
                 bytes: job.message_bytes,
                 tag: (u64::from(source.index) << 32) | (source.next & 0xffff_ffff),
                 kind: PacketKind::Traffic.number(),
+                class: PacketKind::Traffic.class(),
                 born: source.at,
             };
             self.slices.count_offered(source.at, job.message_bytes);

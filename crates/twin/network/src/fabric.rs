@@ -15,9 +15,9 @@
 
 use crate::credits::CreditBatches;
 use crate::event::{NetContext, NetEvent, NetMessage, NetQueue};
-use crate::nic::{Message, Nic};
+use crate::nic::{Message, MessageClass, Nic};
 use crate::packet::{INTERMEDIATE, Packet, Route};
-use crate::port::{LinkCost, NONE, PortEnd, Ready, Upstream, link_costs};
+use crate::port::{LEGS, LinkCost, NODE_CHANNELS, NONE, PortEnd, Ready, Upstream, link_costs};
 use crate::port_table::PortTable;
 use crate::routing::RoutePlanner;
 use crate::statistics::{DeliveryStatistics, LinkStatistics, Timeline};
@@ -161,8 +161,7 @@ impl Fabric {
         self.nics[usize::from(local)].free_slots()
     }
 
-    /// Passes a message to the interface of `node`, which is in this group. Messages of one
-    /// packet go before longer ones.
+    /// Passes a message to the interface of `node`, which is in this group.
     #[inline]
     pub fn send<E, M>(&mut self, node: u32, message: Message, context: &mut Context<'_, E, M>)
     where
@@ -172,17 +171,18 @@ impl Fabric {
         let location = self.topology.location(node);
         debug_assert!(location.group == self.group && message.bytes > 0);
         let nic = &mut self.nics[usize::from(location.local)];
-        let is_control = message.bytes <= u64::from(self.packet_bytes);
+        let is_short = message.bytes <= u64::from(self.packet_bytes);
         let index = self.ports.nic_port(location.local);
+        let channel = NODE_CHANNELS[message.class as usize];
         // An empty interface with credits: no need to queue.
-        if is_control
+        if is_short
             && nic.is_empty()
-            && u64::from(self.ports[index].channels[0].credits) >= message.bytes
+            && u64::from(self.ports[index].channels[channel].credits) >= message.bytes
         {
             self.emit(index, location.local, &message, message.bytes as u32, context);
             return;
         }
-        nic.push_message(message, is_control);
+        nic.push_message(message, is_short);
         self.inject_packets(location.local, context);
     }
 
@@ -191,7 +191,7 @@ impl Fabric {
         let index = self.ports.nic_port(local);
         let was_full = self.nics[usize::from(local)].free_slots() == 0;
         loop {
-            let credits = self.ports[index].channels[0].credits;
+            let credits = NODE_CHANNELS.map(|c| self.ports[index].channels[c].credits);
             let nic = &mut self.nics[usize::from(local)];
             let Some((message, bytes)) = nic.take_packet(self.packet_bytes, credits) else {
                 break;
@@ -213,14 +213,14 @@ impl Fabric {
         context: &mut impl NetContext,
     ) {
         let node = self.topology.nodes_of_group(self.group)[usize::from(local)];
-        let Message { to, tag, born, kind, .. } = *message;
-        self.ports[index].take_credit(0, bytes);
+        let channel = NODE_CHANNELS[message.class as usize];
+        self.ports[index].take_credit(channel, bytes);
         self.ports[index].occupy(bytes);
-        let (start, end) = self.grant(index, context.now(), bytes);
-        self.deliveries[usize::from(kind != 0)].count_injection(bytes);
-        let mut packet = Packet::new(node, to, bytes, tag, born, kind);
+        let (start, end) = self.grant(index, context.now(), bytes, message.class);
+        self.deliveries[usize::from(message.kind != 0)].count_injection(bytes);
+        let mut packet = Packet::new(node, bytes, message);
         packet.router = self.topology.location(node).router;
-        packet.credit_to = Upstream::near(index, LinkClass::Node, 0).0;
+        packet.credit_to = Upstream::near(index, LinkClass::Node, channel as u8).0;
         packet.tail_lag = (end - start) as u32;
         let arrival = start + self.costs[LinkClass::Node as usize].latency;
         context.push_arrival(arrival, index, packet);
@@ -229,10 +229,14 @@ impl Fabric {
     /// Grants a port's link to a packet that is ready at `ready`; returns when its transmission
     /// begins and ends, ps.
     #[inline]
-    fn grant(&mut self, index: usize, ready: u64, bytes: u32) -> (u64, u64) {
+    fn grant(&mut self, index: usize, ready: u64, bytes: u32, message: MessageClass) -> (u64, u64) {
         let port = &mut self.ports[index];
         let class = port.class as usize;
-        let (start, end) = port.grant(ready, bytes, &self.costs[class]);
+        let cost = &self.costs[class];
+        let (start, end) = match message {
+            MessageClass::Request => port.grant(ready, bytes, cost),
+            MessageClass::Response => port.grant_response(ready, bytes, self.packet_bytes, cost),
+        };
         self.timeline.add(start, class, bytes.into());
         (start, end)
     }
@@ -265,7 +269,7 @@ impl Fabric {
         let port = if packet.router == packet.target {
             packet.exit
         } else {
-            planner.local_port(packet.router, packet.target)
+            planner.local_port(packet.router, packet.target, packet.class())
         };
         let index = self.ports.router_port(packet.router, port);
         let ready = Ready { head, tail: head + u64::from(packet.tail_lag) };
@@ -279,7 +283,10 @@ impl Fabric {
             && packet.leg == leg
             && port.class == LinkClass::Rank1
             && behind.class() == LinkClass::Rank2 as usize;
-        let number = 2 * packet.leg + u8::from(behind_rank2);
+        let number = match packet.class() {
+            MessageClass::Request => 2 * packet.leg + u8::from(behind_rank2),
+            MessageClass::Response => 2 * LEGS + packet.leg,
+        };
         let channel = port.channels[usize::from(number)];
         if channel.tail == NONE && channel.credits >= packet.bytes {
             self.depart(index, number, packet, ready, context);
@@ -311,7 +318,7 @@ impl Fabric {
         context: &mut impl NetContext,
     ) {
         self.ports[index].take_credit(usize::from(channel), packet.bytes);
-        let (start, end) = self.grant(index, ready.head, packet.bytes);
+        let (start, end) = self.grant(index, ready.head, packet.bytes, packet.class());
         let left = ready.tail.max(end);
         self.send_credit(&packet, left, context);
         packet.tail_lag = (left - start) as u32;
@@ -332,7 +339,7 @@ impl Fabric {
 
     /// Sends a packet to its node, which accepts all packets.
     fn eject(&mut self, index: usize, packet: Packet, ready: Ready, context: &mut impl NetContext) {
-        let (start, end) = self.grant(index, ready.head, packet.bytes);
+        let (start, end) = self.grant(index, ready.head, packet.bytes, packet.class());
         self.ports.count_ejection_wait(index, ready.head, start);
         let left = ready.tail.max(end);
         let key = NetEvent::KEY_DELIVERY + self.ports[index].peer;

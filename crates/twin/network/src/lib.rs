@@ -19,7 +19,7 @@ mod waiting;
 
 pub use event::{NetEvent, NetMessage};
 pub use fabric::{Fabric, lookahead};
-pub use nic::Message;
+pub use nic::{Message, MessageClass};
 pub use packet::{Packet, Route};
 pub use statistics::{DeliveryStatistics, LinkStatistics, Timeline};
 pub use topology::{GlobalLink, NodeLocation, Topology};

@@ -3,8 +3,27 @@
 use forebay_engine::Picoseconds;
 use std::collections::VecDeque;
 
-/// Messages of each kind that an interface holds before it has no free slots.
+/// Messages in each queue of an interface before it has no free slots.
 const MAX_NIC_MESSAGES: usize = 256;
+/// Long messages of a class whose packets an interface interleaves. The block transfer engines of
+/// Gemini and Aries have several channels (uGNI has a flag that restricts them to one); their number
+/// is assumed.
+const INTERLEAVED: usize = 4;
+
+/// The class of a message. Classes have separate buffers in nodes and routers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MessageClass {
+    /// Requests, and data.
+    Request,
+    /// Acknowledgements and other short answers: they pass the requests' queues.
+    Response,
+}
+
+impl MessageClass {
+    /// All classes.
+    pub(crate) const ALL: [MessageClass; 2] = [MessageClass::Request, MessageClass::Response];
+}
 
 /// A message for a node's interface to send.
 #[derive(Clone, Copy, Debug)]
@@ -17,46 +36,103 @@ pub struct Message {
     pub tag: u64,
     /// Kind of message, 0 to 15; copied to each of its packets.
     pub kind: u8,
+    /// Class of its packets.
+    pub class: MessageClass,
     /// Time of its creation, ps: latencies count from here.
     pub born: Picoseconds,
 }
 
-/// Interface of one node. Messages of one packet (control) go before longer ones (bulk).
+/// Interface of one node. It has a queue for short messages (of one packet) and one for long messages
+/// of each class, and takes packets from these queues in turn.
 #[derive(Default)]
 pub(crate) struct Nic {
-    control: VecDeque<Message>,
-    bulk: VecDeque<Message>,
+    /// Short and long messages of the first class, then of the second.
+    queues: [VecDeque<Message>; 4],
+    /// The queue from which the next packet is taken if it has one.
+    turn: u8,
 }
 
 impl Nic {
     pub fn is_empty(&self) -> bool {
-        self.control.is_empty() && self.bulk.is_empty()
+        self.queues.iter().all(VecDeque::is_empty)
     }
 
-    /// Messages that the interface accepts of either kind.
+    /// Messages that the interface accepts of any kind.
     pub fn free_slots(&self) -> usize {
-        MAX_NIC_MESSAGES.saturating_sub(self.control.len().max(self.bulk.len()))
+        let longest = self.queues.iter().map(VecDeque::len).max().unwrap_or(0);
+        MAX_NIC_MESSAGES.saturating_sub(longest)
     }
 
-    pub fn push_message(&mut self, message: Message, is_control: bool) {
-        let queue = if is_control { &mut self.control } else { &mut self.bulk };
-        queue.push_back(message);
+    pub fn push_message(&mut self, message: Message, is_short: bool) {
+        self.queues[2 * message.class as usize + usize::from(!is_short)].push_back(message);
     }
 
-    /// Takes the next packet, of at most `max_bytes`, if it has at most `credits` bytes: its
-    /// message and its length.
-    pub fn take_packet(&mut self, max_bytes: u32, credits: u32) -> Option<(Message, u32)> {
-        let queue = if self.control.is_empty() { &mut self.bulk } else { &mut self.control };
-        let message = queue.front_mut()?;
-        let bytes = message.bytes.min(max_bytes.into()) as u32;
-        if credits < bytes {
-            return None;
+    /// Takes the next packet, of at most `max_bytes`, from the first queue in turn whose class has
+    /// enough of the `credits`: its message and its length.
+    pub fn take_packet(&mut self, max_bytes: u32, credits: [u32; 2]) -> Option<(Message, u32)> {
+        for step in 0..4 {
+            let number = (self.turn + step) % 4;
+            let queue = &mut self.queues[usize::from(number)];
+            let Some(message) = queue.front_mut() else { continue };
+            let bytes = message.bytes.min(max_bytes.into()) as u32;
+            if credits[usize::from(number / 2)] < bytes {
+                continue;
+            }
+            message.bytes -= u64::from(bytes);
+            let message = *message;
+            if message.bytes == 0 {
+                queue.pop_front();
+            } else {
+                // The next packet of this queue comes from the next of the interleaved messages.
+                let last = queue.len().min(INTERLEAVED) - 1;
+                for i in 0..last {
+                    queue.swap(i, i + 1);
+                }
+            }
+            self.turn = (number + 1) % 4;
+            return Some((message, bytes));
         }
-        message.bytes -= u64::from(bytes);
-        let message = *message;
-        if message.bytes == 0 {
-            queue.pop_front();
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(tag: u64, bytes: u64, class: MessageClass) -> Message {
+        Message { to: 0, bytes, tag, kind: 0, class, born: 0 }
+    }
+
+    fn order(nic: &mut Nic, credits: [u32; 2]) -> Vec<u64> {
+        std::iter::from_fn(|| nic.take_packet(10, credits)).map(|(m, _)| m.tag).collect()
+    }
+
+    #[test]
+    fn long_messages_are_interleaved_four_at_a_time() {
+        let mut nic = Nic::default();
+        for tag in 0..6 {
+            nic.push_message(message(tag, 20, MessageClass::Request), false);
         }
-        Some((message, bytes))
+        assert_eq!(order(&mut nic, [10, 10]), [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 4, 5]);
+    }
+
+    #[test]
+    fn short_and_long_messages_take_turns() {
+        let mut nic = Nic::default();
+        nic.push_message(message(9, 40, MessageClass::Request), false);
+        for tag in 0..3 {
+            nic.push_message(message(tag, 5, MessageClass::Request), true);
+        }
+        assert_eq!(order(&mut nic, [10, 10]), [0, 9, 1, 9, 2, 9, 9]);
+    }
+
+    #[test]
+    fn response_is_sent_while_requests_have_no_credits() {
+        let mut nic = Nic::default();
+        nic.push_message(message(1, 40, MessageClass::Request), false);
+        nic.push_message(message(2, 5, MessageClass::Request), true);
+        nic.push_message(message(3, 5, MessageClass::Response), true);
+        assert_eq!(order(&mut nic, [4, 5]), [3]);
     }
 }

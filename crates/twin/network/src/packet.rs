@@ -1,5 +1,7 @@
 //! Packets.
 
+use crate::nic::{Message, MessageClass};
+
 /// The route of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -38,7 +40,7 @@ pub struct Packet {
     pub(crate) leg: u8,
     /// Router-to-router links crossed.
     pub hops: u8,
-    /// Low four bits: the sender's kind; high bits: the route.
+    /// Low four bits: the sender's kind; then the route in two bits, and the class in one.
     flags: u8,
 }
 
@@ -46,7 +48,9 @@ pub struct Packet {
 pub(crate) const INTERMEDIATE: u8 = u8::MAX;
 
 impl Packet {
-    pub(crate) fn new(src: u32, dst: u32, bytes: u32, tag: u64, born: u64, kind: u8) -> Self {
+    /// A packet of a message from node `src`, at its sender.
+    pub(crate) fn new(src: u32, bytes: u32, message: &Message) -> Self {
+        let Message { to: dst, tag, born, kind, class, .. } = *message;
         debug_assert!(kind < 16, "packet kind {kind}");
         Packet {
             src,
@@ -61,7 +65,7 @@ impl Packet {
             exit: 0,
             leg: 0,
             hops: 0,
-            flags: kind,
+            flags: kind | ((class as u8) << 6),
         }
     }
 
@@ -83,10 +87,16 @@ impl Packet {
         self.flags & 15
     }
 
+    /// The class of its message.
+    #[inline]
+    pub fn class(&self) -> MessageClass {
+        MessageClass::ALL[usize::from(self.flags >> 6)]
+    }
+
     /// Its route.
     #[inline]
     pub fn route(&self) -> Route {
-        match self.flags >> 4 {
+        match (self.flags >> 4) & 3 {
             0 => Route::Unrouted,
             1 => Route::Minimal,
             _ => Route::Detour,
@@ -95,6 +105,6 @@ impl Packet {
 
     #[inline]
     pub(crate) fn set_route(&mut self, route: Route) {
-        self.flags = (self.flags & 15) | ((route as u8) << 4);
+        self.flags = (self.flags & !0x30) | ((route as u8) << 4);
     }
 }

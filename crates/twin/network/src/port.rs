@@ -2,9 +2,12 @@
 
 use forebay_machine_file::machine::{LinkClass, LinkSpec, Network};
 
-/// Virtual channels of every link: two for each of the four legs of the longest path (see
-/// `routing`).
-pub(crate) const CHANNELS: usize = 8;
+/// Legs of the longest path (see `routing`).
+pub(crate) const LEGS: u8 = 4;
+/// Virtual channels of every link: two for each leg of requests, and one for each leg of responses.
+pub(crate) const CHANNELS: usize = 3 * LEGS as usize;
+/// The channels on which a node sends packets of the two classes.
+pub(crate) const NODE_CHANNELS: [usize; 2] = [0, 2 * LEGS as usize];
 /// In place of an index: none.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -132,6 +135,24 @@ impl Port {
         self.free_at = start + cost.serialization(bytes);
         self.bytes += u64::from(bytes);
         (start, self.free_at)
+    }
+
+    /// The same for a response, which passes all packets granted before except the one that the link
+    /// may be sending, of up to `packet` bytes. Those packets' times stay as they are; the link's
+    /// later packets leave later by the time of the response.
+    #[inline]
+    pub fn grant_response(
+        &mut self,
+        ready: u64,
+        bytes: u32,
+        packet: u32,
+        cost: &LinkCost,
+    ) -> (u64, u64) {
+        let start = ready + self.free_at.saturating_sub(ready).min(cost.serialization(packet));
+        let end = start + cost.serialization(bytes);
+        self.free_at = self.free_at.max(start) + cost.serialization(bytes);
+        self.bytes += u64::from(bytes);
+        (start, end)
     }
 
     /// Length of the queue that a packet ready at `ready` finds, as the time to transmit it, ps: the
@@ -279,5 +300,28 @@ mod tests {
         let end = port.grant(1_000_000, 40_000, &costs[0]).1;
         assert_eq!(end, 3_000_000);
         assert_eq!(port.queue(1_000_000, &costs[0]), 2_000_000);
+    }
+
+    /// 8 GB/s; a packet of 4,000 bytes takes 500 ns.
+    #[test]
+    fn response_waits_for_one_packet_and_delays_later_ones() {
+        let link = LinkSpec {
+            rate: Rate(8_000_000_000),
+            raw_rate: Rate(8_000_000_000),
+            tiles: 1,
+            latency: Time(0),
+            buffer: Bytes(64_000),
+        };
+        let costs = [LinkCost::new(&link, 0, 4_000); 4];
+        let mut port = Port::new(LinkClass::Rank1, PortEnd::Router, 0, &costs);
+        for _ in 0..10 {
+            port.grant(0, 4_000, &costs[0]);
+        }
+        // Ten packets until 5,000 ns; the response of 80 bytes (10 ns) leaves behind the first.
+        assert_eq!(port.grant_response(0, 80, 4_000, &costs[0]), (500_000, 510_000));
+        assert_eq!(port.grant(0, 4_000, &costs[0]), (5_010_000, 5_510_000));
+        // On a free link it leaves at once.
+        assert_eq!(port.grant_response(9_000_000, 80, 4_000, &costs[0]), (9_000_000, 9_010_000));
+        assert_eq!(port.grant(9_000_000, 80, &costs[0]), (9_010_000, 9_020_000));
     }
 }

@@ -9,10 +9,12 @@
 //!
 //! # Deadlock freedom
 //!
-//! Each leg has two virtual channels. A packet travels on the first one, except on a rank-1 link
+//! Requests and responses have channels of their own, so neither waits for the other's buffers, and
+//! each class can be looked at alone. A leg of a response crosses rank-1 before rank-2 and has one
+//! channel. A leg of a request has two: the packet travels on the first one, except on a rank-1 link
 //! behind a rank-2 link of the same leg, where it travels on the second.
 //!
-//! Order the buffers by leg, and those of a leg like this: rank-1 first channel, rank-2, rank-1
+//! Order the buffers of a class by leg, and those of a leg like this: rank-1 first channel, rank-2, rank-1
 //! second channel, rank-3. A packet holds a buffer and waits for one that is later in this order:
 //! within a leg by the rules above, and the next leg comes later. Nodes accept every packet
 //! immediately, so nothing waits for a node link. Hence no cycle of waiting packets can form, and
@@ -25,6 +27,7 @@
 //! uncongested link has no queue however long it is (except with [`AdaptiveBias::Codes`], which
 //! counts them). Congestion further on is seen when its backlog has reached the router.
 
+use crate::nic::MessageClass;
 use crate::packet::{INTERMEDIATE, Packet, Route};
 use crate::port::LinkCost;
 use crate::port_table::PortTable;
@@ -107,12 +110,12 @@ impl RoutePlanner<'_> {
     }
 
     /// The port by which a packet leaves `from` for `to`, another router of the group. Where both
-    /// dimensions are left to cross, adaptive routing takes the one with the shorter queue, and
-    /// other routing either at random.
+    /// dimensions are left to cross, responses take rank-1; for requests adaptive routing takes the
+    /// one with the shorter queue, and other routing either at random.
     #[inline]
-    pub fn local_port(&mut self, from: u16, to: u16) -> u8 {
+    pub fn local_port(&mut self, from: u16, to: u16, class: MessageClass) -> u8 {
         let (rank1, rank2) = self.topology.local_ports_toward(from, to);
-        if rank1 == rank2 {
+        if rank1 == rank2 || class == MessageClass::Response {
             return rank1;
         }
         let (queue1, queue2) = match self.is_adaptive() {

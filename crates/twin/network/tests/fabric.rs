@@ -16,7 +16,7 @@ const NODE_LATENCY: u64 = 100_000;
 fn one(from: u32, to: u32) -> u64 {
     let outcome = run(
         &machine(SMALL, Routing::Minimal),
-        &[TestMessage { from, to, bytes: 4_000, at: 0 }],
+        &[TestMessage { from, to, bytes: 4_000, at: 0, response: false }],
         1,
         1,
     );
@@ -69,7 +69,7 @@ fn single_flow_gets_the_rate_of_its_slowest_link() {
         let bytes = 40_000_000u64;
         let outcome = run(
             &machine(SMALL, Routing::Minimal),
-            &[TestMessage { from: 0, to, bytes, at: 0 }],
+            &[TestMessage { from: 0, to, bytes, at: 0, response: false }],
             1,
             1,
         );
@@ -85,7 +85,13 @@ fn adversarial(routing: Routing) -> f64 {
     let mut messages = Vec::new();
     for from in 0..16 {
         for _ in 0..60 {
-            messages.push(TestMessage { from, to: 16 + random.below(16), bytes: 20_000, at: 0 });
+            messages.push(TestMessage {
+                from,
+                to: 16 + random.below(16),
+                bytes: 20_000,
+                at: 0,
+                response: false,
+            });
         }
     }
     let mut machine = machine(shape, routing);
@@ -116,6 +122,7 @@ fn uniform(shape: Shape, count: u32, bytes: u64, seed: u64) -> Vec<TestMessage> 
                 to,
                 bytes: 1 + u64::from(random.below(bytes as u32)),
                 at: u64::from(i) * 10_000,
+                response: false,
             });
         }
     }
@@ -146,6 +153,9 @@ fn overload_with_tiny_buffers_never_deadlocks_and_conserves_bytes() {
             let mut messages = uniform(shape, 60, 12_000, seed);
             for s in messages.iter_mut().step_by(3) {
                 s.to = if s.from == 7 { 8 } else { 7 };
+            }
+            for s in messages.iter_mut().step_by(4) {
+                s.response = true;
             }
             let sent: u64 = messages.iter().map(|s| s.bytes).sum();
             let outcome = run(&machine, &messages, 1, seed);
@@ -205,8 +215,9 @@ fn any_number_of_threads_delivers_equal_packets_at_equal_times() {
 fn congestion_backs_up_into_the_sources() {
     // 15 nodes send to one: its link carries 8 GB/s, the rest waits in the buffers on the path and
     // finally in the senders.
-    let messages: Vec<_> =
-        (1..16).map(|from| TestMessage { from, to: 0, bytes: 400_000, at: 0 }).collect();
+    let messages: Vec<_> = (1..16)
+        .map(|from| TestMessage { from, to: 0, bytes: 400_000, at: 0, response: false })
+        .collect();
     let outcome = run(&machine(SMALL, Routing::Minimal), &messages, 1, 1);
     let rate = outcome.traffic.bytes as f64 * 1000.0 / outcome.end as f64;
     assert!((rate / 8.0 - 1.0).abs() < 0.01, "{rate} GB/s into a link of 8 GB/s");
@@ -224,8 +235,8 @@ fn congestion_backs_up_into_the_sources() {
 fn adaptive_packet_crosses_the_dimension_without_a_queue_first() {
     let time = |routing, seed| {
         let messages = [
-            TestMessage { from: 0, to: 2, bytes: 400_000, at: 0 },
-            TestMessage { from: 1, to: 10, bytes: 4_000, at: 10_000_000 },
+            TestMessage { from: 0, to: 2, bytes: 400_000, at: 0, response: false },
+            TestMessage { from: 1, to: 10, bytes: 4_000, at: 10_000_000, response: false },
         ];
         let mut machine = machine(SMALL, routing);
         machine.network.routing.rank1_threshold.0 = u64::MAX;
@@ -249,7 +260,8 @@ fn adaptive_packet_crosses_the_dimension_without_a_queue_first() {
 #[test]
 fn queue_at_the_link_to_a_node_is_counted() {
     let shape = Shape { nodes_per_router: 3, ..SMALL };
-    let messages = [1, 2].map(|from| TestMessage { from, to: 0, bytes: 4_000, at: 0 });
+    let messages =
+        [1, 2].map(|from| TestMessage { from, to: 0, bytes: 4_000, at: 0, response: false });
     let outcome = run(&machine(shape, Routing::Minimal), &messages, 1, 1);
     let to_node = outcome.links[0]
         .iter()
@@ -276,6 +288,7 @@ fn both_links_of_a_cable_carry_traffic_from_their_own_routers() {
             to: node(1, l.far_router),
             bytes: 400_000,
             at: 0,
+            response: false,
         })
         .collect();
     let outcome = run(&machine, &messages, 1, 1);
@@ -286,4 +299,27 @@ fn both_links_of_a_cable_carry_traffic_from_their_own_routers() {
         .map(|l| l.bytes)
         .collect();
     assert_eq!(used, [400_000, 400_000]);
+}
+
+/// The nodes of other routers flood node 0 with data, so that buffers back up to their senders; node
+/// 2 of router 1 sends an acknowledgement of 100 bytes to node 1 of router 0, past its own flood.
+#[test]
+fn acknowledgement_does_not_wait_behind_bulk_data() {
+    let mut messages: Vec<_> = (2..16)
+        .map(|from| TestMessage { from, to: 0, bytes: 400_000, at: 0, response: false })
+        .collect();
+    let mut time = |response| {
+        let at = 100_000_000;
+        messages.push(TestMessage { from: 2, to: 1, bytes: 100, at, response });
+        let outcome = run(&machine(SMALL, Routing::Minimal), &messages, 1, 1);
+        let tag = messages.len() as u64 - 1;
+        messages.pop();
+        let (_, arrived) = outcome.delivered.iter().find(|(p, _)| p.tag() == tag).expect("arrived");
+        arrived - at
+    };
+    let (request, response) = (time(false), time(true));
+    // It crosses three links and two routers, and on each link waits for one packet at most.
+    let unloaded = 2 * NODE_LATENCY + 2 * TRAVERSAL + 10_000 + 20_000;
+    assert!(response <= unloaded + NODE + RANK1 + NODE, "{response} ps");
+    assert!(request > 4 * response, "{request} and {response} ps");
 }

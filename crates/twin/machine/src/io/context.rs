@@ -37,6 +37,7 @@ impl IoContext<'_, '_> {
             bytes: if bytes == 0 { self.job.client.control_message.0 } else { bytes },
             tag,
             kind: kind.number(),
+            class: kind.class(),
             born: self.context.now,
         };
         self.fabric.send(from, message, self.context);

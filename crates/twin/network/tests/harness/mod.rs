@@ -7,8 +7,8 @@ use forebay_machine_file::machine::{
     Routing, RoutingSpec,
 };
 use forebay_network::{
-    DeliveryStatistics, Fabric, LinkStatistics, Message, NetEvent, NetMessage, Packet, Topology,
-    lookahead,
+    DeliveryStatistics, Fabric, LinkStatistics, Message, MessageClass, NetEvent, NetMessage,
+    Packet, Topology, lookahead,
 };
 use forebay_units::{Bytes, Rate, Time};
 use std::sync::Arc;
@@ -121,6 +121,7 @@ pub struct TestMessage {
     pub to: u32,
     pub bytes: u64,
     pub at: u64,
+    pub response: bool,
 }
 
 pub struct Group {
@@ -147,7 +148,9 @@ impl From<NetEvent> for Event {
 impl Group {
     fn send(&mut self, index: u32, context: &mut Context<'_, Event, NetMessage>) {
         let s = self.messages[index as usize];
-        let message = Message { to: s.to, bytes: s.bytes, tag: index.into(), kind: 1, born: s.at };
+        let class = if s.response { MessageClass::Response } else { MessageClass::Request };
+        let message =
+            Message { to: s.to, bytes: s.bytes, tag: index.into(), kind: 1, class, born: s.at };
         self.fabric.send(s.from, message, context);
     }
 }

@@ -1,0 +1,42 @@
+//! The accuracy table of the README is that of `forebay validate --format markdown`.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use forebay_app::validate::status::{Status, status};
+use forebay_app::validate::{cases, markdown, published, verdict};
+use forebay_machine_file::machine::Machine;
+use std::collections::BTreeSet;
+
+/// The table in the README, without the simulated cells.
+fn rows_of_readme(status: Status) -> BTreeSet<String> {
+    let readme = include_str!("../../../../README.md");
+    let heading = format!("**{}**", status.heading().0);
+    let (_, after) = readme.split_once(&heading).unwrap_or(("", ""));
+    let table = after.lines().skip(1).skip_while(|line| !line.starts_with('|')).skip(2);
+    let cells = |line: &str| line.split('|').take(4).collect::<Vec<_>>().join("|") + "|";
+    table.take_while(|line| line.starts_with('|')).map(cells).collect()
+}
+
+/// The rows that the program would print in a group.
+fn rows_of_program(of_status: Status) -> BTreeSet<String> {
+    let table = published::all().unwrap();
+    let mut rows = BTreeSet::new();
+    for case in cases::all().unwrap() {
+        let numbers = Machine::load(&case.machine).unwrap().provenance;
+        for check in &case.check {
+            let row = cases::measurement(check, &table).unwrap();
+            if status(check, row, &numbers).0 == of_status {
+                let compared = verdict::compared(check);
+                let measured = row.number();
+                rows.insert(markdown::fixed_cells(&check.row, measured, &row.unit, &compared));
+            }
+        }
+    }
+    rows
+}
+
+#[test]
+fn readme_has_the_rows_of_each_group() {
+    for status in Status::ALL {
+        assert_eq!(rows_of_readme(status), rows_of_program(status), "{}", status.name());
+    }
+}
