@@ -108,7 +108,9 @@ fn ior_study_writes_table_ior_output_and_run_directory() {
         assert!(!dir.read_bytes(&format!("here/{name}")).is_empty(), "{name}");
     }
     assert_eq!(dir.read("here/summary.json"), dir.read("all.json"));
-    assert_eq!(dir.read("here/table.txt").lines().count(), 4);
+    let table = dir.read("here/table.txt");
+    assert_eq!(table.lines().filter(|line| !line.starts_with("warning: ")).count(), 4);
+    assert!(table.contains("warning: 1 node: "), "few transfers a process: {table}");
     assert!(dir.read("here/series.csv").contains("write_GBps"));
     assert!(dir.read("here/ior-4-nodes.txt").contains("nodes               : 4"));
 }

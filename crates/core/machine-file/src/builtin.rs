@@ -2,7 +2,8 @@
 
 use crate::machine::Machine;
 use crate::problem::{MachineError, Problem, suggestion};
-use std::path::Path;
+use crate::settings::Setting;
+use std::path::{Path, PathBuf};
 
 /// One embedded machine file.
 struct Builtin {
@@ -51,14 +52,19 @@ fn title(text: &'static str) -> &'static str {
         .unwrap_or_default()
 }
 
-impl Machine {
-    /// Loads an embedded machine by its name, or a file by its path (which ends in `.toml`).
-    ///
-    /// # Errors
-    /// An unknown name, an unreadable file, or all problems of the file.
-    pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
+/// The text of a machine file, and where its node map is.
+struct Source {
+    /// Its name in errors.
+    file: String,
+    text: String,
+    /// Directory of the node map; `None`: embedded.
+    folder: Option<PathBuf>,
+}
+
+impl Source {
+    fn find(name_or_path: &str) -> Result<Source, MachineError> {
         if name_or_path.ends_with(".toml") {
-            return Machine::read(name_or_path);
+            return Source::read(name_or_path);
         }
         let name = ALIASES
             .iter()
@@ -70,21 +76,69 @@ impl Machine {
             return Err(Problem::in_file(name_or_path, "unknown machine", expected).into());
         };
         let file = format!("machines/{name}.toml");
-        Machine::parse(&file, found.text, &|map| {
-            let known = MAPS.iter().find(|(name, _)| *name == map);
-            known.map(|(_, text)| (*text).to_owned()).ok_or_else(|| "not embedded".to_owned())
-        })
+        Ok(Source { file, text: found.text.to_string(), folder: None })
     }
 
-    /// Loads a machine file; its node map, if any, is in the same directory.
-    fn read(path: &str) -> Result<Machine, MachineError> {
+    fn read(path: &str) -> Result<Source, MachineError> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             let expected = "a readable machine file, or one of the built-in names";
             Problem::in_file(path, format!("cannot be read: {error}"), expected)
         })?;
-        let folder = Path::new(path).parent().unwrap_or(Path::new(""));
-        Machine::parse(path, &text, &|map| {
-            std::fs::read_to_string(folder.join(map)).map_err(|error| error.to_string())
-        })
+        let folder = Path::new(path).parent().unwrap_or(Path::new("")).to_path_buf();
+        Ok(Source { file: path.to_string(), text, folder: Some(folder) })
+    }
+
+    fn map(&self, name: &str) -> Result<String, String> {
+        match &self.folder {
+            Some(folder) => {
+                std::fs::read_to_string(folder.join(name)).map_err(|error| error.to_string())
+            }
+            None => {
+                let known = MAPS.iter().find(|(known, _)| *known == name);
+                known.map(|(_, text)| (*text).to_owned()).ok_or_else(|| "not embedded".to_owned())
+            }
+        }
+    }
+
+    fn parse(&self) -> Result<Machine, MachineError> {
+        Machine::parse(&self.file, &self.text, &|map| self.map(map))
+    }
+}
+
+impl Machine {
+    /// Loads an embedded machine by its name, or a file by its path (which ends in `.toml`); its
+    /// node map, if any, is in the same directory.
+    ///
+    /// # Errors
+    /// An unknown name, an unreadable file, or all problems of the file.
+    pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
+        Source::find(name_or_path)?.parse()
+    }
+
+    /// Loads a machine as [`Machine::load`], with some numbers replaced; of several settings of a
+    /// key the last counts. The machine's provenance says which numbers are not the file's.
+    ///
+    /// # Errors
+    /// As [`Machine::load`]; an unknown key, or a value that the file could not have.
+    pub fn load_with(name_or_path: &str, settings: &[Setting]) -> Result<Machine, MachineError> {
+        let mut source = Source::find(name_or_path)?;
+        if !settings.is_empty() {
+            // The problems of the file itself first.
+            source.parse()?;
+        }
+        let mut applied = Vec::new();
+        for setting in settings {
+            let change = setting.apply(&source.file, &source.text)?;
+            source.text.clone_from(&change.text);
+            applied.push((setting, change));
+        }
+        let mut machine = source.parse().map_err(|mut error| {
+            settings.iter().for_each(|setting| setting.claim(&mut error));
+            error
+        })?;
+        for (setting, change) in &applied {
+            setting.record(change, &mut machine);
+        }
+        Ok(machine)
     }
 }

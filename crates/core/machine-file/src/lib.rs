@@ -13,8 +13,10 @@ mod parse;
 mod placement;
 mod problem;
 mod section;
+mod settings;
 mod value;
 
 pub use builtin::builtin_machines;
 pub use parse::MAX_ROUTERS;
 pub use problem::{MachineError, Problem};
+pub use settings::Setting;

@@ -59,6 +59,14 @@ impl RandomStream {
         RandomStream { start: mix(hash_number(seed) ^ stream.wrapping_mul(GAMMA)) }
     }
 
+    /// The stream for a purpose (a [`stream_label`]) of one of many units, such as a node or a job.
+    /// The streams of a unit with several seeds, and of several units with a seed, have nothing in
+    /// common: each begins at a hash of the three numbers.
+    #[inline]
+    pub const fn of_unit(seed: u64, label: u64, unit: u64) -> Self {
+        RandomStream::new(hash(seed, label, unit), label)
+    }
+
     /// The number at `counter`; equal to [`hash`] of this stream's seed and number.
     #[inline]
     pub const fn at(self, counter: u64) -> u64 {
@@ -78,10 +86,10 @@ impl RandomSequence {
         RandomSequence { state: seed }
     }
 
-    /// The sequence number `stream` of `seed`.
-    pub const fn for_stream(seed: u64, stream: u64) -> Self {
-        let state = seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95);
-        RandomSequence { state: state.wrapping_add(GAMMA) }
+    /// The sequence for a purpose of one of many units: the numbers of
+    /// [`RandomStream::of_unit`] in order.
+    pub const fn of_unit(seed: u64, label: u64, unit: u64) -> Self {
+        RandomSequence { state: RandomStream::of_unit(seed, label, unit).start }
     }
 
     /// The next 64-bit number.
@@ -218,6 +226,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn units_and_seeds_share_no_part_of_their_streams() {
+        let label = stream_label("test");
+        let mut seen = std::collections::HashSet::new();
+        for seed in 0..8 {
+            for unit in 0..64 {
+                for counter in 0..16 {
+                    assert!(seen.insert(RandomStream::of_unit(seed, label, unit).at(counter)));
+                }
+            }
+        }
+        let mut sequence = RandomSequence::of_unit(3, label, 5);
+        let stream = RandomStream::of_unit(3, label, 5);
+        assert_eq!([sequence.next_u64(), sequence.next_u64()], [stream.at(0), stream.at(1)]);
     }
 
     #[test]

@@ -35,33 +35,32 @@ pub struct Estimate {
     pub name: String,
     /// Its unit; empty for shares and ratios.
     pub unit: String,
-    /// Mean of the replicates that have a value.
+    /// Mean of the replicates.
     pub mean: f64,
     /// Half the width of the 95% confidence interval of the mean; `None` with fewer than two
     /// values.
     pub half_width: Option<f64>,
     /// Standard deviation of the values; `None` with fewer than two values.
     pub deviation: Option<f64>,
-    /// Value of each replicate, in the order of the seeds; `None` where it has none.
-    pub values: Vec<Option<f64>>,
+    /// Value of each replicate, in the order of the seeds.
+    pub values: Vec<f64>,
 }
 
 impl Estimate {
-    /// The estimate from the values of the replicates; `None` if no replicate has a value.
-    pub fn of(name: &str, unit: &str, values: Vec<Option<f64>>) -> Option<Estimate> {
-        let known: Vec<f64> = values.iter().flatten().copied().collect();
-        let count = known.len() as f64;
-        if known.is_empty() {
+    /// The estimate from the values of the replicates; `None` if there are none.
+    pub fn of(name: &str, unit: &str, values: Vec<f64>) -> Option<Estimate> {
+        if values.is_empty() {
             return None;
         }
-        let mean = known.iter().sum::<f64>() / count;
-        let squares: f64 = known.iter().map(|v| (v - mean) * (v - mean)).sum();
-        let deviation = (known.len() > 1).then(|| (squares / (count - 1.0)).sqrt());
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
+        let deviation = (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt());
         Some(Estimate {
             name: name.to_string(),
             unit: unit.to_string(),
             mean,
-            half_width: deviation.map(|d| t_quantile(known.len() - 1) * d / count.sqrt()),
+            half_width: deviation.map(|d| t_quantile(values.len() - 1) * d / count.sqrt()),
             deviation,
             values,
         })
@@ -75,7 +74,8 @@ pub struct Replication {
     pub seeds: Vec<u64>,
     /// Confidence of the intervals.
     pub confidence: f64,
-    /// Estimates of the result's main quantities.
+    /// Estimates of the result's main quantities that all replicates have: the mean of some, such
+    /// as the latency of those that are not saturated, would be biased.
     pub estimates: Vec<Estimate>,
 }
 
@@ -88,7 +88,7 @@ impl Replication {
         let names = replicates.first().map(Vec::as_slice).unwrap_or_default();
         let estimates = names.iter().enumerate().filter_map(|(i, (name, unit, _))| {
             let value = |quantities: &Vec<Quantity>| quantities.get(i).and_then(|(.., v)| *v);
-            Estimate::of(name, unit, replicates.iter().map(value).collect())
+            Estimate::of(name, unit, replicates.iter().map(value).collect::<Option<_>>()?)
         });
         Replication { seeds, confidence: CONFIDENCE, estimates: estimates.collect() }
     }
@@ -106,7 +106,7 @@ mod tests {
     /// By hand: mean 12, deviation 2, t(2) = 4.303, half width 4.303 · 2 / √3.
     #[test]
     fn interval_of_three_values_is_students() {
-        let estimate = Estimate::of("x", "s", vec![Some(10.0), Some(12.0), Some(14.0)]).unwrap();
+        let estimate = Estimate::of("x", "s", vec![10.0, 12.0, 14.0]).unwrap();
         assert_eq!(estimate.mean, 12.0);
         assert_eq!(estimate.deviation, Some(2.0));
         assert!((estimate.half_width.unwrap() - 4.9687).abs() < 1e-3, "{estimate:?}");
@@ -114,9 +114,20 @@ mod tests {
 
     #[test]
     fn one_value_has_no_interval_and_none_no_estimate() {
-        let estimate = Estimate::of("x", "", vec![None, Some(3.0)]).unwrap();
+        let estimate = Estimate::of("x", "", vec![3.0]).unwrap();
         assert_eq!((estimate.mean, estimate.half_width), (3.0, None));
-        assert_eq!(Estimate::of("x", "", vec![None, None]), None);
+        assert_eq!(Estimate::of("x", "", vec![]), None);
+    }
+
+    #[test]
+    fn quantity_that_a_replicate_lacks_has_no_mean() {
+        let replicates = [
+            vec![("load", "", Some(1.0)), ("latency", "ns", Some(5.0))],
+            vec![("load", "", Some(3.0)), ("latency", "ns", None)],
+        ];
+        let replication = Replication::of(vec![1, 2], &replicates);
+        assert_eq!(replication.estimate("load").unwrap().mean, 2.0);
+        assert_eq!(replication.estimate("latency"), None);
     }
 
     #[test]
@@ -136,7 +147,7 @@ mod tests {
             // Means of 30 exponential numbers are about normal.
             let value = |replicate: u64| {
                 let draw = |i| exponential(hash(*trial, replicate, i));
-                Some((0..30).map(draw).sum::<f64>() / 30.0)
+                (0..30).map(draw).sum::<f64>() / 30.0
             };
             let estimate = Estimate::of("x", "", (0..8).map(value).collect()).unwrap();
             (estimate.mean - 1.0).abs() <= estimate.half_width.unwrap()

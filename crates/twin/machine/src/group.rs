@@ -36,7 +36,7 @@ impl Group {
         if io.has_ended()
             && let Some(traffic) = &mut self.traffic
         {
-            traffic.stop();
+            traffic.stop(context.now);
         }
     }
 }

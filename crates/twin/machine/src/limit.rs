@@ -77,15 +77,16 @@ pub(crate) fn find_limit(job: &IoJob, totals: &PhaseTotals) -> Limit {
         let busiest = (0..3).max_by(|&a, &b| peaks[a].total_cmp(&peaks[b]));
         if busiest == Some(index) { shares.network } else { 0.0 }
     };
-    let servers = server_use(job, &counts.servers, span);
+    let servers = server_use(job, totals, span);
     let ssd = ssd_use(job, &counts.servers, span);
     let client = Utilisation {
         busiest: "each process, with one transfer in flight".into(),
         peak: 1.0,
         mean: (counts.time as f64 / (span * f64::from(job.tasks()))).min(1.0),
     };
-    // Requests that wait for threads wait for the resource that the threads wait for.
-    let flash_binds = ssd.mean >= servers.mean;
+    // Requests that wait for threads wait for the resource that the threads wait for: locks, or the
+    // busier one of flash and the server.
+    let flash_binds = ssd.mean >= servers.mean && shares.ssd >= shares.lock;
     let (server_share, ssd_share) = if flash_binds {
         (shares.lock, shares.ssd + shares.server)
     } else {
@@ -246,18 +247,29 @@ fn link_use(topology: &Topology, links: &Links, classes: &[LinkClass], span: f64
     busy
 }
 
-fn server_use(job: &IoJob, servers: &[(u32, ServerUsage)], span: f64) -> Utilisation {
-    Utilisation::of_units(servers.iter().map(|&(node, usage)| {
+/// Use of the servers. Metadata operations happen during the whole phase, everything else during
+/// its transfers (`span`).
+fn server_use(job: &IoJob, totals: &PhaseTotals, span: f64) -> Utilisation {
+    let counts = &totals.counts;
+    let phase = counts.ended.saturating_sub(counts.begun).max(1) as f64;
+    Utilisation::of_units(counts.servers.iter().map(|&(node, usage)| {
         let parts = [
-            (usage.dispatch, "dispatch"),
-            (usage.inbound, "data path in"),
-            (usage.outbound, "data path out"),
-            (usage.metadata, "metadata"),
+            (share(usage.dispatch, span), "dispatch"),
+            (share(usage.inbound, span), "data path in"),
+            (share(usage.outbound, span), "data path out"),
+            (share(usage.metadata, phase), "metadata"),
         ];
-        let (busy, part) = parts.into_iter().max_by_key(|(busy, _)| *busy).unwrap_or((0, ""));
+        let busiest = parts.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
+        let (busy, part) = busiest.unwrap_or((0.0, ""));
         let group = job.topology.location(node).group;
-        (busy as f64 / span, format!("{part} of node {node}, group {group}"))
+        (busy, format!("{part} of node {node}, group {group}"))
     }))
+}
+
+/// Busy share of a span, at most 1: the end of the last transfer's work at a server, such as a
+/// flash channel's pause after a command, may be after its end.
+fn share(busy: u64, span: f64) -> f64 {
+    (busy as f64 / span).min(1.0)
 }
 
 fn ssd_use(job: &IoJob, servers: &[(u32, ServerUsage)], span: f64) -> Utilisation {
@@ -265,7 +277,9 @@ fn ssd_use(job: &IoJob, servers: &[(u32, ServerUsage)], span: f64) -> Utilisatio
     let channels = make.cards * make.controllers_per_card * make.channels_per_controller;
     Utilisation::of_units(servers.iter().map(|&(node, usage)| {
         let group = job.topology.location(node).group;
-        let share = usage.channels as f64 / f64::from(channels) / span;
-        (share, format!("flash of node {node}, group {group}"))
+        (
+            share(usage.channels, f64::from(channels) * span),
+            format!("flash of node {node}, group {group}"),
+        )
     }))
 }

@@ -1,7 +1,6 @@
 //! Link use, summed by class, from group to group, and over time.
 
 use crate::results::{ClassUse, LinkUse, Series};
-use crate::scenario::Scenario;
 use forebay_machine_file::machine::{LinkClass, Network};
 use forebay_network::{LinkStatistics, Timeline, Topology};
 
@@ -40,18 +39,18 @@ pub(crate) fn class_use(links: &Links, span: u64) -> Vec<ClassUse> {
         .collect()
 }
 
-/// Use of each link that carried anything within `span` ps, group by group; empty unless the
-/// scenario requests it.
-pub(crate) fn each_link(scenario: &Scenario, links: &Links, span: u64) -> Vec<LinkUse> {
-    if !scenario.each_link {
-        return Vec::new();
-    }
+/// Use of each link that carried anything within `span` ps, group by group.
+pub(crate) fn each_link(
+    topology: &Topology,
+    links: &[Vec<LinkStatistics>],
+    span: u64,
+) -> Vec<LinkUse> {
     (0u16..)
         .zip(links)
         .flat_map(|(group, links)| links.iter().map(move |link| (group, link)))
         .filter(|(_, link)| link.bytes > 0)
         .map(|(group, link)| LinkUse {
-            name: link_name(&scenario.topology, group, link),
+            name: link_name(topology, group, link),
             class: CLASSES[link.class as usize].1,
             bytes: link.bytes,
             busy_seconds: link.busy as f64 * 1e-12,
@@ -118,7 +117,10 @@ pub(crate) fn utilisation(
         series.columns.push((name.to_string(), values));
     }
     series.seconds = intervals(timeline, from, to)
-        .map(|(i, _)| ((i as u64 + 1) * timeline.interval()).saturating_sub(from) as f64 * 1e-12)
+        .map(|(i, _)| {
+            let end = timeline.origin() + (i as u64 + 1) * timeline.interval();
+            end.saturating_sub(from) as f64 * 1e-12
+        })
         .collect();
     series
 }
@@ -129,10 +131,8 @@ pub(crate) fn intervals<const C: usize>(
     from: u64,
     to: u64,
 ) -> impl Iterator<Item = (usize, &[u64; C])> {
-    let interval = timeline.interval();
-    timeline
-        .rows()
-        .iter()
-        .enumerate()
-        .filter(move |(i, _)| (*i as u64 + 1) * interval > from && (*i as u64) * interval < to)
+    let (origin, interval) = (timeline.origin(), timeline.interval());
+    let starts = move |i: usize| origin + i as u64 * interval;
+    let rows = timeline.rows().iter().enumerate();
+    rows.filter(move |(i, _)| starts(i + 1) > from && starts(*i) < to)
 }

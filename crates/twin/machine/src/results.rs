@@ -1,12 +1,13 @@
-//! Results of simulations: the JSON documents, version 1.
+//! Results of simulations: the JSON documents.
 //!
 //! Times are in seconds, sizes in bytes, rates in GB/s (10^9 bytes per second), unless a field's
 //! name says otherwise. Fields are added, never renamed, within one `schema` version.
 
+use crate::estimate::{Quantity, Replication};
 use serde::{Deserialize, Serialize};
 
 /// Version of the documents below; raised when a field changes its meaning.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Use of one kind of resource in a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -167,6 +168,8 @@ pub struct Phase {
     pub heat: Vec<Vec<u64>>,
     /// Rates and utilisations over time.
     pub series: Series,
+    /// Parts of the phase that decide its rate and would not in a longer run, each with the remedy.
+    pub warnings: Vec<String>,
     /// Every link that carried anything, if requested; not part of the document.
     #[serde(skip)]
     pub each_link: Vec<LinkUse>,
@@ -197,6 +200,27 @@ pub struct IorPoint {
     pub phases: Vec<Phase>,
     /// Cost of the simulation.
     pub run: RunCost,
+    /// Replicates with other seeds, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
+}
+
+impl IorPoint {
+    /// The main quantities.
+    pub fn quantities(&self) -> Vec<Quantity> {
+        let steady = |access: &str| {
+            let phases = self.phases.iter().filter(|p| p.access == access);
+            phases.max_by(|a, b| a.gbps.total_cmp(&b.gbps))?.steady_gbps
+        };
+        vec![
+            ("write_GBps", "GB/s", self.write_gbps),
+            ("read_GBps", "GB/s", self.read_gbps),
+            ("write_steady_GBps", "GB/s", steady("write")),
+            ("read_steady_GBps", "GB/s", steady("read")),
+            ("write_acknowledged_node_GBps", "GB/s", self.write_acknowledged_node_gbps),
+            ("read_acknowledged_node_GBps", "GB/s", self.read_acknowledged_node_gbps),
+        ]
+    }
 }
 
 /// Cost of a simulation on the computer that ran it.
@@ -298,26 +322,95 @@ pub struct TrafficRun {
     pub cost: RunCost,
     /// Offered load, as a share of the node link's rate.
     pub offered_load: f64,
-    /// Load delivered between 20% and 70% of the time in which the messages are generated, as a
-    /// share of the node link's rate.
+    /// `steady`, `saturated` (less is accepted than offered, and the queues grow) or `not-steady`
+    /// (too short a run).
+    pub state: String,
+    /// End of the warm-up, in seconds from the first message; `None` if it was not found in the
+    /// first half of the time.
+    pub warm_up_seconds: Option<f64>,
+    /// Start and end of the window of measurement: after the warm-up and a fifth of the time in
+    /// which messages are generated, and while all nodes still generate them.
+    pub window_seconds: [f64; 2],
+    /// Load that became ready in the window, as a share of the node link's rate.
+    pub window_offered_load: f64,
+    /// Load delivered in the window, as a share of the node link's rate.
     pub accepted_load: f64,
+    /// Load delivered over the whole run, with its start and the time in which the last messages
+    /// arrive, as a share of the node link's rate.
+    pub run_load: f64,
+    /// Bytes ready and not delivered at the start and at the end of the window.
+    pub backlog_bytes: [u64; 2],
+    /// What makes the results say less than they seem to, each with the remedy.
+    pub warnings: Vec<String>,
     /// Mean number of router-to-router links a packet crossed.
     pub hops_mean: f64,
     /// Packets by number of router-to-router links crossed, from 0.
     pub hops_histogram: Vec<u64>,
     /// Share of packets that took a detour.
     pub nonminimal_share: f64,
-    /// From the message being ready at the sender to the packet's last bit at the receiver.
-    pub latency_ns: LatencyNs,
+    /// From the message being ready at the sender to the packet's last bit at the receiver, of the
+    /// packets of messages that became ready in the window; `None` if the network is saturated.
+    pub latency_ns: Option<LatencyNs>,
     /// Links by class.
     pub links: Vec<ClassUse>,
     /// As in [`Phase::heat`].
     pub heat: Vec<Vec<u64>>,
     /// Accepted load and link utilisation over time.
     pub series: Series,
+    /// Replicates with other seeds, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
+    /// The search for the saturation load, if that was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saturation: Option<SaturationSearch>,
     /// As in [`Phase::each_link`].
     #[serde(skip)]
     pub each_link: Vec<LinkUse>,
+}
+
+impl TrafficRun {
+    /// The main quantities.
+    pub fn quantities(&self) -> Vec<Quantity> {
+        let latency = |of: fn(&LatencyNs) -> f64| self.latency_ns.as_ref().map(of);
+        vec![
+            ("accepted_load", "", Some(self.accepted_load)),
+            ("latency_mean", "ns", latency(|l| l.mean)),
+            ("latency_p50", "ns", latency(|l| l.p50)),
+            ("latency_p99", "ns", latency(|l| l.p99)),
+            ("hops_mean", "", Some(self.hops_mean)),
+            ("nonminimal_share", "", Some(self.nonminimal_share)),
+            ("run_load", "", Some(self.run_load)),
+        ]
+    }
+
+    /// Whether the network did not accept the offered load.
+    pub fn is_saturated(&self) -> bool {
+        self.state == "saturated"
+    }
+}
+
+/// The search for the greatest load that the network accepts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SaturationSearch {
+    /// Greatest simulated load that was accepted, as a share of the node link's rate.
+    pub accepted: f64,
+    /// Least simulated load that was not; `None` if the whole rate is accepted.
+    pub refused: Option<f64>,
+    /// The simulated loads in the order of the search.
+    pub steps: Vec<SaturationStep>,
+}
+
+/// One load of a search.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SaturationStep {
+    /// Offered load.
+    pub offered_load: f64,
+    /// As in [`TrafficRun::accepted_load`].
+    pub accepted_load: f64,
+    /// As in [`TrafficRun::state`].
+    pub state: String,
+    /// Mean latency in ns; `None` if saturated.
+    pub latency_mean_ns: Option<f64>,
 }
 
 /// `forebay sim interference`: IOR and traffic on one machine, each also alone.
@@ -345,6 +438,30 @@ pub struct InterferenceRun {
     pub traffic_together: TrafficRun,
     /// IOR's rate together / alone.
     pub ior_rate_ratio: f64,
-    /// The traffic's mean latency together / alone.
-    pub traffic_latency_ratio: f64,
+    /// The traffic's mean latency together / alone, over the same length of time; `None` if the
+    /// network is saturated in one of the two.
+    pub traffic_latency_ratio: Option<f64>,
+    /// Replicates with other seeds, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
+}
+
+impl InterferenceRun {
+    /// The main quantities.
+    pub fn quantities(&self) -> Vec<Quantity> {
+        let (alone, together) = (&self.ior_alone, &self.ior_together);
+        let latency = |run: &TrafficRun| run.latency_ns.as_ref().map(|l| l.mean);
+        vec![
+            ("ior_rate_ratio", "", Some(self.ior_rate_ratio)),
+            ("traffic_latency_ratio", "", self.traffic_latency_ratio),
+            ("write_GBps_alone", "GB/s", alone.write_gbps),
+            ("write_GBps_together", "GB/s", together.write_gbps),
+            ("read_GBps_alone", "GB/s", alone.read_gbps),
+            ("read_GBps_together", "GB/s", together.read_gbps),
+            ("traffic_latency_alone", "ns", latency(&self.traffic_alone)),
+            ("traffic_latency_together", "ns", latency(&self.traffic_together)),
+            ("accepted_load_alone", "", Some(self.traffic_alone.accepted_load)),
+            ("accepted_load_together", "", Some(self.traffic_together.accepted_load)),
+        ]
+    }
 }

@@ -1,6 +1,7 @@
 //! Synthetic traffic: nodes that send messages at random times to nodes of their job.
 
 use crate::event::{Event, GroupContext, PacketKind};
+use crate::steady::Slices;
 use forebay_engine::Queue;
 use forebay_network::{Fabric, Message, Packet, Topology};
 use forebay_random::{RandomStream, stream_label};
@@ -15,24 +16,33 @@ pub(crate) struct TrafficJob {
     pub destinations: Destinations,
     pub arrivals: Arrivals,
     pub message_bytes: u64,
-    /// Messages each node sends; `None`: until the other job of the run has ended.
-    pub messages: Option<u64>,
+    pub generation: Generation,
     pub seed: u64,
-    /// Start and end, in ps, of the time in which deliveries count for the accepted load.
-    pub measured: (u64, u64),
     /// Time in which the messages are expected to be generated, ps.
     pub span: f64,
+}
+
+/// The end of a job's messages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Generation {
+    /// Each node sends a number of messages.
+    Messages(u64),
+    /// Each node sends what it can before a time, ps.
+    Until(u64),
+    /// Each node sends what it can before the other job of the run has ended.
+    UntilIoEnds,
 }
 
 impl TrafficJob {
     /// Random streams of a node of the job: for gaps and for destinations.
     fn random_streams(&self, index: u32) -> (RandomStream, RandomStream) {
-        let seed = self.seed.wrapping_add(u64::from(index));
-        (
-            RandomStream::new(seed, stream_label("traffic gaps")),
-            RandomStream::new(seed, stream_label("traffic destinations")),
-        )
+        random_streams(self.seed, index)
     }
+}
+
+fn random_streams(seed: u64, index: u32) -> (RandomStream, RandomStream) {
+    let of = |label| RandomStream::of_unit(seed, stream_label(label), index.into());
+    (of("traffic gaps"), of("traffic destinations"))
 }
 
 /// One sending node.
@@ -49,6 +59,22 @@ struct Source {
     blocked: bool,
 }
 
+impl Source {
+    /// The next message.
+    fn advance(&mut self, arrivals: &Arrivals) {
+        self.next += 1;
+        self.at += arrivals.gap(self.gaps.at(self.next)).0;
+    }
+
+    /// Drops the messages that became ready before `end`; they have been offered.
+    fn give_up(&mut self, end: u64, job: &TrafficJob, slices: &mut Slices) {
+        while self.at < end {
+            slices.count_offered(self.at, job.message_bytes);
+            self.advance(&job.arrivals);
+        }
+    }
+}
+
 /// The traffic of one group: its sending nodes, and what its nodes have received.
 pub(crate) struct Traffic {
     job: Arc<TrafficJob>,
@@ -58,8 +84,9 @@ pub(crate) struct Traffic {
     partial: HashMap<u64, u64>,
     pub messages_sent: u64,
     pub messages_delivered: u64,
-    pub measured_bytes: u64,
-    stopped: bool,
+    pub slices: Slices,
+    /// Time at which the generation of messages ended, ps.
+    stopped_at: Option<u64>,
 }
 
 impl Traffic {
@@ -89,22 +116,32 @@ impl Traffic {
             partial: HashMap::new(),
             messages_sent: 0,
             messages_delivered: 0,
-            measured_bytes: 0,
-            stopped: false,
+            slices: Slices::new(job.span),
+            stopped_at: None,
         }
     }
 
-    /// Ends the generation of messages.
-    pub fn stop(&mut self) {
-        self.stopped = true;
+    /// Ends the generation of messages. Those that were ready before and could not be sent have been
+    /// offered.
+    pub fn stop(&mut self, now: u64) {
+        if self.stopped_at.is_some() {
+            return;
+        }
+        self.stopped_at = Some(now);
+        for source in self.sources.iter_mut().flatten() {
+            source.give_up(now, &self.job, &mut self.slices);
+        }
+    }
+
+    /// When the generation of messages ended, ps, if it has.
+    pub fn stopped_at(&self) -> Option<u64> {
+        self.stopped_at
     }
 
     /// Counts a packet that has arrived.
     pub fn receive(&mut self, packet: &Packet, now: u64) {
         let bytes = u64::from(packet.bytes);
-        if now >= self.job.measured.0 && now < self.job.measured.1 {
-            self.measured_bytes += bytes;
-        }
+        self.slices.count_delivered(packet.born(), now, bytes);
         if bytes == self.job.message_bytes {
             self.messages_delivered += 1;
             return;
@@ -124,8 +161,16 @@ impl Traffic {
         let Some(source) = &mut self.sources[usize::from(local)] else {
             unreachable!("node {local} of the group is not of the traffic job")
         };
-        let last = job.messages.unwrap_or(u64::MAX);
-        while source.next < last && !self.stopped {
+        let (last, until) = match job.generation {
+            Generation::Messages(count) => (count, u64::MAX),
+            Generation::Until(time) => (u64::MAX, time),
+            Generation::UntilIoEnds => (u64::MAX, self.stopped_at.unwrap_or(u64::MAX)),
+        };
+        if context.now >= until {
+            source.give_up(until, job, &mut self.slices);
+            return;
+        }
+        while source.next < last && source.at < until {
             if source.at > context.now {
                 let event = Event::GenerateTraffic(local);
                 context.queue.push(source.at, Event::traffic_key(local), event);
@@ -145,8 +190,8 @@ impl Traffic {
                 class: PacketKind::Traffic.class(),
                 born: source.at,
             };
-            source.next += 1;
-            source.at += job.arrivals.gap(source.gaps.at(source.next)).0;
+            self.slices.count_offered(source.at, job.message_bytes);
+            source.advance(&job.arrivals);
             self.messages_sent += 1;
             fabric.send(job.nodes[source.index as usize], message, context);
         }
@@ -159,6 +204,27 @@ impl Traffic {
         {
             source.blocked = false;
             self.generate(local, fabric, context);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that the streams of nodes have in common with those of other nodes and seeds would
+    /// make runs with different seeds the same run, shifted by a node.
+    #[test]
+    fn seeds_share_no_part_of_the_streams_of_nodes() {
+        let mut seen = std::collections::HashSet::new();
+        for seed in 1..=4 {
+            for node in 0..500 {
+                let (gaps, destinations) = random_streams(seed, node);
+                for message in 0..4 {
+                    assert!(seen.insert(gaps.at(message)), "seed {seed}, node {node}");
+                    assert!(seen.insert(destinations.at(message)), "seed {seed}, node {node}");
+                }
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::topology::Topology;
 use crate::waiting::WaitingPackets;
 use forebay_engine::{Context, Picoseconds, Queue, prefetch};
 use forebay_machine_file::machine::{LinkClass, Network, Routing};
-use forebay_random::RandomSequence;
+use forebay_random::{RandomSequence, stream_label};
 use std::sync::Arc;
 
 /// Credits of a batch between the one returned and the one whose port is prefetched.
@@ -73,7 +73,7 @@ impl Fabric {
             nics: nodes.iter().map(|_| Nic::default()).collect(),
             waiting: WaitingPackets::new(),
             batches: CreditBatches::new(),
-            random: RandomSequence::for_stream(seed, group.into()),
+            random: RandomSequence::of_unit(seed, stream_label("routing"), group.into()),
             deliveries: Default::default(),
             timeline: Timeline::default(),
             drained: Vec::new(),

@@ -95,13 +95,15 @@ impl DeliveryStatistics {
 pub struct Timeline<const COLUMNS: usize> {
     /// An interval lasts 2^`bits` ps.
     bits: u32,
+    /// Start of the first interval, ps.
+    origin: u64,
     rows: Vec<[u64; COLUMNS]>,
 }
 
 impl<const COLUMNS: usize> Default for Timeline<COLUMNS> {
     fn default() -> Self {
         // 2^20 ps: one microsecond.
-        Timeline { bits: 20, rows: Vec::new() }
+        Timeline { bits: 20, origin: 0, rows: Vec::new() }
     }
 }
 
@@ -109,23 +111,53 @@ impl<const COLUMNS: usize> Timeline<COLUMNS> {
     /// Intervals before their length doubles.
     const MAX_INTERVALS: usize = 1024;
 
-    /// Adds `amount` to a column at time `now`, ps.
+    /// A timeline whose first interval starts at `origin`, ps.
+    pub fn starting_at(origin: u64) -> Self {
+        Timeline { origin, ..Timeline::default() }
+    }
+
+    /// Adds `amount` to a column at time `now`, ps; what is before the first interval counts there.
     #[inline]
     pub fn add(&mut self, now: u64, column: usize, amount: u64) {
-        let row = (now >> self.bits) as usize;
+        let since = now.saturating_sub(self.origin);
+        let row = (since >> self.bits) as usize;
         if row < self.rows.len() {
             self.rows[row][column] += amount;
         } else {
-            self.extend(now, column, amount);
+            self.extend(since, column, amount);
+        }
+    }
+
+    /// Adds `amount` to a column, spread evenly over the time from `from` to `to`, ps. The sum is
+    /// exact: rounding is carried from interval to interval.
+    pub fn add_over(&mut self, from: u64, to: u64, column: usize, amount: u64) {
+        let length = to.saturating_sub(from);
+        if length == 0 {
+            self.add(to, column, amount);
+            return;
+        }
+        // Makes the intervals long enough for the last one.
+        self.add(to, column, 0);
+        let (first, end) = (from.saturating_sub(self.origin), to.saturating_sub(self.origin));
+        let share = |until: u64| {
+            let part = until.min(end).saturating_sub(first);
+            (u128::from(amount) * u128::from(part) / u128::from(length)) as u64
+        };
+        let mut before = 0;
+        for row in (first >> self.bits)..=(end >> self.bits) {
+            let after =
+                if row == end >> self.bits { amount } else { share((row + 1) << self.bits) };
+            self.rows[row as usize][column] += after - before;
+            before = after;
         }
     }
 
     #[cold]
-    fn extend(&mut self, now: u64, column: usize, amount: u64) {
-        while (now >> self.bits) as usize >= Self::MAX_INTERVALS {
+    fn extend(&mut self, since: u64, column: usize, amount: u64) {
+        while (since >> self.bits) as usize >= Self::MAX_INTERVALS {
             self.halve();
         }
-        let row = (now >> self.bits) as usize;
+        let row = (since >> self.bits) as usize;
         if row >= self.rows.len() {
             self.rows.resize(row + 1, [0; COLUMNS]);
         }
@@ -146,11 +178,39 @@ impl<const COLUMNS: usize> Timeline<COLUMNS> {
 
     /// An empty timeline with intervals of `interval` ps, rounded up to a power of two.
     pub fn with_interval(interval: u64) -> Self {
-        Timeline { bits: interval.next_power_of_two().trailing_zeros(), rows: Vec::new() }
+        let bits = interval.next_power_of_two().trailing_zeros();
+        Timeline { bits, ..Timeline::default() }
     }
 
-    /// Adds another timeline, interval by interval.
+    /// Merges intervals until each lasts at least `interval` ps.
+    pub fn lengthen_intervals(&mut self, interval: u64) {
+        while self.interval() < interval {
+            self.halve();
+        }
+    }
+
+    /// Adds a timeline with another origin; each of its intervals counts at its start.
+    pub fn absorb(&mut self, other: &Timeline<COLUMNS>) {
+        for (i, row) in (0..).zip(&other.rows) {
+            let at = other.origin + (i << other.bits);
+            for (column, &amount) in row.iter().enumerate().filter(|(_, amount)| **amount > 0) {
+                self.add(at, column, amount);
+            }
+        }
+    }
+
+    /// Adds another timeline of the same origin, interval by interval. An empty timeline takes the
+    /// origin of the other.
     pub fn merge(&mut self, other: &Timeline<COLUMNS>) {
+        if self.rows.is_empty() {
+            self.origin = other.origin;
+        }
+        assert!(
+            other.rows.is_empty() || self.origin == other.origin,
+            "timelines that start at {} and {}",
+            self.origin,
+            other.origin
+        );
         let mut other = other.clone();
         while self.bits < other.bits {
             self.halve();
@@ -171,7 +231,12 @@ impl<const COLUMNS: usize> Timeline<COLUMNS> {
         1 << self.bits
     }
 
-    /// The sums of each interval from time 0 on.
+    /// Start of the first interval, ps.
+    pub fn origin(&self) -> u64 {
+        self.origin
+    }
+
+    /// The sums of each interval from the origin on.
     pub fn rows(&self) -> &[[u64; COLUMNS]] {
         &self.rows
     }
@@ -202,6 +267,29 @@ pub struct LinkStatistics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amount_spread_over_time_is_split_by_the_length_in_each_interval() {
+        let mut timeline = Timeline::<1>::starting_at(5 << 20);
+        // From the middle of the first interval to the middle of the third: 1/4, 1/2, 1/4.
+        timeline.add_over((5 << 20) + (1 << 19), (7 << 20) + (1 << 19), 0, 1_001);
+        assert_eq!(timeline.rows(), [[250], [500], [251]]);
+        timeline.add_over(6 << 20, 6 << 20, 0, 7);
+        assert_eq!(timeline.rows()[1], [507]);
+        // Far beyond the end: intervals grow, and no amount is lost.
+        timeline.add_over(6 << 20, 90_000 << 20, 0, 1 << 40);
+        assert_eq!(timeline.rows().iter().map(|r| r[0]).sum::<u64>(), (1 << 40) + 1_008);
+        assert!(timeline.rows().len() <= 1024);
+    }
+
+    #[test]
+    fn absorbed_timeline_keeps_its_place_in_time() {
+        let mut whole = Timeline::<1>::default();
+        let mut part = Timeline::<1>::starting_at(100 << 20);
+        part.add(102 << 20, 0, 9);
+        whole.absorb(&part);
+        assert_eq!(whole.rows()[102], [9]);
+    }
 
     #[test]
     fn timeline_that_outgrows_its_intervals_keeps_all_sums() {

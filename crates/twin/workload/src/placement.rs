@@ -95,6 +95,11 @@ impl Placer {
         Placer { machine: machine.name.clone(), compute: free.len() as u32, free, seed, jobs: 0 }
     }
 
+    /// Restricts the placer to the free nodes of the groups `first` to `last`.
+    pub fn keep_groups(&mut self, first: u32, last: u32) {
+        self.free.retain(|node| (first..=last).contains(&node.group));
+    }
+
     /// Number of free compute nodes.
     pub fn free_nodes(&self) -> u32 {
         self.free.len() as u32
@@ -117,7 +122,7 @@ impl Placer {
                 self.free_nodes()
             )));
         }
-        let random = RandomStream::new(self.seed ^ self.jobs, stream_label("placement"));
+        let random = RandomStream::of_unit(self.seed, stream_label("placement"), self.jobs);
         self.jobs += 1;
         let count = nodes as usize;
         // Positions in the list of free nodes, in rank order.

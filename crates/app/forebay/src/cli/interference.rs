@@ -1,9 +1,9 @@
 //! `forebay sim interference`.
 
-use super::options::{
-    ProgressReporter, SimArgs, check_burst_buffers, check_nodes, placement, study_failure,
-};
+use super::options::{SimArgs, check_burst_buffers, check_nodes, placement, study_failure};
 use super::output::{Files, OutputArgs};
+use super::replicates::{replicate, replication, with_interval};
+use super::sweep::{self, Sample, Swept};
 use super::traffic::TrafficOptions;
 use crate::figures;
 use crate::plot::palette::PAPER;
@@ -11,10 +11,13 @@ use crate::table::{Column, Table};
 use crate::{csv_files, report};
 use clap::Args;
 use forebay_console::Failure;
-use forebay_machine::results::InterferenceRun;
-use forebay_machine::study;
+use forebay_machine::results::{InterferenceRun, LatencyNs, TrafficRun};
+use forebay_machine::study::{self, Progress, SimOptions, StudyError};
+use forebay_machine_file::machine::Machine;
 use forebay_units::human::{number, percent, seconds};
+use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
+use forebay_workload::traffic::TrafficSpec;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -49,37 +52,103 @@ pub(super) struct InterferenceArgs {
     ior: Vec<String>,
 }
 
+/// The checked input of an interference study.
+struct Study {
+    machine: Machine,
+    test: Ior,
+    spec: TrafficSpec,
+    burst_buffers: u32,
+}
+
+impl InterferenceArgs {
+    /// Checks the input; `None` after `-h`, which prints IOR's help.
+    fn study(&self) -> Result<Option<Study>, Failure> {
+        let Some(mut tests) = super::ior::parse_tests(&self.ior)? else {
+            return Ok(None);
+        };
+        let count = tests.len();
+        let (Some(test), true) = (tests.pop(), tests.is_empty()) else {
+            return Err(Failure::Input(format!(
+                "the IOR script has {count} tests; an interference study takes one"
+            )));
+        };
+        let spec = self.traffic.spec()?;
+        let machine = self.sim.machine()?;
+        let nodes = self.nodes.saturating_add(self.traffic_nodes);
+        check_nodes(&machine, "the sum of --nodes and --traffic-nodes,", nodes)?;
+        let burst_buffers = check_burst_buffers(&machine, self.burst_buffers)?;
+        super::ior::layout(&test, self.nodes, self.ppn, self.sim.seed)?;
+        Ok(Some(Study { machine, test, spec, burst_buffers }))
+    }
+
+    fn simulate(
+        &self,
+        study: &Study,
+        options: &SimOptions,
+        progress: Progress<'_>,
+    ) -> Result<InterferenceRun, StudyError> {
+        study::simulate_interference(
+            &study.machine,
+            &study.test,
+            self.nodes,
+            self.ppn,
+            &study.spec,
+            self.traffic_nodes,
+            options,
+            self.traffic_placement,
+            progress,
+        )
+    }
+}
+
+impl Swept for InterferenceArgs {
+    fn sim(&self) -> &SimArgs {
+        &self.sim
+    }
+
+    fn output(&self) -> &OutputArgs {
+        &self.output
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        self.study().map(drop)
+    }
+
+    fn sample(
+        &self,
+        replicate: u32,
+        threads: usize,
+        progress: Progress<'_>,
+    ) -> Result<Sample, Failure> {
+        let Some(study) = self.study()? else {
+            return Err(Failure::Input("--sweep takes one IOR test".to_string()));
+        };
+        let options = self.sim.options_of(Some(study.burst_buffers), replicate, threads);
+        let run = self.simulate(&study, &options, progress).map_err(|e| study_failure(&e))?;
+        Ok(Sample { quantities: run.quantities(), note: run.traffic_together.state })
+    }
+}
+
 pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
-    let Some(tests) = super::ior::parse_tests(&args.ior)? else {
+    let Some(study) = args.study()? else {
         return Ok(());
     };
-    let [test] = tests.as_slice() else {
-        return Err(Failure::Input(format!(
-            "the IOR script has {} tests; an interference study takes one",
-            tests.len()
-        )));
-    };
-    let spec = args.traffic.spec()?;
-    let machine = args.sim.machine()?;
-    let nodes = args.nodes.saturating_add(args.traffic_nodes);
-    check_nodes(&machine, "the sum of --nodes and --traffic-nodes,", nodes)?;
-    let burst_buffers = check_burst_buffers(&machine, args.burst_buffers)?;
-    super::ior::layout(test, args.nodes, args.ppn, args.sim.seed)?;
-    let mut output = args.output.prepare(&format!("interference-{}", machine.name))?;
-    let progress = ProgressReporter::start("interference", output.display);
-    let run = study::simulate_interference(
-        &machine,
-        test,
-        args.nodes,
-        args.ppn,
-        &spec,
-        args.traffic_nodes,
-        &args.sim.options(Some(burst_buffers)),
-        args.traffic_placement,
-        &|time, done, events| progress.update(time, done, events),
-    )
-    .map_err(|e| study_failure(&e))?;
-    drop(progress);
+    if !args.sim.sweep.is_empty() {
+        return sweep::run(&args, &format!("sweep-interference-{}", args.sim.stem()));
+    }
+    let mut output = args.output.prepare(&format!("interference-{}", study.machine.name))?;
+    let options = args.sim.options(Some(study.burst_buffers));
+    let mut runs = replicate(
+        &options,
+        args.sim.seeds,
+        "interference",
+        output.display,
+        |options, progress| args.simulate(&study, options, progress),
+    )?;
+    let replication = replication(args.sim.seed, &runs, InterferenceRun::quantities);
+    let mut run = runs.swap_remove(0);
+    run.replication = replication;
+    let (machine, burst_buffers) = (study.machine, study.burst_buffers);
     let settings = [
         ("IOR's nodes", args.nodes.to_string()),
         ("processes per node", args.ppn.to_string()),
@@ -111,44 +180,71 @@ fn comparison(run: &InterferenceRun) -> Table {
         Column::number("together", 0),
         Column::number("together / alone", 0),
     ]);
-    let mut add = |name: &str, alone: f64, together: f64, text: fn(f64) -> String| {
-        table.push([name.to_string(), text(alone), text(together), number(together / alone)]);
+    // With replicates, means and intervals.
+    let shown = |name: &str, value: Option<f64>, text: fn(f64) -> String| {
+        with_interval(run.replication.as_ref(), name, value, text)
+    };
+    let mut add = |name: &str,
+                   keys: Option<[&str; 3]>,
+                   values: (Option<f64>, Option<f64>),
+                   text: fn(f64) -> String| {
+        let (alone, together) = values;
+        if alone.is_none() && together.is_none() {
+            return;
+        }
+        let ratio = alone.zip(together).map(|(alone, together)| together / alone);
+        let [a, t, r] = keys.unwrap_or_default();
+        table.push([
+            name.to_string(),
+            shown(a, alone, text),
+            shown(t, together, text),
+            shown(r, ratio, number),
+        ]);
     };
     let (alone, together) = (&run.ior_alone, &run.ior_together);
-    for (name, alone, together) in [
-        ("IOR write GB/s", alone.write_gbps, together.write_gbps),
-        ("IOR read GB/s", alone.read_gbps, together.read_gbps),
-        (
-            "write GB/s per node, acknowledged",
-            alone.write_acknowledged_node_gbps,
-            together.write_acknowledged_node_gbps,
-        ),
-        (
-            "read GB/s per node, acknowledged",
-            alone.read_acknowledged_node_gbps,
-            together.read_acknowledged_node_gbps,
-        ),
-    ] {
-        if let (Some(alone), Some(together)) = (alone, together) {
-            add(name, alone, together, number);
-        }
-    }
+    let ratio = |write: bool| {
+        // The ratio of IOR's rates is that of the writes, if there are any.
+        if write == alone.write_gbps.is_some() { "ior_rate_ratio" } else { "" }
+    };
+    let keys = Some(["write_GBps_alone", "write_GBps_together", ratio(true)]);
+    add("IOR write GB/s", keys, (alone.write_gbps, together.write_gbps), number);
+    let keys = Some(["read_GBps_alone", "read_GBps_together", ratio(false)]);
+    add("IOR read GB/s", keys, (alone.read_gbps, together.read_gbps), number);
+    let acknowledged = (alone.write_acknowledged_node_gbps, together.write_acknowledged_node_gbps);
+    add("write GB/s per node, acknowledged", None, acknowledged, number);
+    let acknowledged = (alone.read_acknowledged_node_gbps, together.read_acknowledged_node_gbps);
+    add("read GB/s per node, acknowledged", None, acknowledged, number);
     let (alone, together) = (&run.traffic_alone, &run.traffic_together);
+    let loads = (Some(alone.accepted_load), Some(together.accepted_load));
+    let keys = Some(["accepted_load_alone", "accepted_load_together", ""]);
+    add("accepted load of the traffic", keys, loads, percent);
     let ns = |v: f64| seconds(v * 1e-9);
-    let (loads, latencies) =
-        ((alone.accepted_load, together.accepted_load), (&alone.latency_ns, &together.latency_ns));
-    add("accepted load of the traffic", loads.0, loads.1, percent);
-    let (alone, together) = latencies;
-    add("latency of the traffic, mean", alone.mean, together.mean, ns);
-    add("latency of the traffic, 99%", alone.p99, together.p99, ns);
+    let latency = |run: &TrafficRun, of: fn(&LatencyNs) -> f64| run.latency_ns.as_ref().map(of);
+    let means = (latency(alone, |l| l.mean), latency(together, |l| l.mean));
+    let keys = Some(["traffic_latency_alone", "traffic_latency_together", "traffic_latency_ratio"]);
+    add("latency of the traffic, mean", keys, means, ns);
+    let tails = (latency(alone, |l| l.p99), latency(together, |l| l.p99));
+    add("latency of the traffic, 99%", None, tails, ns);
     table
 }
 
 fn table(run: &InterferenceRun) -> String {
-    format!(
+    let mut text = format!(
         "{}IOR alone is limited by the {}, with the traffic by the {}.\n",
         comparison(run),
         figures::ior::resource(&run.ior_alone.limit),
         figures::ior::resource(&run.ior_together.limit)
-    )
+    );
+    let [from, to] = run.traffic_together.window_seconds;
+    text.push_str(&format!(
+        "The traffic is measured from {} to {} of both runs.\n",
+        seconds(from),
+        seconds(to)
+    ));
+    for (when, traffic) in [("alone", &run.traffic_alone), ("together", &run.traffic_together)] {
+        for warning in &traffic.warnings {
+            text.push_str(&format!("warning: traffic {when}: {warning}\n"));
+        }
+    }
+    text
 }

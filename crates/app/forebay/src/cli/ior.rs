@@ -1,8 +1,10 @@
 //! `forebay sim ior`.
 
 use super::nodes::NodeCounts;
-use super::options::{ProgressReporter, SimArgs, check_burst_buffers, check_nodes, study_failure};
+use super::options::{SimArgs, check_burst_buffers, check_nodes, study_failure};
 use super::output::{Files, Output, OutputArgs};
+use super::replicates::{replicate, replication, with_interval};
+use super::sweep::{self, Sample, Swept};
 use crate::console::{print_stderr, print_stdout};
 use crate::figures;
 use crate::plot::palette::PAPER;
@@ -13,7 +15,7 @@ use crate::{csv_files, ior_output};
 use clap::Args;
 use forebay_console::Failure;
 use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
-use forebay_machine::study::{self, SimOptions};
+use forebay_machine::study::{self, Progress, SimOptions};
 use forebay_machine_file::machine::Machine;
 use forebay_units::human::{counted, grouped, number};
 use forebay_workload::ior::{self, AccessPattern, Ior, IorError, Processes};
@@ -22,6 +24,10 @@ use forebay_workload::ior::{self, AccessPattern, Ior, IorError, Processes};
 #[command(after_help = "Examples:\n  \
         forebay sim ior --machine trinity-phase2 --nodes 1..8192 -- -a POSIX -F -w -t 1m -b 64m\n  \
         forebay sim ior --machine cori-phase1 --nodes 64 --ppn 4 --json - -- -a MPIIO -g -t 512k -b 8m\n  \
+        forebay sim ior --machine toy --nodes 4 --seeds 5 --set burst_buffer.card_write=1GB/s \\\n      \
+            -- -F -w -t 1m -b 16m\n  \
+        forebay sim ior --machine toy --nodes 4 --sweep nodes=1..16 \\\n      \
+            --sweep burst_buffer.threads=8,16,32 -- -F -w -t 1m -b 16m\n  \
         forebay sim ior --machine toy --nodes 1,2,4 --burst-buffers 1 -- -F -w -r -t 512k -b 4m\n\n\
         `forebay sim ior --machine toy --nodes 1 -- -h` lists IOR's options.")]
 pub(super) struct IorArgs {
@@ -82,23 +88,78 @@ pub(super) fn layout(
         .map_err(|e| Failure::Input(format!("on {}: {e}", counted(nodes.into(), "node"))))
 }
 
+impl IorArgs {
+    /// The machine and the simulator's options, if the tests fit the machine.
+    fn check_tests(&self, tests: &[Ior]) -> Result<(Machine, SimOptions), Failure> {
+        let machine = self.sim.machine()?;
+        check_nodes(&machine, "--nodes", self.nodes.largest())?;
+        let burst_buffers = check_burst_buffers(&machine, self.burst_buffers)?;
+        let options = self.sim.options(Some(burst_buffers));
+        for test in tests {
+            for nodes in &self.nodes.0 {
+                layout(test, *nodes, self.ppn, self.sim.seed)?;
+                study::check_ior_fits(&machine, test, *nodes, self.ppn, &options).map_err(|e| {
+                    Failure::Input(format!("on {}: {e}", counted((*nodes).into(), "node")))
+                })?;
+            }
+        }
+        Ok((machine, options))
+    }
+
+    /// The test and the node count of a sweep, which has one of each.
+    fn single(&self) -> Result<(Ior, u32), Failure> {
+        let mut tests = parse_tests(&self.ior)?.unwrap_or_default();
+        match (tests.pop(), tests.is_empty(), self.nodes.0.as_slice()) {
+            (Some(test), true, [nodes]) => Ok((test, *nodes)),
+            (Some(_), true, _) => Err(Failure::Input(format!(
+                "--sweep with --nodes {}: sweep the node counts, too, with --sweep nodes={}",
+                self.nodes, self.nodes
+            ))),
+            (Some(_), false, _) | (None, ..) => {
+                Err(Failure::Input("--sweep takes one IOR test".to_string()))
+            }
+        }
+    }
+}
+
+impl Swept for IorArgs {
+    fn sim(&self) -> &SimArgs {
+        &self.sim
+    }
+
+    fn output(&self) -> &OutputArgs {
+        &self.output
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        self.check_tests(&[self.single()?.0]).map(drop)
+    }
+
+    fn sample(
+        &self,
+        replicate: u32,
+        threads: usize,
+        progress: Progress<'_>,
+    ) -> Result<Sample, Failure> {
+        let (test, nodes) = self.single()?;
+        let machine = self.sim.machine()?;
+        let options = self.sim.options_of(self.burst_buffers, replicate, threads);
+        let point = study::simulate_ior(&machine, &test, nodes, self.ppn, &options, progress)
+            .map_err(|e| study_failure(&e))?;
+        Ok(Sample { quantities: point.quantities(), note: point.limit })
+    }
+}
+
 pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
     let Some(tests) = parse_tests(&args.ior)? else {
         return Ok(());
     };
-    let machine = args.sim.machine()?;
-    check_nodes(&machine, "--nodes", args.nodes.largest())?;
-    let burst_buffers = check_burst_buffers(&machine, args.burst_buffers)?;
-    let options = args.sim.options(Some(burst_buffers));
-    // Everything is checked before anything is simulated: the largest job comes last.
-    for test in &tests {
-        for nodes in &args.nodes.0 {
-            layout(test, *nodes, args.ppn, args.sim.seed)?;
-            study::check_ior_fits(&machine, test, *nodes, args.ppn, &options).map_err(|e| {
-                Failure::Input(format!("on {}: {e}", counted((*nodes).into(), "node")))
-            })?;
-        }
+    if !args.sim.sweep.is_empty() {
+        return sweep::run(&args, &format!("sweep-ior-{}", args.sim.stem()));
     }
+    // Everything is checked before anything is simulated: the largest job comes last.
+    let (machine, options) = args.check_tests(&tests)?;
+    let burst_buffers = options.burst_buffers.unwrap_or_default();
     let mut output = args.output.prepare(&format!("ior-{}", machine.name))?;
     let settings = [
         ("nodes", args.nodes.to_string()),
@@ -146,18 +207,15 @@ impl TestRun<'_> {
         output.print_and_record(&table::heading(&COLUMNS))?;
         let mut points = Vec::new();
         for nodes in &args.nodes.0 {
-            let progress =
-                ProgressReporter::start(&counted((*nodes).into(), "node"), output.display);
-            let point = study::simulate_ior(
-                self.machine,
-                self.test,
-                *nodes,
-                args.ppn,
-                self.options,
-                &|time, done, events| progress.update(time, done, events),
-            )
-            .map_err(|e| study_failure(&e))?;
-            drop(progress);
+            let label = counted((*nodes).into(), "node");
+            let simulate = |options: &SimOptions, progress: Progress<'_>| {
+                study::simulate_ior(self.machine, self.test, *nodes, args.ppn, options, progress)
+            };
+            let mut replicates =
+                replicate(self.options, args.sim.seeds, &label, output.display, simulate)?;
+            let replication = replication(args.sim.seed, &replicates, IorPoint::quantities);
+            let mut point = replicates.swap_remove(0);
+            point.replication = replication;
             output.print_and_record(&row(&point))?;
             let layout = layout(self.test, *nodes, args.ppn, args.sim.seed)?;
             let text = ior_output::text(&args.ior, &self.machine.name, self.test, &layout, &point);
@@ -166,6 +224,9 @@ impl TestRun<'_> {
                 output.print_line(&text)?;
             }
             points.push(point);
+        }
+        for warning in warnings(&points) {
+            output.print_and_record(&format!("warning: {warning}"))?;
         }
         Ok(IorStudy {
             schema: SCHEMA,
@@ -197,14 +258,24 @@ impl TestRun<'_> {
     }
 }
 
+/// The warnings about the points, by node count.
+fn warnings(points: &[IorPoint]) -> impl Iterator<Item = String> {
+    points.iter().flat_map(|point| {
+        let nodes = counted(point.nodes.into(), "node");
+        let of_point = point.phases.iter().filter(|p| p.iteration == 0).flat_map(|p| &p.warnings);
+        of_point.map(move |warning| format!("{nodes}: {warning}"))
+    })
+}
+
 fn cells(point: &IorPoint) -> Vec<String> {
     let rate = |v: Option<f64>| v.map_or("-".to_string(), number);
+    let estimated = |name, value| with_interval(point.replication.as_ref(), name, value, number);
     let (per_node, acknowledged) = figures::ior::of_a_node(point);
     vec![
         grouped(point.nodes.into()),
         grouped(point.processes.into()),
-        rate(point.write_gbps),
-        rate(point.read_gbps),
+        estimated("write_GBps", point.write_gbps),
+        estimated("read_GBps", point.read_gbps),
         rate(per_node),
         rate(acknowledged),
         point.limit.clone(),
@@ -216,6 +287,8 @@ fn row(point: &IorPoint) -> String {
 }
 
 fn table(study: &IorStudy) -> String {
-    let rows: Vec<String> = study.points.iter().map(row).collect();
-    format!("{}\n{}\n", table::heading(&COLUMNS), rows.join("\n"))
+    let mut lines = vec![table::heading(&COLUMNS)];
+    lines.extend(study.points.iter().map(row));
+    lines.extend(warnings(&study.points).map(|warning| format!("warning: {warning}")));
+    lines.join("\n") + "\n"
 }

@@ -5,7 +5,7 @@ use crate::table::{Column, Table};
 use clap::Subcommand;
 use forebay_console::Failure;
 use forebay_machine_file::machine::{Machine, NodeKind};
-use forebay_machine_file::{builtin_machines, describe};
+use forebay_machine_file::{Setting, builtin_machines, describe};
 use forebay_units::human::grouped;
 
 #[derive(Debug, Subcommand)]
@@ -35,6 +35,11 @@ pub(super) enum MachineCommand {
 /// Loads a machine by name or path; its errors are invalid input.
 pub(super) fn load(name_or_path: &str) -> Result<Machine, Failure> {
     Machine::load(name_or_path).map_err(|e| Failure::Input(e.to_string()))
+}
+
+/// Loads a machine with some numbers replaced; its errors are invalid input.
+pub(super) fn load_with(name_or_path: &str, settings: &[Setting]) -> Result<Machine, Failure> {
+    Machine::load_with(name_or_path, settings).map_err(|e| Failure::Input(e.to_string()))
 }
 
 pub(super) fn run(command: MachineCommand) -> Result<(), Failure> {

@@ -8,7 +8,9 @@ pub mod nodes;
 mod options;
 mod output;
 mod pool;
+mod replicates;
 mod scrub;
+pub(crate) mod sweep;
 mod traffic;
 mod validate;
 
@@ -61,10 +63,13 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum SimCommand {
     /// IOR, by its own command line, at one or several node counts
+    #[command(args_override_self = true)]
     Ior(ior::IorArgs),
     /// Synthetic traffic on the network alone
+    #[command(args_override_self = true)]
     Traffic(traffic::TrafficArgs),
     /// IOR and traffic on one machine, each also alone
+    #[command(args_override_self = true)]
     Interference(interference::InterferenceArgs),
 }
 

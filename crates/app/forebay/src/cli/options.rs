@@ -1,11 +1,13 @@
 //! Options that all simulations share.
 
-use super::machine::load;
+use super::machine::load_with;
+use super::sweep::Sweep;
 use crate::progress::{self, Display};
 use crate::report::Inputs;
 use clap::Args;
 use forebay_console::Failure;
 use forebay_machine::study::{SimOptions, StudyError};
+use forebay_machine_file::Setting;
 use forebay_machine_file::describe;
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
 use forebay_units::human::{count, percent, seconds};
@@ -39,6 +41,22 @@ pub(super) struct SimArgs {
     /// Maximum packet size instead of the machine's, such as 4KiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) packet: Option<Bytes>,
+    /// Simulate with N seeds, from that of --seed on, and give means with 95% confidence intervals
+    /// (Student's t); the runs use all cores
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) seeds: u32,
+    /// Only nodes of these groups: 3, or 0-3 [default: all]
+    #[arg(long, value_name = "FIRST-LAST", value_parser = groups)]
+    pub(super) groups: Option<(u32, u32)>,
+    /// A number of the machine instead of its file's, as burst_buffer.card_write=1.5GB/s; may be
+    /// repeated (`forebay machine show NAME --sources` lists the keys)
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
+    pub(super) set: Vec<Setting>,
+    /// Simulate at each of several values of an option (nodes=64..1024, load=0.1..0.9+0.1,
+    /// pattern=uniform,adversarial), a number of the machine (burst_buffer.threads=8,16,32) or an
+    /// option of IOR (ior.t=512k,1m), on all cores; repeated: at all combinations
+    #[arg(long, value_name = "KEY=VALUES")]
+    pub(super) sweep: Vec<Sweep>,
     /// Also write the use of each link (bytes, busy and stall time, deepest queue) to links.csv in
     /// the run directory
     #[arg(long, conflicts_with = "no_out")]
@@ -52,6 +70,28 @@ fn routing(name: &str) -> Result<Routing, String> {
             let known: Vec<&str> = Routing::NAMES.iter().map(|(n, _)| *n).collect();
             Err(format!("no such routing algorithm; known are {}", known.join(", ")))
         }
+    }
+}
+
+/// First and last group.
+fn groups(text: &str) -> Result<(u32, u32), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.trim().parse(), last.trim().parse()) {
+        (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
+        (Ok(first), Ok::<u32, _>(last)) => {
+            Err(format!("{first}-{last} runs backwards; write {last}-{first}"))
+        }
+        (Err(_), _) | (_, Err(_)) => Err("write one group as 3, several as 0-3".to_string()),
+    }
+}
+
+/// A key of a machine file and its value.
+pub(super) fn setting(text: &str) -> Result<Setting, String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() && !value.trim().is_empty() => {
+            Ok(Setting { key: key.trim().to_string(), value: value.trim().to_string() })
+        }
+        Some(_) | None => Err("write KEY=VALUE, as burst_buffer.card_write=1.5GB/s".to_string()),
     }
 }
 
@@ -74,20 +114,44 @@ pub(super) fn size(text: &str) -> Result<Bytes, String> {
 impl SimArgs {
     /// The machine.
     pub(super) fn machine(&self) -> Result<Machine, Failure> {
-        load(&self.machine)
+        load_with(&self.machine, &self.set)
+    }
+
+    /// Threads that simulate.
+    pub(super) fn thread_count(&self) -> usize {
+        self.threads.map_or_else(cores, usize::from)
     }
 
     /// The simulator's options.
     pub(super) fn options(&self, burst_buffers: Option<u32>) -> SimOptions {
         SimOptions {
-            threads: self.threads.map_or_else(cores, usize::from),
+            threads: self.thread_count(),
             seed: self.seed,
             routing: self.routing,
             placement: self.placement,
             packet: self.packet,
             burst_buffers,
+            traffic_nodes: None,
+            groups: self.groups,
             each_link: self.links,
         }
+    }
+
+    /// The simulator's options for a replicate, counted from 0.
+    pub(super) fn options_of(
+        &self,
+        burst_buffers: Option<u32>,
+        replicate: u32,
+        threads: usize,
+    ) -> SimOptions {
+        let seed = self.seed.wrapping_add(replicate.into());
+        SimOptions { seed, threads, ..self.options(burst_buffers) }
+    }
+
+    /// The machine's name for file names, without loading it.
+    pub(super) fn stem(&self) -> &str {
+        let name = self.machine.rsplit('/').next().unwrap_or_default();
+        name.strip_suffix(".toml").unwrap_or(name)
     }
 
     /// The routing algorithm on a machine.
@@ -110,7 +174,10 @@ impl SimArgs {
             ("placement", self.placement.to_string()),
             ("packet", packet.to_string()),
             ("seed", self.seed.to_string()),
-            ("threads", self.threads.map_or_else(cores, usize::from).to_string()),
+            ("seeds", self.seeds.to_string()),
+            ("groups", self.groups.map_or("all".into(), |(first, last)| format!("{first}-{last}"))),
+            ("set", self.set.iter().map(Setting::to_string).collect::<Vec<_>>().join(" ")),
+            ("threads", self.thread_count().to_string()),
         ];
         Inputs {
             command: command_line(),

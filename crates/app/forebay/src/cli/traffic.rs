@@ -1,7 +1,9 @@
 //! `forebay sim traffic`.
 
-use super::options::{ProgressReporter, SimArgs, size, study_failure};
+use super::options::{SimArgs, check_nodes, size, study_failure};
 use super::output::{Files, OutputArgs};
+use super::replicates::{replicate, replication, with_interval};
+use super::sweep::{self, Sample, Swept};
 use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::table::{Column, Table};
@@ -9,7 +11,8 @@ use crate::{csv_files, report};
 use clap::Args;
 use forebay_console::Failure;
 use forebay_machine::results::TrafficRun;
-use forebay_machine::study;
+use forebay_machine::study::{self, Progress, SimOptions, StudyError};
+use forebay_machine_file::machine::Machine;
 use forebay_units::Bytes;
 use forebay_units::human::{bytes, count, counted, grouped, number, percent, seconds};
 use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
@@ -18,10 +21,15 @@ use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
 #[command(after_help = "Examples:\n  \
         forebay sim traffic --machine theta --pattern uniform --message 4KiB --load 0.3\n  \
         forebay sim traffic --machine trinity --pattern adversarial --routing minimal --load 0.1\n  \
+        forebay sim traffic --machine toy --load saturation --messages 500 --seeds 4\n  \
+        forebay sim traffic --machine toy --sweep load=0.1..0.9+0.1 --sweep routing=minimal,ugal-l\n  \
         forebay sim traffic --machine toy --pattern hot-spot:nodes=2,share=0.2 --messages 100 --json -")]
 pub(super) struct TrafficArgs {
     #[command(flatten)]
     sim: SimArgs,
+    /// Nodes that send [default: all compute nodes]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    nodes: Option<u32>,
     #[command(flatten)]
     traffic: TrafficOptions,
     #[command(flatten)]
@@ -37,12 +45,29 @@ pub(super) struct TrafficOptions {
     /// Message size
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = size)]
     message: Bytes,
-    /// Load that each node offers, as a share of its link's rate: above 0 and at most 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.3, allow_negative_numbers = true)]
-    load: f64,
+    /// Load that each node offers, as a share of its link's rate: above 0 and at most 1; or
+    /// `saturation`, to search the greatest load that the network accepts
+    #[arg(long, value_name = "SHARE", default_value = "0.3", allow_negative_numbers = true, value_parser = load)]
+    load: Load,
     /// Messages that each node sends
     #[arg(long, value_name = "N", default_value_t = 20)]
     messages: u64,
+}
+
+/// The offered load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Load {
+    Share(f64),
+    Saturation,
+}
+
+fn load(text: &str) -> Result<Load, String> {
+    match text {
+        "saturation" => Ok(Load::Saturation),
+        _ => text.parse().map(Load::Share).map_err(|_| {
+            "a share of the node link's rate, above 0 and at most 1, or `saturation`".to_string()
+        }),
+    }
 }
 
 fn pattern(text: &str) -> Result<TrafficPattern, String> {
@@ -50,35 +75,127 @@ fn pattern(text: &str) -> Result<TrafficPattern, String> {
 }
 
 impl TrafficOptions {
-    /// The specification for the simulator.
-    pub(super) fn spec(&self) -> Result<TrafficSpec, Failure> {
-        TrafficSpec::new(self.pattern, self.message, self.load, self.messages)
+    /// The specification for the simulator; that of the full rate for a search.
+    fn spec_at_most(&self) -> Result<TrafficSpec, Failure> {
+        let load = match self.load {
+            Load::Share(load) => load,
+            Load::Saturation => 1.0,
+        };
+        TrafficSpec::new(self.pattern, self.message, load, self.messages)
             .map_err(|e| Failure::Input(e.to_string()))
+    }
+
+    /// The specification for the simulator, which needs a load.
+    pub(super) fn spec(&self) -> Result<TrafficSpec, Failure> {
+        if self.load == Load::Saturation {
+            return Err(Failure::Input(
+                "--load saturation: a search is of `sim traffic` alone; give a share".to_string(),
+            ));
+        }
+        self.spec_at_most()
     }
 
     /// The settings for the inputs of a run.
     pub(super) fn settings(&self) -> [(&'static str, String); 4] {
+        let load = match self.load {
+            Load::Share(load) => load.to_string(),
+            Load::Saturation => "saturation".to_string(),
+        };
         [
             ("pattern", self.pattern.to_string()),
             ("message", self.message.to_string()),
-            ("load", self.load.to_string()),
+            ("load", load),
             ("messages a node", self.messages.to_string()),
         ]
     }
 }
 
+impl TrafficArgs {
+    /// Simulates at the load, or searches the saturation load.
+    fn simulate(
+        &self,
+        machine: &Machine,
+        options: &SimOptions,
+        progress: Progress<'_>,
+    ) -> Result<TrafficRun, StudyError> {
+        let spec = self.traffic.spec_at_most().map_err(|e| StudyError::Limit(e.to_string()))?;
+        match self.traffic.load {
+            Load::Share(_) => study::simulate_traffic(machine, &spec, options, progress),
+            Load::Saturation => study::find_saturation(machine, &spec, options, progress),
+        }
+    }
+
+    fn options(&self) -> SimOptions {
+        SimOptions { traffic_nodes: self.nodes, ..self.sim.options(None) }
+    }
+
+    fn checked_machine(&self) -> Result<Machine, Failure> {
+        let spec = self.traffic.spec_at_most()?;
+        let machine = self.sim.machine()?;
+        if let Some(nodes) = self.nodes {
+            check_nodes(&machine, "--nodes", nodes)?;
+        }
+        study::check_traffic_fits(&machine, &spec, &self.options())
+            .map_err(|e| study_failure(&e))?;
+        Ok(machine)
+    }
+}
+
+impl Swept for TrafficArgs {
+    fn sim(&self) -> &SimArgs {
+        &self.sim
+    }
+
+    fn output(&self) -> &OutputArgs {
+        &self.output
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        self.checked_machine().map(drop)
+    }
+
+    fn sample(
+        &self,
+        replicate: u32,
+        threads: usize,
+        progress: Progress<'_>,
+    ) -> Result<Sample, Failure> {
+        let machine = self.sim.machine()?;
+        let options = self.sim.options_of(None, replicate, threads);
+        let options = SimOptions { traffic_nodes: self.nodes, ..options };
+        let run = self.simulate(&machine, &options, progress).map_err(|e| study_failure(&e))?;
+        let mut quantities = run.quantities();
+        if let Some(search) = &run.saturation {
+            quantities.insert(0, ("saturation_load", "", Some(search.accepted)));
+        }
+        Ok(Sample { quantities, note: run.state })
+    }
+}
+
 pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
-    let spec = args.traffic.spec()?;
-    let machine = args.sim.machine()?;
+    if !args.sim.sweep.is_empty() {
+        return sweep::run(&args, &format!("sweep-traffic-{}", args.sim.stem()));
+    }
+    let machine = args.checked_machine()?;
     let mut output = args.output.prepare(&format!("traffic-{}", machine.name))?;
-    let progress = ProgressReporter::start(spec.pattern.name(), output.display);
-    let run =
-        study::simulate_traffic(&machine, &spec, &args.sim.options(None), &|time, done, events| {
-            progress.update(time, done, events)
-        })
-        .map_err(|e| study_failure(&e))?;
-    drop(progress);
-    let inputs = args.sim.inputs(&machine, args.traffic.settings());
+    let options = args.options();
+    let label = args.traffic.pattern.name();
+    let mut runs =
+        replicate(&options, args.sim.seeds, label, output.display, |options, progress| {
+            args.simulate(&machine, options, progress)
+        })?;
+    let replication = replication(args.sim.seed, &runs, TrafficRun::quantities);
+    let saturated = runs.iter().filter(|run| run.is_saturated()).count();
+    let mut run = runs.swap_remove(0);
+    if saturated > 0 && saturated < args.sim.seeds as usize {
+        run.warnings.push(format!(
+            "saturated with {saturated} of {} seeds: their mean has no latency",
+            args.sim.seeds
+        ));
+    }
+    run.replication = replication;
+    let settings = [("nodes", run.nodes.to_string())];
+    let inputs = args.sim.inputs(&machine, args.traffic.settings().into_iter().chain(settings));
     let table = table(&run);
     output.print_and_record(table.trim_end())?;
     let files = Files {
@@ -99,34 +216,66 @@ pub(super) fn table(run: &TrafficRun) -> String {
     for (name, value) in facts(run) {
         out.push_str(&format!("{name:<14}{value}\n"));
     }
+    if let Some(search) = &run.saturation {
+        let above =
+            search.refused.map_or(String::new(), |l| format!(", {} is refused", percent(l)));
+        out.push_str(&format!(
+            "{:<14}accepts {}{above} ({} loads simulated)\n",
+            "saturation",
+            percent(search.accepted),
+            search.steps.len()
+        ));
+    }
+    for warning in &run.warnings {
+        out.push_str(&format!("{:<14}{warning}\n", "warning"));
+    }
     out.push('\n');
     out.push_str(&link_table(run).to_string());
     out
 }
 
 /// Facts about the whole run, by name.
-fn facts(run: &TrafficRun) -> [(&'static str, String); 6] {
-    let l = &run.latency_ns;
+fn facts(run: &TrafficRun) -> [(&'static str, String); 7] {
+    let interval = |name: &str, value: Option<f64>, text: fn(f64) -> String| {
+        with_interval(run.replication.as_ref(), name, value, text)
+    };
     let ns = |v: f64| seconds(v * 1e-9);
+    let latency = match &run.latency_ns {
+        Some(l) => format!(
+            "mean {}, median {}, 99% {}, largest {}",
+            interval("latency_mean", Some(l.mean), ns),
+            interval("latency_p50", Some(l.p50), ns),
+            interval("latency_p99", Some(l.p99), ns),
+            ns(l.max)
+        ),
+        None => "not given: the network is saturated".to_string(),
+    };
+    let [from, to] = run.window_seconds;
+    let seeds = match &run.replication {
+        Some(replication) => format!("; {} seeds, 95% intervals", replication.seeds.len()),
+        None => String::new(),
+    };
     [
         ("offered load", percent(run.offered_load)),
-        ("accepted load", percent(run.accepted_load)),
         (
-            "latency",
+            "accepted load",
             format!(
-                "mean {}, median {}, 99% {}, largest {}",
-                ns(l.mean),
-                ns(l.p50),
-                ns(l.p99),
-                ns(l.max)
+                "{} ({} of the whole run)",
+                interval("accepted_load", Some(run.accepted_load), percent),
+                percent(run.run_load)
             ),
         ),
+        (
+            "state",
+            format!("{}, measured from {} to {}{seeds}", run.state, seconds(from), seconds(to)),
+        ),
+        ("latency", latency),
         (
             "hops",
             format!(
                 "mean {}, {} of packets took a detour",
-                number(run.hops_mean),
-                percent(run.nonminimal_share)
+                interval("hops_mean", Some(run.hops_mean), number),
+                interval("nonminimal_share", Some(run.nonminimal_share), percent)
             ),
         ),
         (

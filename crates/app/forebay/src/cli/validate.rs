@@ -258,7 +258,7 @@ fn figure(row: &Row) -> Figure {
         subtitle: format!("{}; {published}", row.ior),
         x_name: row.axis.clone(),
         x_label,
-        curves: vec![Curve { name: access.to_string(), points }],
+        curves: vec![Curve { name: access.to_string(), points, half_widths: Vec::new() }],
         marks: Vec::new(),
         limits: row.steps.iter().map(|s| (s.x, resource(&s.limit))).collect(),
     }

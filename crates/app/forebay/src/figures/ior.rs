@@ -60,10 +60,20 @@ fn mark(row: &Published) -> Option<Mark> {
     })
 }
 
-fn curve(name: &str, points: &[IorPoint], rate: fn(&IorPoint) -> Option<f64>) -> Option<Curve> {
-    let points: Vec<(f64, f64)> =
-        points.iter().filter_map(|p| Some((f64::from(p.nodes), rate(p)?))).collect();
-    (!points.is_empty()).then(|| Curve { name: name.to_string(), points })
+/// The curve of a quantity: the means of replicates with their intervals, if there are some.
+fn curve(
+    name: &str,
+    quantity: &str,
+    points: &[IorPoint],
+    rate: fn(&IorPoint) -> Option<f64>,
+) -> Option<Curve> {
+    let estimate = |p: &'_ IorPoint| p.replication.as_ref()?.estimate(quantity).cloned();
+    let with_rate = || points.iter().filter(|p| rate(p).is_some());
+    let mean = |p: &IorPoint| estimate(p).map(|e| e.mean).or(rate(p)).unwrap_or(0.0);
+    let half_width = |p: &IorPoint| estimate(p)?.half_width;
+    let points: Vec<(f64, f64)> = with_rate().map(|p| (f64::from(p.nodes), mean(p))).collect();
+    let half_widths = with_rate().filter_map(half_width).collect();
+    (!points.is_empty()).then(|| Curve { name: name.to_string(), points, half_widths })
 }
 
 /// A limiting resource in a sentence: `local link`, `SSD`.
@@ -88,8 +98,8 @@ pub fn bandwidth(study: &IorStudy, published: &[&Published]) -> Figure {
         x_name: "compute nodes".to_string(),
         x_label: axis::label,
         curves: [
-            curve("write", &study.points, |p| p.write_gbps),
-            curve("read", &study.points, |p| p.read_gbps),
+            curve("write", "write_GBps", &study.points, |p| p.write_gbps),
+            curve("read", "read_GBps", &study.points, |p| p.read_gbps),
         ]
         .into_iter()
         .flatten()
@@ -115,6 +125,7 @@ pub fn node_rates(study: &IorStudy, published: &[&Published]) -> Chart {
             .iter()
             .filter_map(|p| Some((f64::from(p.nodes), value(deciding(p)?, p.nodes))))
             .collect(),
+        ..Line::default()
     };
     let mut lines = vec![
         line("IOR / nodes", |p, nodes| p.gbps / f64::from(nodes)),
@@ -150,7 +161,7 @@ fn published_line(study: &IorStudy, row: &Published) -> Option<Line> {
         .filter(|nodes| (first..=last).contains(nodes))
         .map(|nodes| (f64::from(nodes), value))
         .collect();
-    (!points.is_empty()).then(|| Line { name: "published".to_string(), points })
+    (!points.is_empty()).then(|| Line { name: "published".to_string(), points, ..Line::default() })
 }
 
 /// The deciding phase of a point: the best write phase, else the best read phase.
@@ -176,7 +187,11 @@ pub fn link_use(study: &IorStudy, busiest: bool) -> Chart {
             let at = (f64::from(point.nodes), value);
             match lines.iter_mut().find(|l| l.name == class.class) {
                 Some(line) => line.points.push(at),
-                None => lines.push(Line { name: class.class.clone(), points: vec![at] }),
+                None => lines.push(Line {
+                    name: class.class.clone(),
+                    points: vec![at],
+                    ..Line::default()
+                }),
             }
         }
     }

@@ -2,4 +2,5 @@
 
 pub mod ior;
 pub mod phase;
+pub mod sweep;
 pub mod traffic;

@@ -25,6 +25,7 @@ pub fn over_time(series: &Series) -> Vec<Chart> {
                     .map(|s| s * factor)
                     .zip(values.iter().copied())
                     .collect(),
+                ..Line::default()
             })
             .collect()
     };

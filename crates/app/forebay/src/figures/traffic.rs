@@ -6,9 +6,16 @@ use crate::plot::svg::{Svg, TextStyle};
 use forebay_machine::results::{InterferenceRun, TrafficRun};
 use forebay_units::human::{percent, seconds};
 
-/// Latency of a packet: mean and percentiles.
+/// Latency of a packet: mean and percentiles; without bars if the network is saturated.
 pub fn latency(run: &TrafficRun, palette: &Palette) -> Svg {
-    let l = &run.latency_ns;
+    let Some(l) = &run.latency_ns else {
+        return bars::draw(
+            "Latency of a packet: none, the network is saturated",
+            &[],
+            560.0,
+            palette,
+        );
+    };
     let bars: Vec<Bar> = [
         ("mean", l.mean),
         ("median", l.p50),
@@ -122,9 +129,10 @@ pub fn interference(run: &InterferenceRun, palette: &Palette) -> [Svg; 2] {
     let (alone, together) = (rate(&run.ior_alone), rate(&run.ior_together));
     let rates =
         [bar("IOR alone", alone, gbps(alone), 0), bar("with traffic", together, gbps(together), 1)];
-    let (a, t) = (run.traffic_alone.latency_ns.mean, run.traffic_together.latency_ns.mean);
-    let latencies =
-        [bar("traffic alone", a, seconds(a * 1e-9), 0), bar("with IOR", t, seconds(t * 1e-9), 1)];
+    let mean = |run: &TrafficRun| run.latency_ns.as_ref().map_or(f64::NAN, |l| l.mean);
+    let text = |ns: f64| if ns.is_nan() { "saturated".to_string() } else { seconds(ns * 1e-9) };
+    let (a, t) = (mean(&run.traffic_alone), mean(&run.traffic_together));
+    let latencies = [bar("traffic alone", a, text(a), 0), bar("with IOR", t, text(t), 1)];
     [
         bars::draw("IOR's rate", &rates, 560.0, palette),
         bars::draw("Mean latency of the traffic", &latencies, 560.0, palette),

@@ -21,6 +21,8 @@ pub struct Curve {
     pub name: String,
     /// (x, GB/s), ascending in x.
     pub points: Vec<(f64, f64)>,
+    /// Half widths of the points' confidence intervals, GB/s; empty without replicates.
+    pub half_widths: Vec<f64>,
 }
 
 /// One published measurement.
@@ -166,6 +168,15 @@ impl Figure {
             let pixels: Vec<(f64, f64)> =
                 curve.points.iter().map(|(a, b)| (x.at(*a), y.at(*b))).collect();
             svg.polyline(&pixels, Stroke::solid(colour, 2.0));
+            for ((a, b), half) in curve.points.iter().zip(&curve.half_widths) {
+                // A logarithmic axis has no place for an interval that reaches 0.
+                let ends = ((b - half).max(b / 10.0), b + half);
+                svg.line(
+                    (x.at(*a), y.at(ends.0)),
+                    (x.at(*a), y.at(ends.1)),
+                    Stroke::solid(colour, 1.0),
+                );
+            }
             for (pixel, (a, b)) in pixels.iter().zip(&curve.points) {
                 let tip = format!(
                     "{} {}: simulated {} {} GB/s",
@@ -236,7 +247,11 @@ mod tests {
             subtitle: "s".into(),
             x_name: "nodes".into(),
             x_label: label,
-            curves: vec![Curve { name: "write".into(), points: vec![(1.0, 2.0), (64.0, 128.0)] }],
+            curves: vec![Curve {
+                name: "write".into(),
+                points: vec![(1.0, 2.0), (64.0, 128.0)],
+                half_widths: vec![],
+            }],
             marks: vec![
                 Mark {
                     name: "write".into(),

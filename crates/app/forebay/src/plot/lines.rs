@@ -12,12 +12,22 @@ const TOP: f64 = 30.0;
 const BOTTOM: f64 = 44.0;
 
 /// One line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Line {
     /// Label at its end.
     pub name: String,
     /// (x, y), ascending in x.
     pub points: Vec<(f64, f64)>,
+    /// Half widths of the points' confidence intervals; empty or 0 without.
+    pub half_widths: Vec<f64>,
+}
+
+impl Line {
+    /// The upper ends of the intervals.
+    fn tops(&self) -> impl Iterator<Item = f64> {
+        let half_widths = self.half_widths.iter().copied().chain(std::iter::repeat(0.0));
+        self.points.iter().zip(half_widths).map(|(point, half)| point.1 + half)
+    }
 }
 
 /// A small chart of lines.
@@ -81,7 +91,8 @@ impl Chart {
             Scale::Linear => low.min(0.0),
             Scale::Log => low,
         };
-        let top = points().map(|p| p.1).filter(|v| v.is_finite()).fold(self.y_top, f64::max);
+        let tops = self.lines.iter().flat_map(Line::tops);
+        let top = tops.filter(|v| v.is_finite()).fold(self.y_top, f64::max);
         (
             Axis::new(self.x_scale, from, high, LEFT, width - RIGHT),
             Axis::new(Scale::Linear, 0.0, top * 1.04, height - BOTTOM, TOP),
@@ -119,6 +130,11 @@ impl Chart {
         let points = line.points.iter();
         let pixels: Vec<(f64, f64)> = points.map(|p| (x.at(p.0), y.at(p.1))).collect();
         svg.polyline(&pixels, Stroke::solid(colour, 1.6));
+        for (point, half) in line.points.iter().zip(&line.half_widths).filter(|(_, h)| **h > 0.0) {
+            let at = x.at(point.0);
+            let ends = ((at, y.at((point.1 - half).max(0.0))), (at, y.at(point.1 + half)));
+            svg.line(ends.0, ends.1, Stroke::solid(colour, 1.0));
+        }
         if pixels.len() <= MAX_MARKS {
             for (pixel, (a, b)) in pixels.iter().zip(&line.points) {
                 let at = (self.x_label)(*a);

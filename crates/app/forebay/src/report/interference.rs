@@ -45,11 +45,15 @@ pub fn interference(run: &InterferenceRun, inputs: &Inputs) -> String {
 fn ratios(run: &InterferenceRun) -> Markup {
     let facts = [
         ("IOR's rate, together / alone", number(run.ior_rate_ratio)),
-        ("traffic's mean latency, together / alone", number(run.traffic_latency_ratio)),
+        (
+            "traffic's mean latency, together / alone",
+            run.traffic_latency_ratio.map_or("saturated".to_string(), number),
+        ),
     ];
     let figures = crate::figures::traffic::interference(run, &PAGE);
     html! {
         (parts::facts(facts))
+        (parts::replication(run.replication.as_ref()))
         (parts::side_by_side(html! {
             @for figure in &figures { (parts::figure(figure, "")) }
         }))

@@ -130,6 +130,7 @@ fn point(point: &IorPoint, open: bool) -> Markup {
     };
     let phases = ["write", "read"].into_iter().filter_map(|access| best(point, access));
     let content = html! {
+        (parts::replication(point.replication.as_ref()))
         (repetitions(point))
         @for best in phases { (phase(best, point.nodes)) }
         (parts::cost(&point.run))
@@ -158,6 +159,7 @@ pub(super) fn phase(phase: &Phase, nodes: u32) -> Markup {
         format!("Bytes from group to group, {} on {} nodes", phase.access, grouped(nodes.into()));
     html! {
         h3 { "The " (phase.access) " phase" }
+        (parts::warnings(&phase.warnings))
         (phase_facts(phase))
         (parts::limit(&phase.limit))
         h4 { "Links" }
@@ -173,6 +175,7 @@ fn phase_facts(phase: &Phase) -> Markup {
     let (operation, node) = (&phase.operation_seconds, &phase.acknowledged_node_gbps);
     parts::facts([
         ("rate", format!("{} GB/s", number(phase.gbps))),
+        ("steady", format!("{} GB/s", number(phase.steady_gbps.unwrap_or(f64::NAN)))),
         (
             "per node, acknowledged",
             format!(

@@ -5,8 +5,9 @@ use crate::figures::ior::resource;
 use crate::plot::heat;
 use crate::plot::palette::PAGE;
 use crate::plot::svg::Svg;
+use forebay_machine::estimate::Replication;
 use forebay_machine::results::{ClassUse, Limit, RunCost, Series};
-use forebay_units::human::{bytes, count, counted, grouped, percent, seconds};
+use forebay_units::human::{self, bytes, count, counted, grouped, percent, seconds};
 use maud::{Markup, PreEscaped, html};
 
 /// A figure with a caption, which may be empty.
@@ -85,6 +86,36 @@ pub(crate) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, String)>) -> M
                 }
             }
         }
+    }
+}
+
+/// Warnings about a result, if there are any.
+pub(crate) fn warnings(warnings: &[String]) -> Markup {
+    html! {
+        @for warning in warnings { p { strong { "Warning: " } (warning) } }
+    }
+}
+
+/// Means and confidence intervals of replicates, if there are any.
+pub(crate) fn replication(replication: Option<&Replication>) -> Markup {
+    let Some(replication) = replication else {
+        return Markup::default();
+    };
+    let rows = replication.estimates.iter().map(|estimate| {
+        let half_width = estimate.half_width.unwrap_or(f64::NAN);
+        let deviation = estimate.deviation.unwrap_or(f64::NAN);
+        vec![
+            text(&estimate.name),
+            number(estimate.mean, human::number(estimate.mean)),
+            number(half_width, human::number(half_width)),
+            number(deviation, human::number(deviation)),
+            text(&estimate.unit),
+        ]
+    });
+    let headings = ["quantity", "#mean", "#95% interval, ±", "#standard deviation", "unit"];
+    html! {
+        h4 { "Mean of " (replication.seeds.len()) " seeds" }
+        (table(&headings, rows))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Inputs, Page, parts};
 use crate::figures::traffic::{capitalised, hops, latency, links};
 use crate::plot::palette::PAGE;
-use forebay_machine::results::TrafficRun;
+use forebay_machine::results::{LatencyNs, TrafficRun};
 use forebay_units::human::{bytes, count, grouped, number, percent, seconds};
 use maud::{Markup, html};
 
@@ -34,11 +34,18 @@ pub fn traffic(run: &TrafficRun, inputs: &Inputs) -> String {
 }
 
 pub(super) fn result(run: &TrafficRun) -> Markup {
+    let latency_of = |of: fn(&LatencyNs) -> f64| {
+        run.latency_ns.as_ref().map_or("-".to_string(), |l| seconds(of(l) * 1e-9))
+    };
+    let [from, to] = run.window_seconds;
     let facts = [
+        ("state", run.state.clone()),
+        ("measured", format!("from {} to {}", seconds(from), seconds(to))),
         ("offered load", percent(run.offered_load)),
         ("accepted load", percent(run.accepted_load)),
-        ("latency, mean", seconds(run.latency_ns.mean * 1e-9)),
-        ("latency, 99%", seconds(run.latency_ns.p99 * 1e-9)),
+        ("load of the whole run", percent(run.run_load)),
+        ("latency, mean", latency_of(|l| l.mean)),
+        ("latency, 99%", latency_of(|l| l.p99)),
         ("hops, mean", number(run.hops_mean)),
         ("took a detour", percent(run.nonminimal_share)),
         ("packets", count(run.cost.packets_delivered as f64)),
@@ -46,10 +53,33 @@ pub(super) fn result(run: &TrafficRun) -> Markup {
     ];
     let figures = [latency(run, &PAGE), hops(run, &PAGE), links(run, &PAGE)];
     html! {
+        (parts::warnings(&run.warnings))
         (parts::facts(facts))
+        (parts::replication(run.replication.as_ref()))
+        (saturation(run))
         (parts::side_by_side(html! {
             @for figure in &figures { (parts::figure(figure, "")) }
         }))
         (parts::cost(&run.cost))
+    }
+}
+
+/// The search for the saturation load.
+fn saturation(run: &TrafficRun) -> Markup {
+    let Some(search) = &run.saturation else {
+        return Markup::default();
+    };
+    let rows = search.steps.iter().map(|step| {
+        let latency = step.latency_mean_ns.unwrap_or(f64::NAN);
+        vec![
+            parts::number(step.offered_load, percent(step.offered_load)),
+            parts::number(step.accepted_load, percent(step.accepted_load)),
+            parts::number(latency, seconds(latency * 1e-9)),
+            parts::text(&step.state),
+        ]
+    });
+    html! {
+        h3 { "Search for saturation" }
+        (parts::table(&["#offered", "#accepted", "#mean latency", "state"], rows))
     }
 }

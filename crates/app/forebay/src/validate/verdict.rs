@@ -122,7 +122,7 @@ fn step(case: &Case, check: &Check, run: &Run, replicates: &[IorPoint]) -> Optio
     let point = replicates.first()?;
     let values = |measure| {
         let values = replicates.iter().map(|p| value(measure, check.metric, p));
-        Estimate::of("", "", values.collect())
+        Estimate::of("", "", values.collect::<Option<_>>()?)
     };
     let estimate = values(measure)?;
     let x = match case.axis() {

@@ -2,6 +2,7 @@
 //! Result documents with every field filled in, for tests of what is made of them. The numbers
 //! are invented; nothing is compared with them.
 
+use forebay_machine::estimate::{Estimate, Replication};
 use forebay_machine::results::*;
 
 fn class(name: &str, links: u64, mean: f64, max: f64) -> ClassUse {
@@ -109,6 +110,7 @@ pub fn phase(access: &str, iteration: u32, nodes: u32, gbps: f64, limited: &str)
         links: classes(gbps / 1300.0),
         heat: heat(57, (nodes as usize).div_ceil(360)),
         series: series(gbps),
+        warnings: vec!["few transfers".to_string()],
         each_link: Vec::new(),
     }
 }
@@ -147,7 +149,14 @@ pub fn point(nodes: u32) -> IorPoint {
             phase("read", 1, nodes, read * 0.99, limited),
         ],
         run: run_cost(),
+        replication: Some(replication("write_GBps", "GB/s", write)),
     }
+}
+
+pub fn replication(name: &str, unit: &str, mean: f64) -> Replication {
+    let values = vec![mean * 0.99, mean, mean * 1.01];
+    let estimates = Estimate::of(name, unit, values).into_iter().collect();
+    Replication { seeds: vec![1, 2, 3], confidence: 0.95, estimates }
 }
 
 pub fn study() -> IorStudy {
@@ -191,11 +200,18 @@ pub fn traffic() -> TrafficRun {
             peak_rss_bytes: 90 << 20,
         },
         offered_load: 0.3,
+        state: "steady".to_string(),
+        warm_up_seconds: Some(4e-6),
+        window_seconds: [1e-5, 3.5e-5],
+        window_offered_load: 0.299,
         accepted_load: 0.298,
+        run_load: 0.21,
+        backlog_bytes: [40_000, 41_000],
+        warnings: vec!["too short".to_string()],
         hops_mean: 3.4,
         hops_histogram: vec![10, 500, 9_000, 30_000, 40_000, 8_000, 330],
         nonminimal_share: 0.11,
-        latency_ns: LatencyNs {
+        latency_ns: Some(LatencyNs {
             mean: 2100.0,
             min: 900.0,
             p50: 1900.0,
@@ -203,7 +219,7 @@ pub fn traffic() -> TrafficRun {
             p99: 5200.0,
             p999: 8000.0,
             max: 12_000.0,
-        },
+        }),
         links: classes(0.5),
         heat: heat(12, 12),
         series: Series {
@@ -213,6 +229,17 @@ pub fn traffic() -> TrafficRun {
                 ("global".to_string(), vec![0.1; 20]),
             ],
         },
+        replication: Some(replication("accepted_load", "", 0.298)),
+        saturation: Some(SaturationSearch {
+            accepted: 0.6,
+            refused: Some(0.61),
+            steps: vec![SaturationStep {
+                offered_load: 0.6,
+                accepted_load: 0.598,
+                state: "steady".to_string(),
+                latency_mean_ns: Some(4_000.0),
+            }],
+        }),
         each_link: Vec::new(),
     }
 }
@@ -230,7 +257,8 @@ pub fn interference() -> InterferenceRun {
         traffic_alone: traffic(),
         traffic_together: traffic(),
         ior_rate_ratio: 0.52,
-        traffic_latency_ratio: 1.7,
+        traffic_latency_ratio: Some(1.7),
+        replication: Some(replication("ior_rate_ratio", "", 0.52)),
     }
 }
 

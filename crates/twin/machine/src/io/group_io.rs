@@ -9,13 +9,14 @@ use super::position::TestPosition;
 use super::server::Servers;
 use crate::event::{BarrierEvent, Event, GroupContext, IoEvent, PacketKind};
 use forebay_engine::Queue;
-use forebay_network::{Fabric, Packet};
+use forebay_network::{Fabric, Packet, Timeline};
 use forebay_workload::ior::{Access, Action};
 use std::sync::Arc;
 
 /// The I/O of one group.
 pub(crate) struct Io {
     job: Arc<IoJob>,
+    group: u16,
     position: TestPosition,
     clients: Clients,
     servers: Servers,
@@ -24,23 +25,33 @@ pub(crate) struct Io {
     /// servers, and at its clients when data arrive.
     waits: Vec<Waits>,
     /// Phases that have ended.
-    pub phases: Vec<PhaseCounts>,
+    ended_phases: usize,
+    /// Bytes granted to the links of each class before the current phase or break between phases
+    /// (`LinkClass as usize`).
+    pub link_timeline: Timeline<4>,
     /// No step is left.
     ended: bool,
 }
 
 impl Io {
     /// The I/O of one group, with the first event of each of its processes in `queue`.
-    pub fn new(job: &Arc<IoJob>, fabric: &Fabric, group: u16, queue: &mut Queue<Event>) -> Self {
+    pub fn new(
+        job: &Arc<IoJob>,
+        fabric: &mut Fabric,
+        group: u16,
+        queue: &mut Queue<Event>,
+    ) -> Self {
         let clients = Clients::new(job, group);
         clients.start(queue);
         let mut io = Io {
+            group,
             position: TestPosition::new(job),
             barrier: Barrier::new(clients.count()),
             clients,
             servers: Servers::new(job, group),
             waits: vec![Waits::default(); usize::from(job.topology.groups)],
-            phases: Vec::new(),
+            ended_phases: 0,
+            link_timeline: Timeline::default(),
             ended: false,
             job: job.clone(),
         };
@@ -114,7 +125,7 @@ impl Io {
 
     /// Ends and begins phases from step `next` on, as all processes will, up to the first step that
     /// is neither.
-    fn enter_phases(&mut self, mut next: u32, fabric: &Fabric, now: u64) {
+    fn enter_phases(&mut self, mut next: u32, fabric: &mut Fabric, now: u64) {
         let job = self.job.clone();
         while let Some(step) = job.steps.get(next as usize) {
             match step.action {
@@ -144,23 +155,28 @@ impl Io {
     }
 
     /// Records the state of all counters at the start of a phase.
-    fn begin_phase(&mut self, iteration: u32, access: Access, fabric: &Fabric, now: u64) {
+    fn begin_phase(&mut self, iteration: u32, access: Access, fabric: &mut Fabric, now: u64) {
+        let before = std::mem::replace(&mut fabric.timeline, Timeline::starting_at(now));
+        self.link_timeline.absorb(&before);
         self.clients.phase = PhaseCounts {
             iteration,
             access,
             begun: now,
+            timeline: Timeline::starting_at(now),
             waits: self.waits.clone(),
             links: fabric.link_statistics(now),
-            servers: self.servers.usage(),
+            servers: self.servers.usage(now),
             ..PhaseCounts::default()
         };
     }
 
-    /// Keeps the counts since the phase began.
-    fn end_phase(&mut self, fabric: &Fabric, now: u64) {
+    /// Passes on the counts since the phase began.
+    fn end_phase(&mut self, fabric: &mut Fabric, now: u64) {
         let mut phase = std::mem::take(&mut self.clients.phase);
         assert!(phase.begun <= now, "a phase that ends before it began");
         phase.ended = now;
+        phase.link_timeline = std::mem::replace(&mut fabric.timeline, Timeline::starting_at(now));
+        self.link_timeline.absorb(&phase.link_timeline);
         phase.least_mean = self.clients.least_mean();
         phase.most_in_calls = self.clients.most_in_calls();
         phase.node_rates = self.clients.node_rates(&self.position.pattern);
@@ -173,9 +189,10 @@ impl Io {
             before.stalled = now.stalled - before.stalled;
             before.longest_queue = now.longest_queue;
         }
-        for (before, now) in phase.servers.iter_mut().zip(self.servers.usage()) {
+        for (before, now) in phase.servers.iter_mut().zip(self.servers.usage(now)) {
             before.1 = now.1.since(&before.1);
         }
-        self.phases.push(phase);
+        self.job.phases.add(self.ended_phases, self.group, phase, &self.job);
+        self.ended_phases += 1;
     }
 }

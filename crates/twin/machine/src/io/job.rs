@@ -1,8 +1,9 @@
 //! The IOR job of a simulation: processes, instance, limits of request numbers.
 
 use super::pieces::Pieces;
+use crate::phase_collector::PhaseCollector;
 use crate::pool::Instance;
-use forebay_machine_file::machine::{BurstBuffer, Client};
+use forebay_machine_file::machine::{BurstBuffer, Client, Network};
 use forebay_network::Topology;
 use forebay_units::Rate;
 use forebay_workload::ior::{AccessPattern, Action, Api, FileId, Ior, Step};
@@ -77,6 +78,12 @@ pub(crate) struct IoJob {
     pub groups_with_ranks: u32,
     /// Half the time of a barrier, ps: up to the root, or down again.
     pub barrier_hop: u64,
+    /// Phases that have ended.
+    pub phases: PhaseCollector,
+    /// The machine's network.
+    pub network: Arc<Network>,
+    /// Report the use of each link.
+    pub each_link: bool,
     /// Bytes that all processes have moved so far, for progress reports only.
     pub bytes_done: AtomicU64,
 }

@@ -121,8 +121,12 @@ pub(crate) struct PhaseCounts {
     pub most_in_calls: u64,
     /// Acknowledged rates of the group's nodes that moved anything, bytes per second.
     pub node_rates: Vec<f64>,
-    /// Bytes moved over time.
+    /// Bytes moved over time, from the start of the phase on; a transfer's bytes are spread over
+    /// the time from its call to its return.
     pub timeline: Timeline<1>,
+    /// Bytes granted to the links of each class over time, from the start of the phase on
+    /// (`LinkClass as usize`).
+    pub link_timeline: Timeline<4>,
     /// Waits of the requests of each group's processes, as far as this group saw them.
     pub waits: Vec<Waits>,
     pub links: Vec<LinkStatistics>,
@@ -149,6 +153,7 @@ impl Default for PhaseCounts {
             most_in_calls: 0,
             node_rates: Vec::new(),
             timeline: Timeline::default(),
+            link_timeline: Timeline::default(),
             waits: Vec::new(),
             links: Vec::new(),
             servers: Vec::new(),
@@ -163,6 +168,6 @@ impl PhaseCounts {
         self.bytes += bytes;
         self.time += took;
         self.times += took / 1000;
-        self.timeline.add(now, 0, bytes);
+        self.timeline.add_over(now.saturating_sub(took), now, 0, bytes);
     }
 }

@@ -51,8 +51,8 @@ pub(crate) struct Ssd {
     free: Vec<u64>,
     /// Channel at which the next short command of each controller begins.
     next: Vec<usize>,
-    /// Channel time spent, ps.
-    pub busy: u64,
+    /// Sum of the channels' times for all commands so far, ps.
+    busy: u64,
 }
 
 impl Ssd {
@@ -72,6 +72,12 @@ impl Ssd {
             next: vec![0; controllers],
             busy: 0,
         }
+    }
+
+    /// Channel time spent up to `now`, ps: without what commands take in the future, which follow
+    /// each other without gaps.
+    pub fn busy_until(&self, now: u64) -> u64 {
+        self.busy - self.free.iter().map(|free| free.saturating_sub(now)).sum::<u64>()
     }
 
     /// Submits a command to a controller. Its bytes are distributed over as many channels as get at

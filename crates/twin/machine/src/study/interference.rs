@@ -8,16 +8,17 @@ use super::run::{Progress, run};
 use super::traffic::{traffic_job, traffic_run};
 use crate::results::{InterferenceRun, IorPoint, SCHEMA};
 use crate::scenario::Scenario;
+use crate::traffic::Generation;
 use forebay_machine_file::machine::Machine;
 use forebay_workload::ior::Ior;
-use forebay_workload::placement::{Placement, Placer};
+use forebay_workload::placement::Placement;
 use forebay_workload::traffic::TrafficSpec;
 use std::sync::Arc;
 
-/// Simulates an IOR job and a traffic job on separate nodes of a machine: each alone, then both
+/// Simulates an IOR job and a traffic job on separate nodes of a machine: each alone, and both
 /// together. The IOR job is placed first, according to `options`. Together with IOR the traffic
-/// continues until IOR has ended, however many messages that takes; alone each node sends
-/// `traffic.messages`.
+/// continues until IOR has ended, however many messages that takes, and alone it lasts as long: the
+/// compared latencies are of the same length of time.
 ///
 /// # Errors
 /// [`StudyError`] when one of the jobs does not fit the machine.
@@ -33,13 +34,13 @@ pub fn simulate_interference(
     traffic_placement: Placement,
     progress: Progress<'_>,
 ) -> Result<InterferenceRun, StudyError> {
-    let mut placer = Placer::new(machine, options.seed);
+    let mut placer = options.placer(machine)?;
     let ior_nodes = placer.place_job(ior_nodes, options.placement)?;
     let traffic_nodes = placer.place_job(traffic_nodes, traffic_placement)?;
     let idle = options.idle_scenario(machine)?;
     let io = || ior_job(&idle, ior, ior_nodes.clone(), ppn, options).map(|job| Some(Arc::new(job)));
-    let traffic = |messages| {
-        traffic_job(machine, spec, traffic_nodes.clone(), options.seed, messages)
+    let traffic = |generation, span| {
+        traffic_job(machine, spec, traffic_nodes.clone(), options.seed, generation, span)
             .map(|job| Some(Arc::new(job)))
     };
     let run_part = |part: u32, scenario: &Scenario| {
@@ -50,15 +51,22 @@ pub fn simulate_interference(
 
     // Both before either is simulated, so that errors are reported immediately.
     let only_ior = Scenario { io: io()?, ..idle.clone() };
-    let only_traffic = Scenario { traffic: traffic(Some(spec.messages))?, ..idle.clone() };
-    let ior_alone = ior_point(&only_ior, run_part(0, &only_ior)?);
-    let outcome = run_part(1, &only_traffic)?;
-    let traffic_alone = traffic_run(&only_traffic, spec, options, &outcome);
-    drop(outcome);
-    let both = Scenario { io: io()?, traffic: traffic(None)?, ..idle.clone() };
-    let outcome = run_part(2, &both)?;
+    traffic(Generation::UntilIoEnds, None)?;
+    let outcome = run_part(0, &only_ior)?;
+    // The traffic is counted by parts of this time in both runs.
+    let span = Some(outcome.end as f64);
+    let ior_alone = ior_point(&only_ior, outcome);
+    let both =
+        Scenario { io: io()?, traffic: traffic(Generation::UntilIoEnds, span)?, ..idle.clone() };
+    let outcome = run_part(1, &both)?;
+    let ends = outcome.groups.iter().filter_map(|group| group.traffic.as_ref()?.stopped_at());
+    let end = ends.max().unwrap_or(outcome.end);
     let traffic_together = traffic_run(&both, spec, options, &outcome);
     let ior_together = ior_point(&both, outcome);
+    let only_traffic = Scenario { traffic: traffic(Generation::Until(end), span)?, ..idle.clone() };
+    let outcome = run_part(2, &only_traffic)?;
+    let traffic_alone = traffic_run(&only_traffic, spec, options, &outcome);
+    drop(outcome);
 
     let rate = |point: &IorPoint| point.write_gbps.or(point.read_gbps).unwrap_or(0.0);
     let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
@@ -70,10 +78,12 @@ pub fn simulate_interference(
         ior_placement: options.placement.name().into(),
         traffic_placement: traffic_placement.name().into(),
         ior_rate_ratio: ratio(rate(&ior_together), rate(&ior_alone)),
-        traffic_latency_ratio: ratio(
-            traffic_together.latency_ns.mean,
-            traffic_alone.latency_ns.mean,
-        ),
+        traffic_latency_ratio: traffic_together
+            .latency_ns
+            .as_ref()
+            .zip(traffic_alone.latency_ns.as_ref())
+            .map(|(together, alone)| ratio(together.mean, alone.mean)),
+        replication: None,
         ior_alone,
         ior_together,
         traffic_alone,

@@ -3,6 +3,7 @@
 use super::error::StudyError;
 use super::options::SimOptions;
 use crate::io::{IoJob, RequestTag};
+use crate::phase_collector::PhaseCollector;
 use crate::pool::{Instance, StoragePool};
 use crate::scenario::Scenario;
 use forebay_job_script::{Capacity, OptimizationStrategy};
@@ -55,6 +56,9 @@ pub(super) fn ior_job(
         instance,
         burst_buffer,
         topology: topology.clone(),
+        phases: PhaseCollector::new(topology.groups, phases_of(ior)),
+        network: idle.network.clone(),
+        each_link: idle.each_link,
         bytes_done: 0.into(),
     };
     check_request_numbers(&job)?;
@@ -68,6 +72,11 @@ pub(super) fn ior_job(
     }
     job.groups_with_ranks = ranks_of_group.iter().filter(|&&ranks| ranks > 0).count() as u32;
     Ok(job)
+}
+
+/// Phases of a test, unless some are skipped.
+fn phases_of(ior: &Ior) -> u64 {
+    (u64::from(ior.write) + u64::from(ior.read)) * u64::from(ior.repetitions)
 }
 
 /// The clients of the types of nodes, with their rates for the buffers of a test: each process has
@@ -137,8 +146,7 @@ fn check_duration(ior: &Ior) -> Result<(), StudyError> {
     if u64::from(ior.repetitions) >= MAX_REPETITIONS {
         return Err(too_many("repetitions", MAX_REPETITIONS, "lower -i"));
     }
-    let phases = u64::from(ior.write) + u64::from(ior.read);
-    let seconds = u64::from(ior.delay_seconds) * u64::from(ior.repetitions) * phases;
+    let seconds = u64::from(ior.delay_seconds) * phases_of(ior);
     if seconds > MAX_DELAYS_S {
         return Err(StudyError::Limit(format!(
             "the delays (-d) add up to {seconds} s; at most {MAX_DELAYS_S} s ({} days) are \

@@ -6,6 +6,7 @@ mod ior;
 mod ior_job;
 mod options;
 mod run;
+mod saturation;
 mod traffic;
 
 pub use error::StudyError;
@@ -13,4 +14,5 @@ pub use interference::simulate_interference;
 pub use ior::{check_ior_fits, simulate_ior};
 pub use options::SimOptions;
 pub use run::Progress;
-pub use traffic::simulate_traffic;
+pub use saturation::find_saturation;
+pub use traffic::{check_traffic_fits, simulate_traffic};

@@ -5,7 +5,7 @@ use crate::scenario::Scenario;
 use forebay_machine_file::machine::{LONGEST_PACKET_TIME, Machine, Routing};
 use forebay_network::Topology;
 use forebay_units::Bytes;
-use forebay_workload::placement::Placement;
+use forebay_workload::placement::{Placement, Placer};
 use std::sync::Arc;
 
 /// Options of a simulation.
@@ -23,6 +23,10 @@ pub struct SimOptions {
     pub packet: Option<Bytes>,
     /// Burst-buffer nodes of the instance; `None`: all of the machine.
     pub burst_buffers: Option<u32>,
+    /// Nodes of a traffic study; `None`: all that jobs may get.
+    pub traffic_nodes: Option<u32>,
+    /// First and last group of the nodes that jobs may get; `None`: all groups.
+    pub groups: Option<(u32, u32)>,
     /// Report the use of each link.
     pub each_link: bool,
 }
@@ -36,12 +40,30 @@ impl Default for SimOptions {
             placement: Placement::Contiguous,
             packet: None,
             burst_buffers: None,
+            traffic_nodes: None,
+            groups: None,
             each_link: false,
         }
     }
 }
 
 impl SimOptions {
+    /// Places jobs on the selected nodes of a machine.
+    pub(super) fn placer(&self, machine: &Machine) -> Result<Placer, StudyError> {
+        let mut placer = Placer::new(machine, self.seed);
+        if let Some((first, last)) = self.groups {
+            if first > last || last >= machine.network.groups {
+                return Err(StudyError::Machine(format!(
+                    "groups {first} to {last}: {} has the groups 0 to {}",
+                    machine.name,
+                    machine.network.groups - 1
+                )));
+            }
+            placer.keep_groups(first, last);
+        }
+        Ok(placer)
+    }
+
     /// The machine with these options applied, without jobs.
     pub(super) fn idle_scenario(&self, machine: &Machine) -> Result<Scenario, StudyError> {
         let mut network = machine.network.clone();

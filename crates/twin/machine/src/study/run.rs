@@ -81,7 +81,7 @@ fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
             group.traffic = Some(Traffic::new(job, topology, number, queue));
         }
         if let Some(job) = &scenario.io {
-            group.io = Some(Io::new(job, &group.fabric, number, queue));
+            group.io = Some(Io::new(job, &mut group.fabric, number, queue));
         }
     });
     simulation

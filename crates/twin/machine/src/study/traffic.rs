@@ -4,20 +4,20 @@ use super::error::StudyError;
 use super::options::SimOptions;
 use super::run::{Outcome, Progress, run};
 use crate::links::{Links, class_use, each_link, heat, intervals, utilisation};
-use crate::results::{LatencyNs, RunCost, SCHEMA, TrafficRun};
+use crate::results::{LatencyNs, RunCost, SCHEMA, Series, TrafficRun};
 use crate::scenario::Scenario;
-use crate::traffic::TrafficJob;
-use forebay_machine_file::machine::{Machine, NodeKind};
+use crate::steady::{END_OF_WINDOW, Latency, Slices, State, SteadyState};
+use crate::traffic::{Generation, TrafficJob};
+use forebay_machine_file::machine::Machine;
 use forebay_network::{DeliveryStatistics, Timeline};
-use forebay_workload::placement::Placer;
-use forebay_workload::traffic::TrafficSpec;
+use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Simulates traffic among all compute nodes of a machine.
+/// Simulates traffic among nodes of a machine: all that the options select, or as many as they say.
 ///
 /// # Errors
-/// [`StudyError`] when the pattern does not fit the machine.
+/// [`StudyError`] when the job or its pattern does not fit the machine.
 pub fn simulate_traffic(
     machine: &Machine,
     spec: &TrafficSpec,
@@ -26,44 +26,111 @@ pub fn simulate_traffic(
 ) -> Result<TrafficRun, StudyError> {
     let began = Instant::now();
     let idle = options.idle_scenario(machine)?;
-    let compute = machine.nodes_of_kind(NodeKind::Compute).len() as u32;
-    let nodes = Placer::new(machine, options.seed).place_job(compute, options.placement)?;
-    let job = traffic_job(machine, spec, nodes, options.seed, Some(spec.messages))?;
+    let mut placer = options.placer(machine)?;
+    let count = options.traffic_nodes.unwrap_or(placer.free_nodes());
+    let nodes = placer.place_job(count, options.placement)?;
+    let generation = Generation::Messages(spec.messages);
+    let job = traffic_job(machine, spec, nodes, options.seed, generation, None)?;
     let scenario = Scenario { traffic: Some(Arc::new(job)), ..idle };
     let outcome = run(&scenario, options, progress)?;
     let mut result = traffic_run(&scenario, spec, options, &outcome);
-    let total = u64::from(compute).saturating_mul(spec.messages);
+    let total = u64::from(count).saturating_mul(spec.messages);
     assert_eq!(result.messages_delivered, total, "messages lost");
     result.startup_seconds = outcome.started.duration_since(began).as_secs_f64();
     Ok(result)
 }
 
-/// A traffic job on given nodes. The accepted load is measured between 20% and 70% of the time
-/// in which the messages are expected to be generated: all nodes send then. Without a number of
-/// messages, it is measured over the whole run.
+/// Checks that traffic fits a machine, as [`simulate_traffic`] does before it simulates.
+///
+/// # Errors
+/// As [`simulate_traffic`].
+pub fn check_traffic_fits(
+    machine: &Machine,
+    spec: &TrafficSpec,
+    options: &SimOptions,
+) -> Result<(), StudyError> {
+    options.idle_scenario(machine)?;
+    let mut placer = options.placer(machine)?;
+    let count = options.traffic_nodes.unwrap_or(placer.free_nodes());
+    let nodes = placer.place_job(count, options.placement)?;
+    let generation = Generation::Messages(spec.messages);
+    traffic_job(machine, spec, nodes, options.seed, generation, None).map(drop)
+}
+
+/// A traffic job on given nodes. `span` is the time in which its messages are expected to be
+/// generated, ps; `None`: as the specification says.
 pub(super) fn traffic_job(
     machine: &Machine,
     spec: &TrafficSpec,
     nodes: Vec<u32>,
     seed: u64,
-    messages: Option<u64>,
+    generation: Generation,
+    span: Option<f64>,
 ) -> Result<TrafficJob, StudyError> {
     let groups: Vec<u32> = nodes.iter().map(|&n| machine.group_of(n)).collect();
     let arrivals = spec.arrivals(machine.network.node.rate)?;
-    let span = spec.messages as f64 * arrivals.mean().0 as f64;
     Ok(TrafficJob {
         destinations: spec.pattern.resolve(&groups, seed)?,
         arrivals,
         message_bytes: spec.message.0,
-        messages,
+        generation,
         seed,
-        measured: match messages {
-            Some(_) => ((0.2 * span) as u64, (0.7 * span) as u64),
-            None => (0, u64::MAX),
-        },
-        span,
+        span: span.unwrap_or(spec.messages as f64 * arrivals.mean().0 as f64),
         nodes,
     })
+}
+
+/// Counts of all groups.
+struct Totals {
+    links: Links,
+    packets: DeliveryStatistics,
+    timeline: Timeline<4>,
+    slices: Slices,
+    sent: u64,
+    delivered: u64,
+    /// When the generation of messages was ended, ps, if it was.
+    stopped_at: Option<u64>,
+}
+
+impl Totals {
+    fn sum(job: &TrafficJob, outcome: &Outcome) -> Totals {
+        let mut totals = Totals {
+            links: Links::new(),
+            packets: DeliveryStatistics::default(),
+            timeline: Timeline::default(),
+            slices: Slices::new(job.span),
+            sent: 0,
+            delivered: 0,
+            stopped_at: None,
+        };
+        for group in &outcome.groups {
+            totals.links.push(group.fabric.link_statistics(outcome.end));
+            totals.packets.merge(&group.fabric.deliveries[0]);
+            totals.timeline.absorb(&group.fabric.timeline);
+            if let Some(io) = &group.io {
+                totals.timeline.absorb(&io.link_timeline);
+            }
+            if let Some(traffic) = &group.traffic {
+                totals.sent += traffic.messages_sent;
+                totals.delivered += traffic.messages_delivered;
+                totals.slices.merge(&traffic.slices);
+                totals.stopped_at = totals.stopped_at.max(traffic.stopped_at());
+            }
+        }
+        assert_eq!(totals.delivered, totals.sent, "messages lost");
+        totals
+    }
+
+    fn steady_state(&self, job: &TrafficJob) -> SteadyState {
+        let until = |end: u64| self.slices.steady_state(end, Some((end as f64 * 0.2) as u64));
+        match (job.generation, self.stopped_at) {
+            (Generation::Messages(_), _) => {
+                self.slices.steady_state((END_OF_WINDOW * job.span) as u64, None)
+            }
+            (Generation::Until(end), _) | (Generation::UntilIoEnds, Some(end)) => until(end),
+            (Generation::UntilIoEnds, None) => until(job.span as u64),
+        }
+    }
 }
 
 /// The document of a run with a traffic job, without the start-up time.
@@ -74,36 +141,19 @@ pub(super) fn traffic_run(
     outcome: &Outcome,
 ) -> TrafficRun {
     let Some(job) = &scenario.traffic else { unreachable!("a scenario without a traffic job") };
-    let (end, mut links) = (outcome.end, Links::new());
-    let (mut packets, mut timeline) = (DeliveryStatistics::default(), Timeline::<4>::default());
-    let (mut sent, mut delivered, mut measured_bytes) = (0, 0, 0);
-    for group in &outcome.groups {
-        links.push(group.fabric.link_statistics(end));
-        packets.merge(&group.fabric.deliveries[0]);
-        timeline.merge(&group.fabric.timeline);
-        if let Some(traffic) = &group.traffic {
-            sent += traffic.messages_sent;
-            delivered += traffic.messages_delivered;
-            measured_bytes += traffic.measured_bytes;
-        }
-    }
-    assert_eq!(delivered, sent, "messages lost");
+    let end = outcome.end;
+    let totals = Totals::sum(job, outcome);
+    let Totals { links, packets, delivered, .. } = &totals;
+    let steady = totals.steady_state(job);
     let nodes = job.nodes.len();
     let link_rate = scenario.network.node.rate.0 as f64 * nodes as f64;
-    let window = job.measured.1.min(end).saturating_sub(job.measured.0) as f64 * 1e-12;
-    let accepted = if window > 0.0 { measured_bytes as f64 / window / link_rate } else { 0.0 };
+    let load = |bytes: u64, (from, to): (u64, u64)| {
+        let seconds = to.saturating_sub(from) as f64 * 1e-12;
+        if seconds > 0.0 { bytes as f64 / seconds / link_rate } else { 0.0 }
+    };
     let hops: u64 = (0..).zip(packets.hops).map(|(hops, n): (u64, u64)| hops * n).sum();
     let mean = |sum: u64| sum as f64 / packets.packets.max(1) as f64;
-
-    let mut series = utilisation(&timeline, &links, &scenario.network, 0, end);
-    // Each byte crosses two node links: one in, one out. Together with IOR, the sum includes its
-    // bytes.
-    let seconds = timeline.interval() as f64 * 1e-12;
-    let loads =
-        intervals(&timeline, 0, end).map(|(_, row)| row[0] as f64 / 2.0 / seconds / link_rate);
-    let name = if scenario.io.is_some() { "node_load" } else { "accepted_load" };
-    series.columns.insert(0, (name.into(), loads.collect()));
-
+    let is_saturated = steady.state == State::Saturated;
     TrafficRun {
         schema: SCHEMA,
         kind: "sim traffic".into(),
@@ -114,37 +164,95 @@ pub(super) fn traffic_run(
         seed: options.seed,
         nodes: nodes as u32,
         message_bytes: spec.message.0,
-        messages: job.messages.unwrap_or(delivered / nodes.max(1) as u64),
-        messages_delivered: delivered,
+        messages: match job.generation {
+            Generation::Messages(count) => count,
+            Generation::Until(_) | Generation::UntilIoEnds => delivered / nodes.max(1) as u64,
+        },
+        messages_delivered: *delivered,
         bytes_delivered: packets.bytes,
         packets_per_second: packets.packets as f64 / outcome.cost.wall_seconds,
         startup_seconds: 0.0,
         cost: RunCost { packets_delivered: packets.packets, ..outcome.cost.clone() },
         offered_load: spec.load,
-        accepted_load: accepted,
+        state: steady.state.name().into(),
+        warm_up_seconds: steady.warm_up.map(|ps| ps as f64 * 1e-12),
+        window_seconds: [steady.window.0, steady.window.1].map(|ps| ps as f64 * 1e-12),
+        window_offered_load: load(steady.offered, steady.window),
+        accepted_load: load(steady.delivered, steady.window),
+        run_load: load(packets.bytes, (0, end)),
+        backlog_bytes: [steady.backlog.0, steady.backlog.1],
+        warnings: warnings(spec, job, &steady),
         hops_mean: mean(hops),
         hops_histogram: packets.hops.to_vec(),
         nonminimal_share: mean(packets.detours),
-        latency_ns: latency(&packets),
-        links: class_use(&links, end),
-        heat: heat(&links),
-        series,
-        each_link: each_link(scenario, &links, end),
+        latency_ns: (!is_saturated).then(|| latency(&steady.latency)),
+        links: class_use(links, end),
+        heat: heat(links),
+        series: series(scenario, &totals, end, link_rate),
+        replication: None,
+        saturation: None,
+        each_link: match scenario.each_link {
+            true => each_link(&scenario.topology, links, end),
+            false => Vec::new(),
+        },
     }
 }
 
-fn latency(packets: &DeliveryStatistics) -> LatencyNs {
-    if packets.packets == 0 {
+/// Load and link utilisation over the run.
+fn series(scenario: &Scenario, totals: &Totals, end: u64, link_rate: f64) -> Series {
+    let Totals { timeline, links, .. } = totals;
+    let mut series = utilisation(timeline, links, &scenario.network, 0, end);
+    // Each byte crosses two node links: one in, one out. Together with IOR, the sum includes its
+    // bytes.
+    let seconds = timeline.interval() as f64 * 1e-12;
+    let loads =
+        intervals(timeline, 0, end).map(|(_, row)| row[0] as f64 / 2.0 / seconds / link_rate);
+    let name = if scenario.io.is_some() { "node_load" } else { "accepted_load" };
+    series.columns.insert(0, (name.into(), loads.collect()));
+    series
+}
+
+/// Warnings about results that say less than they seem to, each with the remedy.
+fn warnings(spec: &TrafficSpec, job: &TrafficJob, steady: &SteadyState) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let others = job.nodes.len() as u64 - 1;
+    if let Generation::Messages(messages) = job.generation
+        && spec.pattern == TrafficPattern::AllToAll
+        && messages < others
+    {
+        warnings.push(format!(
+            "all-to-all with {messages} messages of each node reaches the {messages} following \
+             nodes only, not all {others} others: send at least {others} (--messages {others})"
+        ));
+    }
+    match steady.state {
+        State::Steady => {}
+        State::Saturated => warnings.push(format!(
+            "saturated: of the bytes offered in the window, {:.1}% are delivered, and the queues \
+             grow; the latency depends on the length of the run and is not given",
+            100.0 * steady.delivered as f64 / steady.offered.max(1) as f64
+        )),
+        State::NotSteady => warnings.push(
+            "no steady state was found: the latencies change until the end of the run, or it is too \
+             short; use more messages (--messages)"
+                .to_string(),
+        ),
+    }
+    warnings
+}
+
+fn latency(latency: &Latency) -> LatencyNs {
+    if latency.packets == 0 {
         return LatencyNs::default();
     }
-    let quantile = |q| packets.latency_ns.value_at_quantile(q) as f64;
+    let quantile = |q| latency.ns.value_at_quantile(q) as f64;
     LatencyNs {
-        mean: packets.latency_sum as f64 / packets.packets as f64 / 1000.0,
-        min: packets.latency_min as f64 / 1000.0,
+        mean: latency.sum as f64 / latency.packets as f64 / 1000.0,
+        min: latency.min as f64 / 1000.0,
         p50: quantile(0.5),
         p90: quantile(0.9),
         p99: quantile(0.99),
         p999: quantile(0.999),
-        max: packets.latency_max as f64 / 1000.0,
+        max: latency.max as f64 / 1000.0,
     }
 }

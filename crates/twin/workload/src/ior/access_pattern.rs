@@ -202,7 +202,7 @@ impl AccessPattern {
                 seed if seed < 0 => (u64::from(seed.unsigned_abs()), self.iteration),
                 seed => (seed as u64, 0),
             };
-            RandomStream::new(seed + u64::from(turn), stream_label("ior -Z"))
+            RandomStream::of_unit(seed, stream_label("ior -Z"), turn.into())
         };
         let rank = u64::from(rank);
         let owner = match (access, self.reorder) {

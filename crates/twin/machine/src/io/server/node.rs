@@ -18,6 +18,14 @@ pub(super) struct SerialResource {
 }
 
 impl SerialResource {
+    /// Time spent up to `now`, ps: reservations without their parts in the future, which follow
+    /// each other without gaps.
+    fn busy_until(&self, now: u64) -> u64 {
+        self.busy - self.free_at.saturating_sub(now)
+    }
+}
+
+impl SerialResource {
     /// Reserves the resource for `duration` from `now` on, as soon as it is free; returns the start.
     pub fn reserve(&mut self, now: u64, duration: u64) -> u64 {
         let start = self.free_at.max(now);
@@ -91,14 +99,14 @@ impl Server {
         next
     }
 
-    /// Busy times up to now.
-    pub fn usage(&self) -> ServerUsage {
+    /// Busy times up to `now`, ps.
+    pub fn usage(&self, now: u64) -> ServerUsage {
         ServerUsage {
-            dispatch: self.dispatch.busy,
-            inbound: self.inbound.busy,
-            outbound: self.outbound.busy,
-            metadata: self.metadata.busy,
-            channels: self.ssd.busy,
+            dispatch: self.dispatch.busy_until(now),
+            inbound: self.inbound.busy_until(now),
+            outbound: self.outbound.busy_until(now),
+            metadata: self.metadata.busy_until(now),
+            channels: self.ssd.busy_until(now),
         }
     }
 }

@@ -44,9 +44,9 @@ impl Servers {
         servers
     }
 
-    /// Node number and busy times of each server.
-    pub fn usage(&self) -> Vec<(u32, ServerUsage)> {
-        self.servers.iter().map(|s| (s.node, s.usage())).collect()
+    /// Node number and busy times up to `now` (ps) of each server.
+    pub fn usage(&self, now: u64) -> Vec<(u32, ServerUsage)> {
+        self.servers.iter().map(|s| (s.node, s.usage(now))).collect()
     }
 
     /// Runs an event.
@@ -102,7 +102,10 @@ impl Servers {
         if matches!(kind, RequestKind::Write | RequestKind::Read) {
             locate(&mut request, io);
         }
-        io.waits_of(packet.src).server += start - io.now();
+        // The waits explain the duration of transfers, and metadata operations are not part of one.
+        if kind != RequestKind::Metadata {
+            io.waits_of(packet.src).server += start - io.now();
+        }
         let index = self.requests.insert(request);
         io.schedule(end, event(index));
     }
