@@ -167,7 +167,7 @@ fn sources_are_listed_as_a_table() {
         line.starts_with("network.cables_per_group_pair ")
             && line.contains("assumed: the same in both files")
     }));
-    assert!(text.contains("[calibrated: cori-node-peak]"));
+    assert!(text.contains("[calibrated: cori1-fpp-read]"));
     assert_eq!(text.lines().count(), load("trinity-phase2").provenance.len());
 }
 

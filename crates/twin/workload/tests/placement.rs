@@ -127,13 +127,16 @@ proptest! {
         let run = || {
             let mut placer = Placer::new(&machine, seed);
             jobs.iter()
-                .filter_map(|&(nodes, how)| placer.place_job(nodes, Placement::ALL[how]).ok())
+                .filter_map(|&(nodes, how)| {
+                    let placed = placer.place_job(nodes, Placement::ALL[how]).ok()?;
+                    Some((nodes, placed))
+                })
                 .collect::<Vec<_>>()
         };
         let placed = run();
         prop_assert_eq!(&placed, &run());
         let mut seen = HashSet::new();
-        for (job, (nodes, _)) in placed.iter().zip(&jobs) {
+        for (nodes, job) in &placed {
             prop_assert_eq!(job.len() as u32, *nodes);
             for &node in job {
                 prop_assert!(seen.insert(node), "node {} twice", node);
