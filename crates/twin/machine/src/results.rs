@@ -340,7 +340,7 @@ pub struct TrafficRun {
     pub run_load: f64,
     /// Bytes ready and not delivered at the start and at the end of the window.
     pub backlog_bytes: [u64; 2],
-    /// What makes the results say less than they seem to, each with the remedy.
+    /// Warnings about results that a few events dominate, each with the remedy.
     pub warnings: Vec<String>,
     /// Mean number of router-to-router links a packet crossed.
     pub hops_mean: f64,

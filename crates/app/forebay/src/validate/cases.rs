@@ -100,7 +100,7 @@ pub struct Check {
     pub metric: Metric,
     /// Keys of the machine file's parameters that decide the simulated value.
     pub decided_by: Vec<String>,
-    /// What of the comparison (not of the machine file) was chosen when the row was known.
+    /// Parts of the comparison, not of the machine file, that were chosen when the row was known.
     pub settled_in_view: Option<String>,
     /// Percent for rates, a factor for saturation, `None` for a limit and for a row with a range of
     /// repeated measurements, which is its tolerance.

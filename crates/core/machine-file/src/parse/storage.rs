@@ -69,7 +69,7 @@ pub(super) fn read_client(
     Some((client, others))
 }
 
-/// What differs between types of compute nodes.
+/// Parameters that differ between types of compute nodes.
 #[derive(Clone, Copy)]
 struct NodeClient {
     write_rate: Rate,
