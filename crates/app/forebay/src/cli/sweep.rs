@@ -201,7 +201,7 @@ pub(super) struct Sample {
 }
 
 /// A command that a sweep can run.
-pub(super) trait Swept {
+pub(super) trait Swept: Sync {
     fn sim(&self) -> &SimArgs;
     fn output(&self) -> &OutputArgs;
     /// Checks the input, without simulating.
@@ -251,7 +251,7 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
     let combinations = combinations(sweeps)?;
     let commands: Vec<SimCommand> =
         combinations.iter().map(|s| command(&words, s)).collect::<Result<_, _>>()?;
-    let commands: Vec<&dyn SweptCommand> = commands.iter().map(SimCommand::swept).collect();
+    let commands: Vec<&dyn Swept> = commands.iter().map(SimCommand::swept).collect();
     for command in &commands {
         command.check()?;
     }
@@ -374,34 +374,8 @@ fn csv_of(run: &SweepRun) -> Result<String, Failure> {
     to_csv(&heading, rows)
 }
 
-/// [`Swept`] for any of the commands.
-trait SweptCommand: Sync {
-    fn check(&self) -> Result<(), Failure>;
-    fn sample(
-        &self,
-        replicate: u32,
-        threads: usize,
-        progress: Progress<'_>,
-    ) -> Result<Sample, Failure>;
-}
-
-impl<T: Swept + Sync> SweptCommand for T {
-    fn check(&self) -> Result<(), Failure> {
-        Swept::check(self)
-    }
-
-    fn sample(
-        &self,
-        replicate: u32,
-        threads: usize,
-        progress: Progress<'_>,
-    ) -> Result<Sample, Failure> {
-        Swept::sample(self, replicate, threads, progress)
-    }
-}
-
 impl SimCommand {
-    fn swept(&self) -> &dyn SweptCommand {
+    fn swept(&self) -> &dyn Swept {
         match self {
             SimCommand::Ior(args) => args,
             SimCommand::Traffic(args) => args,
