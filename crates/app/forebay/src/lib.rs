@@ -16,6 +16,5 @@ pub mod report;
 pub mod run_directory;
 pub mod show;
 pub mod stage_meter;
-pub mod table;
 pub mod top;
 pub mod validate;
