@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     let text = match outcome {
         Ok(text) => text,
         Err(error) => {
-            print_stderr(&message(&error));
+            print_stderr(message(&error));
             return ExitCode::FAILURE;
         }
     };
