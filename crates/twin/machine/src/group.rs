@@ -1,7 +1,8 @@
 //! One group of the machine: a partition of the simulation.
 
-use crate::event::{Event, GroupContext, GroupMessage, IoEvent, PacketKind};
+use crate::event::{Event, GroupContext, GroupMessage, IoEvent, MpiEvent, PacketKind};
 use crate::io::Io;
+use crate::mpi::{MpiTag, TeamId};
 use crate::traffic::Traffic;
 use forebay_engine::{Partition, Picoseconds, Queue};
 use forebay_network::{Fabric, Packet};
@@ -25,6 +26,10 @@ impl Group {
                 _,
                 Some(io),
             ) => io.receive(kind, packet, &mut self.fabric, context),
+            (kind @ PacketKind::Mpi, _, io) => match (MpiTag::team_of(packet), io) {
+                (TeamId::Io, Some(io)) => io.receive(kind, packet, &mut self.fabric, context),
+                (team, _) => unreachable!("a packet of {team:?} without its job: {packet:?}"),
+            },
             (kind, _, _) => unreachable!("a packet of kind {kind:?} without a job: {packet:?}"),
         }
     }
@@ -32,11 +37,25 @@ impl Group {
     fn handle_io(&mut self, event: IoEvent, context: &mut GroupContext<'_>) {
         let Some(io) = &mut self.io else { unreachable!("{event:?} without an I/O job") };
         io.handle(event, &mut self.fabric, context);
+        self.end_traffic_with_io(context.now);
+    }
+
+    fn handle_mpi(&mut self, event: MpiEvent, context: &mut GroupContext<'_>) {
+        match (event.team, &mut self.io) {
+            (TeamId::Io, Some(io)) => {
+                io.handle_mpi(event, &mut self.fabric, context);
+                self.end_traffic_with_io(context.now);
+            }
+            (team, _) => unreachable!("an event of {team:?} without its job"),
+        }
+    }
+
+    fn end_traffic_with_io(&mut self, now: u64) {
         // Traffic that runs together with IOR ends with it.
-        if io.has_ended()
+        if self.io.as_ref().is_some_and(Io::has_ended)
             && let Some(traffic) = &mut self.traffic
         {
-            traffic.stop(context.now);
+            traffic.stop(now);
         }
     }
 }
@@ -54,6 +73,7 @@ impl Partition for Group {
                 }
             }
             Event::Io(event) => self.handle_io(event, context),
+            Event::Mpi(event) => self.handle_mpi(event, context),
             Event::GenerateTraffic(local) => {
                 if let Some(traffic) = &mut self.traffic {
                     traffic.generate(local, &mut self.fabric, context);
@@ -71,10 +91,11 @@ impl Partition for Group {
     fn receive(&mut self, at: Picoseconds, message: GroupMessage, queue: &mut Queue<Event>) {
         match message {
             GroupMessage::Net(message) => self.fabric.receive(at, message, queue),
-            GroupMessage::Barrier(event) => {
-                let event = IoEvent::Barrier(event);
+            GroupMessage::Passed(barrier) => {
+                let event = IoEvent::Passed(barrier);
                 queue.push(at, event.key(), Event::Io(event));
             }
+            GroupMessage::CollectiveEnded => {}
         }
     }
 

@@ -10,6 +10,7 @@ mod group;
 mod io;
 mod limit;
 mod links;
+mod mpi;
 mod phase_collector;
 mod phase_result;
 mod phase_totals;

@@ -49,6 +49,7 @@ pub(super) fn run(
     simulation.for_each_partition(|number, group, queue| {
         assert!(queue.is_empty(), "events left in group {number}");
         assert!(group.fabric.is_idle(), "packets stuck in group {number}");
+        assert!(group.io.as_ref().is_none_or(Io::is_idle), "a process waits in group {number}");
         group.fabric.deliveries.iter().for_each(|d| sums.merge(d));
     });
     assert_eq!(sums.packets, sums.injected_packets, "packets lost");
