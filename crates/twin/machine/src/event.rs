@@ -15,12 +15,17 @@ pub(crate) enum Event {
     GenerateTraffic(u16),
     Io(IoEvent),
     Mpi(MpiEvent),
+    /// The job of collective operations has ended.
+    CollectiveEnded,
 }
 
 // Together with time and key it fits a cache line.
 const _: () = assert!(size_of::<Event>() <= 48);
 
 impl Event {
+    /// Event key of [`Event::CollectiveEnded`].
+    pub const COLLECTIVE_ENDED_KEY: u32 = NetEvent::FIRST_FREE_KEY + (13 << 24);
+
     /// Event key of [`Event::GenerateTraffic`].
     pub fn traffic_key(local: u16) -> u32 {
         NetEvent::FIRST_FREE_KEY + u32::from(local)
@@ -101,12 +106,14 @@ pub(crate) enum MpiEventKind {
     EndRound,
     /// Its node's processes have the result.
     Leave,
+    /// Its node's processes begin a job of collective operations.
+    EnterJob,
 }
 
 impl MpiEvent {
     /// Event key, which orders events of the same time.
     pub fn key(&self) -> u32 {
-        let kind = 17 + self.kind as u32 + 4 * (self.team as u32);
+        let kind = 17 + self.kind as u32 + 5 * (self.team as u32);
         NetEvent::FIRST_FREE_KEY + (kind << 24) + u32::from(self.local)
     }
 }

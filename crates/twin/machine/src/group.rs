@@ -1,5 +1,6 @@
 //! One group of the machine: a partition of the simulation.
 
+use crate::collective_job::CollectiveNodes;
 use crate::event::{Event, GroupContext, GroupMessage, IoEvent, MpiEvent, PacketKind};
 use crate::io::Io;
 use crate::mpi::{MpiTag, TeamId};
@@ -12,6 +13,7 @@ pub(crate) struct Group {
     pub fabric: Fabric,
     pub traffic: Option<Traffic>,
     pub io: Option<Io>,
+    pub collective: Option<CollectiveNodes>,
 }
 
 impl Group {
@@ -26,9 +28,14 @@ impl Group {
                 _,
                 Some(io),
             ) => io.receive(kind, packet, &mut self.fabric, context),
-            (kind @ PacketKind::Mpi, _, io) => match (MpiTag::team_of(packet), io) {
-                (TeamId::Io, Some(io)) => io.receive(kind, packet, &mut self.fabric, context),
-                (team, _) => unreachable!("a packet of {team:?} without its job: {packet:?}"),
+            (PacketKind::Mpi, _, io) => match (MpiTag::team_of(packet), io, &mut self.collective) {
+                (TeamId::Io, Some(io), _) => {
+                    io.receive(PacketKind::Mpi, packet, &mut self.fabric, context);
+                }
+                (TeamId::Collective, _, Some(nodes)) => {
+                    nodes.receive(packet, &self.fabric, context);
+                }
+                (team, _, _) => unreachable!("a packet of {team:?} without its job"),
             },
             (kind, _, _) => unreachable!("a packet of kind {kind:?} without a job: {packet:?}"),
         }
@@ -41,21 +48,30 @@ impl Group {
     }
 
     fn handle_mpi(&mut self, event: MpiEvent, context: &mut GroupContext<'_>) {
-        match (event.team, &mut self.io) {
-            (TeamId::Io, Some(io)) => {
+        match (event.team, &mut self.io, &mut self.collective) {
+            (TeamId::Io, Some(io), _) => {
                 io.handle_mpi(event, &mut self.fabric, context);
                 self.end_traffic_with_io(context.now);
             }
-            (team, _) => unreachable!("an event of {team:?} without its job"),
+            (TeamId::Collective, _, Some(nodes)) => {
+                if nodes.handle(event, &mut self.fabric, context) {
+                    self.end_traffic(context.now);
+                }
+            }
+            (team, _, _) => unreachable!("an event of {team:?} without its job"),
+        }
+    }
+
+    /// Ends traffic that runs together with another job.
+    fn end_traffic(&mut self, now: u64) {
+        if let Some(traffic) = &mut self.traffic {
+            traffic.stop(now);
         }
     }
 
     fn end_traffic_with_io(&mut self, now: u64) {
-        // Traffic that runs together with IOR ends with it.
-        if self.io.as_ref().is_some_and(Io::has_ended)
-            && let Some(traffic) = &mut self.traffic
-        {
-            traffic.stop(now);
+        if self.io.as_ref().is_some_and(Io::has_ended) {
+            self.end_traffic(now);
         }
     }
 }
@@ -74,6 +90,7 @@ impl Partition for Group {
             }
             Event::Io(event) => self.handle_io(event, context),
             Event::Mpi(event) => self.handle_mpi(event, context),
+            Event::CollectiveEnded => self.end_traffic(context.now),
             Event::GenerateTraffic(local) => {
                 if let Some(traffic) = &mut self.traffic {
                     traffic.generate(local, &mut self.fabric, context);
@@ -95,7 +112,9 @@ impl Partition for Group {
                 let event = IoEvent::Passed(barrier);
                 queue.push(at, event.key(), Event::Io(event));
             }
-            GroupMessage::CollectiveEnded => {}
+            GroupMessage::CollectiveEnded => {
+                queue.push(at, Event::COLLECTIVE_ENDED_KEY, Event::CollectiveEnded);
+            }
         }
     }
 

@@ -4,6 +4,8 @@
 //! the functions.
 #![warn(missing_docs)]
 
+mod collective_job;
+mod collective_results;
 pub mod estimate;
 mod event;
 mod group;

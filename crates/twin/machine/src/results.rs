@@ -3,6 +3,7 @@
 //! Times are in seconds, sizes in bytes, rates in GB/s (10^9 bytes per second), unless a field's
 //! name says otherwise. Fields are added, never renamed, within one `schema` version.
 
+pub use crate::collective_results::{CollectiveRun, CollectiveTimes};
 use crate::estimate::{Quantity, Replication};
 use serde::{Deserialize, Serialize};
 

@@ -19,7 +19,13 @@ fn before(operation: Operation, rank: u32, ranks: u32, parts: u32) -> Vec<Contri
     let of_block = |block: u32| match operation {
         Operation::Barrier | Operation::Reduce | Operation::Allreduce => 1 << rank,
         Operation::Broadcast => Contributions::from(rank == 0),
-        Operation::Allgather => if block == rank { 1 << rank } else { 0 },
+        Operation::Allgather => {
+            if block == rank {
+                1 << rank
+            } else {
+                0
+            }
+        }
         // The block for the rank that many ranks further.
         Operation::Alltoall | Operation::Alltoallv => {
             1 << rank | 1 << (64 + (rank + block) % ranks)
@@ -97,8 +103,8 @@ fn all_combinations() -> impl Iterator<Item = (Operation, Algorithm)> {
 fn every_algorithm_gives_every_rank_its_data() {
     for (operation, algorithm) in all_combinations() {
         for ranks in 1..=36u32 {
-            let doubles = (operation, algorithm)
-                == (Operation::Allgather, Algorithm::RecursiveDoubling);
+            let doubles =
+                (operation, algorithm) == (Operation::Allgather, Algorithm::RecursiveDoubling);
             if doubles && !ranks.is_power_of_two() {
                 continue;
             }

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod collective;
 mod interference;
 mod ior;
 mod job;
@@ -49,7 +50,7 @@ enum Command {
     /// Look at the machines that can be simulated, and check machine files
     #[command(subcommand)]
     Machine(machine::MachineCommand),
-    /// Simulate: IOR, traffic, or both on one machine
+    /// Simulate: IOR, traffic, collective operations, or two of them on one machine
     #[command(subcommand)]
     Sim(SimCommand),
     /// Simulate the published cases and compare them with the measurements
@@ -68,6 +69,9 @@ enum SimCommand {
     /// Synthetic traffic on the network alone
     #[command(args_override_self = true)]
     Traffic(traffic::TrafficArgs),
+    /// A collective operation of MPI, alone and beside traffic or IOR
+    #[command(args_override_self = true)]
+    Collective(collective::CollectiveArgs),
     /// IOR and traffic on one machine, each also alone
     #[command(args_override_self = true)]
     Interference(interference::InterferenceArgs),
@@ -97,6 +101,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Machine(command) => machine::run(command),
         Command::Sim(SimCommand::Ior(args)) => ior::run(args),
         Command::Sim(SimCommand::Traffic(args)) => traffic::run(args),
+        Command::Sim(SimCommand::Collective(args)) => collective::run(args),
         Command::Sim(SimCommand::Interference(args)) => interference::run(args),
         Command::Validate(args) => validate::run(args),
         Command::Scrub(args) => scrub::run(&args),

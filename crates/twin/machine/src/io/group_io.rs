@@ -33,8 +33,8 @@ pub(crate) struct Io {
     /// Bytes granted to the links of each class before the current phase or break between phases
     /// (`LinkClass as usize`).
     pub link_timeline: Timeline<4>,
-    /// No step is left.
-    ended: bool,
+    /// Time from which no step is left, ps.
+    ended_at: Option<u64>,
 }
 
 impl Io {
@@ -57,7 +57,7 @@ impl Io {
             waits: vec![Waits::default(); usize::from(job.topology.groups)],
             ended_phases: 0,
             link_timeline: Timeline::default(),
-            ended: false,
+            ended_at: None,
             job: job.clone(),
         };
         io.enter_phases(0, fabric, 0);
@@ -69,9 +69,14 @@ impl Io {
         self.mpi.is_idle()
     }
 
+    /// Time from which the test has no step left, ps.
+    pub fn ended_at(&self) -> Option<u64> {
+        self.ended_at
+    }
+
     /// Whether the test has no step left.
     pub fn has_ended(&self) -> bool {
-        self.ended
+        self.ended_at.is_some()
     }
 
     /// Runs an event.
@@ -189,7 +194,7 @@ impl Io {
             }
             next += 1;
         }
-        self.ended = true;
+        self.ended_at = Some(now);
     }
 
     /// Records the state of all counters at the start of a phase. Time series begin in all groups

@@ -120,6 +120,14 @@ impl Members {
         numbered.filter(|(_, member)| member.is_some()).map(|(local, _)| local)
     }
 
+    /// Processes on a node of the team in this group.
+    pub fn processes_on(&self, local: u16) -> u32 {
+        match &self.members[usize::from(local)] {
+            Some(member) => self.team.processes_on(member.rank),
+            None => 0,
+        }
+    }
+
     /// Processes of a node enter the next operation, with a value of which all get the greatest if
     /// the operation synchronises them.
     pub fn enter(
@@ -168,6 +176,7 @@ impl Members {
                 self.begin_round(local, context);
             }
             MpiEventKind::Leave => return Some(self.leave(local)),
+            MpiEventKind::EnterJob => unreachable!("an event of the job: {event:?}"),
         }
         None
     }
@@ -318,13 +327,7 @@ fn synchronises(operation: Operation) -> bool {
     }
 }
 
-fn schedule(
-    at: u64,
-    kind: MpiEventKind,
-    local: u16,
-    team: TeamId,
-    context: &mut GroupContext<'_>,
-) {
+fn schedule(at: u64, kind: MpiEventKind, local: u16, team: TeamId, context: &mut GroupContext<'_>) {
     let event = MpiEvent { team, kind, local };
     context.queue.push(at, event.key(), Event::Mpi(event));
 }

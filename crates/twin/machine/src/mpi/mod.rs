@@ -12,4 +12,4 @@ mod members;
 mod team;
 
 pub(crate) use members::{Left, Members, MessageCounts, MpiTag};
-pub(crate) use team::{Agreement, Team, TeamId};
+pub(crate) use team::{Team, TeamId};

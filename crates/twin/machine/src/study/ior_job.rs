@@ -83,8 +83,11 @@ pub(super) fn ior_job(
         job.slot_of_rank.push(*slot);
         *slot += 1;
     }
-    job.groups_without_ranks =
-        (0..).zip(&ranks_of_group).filter(|(_, ranks)| **ranks == 0).map(|(group, _)| group).collect();
+    job.groups_without_ranks = (0..)
+        .zip(&ranks_of_group)
+        .filter(|(_, ranks)| **ranks == 0)
+        .map(|(group, _)| group)
+        .collect();
     Ok(job)
 }
 

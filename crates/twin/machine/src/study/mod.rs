@@ -1,5 +1,6 @@
 //! Studies: from a machine and a workload to a result document.
 
+mod collective;
 mod error;
 mod interference;
 mod ior;
@@ -9,6 +10,7 @@ mod run;
 mod saturation;
 mod traffic;
 
+pub use collective::{Background, CollectiveStudy, check_collective_fits, simulate_collective};
 pub use error::StudyError;
 pub use interference::simulate_interference;
 pub use ior::{check_ior_fits, simulate_ior};

@@ -197,9 +197,7 @@ impl Schedule {
                 Some(round) => rounds::ring(rank, ranks, round, 1),
             },
             (Algorithm::Ring, _) => rounds::ring(rank, ranks, round, 0),
-            (Algorithm::Bruck, Operation::Allgather) => {
-                rounds::bruck_allgather(rank, ranks, round)
-            }
+            (Algorithm::Bruck, Operation::Allgather) => rounds::bruck_allgather(rank, ranks, round),
             (Algorithm::Bruck, _) => rounds::bruck_alltoall(rank, ranks, round),
             (Algorithm::Pairwise, _) => rounds::pairwise(rank, ranks, round),
         }
@@ -214,9 +212,8 @@ impl Schedule {
                 let Blocks::Range { first, count } = blocks else {
                     unreachable!("parts of a vector are sent as ranges: {self:?}")
                 };
-                let start = |part: u32| {
-                    (u128::from(bytes) * u128::from(part) / u128::from(parts)) as u64
-                };
+                let start =
+                    |part: u32| (u128::from(bytes) * u128::from(part) / u128::from(parts)) as u64;
                 let end = first + count;
                 let wrapped = if end > parts { start(end - parts) } else { 0 };
                 start(end.min(parts)) - start(first) + wrapped
