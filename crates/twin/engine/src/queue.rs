@@ -135,8 +135,8 @@ impl<E: Copy> Queue<E> {
         self.insert(Due { time, key, node });
     }
 
-    /// Takes the next event if its time is before `end`. Calls `prefetch` with each event some time
-    /// before it is taken, usually in the order in which they will be taken.
+    /// Takes the next event if its time is before `end`. Calls `prefetch_data` with most events some
+    /// time before they are taken.
     #[inline]
     pub fn pop_before(
         &mut self,
@@ -212,10 +212,7 @@ impl<E: Copy> Queue<E> {
     fn insert(&mut self, due: Due) {
         let bucket = due.time >> self.bits;
         if bucket < self.unopened {
-            debug_assert!(
-                bucket + 1 == self.unopened || self.due.is_empty(),
-                "event in the past"
-            );
+            debug_assert!(bucket + 1 == self.unopened || self.due.is_empty(), "event in the past");
             self.insert_due(due);
         } else if bucket < self.unopened + NEAR {
             self.insert_near(bucket, due);

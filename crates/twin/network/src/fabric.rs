@@ -150,8 +150,7 @@ impl Fabric {
             if packet.is_unrouted() {
                 self.topology.prefetch_near_links((self.group, packet.router), packet.dst);
             } else if packet.router != packet.target {
-                let (rank1, rank2) =
-                    self.topology.local_ports_toward(packet.router, packet.target);
+                let (rank1, rank2) = self.topology.local_ports_toward(packet.router, packet.target);
                 prefetch(&self.ports[self.ports.router_port(packet.router, rank1)]);
                 prefetch(&self.ports[self.ports.router_port(packet.router, rank2)]);
             } else if packet.exit != INTERMEDIATE {
@@ -258,9 +257,8 @@ impl Fabric {
     fn arrive(&mut self, mut packet: Packet, context: &mut impl NetContext) {
         let behind = Upstream(packet.credit_to);
         let at_target = packet.router == packet.target;
-        let begins_leg = packet.is_unrouted()
-            || behind.is_far()
-            || (at_target && packet.exit == INTERMEDIATE);
+        let begins_leg =
+            packet.is_unrouted() || behind.is_far() || (at_target && packet.exit == INTERMEDIATE);
         let reconsiders = !begins_leg && self.may_reconsider(&packet);
         let head = context.now() + self.traversal;
         let mut planner = RoutePlanner {

@@ -4,10 +4,10 @@
 //! the slot they lead to, rank-2 by chassis, rank-3, nodes. (The rank-1 port to the router's own
 //! slot and the rank-2 port to its own chassis exist as numbers only.)
 
+use forebay_engine::prefetch;
 use forebay_machine_file::machine::{
     Arrangement, LinkClass, MAX_PORTS, Machine, Network, Plugging,
 };
-use forebay_engine::prefetch;
 use forebay_random::below;
 
 /// A node's location in the machine.
