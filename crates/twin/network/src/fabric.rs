@@ -13,12 +13,15 @@
 //! to travel back. Credits that arrive within the same 2^15 ps (33 ns) are returned together, at
 //! the end of that span: one event for many.
 
+mod observe;
+
 use crate::credits::CreditBatches;
 use crate::event::{NetContext, NetEvent, NetMessage, NetQueue};
 use crate::nic::{Message, MessageClass, Nic};
 use crate::packet::{INTERMEDIATE, Packet, Route};
 use crate::port::{LEGS, LinkCost, NODE_CHANNELS, NONE, PortEnd, Ready, Upstream, link_costs};
 use crate::port_table::PortTable;
+use crate::probe::{Grant, Probe};
 use crate::routing::RoutePlanner;
 use crate::statistics::{DeliveryStatistics, LinkStatistics, Timeline};
 use crate::topology::Topology;
@@ -52,6 +55,8 @@ pub struct Fabric {
     /// Nodes (numbers within the group) whose interface has free slots again after having had
     /// none. The model empties the list after each event.
     pub drained: Vec<u16>,
+    /// Observation of single packets, if requested.
+    pub probe: Option<Box<Probe>>,
 }
 
 /// The least time from any event to its effect in another group, ps: the lookahead.
@@ -77,6 +82,7 @@ impl Fabric {
             deliveries: Default::default(),
             timeline: Timeline::default(),
             drained: Vec::new(),
+            probe: None,
             topology,
             network,
         }
@@ -95,7 +101,9 @@ impl Fabric {
 
     /// Whether nothing is in flight: all credits are back, no packet or message waits.
     pub fn is_idle(&self) -> bool {
-        self.ports.is_idle() && self.nics.iter().all(Nic::is_empty)
+        self.ports.is_idle()
+            && self.nics.iter().all(Nic::is_empty)
+            && self.probe.as_ref().is_none_or(|probe| probe.is_idle())
     }
 
     /// Runs an event; returns the packet if it delivers one.
@@ -222,6 +230,15 @@ impl Fabric {
         packet.router = self.topology.location(node).router;
         packet.credit_to = Upstream::near(index, LinkClass::Node, channel as u8).0;
         packet.tail_lag = (end - start) as u32;
+        if self.probe.is_some() {
+            let now = context.now();
+            self.observe_link(
+                index,
+                Some(channel as u8),
+                &packet,
+                Grant { ready: now, start, end, now },
+            );
+        }
         let arrival = start + self.costs[LinkClass::Node as usize].latency;
         context.push_arrival(arrival, index, packet);
     }
@@ -296,6 +313,9 @@ impl Fabric {
         if channel.tail == NONE {
             self.ports.block_channel(index, context.now());
         }
+        if self.probe.is_some() {
+            self.observe_queue(index, number, &packet, head);
+        }
         let channel = &mut self.ports[index].channels[usize::from(number)];
         self.waiting.push_back(channel, packet, ready);
     }
@@ -319,6 +339,10 @@ impl Fabric {
     ) {
         self.ports[index].take_credit(usize::from(channel), packet.bytes);
         let (start, end) = self.grant(index, ready.head, packet.bytes, packet.class());
+        if self.probe.is_some() {
+            let grant = Grant { ready: ready.head, start, end, now: context.now() };
+            self.observe_link(index, Some(channel), &packet, grant);
+        }
         let left = ready.tail.max(end);
         self.send_credit(&packet, left, context);
         packet.tail_lag = (left - start) as u32;
@@ -340,6 +364,10 @@ impl Fabric {
     /// Sends a packet to its node, which accepts all packets.
     fn eject(&mut self, index: usize, packet: Packet, ready: Ready, context: &mut impl NetContext) {
         let (start, end) = self.grant(index, ready.head, packet.bytes, packet.class());
+        if self.probe.is_some() {
+            let grant = Grant { ready: ready.head, start, end, now: context.now() };
+            self.observe_link(index, None, &packet, grant);
+        }
         self.ports.count_ejection_wait(index, ready.head, start);
         let left = ready.tail.max(end);
         let key = NetEvent::KEY_DELIVERY + self.ports[index].peer;
@@ -352,13 +380,17 @@ impl Fabric {
     fn send_credit(&mut self, packet: &Packet, left: u64, context: &mut impl NetContext) {
         let upstream = Upstream(packet.credit_to);
         let at = left + self.costs[upstream.class()].latency;
+        let bytes = match &self.probe {
+            Some(probe) => probe.mark_credit(packet),
+            None => packet.bytes,
+        };
         if upstream.is_far() {
             let (group, _, far_index) = self.far_port(upstream.port());
             let place = Upstream::near(far_index, LinkClass::Global, upstream.channel() as u8);
-            let credit = NetMessage::Credit(place.0, packet.bytes);
+            let credit = NetMessage::Credit(place.0, bytes);
             context.send_message(group, at, credit);
         } else {
-            self.batches.add_credit(at, upstream, packet.bytes, context);
+            self.batches.add_credit(at, upstream, bytes, context);
         }
     }
 
@@ -387,6 +419,10 @@ impl Fabric {
     #[inline]
     fn return_credit(&mut self, place: Upstream, bytes: u32, context: &mut impl NetContext) {
         let (index, channel) = (place.port(), place.channel());
+        let bytes = match &mut self.probe {
+            Some(probe) => probe.unmark_credit(place, bytes),
+            None => bytes,
+        };
         let port = &mut self.ports[index];
         port.return_credit(channel, bytes, self.costs[port.class as usize].buffer);
         if port.end == PortEnd::Inward {
@@ -410,6 +446,9 @@ impl Fabric {
                 self.ports.unblock_channel(index, context.now());
             }
             waiting.ready.head = waiting.ready.head.max(context.now());
+            if let Some(probe) = &mut self.probe {
+                probe.leave_queue(index, channel as u8, waiting.packet.bytes);
+            }
             self.depart(index, channel as u8, waiting.packet, waiting.ready, context);
         }
     }

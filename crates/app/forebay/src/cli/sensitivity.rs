@@ -279,14 +279,15 @@ fn text(row: &Row) -> String {
     )
 }
 
-/// The tornado plot: a bar per parameter, the longest on top.
+/// The tornado plot: a bar per parameter.
 fn tornado(row: &Row) -> Svg {
     let bar = |s: &Sensitivity| {
         let elasticity = s.elasticity?;
+        let screening = s.mu_star.map(|mu_star| format!("; mu* {mu_star:.2}"));
         Some(Bar {
             name: s.parameter.clone(),
             value: elasticity.abs(),
-            text: format!("{elasticity:+.2}"),
+            text: format!("{elasticity:+.2}{}", screening.unwrap_or_default()),
             // The first colour raises the quantity, the second lowers it.
             series: usize::from(elasticity < 0.0),
         })
