@@ -60,6 +60,9 @@ fn sensitivity_finds_the_deciding_parameter_and_writes_table_and_pictures() {
     let found = &row["sensitivities"];
     assert_eq!(found[0]["parameter"], "client.write_rate");
     assert_eq!(found[0]["low"], 3_120_000_000_u64);
+    // All processes share the node's client.
+    let elasticity = found[0]["elasticity"].as_f64().unwrap();
+    assert!((0.5..=1.0).contains(&elasticity), "{found}");
     assert!(found[0]["mu_star"].as_f64().unwrap() > 0.5, "{found}");
     // A test without fsync does not depend on its cost.
     assert_eq!(found[1]["parameter"], "burst_buffer.sync");

@@ -1,4 +1,5 @@
 //! Observation of packets at links.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 mod harness;
 
@@ -160,7 +161,7 @@ fn two_jobs_on_one_link_delay_each_other_as_calculated_by_hand() {
     );
     // Four packets over three links each.
     assert_eq!(observed.waits.passages.iter().flatten().sum::<u64>(), 12);
-    let last = observed.passages.iter().filter(|p| p.class == LinkClass::Rank1).last().unwrap();
+    let last = observed.passages.iter().rfind(|p| p.class == LinkClass::Rank1).unwrap();
     assert_eq!((last.ready, last.start, last.end), (700_000, 2_600_000, 3_400_000));
     assert_eq!((last.src, last.dst, last.bytes, last.tag), (1, 3, 4_000, 1));
 }

@@ -16,7 +16,7 @@ use crate::sensitivity::{
     Experiment, Parameter, Sensitivity, experiments, sensitivities, settings,
 };
 use crate::table::{Column, Table};
-use crate::validate::cases::{self, Case};
+use crate::validate::cases::{self, Case, Check, Measure};
 use crate::validate::published::{self, Published};
 use crate::validate::verdict;
 use forebay_console::Failure;
@@ -48,7 +48,9 @@ struct Row {
     row: String,
     case: String,
     machine: String,
-    /// The simulated value with the numbers of the machine file.
+    /// Description of the value.
+    quantity: String,
+    /// Its value with the numbers of the machine file.
     simulated: Option<f64>,
     unit: String,
     sensitivities: Vec<Sensitivity>,
@@ -65,7 +67,7 @@ struct SensitivityRun {
     /// Numbers of the machine files that were replaced.
     altered: Vec<String>,
     rows: Vec<Row>,
-    /// Rows that have no sensitivities: their result is not a number.
+    /// Rows that have no sensitivities: their result has no value, as of a phase that is too short.
     skipped: Vec<String>,
 }
 
@@ -106,13 +108,32 @@ impl Plan<'_> {
                 Err(e) => return Err(e),
             }
         }
-        let value = |check| {
+        let value = |check: &Check| {
             let published = cases::measurement(check, table)?;
             let numbers = &machine.provenance;
-            Ok(verdict::compare(self.case, check, published, numbers, &points).simulated)
+            let row = verdict::compare(self.case, check, published, numbers, &points);
+            Ok(if is_continuous(check) { row.simulated } else { best_rate(&row) })
         };
         self.case.check.iter().map(value).collect()
     }
+}
+
+/// Whether a row compares a number that changes with the machine without steps.
+fn is_continuous(check: &Check) -> bool {
+    match check.measure {
+        Measure::WriteSaturation | Measure::ReadSaturation | Measure::Limit => false,
+        Measure::WriteRate
+        | Measure::ReadRate
+        | Measure::WriteRatePerNode
+        | Measure::AcknowledgedWriteRatePerNode
+        | Measure::WriteIops
+        | Measure::ReadIops => true,
+    }
+}
+
+/// The best rate of a sweep, in GB/s: for rows that compare a point of the sweep or a limit.
+fn best_rate(row: &verdict::Row) -> Option<f64> {
+    row.steps.iter().map(|step| step.value).max_by(f64::total_cmp)
 }
 
 /// The parameters and experiments of each case.
@@ -202,8 +223,15 @@ fn evaluate(
                 row: check.row.clone(),
                 case: case.id.clone(),
                 machine: case.machine.clone(),
+                quantity: match is_continuous(check) {
+                    true => verdict::compared(check),
+                    false => "best rate of the sweep".to_string(),
+                },
                 simulated,
-                unit: cases::measurement(check, table)?.unit.clone(),
+                unit: match is_continuous(check) {
+                    true => cases::measurement(check, table)?.unit.clone(),
+                    false => "GB/s".to_string(),
+                },
                 sensitivities: sorted(sensitivities(parameters, experiments, &values)),
             });
         }
@@ -224,7 +252,7 @@ fn write(document: &SensitivityRun, output: &mut Output) -> Result<(), Failure> 
     }
     if !document.skipped.is_empty() {
         let names = document.skipped.join(", ");
-        output.print_and_record(&format!("without a number that could change: {names}"))?;
+        output.print_and_record(&format!("without a value: {names}"))?;
     }
     output.write("", "table.txt", output.recorded())?;
     output.write("", "summary.json", to_json(document)?)?;
@@ -274,8 +302,8 @@ fn text(row: &Row) -> String {
         false => "",
     };
     format!(
-        "{} ({}): {value} {}\n{table}{note}{others} other numbers have no effect\n",
-        row.row, row.machine, row.unit
+        "{} ({}), {}: {value} {}\n{table}{note}{others} other numbers have no effect\n",
+        row.row, row.machine, row.quantity, row.unit
     )
 }
 
@@ -296,10 +324,11 @@ fn tornado(row: &Row) -> Svg {
     bars::draw(&format!("Elasticity of {} ({})", row.row, row.machine), &bars, 760.0, &PAPER)
 }
 
-const CSV_HEADING: [&str; 13] = [
+const CSV_HEADING: [&str; 14] = [
     "row",
     "case",
     "machine",
+    "quantity",
     "simulated",
     "unit",
     "parameter",
@@ -316,7 +345,7 @@ fn csv_of(rows: &[Row]) -> Result<String, Failure> {
     let cells = rows.iter().flat_map(|row| {
         row.sensitivities.iter().map(move |s| {
             (
-                (&row.row, &row.case, &row.machine, row.simulated, &row.unit),
+                (&row.row, &row.case, &row.machine, &row.quantity, row.simulated, &row.unit),
                 (&s.parameter, s.low, s.base, s.high),
                 (s.elasticity, s.central, s.mu_star, s.sigma),
             )
