@@ -13,6 +13,9 @@
 //! to travel back. Credits that arrive within the same 2^15 ps (33 ns) are returned together, at
 //! the end of that span: one event for many.
 
+mod observe;
+mod returns;
+
 use crate::credits::CreditBatches;
 use crate::event::{NetContext, NetEvent, NetMessage, NetQueue};
 use crate::nic::{MAX_NIC_MESSAGES, Message, MessageClass, Nic};
@@ -21,6 +24,7 @@ use crate::port::{
     LinkCost, NODE_CHANNELS, PortEnd, REQUEST_CHANNELS, Ready, Upstream, link_costs,
 };
 use crate::port_table::PortTable;
+use crate::probe::{Grant, Probe};
 use crate::routing::RoutePlanner;
 use crate::statistics::{DeliveryStatistics, LinkStatistics, Timeline};
 use crate::topology::Topology;
@@ -29,9 +33,6 @@ use forebay_engine::{Context, Picoseconds, Queue, prefetch};
 use forebay_machine_file::machine::{LinkClass, Network, Routing};
 use forebay_random::{RandomSequence, stream_label};
 use std::sync::Arc;
-
-/// Credits of a batch between the one returned and the one whose port is prefetched.
-const PREFETCH_DISTANCE: usize = 8;
 
 /// Routers, links and network interfaces of one group.
 pub struct Fabric {
@@ -54,6 +55,8 @@ pub struct Fabric {
     /// Nodes (numbers within the group) whose interface has free slots again after having had
     /// none. The model empties the list after each event.
     pub drained: Vec<u16>,
+    /// Observation of single packets, if requested.
+    pub probe: Option<Box<Probe>>,
 }
 
 /// The least time from any event to its effect in another group, ps: the lookahead.
@@ -79,6 +82,7 @@ impl Fabric {
             deliveries: Default::default(),
             timeline: Timeline::default(),
             drained: Vec::new(),
+            probe: None,
             topology,
             network,
         }
@@ -97,7 +101,9 @@ impl Fabric {
 
     /// Whether nothing is in flight: all credits are back, no packet or message waits.
     pub fn is_idle(&self) -> bool {
-        self.ports.is_idle() && self.nics.iter().all(Nic::is_empty)
+        self.ports.is_idle()
+            && self.nics.iter().all(Nic::is_empty)
+            && self.probe.as_ref().is_none_or(|probe| probe.is_idle())
     }
 
     /// Runs an event; returns the packet if it delivers one.
@@ -234,6 +240,15 @@ impl Fabric {
         packet.router = self.topology.location(node).router;
         packet.credit_to = Upstream::near(index, LinkClass::Node, channel as u8).0;
         packet.tail_lag = (end - start) as u32;
+        if self.probe.is_some() {
+            let now = context.now();
+            self.observe_link(
+                index,
+                Some(channel as u8),
+                &packet,
+                Grant { ready: now, start, end, now },
+            );
+        }
         let arrival = start + self.costs[LinkClass::Node as usize].latency;
         context.push_arrival(arrival, index, packet);
     }
@@ -308,6 +323,9 @@ impl Fabric {
         if is_first {
             self.ports.block_channel(index, channel, context.now());
         }
+        if self.probe.is_some() {
+            self.observe_queue(index, channel as u8, &packet, head);
+        }
         let queue = self.ports.queue_mut(index, channel);
         self.waiting.push_back(queue, is_first, packet, ready);
     }
@@ -331,6 +349,10 @@ impl Fabric {
     ) {
         self.ports.take_credit(index, channel, packet.bytes);
         let (start, end) = self.grant(index, ready.head, packet.bytes, packet.class());
+        if self.probe.is_some() {
+            let grant = Grant { ready: ready.head, start, end, now: context.now() };
+            self.observe_link(index, Some(channel as u8), &packet, grant);
+        }
         let left = ready.tail.max(end);
         self.send_credit(&packet, left, context);
         packet.tail_lag = (left - start) as u32;
@@ -352,6 +374,10 @@ impl Fabric {
     /// Sends a packet to its node, which accepts all packets.
     fn eject(&mut self, index: usize, packet: Packet, ready: Ready, context: &mut impl NetContext) {
         let (start, end) = self.grant(index, ready.head, packet.bytes, packet.class());
+        if self.probe.is_some() {
+            let grant = Grant { ready: ready.head, start, end, now: context.now() };
+            self.observe_link(index, None, &packet, grant);
+        }
         self.ports.count_ejection_wait(index, ready.head, start);
         let left = ready.tail.max(end);
         let key = NetEvent::KEY_DELIVERY + u32::from(self.ports[index].peer);
@@ -364,13 +390,17 @@ impl Fabric {
     fn send_credit(&mut self, packet: &Packet, left: u64, context: &mut impl NetContext) {
         let upstream = Upstream(packet.credit_to);
         let at = left + self.costs[upstream.class()].latency;
+        let bytes = match &self.probe {
+            Some(probe) => probe.mark_credit(packet),
+            None => packet.bytes,
+        };
         if upstream.is_far() {
             let (group, _, far_index) = self.far_port(upstream.port());
             let place = Upstream::near(far_index, LinkClass::Global, upstream.channel() as u8);
-            let credit = NetMessage::Credit(place.0, packet.bytes);
+            let credit = NetMessage::Credit(place.0, bytes);
             context.send_message(group, at, credit);
         } else {
-            self.batches.add_credit(at, upstream, packet.bytes, context);
+            self.batches.add_credit(at, upstream, bytes, context);
         }
     }
 
@@ -382,65 +412,5 @@ impl Fabric {
             unreachable!("port {port} of router {router} has no cable")
         };
         (group, far_router, self.ports.router_port(far_router, far_port))
-    }
-
-    fn return_batch(&mut self, slot: u16, context: &mut impl NetContext) {
-        let credits = self.batches.close_batch(slot);
-        for (i, &(place, bytes)) in credits.iter().enumerate() {
-            if let Some(&(ahead, _)) = credits.get(i + PREFETCH_DISTANCE) {
-                prefetch(&self.ports[ahead.port()]);
-            }
-            if let Some(&(ahead, _)) = credits.get(i + PREFETCH_DISTANCE / 2) {
-                self.prefetch_waiting(ahead);
-            }
-            self.return_credit(place, bytes, context);
-        }
-        self.batches.recycle(credits);
-    }
-
-    /// Prefetches what the return of a credit will touch besides its port.
-    #[inline]
-    fn prefetch_waiting(&self, place: Upstream) {
-        let port = &self.ports[place.port()];
-        if port.has_waiting(place.channel()) {
-            self.ports.prefetch_queues(place.port());
-        } else if port.sender_waits {
-            prefetch(&self.nics[usize::from(port.peer)]);
-        }
-    }
-
-    /// Returns credits to a port, and sends the packets that waited for them.
-    #[inline]
-    fn return_credit(&mut self, place: Upstream, bytes: u32, context: &mut impl NetContext) {
-        let (index, channel) = (place.port(), place.channel());
-        let capacity = self.costs[self.ports[index].class as usize].buffer;
-        self.ports.return_credit(index, channel, bytes, capacity);
-        let port = &self.ports[index];
-        if port.has_waiting(channel) {
-            self.send_waiting(index, channel, context);
-        } else if port.sender_waits {
-            self.inject_packets(port.peer, context);
-        }
-    }
-
-    /// Sends packets that wait at a port's channel as far as there are credits.
-    fn send_waiting(&mut self, index: usize, channel: usize, context: &mut impl NetContext) {
-        loop {
-            let credits = self.ports.credits(index, channel);
-            let queue = self.ports.queue_mut(index, channel);
-            let mut waiting = *self.waiting.first(queue);
-            if credits < waiting.packet.bytes {
-                return;
-            }
-            let was_last = self.waiting.pop_front(queue);
-            if was_last {
-                self.ports.unblock_channel(index, channel, context.now());
-            }
-            waiting.ready.head = waiting.ready.head.max(context.now());
-            self.depart(index, channel, waiting.packet, waiting.ready, context);
-            if was_last {
-                return;
-            }
-        }
     }
 }
