@@ -11,6 +11,7 @@ mod output;
 mod pool;
 mod replicates;
 mod scrub;
+mod sensitivity;
 pub(crate) mod sweep;
 mod traffic;
 mod validate;
