@@ -10,6 +10,7 @@ mod group;
 mod io;
 mod limit;
 mod links;
+pub mod observe;
 mod phase_collector;
 mod phase_result;
 mod phase_totals;

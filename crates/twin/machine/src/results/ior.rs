@@ -2,6 +2,7 @@
 
 use super::{ClassUse, Limit, LinkUse, RunCost, Series, Spread};
 use crate::estimate::{Quantity, Replication};
+use crate::observe::{Delays, Observed};
 use serde::{Deserialize, Serialize};
 
 /// Distribution of the nodes' acknowledged rates in a phase, in GB/s. A node's rate is the bytes of
@@ -108,6 +109,12 @@ pub struct IorPoint {
     /// Replicates with other seeds, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
+    /// Delays by cause, if requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delays: Option<Delays>,
+    /// Other observations, if requested; not part of the document.
+    #[serde(skip)]
+    pub observed: Observed,
 }
 
 impl IorPoint {

@@ -2,6 +2,7 @@
 
 use super::{ClassUse, LinkUse, RunCost, Series};
 use crate::estimate::{Quantity, Replication};
+use crate::observe::{Delays, Observed};
 use serde::{Deserialize, Serialize};
 
 /// Distribution of packet latencies, in nanoseconds.
@@ -100,6 +101,12 @@ pub struct TrafficRun {
     /// The search for the saturation load, if that was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saturation: Option<SaturationSearch>,
+    /// Delays by cause, if requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delays: Option<Delays>,
+    /// Other observations, if requested; not part of the document.
+    #[serde(skip)]
+    pub observed: Observed,
     /// As in [`Phase::each_link`](super::Phase::each_link).
     #[serde(skip)]
     pub each_link: Vec<LinkUse>,

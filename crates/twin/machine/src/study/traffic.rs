@@ -4,6 +4,7 @@ use super::error::StudyError;
 use super::options::SimOptions;
 use super::run::{Outcome, Progress, run};
 use crate::links::{Links, class_use, each_link, heat, intervals, utilisation};
+use crate::observe::Observed;
 use crate::results::{LatencyNs, RunCost, SCHEMA, Series, TrafficRun};
 use crate::scenario::Scenario;
 use crate::steady::{END_OF_WINDOW, Latency, Slices, State, SteadyState};
@@ -32,8 +33,9 @@ pub fn simulate_traffic(
     let generation = Generation::Messages(spec.messages);
     let job = traffic_job(machine, spec, nodes, options.seed, generation, None)?;
     let scenario = Scenario { traffic: Some(Arc::new(job)), ..idle };
-    let outcome = run(&scenario, options, progress)?;
+    let mut outcome = run(&scenario, options, progress)?;
     let mut result = traffic_run(&scenario, spec, options, &outcome);
+    result.observed = std::mem::take(&mut outcome.observed);
     let total = u64::from(count).saturating_mul(spec.messages);
     assert_eq!(result.messages_delivered, total, "messages lost");
     result.startup_seconds = outcome.started.duration_since(began).as_secs_f64();
@@ -191,6 +193,8 @@ pub(super) fn traffic_run(
         series: series(scenario, &totals, end, link_rate),
         replication: None,
         saturation: None,
+        delays: outcome.delays.clone(),
+        observed: Observed::default(),
         each_link: match scenario.each_link {
             true => each_link(&scenario.topology, links, end),
             false => Vec::new(),
