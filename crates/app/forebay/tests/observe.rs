@@ -169,9 +169,10 @@ fn time_series_of_jobs_servers_and_links_add_up_on_any_threads() {
     assert!(links.iter().all(|row| row.last().unwrap().parse::<f64>().unwrap() < 1.001));
     let few = format!("{IOR} --series --series-links 3 --out few {TEST}");
     dir.expect_success(&few);
-    let few = csv(&dir, "few/series-links.csv");
-    let names: std::collections::BTreeSet<&String> = few.iter().map(|row| &row[0]).collect();
-    assert_eq!(names.len(), 3);
+    // The names of links are in quotes: they contain commas.
+    let few = dir.read("few/series-links.csv");
+    let names = few.lines().skip(1).filter_map(|line| line.split('"').nth(1));
+    assert_eq!(names.collect::<std::collections::BTreeSet<_>>().len(), 3);
     let report = dir.read("few/report.html");
     assert!(report.contains("Busiest links"), "no charts of links");
 }

@@ -20,3 +20,4 @@ mod scenario;
 mod steady;
 pub mod study;
 mod traffic;
+mod warnings;

@@ -45,8 +45,7 @@ fn estimates_for_traffic_are_near_the_packets_and_events_of_the_run() {
         ("adversarial", 0.1, Routing::Valiant),
         ("permutation", 0.8, Routing::UgalL),
     ] {
-        let spec =
-            TrafficSpec::new(pattern.parse().unwrap(), Bytes(16 << 10), load, 200).unwrap();
+        let spec = TrafficSpec::new(pattern.parse().unwrap(), Bytes(16 << 10), load, 200).unwrap();
         let options = SimOptions { routing: Some(routing), ..SimOptions::default() };
         let forecast = forecast_traffic(&machine, &spec, &options).unwrap();
         let run = simulate_traffic(&machine, &spec, &options, &|_, _, _| true).unwrap();

@@ -245,6 +245,11 @@ fn table(run: &InterferenceRun) -> String {
         seconds(from),
         seconds(to)
     ));
+    for (when, point) in [("alone", &run.ior_alone), ("together", &run.ior_together)] {
+        for warning in point.phases.iter().flat_map(|phase| &phase.warnings) {
+            text.push_str(&format!("warning: IOR {when}: {warning}\n"));
+        }
+    }
     for (when, traffic) in [("alone", &run.traffic_alone), ("together", &run.traffic_together)] {
         for warning in &traffic.warnings {
             text.push_str(&format!("warning: traffic {when}: {warning}\n"));
