@@ -25,7 +25,7 @@ impl Fabric {
     fn link_ref(&self, index: usize) -> LinkRef {
         let port = &self.ports[index];
         if port.end == PortEnd::Inward {
-            return LinkRef { index, class: port.class, router: None, port: port.peer as u16 };
+            return LinkRef { index, class: port.class, router: None, port: port.peer };
         }
         let (router, number) = self.ports.router_and_port(index);
         LinkRef { index, class: port.class, router: Some(router), port: number.into() }
