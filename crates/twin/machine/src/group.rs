@@ -80,8 +80,15 @@ impl Partition for Group {
 
     #[inline]
     fn prefetch(&self, event: &Event) {
-        if let Event::Net(event) = event {
-            self.fabric.prefetch(event);
+        match event {
+            Event::Net(event) => self.fabric.prefetch(event),
+            Event::GenerateTraffic(local) => {
+                self.fabric.prefetch_sender(*local);
+                if let Some(traffic) = &self.traffic {
+                    traffic.prefetch(*local);
+                }
+            }
+            Event::Io(_) => {}
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::event::{Event, GroupContext, PacketKind};
 use crate::steady::Slices;
-use forebay_engine::Queue;
+use forebay_engine::{Queue, prefetch};
 use forebay_network::{Fabric, Message, Packet, Topology};
 use forebay_random::{RandomStream, stream_label};
 use forebay_workload::traffic::{Arrivals, Destinations};
@@ -153,6 +153,12 @@ impl Traffic {
             self.partial.remove(&packet.tag());
             self.messages_delivered += 1;
         }
+    }
+
+    /// Prefetches the source of a node.
+    #[inline]
+    pub fn prefetch(&self, local: u16) {
+        prefetch(&self.sources[usize::from(local)]);
     }
 
     /// Sends the messages that are ready at a node, as far as its interface has free slots.

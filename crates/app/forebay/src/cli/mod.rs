@@ -10,6 +10,7 @@ mod output;
 mod pool;
 mod replicates;
 mod scrub;
+mod sensitivity;
 pub(crate) mod sweep;
 mod traffic;
 mod validate;
