@@ -1,5 +1,6 @@
 //! `forebay sim interference`.
 
+use super::forecast::Forecaster;
 use super::observe::delays_text;
 use super::options::{SimArgs, check_burst_buffers, check_nodes, placement, study_failure};
 use super::output::{Files, OutputArgs};
@@ -140,6 +141,22 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
     args.sim.observe.check(1, args.sim.seeds)?;
     let mut output = args.output.prepare(&format!("interference-{}", study.machine.name))?;
     let options = args.sim.options(Some(study.burst_buffers));
+    let forecast = study::forecast_interference(
+        &study.machine,
+        &study.test,
+        args.nodes,
+        args.ppn,
+        &study.spec,
+        args.traffic_nodes,
+        &options,
+        args.traffic_placement,
+    )
+    .map_err(|e| study_failure(&e))?;
+    let seeds = args.sim.seeds;
+    Forecaster::default().announce(output.display, "interference", forecast, seeds, |progress| {
+        // A trial ends as interrupted, and the run itself reports errors.
+        let _ = args.simulate(&study, &options, progress);
+    });
     let mut runs = replicate(
         &options,
         args.sim.seeds,

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod forecast;
 mod interference;
 mod ior;
 mod job;

@@ -1,5 +1,6 @@
 //! `forebay sim traffic`.
 
+use super::forecast::Forecaster;
 use super::observe::delays_text;
 use super::options::{SimArgs, check_nodes, size, study_failure};
 use super::output::{Files, OutputArgs};
@@ -182,6 +183,15 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
     let mut output = args.output.prepare(&format!("traffic-{}", machine.name))?;
     let options = args.options();
     let label = args.traffic.pattern.name();
+    if let Load::Share(_) = args.traffic.load {
+        let forecast = study::forecast_traffic(&machine, &args.traffic.spec_at_most()?, &options)
+            .map_err(|e| study_failure(&e))?;
+        let seeds = args.sim.seeds;
+        Forecaster::default().announce(output.display, label, forecast, seeds, |progress| {
+            // A trial ends as interrupted, and the run itself reports errors.
+            let _ = args.simulate(&machine, &options, progress);
+        });
+    }
     let mut runs =
         replicate(&options, args.sim.seeds, label, output.display, |options, progress| {
             args.simulate(&machine, options, progress)

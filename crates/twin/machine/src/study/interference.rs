@@ -63,14 +63,17 @@ pub fn simulate_interference(
     let outcome = run_part(1, &both)?;
     let ends = outcome.groups.iter().filter_map(|group| group.traffic.as_ref()?.stopped_at());
     let end = ends.max().unwrap_or(outcome.end);
-    // The observations are those of both jobs together; IOR's document has them.
-    let traffic_together =
-        TrafficRun { delays: None, ..traffic_run(&both, spec, options, &outcome) };
-    let ior_together = ior_point(&both, outcome);
     let only_traffic = Scenario { traffic: traffic(Generation::Until(end), span)?, ..unobserved };
-    let outcome = run_part(2, &only_traffic)?;
-    let traffic_alone = traffic_run(&only_traffic, spec, options, &outcome);
-    drop(outcome);
+    let outcome_alone = run_part(2, &only_traffic)?;
+    // Both are measured from the later end of the two warm-ups on.
+    let of_both = |earliest| traffic_run(&both, spec, options, &outcome, earliest);
+    let start = |run: &TrafficRun| (run.window_seconds[0] * 1e12).round() as u64;
+    let together = of_both(0);
+    let traffic_alone = traffic_run(&only_traffic, spec, options, &outcome_alone, start(&together));
+    // The observations are those of both jobs together; IOR's document has them.
+    let traffic_together = TrafficRun { delays: None, ..of_both(start(&traffic_alone)) };
+    drop(outcome_alone);
+    let ior_together = ior_point(&both, outcome);
 
     let rate = |point: &IorPoint| point.write_gbps.or(point.read_gbps).unwrap_or(0.0);
     let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };

@@ -11,7 +11,7 @@ mod saturation;
 mod traffic;
 
 pub use error::StudyError;
-pub use forecast::{Forecast, forecast_ior, forecast_traffic};
+pub use forecast::{Forecast, forecast_interference, forecast_ior, forecast_traffic};
 pub use interference::simulate_interference;
 pub use ior::{check_ior_fits, simulate_ior};
 pub use options::SimOptions;
