@@ -5,7 +5,6 @@
 #![warn(missing_docs)]
 
 mod collective_job;
-mod collective_results;
 pub mod estimate;
 mod event;
 mod group;
@@ -13,6 +12,7 @@ mod io;
 mod limit;
 mod links;
 mod mpi;
+pub mod observe;
 mod phase_collector;
 mod phase_result;
 mod phase_totals;
@@ -22,3 +22,4 @@ mod scenario;
 mod steady;
 pub mod study;
 mod traffic;
+mod warnings;

@@ -2,6 +2,7 @@
 
 use crate::collective_job::CollectiveJob;
 use crate::io::IoJob;
+use crate::observe::ObserveOptions;
 use crate::traffic::TrafficJob;
 use forebay_machine_file::machine::{Machine, Network};
 use forebay_network::Topology;
@@ -20,6 +21,8 @@ pub(crate) struct Scenario {
     pub collective: Option<Arc<CollectiveJob>>,
     /// Report the use of each link.
     pub each_link: bool,
+    /// Observation of single packets and requests.
+    pub observe: ObserveOptions,
 }
 
 impl Scenario {

@@ -11,6 +11,7 @@ use crate::table::{Column, Table};
 use crate::{csv_files, report};
 use clap::Args;
 use forebay_console::Failure;
+use forebay_machine::observe::ObserveOptions;
 use forebay_machine::results::{CollectiveRun, CollectiveTimes};
 use forebay_machine::study::{self, Background, CollectiveStudy, Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::Machine;
@@ -103,6 +104,13 @@ struct Input {
 impl CollectiveArgs {
     /// Checks the input; `None` after `-h`, which prints IOR's help.
     fn input(&self) -> Result<Option<Input>, Failure> {
+        if self.sim.observe.options() != ObserveOptions::default() {
+            return Err(Failure::Input(
+                "--delays, --series and --trace observe IOR and traffic; `sim collective` has none \
+                 of them"
+                    .to_string(),
+            ));
+        }
         let machine = self.sim.machine()?;
         let others = self.traffic_nodes.or(self.ior_nodes).unwrap_or(0);
         let what = if others > 0 { "the sum of both jobs' nodes," } else { "--nodes" };

@@ -1,11 +1,13 @@
 //! The command line.
 
 mod collective;
+mod forecast;
 mod interference;
 mod ior;
 mod job;
 mod machine;
 pub mod nodes;
+mod observe;
 mod options;
 mod output;
 mod pool;

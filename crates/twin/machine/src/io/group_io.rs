@@ -10,6 +10,7 @@ use crate::event::{
     Event, GroupContext, GroupMessage, IoEvent, MpiEvent, PacketKind, PassedBarrier,
 };
 use crate::mpi::{Left, Members};
+use crate::observe::IoObserver;
 use forebay_engine::Queue;
 use forebay_network::{Fabric, Packet, Timeline};
 use forebay_workload::ior::{Access, Action};
@@ -35,6 +36,8 @@ pub(crate) struct Io {
     pub link_timeline: Timeline<4>,
     /// Time from which no step is left, ps.
     ended_at: Option<u64>,
+    /// Observation of single requests, if requested.
+    pub observer: Option<Box<IoObserver>>,
 }
 
 impl Io {
@@ -58,6 +61,7 @@ impl Io {
             ended_phases: 0,
             link_timeline: Timeline::default(),
             ended_at: None,
+            observer: None,
             job: job.clone(),
         };
         io.enter_phases(0, fabric, 0);
@@ -158,6 +162,7 @@ impl Io {
             mpi: &mut self.mpi,
             barrier_entered: self.passed.map_or(0, |passed| passed.entered),
             waits: &mut self.waits,
+            observer: &mut self.observer,
             fabric,
             context,
         };

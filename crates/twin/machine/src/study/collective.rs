@@ -98,7 +98,7 @@ pub fn simulate_collective(
     result.warnings = warnings(&both, &together, &outcome);
     result.together = Some(together);
     if let Some(Background::Traffic { spec, .. }) = &study.background {
-        result.traffic_together = Some(traffic_run(&both, spec, options, &outcome));
+        result.traffic_together = Some(traffic_run(&both, spec, options, &outcome, study.start.0));
     }
     if both.io.is_some() {
         result.ior_together = Some(ior_point(&both, outcome));

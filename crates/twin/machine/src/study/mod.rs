@@ -2,6 +2,7 @@
 
 mod collective;
 mod error;
+mod forecast;
 mod interference;
 mod ior;
 mod ior_job;
@@ -12,6 +13,7 @@ mod traffic;
 
 pub use collective::{Background, CollectiveStudy, check_collective_fits, simulate_collective};
 pub use error::StudyError;
+pub use forecast::{Forecast, forecast_interference, forecast_ior, forecast_traffic};
 pub use interference::simulate_interference;
 pub use ior::{check_ior_fits, simulate_ior};
 pub use options::SimOptions;

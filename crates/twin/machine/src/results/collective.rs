@@ -1,7 +1,7 @@
 //! The document of a study of collective operations.
 
+use super::{ClassUse, IorPoint, LinkUse, RunCost, Series, TrafficRun};
 use crate::estimate::{Quantity, Replication};
-use crate::results::{ClassUse, IorPoint, LinkUse, RunCost, Series, TrafficRun};
 use serde::{Deserialize, Serialize};
 
 /// `forebay sim collective`: a collective operation of MPI, again and again.
