@@ -14,6 +14,7 @@ pub mod plot;
 pub mod progress;
 pub mod report;
 pub mod run_directory;
+pub mod sensitivity;
 pub mod show;
 pub mod stage_meter;
 pub mod top;

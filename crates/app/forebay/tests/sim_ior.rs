@@ -24,6 +24,31 @@ fn without_cost(mut study: Value) -> Value {
     study
 }
 
+/// The estimate is shown before the run; its events are within a factor of two of those of the run.
+#[test]
+fn estimate_of_events_is_shown_before_each_run() {
+    let dir = WorkDir::new();
+    let line = "sim ior --machine toy --nodes 1,4 --no-out --json all.json -- -F -w -t 512k -b 4m";
+    let output = dir.expect_success(line);
+    let shown: Vec<&str> = output.stderr.lines().filter(|l| l.contains("estimate: ")).collect();
+    let document: serde_json::Value = serde_json::from_str(&dir.read("all.json")).unwrap();
+    let points = document["points"].as_array().unwrap();
+    assert_eq!(shown.len(), points.len(), "{}", output.stderr);
+    for (line, point) in shown.iter().zip(points) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let events = words.iter().position(|w| *w == "events,").unwrap();
+        let number: f64 = words[events - 2..events]
+            .iter()
+            .find_map(|word| word.replace(',', "").parse().ok())
+            .unwrap_or_else(|| panic!("{line}"));
+        let unit = if words[events - 1] == "k" { 1e3 } else { 1.0 };
+        let ratio = number * unit / point["run"]["events"].as_f64().unwrap();
+        assert!((0.5..2.0).contains(&ratio), "{line}: {ratio}");
+    }
+    let quiet = dir.expect_success(&line.replace("sim ior", "sim ior --quiet"));
+    assert!(!quiet.stderr.contains("estimate"), "{}", quiet.stderr);
+}
+
 #[test]
 fn bytes_rates_and_limits_are_consistent() {
     let dir = WorkDir::new();

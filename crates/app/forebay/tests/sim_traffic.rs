@@ -156,6 +156,8 @@ fn invalid_input_is_refused_and_writes_nothing() {
         ("--nodes 57", "56 compute nodes"),
         ("--groups 3-9", "groups 0 to 3"),
         ("--groups 2-1", "write 1-2"),
+        ("--node-kind knl", "56 compute nodes of toy are of one type"),
+        ("--machine cori --node-kind milan", "haswell (2388 nodes) and knl ("),
         ("--seeds 0", "--seeds"),
         ("--set network.node.tile_rate=fast", "--set network.node.tile_rate"),
         ("--set network.nod.tile_rate=1GB/s", "`network.node.tile_rate`"),

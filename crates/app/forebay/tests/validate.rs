@@ -28,3 +28,50 @@ fn unknown_case_is_refused_with_the_known_ones() {
     let error = dir.expect_invalid_input("validate --case moon");
     assert!(error.contains("shaheen2-write"), "{error}");
 }
+
+#[test]
+fn row_with_a_replaced_number_is_marked_as_altered_and_changes() {
+    let dir = WorkDir::new();
+    let line = "validate --case dw-write-streams --out here --json all.json --set";
+    let output = dir.run(&format!("{line} client.write_rate=1GB/s"));
+    assert!(output.stdout.starts_with("ALTERED"), "{}", output.stdout);
+    let document: serde_json::Value = serde_json::from_str(&dir.read("all.json")).unwrap();
+    assert_eq!(document["altered"], serde_json::json!(["client.write_rate=1GB/s"]));
+    let row = &document["rows"][0];
+    assert_eq!((&row["status"], &row["status_reasons"]), (&"ALTERED".into(), &document["altered"]));
+    // One process can use the whole client.
+    assert_eq!(row["simulated"], 1.0);
+    assert!(dir.read("here/accuracy.md").contains("**ALTERED**"));
+    let error = dir.expect_invalid_input("validate --case shaheen2 --set client.speed=1");
+    assert!(error.contains("client.speed"), "{error}");
+}
+
+#[test]
+fn sensitivity_finds_the_deciding_parameter_and_writes_table_and_pictures() {
+    let dir = WorkDir::new();
+    let output = dir.expect_success(
+        "validate --case dw-write-streams --sensitivity --trajectories 2 --out here \
+         --parameter client.write_rate --parameter burst_buffer.sync",
+    );
+    assert!(output.stderr.contains("11 machines in 1 cases"), "{}", output.stderr);
+    let document: serde_json::Value = serde_json::from_str(&dir.read("here/summary.json")).unwrap();
+    let row = &document["rows"][0];
+    assert_eq!(row["row"], "dw-write-streams");
+    let found = &row["sensitivities"];
+    assert_eq!(found[0]["parameter"], "client.write_rate");
+    assert_eq!(found[0]["low"], 3_120_000_000_u64);
+    // All processes share the node's client.
+    let elasticity = found[0]["elasticity"].as_f64().unwrap();
+    assert!((0.5..=1.0).contains(&elasticity), "{found}");
+    assert!(found[0]["mu_star"].as_f64().unwrap() > 0.5, "{found}");
+    // A test without fsync does not depend on its cost.
+    assert_eq!(found[1]["parameter"], "burst_buffer.sync");
+    assert_eq!((&found[1]["elasticity"], &found[1]["mu_star"]), (&0.0.into(), &0.0.into()));
+    assert!(output.stdout.contains("client.write_rate"), "{}", output.stdout);
+    assert_eq!(dir.read("here/sensitivity.csv").lines().count(), 3);
+    assert!(dir.read("here/tornado/dw-write-streams.svg").contains("client.write_rate"));
+    assert!(!dir.read_bytes("here/tornado/dw-write-streams.png").is_empty());
+    let error =
+        dir.expect_invalid_input("validate --case dw-write-streams --sensitivity --parameter moon");
+    assert!(error.contains("client.write_rate"), "{error}");
+}

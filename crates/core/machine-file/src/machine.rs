@@ -104,8 +104,12 @@ pub enum AdaptiveBias {
     /// Large bias: the detour's queue is shorter by more than a factor.
     Adaptive3,
     /// The rule of CODES: no bias, and as queue all bytes for which no credit has returned, those
-    /// on the link and in the buffer behind it included.
+    /// on the link and in the buffer behind it included. Only the first link of a path counts.
     Codes,
+    /// The rule of UGAL (Kim et al., ISCA 2008) as in BookSim2, with queues as for CODES: the detour's
+    /// queue, times the factor of [`AdaptiveBias::Adaptive3`] and plus the constant of
+    /// [`AdaptiveBias::Adaptive2`], is shorter.
+    Ugal,
 }
 
 /// Parameters of adaptive routing.
@@ -249,10 +253,15 @@ pub struct Client {
     pub control_message: Bytes,
     /// Buffer of an aggregator of collective MPI-IO.
     pub collective_buffer: Bytes,
-    /// Rate at which an aggregator copies data of its own node's processes.
+    /// Rate at which a process copies data of others on its node, and combines vectors of an MPI
+    /// reduction.
     pub copy_rate: Rate,
-    /// Time of one step of a barrier's tree.
-    pub mpi_latency: Time,
+    /// Time of a process to send an MPI message or to receive one, without the network's.
+    pub mpi_overhead: Time,
+    /// Latency of a message between processes of a node.
+    pub shared_memory_latency: Time,
+    /// Size on the wire of an MPI message without data, and the least of any.
+    pub mpi_envelope: Bytes,
 }
 
 /// Compute nodes of another type than the others.
@@ -264,7 +273,7 @@ pub struct ClientType {
     pub last_group: u32,
     /// Their number.
     pub nodes: u32,
-    /// Their client. All but name, rates, requests per node, cost of a call, and rate of copying
+    /// Their client. All but name, rates, requests per node, and the costs of calls and MPI messages
     /// is equal for all types.
     pub client: Client,
 }
@@ -368,7 +377,7 @@ named!(NodeKind: Compute "compute", BurstBuffer "burst-buffer", Lnet "lnet", Ser
 named!(Arrangement: Absolute "absolute", Relative "relative", Circulant "circulant");
 named!(Plugging: InOrder "in-order", Spread "spread", AcrossChassis "across-chassis");
 named!(AdaptiveBias: Adaptive0 "adaptive-0", Adaptive1 "adaptive-1", Adaptive2 "adaptive-2",
-    Adaptive3 "adaptive-3", Codes "codes");
+    Adaptive3 "adaptive-3", Codes "codes", Ugal "ugal");
 named!(Routing:
     Minimal "minimal", Valiant "valiant", UgalL "ugal-l", ProgressiveAdaptive "progressive-adaptive");
 

@@ -1,34 +1,57 @@
-//! The event queue of one partition: a timing wheel with a heap behind it.
+//! The event queue of one partition: a wheel of buckets with a heap behind it.
 //!
-//! Events within [`HORIZON`] of the clock are in the slots of a wheel; inserting one and taking
-//! the next are O(1). Later events are in a binary heap until the wheel reaches them. A slot is
-//! sorted when the clock enters it; it holds a few events.
+//! Events of the near future are in the buckets of the wheel, as a list of places (time, key, node)
+//! for each bucket; the events themselves are in nodes that stay where they are. Inserting one is
+//! O(1). Later events are in a binary heap until the wheel reaches them. A bucket is sorted when the
+//! clock enters it: first by steps of time, then, within the few events of a step, by insertion. The
+//! order of the bucket's events is then known ahead, so that the data of the next ones can be
+//! prefetched while one runs.
+//!
+//! The width of the buckets follows the density of events: wide enough that opening a bucket is paid
+//! for by several events, narrow enough that a bucket's events fit the cache. The order of events does
+//! not depend on it.
 
 use crate::time::Picoseconds;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A slot is 2^11 ps = 2.048 ns wide.
-const SLOT_BITS: u32 = 11;
-/// Slots of the wheel.
-const SLOTS: u64 = 2048;
-const WORDS: usize = SLOTS as usize / 64;
-/// Span of the wheel: 4.2 us.
-const HORIZON: Picoseconds = SLOTS << SLOT_BITS;
+/// Least and greatest width of a bucket: 2^13 ps = 8 ns and 2^18 ps = 262 ns.
+const MIN_BITS: u32 = 13;
+const MAX_BITS: u32 = 18;
+/// Width at first: 33 ns.
+const FIRST_BITS: u32 = 15;
+/// Buckets of the wheel. Of 33 ns each they span 33 us, longer than most packets wait for a congested
+/// link.
+const BUCKETS: u64 = 1024;
+const WORDS: usize = BUCKETS as usize / 64;
+/// Buckets of the wheel that can hold events besides the one being opened.
+const NEAR: u64 = BUCKETS - 1;
+/// Buckets opened between two decisions on their width.
+const REVIEW_INTERVAL: u32 = 512;
+/// Mean numbers of events of a bucket below which buckets become wider, and above which narrower.
+const FEW_EVENTS: u32 = 8;
+const MANY_EVENTS: u32 = 48;
+/// Steps into which a bucket is divided for sorting.
+const STEPS: usize = 32;
+/// Events up to which a bucket, or a step of it, is sorted by insertion.
+const MAX_INSERTION: usize = 24;
+/// Events between the one taken and the one whose node is prefetched.
+const NODE_DISTANCE: usize = 12;
+/// Events between the one taken and the one whose data are prefetched.
+const DATA_DISTANCE: usize = 5;
 const NONE: u32 = u32::MAX;
 
-/// An event and its place in a list; one cache line for payloads of up to 48 bytes.
+/// An event; one cache line for payloads of up to 60 bytes.
 #[repr(align(64))]
 struct Node<E> {
-    time: Picoseconds,
-    key: u32,
-    next: u32,
     event: E,
+    /// The next unused node.
+    next: u32,
 }
 
 const _: () = assert!(size_of::<Node<[u32; 12]>>() == 64);
 
-/// An event of the open slot: its place in the order, and its node.
+/// An event's place in the order, and its node.
 #[derive(Clone, Copy)]
 struct Due {
     time: Picoseconds,
@@ -36,19 +59,39 @@ struct Due {
     node: u32,
 }
 
+impl Due {
+    #[inline]
+    fn order(&self) -> (Picoseconds, u32) {
+        (self.time, self.key)
+    }
+
+    /// Step of its bucket of 2^`bits` ps.
+    #[inline]
+    fn step(&self, bits: u32) -> usize {
+        (self.time >> (bits - STEPS.trailing_zeros())) as usize % STEPS
+    }
+}
+
 /// Pending events of one partition, in the order of (time, key, insertion).
 pub struct Queue<E> {
     nodes: Vec<Node<E>>,
     /// Head of the list of unused nodes.
     free: u32,
-    /// Head of each slot's list, newest first.
-    slots: Vec<u32>,
-    /// One bit for each slot that is not empty.
+    /// Events of each bucket, in the order of insertion.
+    buckets: Vec<Vec<Due>>,
+    /// Empty lists for buckets. The most recently used is reused first: it is in the cache.
+    spare: Vec<Vec<Due>>,
+    /// One bit for each bucket that is not empty.
     occupied: [u64; WORDS],
-    /// Number of the open slot since time 0 (not modulo the wheel).
-    open: u64,
-    /// Events of the open slot, latest first: the next one is popped from the end.
+    /// A bucket is 2^`bits` ps wide.
+    bits: u32,
+    /// Number of the first bucket since time 0 (not modulo the wheel) that has not been opened.
+    unopened: u64,
+    /// Events of the buckets opened, latest first: the next one is popped from the end.
     due: Vec<Due>,
+    /// Buckets opened since the last decision on their width, and their events.
+    opened: u32,
+    opened_events: u32,
     /// Events beyond the wheel: (time, key, insertion, node).
     far: BinaryHeap<Reverse<(Picoseconds, u32, u64, u32)>>,
     /// Time of the earliest event in `far`.
@@ -64,10 +107,14 @@ impl<E: Copy> Default for Queue<E> {
         Queue {
             nodes: Vec::new(),
             free: NONE,
-            slots: vec![NONE; SLOTS as usize],
+            buckets: (0..BUCKETS).map(|_| Vec::new()).collect(),
+            spare: Vec::new(),
             occupied: [0; WORDS],
-            open: 0,
+            bits: FIRST_BITS,
+            unopened: 0,
             due: Vec::new(),
+            opened: 0,
+            opened_events: 0,
             far: BinaryHeap::new(),
             far_next: Picoseconds::MAX,
             far_inserted: 0,
@@ -83,34 +130,24 @@ impl<E: Copy> Queue<E> {
     /// `time` must not lie before the event last popped; debug builds check that.
     #[inline]
     pub fn push(&mut self, time: Picoseconds, key: u32, event: E) {
-        let node = self.allocate(time, key, event);
+        let node = self.allocate(event);
         self.len += 1;
-        let slot = time >> SLOT_BITS;
-        if slot <= self.open {
-            debug_assert!(slot == self.open || self.due.is_empty(), "event in the past");
-            self.insert_due(Due { time, key, node });
-        } else if slot < self.open + SLOTS {
-            self.link(slot, node);
-        } else {
-            self.far.push(Reverse((time, key, self.far_inserted, node)));
-            self.far_inserted += 1;
-            self.far_next = self.far_next.min(time);
-        }
+        self.insert(Due { time, key, node });
     }
 
-    /// Takes the next event if its time is before `end`. Calls `prefetch` with each event some time
-    /// before it is taken, in no particular order.
+    /// Takes the next event if its time is before `end`. Calls `prefetch_data` with most events some
+    /// time before they are taken.
     #[inline]
     pub fn pop_before(
         &mut self,
         end: Picoseconds,
-        prefetch: impl FnMut(&E),
+        mut prefetch_data: impl FnMut(&E),
     ) -> Option<(Picoseconds, E)> {
         if self.due.is_empty() {
             if !self.open_next(end) {
                 return None;
             }
-            self.prefetch_ahead(prefetch);
+            self.prefetch_first(&mut prefetch_data);
         }
         let due = *self.due.last()?;
         if due.time >= end {
@@ -118,6 +155,13 @@ impl<E: Copy> Queue<E> {
         }
         self.due.pop();
         self.len -= 1;
+        let left = self.due.len();
+        if let Some(ahead) = self.due.get(left.wrapping_sub(NODE_DISTANCE)) {
+            prefetch(&self.nodes[ahead.node as usize]);
+        }
+        if let Some(ahead) = self.due.get(left.wrapping_sub(DATA_DISTANCE)) {
+            prefetch_data(&self.nodes[ahead.node as usize].event);
+        }
         let node = &mut self.nodes[due.node as usize];
         node.next = self.free;
         self.free = due.node;
@@ -129,19 +173,9 @@ impl<E: Copy> Queue<E> {
         if let Some(due) = self.due.last() {
             return due.time;
         }
-        let near = match self.next_occupied() {
-            None => Picoseconds::MAX,
-            Some(slot) => {
-                let mut earliest = Picoseconds::MAX;
-                let mut node = self.slots[(slot % SLOTS) as usize];
-                while node != NONE {
-                    earliest = earliest.min(self.nodes[node as usize].time);
-                    node = self.nodes[node as usize].next;
-                }
-                earliest
-            }
-        };
-        near.min(self.far_next)
+        let next = self.next_occupied(self.unopened);
+        let near = next.and_then(|bucket| self.list(bucket).iter().map(|due| due.time).min());
+        near.unwrap_or(Picoseconds::MAX).min(self.far_next)
     }
 
     /// Events pending.
@@ -155,54 +189,69 @@ impl<E: Copy> Queue<E> {
     }
 
     #[inline]
-    fn allocate(&mut self, time: Picoseconds, key: u32, event: E) -> u32 {
+    fn allocate(&mut self, event: E) -> u32 {
         let index = self.free;
-        if index != NONE {
-            let node = &mut self.nodes[index as usize];
+        if let Some(node) = self.nodes.get_mut(index as usize) {
             self.free = node.next;
-            node.time = time;
-            node.key = key;
             node.event = event;
             index
         } else {
-            let index = self.nodes.len() as u32;
-            assert!(index != NONE, "more than 2^32 - 1 events pending in one partition");
-            self.nodes.push(Node { time, key, next: NONE, event });
-            index
+            self.add_node(event)
         }
     }
 
-    #[inline]
-    fn link(&mut self, slot: u64, node: u32) {
-        let index = (slot % SLOTS) as usize;
-        self.nodes[node as usize].next = self.slots[index];
-        self.slots[index] = node;
-        self.occupied[index / 64] |= 1 << (index % 64);
+    #[cold]
+    fn add_node(&mut self, event: E) -> u32 {
+        let index = self.nodes.len() as u32;
+        assert!(index != NONE, "more than 2^32 - 1 events pending in one partition");
+        self.nodes.push(Node { event, next: NONE });
+        index
     }
 
-    /// Inserts an event into the open slot: it runs after all events of the same time and key.
+    #[inline]
+    fn insert(&mut self, due: Due) {
+        let bucket = due.time >> self.bits;
+        if bucket < self.unopened {
+            debug_assert!(bucket + 1 == self.unopened || self.due.is_empty(), "event in the past");
+            self.insert_due(due);
+        } else if bucket < self.unopened + NEAR {
+            self.insert_near(bucket, due);
+        } else {
+            let Due { time, key, node } = due;
+            self.far.push(Reverse((time, key, self.far_inserted, node)));
+            self.far_inserted += 1;
+            self.far_next = self.far_next.min(time);
+        }
+    }
+
+    /// Appends an event to a bucket of the wheel.
+    #[inline]
+    fn insert_near(&mut self, bucket: u64, due: Due) {
+        let index = (bucket % BUCKETS) as usize;
+        let list = &mut self.buckets[index];
+        if list.is_empty() {
+            *list = self.spare.pop().unwrap_or_default();
+            self.occupied[index / 64] |= 1 << (index % 64);
+        }
+        list.push(due);
+    }
+
+    /// Inserts an event of a bucket that is open: it runs after all events of the same time and key.
     fn insert_due(&mut self, due: Due) {
-        let place = self.due.partition_point(|d| (d.time, d.key) > (due.time, due.key));
+        let place = self.due.partition_point(|d| d.order() > due.order());
         self.due.insert(place, due);
     }
 
-    /// Number of the first slot after the open one that holds events.
+    /// Number of the first bucket of the wheel from bucket `from` on that holds events.
     #[inline]
-    fn next_occupied(&self) -> Option<u64> {
-        self.next_occupied_after(self.open)
-    }
-
-    /// Number of the first slot of the wheel after slot `before` that holds events.
-    #[inline]
-    fn next_occupied_after(&self, before: u64) -> Option<u64> {
-        let from = before + 1;
-        let start = (from % SLOTS) as usize;
+    fn next_occupied(&self, from: u64) -> Option<u64> {
+        let start = (from % BUCKETS) as usize;
         let (mut word, bit) = (start / 64, start % 64);
         let mut bits = self.occupied[word] & (!0 << bit);
         for _ in 0..=WORDS {
             if bits != 0 {
                 let index = (word * 64) as u64 + u64::from(bits.trailing_zeros());
-                return Some(from + (index + SLOTS - start as u64) % SLOTS);
+                return Some(from + (index + BUCKETS - start as u64) % BUCKETS);
             }
             word = (word + 1) % WORDS;
             bits = self.occupied[word];
@@ -210,92 +259,144 @@ impl<E: Copy> Queue<E> {
         None
     }
 
-    /// Opens the next slot that holds an event before `end`; false if there is none.
+    /// Opens the next bucket that holds an event before `end`; false if there is none.
     fn open_next(&mut self, end: Picoseconds) -> bool {
-        let near = self.next_occupied();
-        let far = (self.far_next != Picoseconds::MAX).then_some(self.far_next >> SLOT_BITS);
-        let slot = match (near, far) {
+        if self.opened == REVIEW_INTERVAL {
+            self.review_width();
+        }
+        let near = self.next_occupied(self.unopened);
+        let far = (self.far_next != Picoseconds::MAX).then_some(self.far_next >> self.bits);
+        let bucket = match (near, far) {
             (None, None) => return false,
-            (Some(slot), None) | (None, Some(slot)) => slot,
+            (Some(bucket), None) | (None, Some(bucket)) => bucket,
             (Some(a), Some(b)) => a.min(b),
         };
-        if slot << SLOT_BITS >= end {
+        if bucket << self.bits >= end {
             return false;
         }
-        debug_assert!(slot > self.open || self.far_next >> SLOT_BITS == slot);
-        self.open = slot;
-        if self.far_next < (slot << SLOT_BITS).saturating_add(HORIZON) {
-            self.refill_wheel();
-        }
-        let index = (slot % SLOTS) as usize;
-        let mut node = std::mem::replace(&mut self.slots[index], NONE);
+        debug_assert!(bucket >= self.unopened, "bucket {bucket} opened again");
+        self.unopened = bucket + 1;
+        self.refill_wheel();
+        let index = (bucket % BUCKETS) as usize;
+        let mut list = std::mem::take(&mut self.buckets[index]);
         self.occupied[index / 64] &= !(1 << (index % 64));
-        // The list runs from the newest to the oldest: after a stable sort by descending time and
-        // key, the oldest of equals is last and popped first.
-        while node != NONE {
-            let Node { time, key, next, .. } = self.nodes[node as usize];
-            self.due.push(Due { time, key, node });
-            node = next;
-        }
-        let due = &mut self.due[..];
-        if due.len() > 24 {
-            due.sort_by_key(|d| Reverse((d.time, d.key)));
-        } else {
-            for i in 1..due.len() {
-                let (mut j, moving) = (i, due[i]);
-                while j > 0 && (due[j - 1].time, due[j - 1].key) < (moving.time, moving.key) {
-                    due[j] = due[j - 1];
-                    j -= 1;
-                }
-                due[j] = moving;
-            }
-        }
+        self.opened += 1;
+        self.opened_events += list.len() as u32;
+        sort_latest_first(&list, self.bits, &mut self.due);
+        list.clear();
+        self.spare.push(list);
         true
     }
 
-    /// Calls `soon` with the events of the slot just opened, and prefetches those of later slots. A
-    /// list's links are in the cache lines to be fetched, so the first event of a list is fetched two
-    /// slots ahead, and the second, which the first points to, one slot ahead.
-    #[inline]
-    fn prefetch_ahead(&self, mut soon: impl FnMut(&E)) {
-        for due in &self.due {
-            soon(&self.nodes[due.node as usize].event);
-        }
-        let Some(near) = self.next_occupied() else {
+    /// Doubles or halves the width of the buckets if those opened last had few or many events.
+    #[cold]
+    fn review_width(&mut self) {
+        debug_assert!(self.due.is_empty());
+        let mean = self.opened_events / self.opened;
+        (self.opened, self.opened_events) = (0, 0);
+        let bits = if mean < FEW_EVENTS && self.bits < MAX_BITS {
+            self.unopened /= 2;
+            self.bits + 1
+        } else if mean > MANY_EVENTS && self.bits > MIN_BITS {
+            self.unopened *= 2;
+            self.bits - 1
+        } else {
             return;
         };
-        if let Some(first) = self.head(near) {
-            soon(&first.event);
-            if let Some(second) = self.nodes.get(first.next as usize) {
-                prefetch(second);
-            }
+        // Events of the same time and key are in one bucket, in the order in which they are moved.
+        let mut moving = Vec::new();
+        for list in &mut self.buckets {
+            moving.append(list);
         }
-        if let Some(further) = self.next_occupied_after(near)
-            && let Some(first) = self.head(further)
-        {
-            prefetch(first);
+        self.occupied = [0; WORDS];
+        self.bits = bits;
+        moving.into_iter().for_each(|due| self.insert(due));
+        self.refill_wheel();
+    }
+
+    /// Prefetches the first events of the bucket just opened, and their data. Where it has few, also
+    /// the data of the next bucket's events and the events of the one after it: the node of an event
+    /// has to be in the cache before its data can be prefetched.
+    #[inline]
+    fn prefetch_first(&self, prefetch_data: &mut impl FnMut(&E)) {
+        for due in self.due.iter().rev().take(NODE_DISTANCE) {
+            prefetch(&self.nodes[due.node as usize]);
+        }
+        for due in self.due.iter().rev().take(DATA_DISTANCE) {
+            prefetch_data(&self.nodes[due.node as usize].event);
+        }
+        if self.due.len() > NODE_DISTANCE {
+            return;
+        }
+        let Some(next) = self.next_occupied(self.unopened) else {
+            return;
+        };
+        for due in self.list(next).iter().take(DATA_DISTANCE) {
+            prefetch_data(&self.nodes[due.node as usize].event);
+        }
+        if let Some(further) = self.next_occupied(next + 1) {
+            for due in self.list(further).iter().take(DATA_DISTANCE) {
+                prefetch(&self.nodes[due.node as usize]);
+            }
         }
     }
 
-    /// The newest event of a slot.
-    #[inline]
-    fn head(&self, slot: u64) -> Option<&Node<E>> {
-        self.nodes.get(self.slots[(slot % SLOTS) as usize] as usize)
+    fn list(&self, bucket: u64) -> &[Due] {
+        &self.buckets[(bucket % BUCKETS) as usize]
     }
 
     /// Moves the events that the wheel now reaches from the heap into it. They were inserted before
-    /// any event of the same time that went directly into the wheel, and slots keep that order.
-    #[cold]
+    /// any event of the same time that went directly into the wheel, and buckets keep that order.
+    #[inline]
     fn refill_wheel(&mut self) {
-        while let Some(&Reverse((time, _, _, node))) = self.far.peek() {
-            let slot = time >> SLOT_BITS;
-            if slot >= self.open + SLOTS {
-                break;
-            }
+        let end = (self.unopened + NEAR).saturating_mul(1 << self.bits);
+        if self.far_next < end {
+            self.take_far(end);
+        }
+    }
+
+    #[cold]
+    fn take_far(&mut self, end: Picoseconds) {
+        while let Some(&Reverse((time, key, _, node))) = self.far.peek()
+            && time < end
+        {
             self.far.pop();
-            self.link(slot, node);
+            self.insert_near(time >> self.bits, Due { time, key, node });
         }
         self.far_next = self.far.peek().map_or(Picoseconds::MAX, |Reverse((time, ..))| *time);
+    }
+}
+
+/// Sorts the events of a bucket by descending (time, key) into `due`, which is empty. `list` runs from
+/// the oldest to the newest; of equals the oldest comes last.
+fn sort_latest_first(list: &[Due], bits: u32, due: &mut Vec<Due>) {
+    due.extend(list.iter().rev());
+    if list.len() > MAX_INSERTION {
+        let mut places = [0u32; STEPS];
+        for event in list {
+            places[event.step(bits)] += 1;
+        }
+        if places.iter().any(|&count| count as usize > MAX_INSERTION) {
+            due.sort_by_key(|d| Reverse(d.order()));
+            return;
+        }
+        let mut first = 0;
+        for place in places.iter_mut().rev() {
+            first += std::mem::replace(place, first);
+        }
+        for event in list.iter().rev() {
+            let place = &mut places[event.step(bits)];
+            due[*place as usize] = *event;
+            *place += 1;
+        }
+    }
+    for i in 1..due.len() {
+        let (mut j, moving) = (i, due[i]);
+        while j > 0 && due[j - 1].order() < moving.order() {
+            due[j] = due[j - 1];
+            j -= 1;
+        }
+        due[j] = moving;
     }
 }
 

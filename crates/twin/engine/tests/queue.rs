@@ -1,7 +1,10 @@
 //! The event queue, in given cases and against the simplest correct one.
 
 use forebay_engine::Queue;
+use forebay_random::RandomSequence;
 use proptest::prelude::*;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 fn pop_before<E: Copy>(queue: &mut Queue<E>, end: u64) -> Option<(u64, E)> {
     queue.pop_before(end, |_| ())
@@ -37,6 +40,45 @@ fn pop_stops_at_the_end_of_the_window() {
     assert!(queue.is_empty());
 }
 
+/// Runs `count` events, each of which inserts another one up to `delay` ps later, and compares their
+/// order with that of a heap. Times are multiples of 100 ps, so that some are equal.
+fn run_chain(queue: &mut Queue<u64>, start: u64, count: u64, delay: u64) -> u64 {
+    let mut oracle = BinaryHeap::new();
+    let mut random = RandomSequence::new(delay);
+    let mut push = |queue: &mut Queue<u64>, oracle: &mut BinaryHeap<_>, now: u64, number: u64| {
+        let time = now / 100 * 100 + 100 + u64::from(random.below((delay / 100) as u32)) * 100;
+        let key = random.below(3);
+        queue.push(time, key, number);
+        oracle.push(Reverse((time, key, number)));
+    };
+    for number in 0..200 {
+        push(queue, &mut oracle, start, number);
+    }
+    let mut now = start;
+    for number in 200..200 + count {
+        let Some(Reverse((time, _, expected))) = oracle.pop() else { panic!("no event left") };
+        assert_eq!(pop_before(queue, u64::MAX), Some((time, expected)), "event {number}");
+        now = time;
+        push(queue, &mut oracle, now, number);
+    }
+    while let Some(Reverse((time, _, expected))) = oracle.pop() {
+        assert_eq!(pop_before(queue, u64::MAX), Some((time, expected)));
+        now = time;
+    }
+    now
+}
+
+/// Mean distances of events of 50 ps, 5 ns and 500 ns: buckets of all widths.
+#[test]
+fn order_stays_exact_while_the_width_of_buckets_follows_the_density() {
+    let mut queue = Queue::default();
+    let mut now = 0;
+    for delay in [20_000, 200_000_000, 2_000_000, 20_000, 200_000_000] {
+        now = run_chain(&mut queue, now, 40_000, delay);
+    }
+    assert!(queue.is_empty());
+}
+
 /// The simplest correct queue: a list that is searched for its least element.
 #[derive(Default)]
 struct Oracle(Vec<(u64, u32, usize)>);
@@ -56,7 +98,7 @@ proptest! {
     /// Near, far, in the open slot, at equal times.
     #[test]
     fn random_pushes_and_pops_agree_with_the_oracle(
-        steps in prop::collection::vec((0u64..5, 0u64..10_000_000, 0u32..3, 0u64..6_000_000), 1..200)
+        steps in prop::collection::vec((0u64..5, 0u64..80_000_000, 0u32..3, 0u64..40_000_000), 1..200)
     ) {
         let mut queue = Queue::default();
         let mut oracle = Oracle::default();

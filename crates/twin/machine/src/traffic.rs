@@ -2,7 +2,7 @@
 
 use crate::event::{Event, GroupContext, PacketKind};
 use crate::steady::Slices;
-use forebay_engine::Queue;
+use forebay_engine::{Queue, prefetch};
 use forebay_network::{Fabric, Message, Packet, Topology};
 use forebay_random::{RandomStream, stream_label};
 use forebay_workload::traffic::{Arrivals, Destinations};
@@ -30,7 +30,7 @@ pub(crate) enum Generation {
     /// Each node sends what it can before a time, ps.
     Until(u64),
     /// Each node sends what it can before the other job of the run has ended.
-    UntilIoEnds,
+    UntilOtherEnds,
 }
 
 impl TrafficJob {
@@ -155,6 +155,12 @@ impl Traffic {
         }
     }
 
+    /// Prefetches the source of a node.
+    #[inline]
+    pub fn prefetch(&self, local: u16) {
+        prefetch(&self.sources[usize::from(local)]);
+    }
+
     /// Sends the messages that are ready at a node, as far as its interface has free slots.
     pub fn generate(&mut self, local: u16, fabric: &mut Fabric, context: &mut GroupContext<'_>) {
         let job = &*self.job;
@@ -164,7 +170,7 @@ impl Traffic {
         let (last, until) = match job.generation {
             Generation::Messages(count) => (count, u64::MAX),
             Generation::Until(time) => (u64::MAX, time),
-            Generation::UntilIoEnds => (u64::MAX, self.stopped_at.unwrap_or(u64::MAX)),
+            Generation::UntilOtherEnds => (u64::MAX, self.stopped_at.unwrap_or(u64::MAX)),
         };
         if context.now >= until {
             source.give_up(until, job, &mut self.slices);

@@ -5,7 +5,7 @@ use forebay_machine::results::TrafficRun;
 use forebay_machine::study::{
     SimOptions, StudyError, find_saturation, simulate_interference, simulate_traffic,
 };
-use forebay_machine_file::machine::{Machine, Routing};
+use forebay_machine_file::machine::{Client, ClientType, Machine, Routing};
 use forebay_units::{Bytes, Rate};
 use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
@@ -239,6 +239,33 @@ fn selected_groups_and_number_of_nodes_send() {
     let wrong = SimOptions { groups: Some((2, 9)), ..SimOptions::default() };
     let error = simulate_traffic(&machine, &spec("uniform", 0.2, 5), &wrong, &|_, _, _| true);
     assert!(error.unwrap_err().to_string().contains("groups 0 to 3"));
+}
+
+/// On `toy` with the nodes of groups 2 and 3 of another type.
+#[test]
+fn nodes_of_a_type_are_selected_and_a_wrong_type_lists_those_of_the_machine() {
+    let mut machine = Machine::load("toy").unwrap();
+    let knl = Client { name: "knl".into(), ..machine.client.clone() };
+    machine.client.name = "haswell".into();
+    machine.client_types =
+        vec![ClientType { first_group: 2, last_group: 3, nodes: 28, client: knl }];
+    let with = |groups, kind: &str| {
+        let options = SimOptions {
+            routing: Some(Routing::Minimal),
+            groups,
+            node_kind: Some(kind.into()),
+            ..SimOptions::default()
+        };
+        simulate_traffic(&machine, &spec("uniform", 0.2, 20), &options, &|_, _, _| true)
+    };
+    let run = with(None, "knl").unwrap();
+    assert_eq!(run.nodes, 28);
+    assert!(run.heat[0].iter().chain(&run.heat[1]).all(|bytes| *bytes == 0), "{:?}", run.heat);
+    assert_eq!(with(Some((1, 2)), "knl").unwrap().nodes, 14);
+    let error = with(None, "KNL").unwrap_err().to_string();
+    assert!(error.contains("haswell (28 nodes) and knl (28 nodes)"), "{error}");
+    let error = with(Some((0, 1)), "knl").unwrap_err().to_string();
+    assert!(error.contains("no knl nodes in the groups 0 to 1"), "{error}");
 }
 
 #[test]

@@ -13,12 +13,18 @@
 //! to travel back. Credits that arrive within the same 2^15 ps (33 ns) are returned together, at
 //! the end of that span: one event for many.
 
+mod observe;
+mod returns;
+
 use crate::credits::CreditBatches;
 use crate::event::{NetContext, NetEvent, NetMessage, NetQueue};
-use crate::nic::{Message, MessageClass, Nic};
+use crate::nic::{MAX_NIC_MESSAGES, Message, MessageClass, Nic};
 use crate::packet::{INTERMEDIATE, Packet, Route};
-use crate::port::{LEGS, LinkCost, NODE_CHANNELS, NONE, PortEnd, Ready, Upstream, link_costs};
+use crate::port::{
+    LinkCost, NODE_CHANNELS, PortEnd, REQUEST_CHANNELS, Ready, Upstream, link_costs,
+};
 use crate::port_table::PortTable;
+use crate::probe::{Grant, Probe};
 use crate::routing::RoutePlanner;
 use crate::statistics::{DeliveryStatistics, LinkStatistics, Timeline};
 use crate::topology::Topology;
@@ -27,9 +33,6 @@ use forebay_engine::{Context, Picoseconds, Queue, prefetch};
 use forebay_machine_file::machine::{LinkClass, Network, Routing};
 use forebay_random::{RandomSequence, stream_label};
 use std::sync::Arc;
-
-/// Credits of a batch between the one returned and the one whose port is prefetched.
-const PREFETCH_DISTANCE: usize = 8;
 
 /// Routers, links and network interfaces of one group.
 pub struct Fabric {
@@ -52,6 +55,8 @@ pub struct Fabric {
     /// Nodes (numbers within the group) whose interface has free slots again after having had
     /// none. The model empties the list after each event.
     pub drained: Vec<u16>,
+    /// Observation of single packets, if requested.
+    pub probe: Option<Box<Probe>>,
 }
 
 /// The least time from any event to its effect in another group, ps: the lookahead.
@@ -77,6 +82,7 @@ impl Fabric {
             deliveries: Default::default(),
             timeline: Timeline::default(),
             drained: Vec::new(),
+            probe: None,
             topology,
             network,
         }
@@ -95,7 +101,9 @@ impl Fabric {
 
     /// Whether nothing is in flight: all credits are back, no packet or message waits.
     pub fn is_idle(&self) -> bool {
-        self.ports.is_idle() && self.nics.iter().all(Nic::is_empty)
+        self.ports.is_idle()
+            && self.nics.iter().all(Nic::is_empty)
+            && self.probe.as_ref().is_none_or(|probe| probe.is_idle())
     }
 
     /// Runs an event; returns the packet if it delivers one.
@@ -145,20 +153,30 @@ impl Fabric {
     #[inline]
     pub fn prefetch(&self, event: &NetEvent) {
         if let NetEvent::Arrival(packet) = event {
-            let port = if packet.route() != Route::Unrouted && packet.router != packet.target {
-                self.topology.local_ports_toward(packet.router, packet.target).0
-            } else {
-                packet.exit
-            };
-            if port != INTERMEDIATE {
-                prefetch(&self.ports[self.ports.router_port(packet.router, port)]);
+            if packet.is_unrouted() {
+                self.topology.prefetch_near_links((self.group, packet.router), packet.dst);
+            } else if packet.router != packet.target {
+                let (rank1, rank2) = self.topology.local_ports_toward(packet.router, packet.target);
+                prefetch(&self.ports[self.ports.router_port(packet.router, rank1)]);
+                prefetch(&self.ports[self.ports.router_port(packet.router, rank2)]);
+            } else if packet.exit != INTERMEDIATE {
+                prefetch(&self.ports[self.ports.router_port(packet.router, packet.exit)]);
             }
         }
     }
 
     /// Messages that the interface of a node (number within the group) accepts of either kind.
     pub fn free_message_slots(&self, local: u16) -> usize {
-        self.nics[usize::from(local)].free_slots()
+        match self.ports[self.ports.nic_port(local)].sender_waits {
+            true => self.nics[usize::from(local)].free_slots(),
+            false => MAX_NIC_MESSAGES,
+        }
+    }
+
+    /// Prefetches the data that sending from a node (number within the group) will touch.
+    #[inline]
+    pub fn prefetch_sender(&self, local: u16) {
+        prefetch(&self.ports[self.ports.nic_port(local)]);
     }
 
     /// Passes a message to the interface of `node`, which is in this group.
@@ -170,19 +188,18 @@ impl Fabric {
     {
         let location = self.topology.location(node);
         debug_assert!(location.group == self.group && message.bytes > 0);
-        let nic = &mut self.nics[usize::from(location.local)];
         let is_short = message.bytes <= u64::from(self.packet_bytes);
         let index = self.ports.nic_port(location.local);
         let channel = NODE_CHANNELS[message.class as usize];
         // An empty interface with credits: no need to queue.
         if is_short
-            && nic.is_empty()
-            && u64::from(self.ports[index].channels[channel].credits) >= message.bytes
+            && !self.ports[index].sender_waits
+            && u64::from(self.ports.credits(index, channel)) >= message.bytes
         {
             self.emit(index, location.local, &message, message.bytes as u32, context);
             return;
         }
-        nic.push_message(message, is_short);
+        self.nics[usize::from(location.local)].push_message(message, is_short);
         self.inject_packets(location.local, context);
     }
 
@@ -191,13 +208,14 @@ impl Fabric {
         let index = self.ports.nic_port(local);
         let was_full = self.nics[usize::from(local)].free_slots() == 0;
         loop {
-            let credits = NODE_CHANNELS.map(|c| self.ports[index].channels[c].credits);
+            let credits = NODE_CHANNELS.map(|c| self.ports.credits(index, c));
             let nic = &mut self.nics[usize::from(local)];
             let Some((message, bytes)) = nic.take_packet(self.packet_bytes, credits) else {
                 break;
             };
             self.emit(index, local, &message, bytes, context);
         }
+        self.ports[index].sender_waits = !self.nics[usize::from(local)].is_empty();
         if was_full && self.nics[usize::from(local)].free_slots() > 0 {
             self.drained.push(local);
         }
@@ -214,7 +232,7 @@ impl Fabric {
     ) {
         let node = self.topology.nodes_of_group(self.group)[usize::from(local)];
         let channel = NODE_CHANNELS[message.class as usize];
-        self.ports[index].take_credit(channel, bytes);
+        self.ports.take_credit(index, channel, bytes);
         self.ports[index].occupy(bytes);
         let (start, end) = self.grant(index, context.now(), bytes, message.class);
         self.deliveries[usize::from(message.kind != 0)].count_injection(bytes);
@@ -222,6 +240,15 @@ impl Fabric {
         packet.router = self.topology.location(node).router;
         packet.credit_to = Upstream::near(index, LinkClass::Node, channel as u8).0;
         packet.tail_lag = (end - start) as u32;
+        if self.probe.is_some() {
+            let now = context.now();
+            self.observe_link(
+                index,
+                Some(channel as u8),
+                &packet,
+                Grant { ready: now, start, end, now },
+            );
+        }
         let arrival = start + self.costs[LinkClass::Node as usize].latency;
         context.push_arrival(arrival, index, packet);
     }
@@ -245,9 +272,8 @@ impl Fabric {
     fn arrive(&mut self, mut packet: Packet, context: &mut impl NetContext) {
         let behind = Upstream(packet.credit_to);
         let at_target = packet.router == packet.target;
-        let begins_leg = packet.route() == Route::Unrouted
-            || behind.is_far()
-            || (at_target && packet.exit == INTERMEDIATE);
+        let begins_leg =
+            packet.is_unrouted() || behind.is_far() || (at_target && packet.exit == INTERMEDIATE);
         let reconsiders = !begins_leg && self.may_reconsider(&packet);
         let head = context.now() + self.traversal;
         let mut planner = RoutePlanner {
@@ -261,7 +287,7 @@ impl Fabric {
         };
         let leg = packet.leg;
         if begins_leg {
-            packet.leg += u8::from(packet.route() != Route::Unrouted);
+            packet.leg += u8::from(!packet.is_unrouted());
             planner.plan_leg(&mut packet);
         } else if reconsiders {
             planner.reconsider_route(&mut packet);
@@ -283,21 +309,25 @@ impl Fabric {
             && packet.leg == leg
             && port.class == LinkClass::Rank1
             && behind.class() == LinkClass::Rank2 as usize;
-        let number = match packet.class() {
-            MessageClass::Request => 2 * packet.leg + u8::from(behind_rank2),
-            MessageClass::Response => 2 * LEGS + packet.leg,
+        let channel = match packet.class() {
+            MessageClass::Request => 2 * usize::from(packet.leg) + usize::from(behind_rank2),
+            MessageClass::Response => REQUEST_CHANNELS + usize::from(packet.leg),
         };
-        let channel = port.channels[usize::from(number)];
-        if channel.tail == NONE && channel.credits >= packet.bytes {
-            self.depart(index, number, packet, ready, context);
+        let is_first = !port.has_waiting(channel);
+        if is_first && self.ports.credits(index, channel) >= packet.bytes {
+            self.depart(index, channel, packet, ready, context);
             return;
         }
+        let port = &mut self.ports[index];
         port.wait(head, &self.costs[port.class as usize]);
-        if channel.tail == NONE {
-            self.ports.block_channel(index, context.now());
+        if is_first {
+            self.ports.block_channel(index, channel, context.now());
         }
-        let channel = &mut self.ports[index].channels[usize::from(number)];
-        self.waiting.push_back(channel, packet, ready);
+        if self.probe.is_some() {
+            self.observe_queue(index, channel as u8, &packet, head);
+        }
+        let queue = self.ports.queue_mut(index, channel);
+        self.waiting.push_back(queue, is_first, packet, ready);
     }
 
     fn may_reconsider(&self, packet: &Packet) -> bool {
@@ -312,13 +342,17 @@ impl Fabric {
     fn depart(
         &mut self,
         index: usize,
-        channel: u8,
+        channel: usize,
         mut packet: Packet,
         ready: Ready,
         context: &mut impl NetContext,
     ) {
-        self.ports[index].take_credit(usize::from(channel), packet.bytes);
+        self.ports.take_credit(index, channel, packet.bytes);
         let (start, end) = self.grant(index, ready.head, packet.bytes, packet.class());
+        if self.probe.is_some() {
+            let grant = Grant { ready: ready.head, start, end, now: context.now() };
+            self.observe_link(index, Some(channel as u8), &packet, grant);
+        }
         let left = ready.tail.max(end);
         self.send_credit(&packet, left, context);
         packet.tail_lag = (left - start) as u32;
@@ -326,13 +360,13 @@ impl Fabric {
         let port = &self.ports[index];
         let arrival = start + self.costs[port.class as usize].latency;
         if port.end == PortEnd::Router {
-            packet.router = port.peer as u16;
-            packet.credit_to = Upstream::near(index, port.class, channel).0;
+            packet.router = port.peer;
+            packet.credit_to = Upstream::near(index, port.class, channel as u8).0;
             context.push_arrival(arrival, index, packet);
         } else {
             let (group, far_router, far_index) = self.far_port(index);
             packet.router = far_router;
-            packet.credit_to = Upstream::far(far_index, channel).0;
+            packet.credit_to = Upstream::far(far_index, channel as u8).0;
             context.send_message(group, arrival, NetMessage::Packet(packet));
         }
     }
@@ -340,9 +374,13 @@ impl Fabric {
     /// Sends a packet to its node, which accepts all packets.
     fn eject(&mut self, index: usize, packet: Packet, ready: Ready, context: &mut impl NetContext) {
         let (start, end) = self.grant(index, ready.head, packet.bytes, packet.class());
+        if self.probe.is_some() {
+            let grant = Grant { ready: ready.head, start, end, now: context.now() };
+            self.observe_link(index, None, &packet, grant);
+        }
         self.ports.count_ejection_wait(index, ready.head, start);
         let left = ready.tail.max(end);
-        let key = NetEvent::KEY_DELIVERY + self.ports[index].peer;
+        let key = NetEvent::KEY_DELIVERY + u32::from(self.ports[index].peer);
         self.send_credit(&packet, left, context);
         let at = left + self.costs[LinkClass::Node as usize].latency;
         context.push_event(at, key, NetEvent::Delivery(packet));
@@ -352,13 +390,17 @@ impl Fabric {
     fn send_credit(&mut self, packet: &Packet, left: u64, context: &mut impl NetContext) {
         let upstream = Upstream(packet.credit_to);
         let at = left + self.costs[upstream.class()].latency;
+        let bytes = match &self.probe {
+            Some(probe) => probe.mark_credit(packet),
+            None => packet.bytes,
+        };
         if upstream.is_far() {
             let (group, _, far_index) = self.far_port(upstream.port());
             let place = Upstream::near(far_index, LinkClass::Global, upstream.channel() as u8);
-            let credit = NetMessage::Credit(place.0, packet.bytes);
+            let credit = NetMessage::Credit(place.0, bytes);
             context.send_message(group, at, credit);
         } else {
-            self.batches.add_credit(at, upstream, packet.bytes, context);
+            self.batches.add_credit(at, upstream, bytes, context);
         }
     }
 
@@ -370,47 +412,5 @@ impl Fabric {
             unreachable!("port {port} of router {router} has no cable")
         };
         (group, far_router, self.ports.router_port(far_router, far_port))
-    }
-
-    fn return_batch(&mut self, slot: u16, context: &mut impl NetContext) {
-        let credits = self.batches.close_batch(slot);
-        for (i, &(place, bytes)) in credits.iter().enumerate() {
-            if let Some(&(ahead, _)) = credits.get(i + PREFETCH_DISTANCE) {
-                prefetch(&self.ports[ahead.port()]);
-            }
-            self.return_credit(place, bytes, context);
-        }
-        self.batches.recycle(credits);
-    }
-
-    /// Returns credits to a port, and sends the packets that waited for them.
-    #[inline]
-    fn return_credit(&mut self, place: Upstream, bytes: u32, context: &mut impl NetContext) {
-        let (index, channel) = (place.port(), place.channel());
-        let port = &mut self.ports[index];
-        port.return_credit(channel, bytes, self.costs[port.class as usize].buffer);
-        if port.end == PortEnd::Inward {
-            let local = port.peer as u16;
-            if !self.nics[usize::from(local)].is_empty() {
-                self.inject_packets(local, context);
-            }
-        } else if port.channels[channel].tail != NONE {
-            self.send_waiting(index, channel, context);
-        }
-    }
-
-    /// Sends packets that wait at a port's channel as far as there are credits.
-    fn send_waiting(&mut self, index: usize, channel: usize, context: &mut impl NetContext) {
-        loop {
-            let queue = &mut self.ports[index].channels[channel];
-            let Some(mut waiting) = self.waiting.pop_sendable(queue) else {
-                return;
-            };
-            if queue.tail == NONE {
-                self.ports.unblock_channel(index, context.now());
-            }
-            waiting.ready.head = waiting.ready.head.max(context.now());
-            self.depart(index, channel as u8, waiting.packet, waiting.ready, context);
-        }
     }
 }

@@ -12,6 +12,7 @@ mod nic;
 mod packet;
 mod port;
 mod port_table;
+mod probe;
 mod routing;
 mod statistics;
 mod topology;
@@ -21,5 +22,9 @@ pub use event::{NetEvent, NetMessage};
 pub use fabric::{Fabric, lookahead};
 pub use nic::{Message, MessageClass};
 pub use packet::{Packet, Route};
+pub use probe::{
+    JOBS, JobTimeline, LinkBins, LinkSeries, Passage, Probe, ProbeOptions, SampleBuffer, Sampler,
+    WaitMatrix,
+};
 pub use statistics::{DeliveryStatistics, LinkStatistics, Timeline};
 pub use topology::{GlobalLink, NodeLocation, Topology};

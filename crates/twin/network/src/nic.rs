@@ -4,7 +4,7 @@ use forebay_engine::Picoseconds;
 use std::collections::VecDeque;
 
 /// Messages in each queue of an interface before it has no free slots.
-const MAX_NIC_MESSAGES: usize = 256;
+pub(crate) const MAX_NIC_MESSAGES: usize = 256;
 /// Long messages of a class whose packets an interface interleaves. The block transfer engines of
 /// Gemini and Aries have several channels (uGNI has a flag that restricts them to one); their number
 /// is assumed.
@@ -18,11 +18,6 @@ pub enum MessageClass {
     Request,
     /// Acknowledgements and other short answers: they pass the requests' queues.
     Response,
-}
-
-impl MessageClass {
-    /// All classes.
-    pub(crate) const ALL: [MessageClass; 2] = [MessageClass::Request, MessageClass::Response];
 }
 
 /// A message for a node's interface to send.
@@ -45,16 +40,19 @@ pub struct Message {
 /// Interface of one node. It has a queue for short messages (of one packet) and one for long messages
 /// of each class, and takes packets from these queues in turn.
 #[derive(Default)]
+#[repr(C, align(64))]
 pub(crate) struct Nic {
-    /// Short and long messages of the first class, then of the second.
-    queues: [VecDeque<Message>; 4],
     /// The queue from which the next packet is taken if it has one.
     turn: u8,
+    /// One bit for each queue that is not empty.
+    filled: u8,
+    /// Short and long messages of the first class, then of the second.
+    queues: [VecDeque<Message>; 4],
 }
 
 impl Nic {
     pub fn is_empty(&self) -> bool {
-        self.queues.iter().all(VecDeque::is_empty)
+        self.filled == 0
     }
 
     /// Messages that the interface accepts of any kind.
@@ -64,7 +62,9 @@ impl Nic {
     }
 
     pub fn push_message(&mut self, message: Message, is_short: bool) {
-        self.queues[2 * message.class as usize + usize::from(!is_short)].push_back(message);
+        let number = 2 * message.class as usize + usize::from(!is_short);
+        self.queues[number].push_back(message);
+        self.filled |= 1 << number;
     }
 
     /// Takes the next packet, of at most `max_bytes`, from the first queue in turn whose class has
@@ -72,6 +72,9 @@ impl Nic {
     pub fn take_packet(&mut self, max_bytes: u32, credits: [u32; 2]) -> Option<(Message, u32)> {
         for step in 0..4 {
             let number = (self.turn + step) % 4;
+            if self.filled & (1 << number) == 0 {
+                continue;
+            }
             let queue = &mut self.queues[usize::from(number)];
             let Some(message) = queue.front_mut() else { continue };
             let bytes = message.bytes.min(max_bytes.into()) as u32;
@@ -82,6 +85,9 @@ impl Nic {
             let message = *message;
             if message.bytes == 0 {
                 queue.pop_front();
+                if queue.is_empty() {
+                    self.filled &= !(1 << number);
+                }
             } else {
                 // The next packet of this queue comes from the next of the interleaved messages.
                 let last = queue.len().min(INTERLEAVED) - 1;

@@ -90,7 +90,7 @@ impl Packet {
     /// The class of its message.
     #[inline]
     pub fn class(&self) -> MessageClass {
-        MessageClass::ALL[usize::from(self.flags >> 6)]
+        if self.flags & 0x40 == 0 { MessageClass::Request } else { MessageClass::Response }
     }
 
     /// Its route.
@@ -101,6 +101,12 @@ impl Packet {
             1 => Route::Minimal,
             _ => Route::Detour,
         }
+    }
+
+    /// Whether it has no route yet.
+    #[inline]
+    pub(crate) fn is_unrouted(&self) -> bool {
+        self.flags & 0x30 == 0
     }
 
     #[inline]

@@ -6,8 +6,10 @@ use forebay_machine_file::machine::{LinkClass, LinkSpec, Network};
 pub(crate) const LEGS: u8 = 4;
 /// Virtual channels of every link: two for each leg of requests, and one for each leg of responses.
 pub(crate) const CHANNELS: usize = 3 * LEGS as usize;
+/// Virtual channels of requests; the others are of responses.
+pub(crate) const REQUEST_CHANNELS: usize = 2 * LEGS as usize;
 /// The channels on which a node sends packets of the two classes.
-pub(crate) const NODE_CHANNELS: [usize; 2] = [0, 2 * LEGS as usize];
+pub(crate) const NODE_CHANNELS: [usize; 2] = [0, REQUEST_CHANNELS];
 /// In place of an index: none.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -63,18 +65,10 @@ pub(crate) fn link_costs(network: &Network) -> [LinkCost; 4] {
         .map(|link| LinkCost::new(link, traversal, packet))
 }
 
-/// One virtual channel of an output port.
+/// One output port: what each packet that passes it needs, in one cache line. The rest is in
+/// [`PortQueues`](crate::port_table::PortQueues).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Channel {
-    /// Bytes free in the buffer at the far end.
-    pub credits: u32,
-    /// Last of the packets that wait for credits; [`NONE`] if none waits.
-    pub tail: u32,
-}
-
-/// One output port. The first of its two cache lines holds the channels of the first two legs.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(128))]
+#[repr(C, align(64))]
 pub(crate) struct Port {
     /// End of the last grant, ps.
     free_at: u64,
@@ -85,15 +79,18 @@ pub(crate) struct Port {
     /// Longest queue that a packet has found here, in units of 2^10 ps.
     longest_queue: u32,
     /// Router-to-router links within the group: router at the far end. Node links: node number.
-    pub peer: u32,
+    pub peer: u16,
     pub class: LinkClass,
     pub end: PortEnd,
-    /// Channels with packets waiting.
-    pub blocked: u8,
-    pub channels: [Channel; CHANNELS],
+    /// One bit for each channel with packets that wait for credits.
+    pub waiting: u16,
+    /// Links from nodes: the interface has messages to send.
+    pub sender_waits: bool,
+    /// Bytes free in the buffers of the request channels at the far end.
+    pub credits: [u32; REQUEST_CHANNELS],
 }
 
-const _: () = assert!(size_of::<Port>() == 128);
+const _: () = assert!(size_of::<Port>() == 64 && CHANNELS <= 16);
 
 /// The far end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +108,7 @@ pub(crate) enum PortEnd {
 }
 
 impl Port {
-    pub fn new(class: LinkClass, end: PortEnd, peer: u32, costs: &[LinkCost; 4]) -> Self {
+    pub fn new(class: LinkClass, end: PortEnd, peer: u16, costs: &[LinkCost; 4]) -> Self {
         let credits = costs[class as usize].buffer;
         Port {
             free_at: 0,
@@ -121,8 +118,9 @@ impl Port {
             peer,
             class,
             end,
-            blocked: 0,
-            channels: [Channel { credits, tail: NONE }; CHANNELS],
+            waiting: 0,
+            sender_waits: false,
+            credits: [credits; REQUEST_CHANNELS],
         }
     }
 
@@ -181,25 +179,17 @@ impl Port {
         cost.bytes_in(u64::from(self.longest_queue) << 10)
     }
 
-    /// Returns credits to a channel whose buffer has `capacity` bytes.
+    /// Counts a packet that has left the buffer at the far end.
     #[inline]
-    pub fn return_credit(&mut self, channel: usize, bytes: u32, capacity: u32) {
+    pub fn vacate(&mut self, bytes: u32) {
         debug_assert!(self.occupied >= bytes, "{self:?}: {bytes} bytes too many");
         self.occupied -= bytes;
-        let credits = &mut self.channels[channel].credits;
-        *credits += bytes;
-        debug_assert!(
-            *credits <= capacity,
-            "{credits} bytes of credits for a buffer of {capacity}"
-        );
     }
 
-    /// Takes credits of a channel that has enough of them.
+    /// Whether packets wait for credits of a channel.
     #[inline]
-    pub fn take_credit(&mut self, channel: usize, bytes: u32) {
-        let credits = &mut self.channels[channel].credits;
-        debug_assert!(*credits >= bytes, "{credits} bytes of credits for {bytes}");
-        *credits -= bytes;
+    pub fn has_waiting(&self, channel: usize) -> bool {
+        self.waiting & (1 << channel) != 0
     }
 }
 

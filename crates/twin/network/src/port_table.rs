@@ -1,9 +1,10 @@
 //! The ports of one group.
 
-use crate::port::{LinkCost, Port, PortEnd};
+use crate::port::{CHANNELS, LinkCost, Port, PortEnd, REQUEST_CHANNELS};
 use crate::statistics::LinkStatistics;
 use crate::topology::Topology;
-use forebay_engine::Picoseconds;
+use crate::waiting::WaitingQueue;
+use forebay_engine::{Picoseconds, prefetch};
 use forebay_machine_file::machine::LinkClass;
 use std::ops::{Deref, DerefMut};
 
@@ -16,10 +17,23 @@ struct Stall {
     since: u64,
 }
 
+/// The part of an output port that packets need only if they wait, or are responses.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct PortQueues {
+    stall: Stall,
+    /// Bytes free in the buffers of the response channels at the far end.
+    response_credits: [u32; CHANNELS - REQUEST_CHANNELS],
+    /// Packets that wait for credits of each channel.
+    queues: [WaitingQueue; CHANNELS],
+}
+
+const _: () = assert!(size_of::<PortQueues>() == 128);
+
 /// Output ports of a group's routers, router by router, then one port per node into its router.
 pub(crate) struct PortTable {
     ports: Vec<Port>,
-    stalls: Vec<Stall>,
+    queues: Vec<PortQueues>,
     ports_per_router: usize,
     first_nic: usize,
 }
@@ -37,7 +51,7 @@ impl PortTable {
             ports.push(Port::new(LinkClass::Node, PortEnd::Inward, local, costs));
         }
         PortTable {
-            stalls: vec![Stall::default(); ports.len()],
+            queues: ports.iter().map(|port| PortQueues::new(port, costs)).collect(),
             ports,
             ports_per_router: usize::from(topology.ports),
             first_nic,
@@ -62,21 +76,70 @@ impl PortTable {
         ((index / ports) as u16, (index % ports) as u8)
     }
 
-    /// Counts a channel of a port that has its first waiting packet.
-    pub fn block_channel(&mut self, index: usize, now: u64) {
-        let port = &mut self.ports[index];
-        if port.blocked == 0 {
-            self.stalls[index].since = now;
+    /// Bytes of credits of a channel.
+    #[inline]
+    pub fn credits(&self, index: usize, channel: usize) -> u32 {
+        match self.ports[index].credits.get(channel) {
+            Some(credits) => *credits,
+            None => self.queues[index].response_credits[channel - REQUEST_CHANNELS],
         }
-        port.blocked += 1;
     }
 
-    /// Counts a channel of a port that has no waiting packet any more.
-    pub fn unblock_channel(&mut self, index: usize, now: u64) {
+    #[inline]
+    fn credits_mut(&mut self, index: usize, channel: usize) -> &mut u32 {
+        match self.ports[index].credits.get_mut(channel) {
+            Some(credits) => credits,
+            None => &mut self.queues[index].response_credits[channel - REQUEST_CHANNELS],
+        }
+    }
+
+    /// Takes credits of a channel that has enough of them.
+    #[inline]
+    pub fn take_credit(&mut self, index: usize, channel: usize, bytes: u32) {
+        let credits = self.credits_mut(index, channel);
+        debug_assert!(*credits >= bytes, "{credits} bytes of credits for {bytes}");
+        *credits -= bytes;
+    }
+
+    /// Returns credits to a channel whose buffer has `capacity` bytes.
+    #[inline]
+    pub fn return_credit(&mut self, index: usize, channel: usize, bytes: u32, capacity: u32) {
+        self.ports[index].vacate(bytes);
+        let credits = self.credits_mut(index, channel);
+        *credits += bytes;
+        debug_assert!(
+            *credits <= capacity,
+            "{credits} bytes of credits for a buffer of {capacity}"
+        );
+    }
+
+    /// The packets that wait for credits of a channel.
+    #[inline]
+    pub fn queue_mut(&mut self, index: usize, channel: usize) -> &mut WaitingQueue {
+        &mut self.queues[index].queues[channel]
+    }
+
+    /// Prefetches the part of a port that packets need only if they wait.
+    #[inline]
+    pub fn prefetch_queues(&self, index: usize) {
+        prefetch(&self.queues[index]);
+    }
+
+    /// Marks a channel of a port that has its first waiting packet.
+    pub fn block_channel(&mut self, index: usize, channel: usize, now: u64) {
         let port = &mut self.ports[index];
-        port.blocked -= 1;
-        if port.blocked == 0 {
-            let stall = &mut self.stalls[index];
+        if port.waiting == 0 {
+            self.queues[index].stall.since = now;
+        }
+        port.waiting |= 1 << channel;
+    }
+
+    /// Clears the mark of a channel that has no waiting packet any more.
+    pub fn unblock_channel(&mut self, index: usize, channel: usize, now: u64) {
+        let port = &mut self.ports[index];
+        port.waiting &= !(1 << channel);
+        if port.waiting == 0 {
+            let stall = &mut self.queues[index].stall;
             stall.total += now - stall.since;
         }
     }
@@ -86,7 +149,7 @@ impl PortTable {
     #[inline]
     pub fn count_ejection_wait(&mut self, index: usize, ready: u64, start: u64) {
         if start > ready {
-            let stall = &mut self.stalls[index];
+            let stall = &mut self.queues[index].stall;
             stall.total += start.saturating_sub(ready.max(stall.since));
             stall.since = stall.since.max(start);
         }
@@ -94,7 +157,7 @@ impl PortTable {
 
     /// Whether all credits are back and no packet waits.
     pub fn is_idle(&self) -> bool {
-        self.ports.iter().all(|p| p.occupied == 0 && p.blocked == 0)
+        self.ports.iter().all(|p| p.occupied == 0 && p.waiting == 0)
     }
 
     /// Statistics of every link from the group's routers and nodes up to `now`.
@@ -106,7 +169,9 @@ impl PortTable {
         costs: &[LinkCost; 4],
     ) -> Vec<LinkStatistics> {
         let mut links = Vec::new();
-        for (index, (port, stall)) in self.ports.iter().zip(&self.stalls).enumerate() {
+        for (index, (port, PortQueues { stall, .. })) in
+            self.ports.iter().zip(&self.queues).enumerate()
+        {
             let (router, number) = self.router_and_port(index);
             let (router, number, to_group) = match port.end {
                 PortEnd::Unplugged => continue,
@@ -118,7 +183,7 @@ impl PortTable {
                 }
                 PortEnd::Router | PortEnd::Node => (Some(router), number.into(), group),
             };
-            let stalled_now = if port.blocked > 0 { now.saturating_sub(stall.since) } else { 0 };
+            let stalled_now = if port.waiting != 0 { now.saturating_sub(stall.since) } else { 0 };
             links.push(LinkStatistics {
                 class: port.class,
                 router,
@@ -131,6 +196,17 @@ impl PortTable {
             });
         }
         links
+    }
+}
+
+impl PortQueues {
+    fn new(port: &Port, costs: &[LinkCost; 4]) -> Self {
+        let credits = costs[port.class as usize].buffer;
+        PortQueues {
+            stall: Stall::default(),
+            response_credits: [credits; CHANNELS - REQUEST_CHANNELS],
+            queues: [WaitingQueue::default(); CHANNELS],
+        }
     }
 }
 
@@ -163,7 +239,7 @@ fn router_port(
         Some(LinkClass::Node) => match topology.node_at(group, router, port) {
             Some(node) => {
                 let local = topology.location(node).local;
-                Port::new(LinkClass::Node, PortEnd::Node, local.into(), costs)
+                Port::new(LinkClass::Node, PortEnd::Node, local, costs)
             }
             None => unplugged,
         },
@@ -173,7 +249,7 @@ fn router_port(
         },
         Some(class @ (LinkClass::Rank1 | LinkClass::Rank2)) => {
             let neighbour = topology.neighbour(router, port);
-            Port::new(class, PortEnd::Router, neighbour.into(), costs)
+            Port::new(class, PortEnd::Router, neighbour, costs)
         }
     }
 }

@@ -4,6 +4,7 @@
 //! the slot they lead to, rank-2 by chassis, rank-3, nodes. (The rank-1 port to the router's own
 //! slot and the rank-2 port to its own chassis exist as numbers only.)
 
+use forebay_engine::prefetch;
 use forebay_machine_file::machine::{
     Arrangement, LinkClass, MAX_PORTS, Machine, Network, Plugging,
 };
@@ -298,9 +299,25 @@ impl Topology {
         &links[nth_bit(mask, below(random, mask.count_ones().into()) as u32) as usize]
     }
 
-    fn near_links(&self, (group, router): (u16, u16), to: u16) -> [u64; 2] {
+    #[inline]
+    fn near_links(&self, from: (u16, u16), to: u16) -> [u64; 2] {
+        self.near[self.near_row(from, to)]
+    }
+
+    #[inline]
+    fn near_row(&self, (group, router): (u16, u16), to: u16) -> usize {
         let row = usize::from(group) * usize::from(self.routers()) + usize::from(router);
-        self.near[row * usize::from(self.groups) + usize::from(to)]
+        row * usize::from(self.groups) + usize::from(to)
+    }
+
+    /// Prefetches the rows that [`Topology::shortest_link`] reads for a packet from a router to a node.
+    #[inline]
+    pub(crate) fn prefetch_near_links(&self, from: (u16, u16), node: u32) {
+        let to = self.location(node);
+        if to.group != from.0 && !self.near.is_empty() {
+            prefetch(&self.near[self.near_row(from, to.group)]);
+            prefetch(&self.near[self.near_row((to.group, to.router), from.0)]);
+        }
     }
 
     /// The router that a rank-1 or rank-2 port leads to.

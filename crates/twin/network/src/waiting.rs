@@ -1,17 +1,27 @@
 //! Packets that wait for credits, in one queue for each channel of each output port.
 
 use crate::packet::Packet;
-use crate::port::{Channel, NONE, Ready};
+use crate::port::{NONE, Ready};
 
-/// A packet that waits for credits.
+/// A packet that waits for credits. One cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(crate) struct WaitingPacket {
     pub packet: Packet,
     next: u32,
     pub ready: Ready,
 }
 
-/// The queues' storage. A channel's queue is a ring whose last element the channel names.
+const _: () = assert!(size_of::<WaitingPacket>() == 64);
+
+/// A queue: its first and its last packet; without packets, neither has a meaning.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WaitingQueue {
+    first: u32,
+    last: u32,
+}
+
+/// The queues' storage.
 pub(crate) struct WaitingPackets {
     slots: Vec<WaitingPacket>,
     /// First of the list of unused slots.
@@ -23,44 +33,44 @@ impl WaitingPackets {
         WaitingPackets { slots: Vec::new(), unused: NONE }
     }
 
-    /// Appends a packet to a channel's queue.
-    pub fn push_back(&mut self, channel: &mut Channel, packet: Packet, ready: Ready) {
-        let mut waiting = WaitingPacket { packet, next: NONE, ready };
-        let slot = if self.unused == NONE { self.slots.len() as u32 } else { self.unused };
-        if channel.tail == NONE {
-            waiting.next = slot;
-        } else {
-            let tail = &mut self.slots[channel.tail as usize];
-            waiting.next = tail.next;
-            tail.next = slot;
-        }
-        if self.unused == NONE {
-            self.slots.push(waiting);
-        } else {
-            let unused = &mut self.slots[slot as usize];
+    /// Appends a packet to a queue, which has none before if it `is_empty`.
+    pub fn push_back(
+        &mut self,
+        queue: &mut WaitingQueue,
+        is_empty: bool,
+        packet: Packet,
+        ready: Ready,
+    ) {
+        let waiting = WaitingPacket { packet, next: NONE, ready };
+        let slot = self.unused;
+        let slot = if let Some(unused) = self.slots.get_mut(slot as usize) {
             self.unused = unused.next;
             *unused = waiting;
+            slot
+        } else {
+            self.slots.push(waiting);
+            self.slots.len() as u32 - 1
+        };
+        if is_empty {
+            queue.first = slot;
+        } else {
+            self.slots[queue.last as usize].next = slot;
         }
-        channel.tail = slot;
+        queue.last = slot;
     }
 
-    /// Takes the first packet of a channel's queue if the channel has credits for it.
-    pub fn pop_sendable(&mut self, channel: &mut Channel) -> Option<WaitingPacket> {
-        if channel.tail == NONE {
-            return None;
-        }
-        let head = self.slots[channel.tail as usize].next;
-        let waiting = self.slots[head as usize];
-        if channel.credits < waiting.packet.bytes {
-            return None;
-        }
-        self.slots[head as usize].next = self.unused;
-        self.unused = head;
-        if head == channel.tail {
-            channel.tail = NONE;
-        } else {
-            self.slots[channel.tail as usize].next = waiting.next;
-        }
-        Some(waiting)
+    /// The first packet of a queue that is not empty.
+    #[inline]
+    pub fn first(&self, queue: &WaitingQueue) -> &WaitingPacket {
+        &self.slots[queue.first as usize]
+    }
+
+    /// Drops the first packet of a queue that is not empty; returns whether it was the last one.
+    pub fn pop_front(&mut self, queue: &mut WaitingQueue) -> bool {
+        let slot = queue.first;
+        let next = std::mem::replace(&mut self.slots[slot as usize].next, self.unused);
+        self.unused = slot;
+        queue.first = next;
+        slot == queue.last
     }
 }

@@ -100,6 +100,12 @@ impl Placer {
         self.free.retain(|node| (first..=last).contains(&node.group));
     }
 
+    /// Restricts the placer to the free ones of these nodes, which ascend.
+    pub fn keep_nodes(&mut self, nodes: &[u32]) {
+        debug_assert!(nodes.is_sorted());
+        self.free.retain(|free| nodes.binary_search(&free.node).is_ok());
+    }
+
     /// Number of free compute nodes.
     pub fn free_nodes(&self) -> u32 {
         self.free.len() as u32

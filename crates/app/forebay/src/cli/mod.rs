@@ -1,15 +1,19 @@
 //! The command line.
 
+mod collective;
+mod forecast;
 mod interference;
 mod ior;
 mod job;
 mod machine;
 pub mod nodes;
+mod observe;
 mod options;
 mod output;
 mod pool;
 mod replicates;
 mod scrub;
+mod sensitivity;
 pub(crate) mod sweep;
 mod traffic;
 mod validate;
@@ -50,7 +54,7 @@ enum Command {
     /// Look at the machines that can be simulated, and check machine files
     #[command(subcommand)]
     Machine(machine::MachineCommand),
-    /// Simulate: IOR, traffic, or both on one machine
+    /// Simulate: IOR, traffic, collective operations, or two of them on one machine
     #[command(subcommand)]
     Sim(SimCommand),
     /// Simulate the published cases and compare them with the measurements
@@ -73,6 +77,9 @@ enum SimCommand {
     /// Synthetic traffic on the network alone
     #[command(args_override_self = true)]
     Traffic(traffic::TrafficArgs),
+    /// A collective operation of MPI, alone and beside traffic or IOR
+    #[command(args_override_self = true)]
+    Collective(collective::CollectiveArgs),
     /// IOR and traffic on one machine, each also alone
     #[command(args_override_self = true)]
     Interference(interference::InterferenceArgs),
@@ -104,6 +111,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Machine(command) => machine::run(command),
         Command::Sim(SimCommand::Ior(args)) => ior::run(args),
         Command::Sim(SimCommand::Traffic(args)) => traffic::run(args),
+        Command::Sim(SimCommand::Collective(args)) => collective::run(args),
         Command::Sim(SimCommand::Interference(args)) => interference::run(args),
         Command::Validate(args) => validate::run(args),
         Command::Scrub(args) => scrub::run(&args),

@@ -1,6 +1,7 @@
 //! Options that all simulations share.
 
 use super::machine::load_with;
+use super::observe::ObserveArgs;
 use super::sweep::Sweep;
 use crate::progress::{self, Display};
 use crate::report::Inputs;
@@ -48,6 +49,9 @@ pub(super) struct SimArgs {
     /// Only nodes of these groups: 3, or 0-3 [default: all]
     #[arg(long, value_name = "FIRST-LAST", value_parser = groups)]
     pub(super) groups: Option<(u32, u32)>,
+    /// Only compute nodes of this type, as `knl` of cori [default: all types]
+    #[arg(long, value_name = "TYPE")]
+    pub(super) node_kind: Option<String>,
     /// A number of the machine instead of its file's, as burst_buffer.card_write=1.5GB/s; may be
     /// repeated (`forebay machine show NAME --sources` lists the keys)
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
@@ -61,6 +65,8 @@ pub(super) struct SimArgs {
     /// the run directory
     #[arg(long, conflicts_with = "no_out")]
     pub(super) links: bool,
+    #[command(flatten)]
+    pub(super) observe: ObserveArgs,
 }
 
 fn routing(name: &str) -> Result<Routing, String> {
@@ -133,7 +139,9 @@ impl SimArgs {
             burst_buffers,
             traffic_nodes: None,
             groups: self.groups,
+            node_kind: self.node_kind.clone(),
             each_link: self.links,
+            observe: self.observe.options(),
         }
     }
 
@@ -176,6 +184,7 @@ impl SimArgs {
             ("seed", self.seed.to_string()),
             ("seeds", self.seeds.to_string()),
             ("groups", self.groups.map_or("all".into(), |(first, last)| format!("{first}-{last}"))),
+            ("node-kind", self.node_kind.clone().unwrap_or_else(|| "all".into())),
             ("set", self.set.iter().map(Setting::to_string).collect::<Vec<_>>().join(" ")),
             ("threads", self.thread_count().to_string()),
         ];

@@ -379,6 +379,7 @@ impl SimCommand {
         match self {
             SimCommand::Ior(args) => args,
             SimCommand::Traffic(args) => args,
+            SimCommand::Collective(args) => args,
             SimCommand::Interference(args) => args,
         }
     }

@@ -1,8 +1,9 @@
 //! `forebay validate`.
 
-use super::machine::load;
-use super::options::{ProgressReporter, command_line, cores, seed, study_failure};
+use super::machine::load_with;
+use super::options::{ProgressReporter, command_line, cores, seed, setting, study_failure};
 use super::output::{Output, OutputArgs, to_json};
+use super::sensitivity::{self, Study};
 use crate::csv_files::to_csv;
 use crate::figures::ior::resource;
 use crate::plot::axis;
@@ -18,7 +19,8 @@ use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{self, Column, Table};
 use forebay_machine::results::{IorPoint, SCHEMA};
-use forebay_machine::study::{self, SimOptions};
+use forebay_machine::study::{self, Progress, SimOptions};
+use forebay_machine_file::Setting;
 use forebay_machine_file::machine::Machine;
 use forebay_units::Bytes;
 use forebay_units::human::{grouped, number};
@@ -26,7 +28,9 @@ use serde::Serialize;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  forebay validate\n  forebay validate --quick\n  \
-        forebay validate --case shaheen2 --case cori1-fpp-write\n\n\
+        forebay validate --case shaheen2 --case cori1-fpp-write\n  \
+        forebay validate --case trinity-client --set client.write_rate=3GB/s\n  \
+        forebay validate --case trinity-client-write --sensitivity --parameter client.write_rate\n\n\
         Exits with 1 if a row misses its tolerance.")]
 pub(super) struct ValidateArgs {
     /// Only the cases that take seconds
@@ -44,6 +48,21 @@ pub(super) struct ValidateArgs {
     /// Simulate with this many seeds, from --seed on; the table has means and 95% confidence intervals
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     seeds: u16,
+    /// A number of the machines instead of their files', as burst_buffer.card_write=1.5GB/s; may be
+    /// repeated. All rows are marked as altered: they say nothing about the machine files
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
+    set: Vec<Setting>,
+    /// Instead of the comparison: the elasticity of each row with respect to each number that is
+    /// assumed or decides it (central differences between four fifths and five fourths of the
+    /// number, of sizes between half and twice), and Morris screening
+    #[arg(long, conflicts_with_all = ["seeds", "format"])]
+    sensitivity: bool,
+    /// Walks of the Morris screening, each of one simulation per number and one more; 0: none
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "sensitivity", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    trajectories: u32,
+    /// Only the sensitivity to this number of the machine; may be repeated
+    #[arg(long = "parameter", value_name = "KEY", requires = "sensitivity")]
+    parameters: Vec<String>,
     /// Format of the table; `markdown` is that of the README
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -67,6 +86,8 @@ struct ValidationRun {
     kind: &'static str,
     version: &'static str,
     seed: u64,
+    /// Numbers of the machine files that were replaced.
+    altered: Vec<String>,
     rows: Vec<Row>,
 }
 
@@ -83,16 +104,33 @@ const COLUMNS: [Column; 8] = [
 
 pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     let cases = cases::chosen(&args.case, args.quick)?;
+    if args.sensitivity {
+        let study = Study {
+            cases: &cases,
+            threads: args.threads.map_or_else(cores, usize::from),
+            seed: args.seed,
+            trajectories: args.trajectories,
+            set: &args.set,
+            parameters: &args.parameters,
+        };
+        return sensitivity::run(&study, &args.output);
+    }
+    let altered: Vec<String> = args.set.iter().map(Setting::to_string).collect();
+    // A setting that one of the machines refuses is an error before anything is written.
+    for case in &cases {
+        load_with(&case.machine, &args.set)?;
+    }
     let table = published::all()?;
     let mut output = args.output.prepare("validate")?;
     let mut rows = Vec::new();
     for case in &cases {
-        let machine = load(&case.machine)?;
+        let machine = load_with(&case.machine, &args.set)?;
         let points = simulate(case, &machine, &args, &output)?;
         for check in &case.check {
             let published = cases::measurement(check, &table)?;
             let numbers = &machine.provenance;
-            rows.push(verdict::compare(case, check, published, numbers, &points));
+            let row = verdict::compare(case, check, published, numbers, &points);
+            rows.push(row.with_settings(&altered));
         }
     }
     match args.format {
@@ -113,6 +151,7 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
         kind: "validate",
         version: super::output::VERSION,
         seed: args.seed,
+        altered,
         rows,
     };
     output.write("", "table.txt", output.recorded())?;
@@ -155,37 +194,38 @@ fn simulate(
     args: &ValidateArgs,
     output: &Output,
 ) -> Result<Vec<(Run, Vec<IorPoint>)>, Failure> {
-    let options = |seed| SimOptions {
-        threads: args.threads.map_or_else(cores, usize::from),
-        seed,
-        burst_buffers: Some(case.burst_buffers),
-        ..SimOptions::default()
-    };
     let mut points = Vec::new();
     for run in case.runs() {
-        let tests = super::ior::parse_tests(&run.ior)?.unwrap_or_default();
-        let [test] = tests.as_slice() else {
-            return Err(Failure::Failed(format!("case {} is not one IOR test", case.id)));
-        };
         let mut replicates = Vec::new();
         for nth in 0..u64::from(args.seeds) {
             let seed = args.seed.wrapping_add(nth);
             let label = format!("{}, {} {}, seed {seed}", case.id, run.label, case.axis());
             let progress = ProgressReporter::start(&label, output.display);
-            let point = study::simulate_ior(
-                machine,
-                test,
-                run.nodes,
-                run.ppn,
-                &options(seed),
-                &|time, done, events| progress.update(time, done, events),
-            )
-            .map_err(|e| study_failure(&e))?;
-            replicates.push(point);
+            let threads = args.threads.map_or_else(cores, usize::from);
+            let options = SimOptions { threads, seed, ..SimOptions::default() };
+            let shown = |time, done, events| progress.update(time, done, events);
+            replicates.push(simulate_run(case, &run, machine, &options, &shown)?);
         }
         points.push((run, replicates));
     }
     Ok(points)
+}
+
+/// Simulates one run of a case, on its number of burst-buffer nodes.
+pub(super) fn simulate_run(
+    case: &Case,
+    run: &Run,
+    machine: &Machine,
+    options: &SimOptions,
+    progress: Progress<'_>,
+) -> Result<IorPoint, Failure> {
+    let tests = super::ior::parse_tests(&run.ior)?.unwrap_or_default();
+    let [test] = tests.as_slice() else {
+        return Err(Failure::Failed(format!("case {} is not one IOR test", case.id)));
+    };
+    let options = SimOptions { burst_buffers: Some(case.burst_buffers), ..options.clone() };
+    study::simulate_ior(machine, test, run.nodes, run.ppn, &options, progress)
+        .map_err(|e| study_failure(&e))
 }
 
 /// A row of the table, followed by what is compared and the reasons why it is not predicted.

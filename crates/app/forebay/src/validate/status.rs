@@ -13,11 +13,14 @@ pub enum Status {
     SettledInView,
     /// A deciding parameter was fitted to the row or taken from its document.
     Calibrated,
+    /// Numbers of the machine file were replaced: the row says nothing about the file.
+    Altered,
 }
 
 impl Status {
     /// All, in the order of tables.
-    pub const ALL: [Status; 3] = [Status::Predicted, Status::Calibrated, Status::SettledInView];
+    pub const ALL: [Status; 4] =
+        [Status::Predicted, Status::Calibrated, Status::SettledInView, Status::Altered];
 
     /// The name in tables.
     pub fn name(self) -> &'static str {
@@ -25,6 +28,7 @@ impl Status {
             Status::Predicted => "predicted",
             Status::SettledInView => "settled in view",
             Status::Calibrated => "calibrated",
+            Status::Altered => "ALTERED",
         }
     }
 
@@ -41,6 +45,10 @@ impl Status {
             Status::SettledInView => (
                 "Settled in view",
                 "a parameter that decides these rows, or the comparison, was chosen when they were known",
+            ),
+            Status::Altered => (
+                "ALTERED",
+                "numbers of the machine files were replaced on the command line: no validation",
             ),
         }
     }

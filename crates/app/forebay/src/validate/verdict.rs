@@ -2,7 +2,7 @@
 
 use super::cases::{Case, Check, Measure, Metric, Run};
 use super::published::Published;
-use super::status::status;
+use super::status::{Status, status};
 use crate::figures::ior::best;
 use forebay_machine::estimate::Estimate;
 use forebay_machine::results::{IorPoint, Phase};
@@ -278,6 +278,20 @@ pub fn compare(
         ior: case.ior.clone(),
         scaling: case.scaling.clone(),
         source: published.source.clone(),
+    }
+}
+
+impl Row {
+    /// The row, as altered if numbers of the machine file were replaced.
+    pub fn with_settings(self, settings: &[String]) -> Row {
+        if settings.is_empty() {
+            return self;
+        }
+        Row {
+            status: Status::Altered.name().to_string(),
+            status_reasons: settings.to_vec(),
+            ..self
+        }
     }
 }
 

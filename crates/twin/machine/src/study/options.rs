@@ -1,8 +1,9 @@
 //! Options of a simulation that neither the machine file nor the workload determines.
 
 use super::error::StudyError;
+use crate::observe::ObserveOptions;
 use crate::scenario::Scenario;
-use forebay_machine_file::machine::{LONGEST_PACKET_TIME, Machine, Routing};
+use forebay_machine_file::machine::{LONGEST_PACKET_TIME, Machine, NodeKind, Routing};
 use forebay_network::Topology;
 use forebay_units::Bytes;
 use forebay_workload::placement::{Placement, Placer};
@@ -27,8 +28,12 @@ pub struct SimOptions {
     pub traffic_nodes: Option<u32>,
     /// First and last group of the nodes that jobs may get; `None`: all groups.
     pub groups: Option<(u32, u32)>,
+    /// Type of the nodes that jobs may get, as named in the machine file; `None`: all types.
+    pub node_kind: Option<String>,
     /// Report the use of each link.
     pub each_link: bool,
+    /// Observation of single packets and requests.
+    pub observe: ObserveOptions,
 }
 
 impl Default for SimOptions {
@@ -42,7 +47,9 @@ impl Default for SimOptions {
             burst_buffers: None,
             traffic_nodes: None,
             groups: None,
+            node_kind: None,
             each_link: false,
+            observe: ObserveOptions::default(),
         }
     }
 }
@@ -60,6 +67,20 @@ impl SimOptions {
                 )));
             }
             placer.keep_groups(first, last);
+        }
+        if let Some(kind) = &self.node_kind {
+            let nodes = machine.nodes_of_type(kind);
+            if kind.is_empty() || nodes.is_empty() {
+                return Err(StudyError::Machine(unknown_kind(machine, kind)));
+            }
+            placer.keep_nodes(&nodes);
+            if placer.free_nodes() == 0 {
+                let (first, last) = self.groups.unwrap_or_default();
+                return Err(StudyError::Machine(format!(
+                    "{} has no {kind} nodes in the groups {first} to {last}",
+                    machine.name
+                )));
+            }
         }
         Ok(placer)
     }
@@ -96,7 +117,28 @@ impl SimOptions {
             network: Arc::new(network),
             traffic: None,
             io: None,
+            collective: None,
             each_link: self.each_link,
+            observe: self.observe,
         })
     }
+}
+
+/// The error for a type of nodes that a machine does not have.
+fn unknown_kind(machine: &Machine, kind: &str) -> String {
+    let name = &machine.name;
+    let named: Vec<String> = machine
+        .clients()
+        .into_iter()
+        .filter(|(client, _)| !client.name.is_empty())
+        .map(|(client, nodes)| format!("{} ({} nodes)", client.name, nodes.len()))
+        .collect();
+    if named.is_empty() {
+        let count = machine.count_nodes(NodeKind::Compute);
+        return format!(
+            "no compute nodes of type `{kind}`: the {count} compute nodes of {name} are of one type, \
+             which has no name"
+        );
+    }
+    format!("no compute nodes of type `{kind}`: {name} has {}", named.join(" and "))
 }

@@ -1,0 +1,84 @@
+//! Credits that return, and the packets that waited for them.
+
+use super::Fabric;
+use crate::event::NetContext;
+use crate::port::Upstream;
+use forebay_engine::prefetch;
+
+/// Credits of a batch between the one returned and the one whose port is prefetched.
+const PREFETCH_DISTANCE: usize = 8;
+
+impl Fabric {
+    /// Returns the credits of a batch.
+    pub(super) fn return_batch(&mut self, slot: u16, context: &mut impl NetContext) {
+        let credits = self.batches.close_batch(slot);
+        for (i, &(place, bytes)) in credits.iter().enumerate() {
+            if let Some(&(ahead, _)) = credits.get(i + PREFETCH_DISTANCE) {
+                prefetch(&self.ports[ahead.port()]);
+            }
+            if let Some(&(ahead, _)) = credits.get(i + PREFETCH_DISTANCE / 2) {
+                self.prefetch_waiting(ahead);
+            }
+            self.return_credit(place, bytes, context);
+        }
+        self.batches.recycle(credits);
+    }
+
+    /// Prefetches what the return of a credit will touch besides its port.
+    #[inline]
+    fn prefetch_waiting(&self, place: Upstream) {
+        let port = &self.ports[place.port()];
+        if port.has_waiting(place.channel()) {
+            self.ports.prefetch_queues(place.port());
+        } else if port.sender_waits {
+            prefetch(&self.nics[usize::from(port.peer)]);
+        }
+    }
+
+    /// Returns credits to a port, and sends the packets that waited for them.
+    #[inline]
+    pub(super) fn return_credit(
+        &mut self,
+        place: Upstream,
+        bytes: u32,
+        context: &mut impl NetContext,
+    ) {
+        let (index, channel) = (place.port(), place.channel());
+        let bytes = match &mut self.probe {
+            Some(probe) => probe.unmark_credit(place, bytes),
+            None => bytes,
+        };
+        let capacity = self.costs[self.ports[index].class as usize].buffer;
+        self.ports.return_credit(index, channel, bytes, capacity);
+        let port = &self.ports[index];
+        if port.has_waiting(channel) {
+            self.send_waiting(index, channel, context);
+        } else if port.sender_waits {
+            self.inject_packets(port.peer, context);
+        }
+    }
+
+    /// Sends packets that wait at a port's channel as far as there are credits.
+    fn send_waiting(&mut self, index: usize, channel: usize, context: &mut impl NetContext) {
+        loop {
+            let credits = self.ports.credits(index, channel);
+            let queue = self.ports.queue_mut(index, channel);
+            let mut waiting = *self.waiting.first(queue);
+            if credits < waiting.packet.bytes {
+                return;
+            }
+            let was_last = self.waiting.pop_front(queue);
+            if was_last {
+                self.ports.unblock_channel(index, channel, context.now());
+            }
+            waiting.ready.head = waiting.ready.head.max(context.now());
+            if let Some(probe) = &mut self.probe {
+                probe.leave_queue(index, channel as u8, waiting.packet.bytes);
+            }
+            self.depart(index, channel, waiting.packet, waiting.ready, context);
+            if was_last {
+                return;
+            }
+        }
+    }
+}
