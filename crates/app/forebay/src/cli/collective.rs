@@ -7,7 +7,7 @@ use super::sweep::{self, Sample, Swept};
 use super::traffic::TrafficOptions;
 use crate::figures;
 use crate::plot::palette::PAPER;
-use crate::table::{Column, Table};
+use forebay_console::table::{Column, Table};
 use crate::{csv_files, report};
 use clap::Args;
 use forebay_console::Failure;

@@ -4,7 +4,7 @@ use super::output::Output;
 use crate::console::print_stderr;
 use crate::csv_files::to_csv;
 use crate::run_directory::check_writable;
-use crate::table::{Column, Table};
+use forebay_console::table::{Column, Table};
 use clap::Args;
 use flate2::Compression;
 use flate2::write::GzEncoder;

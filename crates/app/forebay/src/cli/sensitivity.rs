@@ -15,7 +15,7 @@ use crate::progress::Display;
 use crate::sensitivity::{
     Experiment, Parameter, Sensitivity, experiments, sensitivities, settings,
 };
-use crate::table::{Column, Table};
+use forebay_console::table::{Column, Table};
 use crate::validate::cases::{self, Case, Check, Measure};
 use crate::validate::published::{self, Published};
 use crate::validate::verdict;
