@@ -104,8 +104,12 @@ pub enum AdaptiveBias {
     /// Large bias: the detour's queue is shorter by more than a factor.
     Adaptive3,
     /// The rule of CODES: no bias, and as queue all bytes for which no credit has returned, those
-    /// on the link and in the buffer behind it included.
+    /// on the link and in the buffer behind it included. Only the first link of a path counts.
     Codes,
+    /// The rule of UGAL (Kim et al., ISCA 2008) as in BookSim2, with queues as for CODES: the detour's
+    /// queue, times the factor of [`AdaptiveBias::Adaptive3`] and plus the constant of
+    /// [`AdaptiveBias::Adaptive2`], is shorter.
+    Ugal,
 }
 
 /// Parameters of adaptive routing.
@@ -384,7 +388,7 @@ named!(NodeKind: Compute "compute", BurstBuffer "burst-buffer", Lnet "lnet", Ser
 named!(Arrangement: Absolute "absolute", Relative "relative", Circulant "circulant");
 named!(Plugging: InOrder "in-order", Spread "spread", AcrossChassis "across-chassis");
 named!(AdaptiveBias: Adaptive0 "adaptive-0", Adaptive1 "adaptive-1", Adaptive2 "adaptive-2",
-    Adaptive3 "adaptive-3", Codes "codes");
+    Adaptive3 "adaptive-3", Codes "codes", Ugal "ugal");
 named!(Routing:
     Minimal "minimal", Valiant "valiant", UgalL "ugal-l", ProgressiveAdaptive "progressive-adaptive");
 

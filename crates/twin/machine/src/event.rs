@@ -1,5 +1,6 @@
 //! Events of a group, messages between groups, and kinds of packets.
 
+use crate::observe::Job;
 use forebay_engine::Context;
 use forebay_network::{MessageClass, NetEvent, NetMessage, Packet};
 
@@ -238,6 +239,29 @@ impl PacketKind {
             PacketKind::WriteData => 6,
             PacketKind::Reply(kind) => kind as u8,
             PacketKind::Exchange(kind) => kind as u8,
+        }
+    }
+}
+
+impl PacketKind {
+    /// All kinds.
+    pub fn all() -> &'static [PacketKind] {
+        &Self::BY_NUMBER
+    }
+
+    /// The kind with a number.
+    pub fn of_number(number: u8) -> PacketKind {
+        Self::BY_NUMBER[usize::from(number)]
+    }
+
+    /// The job that sends it.
+    pub fn job(self) -> Job {
+        match self {
+            PacketKind::Traffic => Job::Traffic,
+            PacketKind::Request(_)
+            | PacketKind::WriteData
+            | PacketKind::Reply(_)
+            | PacketKind::Exchange(_) => Job::Ior,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A machine and the jobs on it.
 
 use crate::io::IoJob;
+use crate::observe::ObserveOptions;
 use crate::traffic::TrafficJob;
 use forebay_machine_file::machine::{Machine, Network};
 use forebay_network::Topology;
@@ -18,6 +19,8 @@ pub(crate) struct Scenario {
     pub io: Option<Arc<IoJob>>,
     /// Report the use of each link.
     pub each_link: bool,
+    /// Observation of single packets and requests.
+    pub observe: ObserveOptions,
 }
 
 impl Scenario {

@@ -22,10 +22,23 @@
 //!
 //! # Adaptive decisions
 //!
-//! The queue of a path is that of its first link, as the time until the packets that wait for this
-//! link have been transmitted. Packets on the link or in the buffer behind it do not count, so an
-//! uncongested link has no queue however long it is (except with [`AdaptiveBias::Codes`], which
-//! counts them). Congestion further on is seen when its backlog has reached the router.
+//! The queue of a link is the time until the packets that wait for it have been transmitted. Packets on
+//! the link or in the buffer behind it do not count, so an uncongested link has no queue however long
+//! it is. The queue of a path is the sum of the queues of its links in the group, up to and
+//! including the rank-3 link by which it leaves: Aries routers distribute their loads to each
+//! other and add those of the near and the far end (white paper WP-Aries01-1112). That the loads
+//! of the whole group are known, and without delay, is an assumption; it is the state that
+//! piggyback routing distributes (Jiang, Kim, Dally, ISCA 2009).
+//!
+//! With the queue of the first link alone, a source router does not see a congested gateway, and a
+//! gateway compares its rank-3 link with local links that are free: adversarial traffic detours too
+//! late, and uniform traffic too often.
+//!
+//! A detour over another group crosses a second rank-3 link, whose queue is not known. It counts as
+//! long as that of the first.
+//!
+//! The rules of peer simulators, [`AdaptiveBias::Codes`] and [`AdaptiveBias::Ugal`], compare the queues of
+//! the first links alone, with the bytes on the link and in the buffer behind it.
 
 use crate::nic::MessageClass;
 use crate::packet::{INTERMEDIATE, Packet, Route};
@@ -52,7 +65,7 @@ pub(crate) struct RoutePlanner<'a> {
 struct Candidate {
     target: u16,
     exit: u8,
-    /// Time to transmit the queue at the first link, ps.
+    /// Time to transmit the queues of its links in this group, ps.
     queue: u64,
     /// Class of the first link.
     class: LinkClass,
@@ -162,7 +175,8 @@ impl RoutePlanner<'_> {
             Routing::UgalL | Routing::ProgressiveAdaptive => true,
         };
         let (from, to) = (packet.router, packet.target);
-        let minimal = self.candidate(from, to, packet.exit);
+        // Without the queue of the destination's node link, which detours have before them as well.
+        let minimal = self.candidate(from, to, INTERMEDIATE);
         if adaptive && self.is_short(&minimal) {
             return;
         }
@@ -173,7 +187,10 @@ impl RoutePlanner<'_> {
             if via == from || via == to {
                 continue;
             }
-            let candidate = self.candidate(from, via, INTERMEDIATE);
+            let mut candidate = self.candidate(from, via, INTERMEDIATE);
+            if self.sees_group() {
+                candidate.queue += self.local_queue(via, to).0;
+            }
             if best.is_none_or(|b| candidate.queue < b.queue) {
                 best = Some(candidate);
             }
@@ -222,7 +239,7 @@ impl RoutePlanner<'_> {
             via += u16::from(via >= low);
             via += u16::from(via >= high);
             let link = self.random_link(via);
-            let candidate = self.over(from, &link);
+            let candidate = self.detour_over(from, &link);
             if best.is_none_or(|b| candidate.queue < b.queue) {
                 best = Some(candidate);
             }
@@ -230,14 +247,15 @@ impl RoutePlanner<'_> {
         best
     }
 
-    /// A minimal path to router `to.1` of group `to.0`: one of the shortest. Adaptive routing compares
-    /// it with those over random other links to the group, and takes one with a shorter queue.
+    /// A minimal path to router `to.1` of group `to.0`: one of the shortest. If its queue exceeds the
+    /// threshold, adaptive routing compares it with those over random other links to the group, and
+    /// takes one with a shorter queue.
     fn best_link(&mut self, from: u16, to: (u16, u16)) -> Candidate {
         let random = self.random.next_u64();
         let mut best = self.over(from, self.topology.shortest_link((self.group, from), to, random));
         if self.is_adaptive() {
             for _ in 1..self.spec.candidates {
-                if best.queue == 0 {
+                if self.is_short(&best) {
                     break;
                 }
                 let link = self.random_link(to.0);
@@ -260,21 +278,54 @@ impl RoutePlanner<'_> {
         self.candidate(from, link.router, link.port)
     }
 
+    /// The path from a router over `target` and its port `exit`.
     fn candidate(&self, from: u16, target: u16, exit: u8) -> Candidate {
-        let (rank1, rank2) = if from == target {
-            (exit, exit)
-        } else {
-            self.topology.local_ports_toward(from, target)
-        };
-        let (mut queue, mut port) = (self.queue(from, rank1), rank1);
+        if from == target {
+            let class = self.ports[self.ports.router_port(from, exit)].class;
+            return Candidate { target, exit, queue: self.queue(from, exit), class };
+        }
+        let (mut queue, class) = self.local_queue(from, target);
+        if exit != INTERMEDIATE && self.sees_group() {
+            queue += self.queue(target, exit);
+        }
+        Candidate { target, exit, queue, class }
+    }
+
+    /// Time to transmit the queues on the way to another router of the group, ps, and the class of
+    /// the first link. Where there are two ways, that with the shorter first queue.
+    fn local_queue(&self, from: u16, to: u16) -> (u64, LinkClass) {
+        let (rank1, rank2) = self.topology.local_ports_toward(from, to);
+        let (mut queue, mut port, mut next) = (self.queue(from, rank1), rank1, rank2);
         if rank1 != rank2 {
             let other = self.queue(from, rank2);
             if other < queue {
-                (queue, port) = (other, rank2);
+                (queue, port, next) = (other, rank2, rank1);
+            }
+            if self.sees_group() {
+                queue += self.queue(self.topology.neighbour(from, port), next);
             }
         }
-        let class = self.ports[self.ports.router_port(from, port)].class;
-        Candidate { target, exit, queue, class }
+        (queue, self.ports[self.ports.router_port(from, port)].class)
+    }
+
+    /// A detour over a link to another group.
+    fn detour_over(&self, from: u16, link: &GlobalLink) -> Candidate {
+        let mut detour = self.over(from, link);
+        if self.sees_group() {
+            detour.queue += self.queue(link.router, link.port);
+        }
+        detour
+    }
+
+    /// Whether queues further on than the first link count.
+    fn sees_group(&self) -> bool {
+        match self.spec.bias {
+            AdaptiveBias::Codes | AdaptiveBias::Ugal => false,
+            AdaptiveBias::Adaptive0
+            | AdaptiveBias::Adaptive1
+            | AdaptiveBias::Adaptive2
+            | AdaptiveBias::Adaptive3 => true,
+        }
     }
 
     /// Time to transmit the queue of a port, ps.
@@ -283,7 +334,7 @@ impl RoutePlanner<'_> {
         let port = &self.ports[self.ports.router_port(router, port)];
         let cost = &self.costs[port.class as usize];
         match self.spec.bias {
-            AdaptiveBias::Codes => cost.serialization(port.occupied),
+            AdaptiveBias::Codes | AdaptiveBias::Ugal => cost.serialization(port.occupied),
             AdaptiveBias::Adaptive0
             | AdaptiveBias::Adaptive1
             | AdaptiveBias::Adaptive2
@@ -300,6 +351,7 @@ fn prefers_detour(spec: &RoutingSpec, detour: u64, minimal: u64, hops: u8) -> bo
         AdaptiveBias::Adaptive1 => detour << hops.min(16),
         AdaptiveBias::Adaptive2 => detour + spec.small_bias.0,
         AdaptiveBias::Adaptive3 => detour * u64::from(spec.large_bias),
+        AdaptiveBias::Ugal => detour * u64::from(spec.large_bias) + spec.small_bias.0,
     };
     biased < minimal
 }
@@ -333,5 +385,6 @@ mod tests {
         assert_eq!(limit(AdaptiveBias::Adaptive2, 2), Some(5));
         assert_eq!(limit(AdaptiveBias::Adaptive3, 2), Some(12));
         assert_eq!(limit(AdaptiveBias::Codes, 2), Some(3));
+        assert_eq!(limit(AdaptiveBias::Ugal, 2), Some(14));
     }
 }

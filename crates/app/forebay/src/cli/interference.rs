@@ -1,5 +1,6 @@
 //! `forebay sim interference`.
 
+use super::observe::delays_text;
 use super::options::{SimArgs, check_burst_buffers, check_nodes, placement, study_failure};
 use super::output::{Files, OutputArgs};
 use super::replicates::{replicate, replication, with_interval};
@@ -136,6 +137,7 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
     if !args.sim.sweep.is_empty() {
         return sweep::run(&args, &format!("sweep-interference-{}", args.sim.stem()));
     }
+    args.sim.observe.check(1, args.sim.seeds)?;
     let mut output = args.output.prepare(&format!("interference-{}", study.machine.name))?;
     let options = args.sim.options(Some(study.burst_buffers));
     let mut runs = replicate(
@@ -169,6 +171,8 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
         links: args.sim.links,
     };
     output.write_result_files("", &run, &files)?;
+    let together = &run.ior_together;
+    args.sim.observe.write(&output, ("", ""), together.delays.as_ref(), &together.observed)?;
     output.finish(&run)
 }
 
@@ -241,10 +245,16 @@ fn table(run: &InterferenceRun) -> String {
         seconds(from),
         seconds(to)
     ));
+    for (when, point) in [("alone", &run.ior_alone), ("together", &run.ior_together)] {
+        for warning in point.phases.iter().flat_map(|phase| &phase.warnings) {
+            text.push_str(&format!("warning: IOR {when}: {warning}\n"));
+        }
+    }
     for (when, traffic) in [("alone", &run.traffic_alone), ("together", &run.traffic_together)] {
         for warning in &traffic.warnings {
             text.push_str(&format!("warning: traffic {when}: {warning}\n"));
         }
     }
+    text.push_str(&run.ior_together.delays.as_ref().map(delays_text).unwrap_or_default());
     text
 }

@@ -1,6 +1,7 @@
 //! `forebay sim ior`.
 
 use super::nodes::NodeCounts;
+use super::observe::delays_text;
 use super::options::{SimArgs, check_burst_buffers, check_nodes, study_failure};
 use super::output::{Files, Output, OutputArgs};
 use super::replicates::{replicate, replication, with_interval};
@@ -160,6 +161,7 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
     // Everything is checked before anything is simulated: the largest job comes last.
     let (machine, options) = args.check_tests(&tests)?;
     let burst_buffers = options.burst_buffers.unwrap_or_default();
+    args.sim.observe.check(tests.len() * args.nodes.0.len(), args.sim.seeds)?;
     let mut output = args.output.prepare(&format!("ior-{}", machine.name))?;
     let settings = [
         ("nodes", args.nodes.to_string()),
@@ -220,6 +222,19 @@ impl TestRun<'_> {
             let layout = layout(self.test, *nodes, args.ppn, args.sim.seed)?;
             let text = ior_output::text(&args.ior, &self.machine.name, self.test, &layout, &point);
             output.write(self.folder, &format!("ior-{nodes}-nodes.txt"), &text)?;
+            let name = match args.nodes.0.len() {
+                1 => String::new(),
+                _ => format!("-{nodes}-nodes"),
+            };
+            args.sim.observe.write(
+                output,
+                (self.folder, &name),
+                point.delays.as_ref(),
+                &point.observed,
+            )?;
+            if let Some(delays) = &point.delays {
+                output.print_and_record(&delays_text(delays))?;
+            }
             if args.ior_output {
                 output.print_line(&text)?;
             }
@@ -289,6 +304,7 @@ fn row(point: &IorPoint) -> String {
 fn table(study: &IorStudy) -> String {
     let mut lines = vec![table::heading(&COLUMNS)];
     lines.extend(study.points.iter().map(row));
+    lines.extend(study.points.iter().filter_map(|p| Some(delays_text(p.delays.as_ref()?))));
     lines.extend(warnings(&study.points).map(|warning| format!("warning: {warning}")));
     lines.join("\n") + "\n"
 }

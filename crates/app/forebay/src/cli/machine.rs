@@ -65,7 +65,11 @@ pub(super) fn run(command: MachineCommand) -> Result<(), Failure> {
                 grouped(machine.routers().into()),
                 grouped(machine.nodes.len() as u64),
                 machine.provenance.len()
-            ))
+            ))?;
+            for warning in machine.network.warnings() {
+                print_stdout(&format!("{file}: warning: {warning}\n"))?;
+            }
+            Ok(())
         }
     }
 }

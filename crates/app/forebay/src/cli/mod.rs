@@ -5,6 +5,7 @@ mod ior;
 mod job;
 mod machine;
 pub mod nodes;
+mod observe;
 mod options;
 mod output;
 mod pool;

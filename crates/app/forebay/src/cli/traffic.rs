@@ -1,5 +1,6 @@
 //! `forebay sim traffic`.
 
+use super::observe::delays_text;
 use super::options::{SimArgs, check_nodes, size, study_failure};
 use super::output::{Files, OutputArgs};
 use super::replicates::{replicate, replication, with_interval};
@@ -177,6 +178,7 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
         return sweep::run(&args, &format!("sweep-traffic-{}", args.sim.stem()));
     }
     let machine = args.checked_machine()?;
+    args.sim.observe.check(1, args.sim.seeds)?;
     let mut output = args.output.prepare(&format!("traffic-{}", machine.name))?;
     let options = args.options();
     let label = args.traffic.pattern.name();
@@ -207,6 +209,7 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
         links: args.sim.links,
     };
     output.write_result_files("", &run, &files)?;
+    args.sim.observe.write(&output, ("", ""), run.delays.as_ref(), &run.observed)?;
     output.finish(&run)
 }
 
@@ -231,6 +234,7 @@ pub(super) fn table(run: &TrafficRun) -> String {
     }
     out.push('\n');
     out.push_str(&link_table(run).to_string());
+    out.push_str(&run.delays.as_ref().map(delays_text).unwrap_or_default());
     out
 }
 

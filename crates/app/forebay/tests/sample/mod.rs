@@ -3,6 +3,7 @@
 //! are invented; nothing is compared with them.
 
 use forebay_machine::estimate::{Estimate, Replication};
+use forebay_machine::observe::{ClassDelays, Delays, Observed, ServerDelays};
 use forebay_machine::results::*;
 
 fn class(name: &str, links: u64, mean: f64, max: f64) -> ClassUse {
@@ -150,6 +151,22 @@ pub fn point(nodes: u32) -> IorPoint {
         ],
         run: run_cost(),
         replication: Some(replication("write_GBps", "GB/s", write)),
+        delays: Some(delays()),
+        observed: Observed::default(),
+    }
+}
+
+fn delays() -> Delays {
+    let seconds = vec![vec![0.0, 0.25], vec![0.5, 0.125]];
+    Delays {
+        jobs: vec!["traffic".into(), "ior".into()],
+        network: vec![ClassDelays {
+            class: "rank-1".into(),
+            seconds: seconds.clone(),
+            total_seconds: vec![0.25, 0.625],
+            passages: vec![1_000, 2_000],
+        }],
+        servers: vec![ServerDelays { node: 12, seconds }],
     }
 }
 
@@ -230,6 +247,8 @@ pub fn traffic() -> TrafficRun {
             ],
         },
         replication: Some(replication("accepted_load", "", 0.298)),
+        delays: Some(delays()),
+        observed: Observed::default(),
         saturation: Some(SaturationSearch {
             accepted: 0.6,
             refused: Some(0.61),

@@ -5,6 +5,7 @@ use super::job::IoJob;
 use super::measure::Waits;
 use super::position::TestPosition;
 use crate::event::{Event, GroupContext, IoEvent, PacketKind};
+use crate::observe::{IoObserver, Span, Stage};
 use forebay_network::{Fabric, Message, Packet};
 
 /// The state that an event of a process or server can change.
@@ -14,6 +15,7 @@ pub(crate) struct IoContext<'a, 'c> {
     pub barrier: &'a mut Barrier,
     /// Waits of the requests of each group's processes.
     pub waits: &'a mut [Waits],
+    pub observer: &'a mut Option<Box<IoObserver>>,
     pub fabric: &'a mut Fabric,
     pub context: &'a mut GroupContext<'c>,
 }
@@ -41,6 +43,14 @@ impl IoContext<'_, '_> {
             born: self.context.now,
         };
         self.fabric.send(from, message, self.context);
+    }
+
+    /// Records a stage of a request at a server, of which it waited for `waited` ps.
+    #[inline]
+    pub fn stage(&mut self, node: u32, tag: u64, stage: Stage, times: (u64, u64), waited: u64) {
+        if let Some(observer) = self.observer {
+            observer.stage(Span { tag, node, stage, begin: times.0, end: times.1 }, waited);
+        }
     }
 
     /// A process of this group has reached a barrier, with a value of which all processes get the

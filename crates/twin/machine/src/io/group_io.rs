@@ -8,6 +8,7 @@ use super::measure::{PhaseCounts, Waits};
 use super::position::TestPosition;
 use super::server::Servers;
 use crate::event::{BarrierEvent, Event, GroupContext, IoEvent, PacketKind};
+use crate::observe::IoObserver;
 use forebay_engine::Queue;
 use forebay_network::{Fabric, Packet, Timeline};
 use forebay_workload::ior::{Access, Action};
@@ -31,6 +32,8 @@ pub(crate) struct Io {
     pub link_timeline: Timeline<4>,
     /// No step is left.
     ended: bool,
+    /// Observation of single requests, if requested.
+    pub observer: Option<Box<IoObserver>>,
 }
 
 impl Io {
@@ -53,6 +56,7 @@ impl Io {
             ended_phases: 0,
             link_timeline: Timeline::default(),
             ended: false,
+            observer: None,
             job: job.clone(),
         };
         io.enter_phases(0, fabric, 0);
@@ -117,6 +121,7 @@ impl Io {
             position: &self.position,
             barrier: &mut self.barrier,
             waits: &mut self.waits,
+            observer: &mut self.observer,
             fabric,
             context,
         };

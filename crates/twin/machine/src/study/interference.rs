@@ -6,7 +6,8 @@ use super::ior_job::ior_job;
 use super::options::SimOptions;
 use super::run::{Progress, run};
 use super::traffic::{traffic_job, traffic_run};
-use crate::results::{InterferenceRun, IorPoint, SCHEMA};
+use crate::observe::ObserveOptions;
+use crate::results::{InterferenceRun, IorPoint, SCHEMA, TrafficRun};
 use crate::scenario::Scenario;
 use crate::traffic::Generation;
 use forebay_machine_file::machine::Machine;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 /// Simulates an IOR job and a traffic job on separate nodes of a machine: each alone, and both
 /// together. The IOR job is placed first, according to `options`. Together with IOR the traffic
 /// continues until IOR has ended, however many messages that takes, and alone it lasts as long: the
-/// compared latencies are of the same length of time.
+/// compared latencies are of the same length of time. Only the run of both is observed.
 ///
 /// # Errors
 /// [`StudyError`] when one of the jobs does not fit the machine.
@@ -50,7 +51,8 @@ pub fn simulate_interference(
     };
 
     // Both before either is simulated, so that errors are reported immediately.
-    let only_ior = Scenario { io: io()?, ..idle.clone() };
+    let unobserved = Scenario { observe: ObserveOptions::default(), ..idle.clone() };
+    let only_ior = Scenario { io: io()?, ..unobserved.clone() };
     traffic(Generation::UntilIoEnds, None)?;
     let outcome = run_part(0, &only_ior)?;
     // The traffic is counted by parts of this time in both runs.
@@ -61,9 +63,11 @@ pub fn simulate_interference(
     let outcome = run_part(1, &both)?;
     let ends = outcome.groups.iter().filter_map(|group| group.traffic.as_ref()?.stopped_at());
     let end = ends.max().unwrap_or(outcome.end);
-    let traffic_together = traffic_run(&both, spec, options, &outcome);
+    // The observations are those of both jobs together; IOR's document has them.
+    let traffic_together =
+        TrafficRun { delays: None, ..traffic_run(&both, spec, options, &outcome) };
     let ior_together = ior_point(&both, outcome);
-    let only_traffic = Scenario { traffic: traffic(Generation::Until(end), span)?, ..idle.clone() };
+    let only_traffic = Scenario { traffic: traffic(Generation::Until(end), span)?, ..unobserved };
     let outcome = run_part(2, &only_traffic)?;
     let traffic_alone = traffic_run(&only_traffic, spec, options, &outcome);
     drop(outcome);

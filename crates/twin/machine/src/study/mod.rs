@@ -1,6 +1,7 @@
 //! Studies: from a machine and a workload to a result document.
 
 mod error;
+mod forecast;
 mod interference;
 mod ior;
 mod ior_job;
@@ -10,6 +11,7 @@ mod saturation;
 mod traffic;
 
 pub use error::StudyError;
+pub use forecast::{Forecast, forecast_ior, forecast_traffic};
 pub use interference::simulate_interference;
 pub use ior::{check_ior_fits, simulate_ior};
 pub use options::SimOptions;

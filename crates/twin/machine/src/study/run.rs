@@ -4,6 +4,7 @@ use super::error::StudyError;
 use super::options::SimOptions;
 use crate::group::Group;
 use crate::io::Io;
+use crate::observe::{Delays, IoObserver, Observed, observed};
 use crate::results::RunCost;
 use crate::scenario::Scenario;
 use crate::traffic::Traffic;
@@ -25,6 +26,8 @@ pub(super) struct Outcome {
     /// Wall-clock time of the first event.
     pub started: Instant,
     pub cost: RunCost,
+    pub delays: Option<Delays>,
+    pub observed: Observed,
 }
 
 /// Runs a scenario to its end, where nothing is in flight.
@@ -61,7 +64,9 @@ pub(super) fn run(
         threads: options.threads as u32,
         peak_rss_bytes: peak_rss(),
     };
-    Ok(Outcome { groups: simulation.into_partitions(), end: statistics.last_event, started, cost })
+    let (mut groups, end) = (simulation.into_partitions(), statistics.last_event);
+    let (delays, observed) = observed(&scenario.observe, scenario, &mut groups, end);
+    Ok(Outcome { groups, end, started, cost, delays, observed })
 }
 
 /// The groups of a scenario with their first events.
@@ -82,6 +87,12 @@ fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
         }
         if let Some(job) = &scenario.io {
             group.io = Some(Io::new(job, &mut group.fabric, number, queue));
+        }
+        if scenario.observe.is_any() {
+            group.fabric.observe(&scenario.observe.probe(topology.groups));
+            if let Some(io) = &mut group.io {
+                io.observer = Some(Box::new(IoObserver::new(&scenario.observe, topology.groups)));
+            }
         }
     });
     simulation

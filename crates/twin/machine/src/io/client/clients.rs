@@ -290,6 +290,9 @@ impl Clients {
     fn complete_request(&mut self, tag: u64, io: &mut IoContext<'_, '_>) {
         let slot = io.job.slot_of_rank[RequestTag::unpack(tag).rank as usize];
         let rank = &mut self.ranks[slot as usize];
+        if let Some(observer) = io.observer {
+            observer.end_request(tag, io.job.node_of(rank.rank), io.context.now);
+        }
         if let Some(next) = self.requests.complete(rank, io) {
             let waiting = &mut self.ranks[next as usize];
             waiting.waits_for_node = false;
