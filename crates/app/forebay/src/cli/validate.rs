@@ -251,6 +251,9 @@ fn line(row: &Row) -> String {
     if !row.status_reasons.is_empty() {
         text.push_str(&format!("\n  {}: {}", row.status, row.status_reasons.join("; ")));
     }
+    for warning in &row.warnings {
+        text.push_str(&format!("\n  warning: {warning}"));
+    }
     if let Some(alternative) = &row.alternative {
         text.push_str(&format!(
             "\n  alternative: {}, {} {} ({})",
@@ -378,6 +381,7 @@ mod tests {
             tolerance: "within 10%".into(),
             met: true,
             verdict: "met".into(),
+            warnings: Vec::new(),
             axis: "nodes".into(),
             steps: vec![Step {
                 x: 256.0,
@@ -394,6 +398,9 @@ mod tests {
         assert_eq!(line(&row).lines().count(), 3);
         assert!(line(&row).contains("settled in view: processes per node were chosen"));
         assert!(!sweep(&row).contains("1.73"));
+        row.warnings = vec!["few transfers".into()];
+        assert_eq!(line(&row).lines().nth(3), Some("  warning: few transfers"));
+        row.warnings.clear();
         row.alternative = Some(Alternative {
             compared: "IOR's bandwidth / nodes".into(),
             simulated: Some(1.73),
