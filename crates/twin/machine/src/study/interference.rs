@@ -53,13 +53,13 @@ pub fn simulate_interference(
     // Both before either is simulated, so that errors are reported immediately.
     let unobserved = Scenario { observe: ObserveOptions::default(), ..idle.clone() };
     let only_ior = Scenario { io: io()?, ..unobserved.clone() };
-    traffic(Generation::UntilIoEnds, None)?;
+    traffic(Generation::UntilOtherEnds, None)?;
     let outcome = run_part(0, &only_ior)?;
     // The traffic is counted by parts of this time in both runs.
     let span = Some(outcome.end as f64);
     let ior_alone = ior_point(&only_ior, outcome);
     let both =
-        Scenario { io: io()?, traffic: traffic(Generation::UntilIoEnds, span)?, ..idle.clone() };
+        Scenario { io: io()?, traffic: traffic(Generation::UntilOtherEnds, span)?, ..idle.clone() };
     let outcome = run_part(1, &both)?;
     let ends = outcome.groups.iter().filter_map(|group| group.traffic.as_ref()?.stopped_at());
     let end = ends.max().unwrap_or(outcome.end);

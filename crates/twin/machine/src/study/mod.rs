@@ -1,5 +1,6 @@
 //! Studies: from a machine and a workload to a result document.
 
+mod collective;
 mod error;
 mod forecast;
 mod interference;
@@ -10,6 +11,7 @@ mod run;
 mod saturation;
 mod traffic;
 
+pub use collective::{Background, CollectiveStudy, check_collective_fits, simulate_collective};
 pub use error::StudyError;
 pub use forecast::{Forecast, forecast_interference, forecast_ior, forecast_traffic};
 pub use interference::simulate_interference;

@@ -134,8 +134,8 @@ impl Totals {
             (Generation::Messages(_), _) => {
                 self.slices.steady_state((END_OF_WINDOW * job.span) as u64, None)
             }
-            (Generation::Until(end), _) | (Generation::UntilIoEnds, Some(end)) => until(end),
-            (Generation::UntilIoEnds, None) => until(job.span as u64),
+            (Generation::Until(end), _) | (Generation::UntilOtherEnds, Some(end)) => until(end),
+            (Generation::UntilOtherEnds, None) => until(job.span as u64),
         }
     }
 }
@@ -175,7 +175,7 @@ pub(super) fn traffic_run(
         message_bytes: spec.message.0,
         messages: match job.generation {
             Generation::Messages(count) => count,
-            Generation::Until(_) | Generation::UntilIoEnds => delivered / nodes.max(1) as u64,
+            Generation::Until(_) | Generation::UntilOtherEnds => delivered / nodes.max(1) as u64,
         },
         messages_delivered: *delivered,
         bytes_delivered: packets.bytes,
