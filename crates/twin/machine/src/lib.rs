@@ -4,12 +4,14 @@
 //! the functions.
 #![warn(missing_docs)]
 
+mod collective_job;
 pub mod estimate;
 mod event;
 mod group;
 mod io;
 mod limit;
 mod links;
+mod mpi;
 pub mod observe;
 mod phase_collector;
 mod phase_result;

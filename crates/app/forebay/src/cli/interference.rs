@@ -1,5 +1,6 @@
 //! `forebay sim interference`.
 
+use super::forecast::Forecaster;
 use super::observe::delays_text;
 use super::options::{SimArgs, check_burst_buffers, check_nodes, placement, study_failure};
 use super::output::{Files, OutputArgs};
@@ -8,10 +9,10 @@ use super::sweep::{self, Sample, Swept};
 use super::traffic::TrafficOptions;
 use crate::figures;
 use crate::plot::palette::PAPER;
-use crate::table::{Column, Table};
 use crate::{csv_files, report};
 use clap::Args;
 use forebay_console::Failure;
+use forebay_console::table::{Column, Table};
 use forebay_machine::results::{InterferenceRun, LatencyNs, TrafficRun};
 use forebay_machine::study::{self, Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::Machine;
@@ -140,6 +141,22 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
     args.sim.observe.check(1, args.sim.seeds)?;
     let mut output = args.output.prepare(&format!("interference-{}", study.machine.name))?;
     let options = args.sim.options(Some(study.burst_buffers));
+    let forecast = study::forecast_interference(
+        &study.machine,
+        &study.test,
+        args.nodes,
+        args.ppn,
+        &study.spec,
+        args.traffic_nodes,
+        &options,
+        args.traffic_placement,
+    )
+    .map_err(|e| study_failure(&e))?;
+    let seeds = args.sim.seeds;
+    Forecaster::default().announce(output.display, "interference", forecast, seeds, |progress| {
+        // A trial ends as interrupted, and the run itself reports errors.
+        let _ = args.simulate(&study, &options, progress);
+    });
     let mut runs = replicate(
         &options,
         args.sim.seeds,

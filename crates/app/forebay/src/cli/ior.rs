@@ -1,5 +1,6 @@
 //! `forebay sim ior`.
 
+use super::forecast::Forecaster;
 use super::nodes::NodeCounts;
 use super::observe::delays_text;
 use super::options::{SimArgs, check_burst_buffers, check_nodes, study_failure};
@@ -10,11 +11,11 @@ use crate::console::{print_stderr, print_stdout};
 use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::report::{self, Inputs};
-use crate::table::{self, Column};
 use crate::validate::published;
 use crate::{csv_files, ior_output};
 use clap::Args;
 use forebay_console::Failure;
+use forebay_console::table::{self, Column};
 use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
 use forebay_machine::study::{self, Progress, SimOptions};
 use forebay_machine_file::machine::Machine;
@@ -208,15 +209,24 @@ impl TestRun<'_> {
         let args = self.args;
         output.print_and_record(&table::heading(&COLUMNS))?;
         let mut points = Vec::new();
+        let mut forecaster = Forecaster::default();
         for nodes in &args.nodes.0 {
             let label = counted((*nodes).into(), "node");
             let simulate = |options: &SimOptions, progress: Progress<'_>| {
                 study::simulate_ior(self.machine, self.test, *nodes, args.ppn, options, progress)
             };
+            let forecast =
+                study::forecast_ior(self.machine, self.test, *nodes, args.ppn, self.options)
+                    .map_err(|e| study_failure(&e))?;
+            forecaster.announce(output.display, &label, forecast, args.sim.seeds, |progress| {
+                // A trial ends as interrupted, and the run itself reports errors.
+                let _ = simulate(self.options, progress);
+            });
             let mut replicates =
                 replicate(self.options, args.sim.seeds, &label, output.display, simulate)?;
             let replication = replication(args.sim.seed, &replicates, IorPoint::quantities);
             let mut point = replicates.swap_remove(0);
+            forecaster.learn(point.run.events, point.run.wall_seconds);
             point.replication = replication;
             output.print_and_record(&row(&point))?;
             let layout = layout(self.test, *nodes, args.ppn, args.sim.seed)?;

@@ -1,5 +1,6 @@
 //! `forebay sim traffic`.
 
+use super::forecast::Forecaster;
 use super::observe::delays_text;
 use super::options::{SimArgs, check_nodes, size, study_failure};
 use super::output::{Files, OutputArgs};
@@ -7,10 +8,10 @@ use super::replicates::{replicate, replication, with_interval};
 use super::sweep::{self, Sample, Swept};
 use crate::figures;
 use crate::plot::palette::PAPER;
-use crate::table::{Column, Table};
 use crate::{csv_files, report};
 use clap::Args;
 use forebay_console::Failure;
+use forebay_console::table::{Column, Table};
 use forebay_machine::results::TrafficRun;
 use forebay_machine::study::{self, Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::Machine;
@@ -182,6 +183,15 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
     let mut output = args.output.prepare(&format!("traffic-{}", machine.name))?;
     let options = args.options();
     let label = args.traffic.pattern.name();
+    if let Load::Share(_) = args.traffic.load {
+        let forecast = study::forecast_traffic(&machine, &args.traffic.spec_at_most()?, &options)
+            .map_err(|e| study_failure(&e))?;
+        let seeds = args.sim.seeds;
+        Forecaster::default().announce(output.display, label, forecast, seeds, |progress| {
+            // A trial ends as interrupted, and the run itself reports errors.
+            let _ = args.simulate(&machine, &options, progress);
+        });
+    }
     let mut runs =
         replicate(&options, args.sim.seeds, label, output.display, |options, progress| {
             args.simulate(&machine, options, progress)

@@ -1,5 +1,6 @@
 //! The figures of each kind of run, made from result documents.
 
+pub mod collective;
 pub mod ior;
 pub mod observed;
 pub mod phase;

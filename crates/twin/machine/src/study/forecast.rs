@@ -9,11 +9,15 @@
 use super::error::StudyError;
 use super::ior::ior_scenario;
 use super::options::SimOptions;
+use super::traffic::traffic_job;
 use crate::io::IoJob;
+use crate::scenario::Scenario;
+use crate::traffic::Generation;
 use forebay_machine_file::machine::{Machine, Routing};
 use forebay_network::Topology;
 use forebay_random::{RandomStream, below, stream_label};
 use forebay_workload::ior::Ior;
+use forebay_workload::placement::Placement;
 use forebay_workload::traffic::TrafficSpec;
 
 /// Pairs of nodes from which the mean length of paths is estimated.
@@ -102,13 +106,69 @@ pub fn forecast_traffic(
     let mut placer = options.placer(machine)?;
     let count = options.traffic_nodes.unwrap_or(placer.free_nodes());
     let nodes = placer.place_job(count, options.placement)?;
-    let routing = idle.network.routing.algorithm;
-    let hops = mean_hops(&idle.topology, &nodes, &nodes, routing, options);
-    let of_message = spec.message.0.div_ceil(idle.network.packet.0);
-    let messages = f64::from(count) * spec.messages as f64;
+    traffic(machine, &idle, spec, nodes, options)
+}
+
+/// The work of traffic among `nodes`.
+fn traffic(
+    machine: &Machine,
+    scenario: &Scenario,
+    spec: &TrafficSpec,
+    nodes: Vec<u32>,
+    options: &SimOptions,
+) -> Result<Forecast, StudyError> {
+    let generation = Generation::Messages(spec.messages);
+    let job = traffic_job(machine, spec, nodes, options.seed, generation, None)?;
+    let routing = scenario.network.routing.algorithm;
+    let hops = mean_hops(&scenario.topology, &job.nodes, &job.nodes, routing, options);
+    let of_message = spec.message.0.div_ceil(scenario.network.packet.0);
+    let messages = job.nodes.len() as f64 * spec.messages as f64;
     let mut forecast = Forecast::of_packets(messages * of_message as f64, hops);
     forecast.events += messages;
     Ok(forecast)
+}
+
+/// Estimates the work of [`simulate_interference`](super::simulate_interference): IOR twice, and twice
+/// the traffic of as long as IOR takes at the rates of its clients and servers.
+///
+/// # Errors
+/// As [`simulate_interference`](super::simulate_interference).
+#[allow(clippy::too_many_arguments, reason = "two jobs, each with its size and its placement")]
+pub fn forecast_interference(
+    machine: &Machine,
+    ior: &Ior,
+    ior_nodes: u32,
+    ppn: u32,
+    spec: &TrafficSpec,
+    traffic_nodes: u32,
+    options: &SimOptions,
+    traffic_placement: Placement,
+) -> Result<Forecast, StudyError> {
+    let of_ior = forecast_ior(machine, ior, ior_nodes, ppn, options)?;
+    let scenario = ior_scenario(machine, ior, ior_nodes, ppn, options)?;
+    let mut placer = options.placer(machine)?;
+    placer.place_job(ior_nodes, options.placement)?;
+    let nodes = placer.place_job(traffic_nodes, traffic_placement)?;
+    let seconds = scenario.io.as_ref().map_or(0.0, |job| least_seconds(job, ior));
+    let bytes = seconds * spec.load * machine.network.node.rate.0 as f64;
+    let messages = (bytes / spec.message.0 as f64).ceil().max(1.0) as u64;
+    let spec = TrafficSpec { messages, ..spec.clone() };
+    let of_traffic = traffic(machine, &scenario, &spec, nodes, options)?;
+    Ok(of_ior.and(of_ior).and(of_traffic).and(of_traffic))
+}
+
+/// The time of all phases at the rates of the clients or of the flash, in seconds.
+fn least_seconds(job: &IoJob, ior: &Ior) -> f64 {
+    let cards = job.instance.nodes().len() as f64 * f64::from(job.burst_buffer.cards);
+    let nodes = job.nodes.len() as f64;
+    let time = |card: u64, client: u64| {
+        let rate = (card as f64 * cards).min(client as f64 * nodes).max(1.0);
+        job.pattern.total_bytes() as f64 * f64::from(ior.repetitions) / rate
+    };
+    let (make, client) = (&job.burst_buffer, &job.client);
+    let write = time(make.card_write.0, client.write_rate.0);
+    let read = time(make.card_read.0, client.read_rate.0);
+    f64::from(u8::from(ior.write)) * write + f64::from(u8::from(ior.read)) * read
 }
 
 /// Mean number of links between the routers of `from` and `to` on the paths of a routing algorithm,

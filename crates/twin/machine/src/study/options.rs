@@ -117,6 +117,7 @@ impl SimOptions {
             network: Arc::new(network),
             traffic: None,
             io: None,
+            collective: None,
             each_link: self.each_link,
             observe: self.observe,
         })

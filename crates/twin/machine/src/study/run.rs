@@ -2,6 +2,7 @@
 
 use super::error::StudyError;
 use super::options::SimOptions;
+use crate::collective_job::CollectiveNodes;
 use crate::group::Group;
 use crate::io::Io;
 use crate::observe::{Delays, IoObserver, Observed, observed};
@@ -52,6 +53,9 @@ pub(super) fn run(
     simulation.for_each_partition(|number, group, queue| {
         assert!(queue.is_empty(), "events left in group {number}");
         assert!(group.fabric.is_idle(), "packets stuck in group {number}");
+        assert!(group.io.as_ref().is_none_or(Io::is_idle), "a process waits in group {number}");
+        let nodes = group.collective.as_ref();
+        assert!(nodes.is_none_or(CollectiveNodes::is_idle), "a node waits in group {number}");
         group.fabric.deliveries.iter().for_each(|d| sums.merge(d));
     });
     assert_eq!(sums.packets, sums.injected_packets, "packets lost");
@@ -77,6 +81,7 @@ fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
             fabric: Fabric::new(topology.clone(), network.clone(), group, options.seed),
             traffic: None,
             io: None,
+            collective: None,
         })
         .collect();
     let mut simulation = Simulation::new(groups, lookahead(network), options.threads);
@@ -84,6 +89,9 @@ fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
         let number = number as u16;
         if let Some(job) = &scenario.traffic {
             group.traffic = Some(Traffic::new(job, topology, number, queue));
+        }
+        if let Some(job) = &scenario.collective {
+            group.collective = Some(CollectiveNodes::new(job, topology, number, queue));
         }
         if let Some(job) = &scenario.io {
             group.io = Some(Io::new(job, &mut group.fabric, number, queue));

@@ -35,7 +35,7 @@ pub fn simulate_traffic(
     let job = traffic_job(machine, spec, nodes, options.seed, generation, None)?;
     let scenario = Scenario { traffic: Some(Arc::new(job)), ..idle };
     let mut outcome = run(&scenario, options, progress)?;
-    let mut result = traffic_run(&scenario, spec, options, &outcome);
+    let mut result = traffic_run(&scenario, spec, options, &outcome, 0);
     result.observed = std::mem::take(&mut outcome.observed);
     let total = u64::from(count).saturating_mul(spec.messages);
     assert_eq!(result.messages_delivered, total, "messages lost");
@@ -124,30 +124,36 @@ impl Totals {
         totals
     }
 
-    fn steady_state(&self, job: &TrafficJob) -> SteadyState {
-        let until = |end: u64| self.slices.steady_state(end, Some((end as f64 * 0.2) as u64));
+    /// The steady state; together with IOR, or as long as that, from `earliest` ps on.
+    fn steady_state(&self, job: &TrafficJob, earliest: u64) -> SteadyState {
+        let until = |end: u64| {
+            let fifth = (end as f64 * 0.2) as u64;
+            self.slices.steady_state(end, Some(fifth.max(earliest)))
+        };
         match (job.generation, self.stopped_at) {
             (Generation::Messages(_), _) => {
                 self.slices.steady_state((END_OF_WINDOW * job.span) as u64, None)
             }
-            (Generation::Until(end), _) | (Generation::UntilIoEnds, Some(end)) => until(end),
-            (Generation::UntilIoEnds, None) => until(job.span as u64),
+            (Generation::Until(end), _) | (Generation::UntilOtherEnds, Some(end)) => until(end),
+            (Generation::UntilOtherEnds, None) => until(job.span as u64),
         }
     }
 }
 
-/// The document of a run with a traffic job, without the start-up time.
+/// The document of a run with a traffic job, without the start-up time. Traffic as long as IOR is
+/// measured from `earliest` ps on, or later.
 pub(super) fn traffic_run(
     scenario: &Scenario,
     spec: &TrafficSpec,
     options: &SimOptions,
     outcome: &Outcome,
+    earliest: u64,
 ) -> TrafficRun {
     let Some(job) = &scenario.traffic else { unreachable!("a scenario without a traffic job") };
     let end = outcome.end;
     let totals = Totals::sum(job, outcome);
     let Totals { links, packets, delivered, .. } = &totals;
-    let steady = totals.steady_state(job);
+    let steady = totals.steady_state(job, earliest);
     let nodes = job.nodes.len();
     let link_rate = scenario.network.node.rate.0 as f64 * nodes as f64;
     let load = |bytes: u64, (from, to): (u64, u64)| {
@@ -169,7 +175,7 @@ pub(super) fn traffic_run(
         message_bytes: spec.message.0,
         messages: match job.generation {
             Generation::Messages(count) => count,
-            Generation::Until(_) | Generation::UntilIoEnds => delivered / nodes.max(1) as u64,
+            Generation::Until(_) | Generation::UntilOtherEnds => delivered / nodes.max(1) as u64,
         },
         messages_delivered: *delivered,
         bytes_delivered: packets.bytes,
