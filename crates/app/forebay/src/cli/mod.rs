@@ -14,6 +14,7 @@ mod sensitivity;
 pub(crate) mod sweep;
 mod traffic;
 mod validate;
+mod validate_network;
 
 use crate::console::{LogWriter, print_failure};
 use crate::interrupt;
