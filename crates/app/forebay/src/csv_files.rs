@@ -2,7 +2,9 @@
 //! them.
 
 use forebay_console::Failure;
-use forebay_machine::results::{InterferenceRun, IorPoint, IorStudy, LinkUse, Series, TrafficRun};
+use forebay_machine::results::{
+    CollectiveRun, InterferenceRun, IorPoint, IorStudy, LinkUse, Series, TrafficRun,
+};
 use serde::Serialize;
 
 /// The part of a run to which rows belong.
@@ -51,6 +53,21 @@ pub fn parts_of_interference(run: &InterferenceRun) -> Vec<Part<'_>> {
         part_of_traffic("traffic-together", &run.traffic_together),
     ];
     ior.chain(traffic).collect()
+}
+
+/// The runs of a study of collective operations.
+pub fn parts_of_collective(run: &CollectiveRun) -> Vec<Part<'_>> {
+    let runs = std::iter::once(("alone", &run.alone))
+        .chain(run.together.iter().map(|times| ("together", times)));
+    runs.map(|(name, times)| Part {
+        run: name,
+        nodes: run.nodes,
+        access: "",
+        iteration: 0,
+        series: &times.series,
+        links: &times.each_link,
+    })
+    .collect()
 }
 
 /// The time series.

@@ -119,7 +119,7 @@ fn tables_sort_and_marks_have_tooltips() {
 }
 
 #[test]
-fn traffic_and_interference_reports_work_in_a_browser() {
+fn traffic_interference_and_collective_reports_work_in_a_browser() {
     let page = keep("traffic.html", report::traffic(&sample::traffic(), &inputs()));
     let (dom, console) = browse(&page);
     assert_eq!(console, "");
@@ -130,6 +130,10 @@ fn traffic_and_interference_reports_work_in_a_browser() {
     assert_eq!(console, "");
     assert!(dom.contains("data-ready=\"yes\""));
     assert_eq!(count(&dom, "<details class=\"point\""), 4);
+    let page = keep("collective.html", report::collective(&sample::collective(), &inputs()));
+    let (dom, console) = browse(&page);
+    assert_eq!(console, "");
+    assert!(dom.contains("data-ready=\"yes\"") && dom.contains("allreduce on theta"));
 }
 
 #[test]

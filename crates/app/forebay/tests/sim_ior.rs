@@ -24,6 +24,54 @@ fn without_cost(mut study: Value) -> Value {
     study
 }
 
+/// Opens and closes take more than a tenth of the phase.
+#[test]
+fn warning_is_in_table_document_and_report_and_a_long_test_has_none() {
+    let dir = WorkDir::new();
+    let run = |name: &str, test: &str| {
+        let line = format!("sim ior --machine toy --nodes 4 --out {name} -- -a POSIX -F -w {test}");
+        let table = dir.expect_success(&line).stdout;
+        let document: serde_json::Value =
+            serde_json::from_str(&dir.read(&format!("{name}/summary.json"))).unwrap();
+        let phase = document["points"][0]["phases"][0].clone();
+        (table, phase["warnings"].clone(), dir.read(&format!("{name}/report.html")))
+    };
+    let (table, warnings, report) = run("short", "-t 4k -b 32k");
+    let word = "opens, closes and barriers take";
+    assert!(table.contains(&format!("warning: 4 nodes: {word}")), "{table}");
+    assert!(warnings[0].as_str().unwrap().starts_with(word), "{warnings}");
+    assert!(report.contains(word));
+    let (table, warnings, report) = run("long", "-t 512k -b 32m");
+    assert!(!table.contains("warning"), "{table}");
+    assert_eq!(warnings, serde_json::json!([]));
+    assert!(!report.contains("Warning"));
+}
+
+/// The estimate is shown before the run; its events are within a factor of two of those of the run.
+#[test]
+fn estimate_of_events_is_shown_before_each_run() {
+    let dir = WorkDir::new();
+    let line = "sim ior --machine toy --nodes 1,4 --no-out --json all.json -- -F -w -t 512k -b 4m";
+    let output = dir.expect_success(line);
+    let shown: Vec<&str> = output.stderr.lines().filter(|l| l.contains("estimate: ")).collect();
+    let document: serde_json::Value = serde_json::from_str(&dir.read("all.json")).unwrap();
+    let points = document["points"].as_array().unwrap();
+    assert_eq!(shown.len(), points.len(), "{}", output.stderr);
+    for (line, point) in shown.iter().zip(points) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let events = words.iter().position(|w| *w == "events,").unwrap();
+        let number: f64 = words[events - 2..events]
+            .iter()
+            .find_map(|word| word.replace(',', "").parse().ok())
+            .unwrap_or_else(|| panic!("{line}"));
+        let unit = if words[events - 1] == "k" { 1e3 } else { 1.0 };
+        let ratio = number * unit / point["run"]["events"].as_f64().unwrap();
+        assert!((0.5..2.0).contains(&ratio), "{line}: {ratio}");
+    }
+    let quiet = dir.expect_success(&line.replace("sim ior", "sim ior --quiet"));
+    assert!(!quiet.stderr.contains("estimate"), "{}", quiet.stderr);
+}
+
 #[test]
 fn bytes_rates_and_limits_are_consistent() {
     let dir = WorkDir::new();

@@ -15,6 +15,7 @@ mod problem;
 mod section;
 mod settings;
 mod value;
+mod warnings;
 
 pub use builtin::builtin_machines;
 pub use parse::MAX_ROUTERS;

@@ -253,10 +253,15 @@ pub struct Client {
     pub control_message: Bytes,
     /// Buffer of an aggregator of collective MPI-IO.
     pub collective_buffer: Bytes,
-    /// Rate at which an aggregator copies data of its own node's processes.
+    /// Rate at which a process copies data of others on its node, and combines vectors of an MPI
+    /// reduction.
     pub copy_rate: Rate,
-    /// Time of one step of a barrier's tree.
-    pub mpi_latency: Time,
+    /// Time of a process to send an MPI message or to receive one, without the network's.
+    pub mpi_overhead: Time,
+    /// Latency of a message between processes of a node.
+    pub shared_memory_latency: Time,
+    /// Size on the wire of an MPI message without data, and the least of any.
+    pub mpi_envelope: Bytes,
 }
 
 /// Compute nodes of another type than the others.
@@ -268,7 +273,7 @@ pub struct ClientType {
     pub last_group: u32,
     /// Their number.
     pub nodes: u32,
-    /// Their client. All but name, rates, requests per node, cost of a call, and rate of copying
+    /// Their client. All but name, rates, requests per node, and the costs of calls and MPI messages
     /// is equal for all types.
     pub client: Client,
 }

@@ -1,5 +1,7 @@
 //! Events of a group, messages between groups, and kinds of packets.
 
+use crate::mpi::TeamId;
+use crate::observe::Job;
 use forebay_engine::Context;
 use forebay_network::{MessageClass, NetEvent, NetMessage, Packet};
 
@@ -13,12 +15,18 @@ pub(crate) enum Event {
     /// The next traffic message of a node (number within the group) is ready.
     GenerateTraffic(u16),
     Io(IoEvent),
+    Mpi(MpiEvent),
+    /// The job of collective operations has ended.
+    CollectiveEnded,
 }
 
 // Together with time and key it fits a cache line.
 const _: () = assert!(size_of::<Event>() <= 48);
 
 impl Event {
+    /// Event key of [`Event::CollectiveEnded`].
+    pub const COLLECTIVE_ENDED_KEY: u32 = NetEvent::FIRST_FREE_KEY + (13 << 24);
+
     /// Event key of [`Event::GenerateTraffic`].
     pub fn traffic_key(local: u16) -> u32 {
         NetEvent::FIRST_FREE_KEY + u32::from(local)
@@ -30,7 +38,7 @@ impl Event {
 pub(crate) enum IoEvent {
     Client(ClientEvent),
     Server(ServerEvent),
-    Barrier(BarrierEvent),
+    Passed(PassedBarrier),
 }
 
 /// An event of a process (by its slot, its number within the group) or of a request (by its tag).
@@ -71,13 +79,44 @@ pub(crate) enum ServerEvent {
     Reply(u32),
 }
 
-/// An event of a barrier, and the message about it between groups.
+/// The processes of a job leave a barrier: the message to groups in which there are none.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum BarrierEvent {
-    /// All processes of a group have reached the barrier.
-    Reached { step: u32, value: u64 },
-    /// All processes of all groups have.
-    Released { step: u32, value: u64 },
+pub(crate) struct PassedBarrier {
+    /// The barrier's step.
+    pub step: u32,
+    /// Time at which the last process entered, ps.
+    pub entered: u64,
+}
+
+/// An event of the leader of a node (number within the group) in a collective operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MpiEvent {
+    pub team: TeamId,
+    pub kind: MpiEventKind,
+    pub local: u16,
+}
+
+/// The event of a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MpiEventKind {
+    /// Its node's processes have entered, or a round has ended.
+    BeginRound,
+    /// It has prepared its message.
+    Send,
+    /// It has sent and received its messages of a round.
+    EndRound,
+    /// Its node's processes have the result.
+    Leave,
+    /// Its node's processes begin a job of collective operations.
+    EnterJob,
+}
+
+impl MpiEvent {
+    /// Event key, which orders events of the same time.
+    pub fn key(&self) -> u32 {
+        let kind = 17 + self.kind as u32 + 5 * (self.team as u32);
+        NetEvent::FIRST_FREE_KEY + (kind << 24) + u32::from(self.local)
+    }
 }
 
 impl IoEvent {
@@ -98,8 +137,7 @@ impl IoEvent {
             IoEvent::Server(ServerEvent::DataTakenIn(index)) => (15, index),
             IoEvent::Server(ServerEvent::ReadSent(index)) => (16, index),
             IoEvent::Server(ServerEvent::Reply(index)) => (11, index),
-            IoEvent::Barrier(BarrierEvent::Reached { .. }) => (12, 0),
-            IoEvent::Barrier(BarrierEvent::Released { .. }) => (13, 0),
+            IoEvent::Passed(_) => (12, 0),
         };
         NetEvent::FIRST_FREE_KEY + (kind << 24) + (number & 0xff_ffff)
     }
@@ -124,17 +162,13 @@ impl From<ServerEvent> for IoEvent {
     }
 }
 
-impl From<BarrierEvent> for IoEvent {
-    fn from(event: BarrierEvent) -> Self {
-        IoEvent::Barrier(event)
-    }
-}
-
 /// A message from one group to another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum GroupMessage {
     Net(NetMessage),
-    Barrier(BarrierEvent),
+    Passed(PassedBarrier),
+    /// The job of collective operations has ended.
+    CollectiveEnded,
 }
 
 impl From<NetMessage> for GroupMessage {
@@ -157,6 +191,8 @@ pub(crate) enum PacketKind {
     Reply(ReplyKind),
     /// Between an aggregator and another process of a collective transfer.
     Exchange(ExchangeKind),
+    /// Between the leaders of nodes in a collective operation.
+    Mpi,
 }
 
 /// Kind of a client's request; its discriminant is its number in packets.
@@ -197,7 +233,7 @@ pub(crate) enum ExchangeKind {
 impl PacketKind {
     /// The kinds by their numbers in packets. The fabric keeps statistics of number 0, traffic,
     /// apart from all others.
-    const BY_NUMBER: [PacketKind; 12] = [
+    const BY_NUMBER: [PacketKind; 13] = [
         PacketKind::Traffic,
         PacketKind::Request(RequestKind::Write),
         PacketKind::Request(RequestKind::Read),
@@ -210,6 +246,7 @@ impl PacketKind {
         PacketKind::Exchange(ExchangeKind::Gather),
         PacketKind::Exchange(ExchangeKind::Contribution),
         PacketKind::Exchange(ExchangeKind::Delivery),
+        PacketKind::Mpi,
     ];
 
     /// The kind of a packet that a group has sent.
@@ -225,7 +262,8 @@ impl PacketKind {
             | PacketKind::Request(_)
             | PacketKind::WriteData
             | PacketKind::Reply(ReplyKind::ReadData)
-            | PacketKind::Exchange(_) => MessageClass::Request,
+            | PacketKind::Exchange(_)
+            | PacketKind::Mpi => MessageClass::Request,
             PacketKind::Reply(ReplyKind::FetchData | ReplyKind::Done) => MessageClass::Response,
         }
     }
@@ -238,6 +276,31 @@ impl PacketKind {
             PacketKind::WriteData => 6,
             PacketKind::Reply(kind) => kind as u8,
             PacketKind::Exchange(kind) => kind as u8,
+            PacketKind::Mpi => 12,
+        }
+    }
+}
+
+impl PacketKind {
+    /// All kinds.
+    pub fn all() -> &'static [PacketKind] {
+        &Self::BY_NUMBER
+    }
+
+    /// The kind with a number.
+    pub fn of_number(number: u8) -> PacketKind {
+        Self::BY_NUMBER[usize::from(number)]
+    }
+
+    /// The job that sends it. Jobs of collective operations are not observed.
+    pub fn job(self) -> Job {
+        match self {
+            PacketKind::Traffic => Job::Traffic,
+            PacketKind::Request(_)
+            | PacketKind::WriteData
+            | PacketKind::Reply(_)
+            | PacketKind::Exchange(_)
+            | PacketKind::Mpi => Job::Ior,
         }
     }
 }

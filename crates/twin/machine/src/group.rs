@@ -1,7 +1,9 @@
 //! One group of the machine: a partition of the simulation.
 
-use crate::event::{Event, GroupContext, GroupMessage, IoEvent, PacketKind};
+use crate::collective_job::CollectiveNodes;
+use crate::event::{Event, GroupContext, GroupMessage, IoEvent, MpiEvent, PacketKind};
 use crate::io::Io;
+use crate::mpi::{MpiTag, TeamId};
 use crate::traffic::Traffic;
 use forebay_engine::{Partition, Picoseconds, Queue};
 use forebay_network::{Fabric, Packet};
@@ -11,6 +13,7 @@ pub(crate) struct Group {
     pub fabric: Fabric,
     pub traffic: Option<Traffic>,
     pub io: Option<Io>,
+    pub collective: Option<CollectiveNodes>,
 }
 
 impl Group {
@@ -25,6 +28,15 @@ impl Group {
                 _,
                 Some(io),
             ) => io.receive(kind, packet, &mut self.fabric, context),
+            (PacketKind::Mpi, _, io) => match (MpiTag::team_of(packet), io, &mut self.collective) {
+                (TeamId::Io, Some(io), _) => {
+                    io.receive(PacketKind::Mpi, packet, &mut self.fabric, context);
+                }
+                (TeamId::Collective, _, Some(nodes)) => {
+                    nodes.receive(packet, &self.fabric, context);
+                }
+                (team, _, _) => unreachable!("a packet of {team:?} without its job"),
+            },
             (kind, _, _) => unreachable!("a packet of kind {kind:?} without a job: {packet:?}"),
         }
     }
@@ -32,11 +44,34 @@ impl Group {
     fn handle_io(&mut self, event: IoEvent, context: &mut GroupContext<'_>) {
         let Some(io) = &mut self.io else { unreachable!("{event:?} without an I/O job") };
         io.handle(event, &mut self.fabric, context);
-        // Traffic that runs together with IOR ends with it.
-        if io.has_ended()
-            && let Some(traffic) = &mut self.traffic
-        {
-            traffic.stop(context.now);
+        self.end_traffic_with_io(context.now);
+    }
+
+    fn handle_mpi(&mut self, event: MpiEvent, context: &mut GroupContext<'_>) {
+        match (event.team, &mut self.io, &mut self.collective) {
+            (TeamId::Io, Some(io), _) => {
+                io.handle_mpi(event, &mut self.fabric, context);
+                self.end_traffic_with_io(context.now);
+            }
+            (TeamId::Collective, _, Some(nodes)) => {
+                if nodes.handle(event, &mut self.fabric, context) {
+                    self.end_traffic(context.now);
+                }
+            }
+            (team, _, _) => unreachable!("an event of {team:?} without its job"),
+        }
+    }
+
+    /// Ends traffic that runs together with another job.
+    fn end_traffic(&mut self, now: u64) {
+        if let Some(traffic) = &mut self.traffic {
+            traffic.stop(now);
+        }
+    }
+
+    fn end_traffic_with_io(&mut self, now: u64) {
+        if self.io.as_ref().is_some_and(Io::has_ended) {
+            self.end_traffic(now);
         }
     }
 }
@@ -54,6 +89,8 @@ impl Partition for Group {
                 }
             }
             Event::Io(event) => self.handle_io(event, context),
+            Event::Mpi(event) => self.handle_mpi(event, context),
+            Event::CollectiveEnded => self.end_traffic(context.now),
             Event::GenerateTraffic(local) => {
                 if let Some(traffic) = &mut self.traffic {
                     traffic.generate(local, &mut self.fabric, context);
@@ -71,9 +108,12 @@ impl Partition for Group {
     fn receive(&mut self, at: Picoseconds, message: GroupMessage, queue: &mut Queue<Event>) {
         match message {
             GroupMessage::Net(message) => self.fabric.receive(at, message, queue),
-            GroupMessage::Barrier(event) => {
-                let event = IoEvent::Barrier(event);
+            GroupMessage::Passed(barrier) => {
+                let event = IoEvent::Passed(barrier);
                 queue.push(at, event.key(), Event::Io(event));
+            }
+            GroupMessage::CollectiveEnded => {
+                queue.push(at, Event::COLLECTIVE_ENDED_KEY, Event::CollectiveEnded);
             }
         }
     }
@@ -88,7 +128,7 @@ impl Partition for Group {
                     traffic.prefetch(*local);
                 }
             }
-            Event::Io(_) => {}
+            Event::Io(_) | Event::Mpi(_) | Event::CollectiveEnded => {}
         }
     }
 }

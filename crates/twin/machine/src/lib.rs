@@ -4,12 +4,15 @@
 //! the functions.
 #![warn(missing_docs)]
 
+mod collective_job;
 pub mod estimate;
 mod event;
 mod group;
 mod io;
 mod limit;
 mod links;
+mod mpi;
+pub mod observe;
 mod phase_collector;
 mod phase_result;
 mod phase_totals;
@@ -19,3 +22,4 @@ mod scenario;
 mod steady;
 pub mod study;
 mod traffic;
+mod warnings;

@@ -1,16 +1,14 @@
 //! The document of one phase of a test.
 
-use crate::io::{IoJob, PhaseCounts};
+use crate::io::IoJob;
 use crate::limit::find_limit;
 use crate::links::{class_use, each_link, heat, intervals, utilisation};
 use crate::phase_totals::PhaseTotals;
 use crate::results::{LinkUse, NodeRates, Phase, Series, Spread};
+use crate::warnings;
 use forebay_machine_file::machine::Network;
 use forebay_network::{LinkStatistics, Timeline};
 use hdrhistogram::Histogram;
-
-/// Transfers of a process below which a warning says that there are few.
-const MIN_TRANSFERS: u64 = 8;
 
 fn seconds(ps: u64) -> f64 {
     ps as f64 * 1e-12
@@ -22,6 +20,7 @@ pub(crate) fn phase_result(job: &IoJob, totals: &PhaseTotals) -> Phase {
     let (first, last) = (counts.opens.first, counts.closes.last);
     let total = seconds(last.saturating_sub(first));
     let transfers = counts.transfers.length();
+    let steady = steady_gbps(&counts.timeline);
     let per_second = |amount: f64, time: f64| if time > 0.0 { amount / time } else { 0.0 };
     Phase {
         access: counts.access.name().into(),
@@ -34,7 +33,7 @@ pub(crate) fn phase_result(job: &IoJob, totals: &PhaseTotals) -> Phase {
         close_seconds: seconds(counts.closes.length()),
         gbps: per_second(counts.bytes as f64 / 1e9, total),
         acknowledged_node_gbps: node_rates(counts.node_rates.clone()),
-        steady_gbps: steady_gbps(&counts.timeline),
+        steady_gbps: steady,
         slowest_rank_gbps: per_second(counts.bytes as f64 / 1e9, seconds(counts.most_in_calls)),
         iops: per_second(counts.operations as f64, seconds(transfers)),
         operation_seconds: spread(&counts.times, counts.time),
@@ -43,7 +42,7 @@ pub(crate) fn phase_result(job: &IoJob, totals: &PhaseTotals) -> Phase {
         links: class_use(&totals.links, transfers),
         heat: heat(&totals.links),
         series: series(&job.network, totals),
-        warnings: warnings(job, counts),
+        warnings: warnings::of_phase(job, counts, steady),
         each_link: links_used(job, &totals.links, transfers),
     }
 }
@@ -115,30 +114,4 @@ fn steady_gbps(moved: &Timeline<1>) -> Option<f64> {
         }
     }
     (middle >= 4).then(|| amount as f64 / 1e9 / (middle as f64 * seconds(moved.interval())))
-}
-
-/// Warnings about parts of a phase that decide its rate and would not in a longer run.
-fn warnings(job: &IoJob, counts: &PhaseCounts) -> Vec<String> {
-    const MAX_SHARE: f64 = 0.1;
-    let mut warnings = Vec::new();
-    let total = counts.closes.last.saturating_sub(counts.opens.first).max(1) as f64;
-    let outside = 1.0 - counts.transfers.length() as f64 / total;
-    if outside > MAX_SHARE {
-        warnings.push(format!(
-            "opens, closes and barriers take {:.0}% of the {} phase: use larger blocks (-b) or more \
-             segments (-s)",
-            outside * 100.0,
-            counts.access.name()
-        ));
-    }
-    let per_rank = counts.operations / u64::from(job.tasks().max(1));
-    if per_rank < MIN_TRANSFERS {
-        warnings.push(format!(
-            "{} transfers a process in the {} phase, of which the first and the last are not \
-             typical: at least {MIN_TRANSFERS} give a rate that does not depend on their number",
-            per_rank.max(1),
-            counts.access.name()
-        ));
-    }
-    warnings
 }

@@ -37,7 +37,9 @@ impl PhaseTotals {
             }
             counts.iteration = phase.iteration;
             counts.access = phase.access;
-            (counts.begun, counts.ended) = (phase.begun, phase.ended);
+            // The groups enter and leave the phase at slightly different times.
+            counts.begun = if group == 0 { phase.begun } else { counts.begun.min(phase.begun) };
+            counts.ended = counts.ended.max(phase.ended);
             counts.opens.join(&phase.opens);
             counts.transfers.join(&phase.transfers);
             counts.closes.join(&phase.closes);

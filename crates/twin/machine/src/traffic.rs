@@ -30,7 +30,7 @@ pub(crate) enum Generation {
     /// Each node sends what it can before a time, ps.
     Until(u64),
     /// Each node sends what it can before the other job of the run has ended.
-    UntilIoEnds,
+    UntilOtherEnds,
 }
 
 impl TrafficJob {
@@ -170,7 +170,7 @@ impl Traffic {
         let (last, until) = match job.generation {
             Generation::Messages(count) => (count, u64::MAX),
             Generation::Until(time) => (u64::MAX, time),
-            Generation::UntilIoEnds => (u64::MAX, self.stopped_at.unwrap_or(u64::MAX)),
+            Generation::UntilOtherEnds => (u64::MAX, self.stopped_at.unwrap_or(u64::MAX)),
         };
         if context.now >= until {
             source.give_up(until, job, &mut self.slices);

@@ -23,7 +23,8 @@ pub use fabric::{Fabric, lookahead};
 pub use nic::{Message, MessageClass};
 pub use packet::{Packet, Route};
 pub use probe::{
-    JOBS, LinkBins, LinkSeries, Passage, Probe, ProbeOptions, SampleBuffer, Sampler, WaitMatrix,
+    JOBS, JobTimeline, LinkBins, LinkSeries, Passage, Probe, ProbeOptions, SampleBuffer, Sampler,
+    WaitMatrix,
 };
 pub use statistics::{DeliveryStatistics, LinkStatistics, Timeline};
 pub use topology::{GlobalLink, NodeLocation, Topology};

@@ -1,5 +1,6 @@
 //! Workloads: an IOR command line or a traffic pattern becomes operations, one at a time.
 //!
+//! - [`collective`]: the messages of MPI's collective operations, by rank and round.
 //! - [`ior`]: IOR's own options, scripts and output; the transfers of each rank and the steps of
 //!   a run, computed by index without a table.
 //! - [`traffic`]: synthetic messages between the nodes of a job, for studying the network.
@@ -10,6 +11,7 @@
 //! every platform.
 #![warn(missing_docs)]
 
+pub mod collective;
 pub mod ior;
 pub mod placement;
 pub mod traffic;

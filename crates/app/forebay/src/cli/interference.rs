@@ -1,5 +1,7 @@
 //! `forebay sim interference`.
 
+use super::forecast::Forecaster;
+use super::observe::delays_text;
 use super::options::{SimArgs, check_burst_buffers, check_nodes, placement, study_failure};
 use super::output::{Files, OutputArgs};
 use super::replicates::{replicate, replication, with_interval};
@@ -7,10 +9,10 @@ use super::sweep::{self, Sample, Swept};
 use super::traffic::TrafficOptions;
 use crate::figures;
 use crate::plot::palette::PAPER;
-use crate::table::{Column, Table};
 use crate::{csv_files, report};
 use clap::Args;
 use forebay_console::Failure;
+use forebay_console::table::{Column, Table};
 use forebay_machine::results::{InterferenceRun, LatencyNs, TrafficRun};
 use forebay_machine::study::{self, Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::Machine;
@@ -136,8 +138,25 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
     if !args.sim.sweep.is_empty() {
         return sweep::run(&args, &format!("sweep-interference-{}", args.sim.stem()));
     }
+    args.sim.observe.check(1, args.sim.seeds)?;
     let mut output = args.output.prepare(&format!("interference-{}", study.machine.name))?;
     let options = args.sim.options(Some(study.burst_buffers));
+    let forecast = study::forecast_interference(
+        &study.machine,
+        &study.test,
+        args.nodes,
+        args.ppn,
+        &study.spec,
+        args.traffic_nodes,
+        &options,
+        args.traffic_placement,
+    )
+    .map_err(|e| study_failure(&e))?;
+    let seeds = args.sim.seeds;
+    Forecaster::default().announce(output.display, "interference", forecast, seeds, |progress| {
+        // A trial ends as interrupted, and the run itself reports errors.
+        let _ = args.simulate(&study, &options, progress);
+    });
     let mut runs = replicate(
         &options,
         args.sim.seeds,
@@ -169,6 +188,8 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
         links: args.sim.links,
     };
     output.write_result_files("", &run, &files)?;
+    let together = &run.ior_together;
+    args.sim.observe.write(&output, ("", ""), together.delays.as_ref(), &together.observed)?;
     output.finish(&run)
 }
 
@@ -241,10 +262,16 @@ fn table(run: &InterferenceRun) -> String {
         seconds(from),
         seconds(to)
     ));
+    for (when, point) in [("alone", &run.ior_alone), ("together", &run.ior_together)] {
+        for warning in point.phases.iter().flat_map(|phase| &phase.warnings) {
+            text.push_str(&format!("warning: IOR {when}: {warning}\n"));
+        }
+    }
     for (when, traffic) in [("alone", &run.traffic_alone), ("together", &run.traffic_together)] {
         for warning in &traffic.warnings {
             text.push_str(&format!("warning: traffic {when}: {warning}\n"));
         }
     }
+    text.push_str(&run.ior_together.delays.as_ref().map(delays_text).unwrap_or_default());
     text
 }

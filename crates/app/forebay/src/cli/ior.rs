@@ -1,6 +1,8 @@
 //! `forebay sim ior`.
 
+use super::forecast::Forecaster;
 use super::nodes::NodeCounts;
+use super::observe::delays_text;
 use super::options::{SimArgs, check_burst_buffers, check_nodes, study_failure};
 use super::output::{Files, Output, OutputArgs};
 use super::replicates::{replicate, replication, with_interval};
@@ -9,11 +11,11 @@ use crate::console::{print_stderr, print_stdout};
 use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::report::{self, Inputs};
-use crate::table::{self, Column};
 use crate::validate::published;
 use crate::{csv_files, ior_output};
 use clap::Args;
 use forebay_console::Failure;
+use forebay_console::table::{self, Column};
 use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
 use forebay_machine::study::{self, Progress, SimOptions};
 use forebay_machine_file::machine::Machine;
@@ -160,6 +162,7 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
     // Everything is checked before anything is simulated: the largest job comes last.
     let (machine, options) = args.check_tests(&tests)?;
     let burst_buffers = options.burst_buffers.unwrap_or_default();
+    args.sim.observe.check(tests.len() * args.nodes.0.len(), args.sim.seeds)?;
     let mut output = args.output.prepare(&format!("ior-{}", machine.name))?;
     let settings = [
         ("nodes", args.nodes.to_string()),
@@ -206,20 +209,42 @@ impl TestRun<'_> {
         let args = self.args;
         output.print_and_record(&table::heading(&COLUMNS))?;
         let mut points = Vec::new();
+        let mut forecaster = Forecaster::default();
         for nodes in &args.nodes.0 {
             let label = counted((*nodes).into(), "node");
             let simulate = |options: &SimOptions, progress: Progress<'_>| {
                 study::simulate_ior(self.machine, self.test, *nodes, args.ppn, options, progress)
             };
+            let forecast =
+                study::forecast_ior(self.machine, self.test, *nodes, args.ppn, self.options)
+                    .map_err(|e| study_failure(&e))?;
+            forecaster.announce(output.display, &label, forecast, args.sim.seeds, |progress| {
+                // A trial ends as interrupted, and the run itself reports errors.
+                let _ = simulate(self.options, progress);
+            });
             let mut replicates =
                 replicate(self.options, args.sim.seeds, &label, output.display, simulate)?;
             let replication = replication(args.sim.seed, &replicates, IorPoint::quantities);
             let mut point = replicates.swap_remove(0);
+            forecaster.learn(point.run.events, point.run.wall_seconds);
             point.replication = replication;
             output.print_and_record(&row(&point))?;
             let layout = layout(self.test, *nodes, args.ppn, args.sim.seed)?;
             let text = ior_output::text(&args.ior, &self.machine.name, self.test, &layout, &point);
             output.write(self.folder, &format!("ior-{nodes}-nodes.txt"), &text)?;
+            let name = match args.nodes.0.len() {
+                1 => String::new(),
+                _ => format!("-{nodes}-nodes"),
+            };
+            args.sim.observe.write(
+                output,
+                (self.folder, &name),
+                point.delays.as_ref(),
+                &point.observed,
+            )?;
+            if let Some(delays) = &point.delays {
+                output.print_and_record(&delays_text(delays))?;
+            }
             if args.ior_output {
                 output.print_line(&text)?;
             }
@@ -289,6 +314,7 @@ fn row(point: &IorPoint) -> String {
 fn table(study: &IorStudy) -> String {
     let mut lines = vec![table::heading(&COLUMNS)];
     lines.extend(study.points.iter().map(row));
+    lines.extend(study.points.iter().filter_map(|p| Some(delays_text(p.delays.as_ref()?))));
     lines.extend(warnings(&study.points).map(|warning| format!("warning: {warning}")));
     lines.join("\n") + "\n"
 }

@@ -1,9 +1,9 @@
 //! `forebay machine`: list, show, check.
 
 use crate::console::print_stdout;
-use crate::table::{Column, Table};
 use clap::Subcommand;
 use forebay_console::Failure;
+use forebay_console::table::{Column, Table};
 use forebay_machine_file::machine::{Machine, NodeKind};
 use forebay_machine_file::{Setting, builtin_machines, describe};
 use forebay_units::human::grouped;
@@ -65,7 +65,11 @@ pub(super) fn run(command: MachineCommand) -> Result<(), Failure> {
                 grouped(machine.routers().into()),
                 grouped(machine.nodes.len() as u64),
                 machine.provenance.len()
-            ))
+            ))?;
+            for warning in machine.network.warnings() {
+                print_stdout(&format!("{file}: warning: {warning}\n"))?;
+            }
+            Ok(())
         }
     }
 }

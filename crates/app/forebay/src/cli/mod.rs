@@ -1,10 +1,13 @@
 //! The command line.
 
+mod collective;
+mod forecast;
 mod interference;
 mod ior;
 mod job;
 mod machine;
 pub mod nodes;
+mod observe;
 mod options;
 mod output;
 mod pool;
@@ -15,6 +18,7 @@ pub(crate) mod sweep;
 mod traffic;
 mod validate;
 mod validate_network;
+mod wlm;
 
 use crate::console::{LogWriter, print_failure};
 use crate::interrupt;
@@ -51,13 +55,17 @@ enum Command {
     /// Look at the machines that can be simulated, and check machine files
     #[command(subcommand)]
     Machine(machine::MachineCommand),
-    /// Simulate: IOR, traffic, or both on one machine
+    /// Simulate: IOR, traffic, collective operations, or two of them on one machine
     #[command(subcommand)]
     Sim(SimCommand),
     /// Simulate the published cases and compare them with the measurements
     Validate(validate::ValidateArgs),
     #[command(flatten)]
     Job(job::JobCommand),
+    /// Show what a job script would get, without running it
+    Check(wlm::CheckArguments),
+    /// Make a call of the interface for batch systems: JSON in, JSON out
+    Wlm(wlm::WlmArguments),
     /// Compare the data on a storage node with its checksums
     Scrub(scrub::ScrubArgs),
 }
@@ -70,6 +78,9 @@ enum SimCommand {
     /// Synthetic traffic on the network alone
     #[command(args_override_self = true)]
     Traffic(traffic::TrafficArgs),
+    /// A collective operation of MPI, alone and beside traffic or IOR
+    #[command(args_override_self = true)]
+    Collective(collective::CollectiveArgs),
     /// IOR and traffic on one machine, each also alone
     #[command(args_override_self = true)]
     Interference(interference::InterferenceArgs),
@@ -85,6 +96,8 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         // Jobs handle signals themselves and have exit codes of their own.
         Command::Job(command) => return job::run(command),
+        // A batch system stops a call by killing it.
+        Command::Wlm(arguments) => return wlm::run(&arguments),
         command => run(command),
     };
     match outcome {
@@ -99,10 +112,12 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Machine(command) => machine::run(command),
         Command::Sim(SimCommand::Ior(args)) => ior::run(args),
         Command::Sim(SimCommand::Traffic(args)) => traffic::run(args),
+        Command::Sim(SimCommand::Collective(args)) => collective::run(args),
         Command::Sim(SimCommand::Interference(args)) => interference::run(args),
         Command::Validate(args) => validate::run(args),
         Command::Scrub(args) => scrub::run(&args),
-        Command::Job(_) => unreachable!("main runs the commands of jobs"),
+        Command::Check(args) => wlm::check(&args),
+        Command::Job(_) | Command::Wlm(_) => unreachable!("main runs the commands of jobs"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Options that all simulations share.
 
 use super::machine::load_with;
+use super::observe::ObserveArgs;
 use super::sweep::Sweep;
 use crate::progress::{self, Display};
 use crate::report::Inputs;
@@ -64,6 +65,8 @@ pub(super) struct SimArgs {
     /// the run directory
     #[arg(long, conflicts_with = "no_out")]
     pub(super) links: bool,
+    #[command(flatten)]
+    pub(super) observe: ObserveArgs,
 }
 
 fn routing(name: &str) -> Result<Routing, String> {
@@ -138,6 +141,7 @@ impl SimArgs {
             groups: self.groups,
             node_kind: self.node_kind.clone(),
             each_link: self.links,
+            observe: self.observe.options(),
         }
     }
 

@@ -8,9 +8,9 @@ use crate::csv_files::to_csv;
 use crate::figures::sweep as figures;
 use crate::plot::palette::PAPER;
 use crate::plot::png;
-use crate::table::{Column, Table};
 use clap::Parser;
 use forebay_console::Failure;
+use forebay_console::table::{Column, Table};
 use forebay_machine::estimate::{Quantity, Replication};
 use forebay_machine::results::SCHEMA;
 use forebay_machine::study::Progress;
@@ -379,6 +379,7 @@ impl SimCommand {
         match self {
             SimCommand::Ior(args) => args,
             SimCommand::Traffic(args) => args,
+            SimCommand::Collective(args) => args,
             SimCommand::Interference(args) => args,
         }
     }

@@ -1,15 +1,17 @@
 //! `forebay sim traffic`.
 
+use super::forecast::Forecaster;
+use super::observe::delays_text;
 use super::options::{SimArgs, check_nodes, size, study_failure};
 use super::output::{Files, OutputArgs};
 use super::replicates::{replicate, replication, with_interval};
 use super::sweep::{self, Sample, Swept};
 use crate::figures;
 use crate::plot::palette::PAPER;
-use crate::table::{Column, Table};
 use crate::{csv_files, report};
 use clap::Args;
 use forebay_console::Failure;
+use forebay_console::table::{Column, Table};
 use forebay_machine::results::TrafficRun;
 use forebay_machine::study::{self, Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::Machine;
@@ -177,9 +179,19 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
         return sweep::run(&args, &format!("sweep-traffic-{}", args.sim.stem()));
     }
     let machine = args.checked_machine()?;
+    args.sim.observe.check(1, args.sim.seeds)?;
     let mut output = args.output.prepare(&format!("traffic-{}", machine.name))?;
     let options = args.options();
     let label = args.traffic.pattern.name();
+    if let Load::Share(_) = args.traffic.load {
+        let forecast = study::forecast_traffic(&machine, &args.traffic.spec_at_most()?, &options)
+            .map_err(|e| study_failure(&e))?;
+        let seeds = args.sim.seeds;
+        Forecaster::default().announce(output.display, label, forecast, seeds, |progress| {
+            // A trial ends as interrupted, and the run itself reports errors.
+            let _ = args.simulate(&machine, &options, progress);
+        });
+    }
     let mut runs =
         replicate(&options, args.sim.seeds, label, output.display, |options, progress| {
             args.simulate(&machine, options, progress)
@@ -207,6 +219,7 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
         links: args.sim.links,
     };
     output.write_result_files("", &run, &files)?;
+    args.sim.observe.write(&output, ("", ""), run.delays.as_ref(), &run.observed)?;
     output.finish(&run)
 }
 
@@ -231,6 +244,7 @@ pub(super) fn table(run: &TrafficRun) -> String {
     }
     out.push('\n');
     out.push_str(&link_table(run).to_string());
+    out.push_str(&run.delays.as_ref().map(delays_text).unwrap_or_default());
     out
 }
 

@@ -1,6 +1,8 @@
 //! The figures of each kind of run, made from result documents.
 
+pub mod collective;
 pub mod ior;
+pub mod observed;
 pub mod phase;
 pub mod sweep;
 pub mod traffic;

@@ -63,6 +63,7 @@ fn ratios(run: &InterferenceRun) -> Markup {
 fn ior(title: &str, point: &IorPoint) -> Markup {
     let content = html! {
         @if let Some(deciding) = deciding(point) { (phase(deciding, point.nodes)) }
+        (parts::observations(&point.observed, point.delays.as_ref()))
         (parts::cost(&point.run))
     };
     parts::foldable(html! { strong { (title) } }, false, content)

@@ -133,6 +133,7 @@ fn point(point: &IorPoint, open: bool) -> Markup {
         (parts::replication(point.replication.as_ref()))
         (repetitions(point))
         @for best in phases { (phase(best, point.nodes)) }
+        (parts::observations(&point.observed, point.delays.as_ref()))
         (parts::cost(&point.run))
     };
     parts::foldable(summary, open, content)

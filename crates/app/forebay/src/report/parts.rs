@@ -6,6 +6,7 @@ use crate::plot::heat;
 use crate::plot::palette::PAGE;
 use crate::plot::svg::Svg;
 use forebay_machine::estimate::Replication;
+use forebay_machine::observe::{Delays, Observed};
 use forebay_machine::results::{ClassUse, Limit, RunCost, Series};
 use forebay_units::human::{self, bytes, count, counted, grouped, percent, seconds};
 use maud::{Markup, PreEscaped, html};
@@ -203,6 +204,42 @@ pub(crate) fn over_time(series: &Series) -> Markup {
     let charts = crate::figures::phase::over_time(series);
     html! {
         @for chart in &charts { (figure(&chart.draw(&PAGE), "")) }
+    }
+}
+
+/// Jobs, servers and links over time, and delays by cause, if they were observed.
+pub(crate) fn observations(observed: &Observed, delays: Option<&Delays>) -> Markup {
+    let charts = observed.series.as_ref().map(crate::figures::observed::over_time);
+    html! {
+        @if let Some(charts) = charts {
+            h4 { "Jobs, servers and links over time" }
+            (side_by_side(html! {
+                @for chart in &charts { (figure(&chart.draw(&PAGE), "")) }
+            }))
+        }
+        @if let Some(delays) = delays { (delays_by_cause(delays)) }
+    }
+}
+
+fn delays_by_cause(delays: &Delays) -> Markup {
+    let row = |place: String, job: &str, by: &[f64]| {
+        let total: f64 = by.iter().sum();
+        let causes = by.iter().map(|s| number(*s, seconds(*s)));
+        let cells = [text(place), text(job), number(total, seconds(total))];
+        cells.into_iter().chain(causes).collect::<Vec<_>>()
+    };
+    let of = |place: String, matrix: &[Vec<f64>]| {
+        let rows = delays.jobs.iter().zip(matrix).filter(|(_, by)| by.iter().any(|s| *s > 0.0));
+        rows.map(|(job, by)| row(place.clone(), job, by)).collect::<Vec<_>>()
+    };
+    let classes = delays.network.iter().map(|c| of(format!("{} links", c.class), &c.seconds));
+    let servers = delays.servers.iter().map(|s| of(format!("server {}", s.node), &s.seconds));
+    let mut headings = vec!["waits at".to_string(), "of".to_string(), "#in all".to_string()];
+    headings.extend(delays.jobs.iter().map(|job| format!("#by {job}")));
+    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+    html! {
+        h4 { "Delays by cause" }
+        (table(&headings, classes.chain(servers).flatten()))
     }
 }
 

@@ -23,7 +23,14 @@ pub fn traffic(run: &TrafficRun, inputs: &Inputs) -> String {
     );
     page.add_section("result", "Result", result(run));
     page.add_section("links", "Links by class", parts::links(&run.links));
-    page.add_section("time", "Over time", parts::over_time(&run.series));
+    page.add_section(
+        "time",
+        "Over time",
+        html! {
+            (parts::over_time(&run.series))
+            (parts::observations(&run.observed, run.delays.as_ref()))
+        },
+    );
     page.add_section(
         "groups",
         "From group to group",

@@ -3,6 +3,7 @@
 //! are invented; nothing is compared with them.
 
 use forebay_machine::estimate::{Estimate, Replication};
+use forebay_machine::observe::{ClassDelays, Delays, Observed, ServerDelays};
 use forebay_machine::results::*;
 
 fn class(name: &str, links: u64, mean: f64, max: f64) -> ClassUse {
@@ -150,6 +151,22 @@ pub fn point(nodes: u32) -> IorPoint {
         ],
         run: run_cost(),
         replication: Some(replication("write_GBps", "GB/s", write)),
+        delays: Some(delays()),
+        observed: Observed::default(),
+    }
+}
+
+fn delays() -> Delays {
+    let seconds = vec![vec![0.0, 0.25], vec![0.5, 0.125]];
+    Delays {
+        jobs: vec!["traffic".into(), "ior".into()],
+        network: vec![ClassDelays {
+            class: "rank-1".into(),
+            seconds: seconds.clone(),
+            total_seconds: vec![0.25, 0.625],
+            passages: vec![1_000, 2_000],
+        }],
+        servers: vec![ServerDelays { node: 12, seconds }],
     }
 }
 
@@ -230,6 +247,8 @@ pub fn traffic() -> TrafficRun {
             ],
         },
         replication: Some(replication("accepted_load", "", 0.298)),
+        delays: Some(delays()),
+        observed: Observed::default(),
         saturation: Some(SaturationSearch {
             accepted: 0.6,
             refused: Some(0.61),
@@ -241,6 +260,52 @@ pub fn traffic() -> TrafficRun {
             }],
         }),
         each_link: Vec::new(),
+    }
+}
+
+fn collective_times(mean: f64) -> CollectiveTimes {
+    CollectiveTimes {
+        mean_seconds: mean,
+        min_seconds: 0.8 * mean,
+        p50_seconds: 0.9 * mean,
+        p99_seconds: 1.5 * mean,
+        max_seconds: 1.6 * mean,
+        process_mean_seconds: 0.7 * mean,
+        iteration_seconds: (0..50).map(|i| mean * (0.8 + 0.4 * f64::from(i % 7) / 6.0)).collect(),
+        messages: 1_000_000,
+        bytes: 8_000_000,
+        links: classes(0.1),
+        series: series(0.3),
+        each_link: Vec::new(),
+        cost: traffic().cost,
+    }
+}
+
+pub fn collective() -> CollectiveRun {
+    CollectiveRun {
+        schema: SCHEMA,
+        kind: "sim collective".to_string(),
+        version: "0.0.0".to_string(),
+        machine: "theta".to_string(),
+        operation: "allreduce".to_string(),
+        algorithm: "recursive-doubling".to_string(),
+        rounds: 7,
+        size_bytes: 8,
+        nodes: 128,
+        processes: 8192,
+        placement: "contiguous".to_string(),
+        routing: "ugal-l".to_string(),
+        seed: 1,
+        bytes_per_operation: 7168,
+        background: Some("uniform traffic of 512 nodes".to_string()),
+        alone: collective_times(3e-5),
+        together: Some(collective_times(5e-5)),
+        mean_ratio: Some(5.0 / 3.0),
+        p99_ratio: Some(5.0 / 3.0),
+        warnings: vec!["too short".to_string()],
+        traffic_together: Some(traffic()),
+        ior_together: Some(point(512)),
+        replication: Some(replication("mean_seconds", "s", 3e-5)),
     }
 }
 

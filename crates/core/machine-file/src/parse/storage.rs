@@ -32,7 +32,7 @@ pub(super) fn read_client(
     let in_flight = section.integer("requests_in_flight", 1..=most);
     let control = section.bytes("control_message", Bytes(1)..=Bytes::mib(1));
     let collective_buffer = section.bytes("collective_buffer", SOME_BYTES);
-    let mpi_latency = section.time("mpi_latency", Time::ZERO);
+    let mpi_envelope = section.bytes("mpi_envelope", Bytes(1)..=Bytes::mib(1));
     let types = section.optional_section("types").map(|types| {
         let read = types.subsections();
         read.into_iter().map(|(name, section)| read_type(name, section, link)).collect::<Vec<_>>()
@@ -48,7 +48,7 @@ pub(super) fn read_client(
         requests_in_flight: in_flight?.value,
         control_message: control?.value,
         collective_buffer: collective_buffer?.value,
-        mpi_latency: mpi_latency?.value,
+        mpi_envelope: mpi_envelope?.value,
         ..node.onto(None)
     };
     let types = types.unwrap_or_default();
@@ -79,6 +79,8 @@ struct NodeClient {
     uncached_percent: u32,
     call_overhead: Time,
     copy_rate: Rate,
+    mpi_overhead: Time,
+    shared_memory_latency: Time,
 }
 
 impl NodeClient {
@@ -98,7 +100,9 @@ impl NodeClient {
             requests_in_flight: base.map_or(0, |c| c.requests_in_flight),
             control_message: of_base(|c| c.control_message),
             collective_buffer: of_base(|c| c.collective_buffer),
-            mpi_latency: base.map_or(Time::ZERO, |c| c.mpi_latency),
+            mpi_envelope: of_base(|c| c.mpi_envelope),
+            mpi_overhead: self.mpi_overhead,
+            shared_memory_latency: self.shared_memory_latency,
         }
     }
 }
@@ -111,6 +115,8 @@ fn read_node(section: &Section<'_, '_>, link: Option<Rate>) -> Option<NodeClient
     let uncached = section.integer("uncached_percent", 1..=100u32);
     let call_overhead = section.time("call_overhead", Time::ZERO);
     let copy_rate = section.rate("copy_rate");
+    let mpi_overhead = section.time("mpi_overhead", Time::ZERO);
+    let shared_memory_latency = section.time("shared_memory_latency", Time::ZERO);
     Some(NodeClient {
         write_rate: write_rate?.value,
         read_rate: read_rate?.value,
@@ -119,6 +125,8 @@ fn read_node(section: &Section<'_, '_>, link: Option<Rate>) -> Option<NodeClient
         uncached_percent: uncached?.value,
         call_overhead: call_overhead?.value,
         copy_rate: copy_rate?.value,
+        mpi_overhead: mpi_overhead?.value,
+        shared_memory_latency: shared_memory_latency?.value,
     })
 }
 

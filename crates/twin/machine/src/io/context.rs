@@ -1,19 +1,24 @@
 //! The context in which events of processes and servers run.
 
-use super::barrier::Barrier;
 use super::job::IoJob;
 use super::measure::Waits;
 use super::position::TestPosition;
 use crate::event::{Event, GroupContext, IoEvent, PacketKind};
+use crate::mpi::Members;
+use crate::observe::{IoObserver, Span, Stage};
 use forebay_network::{Fabric, Message, Packet};
+use forebay_workload::collective::CollectiveSpec;
 
 /// The state that an event of a process or server can change.
 pub(crate) struct IoContext<'a, 'c> {
     pub job: &'a IoJob,
     pub position: &'a TestPosition,
-    pub barrier: &'a mut Barrier,
+    pub mpi: &'a mut Members,
+    /// Time at which the last process entered the last barrier between steps that was passed, ps.
+    pub barrier_entered: u64,
     /// Waits of the requests of each group's processes.
     pub waits: &'a mut [Waits],
+    pub observer: &'a mut Option<Box<IoObserver>>,
     pub fabric: &'a mut Fabric,
     pub context: &'a mut GroupContext<'c>,
 }
@@ -43,10 +48,19 @@ impl IoContext<'_, '_> {
         self.fabric.send(from, message, self.context);
     }
 
-    /// A process of this group has reached a barrier, with a value of which all processes get the
-    /// greatest.
-    pub fn reach_barrier(&mut self, step: u32, value: u64) {
-        self.barrier.reach(step, value, self.job, self.context);
+    /// Records a stage of a request at a server, of which it waited for `waited` ps.
+    #[inline]
+    pub fn stage(&mut self, node: u32, tag: u64, stage: Stage, times: (u64, u64), waited: u64) {
+        if let Some(observer) = self.observer {
+            observer.stage(Span { tag, node, stage, begin: times.0, end: times.1 }, waited);
+        }
+    }
+
+    /// A process of this group enters a collective operation, with a value of which all processes
+    /// get the greatest.
+    pub fn enter_collective(&mut self, rank: u32, spec: CollectiveSpec, value: u64) {
+        let local = self.job.topology.location(self.job.node_of(rank)).local;
+        self.mpi.enter(local, 1, spec, value, self.context);
     }
 
     /// The waits of the requests of the group that a client is in.

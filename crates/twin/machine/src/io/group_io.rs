@@ -1,13 +1,16 @@
 //! The I/O of one group: its processes, its servers, the test's position, measurements.
 
-use super::barrier::{Barrier, WITHIN_STEP};
 use super::client::Clients;
 use super::context::IoContext;
 use super::job::IoJob;
 use super::measure::{PhaseCounts, Waits};
 use super::position::TestPosition;
 use super::server::Servers;
-use crate::event::{BarrierEvent, Event, GroupContext, IoEvent, PacketKind};
+use crate::event::{
+    Event, GroupContext, GroupMessage, IoEvent, MpiEvent, PacketKind, PassedBarrier,
+};
+use crate::mpi::{Left, Members};
+use crate::observe::IoObserver;
 use forebay_engine::Queue;
 use forebay_network::{Fabric, Packet, Timeline};
 use forebay_workload::ior::{Access, Action};
@@ -20,7 +23,9 @@ pub(crate) struct Io {
     position: TestPosition,
     clients: Clients,
     servers: Servers,
-    barrier: Barrier,
+    mpi: Members,
+    /// The last barrier between steps that was passed.
+    passed: Option<PassedBarrier>,
     /// Waits of the requests of each group's processes, as far as this group sees them: at its
     /// servers, and at its clients when data arrive.
     waits: Vec<Waits>,
@@ -29,8 +34,10 @@ pub(crate) struct Io {
     /// Bytes granted to the links of each class before the current phase or break between phases
     /// (`LinkClass as usize`).
     pub link_timeline: Timeline<4>,
-    /// No step is left.
-    ended: bool,
+    /// Time from which no step is left, ps.
+    ended_at: Option<u64>,
+    /// Observation of single requests, if requested.
+    pub observer: Option<Box<IoObserver>>,
 }
 
 impl Io {
@@ -46,22 +53,34 @@ impl Io {
         let mut io = Io {
             group,
             position: TestPosition::new(job),
-            barrier: Barrier::new(clients.count()),
+            mpi: Members::new(&job.team, &job.topology, group),
+            passed: None,
             clients,
             servers: Servers::new(job, group),
             waits: vec![Waits::default(); usize::from(job.topology.groups)],
             ended_phases: 0,
             link_timeline: Timeline::default(),
-            ended: false,
+            ended_at: None,
+            observer: None,
             job: job.clone(),
         };
         io.enter_phases(0, fabric, 0);
         io
     }
 
+    /// Whether no process is within a collective operation.
+    pub fn is_idle(&self) -> bool {
+        self.mpi.is_idle()
+    }
+
+    /// Time from which the test has no step left, ps.
+    pub fn ended_at(&self) -> Option<u64> {
+        self.ended_at
+    }
+
     /// Whether the test has no step left.
     pub fn has_ended(&self) -> bool {
-        self.ended
+        self.ended_at.is_some()
     }
 
     /// Runs an event.
@@ -75,18 +94,42 @@ impl Io {
                 let (_, servers, mut io) = self.parts(fabric, context);
                 servers.handle(event, &mut io);
             }
-            IoEvent::Barrier(BarrierEvent::Reached { step, value }) => {
-                self.barrier.group_reached(step, value, &self.job, context);
+            IoEvent::Passed(barrier) => self.pass_barrier(barrier, fabric, context.now),
+        }
+    }
+
+    /// Runs an event of a collective operation.
+    pub fn handle_mpi(
+        &mut self,
+        event: MpiEvent,
+        fabric: &mut Fabric,
+        context: &mut GroupContext<'_>,
+    ) {
+        let Some(left) = self.mpi.handle(event, fabric, context) else { return };
+        let Left { rank: node, agreement: Some(agreement), .. } = left else {
+            unreachable!("IOR's operations synchronise: {left:?}")
+        };
+        if let Some(step) = self.clients.step_of_barrier(node, &self.job) {
+            let barrier = PassedBarrier { step, entered: agreement.entered };
+            if node == 0 {
+                self.job.groups_without_ranks.iter().for_each(|&group| {
+                    let at = context.now + self.job.lookahead;
+                    context.send(group.into(), at, GroupMessage::Passed(barrier));
+                });
             }
-            IoEvent::Barrier(BarrierEvent::Released { step, value }) => {
-                if step != WITHIN_STEP {
-                    self.barrier.released_at = context.now;
-                    self.enter_phases(step + 1, fabric, context.now);
-                }
-                let (clients, _, mut io) = self.parts(fabric, context);
-                clients.resume_all(value, &mut io);
+            // The first node of the group that leaves: none of its processes has gone on.
+            if self.passed.is_none_or(|passed| passed.step != step) {
+                self.pass_barrier(barrier, fabric, context.now);
             }
         }
+        let (clients, _, mut io) = self.parts(fabric, context);
+        clients.resume_node(node, agreement.value, &mut io);
+    }
+
+    /// Enters the phases after a barrier.
+    fn pass_barrier(&mut self, barrier: PassedBarrier, fabric: &mut Fabric, now: u64) {
+        self.passed = Some(barrier);
+        self.enter_phases(barrier.step + 1, fabric, now);
     }
 
     /// Accepts a packet for a process or server of this group.
@@ -103,6 +146,7 @@ impl Io {
             PacketKind::WriteData => servers.receive_data(packet, &mut io),
             PacketKind::Reply(kind) => clients.receive_reply(kind, packet, &mut io),
             PacketKind::Exchange(kind) => clients.receive_exchange(kind, packet, &mut io),
+            PacketKind::Mpi => self.mpi.receive(packet, fabric, context),
             PacketKind::Traffic => unreachable!("traffic is not I/O: {packet:?}"),
         }
     }
@@ -115,8 +159,10 @@ impl Io {
         let io = IoContext {
             job: &self.job,
             position: &self.position,
-            barrier: &mut self.barrier,
+            mpi: &mut self.mpi,
+            barrier_entered: self.passed.map_or(0, |passed| passed.entered),
             waits: &mut self.waits,
+            observer: &mut self.observer,
             fabric,
             context,
         };
@@ -127,17 +173,19 @@ impl Io {
     /// is neither.
     fn enter_phases(&mut self, mut next: u32, fabric: &mut Fabric, now: u64) {
         let job = self.job.clone();
+        // The same in all groups, although the nodes leave a barrier at different times.
+        let entered = self.passed.map_or(0, |passed| passed.entered);
         while let Some(step) = job.steps.get(next as usize) {
             match step.action {
-                Action::End(_) => self.end_phase(fabric, now),
+                Action::End(_) => self.end_phase(entered, fabric, now),
                 Action::Begin(access) => {
-                    if let Some(after) = job.skip_late_phase(next, now) {
+                    if let Some(after) = job.skip_late_phase(next, entered) {
                         next = after;
                         continue;
                     }
                     self.position.enter_phase(step.iteration, access, &job);
                     self.clients.enter_phase(access, &job);
-                    self.begin_phase(step.iteration, access, fabric, now);
+                    self.begin_phase(step.iteration, access, entered, fabric, now);
                 }
                 Action::Delay(_)
                 | Action::RemoveExisting
@@ -151,18 +199,26 @@ impl Io {
             }
             next += 1;
         }
-        self.ended = true;
+        self.ended_at = Some(now);
     }
 
-    /// Records the state of all counters at the start of a phase.
-    fn begin_phase(&mut self, iteration: u32, access: Access, fabric: &mut Fabric, now: u64) {
-        let before = std::mem::replace(&mut fabric.timeline, Timeline::starting_at(now));
+    /// Records the state of all counters at the start of a phase. Time series begin in all groups
+    /// when the last process had entered the barrier before the phase.
+    fn begin_phase(
+        &mut self,
+        iteration: u32,
+        access: Access,
+        entered: u64,
+        fabric: &mut Fabric,
+        now: u64,
+    ) {
+        let before = std::mem::replace(&mut fabric.timeline, Timeline::starting_at(entered));
         self.link_timeline.absorb(&before);
         self.clients.phase = PhaseCounts {
             iteration,
             access,
             begun: now,
-            timeline: Timeline::starting_at(now),
+            timeline: Timeline::starting_at(entered),
             waits: self.waits.clone(),
             links: fabric.link_statistics(now),
             servers: self.servers.usage(now),
@@ -171,11 +227,12 @@ impl Io {
     }
 
     /// Passes on the counts since the phase began.
-    fn end_phase(&mut self, fabric: &mut Fabric, now: u64) {
+    fn end_phase(&mut self, entered: u64, fabric: &mut Fabric, now: u64) {
         let mut phase = std::mem::take(&mut self.clients.phase);
         assert!(phase.begun <= now, "a phase that ends before it began");
         phase.ended = now;
-        phase.link_timeline = std::mem::replace(&mut fabric.timeline, Timeline::starting_at(now));
+        phase.link_timeline =
+            std::mem::replace(&mut fabric.timeline, Timeline::starting_at(entered));
         self.link_timeline.absorb(&phase.link_timeline);
         phase.least_mean = self.clients.least_mean();
         phase.most_in_calls = self.clients.most_in_calls();

@@ -1,6 +1,7 @@
 //! The IOR job of a simulation: processes, instance, limits of request numbers.
 
 use super::pieces::Pieces;
+use crate::mpi::Team;
 use crate::phase_collector::PhaseCollector;
 use crate::pool::Instance;
 use forebay_machine_file::machine::{BurstBuffer, Client, Network};
@@ -74,10 +75,12 @@ pub(crate) struct IoJob {
     pub topology: Arc<Topology>,
     /// Position of each rank among the ranks of its group.
     pub slot_of_rank: Vec<u32>,
-    /// Groups that have ranks.
-    pub groups_with_ranks: u32,
-    /// Half the time of a barrier, ps: up to the root, or down again.
-    pub barrier_hop: u64,
+    /// The processes in collective operations.
+    pub team: Arc<Team>,
+    /// Groups that have no ranks.
+    pub groups_without_ranks: Vec<u16>,
+    /// Least time of a message to another group, ps.
+    pub lookahead: u64,
     /// Phases that have ended.
     pub phases: PhaseCollector,
     /// The machine's network.
@@ -96,6 +99,12 @@ impl IoJob {
     /// The machine's number of the node of a rank.
     pub fn node_of(&self, rank: u32) -> u32 {
         self.nodes[self.pattern.node_of(rank) as usize]
+    }
+
+    /// Slots of the ranks on a node of the job.
+    pub fn slots_on(&self, node: u32) -> std::ops::Range<u32> {
+        let first = self.slot_of_rank[(node * self.ppn) as usize];
+        first..first + self.team.processes_on(node)
     }
 
     /// The client of a rank's node.

@@ -15,10 +15,16 @@
 //! The same, with the lock shared and the data read from flash before they go out over the data
 //! path; the call returns when the last byte has arrived.
 //!
+//! # Synchronisation
+//!
+//! IOR's barriers are MPI operations ([`crate::mpi`]): messages in the same network. Each node leaves
+//! a barrier at a time of its own. A group enters the next phase of the test when the first of its
+//! nodes leaves; groups without processes are told by the node of rank 0. No request can precede
+//! that, because each phase begins with another barrier.
+//!
 //! Collective transfers (`-a MPIIO -c`) go through aggregators, which are clients as above: see
 //! `collective.rs` for the bytes that each accesses, `client/exchange.rs` for the exchange of data.
 
-mod barrier;
 mod client;
 mod collective;
 mod context;

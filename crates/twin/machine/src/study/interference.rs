@@ -6,7 +6,8 @@ use super::ior_job::ior_job;
 use super::options::SimOptions;
 use super::run::{Progress, run};
 use super::traffic::{traffic_job, traffic_run};
-use crate::results::{InterferenceRun, IorPoint, SCHEMA};
+use crate::observe::ObserveOptions;
+use crate::results::{InterferenceRun, IorPoint, SCHEMA, TrafficRun};
 use crate::scenario::Scenario;
 use crate::traffic::Generation;
 use forebay_machine_file::machine::Machine;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 /// Simulates an IOR job and a traffic job on separate nodes of a machine: each alone, and both
 /// together. The IOR job is placed first, according to `options`. Together with IOR the traffic
 /// continues until IOR has ended, however many messages that takes, and alone it lasts as long: the
-/// compared latencies are of the same length of time.
+/// compared latencies are of the same length of time. Only the run of both is observed.
 ///
 /// # Errors
 /// [`StudyError`] when one of the jobs does not fit the machine.
@@ -50,26 +51,31 @@ pub fn simulate_interference(
     };
 
     // Both before either is simulated, so that errors are reported immediately.
-    let only_ior = Scenario { io: io()?, ..idle.clone() };
-    traffic(Generation::UntilIoEnds, None)?;
+    let unobserved = Scenario { observe: ObserveOptions::default(), ..idle.clone() };
+    let only_ior = Scenario { io: io()?, ..unobserved.clone() };
+    traffic(Generation::UntilOtherEnds, None)?;
     let outcome = run_part(0, &only_ior)?;
     // The traffic is counted by parts of this time in both runs.
     let span = Some(outcome.end as f64);
     let ior_alone = ior_point(&only_ior, outcome);
     let both =
-        Scenario { io: io()?, traffic: traffic(Generation::UntilIoEnds, span)?, ..idle.clone() };
+        Scenario { io: io()?, traffic: traffic(Generation::UntilOtherEnds, span)?, ..idle.clone() };
     let outcome = run_part(1, &both)?;
     let ends = outcome.groups.iter().filter_map(|group| group.traffic.as_ref()?.stopped_at());
     let end = ends.max().unwrap_or(outcome.end);
-    let traffic_together = traffic_run(&both, spec, options, &outcome);
+    let only_traffic = Scenario { traffic: traffic(Generation::Until(end), span)?, ..unobserved };
+    let outcome_alone = run_part(2, &only_traffic)?;
+    // Both are measured from the later end of the two warm-ups on.
+    let of_both = |earliest| traffic_run(&both, spec, options, &outcome, earliest);
+    let start = |run: &TrafficRun| (run.window_seconds[0] * 1e12).round() as u64;
+    let together = of_both(0);
+    let traffic_alone = traffic_run(&only_traffic, spec, options, &outcome_alone, start(&together));
+    // The observations are those of both jobs together; IOR's document has them.
+    let traffic_together = TrafficRun { delays: None, ..of_both(start(&traffic_alone)) };
+    drop(outcome_alone);
     let ior_together = ior_point(&both, outcome);
-    let only_traffic = Scenario { traffic: traffic(Generation::Until(end), span)?, ..idle.clone() };
-    let outcome = run_part(2, &only_traffic)?;
-    let traffic_alone = traffic_run(&only_traffic, spec, options, &outcome);
-    drop(outcome);
 
     let rate = |point: &IorPoint| point.write_gbps.or(point.read_gbps).unwrap_or(0.0);
-    let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
     Ok(InterferenceRun {
         schema: SCHEMA,
         kind: "sim interference".into(),
@@ -78,15 +84,21 @@ pub fn simulate_interference(
         ior_placement: options.placement.name().into(),
         traffic_placement: traffic_placement.name().into(),
         ior_rate_ratio: ratio(rate(&ior_together), rate(&ior_alone)),
-        traffic_latency_ratio: traffic_together
-            .latency_ns
-            .as_ref()
-            .zip(traffic_alone.latency_ns.as_ref())
-            .map(|(together, alone)| ratio(together.mean, alone.mean)),
+        traffic_latency_ratio: latency_ratio(&traffic_together, &traffic_alone),
         replication: None,
         ior_alone,
         ior_together,
         traffic_alone,
         traffic_together,
     })
+}
+
+fn ratio(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}
+
+/// Mean latency together / alone; `None` if one of the runs is saturated.
+fn latency_ratio(together: &TrafficRun, alone: &TrafficRun) -> Option<f64> {
+    let mean = |run: &TrafficRun| Some(run.latency_ns.as_ref()?.mean);
+    Some(ratio(mean(together)?, mean(alone)?))
 }

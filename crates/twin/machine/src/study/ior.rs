@@ -41,7 +41,8 @@ pub fn check_ior_fits(
     ior_scenario(machine, ior, nodes, ppn, options).map(drop)
 }
 
-fn ior_scenario(
+/// The scenario of a test.
+pub(super) fn ior_scenario(
     machine: &Machine,
     ior: &Ior,
     nodes: u32,
@@ -74,5 +75,7 @@ pub(super) fn ior_point(scenario: &Scenario, outcome: Outcome) -> IorPoint {
         phases,
         run: outcome.cost,
         replication: None,
+        delays: outcome.delays,
+        observed: outcome.observed,
     }
 }

@@ -3,6 +3,7 @@
 use super::error::StudyError;
 use super::options::SimOptions;
 use crate::io::{IoJob, RequestTag};
+use crate::mpi::{Team, TeamId};
 use crate::phase_collector::PhaseCollector;
 use crate::pool::{Instance, StoragePool};
 use crate::scenario::Scenario;
@@ -12,6 +13,7 @@ use forebay_network::lookahead;
 use forebay_units::{Bytes, Rate};
 use forebay_workload::ior::{AccessPattern, Api, Ior, Processes};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 const FEWER_PROCESSES: &str = "use fewer nodes or processes a node";
 const SMALLER_TRANSFERS: &str = "use smaller transfers (-t)";
@@ -39,15 +41,26 @@ pub(super) fn ior_job(
     check_duration(ior)?;
     let processes = Processes { count, per_node: ppn, seed: options.seed };
     let pattern = AccessPattern::new(ior, processes)?;
+    let clients = clients(machine, ior, ppn, pattern.transfer_bytes());
+    let client_of_node = clients_of_nodes(machine, &nodes);
+    let team = Team::new(
+        TeamId::Io,
+        &nodes,
+        (ppn, pattern.tasks()),
+        (clients.clone(), client_of_node.clone()),
+        machine.network.node.rate,
+        options.seed,
+    );
     let mut job = IoJob {
         steps: ior.steps().collect(),
         pattern,
         slot_of_rank: Vec::new(),
-        groups_with_ranks: 0,
-        barrier_hop: barrier_hop(machine, pattern.tasks()),
+        team: Arc::new(team),
+        groups_without_ranks: Vec::new(),
+        lookahead: lookahead(&machine.network),
         client: machine.client.clone(),
-        clients: clients(machine, ior, ppn, pattern.transfer_bytes()),
-        client_of_node: clients_of_nodes(machine, &nodes),
+        clients,
+        client_of_node,
         node_link: machine.network.node.rate,
         ior: ior.clone(),
         index_of_node: nodes.iter().copied().zip(0..).collect(),
@@ -70,7 +83,11 @@ pub(super) fn ior_job(
         job.slot_of_rank.push(*slot);
         *slot += 1;
     }
-    job.groups_with_ranks = ranks_of_group.iter().filter(|&&ranks| ranks > 0).count() as u32;
+    job.groups_without_ranks = (0..)
+        .zip(&ranks_of_group)
+        .filter(|(_, ranks)| **ranks == 0)
+        .map(|(group, _)| group)
+        .collect();
     Ok(job)
 }
 
@@ -100,18 +117,12 @@ fn clients(machine: &Machine, ior: &Ior, ppn: u32, transfer_bytes: u64) -> Vec<C
 }
 
 /// Index of the client of each node of a job.
-fn clients_of_nodes(machine: &Machine, nodes: &[u32]) -> Vec<u8> {
+pub(super) fn clients_of_nodes(machine: &Machine, nodes: &[u32]) -> Vec<u8> {
     let mut client_of: FxHashMap<u32, u8> = FxHashMap::default();
     for (index, (_, of_type)) in (0u8..).zip(machine.clients()) {
         client_of.extend(of_type.into_iter().map(|node| (node, index)));
     }
     nodes.iter().map(|node| client_of.get(node).copied().unwrap_or_default()).collect()
-}
-
-/// Half the duration of a barrier: a latency for each level of a binary tree.
-fn barrier_hop(machine: &Machine, tasks: u32) -> u64 {
-    let levels = u64::from(tasks.next_power_of_two().trailing_zeros().max(1));
-    (levels * machine.client.mpi_latency.0 / 2).max(lookahead(&machine.network))
 }
 
 /// An instance on `requested` whole nodes of the machine, or on all.

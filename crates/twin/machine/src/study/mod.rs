@@ -1,6 +1,8 @@
 //! Studies: from a machine and a workload to a result document.
 
+mod collective;
 mod error;
+mod forecast;
 mod interference;
 mod ior;
 mod ior_job;
@@ -9,7 +11,9 @@ mod run;
 mod saturation;
 mod traffic;
 
+pub use collective::{Background, CollectiveStudy, check_collective_fits, simulate_collective};
 pub use error::StudyError;
+pub use forecast::{Forecast, forecast_interference, forecast_ior, forecast_traffic};
 pub use interference::simulate_interference;
 pub use ior::{check_ior_fits, simulate_ior};
 pub use options::SimOptions;

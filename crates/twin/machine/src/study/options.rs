@@ -1,6 +1,7 @@
 //! Options of a simulation that neither the machine file nor the workload determines.
 
 use super::error::StudyError;
+use crate::observe::ObserveOptions;
 use crate::scenario::Scenario;
 use forebay_machine_file::machine::{LONGEST_PACKET_TIME, Machine, NodeKind, Routing};
 use forebay_network::Topology;
@@ -31,6 +32,8 @@ pub struct SimOptions {
     pub node_kind: Option<String>,
     /// Report the use of each link.
     pub each_link: bool,
+    /// Observation of single packets and requests.
+    pub observe: ObserveOptions,
 }
 
 impl Default for SimOptions {
@@ -46,6 +49,7 @@ impl Default for SimOptions {
             groups: None,
             node_kind: None,
             each_link: false,
+            observe: ObserveOptions::default(),
         }
     }
 }
@@ -113,7 +117,9 @@ impl SimOptions {
             network: Arc::new(network),
             traffic: None,
             io: None,
+            collective: None,
             each_link: self.each_link,
+            observe: self.observe,
         })
     }
 }

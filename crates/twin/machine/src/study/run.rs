@@ -2,8 +2,10 @@
 
 use super::error::StudyError;
 use super::options::SimOptions;
+use crate::collective_job::CollectiveNodes;
 use crate::group::Group;
 use crate::io::Io;
+use crate::observe::{Delays, IoObserver, Observed, observed};
 use crate::results::RunCost;
 use crate::scenario::Scenario;
 use crate::traffic::Traffic;
@@ -25,6 +27,8 @@ pub(super) struct Outcome {
     /// Wall-clock time of the first event.
     pub started: Instant,
     pub cost: RunCost,
+    pub delays: Option<Delays>,
+    pub observed: Observed,
 }
 
 /// Runs a scenario to its end, where nothing is in flight.
@@ -49,6 +53,9 @@ pub(super) fn run(
     simulation.for_each_partition(|number, group, queue| {
         assert!(queue.is_empty(), "events left in group {number}");
         assert!(group.fabric.is_idle(), "packets stuck in group {number}");
+        assert!(group.io.as_ref().is_none_or(Io::is_idle), "a process waits in group {number}");
+        let nodes = group.collective.as_ref();
+        assert!(nodes.is_none_or(CollectiveNodes::is_idle), "a node waits in group {number}");
         group.fabric.deliveries.iter().for_each(|d| sums.merge(d));
     });
     assert_eq!(sums.packets, sums.injected_packets, "packets lost");
@@ -61,7 +68,9 @@ pub(super) fn run(
         threads: options.threads as u32,
         peak_rss_bytes: peak_rss(),
     };
-    Ok(Outcome { groups: simulation.into_partitions(), end: statistics.last_event, started, cost })
+    let (mut groups, end) = (simulation.into_partitions(), statistics.last_event);
+    let (delays, observed) = observed(&scenario.observe, scenario, &mut groups, end);
+    Ok(Outcome { groups, end, started, cost, delays, observed })
 }
 
 /// The groups of a scenario with their first events.
@@ -72,6 +81,7 @@ fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
             fabric: Fabric::new(topology.clone(), network.clone(), group, options.seed),
             traffic: None,
             io: None,
+            collective: None,
         })
         .collect();
     let mut simulation = Simulation::new(groups, lookahead(network), options.threads);
@@ -80,8 +90,17 @@ fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
         if let Some(job) = &scenario.traffic {
             group.traffic = Some(Traffic::new(job, topology, number, queue));
         }
+        if let Some(job) = &scenario.collective {
+            group.collective = Some(CollectiveNodes::new(job, topology, number, queue));
+        }
         if let Some(job) = &scenario.io {
             group.io = Some(Io::new(job, &mut group.fabric, number, queue));
+        }
+        if scenario.observe.is_any() {
+            group.fabric.observe(&scenario.observe.probe(topology.groups));
+            if let Some(io) = &mut group.io {
+                io.observer = Some(Box::new(IoObserver::new(&scenario.observe, topology.groups)));
+            }
         }
     });
     simulation

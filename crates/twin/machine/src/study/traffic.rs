@@ -4,13 +4,15 @@ use super::error::StudyError;
 use super::options::SimOptions;
 use super::run::{Outcome, Progress, run};
 use crate::links::{Links, class_use, each_link, heat, intervals, utilisation};
+use crate::observe::Observed;
 use crate::results::{LatencyNs, RunCost, SCHEMA, Series, TrafficRun};
 use crate::scenario::Scenario;
 use crate::steady::{END_OF_WINDOW, Latency, Slices, State, SteadyState};
 use crate::traffic::{Generation, TrafficJob};
+use crate::warnings::of_traffic;
 use forebay_machine_file::machine::Machine;
 use forebay_network::{DeliveryStatistics, Timeline};
-use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
+use forebay_workload::traffic::TrafficSpec;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -32,8 +34,9 @@ pub fn simulate_traffic(
     let generation = Generation::Messages(spec.messages);
     let job = traffic_job(machine, spec, nodes, options.seed, generation, None)?;
     let scenario = Scenario { traffic: Some(Arc::new(job)), ..idle };
-    let outcome = run(&scenario, options, progress)?;
-    let mut result = traffic_run(&scenario, spec, options, &outcome);
+    let mut outcome = run(&scenario, options, progress)?;
+    let mut result = traffic_run(&scenario, spec, options, &outcome, 0);
+    result.observed = std::mem::take(&mut outcome.observed);
     let total = u64::from(count).saturating_mul(spec.messages);
     assert_eq!(result.messages_delivered, total, "messages lost");
     result.startup_seconds = outcome.started.duration_since(began).as_secs_f64();
@@ -121,30 +124,36 @@ impl Totals {
         totals
     }
 
-    fn steady_state(&self, job: &TrafficJob) -> SteadyState {
-        let until = |end: u64| self.slices.steady_state(end, Some((end as f64 * 0.2) as u64));
+    /// The steady state; together with IOR, or as long as that, from `earliest` ps on.
+    fn steady_state(&self, job: &TrafficJob, earliest: u64) -> SteadyState {
+        let until = |end: u64| {
+            let fifth = (end as f64 * 0.2) as u64;
+            self.slices.steady_state(end, Some(fifth.max(earliest)))
+        };
         match (job.generation, self.stopped_at) {
             (Generation::Messages(_), _) => {
                 self.slices.steady_state((END_OF_WINDOW * job.span) as u64, None)
             }
-            (Generation::Until(end), _) | (Generation::UntilIoEnds, Some(end)) => until(end),
-            (Generation::UntilIoEnds, None) => until(job.span as u64),
+            (Generation::Until(end), _) | (Generation::UntilOtherEnds, Some(end)) => until(end),
+            (Generation::UntilOtherEnds, None) => until(job.span as u64),
         }
     }
 }
 
-/// The document of a run with a traffic job, without the start-up time.
+/// The document of a run with a traffic job, without the start-up time. Traffic as long as IOR is
+/// measured from `earliest` ps on, or later.
 pub(super) fn traffic_run(
     scenario: &Scenario,
     spec: &TrafficSpec,
     options: &SimOptions,
     outcome: &Outcome,
+    earliest: u64,
 ) -> TrafficRun {
     let Some(job) = &scenario.traffic else { unreachable!("a scenario without a traffic job") };
     let end = outcome.end;
     let totals = Totals::sum(job, outcome);
     let Totals { links, packets, delivered, .. } = &totals;
-    let steady = totals.steady_state(job);
+    let steady = totals.steady_state(job, earliest);
     let nodes = job.nodes.len();
     let link_rate = scenario.network.node.rate.0 as f64 * nodes as f64;
     let load = |bytes: u64, (from, to): (u64, u64)| {
@@ -166,7 +175,7 @@ pub(super) fn traffic_run(
         message_bytes: spec.message.0,
         messages: match job.generation {
             Generation::Messages(count) => count,
-            Generation::Until(_) | Generation::UntilIoEnds => delivered / nodes.max(1) as u64,
+            Generation::Until(_) | Generation::UntilOtherEnds => delivered / nodes.max(1) as u64,
         },
         messages_delivered: *delivered,
         bytes_delivered: packets.bytes,
@@ -181,7 +190,7 @@ pub(super) fn traffic_run(
         accepted_load: load(steady.delivered, steady.window),
         run_load: load(packets.bytes, (0, end)),
         backlog_bytes: [steady.backlog.0, steady.backlog.1],
-        warnings: warnings(spec, job, &steady),
+        warnings: of_traffic(&scenario.network, spec, job, &steady),
         hops_mean: mean(hops),
         hops_histogram: packets.hops.to_vec(),
         nonminimal_share: mean(packets.detours),
@@ -191,6 +200,8 @@ pub(super) fn traffic_run(
         series: series(scenario, &totals, end, link_rate),
         replication: None,
         saturation: None,
+        delays: outcome.delays.clone(),
+        observed: Observed::default(),
         each_link: match scenario.each_link {
             true => each_link(&scenario.topology, links, end),
             false => Vec::new(),
@@ -210,35 +221,6 @@ fn series(scenario: &Scenario, totals: &Totals, end: u64, link_rate: f64) -> Ser
     let name = if scenario.io.is_some() { "node_load" } else { "accepted_load" };
     series.columns.insert(0, (name.into(), loads.collect()));
     series
-}
-
-/// Warnings about results that say less than they seem to, each with the remedy.
-fn warnings(spec: &TrafficSpec, job: &TrafficJob, steady: &SteadyState) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let others = job.nodes.len() as u64 - 1;
-    if let Generation::Messages(messages) = job.generation
-        && spec.pattern == TrafficPattern::AllToAll
-        && messages < others
-    {
-        warnings.push(format!(
-            "all-to-all with {messages} messages of each node reaches the {messages} following \
-             nodes only, not all {others} others: send at least {others} (--messages {others})"
-        ));
-    }
-    match steady.state {
-        State::Steady => {}
-        State::Saturated => warnings.push(format!(
-            "saturated: of the bytes offered in the window, {:.1}% are delivered, and the queues \
-             grow; the latency depends on the length of the run and is not given",
-            100.0 * steady.delivered as f64 / steady.offered.max(1) as f64
-        )),
-        State::NotSteady => warnings.push(
-            "no steady state was found: the latencies change until the end of the run, or it is too \
-             short; use more messages (--messages)"
-                .to_string(),
-        ),
-    }
-    warnings
 }
 
 fn latency(latency: &Latency) -> LatencyNs {

@@ -11,6 +11,7 @@ pub use waits::{JOBS, WaitMatrix};
 
 use crate::packet::Packet;
 use crate::port::Upstream;
+use crate::statistics::Timeline;
 use forebay_machine_file::machine::LinkClass;
 use std::collections::{HashMap, VecDeque};
 use waits::{Backlog, Holders, Joined};
@@ -90,9 +91,14 @@ pub struct Probe {
     pub waits: Option<WaitMatrix>,
     /// Use of each link over time, by index of its port.
     pub series: Option<LinkSeries>,
+    /// Bytes of each job over time: sent by its nodes (columns 0 to [`JOBS`]), delivered (the others).
+    pub jobs: Option<JobTimeline>,
     /// Sampled passages.
     pub trace: Option<SampleBuffer<Passage>>,
 }
+
+/// Two columns for each job.
+pub type JobTimeline = Timeline<{ 2 * JOBS }>;
 
 /// Position of the job in the bytes of a credit: packets have at most 2^20 bytes.
 const JOB_SHIFT: u32 = 28;
@@ -110,6 +116,7 @@ impl Probe {
             resumed: None,
             waits: options.waits.then(WaitMatrix::default),
             series: options.series.then(|| LinkSeries::new(ports)),
+            jobs: options.series.then(JobTimeline::default),
             trace: options.trace.map(|(sampler, most)| SampleBuffer::new(sampler, most)),
         }
     }
@@ -188,6 +195,13 @@ impl Probe {
         }
         if let Some(series) = &mut self.series {
             series.transmit(link.index, packet.bytes, grant);
+        }
+        if let Some(jobs) = &mut self.jobs {
+            if link.router.is_none() {
+                jobs.add(grant.start, job.into(), packet.bytes.into());
+            } else if channel.is_none() {
+                jobs.add(grant.end, JOBS + usize::from(job), packet.bytes.into());
+            }
         }
         if let Some(trace) = &mut self.trace {
             trace.push(packet.tag(), packet.kind() == 0, || Passage {

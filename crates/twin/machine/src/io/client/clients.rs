@@ -1,17 +1,25 @@
 //! The processes of one group.
 
-use super::exchange::{Exchange, begin_exchange, end_copy, end_window_access};
+use super::exchange::{
+    Exchange, OFFSETS, begin_exchange, end_copy, end_window_access, expect_data,
+};
 use super::rank::{Activity, Rank};
 use super::requests::{Requests, send_write_data};
 use crate::event::{ClientEvent, Event, ExchangeKind, IoEvent, ReplyKind};
-use crate::io::barrier::WITHIN_STEP;
 use crate::io::context::IoContext;
 use crate::io::job::{IoJob, PS_PER_SECOND, RequestTag};
 use crate::io::measure::PhaseCounts;
 use forebay_engine::Queue;
 use forebay_network::Packet;
+use forebay_units::Bytes;
+use forebay_workload::collective::{CollectiveSpec, Operation};
 use forebay_workload::ior::{Access, AccessPattern, Action};
 use std::collections::BTreeMap;
+
+/// A barrier between steps.
+const BARRIER: CollectiveSpec = CollectiveSpec::new(Operation::Barrier, Bytes::ZERO);
+/// The processes agree on the number of transfers that all make.
+const WEAR_OUT: CollectiveSpec = CollectiveSpec::new(Operation::Allreduce, Bytes(8));
 
 /// The processes of one group.
 pub(crate) struct Clients {
@@ -125,9 +133,16 @@ impl Clients {
         self.exchange.receive(kind, packet, &mut self.ranks, io);
     }
 
-    /// All processes have reached the barrier: those of this group continue.
-    pub fn resume_all(&mut self, value: u64, io: &mut IoContext<'_, '_>) {
-        for slot in 0..self.count() {
+    /// The step of the barrier in which the processes of a node of the job are, if they are in one
+    /// between steps.
+    pub fn step_of_barrier(&self, node: u32, job: &IoJob) -> Option<u32> {
+        let rank = &self.ranks[job.slots_on(node).start as usize];
+        (rank.activity == Activity::Barrier).then_some(rank.step)
+    }
+
+    /// The processes of a node of the job leave a collective operation and continue.
+    pub fn resume_node(&mut self, node: u32, value: u64, io: &mut IoContext<'_, '_>) {
+        for slot in io.job.slots_on(node) {
             let rank = &mut self.ranks[slot as usize];
             match rank.activity {
                 Activity::Barrier => {
@@ -163,7 +178,7 @@ impl Clients {
             rank.activity = Activity::Idle;
             match step.action {
                 Action::Begin(_) => {
-                    let after = job.skip_late_phase(at, io.barrier.released_at);
+                    let after = job.skip_late_phase(at, io.barrier_entered);
                     rank.step = after.unwrap_or(at + 1);
                     continue;
                 }
@@ -175,7 +190,7 @@ impl Clients {
                 }
                 Action::Barrier => {
                     rank.activity = Activity::Barrier;
-                    return io.reach_barrier(at, 0);
+                    return io.enter_collective(rank.rank, BARRIER, 0);
                 }
                 Action::RemoveExisting => {
                     let left_over = step.iteration > 0 && job.ior.keep_file && !job.ior.multi_file;
@@ -235,7 +250,7 @@ impl Clients {
             && (late || rank.transfer == rank.last)
         {
             rank.activity = Activity::WearOut;
-            return io.reach_barrier(WITHIN_STEP, rank.transfer);
+            return io.enter_collective(rank.rank, WEAR_OUT, rank.transfer);
         }
         let stops = late && !rank.worn_out && !collective;
         if rank.transfer == rank.last || stops {
@@ -243,8 +258,9 @@ impl Clients {
         }
         if collective {
             (rank.activity, rank.call_began) = (Activity::Collective, io.now());
+            expect_data(rank, io);
             let stop = u64::from(late && !rank.worn_out && rank.rank == 0);
-            return io.reach_barrier(WITHIN_STEP, stop);
+            return io.enter_collective(rank.rank, OFFSETS, stop);
         }
         let transfer = io.position.pattern.transfer(rank.rank, io.position.access, rank.transfer);
         (rank.offset, rank.end) = (transfer.offset, transfer.offset + transfer.bytes);
@@ -290,6 +306,9 @@ impl Clients {
     fn complete_request(&mut self, tag: u64, io: &mut IoContext<'_, '_>) {
         let slot = io.job.slot_of_rank[RequestTag::unpack(tag).rank as usize];
         let rank = &mut self.ranks[slot as usize];
+        if let Some(observer) = io.observer {
+            observer.end_request(tag, io.job.node_of(rank.rank), io.context.now);
+        }
         if let Some(next) = self.requests.complete(rank, io) {
             let waiting = &mut self.ranks[next as usize];
             waiting.waits_for_node = false;

@@ -7,14 +7,19 @@
 
 use super::rank::{Activity, NO_WINDOW, Rank};
 use crate::event::{ClientEvent, ExchangeKind, PacketKind};
-use crate::io::barrier::WITHIN_STEP;
 use crate::io::context::IoContext;
 use crate::io::job::RequestTag;
 use forebay_network::Packet;
 use forebay_units::Bytes;
+use forebay_workload::collective::{CollectiveSpec, Operation};
 use forebay_workload::ior::Access;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
+
+/// First and last offset of each process, known to all before the first phase.
+pub(super) const OFFSETS: CollectiveSpec = CollectiveSpec::new(Operation::Allgather, Bytes(16));
+/// The error of each process, combined after the last phase.
+const ERRORS: CollectiveSpec = CollectiveSpec::new(Operation::Allreduce, Bytes(4));
 
 /// The exchange of data in collective transfers of one group's processes.
 #[derive(Default)]
@@ -76,13 +81,18 @@ impl Exchange {
     }
 }
 
-/// Begins the first phase of a collective call, which all processes have reached.
-pub(super) fn begin_exchange(slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
-    (rank.activity, rank.sent, rank.in_flight) = (Activity::Exchange, 0, 0);
+/// A process is about to enter a collective call: aggregators that leave its first operation earlier
+/// may send data at once.
+pub(super) fn expect_data(rank: &mut Rank, io: &IoContext<'_, '_>) {
     rank.missing = match io.position.access {
         Access::Read => io.job.pattern.transfer_bytes(),
         Access::Write => 0,
     };
+}
+
+/// Begins the first phase of a collective call, which all processes have entered.
+pub(super) fn begin_exchange(slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
+    (rank.activity, rank.sent, rank.in_flight) = (Activity::Exchange, 0, 0);
     if rank.rank.is_multiple_of(io.job.ppn) {
         rank.window = 0;
         begin_window(slot, rank, io);
@@ -187,7 +197,7 @@ fn contribute(slot: u32, rank: &mut Rank, bytes: u64, io: &mut IoContext<'_, '_>
 fn finish_if_complete(rank: &mut Rank, io: &mut IoContext<'_, '_>) {
     if rank.activity == Activity::Exchange && rank.missing == 0 && rank.window == NO_WINDOW {
         rank.activity = Activity::Exchanged;
-        io.reach_barrier(WITHIN_STEP, 0);
+        io.enter_collective(rank.rank, ERRORS, 0);
     }
 }
 

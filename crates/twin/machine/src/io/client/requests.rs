@@ -65,6 +65,9 @@ impl Requests {
             rank.sent += 1;
             rank.in_flight += 1;
             self.nodes[local].in_flight += 1;
+            if let Some(observer) = io.observer {
+                observer.begin_request(tag.pack(), kind, io.context.now);
+            }
             io.send(client, server, PacketKind::Request(kind), 0, tag.pack());
         }
     }

@@ -19,7 +19,9 @@ pub(super) struct Request {
     pub partial_blocks: u8,
     /// Bytes of data missing from the client.
     pub missing: u64,
-    /// Time of its dispatch, ps.
+    /// Time of its arrival, ps.
+    pub arrived_at: u64,
+    /// Time of its dispatch, and then of the request for its data, ps.
     pub dispatched_at: u64,
 }
 

@@ -7,6 +7,7 @@ use crate::event::{PacketKind, ReplyKind, RequestKind, ServerEvent};
 use crate::io::context::IoContext;
 use crate::io::job::{IoJob, PS_PER_SECOND, RequestTag};
 use crate::io::measure::ServerUsage;
+use crate::observe::Stage;
 use forebay_network::Packet;
 use forebay_units::Bytes;
 use rustc_hash::FxHashMap;
@@ -87,6 +88,7 @@ impl Servers {
             partial_blocks: 0,
             bytes: 0,
             missing: 0,
+            arrived_at: io.now(),
             dispatched_at: io.now(),
         };
         let state = &mut self.servers[server as usize];
@@ -106,6 +108,15 @@ impl Servers {
         if kind != RequestKind::Metadata {
             io.waits_of(packet.src).server += start - io.now();
         }
+        let node = self.servers[server as usize].node;
+        if let Some(observer) = io.observer {
+            observer.enter_server(node, io.context.now);
+        }
+        let stage = match kind {
+            RequestKind::Metadata => Stage::Service,
+            RequestKind::Write | RequestKind::Read | RequestKind::Sync => Stage::Dispatch,
+        };
+        io.stage(node, request.tag, stage, (io.now(), end), start - io.now());
         let index = self.requests.insert(request);
         io.schedule(end, event(index));
     }
@@ -120,10 +131,14 @@ impl Servers {
         request.missing -= u64::from(packet.bytes);
         if request.missing == 0 {
             let (bytes, server) = (request.bytes, request.server as usize);
+            let requested_at = request.dispatched_at;
             self.fetching.remove(&packet.tag());
             io.count_network_wait(packet, packet.src, bytes);
             let time = data_path_time(bytes, io.job);
             let at = self.servers[server].arriving.finish(io.now(), time);
+            let node = self.servers[server].node;
+            io.stage(node, packet.tag(), Stage::FetchData, (requested_at, io.now()), 0);
+            io.stage(node, packet.tag(), Stage::DataPath, (io.now(), at), at - io.now());
             if at > io.now() {
                 io.waits_of(packet.src).server += at - io.now();
                 io.schedule(at, ServerEvent::DataTakenIn(index));
@@ -147,19 +162,25 @@ impl Servers {
     fn start(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let now = io.now();
         let request = self.requests.get(index);
-        io.waits_of(request.client).server += now - request.dispatched_at;
+        let waited = now - request.dispatched_at;
+        io.waits_of(request.client).server += waited;
+        let node = self.servers[request.server as usize].node;
+        io.stage(node, request.tag, Stage::Thread, (request.dispatched_at, now), waited);
         match request.kind {
             RequestKind::Write => {
                 let time = data_path_time(request.bytes, io.job);
                 let server = &mut self.servers[request.server as usize];
                 let at = server.inbound.reserve(now, time);
                 io.waits_of(request.client).server += at - now;
+                io.stage(node, request.tag, Stage::DataPath, (now, at), at - now);
+                self.requests.get_mut(index).dispatched_at = at;
                 self.fetching.insert(request.tag, index);
                 io.schedule(at, ServerEvent::FetchData(index));
             }
             RequestKind::Read => self.lock_object(index, io),
             RequestKind::Sync | RequestKind::Metadata => {
                 let at = now + io.job.burst_buffer.sync.0;
+                io.stage(node, request.tag, Stage::Service, (now, at), 0);
                 io.schedule(at, ServerEvent::Reply(index));
             }
         }
@@ -206,6 +227,8 @@ impl Servers {
             }
             held += read - io.now();
         }
+        let node = self.servers[request.server as usize].node;
+        io.stage(node, request.tag, Stage::HoldLock, (io.now(), io.now() + held), 0);
         io.schedule(io.now() + held, ServerEvent::ReleaseLock(index));
     }
 
@@ -216,6 +239,8 @@ impl Servers {
         let controller = request.controller as usize;
         let done = ssd.submit(controller, request.bytes, is_write, io.now());
         io.waits_of(request.client).ssd += done.waited;
+        let node = self.servers[request.server as usize].node;
+        io.stage(node, request.tag, Stage::Flash, (io.now(), done.at), done.waited);
         let event =
             if is_write { ServerEvent::FlashWritten(index) } else { ServerEvent::FlashRead(index) };
         io.schedule(done.at, event);
@@ -225,8 +250,19 @@ impl Servers {
     fn end_write(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         self.reply(index, ReplyKind::Done, 0, io);
         let server = self.requests.get(index).server;
-        self.requests.remove(index);
+        self.end_request(index, io);
         self.release_thread(server, io);
+    }
+
+    /// A request leaves its server.
+    fn end_request(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+        let request = self.requests.get(index);
+        if let Some(observer) = io.observer {
+            let times = (request.arrived_at, io.context.now);
+            let node = self.servers[request.server as usize].node;
+            observer.leave_server(node, request.tag, request.kind, times, request.bytes);
+        }
+        self.requests.remove(index);
     }
 
     /// The data of a read are in memory: they wait for the data path.
@@ -236,6 +272,9 @@ impl Servers {
         let server = &mut self.servers[request.server as usize];
         let at = server.outbound.reserve(io.now(), time);
         io.waits_of(request.client).server += at - io.now();
+        let node = server.node;
+        io.stage(node, request.tag, Stage::DataPath, (io.now(), at), at - io.now());
+        io.stage(node, request.tag, Stage::SendData, (at, at + time), 0);
         io.schedule(at, ServerEvent::SendReadData(index));
         io.schedule(at + time, ServerEvent::ReadSent(index));
     }
@@ -243,7 +282,7 @@ impl Servers {
     /// The data of a read have left the server's memory.
     fn end_read(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let server = self.requests.get(index).server;
-        self.requests.remove(index);
+        self.end_request(index, io);
         self.release_thread(server, io);
     }
 
@@ -264,7 +303,10 @@ impl Servers {
             granted.push((next, now - since));
         });
         for (next, waited) in granted {
-            io.waits_of(self.requests.get(next).client).lock += waited;
+            let next_request = self.requests.get(next);
+            io.waits_of(next_request.client).lock += waited;
+            let node = self.servers[next_request.server as usize].node;
+            io.stage(node, next_request.tag, Stage::WaitForLock, (now - waited, now), waited);
             self.use_lock(next, io);
         }
     }
@@ -273,7 +315,7 @@ impl Servers {
     fn end_without_data(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let request = self.requests.get(index);
         self.reply(index, ReplyKind::Done, 0, io);
-        self.requests.remove(index);
+        self.end_request(index, io);
         if request.kind == RequestKind::Sync {
             self.release_thread(request.server, io);
         }

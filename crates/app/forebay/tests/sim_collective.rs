@@ -1,0 +1,91 @@
+//! `forebay sim collective`.
+#![allow(clippy::unwrap_used)]
+
+mod forebay;
+use forebay::WorkDir;
+
+#[test]
+fn collective_is_compared_with_and_without_traffic() {
+    let dir = WorkDir::new();
+    let run = dir.json(
+        "sim collective allreduce --machine toy --nodes 12 --ppn 4 --size 8B --iterations 40 \
+         --placement random-nodes --traffic-nodes 40 --load 0.5 --no-out --json -",
+    );
+    assert_eq!(run["kind"], "sim collective");
+    assert_eq!(
+        (&run["operation"], &run["algorithm"]),
+        (&"allreduce".into(), &"recursive-doubling".into())
+    );
+    // 8 of 12 nodes double; four give their numbers away before and get the result after.
+    assert_eq!(
+        (&run["rounds"], &run["bytes_per_operation"]),
+        (&5.into(), &((4 + 24 + 4) * 8).into())
+    );
+    let number = |path: &str| run.pointer(path).and_then(|v| v.as_f64()).unwrap();
+    let (alone, together) = (number("/alone/mean_seconds"), number("/together/mean_seconds"));
+    assert!((number("/mean_ratio") - together / alone).abs() < 1e-9);
+    assert!(together > 1.05 * alone, "{together} and {alone}");
+    assert_eq!(run["alone"]["iteration_seconds"].as_array().unwrap().len(), 40);
+    assert_eq!(run["traffic_together"]["nodes"], 40);
+}
+
+#[test]
+fn seeds_give_intervals_and_sweeps_a_row_for_each_value() {
+    let dir = WorkDir::new();
+    let line = "sim collective allreduce --machine toy --nodes 8 --iterations 5 --warm-up 1 \
+                --placement random-nodes --quiet";
+    let output = dir.expect_success(&format!("{line} --seeds 3 --no-out"));
+    assert!(output.stdout.contains('±'), "{}", output.stdout);
+    let run = dir.json(&format!("{line} --sweep size=8B..32B --sweep nodes=2,4 --no-out --json -"));
+    let points = run["points"].as_array().unwrap();
+    assert_eq!(points.len(), 6);
+    assert_eq!(points[0]["note"], "recursive-doubling");
+}
+
+#[test]
+fn run_directory_contains_all_files() {
+    let dir = WorkDir::new();
+    let output = dir.expect_success(
+        "sim collective barrier --machine toy --nodes 4 --ior-nodes 8 --start 10us --iterations 3 \
+         --links --out here -- -F -w -t 512k -b 1m",
+    );
+    assert!(output.stdout.contains("together / alone"), "{}", output.stdout);
+    for name in [
+        "inputs.json",
+        "links.csv",
+        "plot.png",
+        "report.html",
+        "series.csv",
+        "summary.json",
+        "table.txt",
+    ] {
+        assert!(!dir.read_bytes(&format!("here/{name}")).is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn invalid_input_is_refused_and_writes_nothing() {
+    let dir = WorkDir::new();
+    for (options, word) in [
+        ("sum --machine toy --nodes 2", "allreduce"),
+        ("barrier --machine toy --nodes 57", "56 compute nodes"),
+        ("barrier --machine toy --nodes 0", "--nodes"),
+        ("barrier --machine toy --nodes 4 --series", "`sim collective` has none"),
+        ("allreduce --machine toy --nodes 4 --algorithm bruck", "ring"),
+        ("allgather --machine toy --nodes 6 --algorithm recursive-doubling", "bruck or ring"),
+        ("allreduce --machine toy --nodes 4 --size 0B", "above zero"),
+        ("allreduce --machine toy --nodes 4 --iterations 0", "from 1 to"),
+        ("allreduce --machine toy --nodes 4 --start soon", "soon"),
+        ("allreduce --machine toy --nodes 40 --traffic-nodes 40", "sum of both jobs"),
+        (
+            "allreduce --machine toy --nodes 4 --traffic-nodes 4 --ior-nodes 4 -- -F",
+            "cannot be used",
+        ),
+        ("allreduce --machine toy --nodes 4 -- -F -w", "--ior-nodes"),
+        ("allreduce --machine theta --nodes 4 --ior-nodes 4 -- -F", "no burst-buffer nodes"),
+        ("allreduce --machine toy --nodes 4 --traffic-nodes 4 --load 3", "at most 1"),
+    ] {
+        let error = dir.expect_invalid_input(&format!("sim collective {options}"));
+        assert!(error.contains(word), "{options}: {error}");
+    }
+}

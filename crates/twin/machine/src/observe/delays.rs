@@ -1,0 +1,70 @@
+//! Delays by cause.
+
+use super::Job;
+use forebay_network::WaitMatrix;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Whose packets and requests delayed whose, summed over all packets and requests: of each link that
+/// a packet crosses, the time from when it is ready to be sent to the start of its transmission; of
+/// each request, its waits at the server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Delays {
+    /// The jobs, in the order of rows and columns.
+    pub jobs: Vec<String>,
+    /// By class of links.
+    pub network: Vec<ClassDelays>,
+    /// By server; only of servers at which requests waited.
+    pub servers: Vec<ServerDelays>,
+}
+
+/// Delays at the links of a class.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClassDelays {
+    /// `node`, `rank-1`, `rank-2` or `global`.
+    pub class: String,
+    /// `seconds[i][j]`: delay of job i by job j.
+    pub seconds: Vec<Vec<f64>>,
+    /// All delays of each job: the sum of its row.
+    pub total_seconds: Vec<f64>,
+    /// Passages of each job's packets over these links.
+    pub passages: Vec<u64>,
+}
+
+/// Delays at a server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServerDelays {
+    /// Its node.
+    pub node: u32,
+    /// As [`ClassDelays::seconds`].
+    pub seconds: Vec<Vec<f64>>,
+}
+
+const CLASSES: [&str; 4] = ["node", "rank-1", "rank-2", "global"];
+
+impl Delays {
+    /// The document of the waits of all groups. Servers have requests of IOR only, which therefore
+    /// delays itself there.
+    pub(super) fn new(waits: &WaitMatrix, servers: &BTreeMap<u32, u128>) -> Delays {
+        let seconds = |ps: u128| ps as f64 * 1e-12;
+        let jobs = || Job::ALL.map(|job| job as usize).into_iter();
+        let of_class = |(class, name): (usize, &str)| ClassDelays {
+            class: name.to_string(),
+            seconds: jobs()
+                .map(|i| jobs().map(|j| seconds(waits.delays[class][i][j])).collect())
+                .collect(),
+            total_seconds: jobs().map(|i| seconds(waits.totals[class][i])).collect(),
+            passages: jobs().map(|i| waits.passages[class][i]).collect(),
+        };
+        let of_server = |(node, waited): (&u32, &u128)| {
+            let mut by = vec![vec![0.0; Job::ALL.len()]; Job::ALL.len()];
+            by[Job::Ior as usize][Job::Ior as usize] = seconds(*waited);
+            ServerDelays { node: *node, seconds: by }
+        };
+        Delays {
+            jobs: Job::ALL.map(|job| job.name().to_string()).to_vec(),
+            network: CLASSES.into_iter().enumerate().map(of_class).collect(),
+            servers: servers.iter().filter(|(_, waited)| **waited > 0).map(of_server).collect(),
+        }
+    }
+}

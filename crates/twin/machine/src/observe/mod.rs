@@ -1,0 +1,91 @@
+//! Observation of single packets and requests in a run: whose bytes delayed whom, use of jobs, servers
+//! and links over time, a sampled trace. A run without it does none of the work.
+
+mod collect;
+mod delays;
+mod requests;
+mod series;
+mod trace;
+
+pub(crate) use collect::observed;
+pub use delays::{ClassDelays, Delays, ServerDelays};
+pub(crate) use requests::{IoObserver, Span, Stage};
+pub use series::{SeriesTable, TimeSeries};
+pub use trace::{Slice, Trace};
+
+use crate::event::PacketKind;
+use forebay_network::{ProbeOptions, Sampler};
+
+/// Observations of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObserveOptions {
+    /// Attribute delays to jobs.
+    pub delays: bool,
+    /// Record jobs, servers and links over time.
+    pub series: bool,
+    /// Record the packets and requests of one of this many messages; 0: none.
+    pub trace_one_in: u64,
+}
+
+/// What a run was observed to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    /// Jobs, servers and links over time.
+    pub series: Option<TimeSeries>,
+    /// Sampled packets and requests.
+    pub trace: Option<Trace>,
+}
+
+/// Records of a trace in all groups together: with at most two slices of some 150 bytes each, less
+/// than 500 MB of text.
+const MOST_RECORDS: usize = 1_200_000;
+
+impl ObserveOptions {
+    /// Whether anything is observed.
+    pub(crate) fn is_any(&self) -> bool {
+        self.delays || self.series || self.trace_one_in > 0
+    }
+
+    /// Sampler and size of the two buffers of each group.
+    pub(crate) fn trace(&self, groups: u16) -> Option<(Sampler, usize)> {
+        let most = MOST_RECORDS / 2 / usize::from(groups.max(1));
+        (self.trace_one_in > 0).then(|| (Sampler::one_in(self.trace_one_in), most))
+    }
+
+    /// The options of the fabric of a group.
+    pub(crate) fn probe(&self, groups: u16) -> ProbeOptions {
+        let mut job_of_kind = [0; 16];
+        for kind in PacketKind::all() {
+            job_of_kind[usize::from(kind.number())] = kind.job() as u8;
+        }
+        ProbeOptions {
+            job_of_kind,
+            waits: self.delays,
+            series: self.series,
+            trace: self.trace(groups),
+        }
+    }
+}
+
+/// The jobs of a run that are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Job {
+    /// Synthetic traffic.
+    Traffic,
+    /// IOR.
+    Ior,
+}
+
+impl Job {
+    /// All jobs, by number.
+    pub const ALL: [Job; 2] = [Job::Traffic, Job::Ior];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Job::Traffic => "traffic",
+            Job::Ior => "ior",
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Warnings about results that say less than they seem to, each with the remedy.
+
+use crate::io::{IoJob, PhaseCounts};
+use crate::steady::{State, SteadyState};
+use crate::traffic::{Generation, TrafficJob};
+use forebay_machine_file::machine::Network;
+use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
+
+/// Share of a phase above which opens and closes, or ramp-up and tail, are said to decide its rate.
+const MAX_SHARE: f64 = 0.1;
+/// Transfers of a process below which a warning says that there are few.
+const MIN_TRANSFERS: u64 = 8;
+/// Packets below which percentiles of their latencies are uncertain: ten are above the 99th.
+const MIN_PACKETS: u64 = 1_000;
+
+/// Warnings about parts of a phase that decide its rate and would not in a longer run. `steady` is its
+/// rate without ramp-up and tail, GB/s.
+pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -> Vec<String> {
+    let mut warnings = job.network.warnings();
+    let access = counts.access.name();
+    let transfers = counts.transfers.length() as f64;
+    let total = counts.closes.last.saturating_sub(counts.opens.first).max(1) as f64;
+    let outside = 1.0 - transfers / total;
+    if outside > MAX_SHARE {
+        let shared = match job.has_shared_file() {
+            true => " (one server does them all for a shared file)",
+            false => "",
+        };
+        warnings.push(format!(
+            "opens, closes and barriers take {:.0}% of the {access} phase{shared}: use larger blocks \
+             (-b) or more segments (-s), or take the steady rate",
+            outside * 100.0,
+        ));
+    }
+    // Time that the bytes take at the steady rate, ps.
+    let steadily = steady.filter(|rate| *rate > 0.0).map(|rate| counts.bytes as f64 * 1e3 / rate);
+    if let Some(steadily) = steadily
+        && 1.0 - steadily / transfers > MAX_SHARE
+    {
+        warnings.push(format!(
+            "ramp-up and tail take {:.0}% of the transfers of the {access} phase: use larger blocks \
+             (-b) or more segments (-s), or take the steady rate",
+            (1.0 - steadily / transfers) * 100.0
+        ));
+    }
+    let per_rank = counts.operations / u64::from(job.tasks().max(1));
+    if per_rank < MIN_TRANSFERS {
+        warnings.push(format!(
+            "{} transfers a process in the {access} phase, of which the first and the last are not \
+             typical: at least {MIN_TRANSFERS} give a rate that does not depend on their number",
+            per_rank.max(1),
+        ));
+    }
+    warnings
+}
+
+/// Warnings about a run of traffic.
+pub(crate) fn of_traffic(
+    network: &Network,
+    spec: &TrafficSpec,
+    job: &TrafficJob,
+    steady: &SteadyState,
+) -> Vec<String> {
+    let mut warnings = network.warnings();
+    let others = job.nodes.len() as u64 - 1;
+    if let Generation::Messages(messages) = job.generation
+        && spec.pattern == TrafficPattern::AllToAll
+        && messages < others
+    {
+        warnings.push(format!(
+            "all-to-all with {messages} messages of each node reaches the {messages} following \
+             nodes only, not all {others} others: send at least {others} (--messages {others})"
+        ));
+    }
+    match steady.state {
+        State::Steady => {}
+        State::Saturated => warnings.push(format!(
+            "saturated: of the bytes offered in the window, {:.1}% are delivered, and the queues \
+             grow; the latency depends on the length of the run and is not given",
+            100.0 * steady.delivered as f64 / steady.offered.max(1) as f64
+        )),
+        State::NotSteady => warnings.push(
+            "no steady state was found: the latencies change until the end of the run, or it is too \
+             short; use more messages (--messages)"
+                .to_string(),
+        ),
+    }
+    let packets = steady.latency.packets;
+    if steady.state != State::Saturated && packets < MIN_PACKETS {
+        warnings.push(format!(
+            "the latencies are those of {packets} packets only, and their 99th percentile is \
+             uncertain: measure at least {MIN_PACKETS} (--messages)"
+        ));
+    }
+    warnings
+}

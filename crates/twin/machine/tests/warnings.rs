@@ -1,0 +1,93 @@
+//! Warnings about results that a part of a run decides.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use forebay_machine::study::{SimOptions, simulate_ior, simulate_traffic};
+use forebay_machine_file::Setting;
+use forebay_machine_file::machine::{Client, ClientType, Machine};
+use forebay_units::{Bytes, Rate};
+use forebay_workload::ior::Ior;
+use forebay_workload::traffic::TrafficSpec;
+
+/// The warnings of the write phase of a test on `toy`.
+fn of_ior(line: &str, nodes: u32, ppn: u32) -> Vec<String> {
+    of_ior_on(&Machine::load("toy").unwrap(), line, nodes, ppn, &SimOptions::default())
+}
+
+fn of_ior_on(
+    machine: &Machine,
+    line: &str,
+    nodes: u32,
+    ppn: u32,
+    options: &SimOptions,
+) -> Vec<String> {
+    let words: Vec<String> = line.split_whitespace().map(String::from).collect();
+    let ior = Ior::parse(&words).unwrap().remove(0);
+    let point = simulate_ior(machine, &ior, nodes, ppn, options, &|_, _, _| true).unwrap();
+    point.phases[0].warnings.clone()
+}
+
+fn of_traffic(machine: &Machine, messages: u64) -> Vec<String> {
+    let spec = TrafficSpec::new("uniform".parse().unwrap(), Bytes(4096), 0.2, messages).unwrap();
+    simulate_traffic(machine, &spec, &SimOptions::default(), &|_, _, _| true).unwrap().warnings
+}
+
+/// Whether exactly one warning contains each of the words, and there are no others.
+fn assert_only(warnings: &[String], words: &[&str]) {
+    assert_eq!(warnings.len(), words.len(), "{warnings:?}");
+    for word in words {
+        assert_eq!(warnings.iter().filter(|w| w.contains(word)).count(), 1, "{word}: {warnings:?}");
+    }
+}
+
+#[test]
+fn long_balanced_test_has_no_warning() {
+    assert_only(&of_ior("-a POSIX -F -w -t 512k -b 32m", 4, 1), &[]);
+}
+
+#[test]
+fn opens_and_closes_that_take_a_tenth_of_a_phase_give_a_warning() {
+    // An open and a close take 100 us each, 8 transfers of 4 KiB some 80 us each.
+    let warnings = of_ior("-a POSIX -F -w -t 4k -b 32k", 4, 1);
+    assert_only(&warnings, &["opens, closes and barriers take"]);
+}
+
+/// 64 processes open one file, one after another at its server: 64 x 100 us.
+#[test]
+fn opens_of_a_shared_file_name_the_server_that_does_all() {
+    let warnings = of_ior("-a POSIX -w -t 512k -b 512k", 16, 4);
+    let opens = warnings.iter().find(|w| w.contains("opens, closes")).unwrap();
+    assert!(opens.contains("one server does them all for a shared file"), "{warnings:?}");
+}
+
+/// 14 nodes write with 8 GB/s, the rate of the flash, and need 14 B / 8; two nodes write with 0.05 GB/s
+/// each, and need B / 0.05: nine tenths of the phase are their tail.
+#[test]
+fn tail_of_a_few_slow_nodes_gives_a_warning() {
+    let mut machine = Machine::load("toy").unwrap();
+    let client = Client { write_rate: Rate(50_000_000), ..machine.client.clone() };
+    machine.client_types = vec![ClientType { first_group: 2, last_group: 3, nodes: 28, client }];
+    let options = SimOptions { groups: Some((1, 2)), ..SimOptions::default() };
+    let warnings = of_ior_on(&machine, "-a POSIX -F -w -t 512k -b 8m", 16, 1, &options);
+    assert_only(&warnings, &["ramp-up and tail take"]);
+}
+
+#[test]
+fn few_transfers_of_a_process_give_a_warning() {
+    let warnings = of_ior("-a POSIX -F -w -t 8m -b 32m", 4, 1);
+    assert_only(&warnings, &["4 transfers a process"]);
+}
+
+#[test]
+fn few_packets_of_traffic_give_a_warning() {
+    let machine = Machine::load("toy").unwrap();
+    assert_only(&of_traffic(&machine, 1_000), &[]);
+    let few = of_traffic(&machine, 10);
+    assert!(few.iter().any(|w| w.contains("packets only")), "{few:?}");
+}
+
+#[test]
+fn rank_3_latency_of_a_picosecond_gives_a_warning() {
+    let setting = Setting { key: "network.global.latency".into(), value: "9 ns".into() };
+    let machine = Machine::load_with("toy", &[setting]).unwrap();
+    assert_only(&of_traffic(&machine, 1_000), &["network.global.latency is 9 ns"]);
+}
