@@ -7,9 +7,10 @@ use crate::plot::axis::{Scale, label};
 use crate::plot::lines::{Chart, Line};
 use crate::plot::palette::PAPER;
 use crate::plot::svg::{Svg, TextStyle};
-use crate::table::{self, Column};
+
 use crate::validate::network::{Accepted, CurvePoint, NetworkCase, Point, Row, compare};
 use forebay_console::Failure;
+use forebay_console::table::{self, Column};
 use forebay_machine::results::SCHEMA;
 use forebay_machine::study::{SimOptions, simulate_traffic};
 use forebay_machine_file::machine::{Machine, Routing};
