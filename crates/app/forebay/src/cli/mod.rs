@@ -51,6 +51,7 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "a process parses one command")]
 enum Command {
     /// Look at the machines that can be simulated, and check machine files
     #[command(subcommand)]
