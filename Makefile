@@ -1,19 +1,22 @@
-# make build  forebay and forebayd in target/dist, stripped, with separate debug symbols
+# make build  forebay, forebayd, dw_wlm_cli and dwstat in target/dist, stripped, with separate
+#             debug symbols
 # make run    IOR on Trinity at growing node counts: a table, files, a picture, a report;
 #             then a job script on a burst buffer in runs/checkpoint
 # make test   every check
+# make slurm-demo  a job with #DW lines under Slurm, on three hosts made of network namespaces;
+#             needs root
 # make bench  the simulator's speed; the buffer's speed, compared with the underlying file system
 #             and with GlusterFS; the speed of staging, compared with the disk alone
 
 # The directory of cargo, if scripts/setup.sh has just installed it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: build run test bench
+.PHONY: build run test bench slurm-demo
 
 build:
 	scripts/setup.sh build
-	cargo build --release --package forebay --package forebayd
-	scripts/strip.sh target/release target/dist forebay forebayd
+	cargo build --release --package forebay --package forebayd --package forebay-datawarp --bins
+	scripts/strip.sh target/release target/dist forebay forebayd dw_wlm_cli dwstat
 
 run: build
 	target/dist/forebay sim ior --machine trinity-phase2 \
@@ -28,6 +31,10 @@ test:
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	cargo test --workspace
+
+slurm-demo: build
+	scripts/setup.sh slurm
+	cargo run --release --package forebay --example slurm_demo
 
 bench:
 	scripts/setup.sh bench

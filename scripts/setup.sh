@@ -3,7 +3,8 @@
 #   scripts/setup.sh build   a C linker, Rust, and FUSE's mount helper
 #   scripts/setup.sh bench   the same, and GlusterFS for comparison, if available
 #   scripts/setup.sh test    the same as `build`; Chromium, for the tests of reports; and programs
-#                            that the tests run on mounts and between hosts
+#                            that the tests run on mounts and between hosts, Slurm among them
+#   scripts/setup.sh slurm   the same as `build`, and Slurm
 set -euo pipefail
 
 RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
@@ -127,6 +128,13 @@ need_programs() {
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
 }
 
+# Slurm's programs, whose services are not started.
+need_slurm() {
+    command -v slurmctld >/dev/null && command -v slurmd >/dev/null &&
+        command -v munged >/dev/null && command -v ip >/dev/null && return
+    apt_install slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2
+}
+
 # Without it the benchmarks skip the comparison.
 want_glusterfs() {
     command -v glusterd >/dev/null && command -v ip >/dev/null && return
@@ -152,9 +160,16 @@ test)
     need_checkers
     need_chromium
     need_programs
+    need_slurm
+    ;;
+slurm)
+    need_linker
+    need_rust
+    command -v fusermount3 >/dev/null || apt_install fuse3
+    need_slurm
     ;;
 *)
-    say "usage: scripts/setup.sh build|bench|test"
+    say "usage: scripts/setup.sh build|bench|slurm|test"
     exit 2
     ;;
 esac

@@ -1,10 +1,11 @@
-//! Standard output, standard error and logs of the command and of the daemons.
+//! Standard output, standard error, logs and text tables of the programs.
 //!
 //! A reader that has closed its end (`| head`) ends neither a job nor a daemon, as the panics of
 //! `println!` and `eprintln!` would.
 
 mod failure;
 pub mod log;
+pub mod table;
 
 pub use failure::Failure;
 

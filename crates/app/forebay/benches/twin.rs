@@ -4,7 +4,7 @@
 //! threads alternate, and the speed-up is the median of the ratios of such pairs, so that a
 //! disturbance of the machine affects both. `-- --quick` omits the long run.
 
-use forebay_app::table::{Column, Table};
+use forebay_console::table::{Column, Table};
 use forebay_machine_file::machine::Machine;
 use forebay_units::human::{bytes, count, seconds};
 use serde_json::{Value, json};

@@ -17,6 +17,5 @@ pub mod run_directory;
 pub mod sensitivity;
 pub mod show;
 pub mod stage_meter;
-pub mod table;
 pub mod top;
 pub mod validate;

@@ -24,6 +24,29 @@ fn without_cost(mut study: Value) -> Value {
     study
 }
 
+/// Opens and closes take more than a tenth of the phase.
+#[test]
+fn warning_is_in_table_document_and_report_and_a_long_test_has_none() {
+    let dir = WorkDir::new();
+    let run = |name: &str, test: &str| {
+        let line = format!("sim ior --machine toy --nodes 4 --out {name} -- -a POSIX -F -w {test}");
+        let table = dir.expect_success(&line).stdout;
+        let document: serde_json::Value =
+            serde_json::from_str(&dir.read(&format!("{name}/summary.json"))).unwrap();
+        let phase = document["points"][0]["phases"][0].clone();
+        (table, phase["warnings"].clone(), dir.read(&format!("{name}/report.html")))
+    };
+    let (table, warnings, report) = run("short", "-t 4k -b 32k");
+    let word = "opens, closes and barriers take";
+    assert!(table.contains(&format!("warning: 4 nodes: {word}")), "{table}");
+    assert!(warnings[0].as_str().unwrap().starts_with(word), "{warnings}");
+    assert!(report.contains(word));
+    let (table, warnings, report) = run("long", "-t 512k -b 32m");
+    assert!(!table.contains("warning"), "{table}");
+    assert_eq!(warnings, serde_json::json!([]));
+    assert!(!report.contains("Warning"));
+}
+
 /// The estimate is shown before the run; its events are within a factor of two of those of the run.
 #[test]
 fn estimate_of_events_is_shown_before_each_run() {

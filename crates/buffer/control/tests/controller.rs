@@ -133,6 +133,37 @@ fn requests_of_other_users_for_an_instance_are_denied() {
 }
 
 #[test]
+fn operator_acts_for_jobs_of_other_users() {
+    let mut pool = test_pool_with(Settings { operator: BOB.uid, ..Settings::default() });
+    let setup = Setup { instance: None, persistents: Vec::new(), stages: Vec::new() };
+    let request = Request::Setup { token: token("7"), owner: ADA, creator: "wlm".into(), setup };
+    pool.request(BOB, request).unwrap();
+    pool.request(BOB, Request::StageIn { token: token("7") }).unwrap();
+    assert!(pool.controller.job_view("7", BOB).is_ok());
+    pool.teardown(BOB, "7", false).unwrap();
+}
+
+#[test]
+fn planned_allocation_is_that_of_the_setup_or_names_the_lack_of_space() {
+    let mut pool = test_pool();
+    let spec = |script: &str| {
+        Setup::from_script(&JobScript::parse(script, None).unwrap()).instance.unwrap()
+    };
+    let planned = pool.controller.plan_allocation(&spec(JOB)).unwrap();
+    assert!(planned.fits_now);
+    pool.setup(ADA, "7", JOB).unwrap();
+    let status = pool.controller.status();
+    assert_eq!(planned.capacity, status.instances[0].capacity);
+    assert_eq!(planned.nodes as usize, status.instances[0].nodes.len());
+    let all = status.pools[0].quantity * status.pools[0].granularity.0 / (1 << 30);
+    let whole = format!("#DW jobdw capacity={all}GiB type=scratch access_mode=striped\n");
+    let planned = pool.controller.plan_allocation(&spec(&whole)).unwrap();
+    assert!(!planned.fits_now, "another job has a part of the pool");
+    let more = whole.replace(&format!("{all}GiB"), &format!("{}GiB", all + 1));
+    assert_eq!(pool.controller.plan_allocation(&spec(&more)).unwrap_err().cause, Cause::Full);
+}
+
+#[test]
 fn persistent_instance_is_shared_by_name_and_outlives_jobs() {
     let mut pool = test_pool();
     persistent(&mut pool, ADA, "dbs", false).unwrap();

@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use forebay_control::controller::{
-    Cause, Failure, JobView, Outcome, Request, RequestId, RequestedStage,
+    Cause, Failure, InstanceSpec, JobView, Outcome, PlannedAllocation, Request, RequestId,
+    RequestedStage,
 };
 use forebay_control::messages::{Owner, StageId};
 use forebay_job_script::BufferPath;
@@ -207,6 +208,20 @@ impl ControllerClient {
             other => Err(unexpected(&other)),
         }
     }
+
+    /// The allocation that an instance would get, as
+    /// [`Controller::plan_allocation`](forebay_control::controller::Controller::plan_allocation)
+    /// computes it.
+    pub fn plan_allocation(
+        &self,
+        spec: InstanceSpec,
+        timeout: Duration,
+    ) -> Result<PlannedAllocation, Failure> {
+        match self.query(Query::Allocation(spec), timeout)? {
+            QueryReply::Allocation(allocation) => Ok(allocation),
+            other => Err(unexpected(&other)),
+        }
+    }
 }
 
 /// The controller replied to another query than was sent.
@@ -216,6 +231,7 @@ fn unexpected(reply: &QueryReply) -> Failure {
         QueryReply::MountVariables(_) => "mount variables",
         QueryReply::Job(_) => "job",
         QueryReply::RequestedStages(_) => "stages",
+        QueryReply::Allocation(_) => "allocation",
     };
     Failure::new(
         Cause::Failed,

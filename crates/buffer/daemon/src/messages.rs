@@ -11,7 +11,9 @@
 //! Before that both sides have authenticated each other (see [`control_channel`](crate::control_channel)).
 //! After that, reports and requests go to the controller, commands and replies come from it.
 
-use forebay_control::controller::{Failure, JobView, Outcome, Request, RequestId, RequestedStage};
+use forebay_control::controller::{
+    Failure, InstanceSpec, JobView, Outcome, PlannedAllocation, Request, RequestId, RequestedStage,
+};
 use forebay_control::messages::{
     ComputeCommand, Owner, Report, StageId, StampedCommand, StorageCommand,
 };
@@ -22,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::activity::{HostActivity, Status};
 
 /// Version of these messages; both sides must have the same one.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// The kind of process at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +84,8 @@ pub enum Query {
     /// The stages that a running job has requested: those that concern these paths, or have these
     /// ids.
     RequestedStages(String, Vec<BufferPath>, Vec<StageId>),
+    /// The allocation that an instance would get.
+    Allocation(InstanceSpec),
 }
 
 /// The reply to a [`Query`] of the same name.
@@ -96,6 +100,8 @@ pub enum QueryReply {
     Job(JobView),
     /// Stages.
     RequestedStages(Vec<RequestedStage>),
+    /// An allocation.
+    Allocation(PlannedAllocation),
 }
 
 /// A message to the controller, after the handshake.

@@ -7,8 +7,7 @@ use forebay_control::controller::{
 };
 use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
-use forebay_job_script::OptimizationStrategy;
-use forebay_job_script::{Direction, InstanceType, JobScript};
+use forebay_job_script::{Direction, JobScript};
 use forebay_protocol::staging::{JOB_VARIABLE, SOCKET_VARIABLE};
 
 use crate::error::RunError;
@@ -196,14 +195,11 @@ impl<'a> JobLife<'a> {
     /// Creates the persistent instances that the script names.
     fn create_persistents(&mut self, script: &JobScript) -> Result<(), RunError> {
         for created in &script.creates {
-            let spec = InstanceSpec {
-                capacity: created.capacity,
-                kind: InstanceType::Scratch,
-                access: created.access.clone(),
-                pool: created.pool.clone(),
-                preference: OptimizationStrategy::Bandwidth,
-                modifiers: Default::default(),
-            };
+            let spec = InstanceSpec::scratch(
+                created.capacity,
+                created.access.clone(),
+                created.pool.clone(),
+            );
             let request = Request::CreatePersistent {
                 name: created.name.clone(),
                 owner: self.client().caller(),

@@ -26,6 +26,12 @@ pub(crate) fn new_creator() -> String {
 
 /// Reads the directives of a job script for the job `token`.
 pub(crate) fn read_script(path: &Path, token: &str) -> Result<JobScript, RunError> {
+    read_directives(path, Some(&symbols(path, token)?))
+}
+
+/// Reads the directives of a job script, and checks that this buffer supports them. `symbols`
+/// replaces Slurm's `%` symbols; `None` leaves percent signs alone.
+pub fn read_directives(path: &Path, symbols: Option<&Symbols>) -> Result<JobScript, RunError> {
     let unreadable = |error| RunError::Unreadable(path.to_owned(), error);
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
@@ -36,8 +42,8 @@ pub(crate) fn read_script(path: &Path, token: &str) -> Result<JobScript, RunErro
     }
     // Directives are in the head; what follows it may be anything.
     let text = String::from_utf8_lossy(&bytes);
-    let script = JobScript::parse(&text, Some(&symbols(path, token)?));
-    let script = script.map_err(|errors| RunError::Script(path.to_owned(), errors))?;
+    let script = JobScript::parse(&text, symbols)
+        .map_err(|errors| RunError::Script(path.to_owned(), errors))?;
     match unsupported(&script) {
         Some(reason) => Err(RunError::Unsupported(path.to_owned(), reason)),
         None => Ok(script),
@@ -60,7 +66,7 @@ fn symbols(path: &Path, token: &str) -> Result<Symbols, RunError> {
 }
 
 /// Warnings about what is likely to go wrong, before the job runs.
-pub(crate) fn warnings(script: &JobScript) -> impl Iterator<Item = String> {
+pub fn script_warnings(script: &JobScript) -> impl Iterator<Item = String> {
     let ignored = script.ignored_directives.iter();
     let ignored =
         ignored.map(|line| format!("line {line}: a directive after the first command is not read"));

@@ -89,6 +89,16 @@ pub enum InstanceType {
     },
 }
 
+impl InstanceType {
+    /// Its keyword in a directive.
+    pub fn keyword(&self) -> &'static str {
+        match self {
+            InstanceType::Scratch => "scratch",
+            InstanceType::Cache { .. } => "cache",
+        }
+    }
+}
+
 /// `jobdw`: an instance that lives as long as the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobInstance {

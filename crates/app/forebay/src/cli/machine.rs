@@ -1,9 +1,9 @@
 //! `forebay machine`: list, show, check.
 
 use crate::console::print_stdout;
-use crate::table::{Column, Table};
 use clap::Subcommand;
 use forebay_console::Failure;
+use forebay_console::table::{Column, Table};
 use forebay_machine_file::machine::{Machine, NodeKind};
 use forebay_machine_file::{Setting, builtin_machines, describe};
 use forebay_units::human::grouped;

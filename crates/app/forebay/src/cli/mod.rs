@@ -17,6 +17,7 @@ mod sensitivity;
 pub(crate) mod sweep;
 mod traffic;
 mod validate;
+mod wlm;
 
 use crate::console::{LogWriter, print_failure};
 use crate::interrupt;
@@ -60,6 +61,10 @@ enum Command {
     Validate(validate::ValidateArgs),
     #[command(flatten)]
     Job(job::JobCommand),
+    /// Show what a job script would get, without running it
+    Check(wlm::CheckArguments),
+    /// Make a call of the interface for batch systems: JSON in, JSON out
+    Wlm(wlm::WlmArguments),
     /// Compare the data on a storage node with its checksums
     Scrub(scrub::ScrubArgs),
 }
@@ -90,6 +95,8 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         // Jobs handle signals themselves and have exit codes of their own.
         Command::Job(command) => return job::run(command),
+        // A batch system stops a call by killing it.
+        Command::Wlm(arguments) => return wlm::run(&arguments),
         command => run(command),
     };
     match outcome {
@@ -108,7 +115,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Sim(SimCommand::Interference(args)) => interference::run(args),
         Command::Validate(args) => validate::run(args),
         Command::Scrub(args) => scrub::run(&args),
-        Command::Job(_) => unreachable!("main runs the commands of jobs"),
+        Command::Check(args) => wlm::check(&args),
+        Command::Job(_) | Command::Wlm(_) => unreachable!("main runs the commands of jobs"),
     }
 }
 

@@ -12,7 +12,7 @@ use forebay_control::messages::Owner;
 use forebay_daemon::config::{DEFAULT_CONFIG_FILE, POOL_VARIABLE, pool_from_environment};
 use forebay_daemon::embedded::EmbeddedPoolOptions;
 use forebay_job::{PoolHandle, PoolSelection, RunError, request_once};
-use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
+use forebay_job_script::{Access, AccessMode, Capacity};
 use forebay_units::Bytes;
 
 use crate::console::print_answer;
@@ -222,14 +222,8 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
 
 fn create_persistent(arguments: CreatePersistentArguments) -> Result<(), RunError> {
     let pool = PoolHandle::open(&arguments.pool.selection()?)?;
-    let spec = InstanceSpec {
-        capacity: Capacity::Bytes(arguments.capacity),
-        kind: InstanceType::Scratch,
-        access: vec![Access { mode: arguments.access, modifiers: Default::default() }],
-        pool: None,
-        preference: Default::default(),
-        modifiers: Default::default(),
-    };
+    let access = vec![Access { mode: arguments.access, modifiers: Default::default() }];
+    let spec = InstanceSpec::scratch(Capacity::Bytes(arguments.capacity), access, None);
     let request = Request::CreatePersistent {
         name: arguments.name,
         owner: arguments.owner.unwrap_or(pool.controller().caller()),

@@ -1,9 +1,9 @@
 //! `forebay scrub`.
 
 use crate::console::print_stdout;
-use crate::table::{Column, Table};
 use clap::Args;
 use forebay_console::Failure;
+use forebay_console::table::{Column, Table};
 use forebay_units::human::{bytes, grouped};
 use std::path::PathBuf;
 

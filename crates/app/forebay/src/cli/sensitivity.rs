@@ -15,11 +15,11 @@ use crate::progress::Display;
 use crate::sensitivity::{
     Experiment, Parameter, Sensitivity, experiments, sensitivities, settings,
 };
-use crate::table::{Column, Table};
 use crate::validate::cases::{self, Case, Check, Measure};
 use crate::validate::published::{self, Published};
 use crate::validate::verdict;
 use forebay_console::Failure;
+use forebay_console::table::{Column, Table};
 use forebay_machine::results::SCHEMA;
 use forebay_machine::study::{Progress, SimOptions};
 use forebay_machine_file::Setting;

@@ -10,7 +10,6 @@ use crate::plot::axis;
 use crate::plot::bandwidth::{Curve, Figure};
 use crate::plot::palette::PAPER;
 use crate::plot::png;
-use crate::table::{self, Column, Table};
 use crate::validate::cases::{self, Case, Run};
 use crate::validate::markdown;
 use crate::validate::published;
@@ -18,6 +17,7 @@ use crate::validate::status::Status;
 use crate::validate::verdict::{self, Row};
 use clap::Args;
 use forebay_console::Failure;
+use forebay_console::table::{self, Column, Table};
 use forebay_machine::results::{IorPoint, SCHEMA};
 use forebay_machine::study::{self, Progress, SimOptions};
 use forebay_machine_file::Setting;
@@ -251,6 +251,9 @@ fn line(row: &Row) -> String {
     if !row.status_reasons.is_empty() {
         text.push_str(&format!("\n  {}: {}", row.status, row.status_reasons.join("; ")));
     }
+    for warning in &row.warnings {
+        text.push_str(&format!("\n  warning: {warning}"));
+    }
     if let Some(alternative) = &row.alternative {
         text.push_str(&format!(
             "\n  alternative: {}, {} {} ({})",
@@ -378,6 +381,7 @@ mod tests {
             tolerance: "within 10%".into(),
             met: true,
             verdict: "met".into(),
+            warnings: Vec::new(),
             axis: "nodes".into(),
             steps: vec![Step {
                 x: 256.0,
@@ -394,6 +398,9 @@ mod tests {
         assert_eq!(line(&row).lines().count(), 3);
         assert!(line(&row).contains("settled in view: processes per node were chosen"));
         assert!(!sweep(&row).contains("1.73"));
+        row.warnings = vec!["few transfers".into()];
+        assert_eq!(line(&row).lines().nth(3), Some("  warning: few transfers"));
+        row.warnings.clear();
         row.alternative = Some(Alternative {
             compared: "IOR's bandwidth / nodes".into(),
             simulated: Some(1.73),

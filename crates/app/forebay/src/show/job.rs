@@ -8,7 +8,7 @@ use forebay_job::{Recovered, Recovery, RunPhase, RunReport};
 use forebay_protocol::progress::StagePhase::{self, Copying, Finishing, ReadingBack, Syncing};
 use forebay_units::human::{bytes, counted, percent, rate, seconds};
 
-use crate::table::{Column, Table};
+use forebay_console::table::{Column, Table};
 
 /// The time, share and throughput of each phase of a job.
 pub fn summary(report: &RunReport) -> String {

@@ -11,7 +11,7 @@ use forebay_store::log::LogSpace;
 use forebay_store::objects::RemovalProgress;
 use forebay_units::human::{bytes, seconds};
 
-use crate::table::{Column, Table};
+use forebay_console::table::{Column, Table};
 
 /// A user's name, or the number of a user without a name.
 pub fn user_name(uid: u32) -> String {
@@ -399,6 +399,7 @@ mod tests {
                 stage(1, StageState::Failed("away: gone".into()), Direction::Out, 0),
             ],
             process: None,
+            ..ControlStatus::default()
         }
         .into()
     }

@@ -2,7 +2,7 @@
 
 use super::frame::{Frame, Instance, Stage, Store};
 use crate::show::{instance_state, stage_amount, stage_state, user_name};
-use crate::table::{Align, Column, Table};
+use forebay_console::table::{Align, Column, Table};
 use forebay_control::controller::StageState;
 use forebay_units::human::{bytes, number, percent, rate, seconds};
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};

@@ -80,6 +80,9 @@ pub struct Row {
     pub met: bool,
     /// The verdict as text.
     pub verdict: String,
+    /// Parts of the simulated phases that decide the value and would not in the real run; none if
+    /// the compared rate leaves them out.
+    pub warnings: Vec<String>,
     /// The swept quantity.
     pub axis: String,
     /// The run or sweep.
@@ -273,6 +276,7 @@ pub fn compare(
         tolerance: outcome.accepted,
         met: outcome.met,
         verdict: outcome.verdict,
+        warnings: warnings(case, check, points),
         axis: case.axis().to_string(),
         steps,
         ior: case.ior.clone(),
@@ -293,6 +297,25 @@ impl Row {
             ..self
         }
     }
+}
+
+/// The warnings about the compared phases, with the step of a sweep. A steady rate leaves opens,
+/// ramp-up and tail out.
+fn warnings(case: &Case, check: &Check, points: &[(Run, Vec<IorPoint>)]) -> Vec<String> {
+    if check.metric == Metric::SteadyRate {
+        return Vec::new();
+    }
+    let of_run = |(run, replicates): &(Run, Vec<IorPoint>)| {
+        let phase = replicates.first().and_then(|point| best(point, check.measure.access()));
+        let warnings = phase.map(|phase| phase.warnings.clone()).unwrap_or_default();
+        let at = if points.len() > 1 {
+            format!("{} {}: ", run.label, case.axis())
+        } else {
+            String::new()
+        };
+        warnings.into_iter().map(move |warning| format!("{at}{warning}")).collect::<Vec<_>>()
+    };
+    points.iter().flat_map(of_run).collect()
 }
 
 /// Description of the compared quantity, with the definition of a rate.

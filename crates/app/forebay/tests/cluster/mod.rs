@@ -3,14 +3,15 @@
 //! also when the test has failed.
 
 pub mod site;
+pub mod slurm;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// User and group of a process.
@@ -183,22 +184,24 @@ impl Host {
 
     /// Runs `forebay` on this host.
     pub fn forebay(&self, user: User, arguments: &[&str]) -> Output {
-        let mut command = self.command(user, env!("CARGO_BIN_EXE_forebay"));
+        let mut command = self.command(user, program("forebay").to_str().unwrap());
         command.args(arguments).output().unwrap()
     }
 
     /// Starts `forebayd` on this host, as root.
     pub fn start_daemon(&self, arguments: &[&str]) -> Daemon {
+        let mut command = self.command((0, 0), forebayd().to_str().unwrap());
+        command.env("FOREBAY_LOG", "warn").args(arguments);
+        self.start_logged(arguments[0], command)
+    }
+
+    /// Starts a command of this host, with its output in a log.
+    pub fn start_logged(&self, name: &str, mut command: Command) -> Daemon {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let log = self.home.join(format!("log-{}-{number}", arguments[0]));
+        let log = self.home.join(format!("log-{name}-{number}"));
         let file = fs::File::create(&log).unwrap();
-        let mut command = self.command((0, 0), forebayd().to_str().unwrap());
-        command
-            .env("FOREBAY_LOG", "warn")
-            .args(arguments)
-            .stdout(file.try_clone().unwrap())
-            .stderr(file);
+        command.stdout(file.try_clone().unwrap()).stderr(file);
         Daemon { child: command.spawn().unwrap(), log }
     }
 }
@@ -355,25 +358,39 @@ impl Cluster {
     }
 }
 
-/// The daemons' binary. Cargo builds it next to `forebay` when it tests the workspace; it is built
-/// here if only this package's tests were asked for.
+/// A program of this workspace. Tests find it beside `forebay`, examples one directory up.
+pub fn program(name: &str) -> PathBuf {
+    let beside = match option_env!("CARGO_BIN_EXE_forebay") {
+        Some(forebay) => PathBuf::from(forebay),
+        None => std::env::current_exe().unwrap().parent().unwrap().to_owned(),
+    };
+    beside.with_file_name(name)
+}
+
+/// A program of another package. Cargo builds it next to `forebay` when it tests the workspace; it
+/// is built here if only this package's tests were asked for.
+pub fn built_program(package: &str, name: &str) -> PathBuf {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let (forebay, wanted) = (program("forebay"), program(name));
+    let _building = BUILDING.lock().unwrap();
+    let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
+    if modified(&wanted) < modified(&forebay) {
+        let release = forebay.components().any(|part| part.as_os_str() == "release");
+        run_successfully(Command::new(env!("CARGO")).args([
+            "build",
+            "--quiet",
+            &format!("--package={package}"),
+            &format!("--bin={name}"),
+            if release { "--profile=release" } else { "--profile=test" },
+        ]));
+    }
+    wanted
+}
+
+/// The daemons' program.
 fn forebayd() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let forebay = Path::new(env!("CARGO_BIN_EXE_forebay"));
-        let forebayd = forebay.with_file_name("forebayd");
-        let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
-        if modified(&forebayd) < modified(forebay) {
-            let release = forebay.components().any(|part| part.as_os_str() == "release");
-            run_successfully(Command::new(env!("CARGO")).args([
-                "build",
-                "--quiet",
-                "--package=forebayd",
-                if release { "--profile=release" } else { "--profile=test" },
-            ]));
-        }
-        forebayd
-    })
+    BUILT.get_or_init(|| built_program("forebayd", "forebayd"))
 }
 
 impl Drop for Cluster {

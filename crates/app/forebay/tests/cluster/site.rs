@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 
-use super::{Cluster, Daemon, Host, User, text_of, wait_until};
+use super::{Cluster, Daemon, Host, User, program, text_of, wait_until};
 
 pub const ROOT: User = (0, 0);
 pub const USER: User = (41_000, 41_000);
@@ -18,6 +18,8 @@ pub struct Site {
     pub configuration: PathBuf,
     /// Socket of a `munged` with another key.
     pub foreign_munged: PathBuf,
+    /// Socket of the `munged` that all hosts use.
+    pub munged: PathBuf,
     pub cluster: Cluster,
 }
 
@@ -28,14 +30,22 @@ impl Site {
 
     /// A pool whose clients wait at most `seconds` for a storage node.
     pub fn with_timeout(seconds: u64) -> Site {
+        Site::with_entries(&[("agent", &format!("storage_timeout_seconds = {seconds}"))])
+    }
+
+    /// A pool with more entries in sections of its configuration.
+    pub fn with_entries(entries: &[(&str, &str)]) -> Site {
         let mut cluster = Cluster::new(3);
         let socket = cluster.start_munged();
         let foreign_munged = cluster.start_munged();
         let auth = format!("method = \"munge\"\nsocket = \"{}\"", socket.display());
         let configuration = cluster.write_configuration("pool.toml", &auth, "");
-        let text = fs::read_to_string(&configuration).unwrap();
-        let timeout = format!("[agent]\nstorage_timeout_seconds = {seconds}\n");
-        fs::write(&configuration, text.replace("[agent]\n", &timeout)).unwrap();
+        let mut text = fs::read_to_string(&configuration).unwrap();
+        for (section, entry) in entries {
+            let heading = format!("[{section}]\n");
+            text = text.replace(&heading, &format!("{heading}{entry}\n"));
+        }
+        fs::write(&configuration, text).unwrap();
         let file = configuration.to_str().unwrap();
         let hosts = &cluster.hosts;
         let start_on_each = |daemon: &str| -> Vec<Daemon> {
@@ -49,6 +59,7 @@ impl Site {
             controller,
             configuration: configuration.clone(),
             foreign_munged,
+            munged: socket,
             cluster,
         };
         wait_until("all storage nodes are in service", || {
@@ -121,7 +132,7 @@ impl Site {
         let arguments = ["run", "--pool", self.file(), "--hosts", "n1,n2,n3"];
         let child = self
             .host(0)
-            .command(USER, env!("CARGO_BIN_EXE_forebay"))
+            .command(USER, program("forebay").to_str().unwrap())
             .args(arguments)
             .args(["--job-id", "job1"])
             .arg(&path)

@@ -28,7 +28,7 @@ impl Controller {
             true => self.settings.staging_timeout_ms,
             false => self.settings.request_timeout_ms,
         };
-        let progress = match self.dispatch(caller, request) {
+        let progress = match self.dispatch(self.with_operator_rights(caller), request) {
             Ok(Accepted::Wait(wait)) => RequestProgress::Pending(wait),
             Ok(Accepted::Answer(answer)) => RequestProgress::Answered(Ok(answer)),
             Err(failure) => RequestProgress::Answered(Err(failure)),
@@ -46,11 +46,11 @@ impl Controller {
     fn dispatch(&mut self, caller: Owner, request: Request) -> Result<Accepted, Failure> {
         match request {
             Request::Setup { token, owner, creator, setup } => {
-                check_may_request_for(caller, owner, self.settings.operator)?;
+                check_may_request_for(caller, owner)?;
                 self.set_up_session(token, Lifetime::Job, owner, creator, setup, false)
             }
             Request::CreatePersistent { name, owner, spec, public } => {
-                check_may_request_for(caller, owner, self.settings.operator)?;
+                check_may_request_for(caller, owner)?;
                 let creator = "persistent".to_owned();
                 let setup = Setup { instance: Some(spec), ..Setup::default() };
                 self.set_up_session(name, Lifetime::Persistent, owner, creator, setup, public)
@@ -91,30 +91,31 @@ impl Controller {
                 Ok(Accepted::Wait(Wait::Stopped(vec![stage])))
             }
             Request::AddPool { name, granularity, equalize_fragments } => {
-                self.check_operator(caller)?;
+                check_operator(caller)?;
                 let pool = Pool { name, granularity, equalize_fragments };
                 self.add_pool(pool)
             }
             Request::AddNode { name, pool, granules, address } => {
-                self.check_operator(caller)?;
+                check_operator(caller)?;
                 self.add_or_change_node(name, pool, granules, address)
             }
             Request::DrainNode { node, drained } => {
-                self.check_operator(caller)?;
+                check_operator(caller)?;
                 self.drain_node(node, drained)
             }
             Request::ForgetNode { node, allow_data_loss } => {
-                self.check_operator(caller)?;
+                check_operator(caller)?;
                 self.forget_node(node, allow_data_loss)
             }
         }
     }
 
-    fn check_operator(&self, caller: Owner) -> Result<(), Failure> {
-        if caller.uid == 0 || caller.uid == self.settings.operator {
-            return Ok(());
+    /// The caller of a request; the operator has the rights of root.
+    pub(super) fn with_operator_rights(&self, caller: Owner) -> Owner {
+        match caller.uid == self.settings.operator {
+            true => Owner { uid: 0, ..caller },
+            false => caller,
         }
-        refuse!(Denied, "permission denied: only an operator may change pools and nodes")
     }
 
     fn add_pool(&mut self, pool: Pool) -> Result<Accepted, Failure> {
@@ -180,9 +181,17 @@ impl Controller {
     }
 }
 
+/// Refuses a request that only operators may make.
+fn check_operator(caller: Owner) -> Result<(), Failure> {
+    if caller.uid == 0 {
+        return Ok(());
+    }
+    refuse!(Denied, "permission denied: only an operator may change pools and nodes")
+}
+
 /// Refuses a request in the name of another user, except of operators.
-fn check_may_request_for(caller: Owner, owner: Owner, operator: u32) -> Result<(), Failure> {
-    if caller == owner || caller.uid == 0 || (operator != 0 && caller.uid == operator) {
+fn check_may_request_for(caller: Owner, owner: Owner) -> Result<(), Failure> {
+    if caller == owner || caller.uid == 0 {
         return Ok(());
     }
     refuse!(

@@ -1,8 +1,9 @@
 //! Creation of instances.
 
-use forebay_policy::allocate::{self, AllocationRequest, Share, Size};
+use forebay_policy::allocate::{self, AllocationError, AllocationRequest, Share, Size};
 use forebay_policy::pool;
 use forebay_units::{Bytes, human};
+use serde::{Deserialize, Serialize};
 
 use super::machine::Controller;
 use super::objects::{Configuration, Instance, Pool, is_replicated};
@@ -24,9 +25,28 @@ impl Allocation {
     }
 }
 
+/// Allocation that an instance would get.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedAllocation {
+    /// Name of the pool.
+    pub pool: String,
+    /// Bytes in a granule of the pool.
+    pub granularity: Bytes,
+    /// Bytes in the granules of the instance.
+    pub capacity: Bytes,
+    /// Number of storage nodes with a fragment.
+    pub nodes: u32,
+    /// Whether it fits into the granules that are free now. If not, it fits when other instances
+    /// are removed.
+    pub fits_now: bool,
+}
+
 impl Controller {
-    /// Chooses the nodes of an instance, and the granules on each; nothing is taken yet.
-    pub(super) fn allocate_granules(&mut self, spec: &InstanceSpec) -> Result<Allocation, Failure> {
+    /// The pool of an instance, and its request for an allocation there.
+    fn allocation_request(
+        &self,
+        spec: &InstanceSpec,
+    ) -> Result<(&Pool, AllocationRequest), Failure> {
         if spec.access.is_empty() {
             refuse!(Invalid, "an instance needs an access mode");
         }
@@ -34,7 +54,7 @@ impl Controller {
         if replicated && spec.access.len() > 1 {
             refuse!(Invalid, "a load-balanced instance has no other access mode: it is read-only");
         }
-        let pool = self.state.storage.pool(spec.pool.as_deref())?.clone();
+        let pool = self.state.storage.pool(spec.pool.as_deref())?;
         let size = Size::of_instance(spec.capacity, replicated, pool.granularity);
         let size = size.ok_or_else(|| {
             Failure::new(Cause::Invalid, "the granules of the pool have no bytes")
@@ -45,6 +65,37 @@ impl Controller {
             equalize: pool.equalize_fragments,
             max_nodes: Some(self.settings.max_nodes),
         };
+        Ok((pool, request))
+    }
+
+    /// The allocation that an instance would get now or, if the pool lacks space, once all other
+    /// instances of the pool are removed. Fails if it would not fit even then.
+    pub fn plan_allocation(&self, spec: &InstanceSpec) -> Result<PlannedAllocation, Failure> {
+        let (pool, request) = self.allocation_request(spec)?;
+        let nodes = self.candidate_nodes(&pool.name, |_| true);
+        let (shares, fits_now) = match allocate::allocate(&nodes, &request) {
+            Ok(shares) => (shares, true),
+            Err(_) => {
+                let empty = |node| pool::StorageNode { used: 0, instances: 0, ..node };
+                let nodes: Vec<_> = nodes.into_iter().map(empty).collect();
+                let shares = allocate::allocate(&nodes, &request);
+                (shares.map_err(|refusal| full(pool, refusal))?, false)
+            }
+        };
+        let allocation = Allocation { pool: pool.clone(), shares };
+        Ok(PlannedAllocation {
+            pool: pool.name.clone(),
+            granularity: pool.granularity,
+            capacity: allocation.capacity(),
+            nodes: u32::try_from(allocation.shares.len()).unwrap_or(u32::MAX),
+            fits_now,
+        })
+    }
+
+    /// Chooses the nodes of an instance, and the granules on each; nothing is taken yet.
+    pub(super) fn allocate_granules(&mut self, spec: &InstanceSpec) -> Result<Allocation, Failure> {
+        let (pool, request) = self.allocation_request(spec)?;
+        let pool = pool.clone();
         let nodes = self.candidate_nodes(&pool.name, |_| true);
         match allocate::allocate(&nodes, &request) {
             Ok(shares) => {
@@ -56,15 +107,7 @@ impl Controller {
             }
             Err(refusal) => {
                 self.short_of_space_at = Some(self.now);
-                let bytes =
-                    |granules: u64| human::bytes(granules.saturating_mul(pool.granularity.0));
-                let sizes = match refusal.wanted_and_free() {
-                    Some((wanted, free)) => {
-                        format!(", which is {} and {}", bytes(wanted), bytes(free))
-                    }
-                    None => String::new(),
-                };
-                refuse!(Full, "pool `{}`: {refusal} (a granule is {}{sizes})", pool.name, bytes(1))
+                Err(full(&pool, refusal))
             }
         }
     }
@@ -137,4 +180,15 @@ impl Controller {
             session.configurations.extend(configurations);
         }
     }
+}
+
+/// The failure of a request that a pool has no space for.
+fn full(pool: &Pool, refusal: AllocationError) -> Failure {
+    let bytes = |granules: u64| human::bytes(granules.saturating_mul(pool.granularity.0));
+    let sizes = match refusal.wanted_and_free() {
+        Some((wanted, free)) => format!(", which is {} and {}", bytes(wanted), bytes(free)),
+        None => String::new(),
+    };
+    let reason = format!("pool `{}`: {refusal} (a granule is {}{sizes})", pool.name, bytes(1));
+    Failure::new(Cause::Full, reason)
 }

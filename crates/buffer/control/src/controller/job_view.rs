@@ -68,7 +68,8 @@ impl Controller {
 
     /// A job, as its own processes may know it.
     pub fn job_view(&self, token: &str, caller: Owner) -> Result<JobView, Failure> {
-        let (_, session) = self.state.sessions.authorized(token, caller)?;
+        let (_, session) =
+            self.state.sessions.authorized(token, self.with_operator_rights(caller))?;
         let is_mounted = |id: &ActivationId| {
             let activation = self.state.sessions.activation(*id);
             activation.is_some_and(|activation| activation.ending.is_none())
@@ -94,7 +95,8 @@ impl Controller {
         token: &str,
         caller: Owner,
     ) -> Result<Vec<(String, String)>, Failure> {
-        let (_, session) = self.state.sessions.authorized(token, caller)?;
+        let (_, session) =
+            self.state.sessions.authorized(token, self.with_operator_rights(caller))?;
         Ok(self.mount_variables_of(session))
     }
 
@@ -120,7 +122,8 @@ impl Controller {
         paths: &[BufferPath],
         ids: &[StageId],
     ) -> Result<Vec<RequestedStage>, Failure> {
-        let (session, _) = self.state.sessions.authorized(token, caller)?;
+        let (session, _) =
+            self.state.sessions.authorized(token, self.with_operator_rights(caller))?;
         let stages = &self.state.stages;
         let mut found: BTreeSet<StageId> = ids.iter().copied().collect();
         for path in paths {

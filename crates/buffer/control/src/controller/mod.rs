@@ -43,6 +43,7 @@ mod step;
 mod storage_table;
 mod teardown;
 
+pub use instances::PlannedAllocation;
 pub use job_view::{JobView, RequestedStage, Striping};
 pub use machine::{Controller, ControllerEffect, ControllerInput};
 pub use objects::{
@@ -60,6 +61,7 @@ pub use settings::{ReadBack, Settings};
 pub use stage_table::StageTable;
 pub use state::State;
 pub use status::{
-    ControlStatus, InstanceStatus, NodeStatus, PoolStatus, SessionStatus, StageStatus,
+    ActivationStatus, ConfigurationStatus, ControlStatus, FragmentStatus, InstanceStatus,
+    NodeStatus, PoolStatus, SessionStatus, StageStatus,
 };
 pub use storage_table::StorageTable;

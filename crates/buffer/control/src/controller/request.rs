@@ -57,6 +57,20 @@ pub struct InstanceSpec {
     pub modifiers: Modifiers,
 }
 
+impl InstanceSpec {
+    /// A scratch instance without limits.
+    pub fn scratch(capacity: Capacity, access: Vec<Access>, pool: Option<String>) -> InstanceSpec {
+        InstanceSpec {
+            capacity,
+            kind: InstanceType::Scratch,
+            access,
+            pool,
+            preference: OptimizationStrategy::default(),
+            modifiers: Modifiers::default(),
+        }
+    }
+}
+
 /// Resources and stages that a job requests of the buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {

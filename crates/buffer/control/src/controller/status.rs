@@ -1,14 +1,21 @@
 //! Status of all objects, for people and other programs.
 
-use forebay_job_script::{AccessMode, Direction};
+use forebay_job_script::{AccessMode, Direction, InstanceType};
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 use super::machine::Controller;
-use super::objects::{FragmentState, Instance, Session, StageRecord, StageState, StateWord};
+use super::objects::{
+    Activation, Configuration, Fragment, FragmentState, Instance, MountState, Session, StageRecord,
+    StageState, StateWord,
+};
 use super::request::Lifetime;
-use crate::messages::{InstanceId, Owner, SessionId, StageId, StageProgress, UnixMillis};
+use crate::messages::{
+    ActivationId, ConfigurationId, FragmentId, InstanceId, Owner, SessionId, StageId,
+    StageProgress, UnixMillis,
+};
 
 /// Status of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +107,57 @@ pub struct InstanceStatus {
     pub created: UnixMillis,
 }
 
+/// Status of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigurationStatus {
+    /// Id.
+    pub id: ConfigurationId,
+    /// State in DataWarp's five characters, that of its instance.
+    pub state: String,
+    /// Its instance.
+    pub instance: InstanceId,
+    /// Scratch or cache.
+    pub kind: InstanceType,
+    /// Striped, private or load-balanced.
+    pub mode: AccessMode,
+    /// Number of its activations.
+    pub activations: u32,
+    /// Sessions that use it.
+    pub sessions: Vec<SessionId>,
+}
+
+/// Status of a fragment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FragmentStatus {
+    /// Id.
+    pub id: FragmentId,
+    /// State in DataWarp's five characters.
+    pub state: String,
+    /// Its instance.
+    pub instance: InstanceId,
+    /// Its storage node.
+    pub node: NodeId,
+    /// Granules that it occupies.
+    pub granules: u64,
+}
+
+/// Status of an activation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActivationStatus {
+    /// Id.
+    pub id: ActivationId,
+    /// State in DataWarp's five characters: its parts are the mounts on compute nodes.
+    pub state: String,
+    /// Its session.
+    pub session: SessionId,
+    /// Its configuration.
+    pub configuration: ConfigurationId,
+    /// Mount point on each compute node; ends with `/`.
+    pub mount: String,
+    /// Its compute nodes, except those that have unmounted it.
+    pub hosts: Vec<String>,
+}
+
 /// Status of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageStatus {
@@ -128,6 +186,15 @@ pub struct ControlStatus {
     pub sessions: Vec<SessionStatus>,
     /// Instances.
     pub instances: Vec<InstanceStatus>,
+    /// Configurations.
+    #[serde(default)]
+    pub configurations: Vec<ConfigurationStatus>,
+    /// Fragments.
+    #[serde(default)]
+    pub fragments: Vec<FragmentStatus>,
+    /// Activations.
+    #[serde(default)]
+    pub activations: Vec<ActivationStatus>,
     /// Stages.
     pub stages: Vec<StageStatus>,
     /// Process id of the driver, if the pool is embedded and in use.
@@ -140,12 +207,17 @@ impl Controller {
         let (pools, nodes) = self.pool_and_node_status();
         let sessions = self.state.sessions.iter();
         let instances = self.state.storage.instances();
+        let fragments = self.state.storage.fragments();
+        let activations = self.state.sessions.activations();
         let stages = self.state.stages.iter();
         ControlStatus {
             pools,
             nodes,
             sessions: sessions.map(|(id, row)| self.session_status(id, row)).collect(),
             instances: instances.map(|(id, row)| self.instance_status(id, row)).collect(),
+            configurations: self.configuration_status(),
+            fragments: fragments.map(|(id, row)| fragment_status(id, row)).collect(),
+            activations: activations.map(|(id, row)| activation_status(id, row)).collect(),
             stages: stages.map(|(id, row)| self.stage_status(id, row)).collect(),
             process: None,
         }
@@ -225,6 +297,29 @@ impl Controller {
         }
     }
 
+    fn configuration_status(&self) -> Vec<ConfigurationStatus> {
+        let mut activations: BTreeMap<ConfigurationId, u32> = BTreeMap::new();
+        for (_, activation) in self.state.sessions.activations() {
+            *activations.entry(activation.configuration).or_default() += 1;
+        }
+        let mut users: BTreeMap<ConfigurationId, Vec<SessionId>> = BTreeMap::new();
+        for (id, session) in self.state.sessions.iter() {
+            for configuration in &session.configurations {
+                users.entry(*configuration).or_default().push(id);
+            }
+        }
+        let status = |(id, row): (ConfigurationId, &Configuration)| ConfigurationStatus {
+            id,
+            state: self.instance_state(row.instance).to_string(),
+            instance: row.instance,
+            kind: row.kind.clone(),
+            mode: row.mode,
+            activations: activations.get(&id).copied().unwrap_or(0),
+            sessions: users.remove(&id).unwrap_or_default(),
+        };
+        self.state.storage.configurations().map(status).collect()
+    }
+
     fn stage_status(&self, id: StageId, stage: &StageRecord) -> StageStatus {
         let session = self.state.sessions.get(stage.session);
         StageStatus {
@@ -245,5 +340,31 @@ impl Controller {
         let existing = storage.fragments_of(id);
         let existing = existing.filter(|(_, f)| f.is_ready() || f.state == FragmentState::Ending);
         StateWord::from_parts(ending, existing.count(), total)
+    }
+}
+
+fn fragment_status(id: FragmentId, fragment: &Fragment) -> FragmentStatus {
+    let ending = fragment.state == FragmentState::Ending;
+    let exists = fragment.is_ready() || ending;
+    FragmentStatus {
+        id,
+        state: StateWord::from_parts(ending, usize::from(exists), 1).to_string(),
+        instance: fragment.instance,
+        node: fragment.node,
+        granules: fragment.granules,
+    }
+}
+
+fn activation_status(id: ActivationId, activation: &Activation) -> ActivationStatus {
+    let hosts = activation.hosts.values();
+    let mounted = hosts.filter(|state| matches!(state, MountState::Mounted(_)));
+    let (mounted, total) = (mounted.count(), activation.hosts.len());
+    ActivationStatus {
+        id,
+        state: StateWord::from_parts(activation.ending.is_some(), mounted, total).to_string(),
+        session: activation.session,
+        configuration: activation.configuration,
+        mount: activation.mount.clone(),
+        hosts: activation.hosts.keys().cloned().collect(),
     }
 }

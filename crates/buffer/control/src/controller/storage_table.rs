@@ -388,6 +388,11 @@ impl StorageTable {
         self.configurations.get(id)
     }
 
+    /// All configurations.
+    pub fn configurations(&self) -> impl Iterator<Item = (ConfigurationId, &Configuration)> {
+        self.configurations.iter()
+    }
+
     /// The configurations of an instance.
     pub(super) fn configurations_of<'a>(
         &'a self,

@@ -296,6 +296,9 @@ impl Driver {
                     .controller
                     .requested_stages(&token, caller, &about, &numbers)
                     .map(QueryReply::RequestedStages),
+                Query::Allocation(spec) => {
+                    self.controller.plan_allocation(&spec).map(QueryReply::Allocation)
+                }
             }
         };
         self.send(id, FromController::QueryReply(number, reply));

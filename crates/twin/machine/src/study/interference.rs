@@ -76,7 +76,6 @@ pub fn simulate_interference(
     let ior_together = ior_point(&both, outcome);
 
     let rate = |point: &IorPoint| point.write_gbps.or(point.read_gbps).unwrap_or(0.0);
-    let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
     Ok(InterferenceRun {
         schema: SCHEMA,
         kind: "sim interference".into(),
@@ -85,15 +84,21 @@ pub fn simulate_interference(
         ior_placement: options.placement.name().into(),
         traffic_placement: traffic_placement.name().into(),
         ior_rate_ratio: ratio(rate(&ior_together), rate(&ior_alone)),
-        traffic_latency_ratio: traffic_together
-            .latency_ns
-            .as_ref()
-            .zip(traffic_alone.latency_ns.as_ref())
-            .map(|(together, alone)| ratio(together.mean, alone.mean)),
+        traffic_latency_ratio: latency_ratio(&traffic_together, &traffic_alone),
         replication: None,
         ior_alone,
         ior_together,
         traffic_alone,
         traffic_together,
     })
+}
+
+fn ratio(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}
+
+/// Mean latency together / alone; `None` if one of the runs is saturated.
+fn latency_ratio(together: &TrafficRun, alone: &TrafficRun) -> Option<f64> {
+    let mean = |run: &TrafficRun| Some(run.latency_ns.as_ref()?.mean);
+    Some(ratio(mean(together)?, mean(alone)?))
 }

@@ -1,0 +1,268 @@
+//! Slurm on a pool's hosts: a controller on the first, a compute node on each.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use super::site::{ROOT, Site, USER, expect_success};
+use super::{Daemon, Host, User, built_program, text_of, wait_until};
+
+/// User and group of `slurmctld`. Debian's package creates it; it is the pool's operator.
+pub const SLURM: User = (64_030, 64_030);
+
+/// Users of all hosts, besides those of this machine.
+const PASSWD: &str = "ada:x:41000:41000::/tmp:/bin/sh\nbob:x:41001:41001::/tmp:/bin/sh\n";
+const GROUP: &str = "ada:x:41000:\nbob:x:41001:\n";
+
+/// A pool and a Slurm cluster on three hosts. Dropping it removes both.
+pub struct SlurmSite {
+    pub slurmctld: Daemon,
+    pub slurmd: Vec<Daemon>,
+    pub site: Site,
+    directory: PathBuf,
+}
+
+/// A call of `dw_wlm_cli` by Slurm.
+#[derive(Clone, Debug)]
+pub struct RecordedCall {
+    /// The function.
+    pub function: String,
+    /// The token, if there is one.
+    pub token: String,
+    /// Seconds that it took.
+    pub seconds: f64,
+}
+
+impl SlurmSite {
+    /// Starts everything. `flags` are those of `burst_buffer.conf`.
+    pub fn new(flags: &str) -> SlurmSite {
+        let site = Site::with_entries(&[("controller", "operator = \"slurm\"")]);
+        let directory = site.cluster.pfs().with_file_name("slurm");
+        fs::create_dir(&directory).unwrap();
+        for part in ["state", "bin"] {
+            fs::create_dir(directory.join(part)).unwrap();
+            chown(directory.join(part), Some(SLURM.0), Some(SLURM.1)).unwrap();
+        }
+        for host in &site.cluster.hosts {
+            add_users(host, &directory);
+        }
+        write_wrapper(&directory, site.file(), "dw_wlm_cli");
+        write_wrapper(&directory, site.file(), "dwstat");
+        write_configuration(&directory, &site, flags);
+        let slurmctld = start_slurmctld(&directory, &site);
+        let start = |host: &Host| {
+            let mut command = slurm_command(&directory, host, ROOT, "/usr/sbin/slurmd");
+            command.args(["-D", "-N", &host.name]);
+            host.start_logged("slurmd", command)
+        };
+        let slurmd = site.cluster.hosts.iter().map(start).collect();
+        let slurm = SlurmSite { slurmctld, slurmd, site, directory };
+        wait_until("all compute nodes of Slurm are idle", || {
+            let output = slurm.run(ROOT, "sinfo", &["-h", "-t", "idle", "-o", "%D"]);
+            (String::from_utf8_lossy(&output.stdout).trim() == "3").then_some(())
+        });
+        slurm
+    }
+
+    /// A command of Slurm on the second host.
+    pub fn command(&self, user: User, program: &str) -> Command {
+        slurm_command(&self.directory, self.site.host(1), user, program)
+    }
+
+    /// Runs a command of Slurm on the second host.
+    pub fn run(&self, user: User, program: &str, arguments: &[&str]) -> Output {
+        self.command(user, program).args(arguments).output().unwrap()
+    }
+
+    /// Its output, if it succeeds.
+    pub fn query(&self, program: &str, arguments: &[&str]) -> String {
+        expect_success(&self.run(USER, program, arguments))
+    }
+
+    /// Submits a script of `USER` with more arguments of `sbatch`. Returns the job's id.
+    pub fn submit(&self, script: &str, arguments: &[&str]) -> String {
+        let output = self.try_submit(script, arguments);
+        let id = expect_success(&output);
+        id.trim().split(';').next().unwrap().to_owned()
+    }
+
+    /// As [`submit`](Self::submit), for a script that may be refused.
+    pub fn try_submit(&self, script: &str, arguments: &[&str]) -> Output {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = self.site.cluster.pfs().join(format!("batch-{number}.sh"));
+        fs::write(&path, script).unwrap();
+        let output = format!("--output={}/%j.out", self.site.cluster.pfs().display());
+        let mut command = self.command(USER, "sbatch");
+        command.args(["--parsable", &output]).args(arguments).arg(&path);
+        command.output().unwrap()
+    }
+
+    /// A job's entry `key` in `scontrol show job`, if the job is known.
+    pub fn job(&self, id: &str, key: &str) -> Option<String> {
+        let text = text_of(&self.run(ROOT, "scontrol", &["show", "job", id]));
+        let start = text.find(&format!("{key}="))? + key.len() + 1;
+        let rest = &text[start..];
+        // Comments have blanks and end with the line.
+        let end = if key.ends_with("Comment") { "\n" } else { " " };
+        let end = rest.find(end).unwrap_or(rest.len());
+        Some(rest[..end].trim().to_owned())
+    }
+
+    /// Waits until a job is in a state, such as `COMPLETED`.
+    pub fn wait_for(&self, id: &str, state: &str) {
+        let mut last = None;
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(100);
+        while std::time::Instant::now() < deadline {
+            last = self.job(id, "JobState");
+            if last.as_deref() == Some(state) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("job {id} is {last:?} instead of {state}\n{}", self.diagnosis(id));
+    }
+
+    /// Waits until nothing of a job is left in the pool.
+    pub fn wait_until_removed(&self, id: &str) {
+        wait_until("the job's instance is removed", || {
+            let status = self.site.status()?;
+            let mut sessions = status["sessions"].as_array()?.iter();
+            sessions.all(|session| session["token"] != id).then_some(())
+        });
+    }
+
+    /// Waits until `slurmctld` has saved the latest changes of jobs, which it does every few seconds.
+    pub fn wait_until_saved(&self) {
+        let now = std::time::SystemTime::now();
+        let file = self.directory.join("state/job_state");
+        wait_until("slurmctld saves the state of jobs", || {
+            (file.metadata().ok()?.modified().ok()? > now).then_some(())
+        });
+    }
+
+    /// Kills `slurmctld` with SIGKILL and starts it again.
+    pub fn restart_slurmctld(&mut self) {
+        self.slurmctld.kill();
+        self.slurmctld = start_slurmctld(&self.directory, &self.site);
+        wait_until("slurmctld answers", || {
+            self.run(ROOT, "sinfo", &["-h"]).status.success().then_some(())
+        });
+    }
+
+    /// The calls of `dw_wlm_cli` that have returned, oldest first.
+    pub fn calls(&self) -> Vec<RecordedCall> {
+        let text = fs::read_to_string(self.directory.join("bin/calls")).unwrap_or_default();
+        let parse = |line: &str| {
+            let mut words = line.split(' ');
+            let seconds = words.next()?.parse().ok()?;
+            let words: Vec<&str> = words.collect();
+            let after = |option: &str| {
+                let at = words.iter().position(|word| *word == option)?;
+                words.get(at + 1).map(|word| (*word).to_owned())
+            };
+            let token = after("--token").or_else(|| after("-t")).unwrap_or_default();
+            Some(RecordedCall { function: after("--function")?, token, seconds })
+        };
+        text.lines().filter_map(parse).collect()
+    }
+
+    /// Functions that were called for a token, oldest first.
+    pub fn functions(&self, token: &str) -> Vec<String> {
+        let calls = self.calls().into_iter().filter(|call| call.token == token);
+        calls.map(|call| call.function).collect()
+    }
+
+    /// What is known about a job that did not behave.
+    pub fn diagnosis(&self, id: &str) -> String {
+        let log = self.slurmctld.output();
+        let tail: Vec<&str> = log.lines().rev().take(60).collect();
+        let tail: Vec<&str> = tail.into_iter().rev().collect();
+        format!(
+            "{}\n{}\ncalls: {:?}\n--- slurmctld\n{}\n--- pool\n{}",
+            text_of(&self.run(ROOT, "scontrol", &["show", "job", id])),
+            self.output(id),
+            self.calls(),
+            tail.join("\n"),
+            self.site.output()
+        )
+    }
+
+    /// The output of a job.
+    pub fn output(&self, id: &str) -> String {
+        let file = self.site.cluster.pfs().join(format!("{id}.out"));
+        fs::read_to_string(file).unwrap_or_default()
+    }
+}
+
+/// A command of Slurm on a host.
+fn slurm_command(directory: &Path, host: &Host, user: User, program: &str) -> Command {
+    let mut command = host.command(user, program);
+    command.env("SLURM_CONF", directory.join("slurm.conf"));
+    command
+}
+
+fn start_slurmctld(directory: &Path, site: &Site) -> Daemon {
+    let mut command = slurm_command(directory, site.host(0), SLURM, "/usr/sbin/slurmctld");
+    command.args(["-D"]);
+    site.host(0).start_logged("slurmctld", command)
+}
+
+/// Gives a host users of its own; only its mount namespace sees them.
+fn add_users(host: &Host, directory: &Path) {
+    for (name, more) in [("passwd", PASSWD), ("group", GROUP)] {
+        let system = Path::new("/etc").join(name);
+        let file = directory.join(name);
+        fs::write(&file, fs::read_to_string(&system).unwrap() + more).unwrap();
+        let mount = format!("mount --bind {} {}", file.display(), system.display());
+        expect_success(&host.shell(ROOT, &mount));
+    }
+}
+
+/// A script that runs a program of the bridge with the site's pool, and records each call with the
+/// seconds that it took.
+fn write_wrapper(directory: &Path, pool: &str, name: &str) {
+    let program = built_program("forebay-datawarp", name);
+    let path = directory.join("bin").join(name);
+    let calls = directory.join("bin/calls");
+    let script = format!(
+        "#!/bin/sh\nstart=$(date +%s%N)\nFOREBAY_POOL={pool} {} \"$@\"\ncode=$?\n\
+         end=$(date +%s%N)\n\
+         echo \"$(awk \"BEGIN {{ print ($end - $start) / 1000000000 }}\") $*\" >> {}\nexit $code\n",
+        program.display(),
+        calls.display()
+    );
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn write_configuration(directory: &Path, site: &Site, flags: &str) {
+    let (home, local) = (directory.display(), site.host(0).local.display());
+    let mut text = format!(
+        "ClusterName=forebay\nSlurmctldHost=n1({})\nSlurmUser=slurm\nAuthType=auth/munge\n\
+         AuthInfo=socket={}\nCredType=cred/munge\nStateSaveLocation={home}/state\n\
+         SlurmctldPidFile={home}/state/slurmctld.pid\nSlurmdPidFile={local}/slurmd.pid\n\
+         SlurmdSpoolDir={local}/slurmd\nProctrackType=proctrack/linuxproc\n\
+         TaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
+         AccountingStorageType=accounting_storage/none\nMpiDefault=none\n\
+         SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\nReturnToService=2\n\
+         SlurmdParameters=config_overrides\nSchedulerParameters=bf_interval=1,sched_min_interval=0\n\
+         MinJobAge=300\nKillWait=1\nSlurmctldTimeout=10\nSlurmdTimeout=10\nMailProg=/bin/true\n\
+         BurstBufferType=burst_buffer/datawarp\nDebugFlags=BurstBuffer\n",
+        site.host(0).address,
+        site.munged.display()
+    );
+    for host in &site.cluster.hosts {
+        text.push_str(&format!("NodeName={} NodeAddr={} CPUs=4\n", host.name, host.address));
+    }
+    text.push_str("PartitionName=batch Nodes=n1,n2,n3 Default=YES MaxTime=10 State=UP\n");
+    fs::write(directory.join("slurm.conf"), text).unwrap();
+    let flags = if flags.is_empty() { String::new() } else { format!("Flags={flags}\n") };
+    let text = format!(
+        "GetSysState={home}/bin/dw_wlm_cli\nGetSysStatus={home}/bin/dwstat\n{flags}\
+         StageInTimeout=60\nStageOutTimeout=60\nOtherTimeout=30\nValidateTimeout=5\n"
+    );
+    fs::write(directory.join("burst_buffer.conf"), text).unwrap();
+}

@@ -1,0 +1,219 @@
+//! Slurm's burst_buffer/datawarp plugin on a pool: Debian's Slurm, three nodes, an ordinary user.
+//!
+//! Needs root: it creates network namespaces.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+#[allow(dead_code, reason = "other tests use more of it")]
+mod cluster;
+
+use std::fs;
+use std::path::PathBuf;
+
+use cluster::site::{ROOT, USER, expect_success};
+use cluster::slurm::SlurmSite;
+use cluster::{text_of, wait_until};
+
+/// A directory with a file of input, and one for results, of `USER`.
+fn make_directories(slurm: &SlurmSite) -> (PathBuf, PathBuf) {
+    let pfs = slurm.site.cluster.pfs();
+    let input = pfs.join("input");
+    fs::create_dir(&input).unwrap();
+    fs::write(input.join("words"), "from the file system\n").unwrap();
+    (input, slurm.site.make_results_directory())
+}
+
+/// Directives of a job that stages in a directory and stages out its results.
+fn directives(slurm: &SlurmSite) -> String {
+    let pfs = slurm.site.cluster.pfs();
+    let pfs = pfs.display();
+    format!(
+        "#DW jobdw capacity=96MiB type=scratch access_mode=striped\n\
+         #DW stage_in type=directory source={pfs}/input destination=$DW_JOB_STRIPED/input\n\
+         #DW stage_out type=directory source=$DW_JOB_STRIPED/out destination={pfs}/results/%j\n"
+    )
+}
+
+#[test]
+fn job_is_staged_mounted_on_its_nodes_and_removed() {
+    let slurm = SlurmSite::new("");
+    let (_, results) = make_directories(&slurm);
+    let script = format!(
+        "#!/bin/sh\n{}\
+         mkdir $DW_JOB_STRIPED/out\n\
+         srun sh -c 'cp $DW_JOB_STRIPED/input/words $DW_JOB_STRIPED/out/$SLURMD_NODENAME'\n\
+         env | grep -E '^(DW|FOREBAY)_' | sort\n",
+        directives(&slurm)
+    );
+    let id = slurm.submit(&script, &["-N2", "-w", "n2,n3"]);
+    slurm.wait_for(&id, "COMPLETED");
+    slurm.wait_until_removed(&id);
+    let staged = results.join(&id);
+    for node in ["n2", "n3"] {
+        let text = fs::read_to_string(staged.join(node)).unwrap();
+        assert_eq!(text, "from the file system\n", "{}", slurm.diagnosis(&id));
+    }
+    let calls = slurm.functions(&id);
+    let order =
+        ["setup", "data_in", "real_size", "paths", "pre_run", "post_run", "data_out", "teardown"];
+    assert_eq!(calls, order, "{}", slurm.diagnosis(&id));
+    let output = slurm.output(&id);
+    assert!(output.contains(&format!("DW_JOB_STRIPED={}", slurm.site.host(0).local.display())));
+    assert!(output.contains(&format!("FOREBAY_JOB_ID={id}")), "{output}");
+    expect_success(&slurm.site.host(0).shell(ROOT, "! grep -q fuse.forebay /proc/self/mounts"));
+    let text = text_of(&slurm.run(USER, "scontrol", &["show", "burst"]));
+    assert!(text.contains("Granularity=16M") && text.contains("TotalSpace=1536M"), "{text}");
+    let text = text_of(&slurm.run(USER, "scontrol", &["show", "bbstat"]));
+    let words: Vec<&str> = text.split_whitespace().collect();
+    assert!(words.ends_with(&["flash", "bytes", "1.5GiB", "1.5GiB", "16MiB"]), "{text}");
+}
+
+#[test]
+fn wrong_directive_is_refused_at_submission_with_its_place() {
+    let slurm = SlurmSite::new("");
+    let script = "#!/bin/sh\n#DW jobdw capacity=96MiB type=scratch access_mode=stripped\n";
+    let text = text_of(&slurm.try_submit(script, &[]));
+    assert!(text.contains("line 2, column 51"), "{text}");
+    assert!(text.contains("did you mean `striped`?"), "{text}");
+    let script = "#!/bin/sh\n#DW jobdw capacity=9TiB type=scratch access_mode=striped\n";
+    let text = text_of(&slurm.try_submit(script, &[]));
+    assert!(text.contains("line 2: pool `flash`"), "{text}");
+    let options = ["-N1", "--bb=capacity=32MiB access_mode=private type=scratch"];
+    let id = slurm.submit("#!/bin/sh\necho in > $DW_JOB_PRIVATE/file && echo written\n", &options);
+    slurm.wait_for(&id, "COMPLETED");
+    assert_eq!(slurm.output(&id), "written\n");
+    let file = slurm.site.cluster.pfs().join("buffer.bb");
+    fs::write(&file, "#DW jobdw capacity=32MiB type=scratch access_mode=striped\n").unwrap();
+    let option = format!("--bbf={}", file.display());
+    let output = slurm.run(USER, "salloc", &["-N1", &option, "srun", "env"]);
+    assert!(text_of(&output).contains("DW_JOB_STRIPED="), "{}", text_of(&output));
+}
+
+#[test]
+fn failed_staging_holds_the_job_or_keeps_its_results() {
+    let slurm = SlurmSite::new("");
+    let (input, results) = make_directories(&slurm);
+    fs::rename(&input, input.with_file_name("elsewhere")).unwrap();
+    let script = format!("#!/bin/sh\n{}true\n", directives(&slurm));
+    let held = slurm.submit(&script, &[]);
+    wait_until("the job is held", || (slurm.job(&held, "Priority")? == "0").then_some(()));
+    let queue = slurm.query("squeue", &["-h", "-j", &held, "-o", "%t %R"]);
+    assert!(queue.starts_with("PD") && queue.contains("dws_data_in"), "{queue}");
+    let comment = slurm.job(&held, "SystemComment").unwrap();
+    assert!(comment.contains("input: does not exist"), "{comment}");
+    assert_eq!(slurm.site.nodes_of_instance(&held), 3, "the instance is kept");
+    expect_success(&slurm.run(USER, "scancel", &[&held]));
+    slurm.wait_until_removed(&held);
+
+    fs::rename(input.with_file_name("elsewhere"), &input).unwrap();
+    let script = format!(
+        "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\n",
+        directives(&slurm)
+    );
+    expect_success(&slurm.site.host(0).shell(ROOT, &format!("chmod 555 {}", results.display())));
+    let kept = slurm.submit(&script, &[]);
+    wait_until("the stage-out fails", || {
+        let comment = slurm.job(&kept, "SystemComment")?;
+        comment.contains("data_out").then_some(())
+    });
+    let comment = slurm.job(&kept, "SystemComment").unwrap();
+    assert!(comment.contains("Permission denied"), "{comment}");
+    assert_eq!(slurm.site.nodes_of_instance(&kept), 3, "the results are kept");
+    expect_success(&slurm.site.host(0).shell(ROOT, &format!("chmod 755 {}", results.display())));
+    expect_success(&slurm.site.forebay(0, USER, &["recover", "--job-id", &kept]));
+    let file = results.join(&kept).join("file");
+    assert_eq!(fs::read_to_string(file).unwrap(), "result\n");
+    assert_eq!(slurm.site.nodes_of_instance(&kept), 0);
+}
+
+#[test]
+fn jobs_wait_for_space_and_are_cancelled_with_and_without_staging_out() {
+    let slurm = SlurmSite::new("");
+    let (_, results) = make_directories(&slurm);
+    let pfs = slurm.site.cluster.pfs();
+    let body = format!(
+        "mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\n\
+         touch {0}/started.$SLURM_JOB_ID\nsleep 60\n",
+        pfs.display()
+    );
+    // Each job needs more than half of the pool.
+    let directives = directives(&slurm).replace("96MiB", "800MiB");
+    let script = format!("#!/bin/sh\n{directives}{body}");
+    let started = |id: &str| pfs.join(format!("started.{id}"));
+    let ids: Vec<String> = (0..3).map(|_| slurm.submit(&script, &[])).collect();
+    wait_until("the first job starts", || started(&ids[0]).exists().then_some(()));
+    assert_eq!(slurm.job(&ids[1], "JobState").as_deref(), Some("PENDING"));
+    expect_success(&slurm.run(USER, "scancel", &[&ids[0]]));
+    wait_until("the second job starts", || started(&ids[1]).exists().then_some(()));
+    assert!(!started(&ids[2]).exists(), "jobs start in the order of submission");
+    slurm.wait_until_removed(&ids[0]);
+    let file = results.join(&ids[0]).join("file");
+    assert_eq!(fs::read_to_string(file).unwrap(), "result\n", "{}", slurm.diagnosis(&ids[0]));
+    expect_success(&slurm.run(USER, "scancel", &["--hurry", &ids[1]]));
+    wait_until("the third job starts", || started(&ids[2]).exists().then_some(()));
+    slurm.wait_until_removed(&ids[1]);
+    assert!(!results.join(&ids[1]).exists(), "--hurry destroys results");
+    expect_success(&slurm.run(USER, "scancel", &["--hurry", &ids[2]]));
+    slurm.wait_until_removed(&ids[2]);
+}
+
+#[test]
+fn persistent_instance_outlives_jobs_that_use_it() {
+    let slurm = SlurmSite::new("EnablePersistent");
+    let create = "#!/bin/sh\n\
+                  #BB create_persistent name=tables capacity=64MiB access=striped type=scratch\n\
+                  #DW persistentdw name=tables\n\
+                  echo kept > $DW_PERSISTENT_STRIPED_tables/file\n";
+    let first = slurm.submit(create, &[]);
+    slurm.wait_for(&first, "COMPLETED");
+    slurm.wait_until_removed(&first);
+    let use_it = "#!/bin/sh\n#DW persistentdw name=tables\n\
+                  cat $DW_PERSISTENT_STRIPED_tables/file\n";
+    let second = slurm.submit(use_it, &["-N2"]);
+    slurm.wait_for(&second, "COMPLETED");
+    assert_eq!(slurm.output(&second), "kept\n", "{}", slurm.diagnosis(&second));
+    let text = slurm.query("scontrol", &["show", "burst"]);
+    assert!(text.contains("Name=tables") && text.contains("UserID=ada(41000)"), "{text}");
+    slurm.wait_until_removed(&second);
+    let destroy = "#!/bin/sh\n#BB destroy_persistent name=tables\n";
+    let third = slurm.submit(destroy, &[]);
+    slurm.wait_for(&third, "COMPLETED");
+    wait_until("the persistent instance is destroyed", || {
+        (slurm.site.nodes_of_instance("tables") == 0).then_some(())
+    });
+}
+
+#[test]
+fn restarted_slurmctld_completes_jobs_at_every_stage() {
+    let mut slurm = SlurmSite::new("");
+    let (_, results) = make_directories(&slurm);
+    let script = format!(
+        "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\nsleep 12\n",
+        directives(&slurm)
+    );
+    // Staged in but not started: no node has enough CPUs free.
+    let blocker = slurm.submit("#!/bin/sh\nsleep 8\n", &["-N3", "--exclusive"]);
+    slurm.wait_for(&blocker, "RUNNING");
+    let staged = slurm.submit(&script, &["-N1"]);
+    wait_until("the job is staged in", || {
+        slurm.functions(&staged).contains(&"real_size".to_owned()).then_some(())
+    });
+    slurm.wait_until_saved();
+    slurm.restart_slurmctld();
+    // Slurm defers a job whose stage-in it does not know by a minute.
+    let update = format!("JobId={staged}");
+    wait_until("the interrupted job is torn down", || {
+        slurm.functions(&staged).contains(&"teardown".to_owned()).then_some(())
+    });
+    expect_success(&slurm.run(ROOT, "scontrol", &["update", &update, "StartTime=now"]));
+    slurm.wait_for(&staged, "RUNNING");
+    slurm.wait_until_saved();
+    slurm.restart_slurmctld();
+    slurm.wait_for(&staged, "COMPLETED");
+    slurm.wait_until_removed(&staged);
+    let file = results.join(&staged).join("file");
+    assert_eq!(fs::read_to_string(file).unwrap(), "result\n", "{}", slurm.diagnosis(&staged));
+    for call in slurm.calls() {
+        let waits = ["data_in", "data_out", "pre_run", "post_run", "setup", "teardown"];
+        assert!(waits.contains(&&*call.function) || call.seconds < 1.0, "{call:?}");
+    }
+}

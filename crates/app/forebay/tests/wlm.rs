@@ -1,0 +1,116 @@
+//! The interface for batch systems: the life of a job in calls of `forebay wlm`, and `forebay check`.
+//!
+//! Needs root: it creates network namespaces and acts as several users.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+#[allow(dead_code, reason = "other tests use more of it")]
+mod cluster;
+
+use std::fs;
+use std::path::Path;
+
+use cluster::site::{OTHER, ROOT, Site, USER, expect_failure, expect_success};
+use cluster::{User, text_of};
+use serde_json::{Value, json};
+
+/// Makes a call as `user` and returns its outcome.
+fn call_as(site: &Site, user: User, call: &Value) -> Value {
+    let output = site.forebay(0, user, &["wlm", &call.to_string()]);
+    let text = text_of(&output);
+    let outcome: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{call}: {text}"));
+    assert_eq!(outcome["version"], 1);
+    assert_eq!(output.status.success(), outcome.get("result").is_some(), "{text}");
+    outcome
+}
+
+/// The result of a call of root.
+fn call(site: &Site, mut call: Value) -> Value {
+    call["version"] = json!(1);
+    let outcome = call_as(site, ROOT, &call);
+    assert!(outcome.get("result").is_some(), "{call}: {outcome}\n{}", site.output());
+    outcome["result"].clone()
+}
+
+fn write_script(site: &Site, name: &str, directives: &str) -> String {
+    let path = site.cluster.pfs().join(name);
+    fs::write(&path, format!("#!/bin/sh\n{directives}\ntrue\n")).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn calls_of_a_batch_system_carry_a_job_through_its_life() {
+    let site = Site::new();
+    let pfs = site.cluster.pfs();
+    fs::create_dir(pfs.join("input")).unwrap();
+    fs::write(pfs.join("input/words"), "staged\n").unwrap();
+    let results = site.make_results_directory();
+    let directives = format!(
+        "#DW jobdw capacity=96MiB type=scratch access_mode=striped\n\
+         #DW stage_in type=directory source={0}/input destination=$DW_JOB_STRIPED/input\n\
+         #DW stage_out type=directory source=$DW_JOB_STRIPED/input destination={0}/results/copy",
+        pfs.display()
+    );
+    let script = write_script(&site, "job.sh", &directives);
+
+    let report = call(&site, json!({"function": "validate", "script": script}));
+    assert_eq!(report["instance"]["capacity"], 96 << 20);
+    assert_eq!(
+        (&report["instance"]["nodes"], &report["instance"]["fits_now"]),
+        (&json!(3), &json!(true))
+    );
+    assert_eq!(report["variables"], json!(["DW_JOB_STRIPED"]));
+
+    let setup = json!({"function": "setup", "job": "42", "user": USER.0, "group": USER.1,
+                       "script": script, "caller": "test"});
+    call(&site, setup.clone());
+    call(&site, setup);
+    let staged = call(&site, json!({"function": "stage_in", "job": "42"}));
+    assert_eq!(staged, json!({"files": 1, "bytes": 7}));
+    let capacity = call(&site, json!({"function": "capacity", "job": "42"}));
+    assert_eq!(capacity, json!({"bytes": 96 << 20, "nodes": 3}));
+    let environment = call(&site, json!({"function": "environment", "job": "42"}));
+    let mount = environment["variables"]["DW_JOB_STRIPED"].as_str().unwrap().to_owned();
+    assert_eq!(environment["variables"]["FOREBAY_JOB_ID"], "42");
+
+    call(&site, json!({"function": "mount", "job": "42", "hosts": ["n2", "n3"]}));
+    expect_success(&site.host(1).shell(USER, &format!("echo more >> {mount}input/words")));
+    expect_success(&site.host(2).shell(USER, &format!("grep -q more {mount}input/words")));
+    assert!(!Path::new(&mount).join("input").exists(), "not mounted outside the job's hosts");
+    call(&site, json!({"function": "unmount", "job": "42"}));
+    // The results are staged out before the instance is removed.
+    call(&site, json!({"function": "teardown", "job": "42"}));
+    assert_eq!(fs::read_to_string(results.join("copy/words")).unwrap(), "staged\nmore\n");
+    assert_eq!(call(&site, json!({"function": "show"}))["sessions"], json!([]));
+    call(&site, json!({"function": "teardown", "job": "42"}));
+    let outcome =
+        call_as(&site, ROOT, &json!({"version": 1, "function": "stage_out", "job": "42"}));
+    assert_eq!(outcome["error"]["kind"], "no_such_job");
+}
+
+#[test]
+fn calls_are_refused_with_their_kind_and_scripts_with_their_line() {
+    let site = Site::new();
+    let script =
+        write_script(&site, "job.sh", "#DW jobdw capacity=32MiB type=scratch access_mode=private");
+    let setup = |user: User| {
+        json!({"version": 1, "function": "setup", "job": "7", "user": user.0, "group": user.1,
+               "script": script})
+    };
+    assert_eq!(call_as(&site, OTHER, &setup(USER))["error"]["kind"], "denied");
+    assert_eq!(call_as(&site, USER, &setup(USER))["result"], json!({}));
+    let teardown = json!({"version": 1, "function": "teardown", "job": "7"});
+    assert_eq!(call_as(&site, OTHER, &teardown)["error"]["kind"], "denied");
+    assert_eq!(call_as(&site, USER, &teardown)["result"], json!({}));
+    let unknown = json!({"version": 1, "function": "teardown", "job": "7", "hury": true});
+    assert_eq!(call_as(&site, USER, &unknown)["error"]["kind"], "invalid");
+
+    let text = expect_success(&site.forebay(1, USER, &["check", &script]));
+    assert!(text.contains("32.0 MiB on 2 storage nodes of pool `flash`, private"), "{text}");
+    let wrong =
+        write_script(&site, "wrong.sh", "#DW jobdw capacity=32MB type=scratch access_mode=privat");
+    let output = site.forebay(1, USER, &["check", &wrong]);
+    expect_failure(&output, "wrong.sh: line 2, column 50: unknown access mode `privat`");
+    let large =
+        write_script(&site, "large.sh", "#DW jobdw capacity=1PiB type=scratch access_mode=private");
+    expect_failure(&site.forebay(1, USER, &["check", &large]), "large.sh: line 2: pool `flash`");
+}

@@ -1,0 +1,183 @@
+//! `dw_wlm_cli`: the command by which a batch system uses DataWarp, for a pool of this buffer.
+//!
+//! Each function is one call of [`forebay_wlm`]. Queries print JSON on standard output, and
+//! nothing else; all other text is for the user of the job. Slurm's burst_buffer/datawarp plugin
+//! reads both outputs together, and takes the phrases `token not found` and `No matching session`
+//! as the sign that a job has no instance.
+
+mod arguments;
+mod queries;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use arguments::{Arguments, Function};
+use clap::Parser;
+use forebay_console::{print_stderr, print_stdout};
+use forebay_control::controller::Lifetime;
+use forebay_daemon::config::{DEFAULT_CONFIG_FILE, pool_from_environment};
+use forebay_wlm::{Bridge, Call, ErrorKind, Reply, WlmError, parse_access};
+
+/// Largest file of host names that is read, in bytes.
+const MAX_HOSTS_FILE: u64 = 16 << 20;
+
+fn main() -> ExitCode {
+    let configuration = pool_from_environment().unwrap_or_else(|| DEFAULT_CONFIG_FILE.into());
+    let outcome = run(Arguments::parse(), &Bridge::new(configuration));
+    let text = match outcome {
+        Ok(text) => text,
+        Err(error) => {
+            print_stderr(message(&error));
+            return ExitCode::FAILURE;
+        }
+    };
+    match print_stdout(&text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            print_stderr(format_args!("error: standard output: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The text of a failure.
+fn message(error: &WlmError) -> String {
+    match error.kind {
+        ErrorKind::NoSuchJob => format!("token not found: No matching session: {error}"),
+        ErrorKind::Invalid
+        | ErrorKind::NotFound
+        | ErrorKind::Denied
+        | ErrorKind::Exists
+        | ErrorKind::Busy
+        | ErrorKind::Full
+        | ErrorKind::TimedOut
+        | ErrorKind::Unreachable
+        | ErrorKind::Failed => error.to_string(),
+    }
+}
+
+/// Carries a function out, and returns its output.
+fn run(arguments: Arguments, bridge: &Bridge) -> Result<String, WlmError> {
+    if let Function::Paths = arguments.function {
+        return write_paths(&arguments, bridge);
+    }
+    if let Function::ShowPools
+    | Function::ShowInstances
+    | Function::ShowSessions
+    | Function::ShowConfigurations = arguments.function
+    {
+        return Ok(queries::answer(arguments.function, &bridge.status()?));
+    }
+    let created = match arguments.function {
+        Function::CreatePersistent => Some(arguments.token()?),
+        _ => None,
+    };
+    let call = call_of(arguments, bridge)?;
+    Ok(match (bridge.perform(call)?, created) {
+        (Reply::Capacity { bytes, .. }, _) => queries::real_size(bytes),
+        // Slurm looks for the word `created`.
+        (Reply::Done {}, Some(name)) => format!("created persistent instance {name}\n"),
+        (
+            Reply::Done {}
+            | Reply::Script(_)
+            | Reply::Pool(_)
+            | Reply::Staged(_)
+            | Reply::Environment { .. },
+            _,
+        ) => String::new(),
+    })
+}
+
+/// The call of a function that changes or validates a job.
+fn call_of(arguments: Arguments, bridge: &Bridge) -> Result<Call, WlmError> {
+    Ok(match arguments.function {
+        Function::JobProcess => Call::Validate { script: arguments.job()? },
+        Function::Setup => Call::Setup {
+            job: arguments.token()?,
+            user: arguments.user()?,
+            group: arguments.groupid,
+            script: arguments.job()?,
+            pool: arguments.pool(),
+            caller: arguments.caller,
+        },
+        Function::DataIn => Call::StageIn { job: arguments.token()? },
+        Function::RealSize => Call::Capacity { job: arguments.token()? },
+        Function::PreRun => Call::Mount { job: arguments.token()?, hosts: read_hosts(&arguments)? },
+        Function::PostRun => Call::Unmount { job: arguments.token()? },
+        Function::DataOut => Call::StageOut { job: arguments.token()? },
+        Function::Teardown => teardown(arguments.token()?, arguments.hurry, bridge)?,
+        Function::CreatePersistent => Call::CreatePersistent {
+            name: arguments.token()?,
+            user: arguments.user()?,
+            group: arguments.groupid,
+            capacity: arguments.requested_capacity()?,
+            access: parse_access(arguments.scratch_access()?)?,
+            pool: arguments.pool(),
+            public: false,
+        },
+        Function::Paths => Call::Environment { job: arguments.token()? },
+        Function::ShowPools
+        | Function::ShowInstances
+        | Function::ShowSessions
+        | Function::ShowConfigurations => Call::Show {},
+    })
+}
+
+/// The call that ends what a token names: a job or a persistent instance.
+fn teardown(token: String, hurry: bool, bridge: &Bridge) -> Result<Call, WlmError> {
+    let status = bridge.status()?;
+    let lifetime = status.sessions.iter().find(|session| session.token == token);
+    match lifetime.map(|session| session.lifetime) {
+        Some(Lifetime::Job) => Ok(Call::Teardown { job: token, hurry }),
+        Some(Lifetime::Persistent) => Ok(Call::DestroyPersistent { name: token, hurry }),
+        None => Err(WlmError::new(ErrorKind::NoSuchJob, format!("there is no `{token}`"))),
+    }
+}
+
+/// Writes the environment variables of a job, one `NAME=value` a line.
+fn write_paths(arguments: &Arguments, bridge: &Bridge) -> Result<String, WlmError> {
+    let file = arguments.pathfile()?;
+    let Reply::Environment { variables } =
+        bridge.perform(Call::Environment { job: arguments.token()? })?
+    else {
+        return Ok(String::new());
+    };
+    let mut text = String::new();
+    for (name, value) in &variables {
+        text.push_str(&format!("{name}={}\n", value.as_str().unwrap_or_default()));
+    }
+    let written = fs::File::create(&file).and_then(|mut out| out.write_all(text.as_bytes()));
+    let failed = |error| format!("{}: {error}", file.display());
+    written.map_err(|error| WlmError::new(ErrorKind::Failed, failed(error)))?;
+    Ok(String::new())
+}
+
+/// The compute nodes of a job; none if the job has no nodes.
+fn read_hosts(arguments: &Arguments) -> Result<Vec<String>, WlmError> {
+    let read = |file: &Path| -> Result<String, WlmError> {
+        let mut text = String::new();
+        let opened = fs::File::open(file);
+        let read = opened.and_then(|open| open.take(MAX_HOSTS_FILE).read_to_string(&mut text));
+        let failed = |error| format!("{}: {error}", file.display());
+        read.map_err(|error| WlmError::new(ErrorKind::Failed, failed(error)))?;
+        Ok(text)
+    };
+    if let Some(file) = &arguments.nodehostnamefile {
+        return Ok(read(file)?.split_whitespace().map(str::to_owned).collect());
+    }
+    let Some(file) = &arguments.nidlistfile else {
+        return Ok(Vec::new());
+    };
+    let mut hosts = Vec::new();
+    for range in read(file)?.split_whitespace() {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else {
+            let text = format!("{}: `{range}` is not a range of node ids", file.display());
+            return Err(WlmError::new(ErrorKind::Invalid, text));
+        };
+        hosts.extend((first..=last).map(|nid| format!("nid{nid:05}")));
+    }
+    Ok(hosts)
+}

@@ -1,0 +1,163 @@
+//! Requests of a job script, for its user and for the batch system.
+
+use std::path::Path;
+
+use forebay_control::controller::{InstanceSpec, PlannedAllocation, Setup, mount_variable};
+use forebay_job::{RunError, read_directives, script_warnings};
+use forebay_job_script::{
+    AccessMode, BufferPath, Capacity, JobScript, Stage, StageKind, StagePath,
+};
+use serde::Serialize;
+
+use crate::error::{ErrorKind, WlmError};
+
+/// Requests of a script.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ScriptReport {
+    /// The job's own instance.
+    pub instance: Option<RequestedInstance>,
+    /// Names of the persistent instances that it uses.
+    pub persistent: Vec<String>,
+    /// Persistent instances that it creates.
+    pub creates: Vec<RequestedInstance>,
+    /// Names of the persistent instances that it destroys.
+    pub destroys: Vec<String>,
+    /// Stages, in the script's order.
+    pub stages: Vec<RequestedStage>,
+    /// Names of the environment variables that the job gets.
+    pub variables: Vec<String>,
+    /// Problems that do not stop the job.
+    pub warnings: Vec<String>,
+}
+
+/// A requested instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RequestedInstance {
+    /// Line of the directive.
+    pub line: u32,
+    /// Name, if it is persistent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Requested capacity, as in a directive.
+    pub requested: String,
+    /// Access modes.
+    pub access: Vec<AccessMode>,
+    /// Name of the pool, if the directive names one.
+    pub pool: Option<String>,
+    /// Allocation that it would get; absent if the controller was not asked.
+    #[serde(flatten)]
+    pub allocation: Option<PlannedAllocation>,
+    #[serde(skip)]
+    pub(crate) spec: InstanceSpec,
+}
+
+/// A requested stage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RequestedStage {
+    /// Line of the directive.
+    pub line: u32,
+    /// `in` or `out`.
+    pub direction: &'static str,
+    /// File, directory or list.
+    pub kind: StageKind,
+    /// Source, with the variable of its instance if it is in the buffer.
+    pub source: String,
+    /// Destination, likewise.
+    pub destination: String,
+}
+
+/// Everything that a script requests.
+#[derive(Clone, Debug)]
+pub struct Requested {
+    /// Its directives.
+    pub directives: JobScript,
+    /// The setup of its job.
+    pub setup: Setup,
+}
+
+impl Requested {
+    /// Reads a script in which the batch system has replaced the `%` symbols.
+    ///
+    /// # Errors
+    /// The script cannot be read, is not valid, or requests something that is not supported.
+    /// Messages do not name the file: it is a copy of the batch system's, unknown to the user.
+    pub fn read(script: &Path) -> Result<Requested, WlmError> {
+        let directives = read_directives(script, None).map_err(|error| {
+            let message = match error {
+                RunError::Script(_, errors) => errors.to_string(),
+                RunError::Unsupported(_, reason) => reason,
+                other => other.to_string(),
+            };
+            WlmError::new(ErrorKind::Invalid, message)
+        })?;
+        let setup = Setup::from_script(&directives);
+        Ok(Requested { directives, setup })
+    }
+}
+
+/// Reports the requests of a script.
+pub fn report_script(requested: &Requested) -> ScriptReport {
+    let Requested { directives, setup } = requested;
+    let instance = setup.instance.as_ref().map(|spec| RequestedInstance {
+        line: directives.job().map_or(0, |job| job.line),
+        name: None,
+        ..requested_instance(spec)
+    });
+    let creates = directives.creates.iter().map(|created| RequestedInstance {
+        line: created.line,
+        name: Some(created.name.clone()),
+        ..requested_instance(&InstanceSpec::scratch(
+            created.capacity,
+            created.access.clone(),
+            created.pool.clone(),
+        ))
+    });
+    let own = setup.instance.iter().flat_map(|spec| {
+        spec.access.iter().map(|access| mount_variable(&spec.kind, access.mode, None))
+    });
+    let persistents = setup.persistents.iter();
+    let persistent_variable = |name: &String| {
+        let scratch = forebay_job_script::InstanceType::Scratch;
+        mount_variable(&scratch, AccessMode::Striped, Some(name))
+    };
+    ScriptReport {
+        instance,
+        persistent: setup.persistents.clone(),
+        creates: creates.collect(),
+        destroys: directives.destroys.iter().map(|one| one.name.clone()).collect(),
+        stages: setup.stages.iter().map(requested_stage).collect(),
+        variables: own.chain(persistents.map(persistent_variable)).collect(),
+        warnings: script_warnings(directives).collect(),
+    }
+}
+
+fn requested_instance(spec: &InstanceSpec) -> RequestedInstance {
+    RequestedInstance {
+        line: 0,
+        name: None,
+        requested: match spec.capacity {
+            Capacity::Bytes(bytes) => bytes.to_string(),
+            Capacity::Nodes(count) => format!("{count}nodes"),
+        },
+        access: spec.access.iter().map(|access| access.mode).collect(),
+        pool: spec.pool.clone(),
+        allocation: None,
+        spec: spec.clone(),
+    }
+}
+
+fn requested_stage(stage: &Stage) -> RequestedStage {
+    let text = |path: &StagePath| match path {
+        StagePath::Pfs(path) => path.clone(),
+        StagePath::Buffer(BufferPath { instance, path }) => {
+            format!("{}/{path}", instance.variable())
+        }
+    };
+    RequestedStage {
+        line: stage.line,
+        direction: stage.direction.name(),
+        kind: stage.kind,
+        source: text(&stage.source),
+        destination: text(&stage.destination),
+    }
+}
