@@ -75,3 +75,24 @@ fn sensitivity_finds_the_deciding_parameter_and_writes_table_and_pictures() {
         dir.expect_invalid_input("validate --case dw-write-streams --sensitivity --parameter moon");
     assert!(error.contains("client.write_rate"), "{error}");
 }
+
+#[test]
+fn network_is_compared_with_theory_and_peers() {
+    let dir = WorkDir::new();
+    let output = dir.run("validate --network --quick --out here --json all.json");
+    let document: serde_json::Value = serde_json::from_str(&dir.read("all.json")).unwrap();
+    let rows = document["rows"].as_array().unwrap();
+    let theory: Vec<_> =
+        rows.iter().filter(|r| r["case"].as_str().unwrap().starts_with("theory-")).collect();
+    assert!(theory.len() >= 10, "{}", output.stdout);
+    for row in theory {
+        assert_eq!(row["met"], true, "{row}");
+    }
+    let code = if rows.iter().all(|r| r["met"] == true) { 0 } else { 1 };
+    assert_eq!(output.code, Some(code), "{}", output.stderr);
+    let svg = dir.read("here/network/booksim2-adversarial-minimal.svg");
+    assert!(svg.contains("ours") && svg.contains("peer"));
+    assert!(dir.read("here/network.csv").starts_with("case,quantity,load,theirs,ours"));
+    let error = dir.expect_invalid_input("validate --network --case moon");
+    assert!(error.contains("codes-uniform-minimal"), "{error}");
+}

@@ -121,7 +121,27 @@ impl Machine {
     /// # Errors
     /// As [`Machine::load`]; an unknown key, or a value that the file could not have.
     pub fn load_with(name_or_path: &str, settings: &[Setting]) -> Result<Machine, MachineError> {
-        let mut source = Source::find(name_or_path)?;
+        Source::find(name_or_path)?.parse_with(settings)
+    }
+
+    /// Parses the text of a machine file without a node map, with some numbers replaced as by
+    /// [`Machine::load_with`]. `file` is its name in errors and gives the machine its name.
+    ///
+    /// # Errors
+    /// All problems of the file; an unknown key, or a value that the file could not have.
+    pub fn parse_with(
+        file: &str,
+        text: &str,
+        settings: &[Setting],
+    ) -> Result<Machine, MachineError> {
+        let source = Source { file: file.to_string(), text: text.to_string(), folder: None };
+        source.parse_with(settings)
+    }
+}
+
+impl Source {
+    fn parse_with(self, settings: &[Setting]) -> Result<Machine, MachineError> {
+        let mut source = self;
         if !settings.is_empty() {
             // The problems of the file itself first.
             source.parse()?;

@@ -4,6 +4,7 @@ use super::machine::load_with;
 use super::options::{ProgressReporter, command_line, cores, seed, setting, study_failure};
 use super::output::{Output, OutputArgs, to_json};
 use super::sensitivity::{self, Study};
+use super::validate_network;
 use crate::csv_files::to_csv;
 use crate::figures::ior::resource;
 use crate::plot::axis;
@@ -12,6 +13,7 @@ use crate::plot::palette::PAPER;
 use crate::plot::png;
 use crate::validate::cases::{self, Case, Run};
 use crate::validate::markdown;
+use crate::validate::network;
 use crate::validate::published;
 use crate::validate::status::Status;
 use crate::validate::verdict::{self, Row};
@@ -28,6 +30,7 @@ use serde::Serialize;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  forebay validate\n  forebay validate --quick\n  \
+        forebay validate --network --quick\n  \
         forebay validate --case shaheen2 --case cori1-fpp-write\n  \
         forebay validate --case trinity-client --set client.write_rate=3GB/s\n  \
         forebay validate --case trinity-client-write --sensitivity --parameter client.write_rate\n\n\
@@ -52,6 +55,10 @@ pub(super) struct ValidateArgs {
     /// repeated. All rows are marked as altered: they say nothing about the machine files
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
     set: Vec<Setting>,
+    /// Instead of measurements: compare the packet network with theory and with the latency-load
+    /// curves of peer simulators (validation/network)
+    #[arg(long, conflicts_with_all = ["sensitivity", "seeds", "format", "set"])]
+    network: bool,
     /// Instead of the comparison: the elasticity of each row with respect to each number that is
     /// assumed or decides it (central differences between four fifths and five fourths of the
     /// number, of sizes between half and twice), and Morris screening
@@ -103,6 +110,11 @@ const COLUMNS: [Column; 8] = [
 ];
 
 pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
+    if args.network {
+        let cases = network::chosen(&args.case, args.quick)?;
+        let threads = args.threads.map_or_else(cores, usize::from);
+        return validate_network::run(&cases, threads, args.seed, &args.output);
+    }
     let cases = cases::chosen(&args.case, args.quick)?;
     if args.sensitivity {
         let study = Study {

@@ -2,6 +2,7 @@
 
 pub mod cases;
 pub mod markdown;
+pub mod network;
 pub mod published;
 pub mod status;
 pub mod verdict;
