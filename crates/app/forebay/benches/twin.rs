@@ -12,8 +12,25 @@ use std::process::{Command, ExitCode};
 
 type Outcome<T> = Result<T, String>;
 
-/// The synthetic cases: machine, messages per node, pairs of runs.
-const TRAFFIC: [(&str, u32, usize); 2] = [("theta", 200, 5), ("trinity", 60, 3)];
+/// A synthetic case, with messages of 4 KiB.
+struct Traffic {
+    machine: &'static str,
+    pattern: &'static str,
+    load: &'static str,
+    /// Messages per node.
+    messages: &'static str,
+    /// Pairs of runs.
+    pairs: usize,
+}
+
+/// Light traffic on two machines; then traffic of which the network accepts only a part, so that most
+/// packets wait.
+const TRAFFIC: [Traffic; 4] = [
+    Traffic { machine: "theta", pattern: "uniform", load: "0.3", messages: "200", pairs: 5 },
+    Traffic { machine: "trinity", pattern: "uniform", load: "0.3", messages: "60", pairs: 3 },
+    Traffic { machine: "theta", pattern: "uniform", load: "0.9", messages: "100", pairs: 3 },
+    Traffic { machine: "theta", pattern: "adversarial", load: "0.5", messages: "60", pairs: 3 },
+];
 
 /// Runs the command and reads the document that it prints.
 fn run(arguments: &[&str]) -> Outcome<Value> {
@@ -44,10 +61,10 @@ fn median_of(runs: &[Value], name: &str) -> f64 {
     median(runs.iter().map(|r| field(r, name)).collect())
 }
 
-fn traffic(machine: &str, messages: u32, pairs: usize) -> Outcome<Vec<Value>> {
+fn traffic(case: &Traffic) -> Outcome<Vec<Value>> {
+    let Traffic { machine, pattern, load, messages, pairs } = *case;
     let description = Machine::load(machine).map_err(|e| e.to_string())?;
     let entities = u64::from(description.routers()) + description.nodes.len() as u64;
-    let messages = messages.to_string();
     let mut runs: [Vec<Value>; 2] = [Vec::new(), Vec::new()];
     for _ in 0..pairs {
         for (runs, threads) in runs.iter_mut().zip(["1", "2"]) {
@@ -57,13 +74,13 @@ fn traffic(machine: &str, messages: u32, pairs: usize) -> Outcome<Vec<Value>> {
                 "--machine",
                 machine,
                 "--pattern",
-                "uniform",
+                pattern,
                 "--message",
                 "4KiB",
                 "--load",
-                "0.3",
+                load,
                 "--messages",
-                &messages,
+                messages,
                 "--threads",
                 threads,
                 "--no-out",
@@ -85,7 +102,7 @@ fn traffic(machine: &str, messages: u32, pairs: usize) -> Outcome<Vec<Value>> {
             let wall = median_of(runs, "wall_seconds");
             let memory = median_of(runs, "peak_rss_bytes");
             json!({
-                "case": format!("traffic uniform 4 KiB load 0.3 on {machine}"),
+                "case": format!("traffic {pattern} 4 KiB load {load} on {machine}"),
                 "threads": threads,
                 "runs": runs.len(),
                 "packets_delivered": packets,
@@ -165,9 +182,10 @@ fn row(result: &Value) -> Vec<String> {
 
 fn bench(quick: bool) -> Outcome<()> {
     let mut results = Vec::new();
-    for (machine, messages, pairs) in TRAFFIC {
-        eprintln!("{machine}: {pairs} pairs of runs");
-        results.extend(traffic(machine, messages, pairs)?);
+    for case in TRAFFIC {
+        let Traffic { machine, pattern, load, pairs, .. } = case;
+        eprintln!("{machine}, {pattern}, load {load}: {pairs} pairs of runs");
+        results.extend(traffic(&case)?);
     }
     if !quick {
         eprintln!("trinity-phase2: IOR on 8,192 nodes");

@@ -177,6 +177,23 @@ fn time_series_of_jobs_servers_and_links_add_up_on_any_threads() {
     assert!(report.contains("Busiest links"), "no charts of links");
 }
 
+/// Two processes of a node open their files at the same time, at the one server, whose metadata
+/// operations take 100 us. The request of the second (128 bytes) comes 25.6 ns later, the time of the
+/// first on the slowest link of their way (rank 1, 5 GB/s), and waits for the rest of the first. Nothing else waits: the processes are 100 us apart from then on, and
+/// their writes have different locks and flash channels.
+#[test]
+fn delay_at_a_server_is_the_one_calculated_by_hand() {
+    let dir = WorkDir::new();
+    let run = dir.json(
+        "sim ior --machine toy --nodes 1 --ppn 2 --burst-buffers 1 --delays --no-out --quiet \
+         --json - -- -a POSIX -F -w -k -t 4k -b 4k",
+    );
+    let servers = run["points"][0]["delays"]["servers"].as_array().unwrap();
+    assert_eq!(servers.len(), 1);
+    let seconds = servers[0]["seconds"][1][1].as_f64().unwrap();
+    assert!((seconds - 99.9744e-6).abs() < 1e-12, "{seconds}");
+}
+
 #[test]
 fn delays_name_both_jobs_and_add_up() {
     let dir = WorkDir::new();

@@ -217,3 +217,61 @@ fn restarted_slurmctld_completes_jobs_at_every_stage() {
         assert!(waits.contains(&&*call.function) || call.seconds < 1.0, "{call:?}");
     }
 }
+
+#[test]
+fn arrays_dependencies_and_requeued_jobs_have_instances_of_their_own() {
+    let slurm = SlurmSite::new("");
+    let (_, results) = make_directories(&slurm);
+    let body = "mkdir $DW_JOB_STRIPED/out && echo $SLURM_JOB_ID > $DW_JOB_STRIPED/out/file\n";
+
+    let script = format!("#!/bin/sh\n{}{body}", directives(&slurm).replace("%j", "%A-%a"));
+    let array = slurm.submit(&script, &["--array=1-3"]);
+    for task in 1..=3 {
+        let file = results.join(format!("{array}-{task}/file"));
+        wait_until("a task's results are staged out", || file.exists().then_some(()));
+    }
+
+    let script = format!("#!/bin/sh\n{}{body}", directives(&slurm));
+    let first = slurm.submit(&script, &[]);
+    let staged = results.join(&first).join("file");
+    let script = format!("#!/bin/sh\ntest -e {}\n", staged.display());
+    let dependency = format!("--dependency=afterburstbuffer:{first}");
+    let second = slurm.submit(&script, &[&dependency]);
+    slurm.wait_for(&second, "COMPLETED");
+
+    let pfs = slurm.site.cluster.pfs();
+    let script = format!(
+        "#!/bin/sh\n{}{body}\
+         [ $SLURM_RESTART_COUNT ] || {{ touch {1}/started.$SLURM_JOB_ID; sleep 60; }}\n",
+        directives(&slurm),
+        pfs.display()
+    );
+    let requeued = slurm.submit(&script, &[]);
+    wait_until("the job starts", || pfs.join(format!("started.{requeued}")).exists().then_some(()));
+    expect_success(&slurm.run(USER, "scontrol", &["requeue", &requeued]));
+    wait_until("the first run is torn down", || {
+        slurm.functions(&requeued).contains(&"teardown".to_owned()).then_some(())
+    });
+    // Slurm defers a requeued job by two minutes.
+    let update = format!("JobId={requeued}");
+    expect_success(&slurm.run(ROOT, "scontrol", &["update", &update, "StartTime=now"]));
+    slurm.wait_for(&requeued, "COMPLETED");
+    slurm.wait_until_removed(&requeued);
+    let text = fs::read_to_string(results.join(&requeued).join("file")).unwrap();
+    assert_eq!(text.trim(), requeued, "{}", slurm.diagnosis(&requeued));
+    let status = slurm.site.status().unwrap();
+    assert_eq!(status["sessions"].as_array().map(Vec::len), Some(0), "{status}");
+}
+
+#[test]
+fn components_of_a_heterogeneous_job_share_its_nodes_but_not_its_instances() {
+    let slurm = SlurmSite::new("");
+    let script = "#!/bin/sh\n#SBATCH -N1 -w n2\n\
+                  #DW jobdw capacity=32MiB type=scratch access_mode=striped\n\
+                  #SBATCH hetjob\n#SBATCH -N1 -w n3\n\
+                  echo here > $DW_JOB_STRIPED/file && cat $DW_JOB_STRIPED/file && hostname\n";
+    let id = slurm.submit(script, &[]);
+    slurm.wait_for(&id, "COMPLETED");
+    assert_eq!(slurm.output(&id), "here\nn2\n", "{}", slurm.diagnosis(&id));
+    slurm.wait_until_removed(&id);
+}

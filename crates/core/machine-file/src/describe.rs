@@ -184,6 +184,11 @@ fn links(machine: &Machine, out: &mut String) {
         n.cable_sockets_per_group,
         n.plugging.name()
     );
+    let _ = writeln!(
+        out,
+        "  network interfaces interleave {} of a class",
+        counted(n.nic.interleaved_messages.into(), "long message")
+    );
     let r = &n.routing;
     let _ = writeln!(
         out,

@@ -134,6 +134,20 @@ pub struct RoutingSpec {
     pub large_bias: u32,
 }
 
+/// The network interfaces of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct NicSpec {
+    /// Messages of more than one packet, of one class, whose packets an interface sends in turn.
+    pub interleaved_messages: u32,
+}
+
+impl Default for NicSpec {
+    /// For machine files without a table `[network.nic]`: four messages.
+    fn default() -> Self {
+        NicSpec { interleaved_messages: 4 }
+    }
+}
+
 /// The interconnect.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Network {
@@ -160,6 +174,8 @@ pub struct Network {
     pub router_traversal: Time,
     /// Largest packet: messages are cut into packets of this size.
     pub packet: Bytes,
+    /// Network interfaces of nodes.
+    pub nic: NicSpec,
     /// Node links, both ways.
     pub node: LinkSpec,
     /// Rank-1 links.

@@ -61,3 +61,17 @@ fn aries_links_have_the_published_rates() {
     assert_eq!(network.router_traversal, Time::from_ns(100));
     assert_eq!(network.packet, Bytes::kib(4));
 }
+
+#[test]
+fn machine_file_without_interfaces_interleaves_four_messages() {
+    let toy = include_str!("../../../../machines/toy.toml");
+    let (before, _) = toy.split_once("[network.nic]").expect("the last table");
+    let machine = Machine::parse("toy.toml", before, &|name| panic!("{name} is read"));
+    let machine = machine.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(machine.network.nic.interleaved_messages, 4);
+    let one =
+        toy.replace("interleaved_messages = { value = 4", "interleaved_messages = { value = 1");
+    let machine = Machine::parse("toy.toml", &one, &|name| panic!("{name} is read"));
+    let machine = machine.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(machine.network.nic.interleaved_messages, 1);
+}

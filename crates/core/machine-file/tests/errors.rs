@@ -123,12 +123,14 @@ wrong! {
         "toy.toml:90:60: `burst_buffer.threads.settled_in_view` is [], not a list of texts; expected [\"row-id\"]";
     card_below_a_stripe: "card_capacity = { value = \"1 TB\"" => "card_capacity = { value = \"1 MB\"",
         "toy.toml:106:27: a card of 1 MB cannot hold one stripe of 8 MiB; expected a capacity of at least one stripe";
+    no_interleaved_message: "interleaved_messages = { value = 4," => "interleaved_messages = { value = 0,",
+        "toy.toml:114:34: `network.nic.interleaved_messages` is 0, out of range; expected a whole number from 1 to 256";
     missing_title: "title = " => "name = ",
         "toy.toml:1:1: `title` is missing; expected title = \"the machine in one line\"\ntoy.toml:1:1: unknown key `name`; expected one of burst_buffer, client, network, notes, pfs, placement, sources, title";
     missing_number: "threads = { value = 16, assumed = \"toy\" }\n" => "",
         "toy.toml:87:1: `burst_buffer.threads` is missing; expected threads = { value = 1, from = \"…\" }";
     missing_table_of_a_link: "[network.rank2]" => "[network.rank_2]",
-        "toy.toml:10:1: `network.rank2` is missing; expected a table `[network.rank2]`\ntoy.toml:37:10: unknown key `network.rank_2`; expected `rank2` (known here: arrangement, cable_sockets_per_group, cables_per_group_pair, chassis_per_group, global, groups, node, node_ports_per_router, packet, plugging, rank1, rank2, router_traversal, routers_per_cable, routers_per_chassis, routing)";
+        "toy.toml:10:1: `network.rank2` is missing; expected a table `[network.rank2]`\ntoy.toml:37:10: unknown key `network.rank_2`; expected `rank2` (known here: arrangement, cable_sockets_per_group, cables_per_group_pair, chassis_per_group, global, groups, nic, node, node_ports_per_router, packet, plugging, rank1, rank2, router_traversal, routers_per_cable, routers_per_chassis, routing)";
     not_toml: "[network]\n" => "[network\n",
         "toy.toml:10:9: not TOML: unclosed table, expected `]`; expected a TOML document";
     table_as_a_number: "[network.rank1]\n" => "[network]\nrank1 = 3\n[network.x]\n",

@@ -20,9 +20,9 @@ const MIN_BITS: u32 = 13;
 const MAX_BITS: u32 = 18;
 /// Width at first: 33 ns.
 const FIRST_BITS: u32 = 15;
-/// Buckets of the wheel. Of 33 ns each they span 33 us, longer than most packets wait for a congested
+/// Buckets of the wheel. Of 33 ns each they span 67 us, longer than most packets wait for a congested
 /// link.
-const BUCKETS: u64 = 1024;
+const BUCKETS: u64 = 2048;
 const WORDS: usize = BUCKETS as usize / 64;
 /// Buckets of the wheel that can hold events besides the one being opened.
 const NEAR: u64 = BUCKETS - 1;
@@ -30,7 +30,7 @@ const NEAR: u64 = BUCKETS - 1;
 const REVIEW_INTERVAL: u32 = 512;
 /// Mean numbers of events of a bucket below which buckets become wider, and above which narrower.
 const FEW_EVENTS: u32 = 8;
-const MANY_EVENTS: u32 = 48;
+const MANY_EVENTS: u32 = 64;
 /// Steps into which a bucket is divided for sorting.
 const STEPS: usize = 32;
 /// Events up to which a bucket, or a step of it, is sorted by insertion.

@@ -41,6 +41,8 @@ pub struct Fabric {
     costs: [LinkCost; 4],
     group: u16,
     packet_bytes: u32,
+    /// Long messages of a class that an interface interleaves.
+    interleaved: usize,
     /// Time of a head to pass a router, ps.
     traversal: u64,
     ports: PortTable,
@@ -73,6 +75,7 @@ impl Fabric {
             costs,
             group,
             packet_bytes: network.packet.0 as u32,
+            interleaved: network.nic.interleaved_messages as usize,
             traversal: network.router_traversal.0,
             ports: PortTable::new(&topology, group, &costs),
             nics: nodes.iter().map(|_| Nic::default()).collect(),
@@ -210,7 +213,9 @@ impl Fabric {
         loop {
             let credits = NODE_CHANNELS.map(|c| self.ports.credits(index, c));
             let nic = &mut self.nics[usize::from(local)];
-            let Some((message, bytes)) = nic.take_packet(self.packet_bytes, credits) else {
+            let Some((message, bytes)) =
+                nic.take_packet(self.packet_bytes, self.interleaved, credits)
+            else {
                 break;
             };
             self.emit(index, local, &message, bytes, context);

@@ -5,10 +5,6 @@ use std::collections::VecDeque;
 
 /// Messages in each queue of an interface before it has no free slots.
 pub(crate) const MAX_NIC_MESSAGES: usize = 256;
-/// Long messages of a class whose packets an interface interleaves. The block transfer engines of
-/// Gemini and Aries have several channels (uGNI has a flag that restricts them to one); their number
-/// is assumed.
-const INTERLEAVED: usize = 4;
 
 /// The class of a message. Classes have separate buffers in nodes and routers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +64,14 @@ impl Nic {
     }
 
     /// Takes the next packet, of at most `max_bytes`, from the first queue in turn whose class has
-    /// enough of the `credits`: its message and its length.
-    pub fn take_packet(&mut self, max_bytes: u32, credits: [u32; 2]) -> Option<(Message, u32)> {
+    /// enough of the `credits`: its message and its length. The first `interleaved` messages of a queue
+    /// send their packets in turn.
+    pub fn take_packet(
+        &mut self,
+        max_bytes: u32,
+        interleaved: usize,
+        credits: [u32; 2],
+    ) -> Option<(Message, u32)> {
         for step in 0..4 {
             let number = (self.turn + step) % 4;
             if self.filled & (1 << number) == 0 {
@@ -90,7 +92,7 @@ impl Nic {
                 }
             } else {
                 // The next packet of this queue comes from the next of the interleaved messages.
-                let last = queue.len().min(INTERLEAVED) - 1;
+                let last = queue.len().min(interleaved) - 1;
                 for i in 0..last {
                     queue.swap(i, i + 1);
                 }
@@ -110,17 +112,28 @@ mod tests {
         Message { to: 0, bytes, tag, kind: 0, class, born: 0 }
     }
 
+    fn order_of(nic: &mut Nic, interleaved: usize, credits: [u32; 2]) -> Vec<u64> {
+        let take = || nic.take_packet(10, interleaved, credits);
+        std::iter::from_fn(take).map(|(m, _)| m.tag).collect()
+    }
+
     fn order(nic: &mut Nic, credits: [u32; 2]) -> Vec<u64> {
-        std::iter::from_fn(|| nic.take_packet(10, credits)).map(|(m, _)| m.tag).collect()
+        order_of(nic, 4, credits)
     }
 
     #[test]
-    fn long_messages_are_interleaved_four_at_a_time() {
-        let mut nic = Nic::default();
-        for tag in 0..6 {
-            nic.push_message(message(tag, 20, MessageClass::Request), false);
+    fn long_messages_are_interleaved_as_many_at_a_time_as_the_machine_says() {
+        for (interleaved, expected) in [
+            (4, [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 4, 5]),
+            (2, [0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5]),
+            (1, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]),
+        ] {
+            let mut nic = Nic::default();
+            for tag in 0..6 {
+                nic.push_message(message(tag, 20, MessageClass::Request), false);
+            }
+            assert_eq!(order_of(&mut nic, interleaved, [10, 10]), expected);
         }
-        assert_eq!(order(&mut nic, [10, 10]), [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 4, 5]);
     }
 
     #[test]

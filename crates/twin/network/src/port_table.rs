@@ -115,6 +115,12 @@ impl PortTable {
 
     /// The packets that wait for credits of a channel.
     #[inline]
+    pub fn queue(&self, index: usize, channel: usize) -> &WaitingQueue {
+        &self.queues[index].queues[channel]
+    }
+
+    /// The packets that wait for credits of a channel.
+    #[inline]
     pub fn queue_mut(&mut self, index: usize, channel: usize) -> &mut WaitingQueue {
         &mut self.queues[index].queues[channel]
     }

@@ -323,10 +323,11 @@ impl Topology {
     /// The router that a rank-1 or rank-2 port leads to.
     pub fn neighbour(&self, router: u16, port: u8) -> u16 {
         let port = u16::from(port);
+        let (slot, chassis) = self.coordinates[usize::from(router)];
         if port < self.slots {
-            router / self.slots * self.slots + port
+            chassis * self.slots + port
         } else {
-            (port - self.slots) * self.slots + router % self.slots
+            (port - self.slots) * self.slots + slot
         }
     }
 

@@ -248,7 +248,7 @@ fn write_configuration(directory: &Path, site: &Site, flags: &str) {
          TaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
          AccountingStorageType=accounting_storage/none\nMpiDefault=none\n\
          SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\nReturnToService=2\n\
-         SlurmdParameters=config_overrides\nSchedulerParameters=bf_interval=1,sched_min_interval=0\n\
+         SlurmdParameters=config_overrides\nSchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0\n\
          MinJobAge=300\nKillWait=1\nSlurmctldTimeout=10\nSlurmdTimeout=10\nMailProg=/bin/true\n\
          BurstBufferType=burst_buffer/datawarp\nDebugFlags=BurstBuffer\n",
         site.host(0).address,

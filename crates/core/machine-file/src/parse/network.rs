@@ -2,8 +2,8 @@
 
 use crate::document::{Document, Located};
 use crate::machine::{
-    AdaptiveBias, Arrangement, LONGEST_PACKET_TIME, LinkSpec, MAX_PORTS, Network, Plugging,
-    Routing, RoutingSpec,
+    AdaptiveBias, Arrangement, LONGEST_PACKET_TIME, LinkSpec, MAX_PORTS, Network, NicSpec,
+    Plugging, Routing, RoutingSpec,
 };
 use crate::section::Section;
 use forebay_units::{Bytes, Rate, Time};
@@ -30,6 +30,7 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
         let link = section.required_section(name)?;
         read_link(link, least_latency, packet_size)
     };
+    let nic = section.optional_section("nic").map_or(Some(NicSpec::default()), read_nic);
     let node = link("node", Time::ZERO);
     let rank1 = link("rank1", Time::ZERO);
     let rank2 = link("rank2", Time::ZERO);
@@ -74,6 +75,7 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
         plugging: plugging?.value,
         router_traversal: router_traversal?.value,
         packet: packet?.value,
+        nic: nic?,
         node: node?,
         rank1: rank1?,
         rank2: rank2?,
@@ -140,6 +142,12 @@ fn check_cables(doc: &Document<'_>, groups: u32, sockets: &Located<u32>, pair: &
             "at least 1",
         );
     }
+}
+
+fn read_nic(section: Section<'_, '_>) -> Option<NicSpec> {
+    let interleaved = section.integer("interleaved_messages", 1..=256u32);
+    section.report_unused_keys();
+    Some(NicSpec { interleaved_messages: interleaved?.value })
 }
 
 fn read_link(

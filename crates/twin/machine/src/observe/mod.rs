@@ -46,10 +46,20 @@ impl ObserveOptions {
         self.delays || self.series || self.trace_one_in > 0
     }
 
-    /// Sampler and size of the two buffers of each group.
-    pub(crate) fn trace(&self, groups: u16) -> Option<(Sampler, usize)> {
-        let most = MOST_RECORDS / 2 / usize::from(groups.max(1));
-        (self.trace_one_in > 0).then(|| (Sampler::one_in(self.trace_one_in), most))
+    /// Sampler and size of each group's buffer of passages: five sixths of the records, because a
+    /// request has several times more of them than stages.
+    fn passages(&self, groups: u16) -> Option<(Sampler, usize)> {
+        self.buffer(MOST_RECORDS / 6 * 5, groups)
+    }
+
+    /// The same of the buffer of stages.
+    fn stages(&self, groups: u16) -> Option<(Sampler, usize)> {
+        self.buffer(MOST_RECORDS / 6, groups)
+    }
+
+    fn buffer(&self, most: usize, groups: u16) -> Option<(Sampler, usize)> {
+        let each = most / usize::from(groups.max(1));
+        (self.trace_one_in > 0).then(|| (Sampler::one_in(self.trace_one_in), each))
     }
 
     /// The options of the fabric of a group.
@@ -62,7 +72,7 @@ impl ObserveOptions {
             job_of_kind,
             waits: self.delays,
             series: self.series,
-            trace: self.trace(groups),
+            trace: self.passages(groups),
         }
     }
 }

@@ -94,7 +94,7 @@ impl IoObserver {
         IoObserver {
             waits: options.delays.then(BTreeMap::new),
             servers: options.series.then(BTreeMap::new),
-            spans: options.trace(groups).map(|(sampler, most)| SampleBuffer::new(sampler, most)),
+            spans: options.stages(groups).map(|(sampler, most)| SampleBuffer::new(sampler, most)),
             begun: FxHashMap::default(),
         }
     }

@@ -6,18 +6,28 @@ use crate::port::Upstream;
 use forebay_engine::prefetch;
 
 /// Credits of a batch between the one returned and the one whose port is prefetched.
-const PREFETCH_DISTANCE: usize = 8;
+const PORT_DISTANCE: usize = 18;
+/// The same for the queue of packets that wait for the credit, or the interface.
+const QUEUE_DISTANCE: usize = 12;
+/// The same for the first of these packets.
+const PACKET_DISTANCE: usize = 6;
 
 impl Fabric {
     /// Returns the credits of a batch.
     pub(super) fn return_batch(&mut self, slot: u16, context: &mut impl NetContext) {
         let credits = self.batches.close_batch(slot);
         for (i, &(place, bytes)) in credits.iter().enumerate() {
-            if let Some(&(ahead, _)) = credits.get(i + PREFETCH_DISTANCE) {
+            if let Some(&(ahead, _)) = credits.get(i + PORT_DISTANCE) {
                 prefetch(&self.ports[ahead.port()]);
             }
-            if let Some(&(ahead, _)) = credits.get(i + PREFETCH_DISTANCE / 2) {
-                self.prefetch_waiting(ahead);
+            if let Some(&(ahead, _)) = credits.get(i + QUEUE_DISTANCE) {
+                self.prefetch_queue(ahead);
+            }
+            if let Some(&(ahead, _)) = credits.get(i + PACKET_DISTANCE)
+                && self.ports[ahead.port()].has_waiting(ahead.channel())
+            {
+                let queue = self.ports.queue(ahead.port(), ahead.channel());
+                prefetch(self.waiting.first(queue));
             }
             self.return_credit(place, bytes, context);
         }
@@ -26,7 +36,7 @@ impl Fabric {
 
     /// Prefetches what the return of a credit will touch besides its port.
     #[inline]
-    fn prefetch_waiting(&self, place: Upstream) {
+    fn prefetch_queue(&self, place: Upstream) {
         let port = &self.ports[place.port()];
         if port.has_waiting(place.channel()) {
             self.ports.prefetch_queues(place.port());

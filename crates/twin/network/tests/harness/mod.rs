@@ -3,8 +3,8 @@
 
 use forebay_engine::{Context, Partition, Picoseconds, Queue, Simulation};
 use forebay_machine_file::machine::{
-    AdaptiveBias, Arrangement, Client, LinkSpec, Machine, Network, Node, NodeKind, Plugging,
-    Routing, RoutingSpec,
+    AdaptiveBias, Arrangement, Client, LinkSpec, Machine, Network, NicSpec, Node, NodeKind,
+    Plugging, Routing, RoutingSpec,
 };
 use forebay_network::{
     DeliveryStatistics, Fabric, LinkStatistics, Message, MessageClass, NetEvent, NetMessage,
@@ -75,6 +75,7 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
             plugging: shape.plugging,
             router_traversal: Time(100 * NS),
             packet: Bytes(4_000),
+            nic: NicSpec::default(),
             node: link(8, 1, 100, 32),
             rank1: link(5, 1, 10, 16),
             rank2: link(15, 3, 20, 32),
