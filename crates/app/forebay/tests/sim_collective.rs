@@ -70,6 +70,7 @@ fn invalid_input_is_refused_and_writes_nothing() {
         ("sum --machine toy --nodes 2", "allreduce"),
         ("barrier --machine toy --nodes 57", "56 compute nodes"),
         ("barrier --machine toy --nodes 0", "--nodes"),
+        ("barrier --machine toy --nodes 4 --size 8B", "carries no data"),
         ("barrier --machine toy --nodes 4 --series", "`sim collective` has none"),
         ("allreduce --machine toy --nodes 4 --algorithm bruck", "ring"),
         ("allgather --machine toy --nodes 6 --algorithm recursive-doubling", "bruck or ring"),

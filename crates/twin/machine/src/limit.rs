@@ -20,6 +20,9 @@ use std::collections::VecDeque;
 /// Below this share of waiting in a transfer's time, the processes are the limit.
 const MIN_WAITING_SHARE: f64 = 0.15;
 
+/// Below this utilisation a server has no part that requests could wait for but its threads.
+const MAX_IDLE_SERVER: f64 = 0.5;
+
 /// Utilisation of one kind of resource: the busiest unit, and the mean of all that did any work.
 struct Utilisation {
     busiest: String,
@@ -136,6 +139,12 @@ fn explain(resource: &str, evidence: &[ResourceUse], shares: &Shares, mean: f64)
             "{} of a transfer's {us:.0} us are spent waiting for the locks of the files' objects",
             percent(shares.lock)
         ),
+        "server" if shares.lock > shares.ssd && limit.mean_utilisation < MAX_IDLE_SERVER => {
+            format!(
+                "{} of a transfer's {us:.0} us are spent waiting for threads of servers, which wait for the locks of the files' objects",
+                percent(limit.time_share)
+            )
+        }
         "server" => format!(
             "{} of a transfer's {us:.0} us are spent waiting for servers, which are busy {} of the time",
             percent(limit.time_share),

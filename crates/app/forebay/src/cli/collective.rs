@@ -42,9 +42,9 @@ pub(super) struct CollectiveArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
     ppn: u32,
     /// Length of the vector; of each process's block (allgather); of each pair's block (alltoall;
-    /// its mean: alltoallv)
-    #[arg(long, value_name = "SIZE", default_value = "8B", value_parser = size)]
-    size: Bytes,
+    /// its mean: alltoallv) [default: 8 B; a barrier has none]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    size: Option<Bytes>,
     /// Algorithm among the nodes: dissemination, binomial-tree, scatter-allgather,
     /// recursive-doubling, rabenseifner, ring, bruck or pairwise [default: MPICH's choice]
     #[arg(long, value_name = "NAME", value_parser = algorithm)]
@@ -146,7 +146,7 @@ impl CollectiveArgs {
         let study = CollectiveStudy {
             spec: CollectiveSpec {
                 operation: self.operation,
-                size: self.size,
+                size: self.size()?,
                 algorithm: self.algorithm,
             },
             nodes: self.nodes,
@@ -161,6 +161,17 @@ impl CollectiveArgs {
         Ok(Some(Input { machine, study, burst_buffers }))
     }
 
+    /// The size of the operation.
+    fn size(&self) -> Result<Bytes, Failure> {
+        match (self.operation, self.size) {
+            (Operation::Barrier, Some(size)) => Err(Failure::Input(format!(
+                "--size {size}: a barrier carries no data; leave --size out"
+            ))),
+            (Operation::Barrier, None) => Ok(Bytes::ZERO),
+            (_, size) => Ok(size.unwrap_or(Bytes(8))),
+        }
+    }
+
     fn simulate(
         input: &Input,
         options: &SimOptions,
@@ -170,13 +181,13 @@ impl CollectiveArgs {
     }
 
     /// The command's own settings.
-    fn settings(&self) -> Vec<(&'static str, String)> {
+    fn settings(&self, input: &Input) -> Vec<(&'static str, String)> {
         let algorithm = self.algorithm.map_or("MPICH's choice", Algorithm::name);
         let mut settings = vec![
             ("operation", self.operation.to_string()),
             ("nodes", self.nodes.to_string()),
             ("processes per node", self.ppn.to_string()),
-            ("size", self.size.to_string()),
+            ("size", input.study.spec.size.to_string()),
             ("algorithm", algorithm.to_string()),
             ("iterations", self.iterations.to_string()),
             ("warm-up", self.warm_up.to_string()),
@@ -243,7 +254,7 @@ pub(super) fn run(args: CollectiveArgs) -> Result<(), Failure> {
     let replication = replication(args.sim.seed, &runs, CollectiveRun::quantities);
     let mut run = runs.swap_remove(0);
     run.replication = replication;
-    let inputs = args.sim.inputs(&input.machine, args.settings());
+    let inputs = args.sim.inputs(&input.machine, args.settings(&input));
     let table = table(&run);
     output.print_and_record(table.trim_end())?;
     let files = Files {

@@ -58,7 +58,7 @@ enum Command {
     Machine(machine::MachineCommand),
     /// Simulate: IOR, traffic, collective operations, or two of them on one machine
     #[command(subcommand)]
-    Sim(SimCommand),
+    Sim(Box<SimCommand>),
     /// Simulate the published cases and compare them with the measurements
     Validate(validate::ValidateArgs),
     #[command(flatten)]
@@ -111,10 +111,12 @@ fn run(command: Command) -> Result<(), Failure> {
     interrupt::watch_signals()?;
     match command {
         Command::Machine(command) => machine::run(command),
-        Command::Sim(SimCommand::Ior(args)) => ior::run(args),
-        Command::Sim(SimCommand::Traffic(args)) => traffic::run(args),
-        Command::Sim(SimCommand::Collective(args)) => collective::run(args),
-        Command::Sim(SimCommand::Interference(args)) => interference::run(args),
+        Command::Sim(command) => match *command {
+            SimCommand::Ior(args) => ior::run(args),
+            SimCommand::Traffic(args) => traffic::run(args),
+            SimCommand::Collective(args) => collective::run(args),
+            SimCommand::Interference(args) => interference::run(args),
+        },
         Command::Validate(args) => validate::run(args),
         Command::Scrub(args) => scrub::run(&args),
         Command::Check(args) => wlm::check(&args),

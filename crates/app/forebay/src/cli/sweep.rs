@@ -181,7 +181,7 @@ fn command(words: &[String], settings: &Settings) -> Result<SimCommand, Failure>
         pairs.join(", ")
     };
     match Cli::try_parse_from(with_settings(words, settings)) {
-        Ok(Cli { command: Command::Sim(command), .. }) => Ok(command),
+        Ok(Cli { command: Command::Sim(command), .. }) => Ok(*command),
         Ok(_) => unreachable!("the words of a simulation are one"),
         Err(e) => {
             let text = e.render().to_string();

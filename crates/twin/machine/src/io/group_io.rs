@@ -129,6 +129,10 @@ impl Io {
     /// Enters the phases after a barrier.
     fn pass_barrier(&mut self, barrier: PassedBarrier, fabric: &mut Fabric, now: u64) {
         self.passed = Some(barrier);
+        let next = self.job.steps.get(barrier.step as usize + 1);
+        if matches!(next.map(|step| step.action), Some(Action::Open(_))) {
+            self.restart_timelines(barrier.entered, fabric);
+        }
         self.enter_phases(barrier.step + 1, fabric, now);
     }
 
@@ -224,6 +228,14 @@ impl Io {
             servers: self.servers.usage(now),
             ..PhaseCounts::default()
         };
+    }
+
+    /// Begins the time series of a phase anew before its opens: they would have few points after a
+    /// delay (`-d`).
+    fn restart_timelines(&mut self, entered: u64, fabric: &mut Fabric) {
+        let before = std::mem::replace(&mut fabric.timeline, Timeline::starting_at(entered));
+        self.link_timeline.absorb(&before);
+        self.clients.phase.timeline = Timeline::starting_at(entered);
     }
 
     /// Passes on the counts since the phase began.

@@ -129,3 +129,19 @@ pub(super) fn object_of(offset: u64, nodes: u64, make: &BurstBuffer) -> u32 {
     let on_node = offset / (stripe * nodes.max(1)) * stripe + offset % stripe;
     (on_node / make.substripe.0.max(1) % u64::from(make.objects_per_file.max(1))) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_that_arrive_together_are_taken_in_at_the_rate_of_the_path() {
+        let mut path = SerialResource::default();
+        // The data of three requests end to arrive at the same time: one was taken in on the way,
+        // each of the others takes 100 more.
+        assert_eq!([1_000, 1_000, 1_000].map(|now| path.finish(now, 100)), [1_000, 1_100, 1_200]);
+        // A pause: the path is idle again.
+        assert_eq!(path.finish(5_000, 100), 5_000);
+        assert_eq!(path.busy_until(5_000), 400);
+    }
+}
