@@ -16,7 +16,7 @@ const FIRST_ROUTER: u32 = 100_000_000;
 /// A slice of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// Number of the node, or of the router from [`FIRST_ROUTER`] on.
+    /// Number of the node, or of the router plus 100,000,000.
     pub process: u32,
     /// Lane of the process: slices of a lane do not overlap, unless one contains the other.
     pub lane: u32,

@@ -17,7 +17,7 @@ pub struct LinkBins {
 }
 
 /// Use of each link of a group over time, in intervals of one length, from time 0 on. When one of
-/// the links has [`MAX_BINS`] intervals, each two are merged at all links.
+/// the links has 128 intervals, each two are merged at all links.
 #[derive(Clone, Debug)]
 pub struct LinkSeries {
     /// An interval lasts 2^`bits` ps.
