@@ -98,8 +98,11 @@ fn with_curve(
         })
         .max_by(|a, b| distance(a).total_cmp(&distance(b)));
     rows.extend(worst);
-    let name = "saturation";
-    rows.push(row(case, name, None, saturation, Some(greatest), tolerance.saturation));
+    // A curve whose last load was accepted ends below saturation, unless that is the full load.
+    if curve.last().is_some_and(|p| p.latency.is_none() || p.offered >= 1.0) {
+        let name = "saturation";
+        rows.push(row(case, name, None, saturation, Some(greatest), tolerance.saturation));
+    }
     let last = (curve.last(), ours.last());
     if let (Some(peer), Some(point)) = last {
         let (load, value) = (Some(peer.offered), Some(point.accepted));
@@ -172,6 +175,8 @@ mod tests {
         assert_eq!(percent, [5.0, 30.0, -20.0, -40.0]);
         assert_eq!(rows.iter().map(|r| r.met).collect::<Vec<_>>(), [false; 4]);
         assert_eq!(rows[1].load, Some(0.2));
+        let unsaturated = compare(&case, &curve[..3], 10.0, &ours[..3]);
+        assert!(unsaturated.iter().all(|row| row.quantity != "saturation"));
         let same = [Point { offered: 0.1, accepted: 0.1, latency_ns: Some(1_020.0) }];
         assert!(compare(&case, &curve[..1], 10.0, &same).iter().all(|r| r.met));
     }
