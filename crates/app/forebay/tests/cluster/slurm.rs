@@ -1,12 +1,16 @@
 //! Slurm on a pool's hosts: a controller on the first, a compute node on each.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use super::site::{ROOT, Site, USER, expect_success};
 use super::{Daemon, Host, User, built_program, text_of, wait_until};
+
+const SLURMCTLD: &str = "/usr/sbin/slurmctld";
+const SLURMD: &str = "/usr/sbin/slurmd";
 
 /// User and group of `slurmctld`. Debian's package creates it; it is the pool's operator.
 pub const SLURM: User = (64_030, 64_030);
@@ -35,8 +39,19 @@ pub struct RecordedCall {
 }
 
 impl SlurmSite {
+    /// Starts everything, unless Slurm is not installed: then says so on standard error.
+    pub fn start(flags: &str) -> Option<SlurmSite> {
+        if Path::new(SLURMCTLD).exists() && Path::new(SLURMD).exists() {
+            return Some(SlurmSite::new(flags));
+        }
+        // Tests capture the output of `eprintln`.
+        let text = "SKIPPED: Slurm is not installed; `scripts/setup.sh test` installs it";
+        let _ = writeln!(std::io::stderr(), "{text}");
+        None
+    }
+
     /// Starts everything. `flags` are those of `burst_buffer.conf`.
-    pub fn new(flags: &str) -> SlurmSite {
+    fn new(flags: &str) -> SlurmSite {
         let site = Site::with_entries(&[("controller", "operator = \"slurm\"")]);
         let directory = site.cluster.pfs().with_file_name("slurm");
         fs::create_dir(&directory).unwrap();
@@ -52,7 +67,7 @@ impl SlurmSite {
         write_configuration(&directory, &site, flags);
         let slurmctld = start_slurmctld(&directory, &site);
         let start = |host: &Host| {
-            let mut command = slurm_command(&directory, host, ROOT, "/usr/sbin/slurmd");
+            let mut command = slurm_command(&directory, host, ROOT, SLURMD);
             command.args(["-D", "-N", &host.name]);
             host.start_logged("slurmd", command)
         };
@@ -205,7 +220,7 @@ fn slurm_command(directory: &Path, host: &Host, user: User, program: &str) -> Co
 }
 
 fn start_slurmctld(directory: &Path, site: &Site) -> Daemon {
-    let mut command = slurm_command(directory, site.host(0), SLURM, "/usr/sbin/slurmctld");
+    let mut command = slurm_command(directory, site.host(0), SLURM, SLURMCTLD);
     command.args(["-D"]);
     site.host(0).start_logged("slurmctld", command)
 }
