@@ -8,6 +8,7 @@ mod builtin;
 pub mod describe;
 mod document;
 pub mod machine;
+mod network;
 mod node_map;
 mod parse;
 mod placement;

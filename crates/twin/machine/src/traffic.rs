@@ -133,7 +133,7 @@ impl Traffic {
         }
     }
 
-    /// When the generation of messages ended, ps, if it has.
+    /// Time at which the generation of messages ended, ps, if it has.
     pub fn stopped_at(&self) -> Option<u64> {
         self.stopped_at
     }

@@ -3,7 +3,8 @@
 
 use forebay_machine::results::TrafficRun;
 use forebay_machine::study::{
-    SimOptions, StudyError, find_saturation, simulate_interference, simulate_traffic,
+    InterferenceStudy, SimOptions, StudyError, find_saturation, simulate_interference,
+    simulate_traffic,
 };
 use forebay_machine_file::machine::{Client, ClientType, Machine, Routing};
 use forebay_units::{Bytes, Rate};
@@ -124,15 +125,18 @@ fn utilisation_over_time_adds_up_to_the_bytes_of_each_class() {
 fn traffic_and_ior_slow_each_other() {
     let arguments: Vec<String> = "-w -F -t 1m -b 8m".split(' ').map(String::from).collect();
     let ior = Ior::parse(&arguments).unwrap().remove(0);
+    let study = InterferenceStudy {
+        ior,
+        ior_nodes: 16,
+        ppn: 4,
+        traffic: spec("uniform", 0.4, 200),
+        traffic_nodes: 30,
+        traffic_placement: Placement::RandomNodes,
+    };
     let result = simulate_interference(
         &Machine::load("toy").unwrap(),
-        &ior,
-        16,
-        4,
-        &spec("uniform", 0.4, 200),
-        30,
+        &study,
         &SimOptions { placement: Placement::RandomNodes, ..SimOptions::default() },
-        Placement::RandomNodes,
         &|_, _, _| true,
     )
     .unwrap();

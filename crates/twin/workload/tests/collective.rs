@@ -34,7 +34,7 @@ fn before(operation: Operation, rank: u32, ranks: u32, parts: u32) -> Vec<Contri
     (0..parts).map(of_block).collect()
 }
 
-/// What a rank must have in a block after the operation; `None`: anything.
+/// The contributions that a rank must have in a block after the operation; `None`: any.
 fn expected(operation: Operation, rank: u32, ranks: u32, block: u32) -> Option<Contributions> {
     let all = (1 << ranks) - 1;
     match operation {

@@ -14,12 +14,13 @@ use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
 use forebay_machine::results::{InterferenceRun, LatencyNs, TrafficRun};
-use forebay_machine::study::{self, Progress, SimOptions, StudyError};
+use forebay_machine::study::{
+    InterferenceStudy, Progress, SimOptions, StudyError, forecast_interference,
+    simulate_interference,
+};
 use forebay_machine_file::machine::Machine;
 use forebay_units::human::{number, percent, seconds};
-use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
-use forebay_workload::traffic::TrafficSpec;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -57,8 +58,7 @@ pub(super) struct InterferenceArgs {
 /// The checked input of an interference study.
 struct Study {
     machine: Machine,
-    test: Ior,
-    spec: TrafficSpec,
+    jobs: InterferenceStudy,
     burst_buffers: u32,
 }
 
@@ -74,32 +74,31 @@ impl InterferenceArgs {
                 "the IOR script has {count} tests; an interference study takes one"
             )));
         };
-        let spec = self.traffic.spec()?;
+        let traffic = self.traffic.spec()?;
         let machine = self.sim.machine()?;
         let nodes = self.nodes.saturating_add(self.traffic_nodes);
         check_nodes(&machine, "the sum of --nodes and --traffic-nodes,", nodes)?;
         let burst_buffers = check_burst_buffers(&machine, self.burst_buffers)?;
         super::ior::layout(&test, self.nodes, self.ppn, self.sim.seed)?;
-        Ok(Some(Study { machine, test, spec, burst_buffers }))
+        let jobs = InterferenceStudy {
+            ior: test,
+            ior_nodes: self.nodes,
+            ppn: self.ppn,
+            traffic,
+            traffic_nodes: self.traffic_nodes,
+            traffic_placement: self.traffic_placement,
+        };
+        Ok(Some(Study { machine, jobs, burst_buffers }))
     }
+}
 
+impl Study {
     fn simulate(
         &self,
-        study: &Study,
         options: &SimOptions,
         progress: Progress<'_>,
     ) -> Result<InterferenceRun, StudyError> {
-        study::simulate_interference(
-            &study.machine,
-            &study.test,
-            self.nodes,
-            self.ppn,
-            &study.spec,
-            self.traffic_nodes,
-            options,
-            self.traffic_placement,
-            progress,
-        )
+        simulate_interference(&self.machine, &self.jobs, options, progress)
     }
 }
 
@@ -126,7 +125,7 @@ impl Swept for InterferenceArgs {
             return Err(Failure::Input("--sweep takes one IOR test".to_string()));
         };
         let options = self.sim.options_of(Some(study.burst_buffers), replicate, threads);
-        let run = self.simulate(&study, &options, progress).map_err(|e| study_failure(&e))?;
+        let run = study.simulate(&options, progress).map_err(|e| study_failure(&e))?;
         Ok(Sample { quantities: run.quantities(), note: run.traffic_together.state })
     }
 }
@@ -141,28 +140,19 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
     args.sim.observe.check(1, args.sim.seeds)?;
     let mut output = args.output.prepare(&format!("interference-{}", study.machine.name))?;
     let options = args.sim.options(Some(study.burst_buffers));
-    let forecast = study::forecast_interference(
-        &study.machine,
-        &study.test,
-        args.nodes,
-        args.ppn,
-        &study.spec,
-        args.traffic_nodes,
-        &options,
-        args.traffic_placement,
-    )
-    .map_err(|e| study_failure(&e))?;
+    let forecast = forecast_interference(&study.machine, &study.jobs, &options)
+        .map_err(|e| study_failure(&e))?;
     let seeds = args.sim.seeds;
     Forecaster::default().announce(output.display, "interference", forecast, seeds, |progress| {
         // A trial ends as interrupted, and the run itself reports errors.
-        let _ = args.simulate(&study, &options, progress);
+        let _ = study.simulate(&options, progress);
     });
     let mut runs = replicate(
         &options,
         args.sim.seeds,
         "interference",
         output.display,
-        |options, progress| args.simulate(&study, options, progress),
+        |options, progress| study.simulate(options, progress),
     )?;
     let replication = replication(args.sim.seed, &runs, InterferenceRun::quantities);
     let mut run = runs.swap_remove(0);

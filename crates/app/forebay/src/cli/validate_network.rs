@@ -161,7 +161,7 @@ fn line(row: &Row) -> String {
     table::line(&COLUMNS, &cells)
 }
 
-/// What the rows of a case have in common.
+/// The remarks of a case's rows, each once.
 fn remarks(row: &Row, rows: &[Row]) -> String {
     let mut text = String::new();
     let mut told = Vec::new();

@@ -190,7 +190,7 @@ impl SlurmSite {
         calls.map(|call| call.function).collect()
     }
 
-    /// What is known about a job that did not behave.
+    /// State and logs of a job, for the message of a failed test.
     pub fn diagnosis(&self, id: &str) -> String {
         let log = self.slurmctld.output();
         let tail: Vec<&str> = log.lines().rev().take(60).collect();

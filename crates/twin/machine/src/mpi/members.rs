@@ -77,7 +77,7 @@ pub(crate) struct Left {
     pub local: u16,
     /// Index of the node in the team.
     pub rank: u32,
-    /// What all processes know, if the operation synchronises.
+    /// The agreement of all processes, if the operation synchronises.
     pub agreement: Option<Agreement>,
 }
 

@@ -23,7 +23,7 @@ const VALUE_BITS: u32 = 40;
 /// Bits of the number of an operation.
 pub(super) const SEQUENCE_BITS: u32 = u64::BITS - VALUE_BITS;
 
-/// What all processes know after an operation that synchronises them.
+/// Values that all processes share after an operation that synchronises them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Agreement {
     /// The greatest value that one of them brought.
@@ -130,7 +130,7 @@ impl Team {
         slot.entered.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// What a process knows that leaves operation number `sequence`, which synchronises.
+    /// The agreement reached by operation number `sequence`, which synchronises.
     pub fn agreement(&self, sequence: u64) -> Agreement {
         let slot = &self.slots[sequence as usize % SLOTS];
         let value = slot.value.load(Ordering::Relaxed);

@@ -5,9 +5,9 @@ use forebay_network::WaitMatrix;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Whose packets and requests delayed whose, summed over all packets and requests: of each link that
-/// a packet crosses, the time from when it is ready to be sent to the start of its transmission; of
-/// each request, its waits at the server.
+/// Matrix of delays: for each pair of jobs, the time for which packets and requests of the one delayed
+/// those of the other. A packet is delayed at each link from when it is ready to be sent to the start
+/// of its transmission; a request is delayed by its waits at the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Delays {
     /// The jobs, in the order of rows and columns.

@@ -27,7 +27,7 @@ pub struct ObserveOptions {
     pub trace_one_in: u64,
 }
 
-/// What a run was observed to do.
+/// Records of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     /// Jobs, servers and links over time.

@@ -7,6 +7,7 @@
 //! packets without data, and events of client and server.
 
 use super::error::StudyError;
+use super::interference::InterferenceStudy;
 use super::ior::ior_scenario;
 use super::options::SimOptions;
 use super::traffic::traffic_job;
@@ -17,7 +18,6 @@ use forebay_machine_file::machine::{Machine, Routing};
 use forebay_network::Topology;
 use forebay_random::{RandomStream, below, stream_label};
 use forebay_workload::ior::Ior;
-use forebay_workload::placement::Placement;
 use forebay_workload::traffic::TrafficSpec;
 
 /// Pairs of nodes from which the mean length of paths is estimated.
@@ -133,26 +133,21 @@ fn traffic(
 ///
 /// # Errors
 /// As [`simulate_interference`](super::simulate_interference).
-#[allow(clippy::too_many_arguments, reason = "two jobs, each with its size and its placement")]
 pub fn forecast_interference(
     machine: &Machine,
-    ior: &Ior,
-    ior_nodes: u32,
-    ppn: u32,
-    spec: &TrafficSpec,
-    traffic_nodes: u32,
+    study: &InterferenceStudy,
     options: &SimOptions,
-    traffic_placement: Placement,
 ) -> Result<Forecast, StudyError> {
-    let of_ior = forecast_ior(machine, ior, ior_nodes, ppn, options)?;
-    let scenario = ior_scenario(machine, ior, ior_nodes, ppn, options)?;
+    let InterferenceStudy { ior, ior_nodes, ppn, .. } = study;
+    let of_ior = forecast_ior(machine, ior, *ior_nodes, *ppn, options)?;
+    let scenario = ior_scenario(machine, ior, *ior_nodes, *ppn, options)?;
     let mut placer = options.placer(machine)?;
-    placer.place_job(ior_nodes, options.placement)?;
-    let nodes = placer.place_job(traffic_nodes, traffic_placement)?;
+    placer.place_job(*ior_nodes, options.placement)?;
+    let nodes = placer.place_job(study.traffic_nodes, study.traffic_placement)?;
     let seconds = scenario.io.as_ref().map_or(0.0, |job| least_seconds(job, ior));
-    let bytes = seconds * spec.load * machine.network.node.rate.0 as f64;
-    let messages = (bytes / spec.message.0 as f64).ceil().max(1.0) as u64;
-    let spec = TrafficSpec { messages, ..spec.clone() };
+    let bytes = seconds * study.traffic.load * machine.network.node.rate.0 as f64;
+    let messages = (bytes / study.traffic.message.0 as f64).ceil().max(1.0) as u64;
+    let spec = TrafficSpec { messages, ..study.traffic.clone() };
     let of_traffic = traffic(machine, &scenario, &spec, nodes, options)?;
     Ok(of_ior.and(of_ior).and(of_traffic).and(of_traffic))
 }

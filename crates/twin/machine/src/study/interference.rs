@@ -16,30 +16,45 @@ use forebay_workload::placement::Placement;
 use forebay_workload::traffic::TrafficSpec;
 use std::sync::Arc;
 
-/// Simulates an IOR job and a traffic job on separate nodes of a machine: each alone, and both
-/// together. The IOR job is placed first, according to `options`. Together with IOR the traffic
-/// continues until IOR has ended, however many messages that takes, and alone it lasts as long: the
-/// compared latencies are of the same length of time. Only the run of both is observed.
+/// An IOR job and a traffic job on separate nodes of a machine.
+#[derive(Clone, Debug)]
+pub struct InterferenceStudy {
+    /// The IOR job.
+    pub ior: Ior,
+    /// Its compute nodes.
+    pub ior_nodes: u32,
+    /// Its processes on each node.
+    pub ppn: u32,
+    /// The traffic job.
+    pub traffic: TrafficSpec,
+    /// Its compute nodes.
+    pub traffic_nodes: u32,
+    /// The placement of the traffic job on the nodes that the IOR job leaves free.
+    pub traffic_placement: Placement,
+}
+
+/// Simulates the two jobs of a study: each alone, and both together. The IOR job is placed first,
+/// according to `options`. Together with IOR the traffic continues until IOR has ended, however many
+/// messages that takes, and alone it lasts as long: the compared latencies are of the same length of
+/// time. Only the run of both is observed.
 ///
 /// # Errors
 /// [`StudyError`] when one of the jobs does not fit the machine.
-#[allow(clippy::too_many_arguments, reason = "two jobs, each with its size and its placement")]
 pub fn simulate_interference(
     machine: &Machine,
-    ior: &Ior,
-    ior_nodes: u32,
-    ppn: u32,
-    spec: &TrafficSpec,
-    traffic_nodes: u32,
+    study: &InterferenceStudy,
     options: &SimOptions,
-    traffic_placement: Placement,
     progress: Progress<'_>,
 ) -> Result<InterferenceRun, StudyError> {
+    let spec = &study.traffic;
     let mut placer = options.placer(machine)?;
-    let ior_nodes = placer.place_job(ior_nodes, options.placement)?;
-    let traffic_nodes = placer.place_job(traffic_nodes, traffic_placement)?;
+    let ior_nodes = placer.place_job(study.ior_nodes, options.placement)?;
+    let traffic_nodes = placer.place_job(study.traffic_nodes, study.traffic_placement)?;
     let idle = options.idle_scenario(machine)?;
-    let io = || ior_job(&idle, ior, ior_nodes.clone(), ppn, options).map(|job| Some(Arc::new(job)));
+    let io = || {
+        ior_job(&idle, &study.ior, ior_nodes.clone(), study.ppn, options)
+            .map(|job| Some(Arc::new(job)))
+    };
     let traffic = |generation, span| {
         traffic_job(machine, spec, traffic_nodes.clone(), options.seed, generation, span)
             .map(|job| Some(Arc::new(job)))
@@ -82,7 +97,7 @@ pub fn simulate_interference(
         version: env!("CARGO_PKG_VERSION").into(),
         machine: machine.name.clone(),
         ior_placement: options.placement.name().into(),
-        traffic_placement: traffic_placement.name().into(),
+        traffic_placement: study.traffic_placement.name().into(),
         ior_rate_ratio: ratio(rate(&ior_together), rate(&ior_alone)),
         traffic_latency_ratio: latency_ratio(&traffic_together, &traffic_alone),
         replication: None,

@@ -14,7 +14,7 @@ mod traffic;
 pub use collective::{Background, CollectiveStudy, check_collective_fits, simulate_collective};
 pub use error::StudyError;
 pub use forecast::{Forecast, forecast_interference, forecast_ior, forecast_traffic};
-pub use interference::simulate_interference;
+pub use interference::{InterferenceStudy, simulate_interference};
 pub use ior::{check_ior_fits, simulate_ior};
 pub use options::SimOptions;
 pub use run::Progress;

@@ -91,7 +91,7 @@ struct Totals {
     slices: Slices,
     sent: u64,
     delivered: u64,
-    /// When the generation of messages was ended, ps, if it was.
+    /// Time at which the generation of messages was ended, ps, if it was.
     stopped_at: Option<u64>,
 }
 

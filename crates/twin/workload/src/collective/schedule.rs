@@ -51,7 +51,7 @@ pub struct Transfer {
     pub blocks: Blocks,
 }
 
-/// What a rank does in a round: it sends and receives at most one message. A message is sent and
+/// The actions of a rank in a round: it sends and receives at most one message. A message is sent and
 /// received in the same round. A round without messages takes no time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {

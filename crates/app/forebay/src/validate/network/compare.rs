@@ -37,7 +37,7 @@ pub struct Row {
     pub tolerance_percent: f64,
     /// Whether it holds.
     pub met: bool,
-    /// What was chosen when results were known.
+    /// Choices made when results were known.
     pub settled_in_view: String,
     /// The derivation of a value from theory; the differences from a peer, and why a row misses.
     pub remarks: String,

@@ -107,7 +107,7 @@ pub struct NetworkCase {
     /// Remaining differences from the peer.
     #[serde(default)]
     pub differences: String,
-    /// What was chosen when results were known.
+    /// Choices made when results were known.
     #[serde(default)]
     pub settled_in_view: String,
     /// The known reason of rows that miss.
