@@ -71,9 +71,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     log::start(&arguments.log, std::io::stderr)?;
-    let file = arguments.config.clone();
-    let file = file.or_else(forebay_daemon::config::pool_from_environment);
-    let file = file.unwrap_or_else(|| PathBuf::from(forebay_daemon::config::DEFAULT_CONFIG_FILE));
+    let file = forebay_daemon::config::selected_file(arguments.config.clone());
     let config = read_config(&file).map_err(|error| Failure::Input(error.to_string()))?;
     if !arguments.check {
         return run_daemon(arguments, &config);

@@ -128,7 +128,7 @@ fn striped() -> Vec<AccessMode> {
 pub enum Reply {
     /// Done.
     Done {},
-    /// What a script requests.
+    /// The requests of a script.
     Script(Box<ScriptReport>),
     /// The objects of the pool.
     Pool(Box<ControlStatus>),

@@ -1,23 +1,19 @@
 //! Carrying out calls on a pool.
 
 use std::cell::OnceCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_control::controller::{
-    ControlStatus, InstanceSpec, InstanceStatus, Lifetime, PlannedAllocation, Request,
-    SessionStatus, StageState, StageStatus,
-};
-use forebay_control::messages::Owner;
+use forebay_control::controller::{ControlStatus, InstanceSpec, PlannedAllocation, Request};
+use forebay_control::messages::{Owner, SessionId};
 use forebay_daemon::ControllerClient;
 use forebay_job_script::{Access, AccessMode, Direction};
-use forebay_protocol::staging::{JOB_VARIABLE, SOCKET_VARIABLE};
 use forebay_units::Bytes;
 use nix::unistd::{Uid, User};
 
-use crate::call::{Call, Reply, Staging};
+use crate::call::{Call, Reply};
 use crate::error::{ErrorKind, WlmError};
-use crate::script::{Requested, RequestedInstance, report_script};
+use crate::script::{Requested, RequestedInstance, ScriptReport, report_script};
 
 /// Time for the controller to plan an allocation. Slurm waits 5 s for a script's validation.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -40,7 +36,7 @@ impl Bridge {
     /// The call is refused or fails. It may be made again.
     pub fn perform(&self, call: Call) -> Result<Reply, WlmError> {
         match call {
-            Call::Validate { script } => self.validate(&Requested::read(&script)?),
+            Call::Validate { script } => Ok(Reply::Script(Box::new(self.validate(&script)?))),
             Call::Show {} => Ok(Reply::Pool(Box::new(self.status()?))),
             Call::Setup { job, user, group, script, pool, caller } => {
                 let mut setup = Requested::read(&script)?.setup;
@@ -52,12 +48,16 @@ impl Bridge {
             }
             Call::StageIn { job } => {
                 self.job_request(&job, Request::StageIn { token: job.clone() })?;
-                Ok(Reply::Staged(self.staged(&job, Direction::In)?))
+                Ok(Reply::Staged(self.status()?.staged(&job, Direction::In).into()))
             }
             Call::Capacity { job } => self.capacity(&job),
-            Call::Environment { job } => self.environment(&job),
+            Call::Environment { job } => {
+                let variables = self.environment(&job)?.into_iter();
+                let variables = variables.map(|(name, value)| (name, value.into()));
+                Ok(Reply::Environment { variables: variables.collect() })
+            }
             Call::Mount { job, hosts } if hosts.is_empty() => {
-                self.existing_session(&job)?;
+                self.existing_session(&job, &self.status()?)?;
                 Ok(Reply::Done {})
             }
             Call::Mount { job, hosts } => {
@@ -67,7 +67,7 @@ impl Bridge {
             Call::Unmount { job } => self.unmount(&job),
             Call::StageOut { job } => {
                 self.stage_out(&job)?;
-                Ok(Reply::Staged(self.staged(&job, Direction::Out)?))
+                Ok(Reply::Staged(self.status()?.staged(&job, Direction::Out).into()))
             }
             Call::Teardown { job, hurry } => self.tear_down(job, hurry),
             Call::CreatePersistent { name, user, group, capacity, access, pool, public } => {
@@ -91,6 +91,33 @@ impl Bridge {
         Ok(self.client()?.status()?.control)
     }
 
+    /// The requests of a script, with the allocations that it would get.
+    ///
+    /// # Errors
+    /// The script is not valid, or requests more than the pool has.
+    pub fn validate(&self, script: &Path) -> Result<ScriptReport, WlmError> {
+        let mut report = report_script(&Requested::read(script)?);
+        for instance in report.instance.iter_mut().chain(&mut report.creates) {
+            instance.allocation = self.plan(instance)?;
+        }
+        if report.instance.as_ref().is_some_and(|instance| {
+            instance.allocation.as_ref().is_some_and(|allocation| !allocation.fits_now)
+        }) {
+            let text = "the pool has too little free space now: the job waits for other jobs";
+            report.warnings.push(text.to_owned());
+        }
+        Ok(report)
+    }
+
+    /// The environment variables for a job's processes, with their values.
+    ///
+    /// # Errors
+    /// The job was not set up, or the controller cannot be reached.
+    pub fn environment(&self, job: &str) -> Result<Vec<(String, String)>, WlmError> {
+        let environment = self.client()?.job_environment(job).map_err(WlmError::from);
+        self.of_job(job, environment)
+    }
+
     fn client(&self) -> Result<&ControllerClient, WlmError> {
         if self.client.get().is_none() {
             let client = ControllerClient::open(&self.configuration)?;
@@ -109,36 +136,23 @@ impl Bridge {
 
     /// Makes a request for a job that must have been set up.
     fn job_request(&self, job: &str, request: Request) -> Result<Reply, WlmError> {
-        let outcome = self.request(request);
-        match outcome {
-            Err(error) if error.kind == ErrorKind::NotFound => {
-                self.existing_session(job)?;
-                Err(error)
-            }
-            outcome => outcome,
+        self.of_job(job, self.request(request))
+    }
+
+    /// The outcome of a request for a job, which names the absence of the job itself.
+    fn of_job<T>(&self, job: &str, outcome: Result<T, WlmError>) -> Result<T, WlmError> {
+        if outcome.as_ref().is_err_and(|error| error.kind == ErrorKind::NotFound) {
+            self.existing_session(job, &self.status()?)?;
         }
+        outcome
     }
 
     /// The session of a job.
-    fn existing_session(&self, job: &str) -> Result<SessionStatus, WlmError> {
-        find_session(&self.status()?, job).cloned().ok_or_else(|| {
+    fn existing_session(&self, job: &str, status: &ControlStatus) -> Result<SessionId, WlmError> {
+        status.job_session(job).map(|session| session.id).ok_or_else(|| {
             let message = format!("there is no job `{job}`: it was not set up, or is torn down");
             WlmError::new(ErrorKind::NoSuchJob, message)
         })
-    }
-
-    fn validate(&self, requested: &Requested) -> Result<Reply, WlmError> {
-        let mut report = report_script(requested);
-        for instance in report.instance.iter_mut().chain(&mut report.creates) {
-            instance.allocation = self.plan(instance)?;
-        }
-        if report.instance.as_ref().is_some_and(|instance| {
-            instance.allocation.as_ref().is_some_and(|allocation| !allocation.fits_now)
-        }) {
-            let text = "the pool has too little free space now: the job waits for other jobs";
-            report.warnings.push(text.to_owned());
-        }
-        Ok(Reply::Script(Box::new(report)))
     }
 
     /// The allocation that an instance would get, or the reason for which it will never fit. If
@@ -166,26 +180,12 @@ impl Bridge {
     }
 
     fn capacity(&self, job: &str) -> Result<Reply, WlmError> {
-        let session = self.existing_session(job)?;
         let status = self.status()?;
-        let own = |instance: &&InstanceStatus| instance.session == session.id;
-        let instance = status.instances.iter().find(own);
+        let session = self.existing_session(job, &status)?;
+        let instance = status.instances.iter().find(|instance| instance.session == session);
         Ok(Reply::Capacity {
             bytes: instance.map_or(Bytes::ZERO, |instance| instance.capacity),
             nodes: instance.map_or(0, |instance| instance.nodes.len() as u64),
-        })
-    }
-
-    fn environment(&self, job: &str) -> Result<Reply, WlmError> {
-        self.existing_session(job)?;
-        let client = self.client()?;
-        let socket = client.job_api_socket().display().to_string();
-        let mounts = client.mount_variables(job)?;
-        let own = [(JOB_VARIABLE, job.to_owned()), (SOCKET_VARIABLE, socket)];
-        let own = own.map(|(name, value)| (name.to_owned(), value));
-        let variables = mounts.into_iter().chain(own);
-        Ok(Reply::Environment {
-            variables: variables.map(|(name, value)| (name, value.into())).collect(),
         })
     }
 
@@ -195,43 +195,21 @@ impl Bridge {
 
     fn stage_out(&self, job: &str) -> Result<Reply, WlmError> {
         let staged = self.job_request(job, Request::StageOut { token: job.to_owned() });
-        staged.map_err(|error| match error.kind {
-            ErrorKind::NoSuchJob => error,
-            ErrorKind::Invalid
-            | ErrorKind::NotFound
-            | ErrorKind::Denied
-            | ErrorKind::Exists
-            | ErrorKind::Busy
-            | ErrorKind::Full
-            | ErrorKind::TimedOut
-            | ErrorKind::Unreachable
-            | ErrorKind::Failed => error.with_hint(&format!(
+        staged.map_err(|error| match error.kind == ErrorKind::NoSuchJob {
+            true => error,
+            false => error.with_hint(&format!(
                 "the results of job {job} are kept in the pool; once the cause is fixed, \
                  `forebay recover --job-id {job}` stages them out"
             )),
         })
     }
 
-    /// Data that a job has staged in one direction.
-    fn staged(&self, job: &str, direction: Direction) -> Result<Staging, WlmError> {
-        let status = self.status()?;
-        let own = |stage: &&StageStatus| stage.token == job && stage.direction == direction;
-        let stages = status.stages.iter().filter(own);
-        let progress = stages.map(|stage| stage.progress).reduce(|sum, more| sum.plus(&more));
-        Ok(progress.map(Staging::from).unwrap_or_default())
-    }
-
     fn tear_down(&self, job: String, hurry: bool) -> Result<Reply, WlmError> {
         if !hurry {
             let status = self.status()?;
-            let waiting = |stage: &StageStatus| {
-                stage.token == job
-                    && stage.direction == Direction::Out
-                    && !matches!(stage.state, StageState::Done | StageState::Cancelled)
-            };
-            let session = find_session(&status, &job);
+            let session = status.job_session(&job);
             let has_results = session.is_some_and(|session| session.written && !session.ending);
-            if has_results && status.stages.iter().any(waiting) {
+            if has_results && status.has_stages_out(&job) {
                 self.unmount(&job)?;
                 self.stage_out(&job)?;
             }
@@ -239,12 +217,6 @@ impl Bridge {
         // A job that does not exist was torn down before.
         self.request(Request::Teardown { token: job, creator: None, hurry })
     }
-}
-
-fn find_session<'a>(status: &'a ControlStatus, job: &str) -> Option<&'a SessionStatus> {
-    let is_job =
-        |session: &&SessionStatus| session.lifetime == Lifetime::Job && session.token == job;
-    status.sessions.iter().find(is_job)
 }
 
 /// A user with the group of a call, or with the user's own group.

@@ -5,7 +5,7 @@ use std::path::Path;
 use forebay_control::controller::{InstanceSpec, PlannedAllocation, Setup, mount_variable};
 use forebay_job::{RunError, read_directives, script_warnings};
 use forebay_job_script::{
-    AccessMode, BufferPath, Capacity, JobScript, Stage, StageKind, StagePath,
+    AccessMode, BufferPath, Capacity, InstanceType, JobScript, Stage, StageKind, StagePath,
 };
 use serde::Serialize;
 
@@ -98,28 +98,19 @@ impl Requested {
 /// Reports the requests of a script.
 pub fn report_script(requested: &Requested) -> ScriptReport {
     let Requested { directives, setup } = requested;
-    let instance = setup.instance.as_ref().map(|spec| RequestedInstance {
-        line: directives.job().map_or(0, |job| job.line),
-        name: None,
-        ..requested_instance(spec)
-    });
-    let creates = directives.creates.iter().map(|created| RequestedInstance {
-        line: created.line,
-        name: Some(created.name.clone()),
-        ..requested_instance(&InstanceSpec::scratch(
-            created.capacity,
-            created.access.clone(),
-            created.pool.clone(),
-        ))
+    let line = directives.job().map_or(0, |job| job.line);
+    let instance = setup.instance.clone().map(|spec| requested_instance(line, None, spec));
+    let creates = directives.creates.iter().map(|created| {
+        let access = created.access.clone();
+        let spec = InstanceSpec::scratch(created.capacity, access, created.pool.clone());
+        requested_instance(created.line, Some(created.name.clone()), spec)
     });
     let own = setup.instance.iter().flat_map(|spec| {
         spec.access.iter().map(|access| mount_variable(&spec.kind, access.mode, None))
     });
     let persistents = setup.persistents.iter();
-    let persistent_variable = |name: &String| {
-        let scratch = forebay_job_script::InstanceType::Scratch;
-        mount_variable(&scratch, AccessMode::Striped, Some(name))
-    };
+    let persistent_variable =
+        |name: &String| mount_variable(&InstanceType::Scratch, AccessMode::Striped, Some(name));
     ScriptReport {
         instance,
         persistent: setup.persistents.clone(),
@@ -131,10 +122,10 @@ pub fn report_script(requested: &Requested) -> ScriptReport {
     }
 }
 
-fn requested_instance(spec: &InstanceSpec) -> RequestedInstance {
+fn requested_instance(line: u32, name: Option<String>, spec: InstanceSpec) -> RequestedInstance {
     RequestedInstance {
-        line: 0,
-        name: None,
+        line,
+        name,
         requested: match spec.capacity {
             Capacity::Bytes(bytes) => bytes.to_string(),
             Capacity::Nodes(count) => format!("{count}nodes"),
@@ -142,7 +133,7 @@ fn requested_instance(spec: &InstanceSpec) -> RequestedInstance {
         access: spec.access.iter().map(|access| access.mode).collect(),
         pool: spec.pool.clone(),
         allocation: None,
-        spec: spec.clone(),
+        spec,
     }
 }
 

@@ -15,6 +15,7 @@ use forebay_control::controller::{
 use forebay_control::messages::{Owner, StageId};
 use forebay_job_script::BufferPath;
 use forebay_protocol::address::Address;
+use forebay_protocol::staging::{JOB_VARIABLE, SOCKET_VARIABLE};
 
 use crate::activity::Status;
 use crate::config::PoolConfig;
@@ -177,12 +178,22 @@ impl ControllerClient {
         }
     }
 
-    /// The environment variables of a session's job, with their values.
-    pub fn mount_variables(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
+    /// The environment variables that name the mount points of a session's job, with their values.
+    fn mount_variables(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
         match self.query(Query::MountVariables(token.to_owned()), QUERY_TIMEOUT)? {
             QueryReply::MountVariables(variables) => Ok(variables),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// The environment variables for the processes of a session's job: its mounts, and how they ask
+    /// to stage.
+    pub fn job_environment(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
+        let mut environment = self.mount_variables(token)?;
+        let socket = self.job_api_socket.display().to_string();
+        environment.push((JOB_VARIABLE.to_owned(), token.to_owned()));
+        environment.push((SOCKET_VARIABLE.to_owned(), socket));
+        Ok(environment)
     }
 
     /// A job, as its own processes may see it.

@@ -3,19 +3,18 @@
 use std::time::Instant;
 
 use forebay_control::controller::{
-    Cause, Failure, InstanceSpec, Lifetime, Request, Setup, StageState, StageStatus, mount_variable,
+    Cause, Failure, InstanceSpec, Lifetime, Request, Setup, mount_variable,
 };
 use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 use forebay_job_script::{Direction, JobScript};
-use forebay_protocol::staging::{JOB_VARIABLE, SOCKET_VARIABLE};
 
 use crate::error::RunError;
 use crate::options::{OnFailure, RunOptions, RunPhase};
 use crate::pool::PoolHandle;
 use crate::process::JobProcess;
 use crate::script;
-use crate::wait::{Interrupt, Observer, StepError, await_step, sum_progress};
+use crate::wait::{Interrupt, Observer, StepError, await_step};
 
 /// The life of one job in a pool.
 pub(crate) struct JobLife<'a> {
@@ -183,13 +182,8 @@ impl<'a> JobLife<'a> {
 
     /// Whether any stage-out is still to be done, of the script or of its processes.
     fn has_stages_out(&self) -> bool {
-        let left = |stage: &StageStatus| {
-            stage.token == self.token
-                && stage.direction == Direction::Out
-                && !matches!(stage.state, StageState::Done | StageState::Cancelled)
-        };
         // If in doubt, yes.
-        self.client().status().map_or(true, |status| status.stages.iter().any(left))
+        self.client().status().map_or(true, |status| status.has_stages_out(self.token))
     }
 
     /// Creates the persistent instances that the script names.
@@ -245,7 +239,7 @@ impl<'a> JobLife<'a> {
         );
         let mut moved = StageProgress::default();
         if let (Some(direction), Ok(status)) = (direction, self.client().status()) {
-            moved = sum_progress(&status, self.token, direction);
+            moved = status.staged(self.token, direction);
         }
         self.phases.push(RunPhase { name, time: started.elapsed(), moved });
         outcome.map_err(|error| (name, error))
@@ -365,7 +359,7 @@ impl<'a> JobLife<'a> {
 
     /// The environment variables of the script: its mounts, and how its processes ask to stage.
     fn environment(&self, script: &JobScript) -> Result<Vec<(String, String)>, Failure> {
-        let mut environment = self.client().mount_variables(self.token)?;
+        let mut environment = self.client().job_environment(self.token)?;
         // A job has the variables of the access modes it has asked for. A persistent instance is
         // always known by its striped view.
         if let Some(job) = script.job() {
@@ -375,9 +369,6 @@ impl<'a> JobLife<'a> {
                     || modes.any(|mode| *name == mount_variable(&job.kind, mode, None))
             });
         }
-        let socket = self.client().job_api_socket().display().to_string();
-        environment.push((JOB_VARIABLE.to_owned(), self.token.to_owned()));
-        environment.push((SOCKET_VARIABLE.to_owned(), socket));
         Ok(environment)
     }
 }

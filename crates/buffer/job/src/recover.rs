@@ -7,7 +7,7 @@ use forebay_job_script::{Direction, Stage};
 
 use crate::error::RunError;
 use crate::pool::{PoolHandle, PoolSelection};
-use crate::wait::{Interrupt, Observer, StepError, await_step, sum_progress};
+use crate::wait::{Interrupt, Observer, StepError, await_step};
 
 /// The result of finishing an interrupted job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ fn recover_job(
         if !discard {
             step("stage out", Request::StageOut { token: owned() })?;
             let status = client.status().map_err(StepError::Failed)?;
-            recovery = Recovery::StagedOut(sum_progress(&status, token, Direction::Out));
+            recovery = Recovery::StagedOut(status.staged(token, Direction::Out));
         }
     }
     let tear_down = Request::Teardown { creator: None, token: owned(), hurry: discard };

@@ -6,10 +6,8 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use forebay_control::controller::{Cause, Failure, NodeStatus, Request, StageState, StageStatus};
-use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 use forebay_daemon::activity::Status;
-use forebay_job_script::Direction;
 use forebay_policy::pool::NodeId;
 use forebay_store::objects::RemovalProgress;
 
@@ -200,16 +198,4 @@ fn stall_reason(status: Result<Status, Failure>, job: Option<&str>) -> String {
         true => "no reply yet".to_owned(),
         false => format!("no reply yet, and {} offline", names(offline)),
     }
-}
-
-/// The sum of what a job's stages of one direction have moved.
-pub(crate) fn sum_progress(status: &Status, token: &str, direction: Direction) -> StageProgress {
-    let own = |stage: &&StageStatus| stage.token == token && stage.direction == direction;
-    status
-        .stages
-        .iter()
-        .filter(own)
-        .map(|stage| stage.progress)
-        .reduce(|sum, progress| sum.plus(&progress))
-        .unwrap_or_default()
 }

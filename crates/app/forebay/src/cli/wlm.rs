@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
-use forebay_daemon::config::{DEFAULT_CONFIG_FILE, pool_from_environment};
+use forebay_daemon::config::selected_file;
 use forebay_job_script::AccessMode;
 use forebay_units::human;
 use forebay_wlm::{
@@ -43,16 +43,11 @@ pub struct CheckArguments {
     script: PathBuf,
 }
 
-fn configuration(given: Option<&PathBuf>) -> PathBuf {
-    let chosen = given.cloned().or_else(pool_from_environment);
-    chosen.unwrap_or_else(|| DEFAULT_CONFIG_FILE.into())
-}
-
 /// Makes one call, and prints its outcome as JSON. The exit code is 0 if the call succeeded, 2 if
 /// it is invalid, and 1 if it failed otherwise.
 pub fn run(arguments: &WlmArguments) -> ExitCode {
     let outcome = read_call(arguments)
-        .and_then(|call| Bridge::new(configuration(arguments.pool.as_ref())).perform(call));
+        .and_then(|call| Bridge::new(selected_file(arguments.pool.clone())).perform(call));
     let printed = print_answer(&(reply_text(&outcome) + "\n"));
     match outcome {
         Ok(_) => printed,
@@ -74,22 +69,16 @@ fn read_call(arguments: &WlmArguments) -> Result<Call, WlmError> {
 
 /// Prints the requests of a script, and the allocation that it would get.
 pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
-    let bridge = Bridge::new(configuration(arguments.pool.as_ref()));
-    let script = arguments.script.clone();
-    let reply = bridge.perform(Call::Validate { script }).map_err(|error| {
+    let bridge = Bridge::new(selected_file(arguments.pool.clone()));
+    let report = bridge.validate(&arguments.script).map_err(|error| {
         let file = arguments.script.display();
         let lines: Vec<String> =
             error.message.lines().map(|line| format!("{file}: {line}")).collect();
         Failure::Input(lines.join("\n"))
     })?;
-    let text = match &reply {
-        _ if arguments.json => reply_text(&Ok(reply)) + "\n",
-        Reply::Script(report) => describe(report),
-        Reply::Done {}
-        | Reply::Pool(_)
-        | Reply::Staged(_)
-        | Reply::Capacity { .. }
-        | Reply::Environment { .. } => String::new(),
+    let text = match arguments.json {
+        true => reply_text(&Ok(Reply::Script(Box::new(report)))) + "\n",
+        false => describe(&report),
     };
     print_stdout(&text)
 }

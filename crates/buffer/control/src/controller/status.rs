@@ -1,10 +1,11 @@
 //! Status of all objects, for people and other programs.
 
+use std::collections::BTreeMap;
+
 use forebay_job_script::{AccessMode, Direction, InstanceType};
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 use super::machine::Controller;
 use super::objects::{
@@ -199,6 +200,30 @@ pub struct ControlStatus {
     pub stages: Vec<StageStatus>,
     /// Process id of the driver, if the pool is embedded and in use.
     pub process: Option<u32>,
+}
+
+impl ControlStatus {
+    /// The session of a job.
+    pub fn job_session(&self, token: &str) -> Option<&SessionStatus> {
+        let mut sessions = self.sessions.iter();
+        sessions.find(|session| session.lifetime == Lifetime::Job && session.token == token)
+    }
+
+    fn stages_of(&self, token: &str, direction: Direction) -> impl Iterator<Item = &StageStatus> {
+        let own = move |stage: &&StageStatus| stage.token == token && stage.direction == direction;
+        self.stages.iter().filter(own)
+    }
+
+    /// The sum of the progress of a session's stages of one direction.
+    pub fn staged(&self, token: &str, direction: Direction) -> StageProgress {
+        let progress = self.stages_of(token, direction).map(|stage| stage.progress);
+        progress.reduce(|sum, more| sum.plus(&more)).unwrap_or_default()
+    }
+
+    /// Whether a session has stage-outs that are still to be done.
+    pub fn has_stages_out(&self, token: &str) -> bool {
+        self.stages_of(token, Direction::Out).any(|stage| !stage.state.is_settled())
+    }
 }
 
 impl Controller {

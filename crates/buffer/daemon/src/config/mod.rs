@@ -36,6 +36,12 @@ pub fn pool_from_environment() -> Option<PathBuf> {
     (!value.is_empty()).then(|| PathBuf::from(value))
 }
 
+/// The configuration file of the pool over several hosts that is selected: the one given, that of the
+/// environment, or the installed one.
+pub fn selected_file(given: Option<PathBuf>) -> PathBuf {
+    given.or_else(pool_from_environment).unwrap_or_else(|| DEFAULT_CONFIG_FILE.into())
+}
+
 /// The way in which hosts authenticate each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthMethod {

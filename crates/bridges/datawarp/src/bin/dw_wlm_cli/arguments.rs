@@ -52,7 +52,7 @@ pub enum Function {
                   burst_buffer.conf."
 )]
 pub struct Arguments {
-    /// What to do
+    /// The function to carry out
     #[arg(short, long, value_enum)]
     pub function: Function,
     /// Job id, or name of a persistent instance

@@ -17,16 +17,14 @@ use arguments::{Arguments, Function};
 use clap::Parser;
 use forebay_console::{print_stderr, print_stdout};
 use forebay_control::controller::Lifetime;
-use forebay_daemon::config::{DEFAULT_CONFIG_FILE, pool_from_environment};
+use forebay_daemon::config::selected_file;
 use forebay_wlm::{Bridge, Call, ErrorKind, Reply, WlmError, parse_access};
 
 /// Largest file of host names that is read, in bytes.
 const MAX_HOSTS_FILE: u64 = 16 << 20;
 
 fn main() -> ExitCode {
-    let configuration = pool_from_environment().unwrap_or_else(|| DEFAULT_CONFIG_FILE.into());
-    let outcome = run(Arguments::parse(), &Bridge::new(configuration));
-    let text = match outcome {
+    let text = match run(Arguments::parse(), &Bridge::new(selected_file(None))) {
         Ok(text) => text,
         Err(error) => {
             print_stderr(message(&error));
@@ -44,55 +42,20 @@ fn main() -> ExitCode {
 
 /// The text of a failure.
 fn message(error: &WlmError) -> String {
-    match error.kind {
-        ErrorKind::NoSuchJob => format!("token not found: No matching session: {error}"),
-        ErrorKind::Invalid
-        | ErrorKind::NotFound
-        | ErrorKind::Denied
-        | ErrorKind::Exists
-        | ErrorKind::Busy
-        | ErrorKind::Full
-        | ErrorKind::TimedOut
-        | ErrorKind::Unreachable
-        | ErrorKind::Failed => error.to_string(),
+    match error.kind == ErrorKind::NoSuchJob {
+        true => format!("token not found: No matching session: {error}"),
+        false => error.to_string(),
     }
 }
 
 /// Carries a function out, and returns its output.
 fn run(arguments: Arguments, bridge: &Bridge) -> Result<String, WlmError> {
-    if let Function::Paths = arguments.function {
-        return write_paths(&arguments, bridge);
-    }
-    if let Function::ShowPools
-    | Function::ShowInstances
-    | Function::ShowSessions
-    | Function::ShowConfigurations = arguments.function
-    {
-        return Ok(queries::answer(arguments.function, &bridge.status()?));
-    }
-    let created = match arguments.function {
-        Function::CreatePersistent => Some(arguments.token()?),
-        _ => None,
-    };
-    let call = call_of(arguments, bridge)?;
-    Ok(match (bridge.perform(call)?, created) {
-        (Reply::Capacity { bytes, .. }, _) => queries::real_size(bytes),
-        // Slurm looks for the word `created`.
-        (Reply::Done {}, Some(name)) => format!("created persistent instance {name}\n"),
-        (
-            Reply::Done {}
-            | Reply::Script(_)
-            | Reply::Pool(_)
-            | Reply::Staged(_)
-            | Reply::Environment { .. },
-            _,
-        ) => String::new(),
-    })
-}
-
-/// The call of a function that changes or validates a job.
-fn call_of(arguments: Arguments, bridge: &Bridge) -> Result<Call, WlmError> {
-    Ok(match arguments.function {
+    let call = match arguments.function {
+        Function::ShowPools => return Ok(queries::pools(&bridge.status()?)),
+        Function::ShowInstances => return Ok(queries::instances(&bridge.status()?)),
+        Function::ShowSessions => return Ok(queries::sessions(&bridge.status()?)),
+        Function::ShowConfigurations => return Ok(queries::configurations(&bridge.status()?)),
+        Function::Paths => return write_paths(&arguments, bridge),
         Function::JobProcess => Call::Validate { script: arguments.job()? },
         Function::Setup => Call::Setup {
             job: arguments.token()?,
@@ -108,21 +71,31 @@ fn call_of(arguments: Arguments, bridge: &Bridge) -> Result<Call, WlmError> {
         Function::PostRun => Call::Unmount { job: arguments.token()? },
         Function::DataOut => Call::StageOut { job: arguments.token()? },
         Function::Teardown => teardown(arguments.token()?, arguments.hurry, bridge)?,
-        Function::CreatePersistent => Call::CreatePersistent {
-            name: arguments.token()?,
-            user: arguments.user()?,
-            group: arguments.groupid,
-            capacity: arguments.requested_capacity()?,
-            access: parse_access(arguments.scratch_access()?)?,
-            pool: arguments.pool(),
-            public: false,
-        },
-        Function::Paths => Call::Environment { job: arguments.token()? },
-        Function::ShowPools
-        | Function::ShowInstances
-        | Function::ShowSessions
-        | Function::ShowConfigurations => Call::Show {},
+        Function::CreatePersistent => return create_persistent(&arguments, bridge),
+    };
+    Ok(match bridge.perform(call)? {
+        Reply::Capacity { bytes, .. } => queries::real_size(bytes),
+        Reply::Done {}
+        | Reply::Script(_)
+        | Reply::Pool(_)
+        | Reply::Staged(_)
+        | Reply::Environment { .. } => String::new(),
     })
+}
+
+/// Creates a persistent instance. Slurm looks for the word `created` in the output.
+fn create_persistent(arguments: &Arguments, bridge: &Bridge) -> Result<String, WlmError> {
+    let name = arguments.token()?;
+    bridge.perform(Call::CreatePersistent {
+        name: name.clone(),
+        user: arguments.user()?,
+        group: arguments.groupid,
+        capacity: arguments.requested_capacity()?,
+        access: parse_access(arguments.scratch_access()?)?,
+        pool: arguments.pool(),
+        public: false,
+    })?;
+    Ok(format!("created persistent instance {name}\n"))
 }
 
 /// The call that ends what a token names: a job or a persistent instance.
@@ -139,15 +112,9 @@ fn teardown(token: String, hurry: bool, bridge: &Bridge) -> Result<Call, WlmErro
 /// Writes the environment variables of a job, one `NAME=value` a line.
 fn write_paths(arguments: &Arguments, bridge: &Bridge) -> Result<String, WlmError> {
     let file = arguments.pathfile()?;
-    let Reply::Environment { variables } =
-        bridge.perform(Call::Environment { job: arguments.token()? })?
-    else {
-        return Ok(String::new());
-    };
-    let mut text = String::new();
-    for (name, value) in &variables {
-        text.push_str(&format!("{name}={}\n", value.as_str().unwrap_or_default()));
-    }
+    let environment = bridge.environment(&arguments.token()?)?;
+    let line = |(name, value): &(String, String)| format!("{name}={value}\n");
+    let text: String = environment.iter().map(line).collect();
     let written = fs::File::create(&file).and_then(|mut out| out.write_all(text.as_bytes()));
     let failed = |error| format!("{}: {error}", file.display());
     written.map_err(|error| WlmError::new(ErrorKind::Failed, failed(error)))?;

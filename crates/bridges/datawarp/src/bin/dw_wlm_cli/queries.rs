@@ -2,40 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use forebay_control::controller::{ControlStatus, Lifetime};
+use forebay_control::controller::{
+    ConfigurationStatus, ControlStatus, InstanceStatus, Lifetime, PoolStatus, SessionStatus,
+};
 use forebay_control::messages::InstanceId;
 use forebay_units::Bytes;
-use serde_json::{Map, Value, json};
-
-use crate::arguments::Function;
+use serde_json::{Value, json};
 
 /// Interval of DataWarp's limit on writes to an instance, in seconds. There is no such limit here.
 const WRITE_WINDOW_SECONDS: u64 = 86_400;
 /// Multiple of the capacity that DataWarp lets a job write in that interval.
 const WRITE_WINDOW_MULTIPLIER: u64 = 10;
-
-/// The answer to a query.
-pub fn answer(query: Function, status: &ControlStatus) -> String {
-    let (key, rows): (_, Vec<Value>) = match query {
-        Function::ShowPools => ("pools", pools(status)),
-        Function::ShowInstances => ("instances", instances(status)),
-        Function::ShowSessions => ("sessions", sessions(status)),
-        Function::ShowConfigurations => ("configurations", configurations(status)),
-        Function::JobProcess
-        | Function::Setup
-        | Function::DataIn
-        | Function::RealSize
-        | Function::Paths
-        | Function::PreRun
-        | Function::PostRun
-        | Function::DataOut
-        | Function::Teardown
-        | Function::CreatePersistent => unreachable!("not a query"),
-    };
-    let mut object = Map::new();
-    object.insert(key.to_owned(), Value::Array(rows));
-    text(&Value::Object(object))
-}
 
 /// The capacity of a job's instance. Slurm's plugin reads `capacity`, other callers `bytes`.
 pub fn real_size(bytes: Bytes) -> String {
@@ -47,8 +24,9 @@ fn text(value: &Value) -> String {
     value.to_string().replace('\'', "\\u0027") + "\n"
 }
 
-fn pools(status: &ControlStatus) -> Vec<Value> {
-    let row = |pool: &forebay_control::controller::PoolStatus| {
+/// The pools.
+pub fn pools(status: &ControlStatus) -> String {
+    let row = |pool: &PoolStatus| {
         json!({
             "id": pool.name,
             "units": "bytes",
@@ -57,7 +35,8 @@ fn pools(status: &ControlStatus) -> Vec<Value> {
             "free": pool.free,
         })
     };
-    status.pools.iter().map(row).collect()
+    let rows: Vec<Value> = status.pools.iter().map(row).collect();
+    text(&json!({"pools": rows}))
 }
 
 /// DataWarp's state object from the five characters.
@@ -72,12 +51,13 @@ fn state(word: &str) -> Value {
     })
 }
 
-fn instances(status: &ControlStatus) -> Vec<Value> {
+/// The instances.
+pub fn instances(status: &ControlStatus) -> String {
     let mut configurations: BTreeMap<InstanceId, Vec<u64>> = BTreeMap::new();
     for row in &status.configurations {
         configurations.entry(row.instance).or_default().push(row.id.0);
     }
-    let row = |instance: &forebay_control::controller::InstanceStatus| {
+    let row = |instance: &InstanceStatus| {
         json!({
             "id": instance.id.0,
             "label": instance.label,
@@ -98,11 +78,13 @@ fn instances(status: &ControlStatus) -> Vec<Value> {
             "state": state(&instance.state),
         })
     };
-    status.instances.iter().map(row).collect()
+    let rows: Vec<Value> = status.instances.iter().map(row).collect();
+    text(&json!({"instances": rows}))
 }
 
-fn sessions(status: &ControlStatus) -> Vec<Value> {
-    let row = |session: &forebay_control::controller::SessionStatus| {
+/// The sessions.
+pub fn sessions(status: &ControlStatus) -> String {
+    let row = |session: &SessionStatus| {
         json!({
             "id": session.id.0,
             "created": session.created.0 / 1000,
@@ -117,11 +99,13 @@ fn sessions(status: &ControlStatus) -> Vec<Value> {
             "state": state(&session.state),
         })
     };
-    status.sessions.iter().map(row).collect()
+    let rows: Vec<Value> = status.sessions.iter().map(row).collect();
+    text(&json!({"sessions": rows}))
 }
 
-fn configurations(status: &ControlStatus) -> Vec<Value> {
-    let row = |one: &forebay_control::controller::ConfigurationStatus| {
+/// The configurations.
+pub fn configurations(status: &ControlStatus) -> String {
+    let row = |one: &ConfigurationStatus| {
         json!({
             "id": one.id.0,
             "type": one.kind.keyword(),
@@ -130,7 +114,8 @@ fn configurations(status: &ControlStatus) -> Vec<Value> {
             "state": state(&one.state),
         })
     };
-    status.configurations.iter().map(row).collect()
+    let rows: Vec<Value> = status.configurations.iter().map(row).collect();
+    text(&json!({"configurations": rows}))
 }
 
 #[cfg(test)]

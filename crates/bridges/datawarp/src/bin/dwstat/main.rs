@@ -6,62 +6,25 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use forebay_console::{print_stderr, print_stdout};
-use forebay_daemon::config::{DEFAULT_CONFIG_FILE, pool_from_environment};
+use forebay_daemon::config::selected_file;
 use forebay_wlm::Bridge;
 use tables::Table;
 
-/// A kind of objects, or several kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Objects {
-    /// Pools, sessions, instances, configurations, registrations and activations
-    Most,
-    /// All objects
-    All,
-    /// Pools
-    Pools,
-    /// Storage nodes
-    Nodes,
-    /// Sessions
-    Sessions,
-    /// Instances
-    Instances,
-    /// Configurations
-    Configurations,
-    /// Registrations
-    Registrations,
-    /// Activations
-    Activations,
-    /// Fragments
-    Fragments,
-    /// Name spaces
-    Namespaces,
-}
+/// Tables that a word selects.
+#[derive(Clone, Debug)]
+struct Selection(Vec<Table>);
 
-impl Objects {
-    fn tables(self) -> &'static [Table] {
-        const ALL: [Table; 9] = [
-            Table::Pools,
-            Table::Sessions,
-            Table::Instances,
-            Table::Configurations,
-            Table::Registrations,
-            Table::Activations,
-            Table::Nodes,
-            Table::Fragments,
-            Table::Namespaces,
-        ];
-        match self {
-            Objects::Most => &ALL[..6],
-            Objects::All => &ALL,
-            Objects::Pools => &ALL[0..1],
-            Objects::Sessions => &ALL[1..2],
-            Objects::Instances => &ALL[2..3],
-            Objects::Configurations => &ALL[3..4],
-            Objects::Registrations => &ALL[4..5],
-            Objects::Activations => &ALL[5..6],
-            Objects::Nodes => &ALL[6..7],
-            Objects::Fragments => &ALL[7..8],
-            Objects::Namespaces => &ALL[8..9],
+/// The selection of a word: `most`, `all`, or the name of a table.
+fn selection(word: &str) -> Result<Selection, String> {
+    match word {
+        "most" => Ok(Selection(Table::MOST.to_vec())),
+        "all" => Ok(Selection(Table::value_variants().to_vec())),
+        word => {
+            let names = Table::value_variants().iter().filter_map(Table::to_possible_value);
+            let names: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
+            let table = Table::from_str(word, false);
+            let table = table.map_err(|_| format!("write most, all, {}", names.join(", ")))?;
+            Ok(Selection(vec![table]))
         }
     }
 }
@@ -77,22 +40,22 @@ impl Objects {
                   M(ixed)."
 )]
 struct Arguments {
-    /// Objects to show
-    #[arg(value_enum, default_value = "pools")]
-    objects: Vec<Objects>,
+    /// Objects to show: pools, sessions, instances, configurations, registrations, activations,
+    /// nodes, fragments, namespaces; most: the first six; all: all of them
+    #[arg(value_parser = selection, default_value = "pools")]
+    objects: Vec<Selection>,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let configuration = pool_from_environment().unwrap_or_else(|| DEFAULT_CONFIG_FILE.into());
-    let status = match Bridge::new(configuration).status() {
+    let status = match Bridge::new(selected_file(None)).status() {
         Ok(status) => status,
         Err(error) => {
             print_stderr(format_args!("error: {error}"));
             return ExitCode::FAILURE;
         }
     };
-    let tables = arguments.objects.iter().flat_map(|objects| objects.tables());
+    let tables = arguments.objects.iter().flat_map(|Selection(tables)| tables);
     let texts: Vec<String> = tables.map(|table| table.text(&status)).collect();
     match print_stdout(&texts.join("\n")) {
         Ok(()) => ExitCode::SUCCESS,

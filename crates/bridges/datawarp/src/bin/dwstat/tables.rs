@@ -1,21 +1,21 @@
 //! The tables.
 
-use forebay_console::table;
-use forebay_console::table::Column;
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use forebay_console::table::{self, Column};
 use forebay_control::controller::ControlStatus;
-use forebay_control::messages::UnixMillis;
+use forebay_control::messages::{InstanceId, UnixMillis};
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 /// A table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Table {
     /// Pools.
     Pools,
-    /// Storage nodes.
-    Nodes,
     /// Sessions.
     Sessions,
     /// Instances.
@@ -26,6 +26,8 @@ pub enum Table {
     Registrations,
     /// Activations.
     Activations,
+    /// Storage nodes.
+    Nodes,
     /// Fragments.
     Fragments,
     /// Name spaces.
@@ -35,6 +37,16 @@ pub enum Table {
 type Row = Vec<String>;
 
 impl Table {
+    /// DataWarp's `most`.
+    pub const MOST: [Table; 6] = [
+        Table::Pools,
+        Table::Sessions,
+        Table::Instances,
+        Table::Configurations,
+        Table::Registrations,
+        Table::Activations,
+    ];
+
     /// Its text: a line of headings and a line for each object, in columns.
     pub fn text(self, status: &ControlStatus) -> String {
         let (headings, rows): (&[&'static str], Vec<Row>) = match self {
@@ -108,15 +120,14 @@ fn node_name(status: &ControlStatus, id: NodeId) -> String {
 }
 
 fn nodes(status: &ControlStatus) -> Vec<Row> {
+    let mut activations: BTreeMap<InstanceId, u64> = BTreeMap::new();
+    for one in &status.configurations {
+        *activations.entry(one.instance).or_default() += u64::from(one.activations);
+    }
     let rows = status.nodes.iter().map(|node| {
         let granule = granularity(status, &node.pool);
         let held = status.fragments.iter().filter(|fragment| fragment.node == node.id);
-        let held: Vec<_> = held.map(|fragment| fragment.instance).collect();
-        let served = status.activations.iter().filter(|activation| {
-            let configurations = status.configurations.iter();
-            let mut of = configurations.filter(|one| one.id == activation.configuration);
-            of.any(|one| held.contains(&one.instance))
-        });
+        let served = held.filter_map(|fragment| activations.get(&fragment.instance));
         vec![
             node.name.clone(),
             node.pool.clone(),
@@ -125,7 +136,7 @@ fn nodes(status: &ControlStatus) -> Vec<Row> {
             size(granule),
             size(Bytes(node.granules.saturating_mul(granule.0))),
             node.fragments.to_string(),
-            served.count().to_string(),
+            served.sum::<u64>().to_string(),
         ]
     });
     rows.collect()
