@@ -223,7 +223,8 @@ impl<'a, P: Partition> Run<'a, P> {
             owner,
         };
         let state = &mut cell.state;
-        while let Some((time, event)) = context.queue.pop_before(end, |event| state.prefetch(event))
+        while let Some((time, event)) =
+            context.queue.pop_before(end, |event, ahead| state.prefetch(event, ahead))
         {
             assert!(
                 time >= context.now,

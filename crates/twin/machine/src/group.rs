@@ -5,7 +5,7 @@ use crate::event::{Event, GroupContext, GroupMessage, IoEvent, MpiEvent, PacketK
 use crate::io::Io;
 use crate::mpi::{MpiTag, TeamId};
 use crate::traffic::Traffic;
-use forebay_engine::{Partition, Picoseconds, Queue};
+use forebay_engine::{Ahead, Partition, Picoseconds, Queue};
 use forebay_network::{Fabric, Packet};
 
 /// Routers, links and nodes of a group, and the jobs on them.
@@ -119,9 +119,9 @@ impl Partition for Group {
     }
 
     #[inline]
-    fn prefetch(&self, event: &Event) {
+    fn prefetch(&self, event: &Event, ahead: Ahead) {
         match event {
-            Event::Net(event) => self.fabric.prefetch(event),
+            Event::Net(event) => self.fabric.prefetch(event, ahead),
             Event::GenerateTraffic(local) => {
                 self.fabric.prefetch_sender(*local);
                 if let Some(traffic) = &self.traffic {

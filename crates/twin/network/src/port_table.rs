@@ -1,9 +1,9 @@
 //! The ports of one group.
 
+use crate::packet_table::WaitingQueue;
 use crate::port::{CHANNELS, LinkCost, Port, PortEnd, REQUEST_CHANNELS};
 use crate::statistics::LinkStatistics;
 use crate::topology::Topology;
-use crate::waiting::WaitingQueue;
 use forebay_engine::{Picoseconds, prefetch};
 use forebay_machine_file::machine::LinkClass;
 use std::ops::{Deref, DerefMut};

@@ -105,6 +105,16 @@ impl RoutePlanner<'_> {
         (packet.target, packet.exit) = (best.target, best.exit);
     }
 
+    /// Whether a packet within a leg is one for [`Self::reconsider_route`].
+    #[inline]
+    pub fn may_reconsider(&self, packet: &Packet) -> bool {
+        self.spec.algorithm == Routing::ProgressiveAdaptive
+            && packet.leg == 0
+            && packet.route() == Route::Minimal
+            && packet.exit >= self.topology.first_global
+            && packet.exit < self.topology.first_node
+    }
+
     /// Lets a packet on the minimal path, at a later router of its source group, switch to a
     /// detour.
     pub fn reconsider_route(&mut self, packet: &mut Packet) {
