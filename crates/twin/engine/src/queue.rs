@@ -178,23 +178,29 @@ impl<E: Copy> Queue<E> {
         self.len == 0
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, due: Due<E>) {
         let bucket = due.time >> self.bits;
-        if bucket < self.unopened {
+        if bucket.wrapping_sub(self.unopened) < NEAR {
+            self.insert_near(bucket, due);
+        } else if bucket < self.unopened {
             debug_assert!(bucket + 1 == self.unopened || self.due.is_empty(), "event in the past");
             self.insert_due(due);
-        } else if bucket < self.unopened + NEAR {
-            self.insert_near(bucket, due);
         } else {
-            self.far_next = self.far_next.min(due.time);
-            self.far.push(FarEvent { due, number: self.far_inserted });
-            self.far_inserted += 1;
+            self.insert_far(due);
         }
     }
 
+    /// Inserts an event beyond the wheel.
+    #[cold]
+    fn insert_far(&mut self, due: Due<E>) {
+        self.far_next = self.far_next.min(due.time);
+        self.far.push(FarEvent { due, number: self.far_inserted });
+        self.far_inserted += 1;
+    }
+
     /// Appends an event to a bucket of the wheel.
-    #[inline]
+    #[inline(always)]
     fn insert_near(&mut self, bucket: u64, due: Due<E>) {
         let index = (bucket % BUCKETS) as usize;
         let list = &mut self.buckets[index];
@@ -206,6 +212,7 @@ impl<E: Copy> Queue<E> {
     }
 
     /// Inserts an event of a bucket that is open: it runs after all events of the same time and key.
+    #[inline(never)]
     fn insert_due(&mut self, due: Due<E>) {
         let place = self.due.partition_point(|d| d.order() > due.order());
         self.due.insert(place, due);
