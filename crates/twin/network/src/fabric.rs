@@ -59,6 +59,17 @@ pub struct Fabric {
     pub drained: Vec<u16>,
     /// Observation of single packets, if requested.
     pub probe: Option<Box<Probe>>,
+    /// One bit for each kind of packets whose deliveries are announced.
+    announced_kinds: u16,
+}
+
+/// The delivery of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery {
+    /// The packet.
+    pub packet: Packet,
+    /// Time at which its last bit reaches the node, ps.
+    pub at: Picoseconds,
 }
 
 /// The least time from any event to its effect in another group, ps: the lookahead.
@@ -86,6 +97,7 @@ impl Fabric {
             timeline: Timeline::default(),
             drained: Vec::new(),
             probe: None,
+            announced_kinds: 0,
             topology,
             network,
         }
@@ -98,8 +110,7 @@ impl Fabric {
 
     /// Statistics of every link from this group's routers and nodes up to `now`.
     pub fn link_statistics(&self, now: Picoseconds) -> Vec<LinkStatistics> {
-        let (topology, group) = (&self.topology, self.group);
-        self.ports.link_statistics(now, topology, group, &self.costs)
+        self.ports.link_statistics(now, self.group, &self.costs)
     }
 
     /// Whether nothing is in flight: all credits are back, no packet or message waits.
@@ -109,30 +120,39 @@ impl Fabric {
             && self.probe.as_ref().is_none_or(|probe| probe.is_idle())
     }
 
+    /// Announces deliveries of packets of a kind when they get their last link, with the time at which
+    /// they will be complete: for kinds to whose arrival no node reacts. That saves an event each.
+    pub fn announce_deliveries(&mut self, kind: u8) {
+        self.announced_kinds |= 1 << kind;
+    }
+
     /// Runs an event; returns the packet if it delivers one.
     #[inline]
     pub fn handle<E, M>(
         &mut self,
         event: NetEvent,
         context: &mut Context<'_, E, M>,
-    ) -> Option<Packet>
+    ) -> Option<Delivery>
     where
         E: Copy + From<NetEvent>,
         M: From<NetMessage>,
     {
         match event {
-            NetEvent::Arrival(id) => self.arrive(id, context),
+            NetEvent::Arrival(id) => return self.arrive(id, context),
             NetEvent::Credits(slot) => self.return_batch(slot, context),
             NetEvent::LateCredit(place, bytes) => {
                 self.return_credit(Upstream(place), bytes, context);
             }
-            NetEvent::Delivery(id) => {
-                let packet = self.packets.remove(id);
-                self.deliveries[usize::from(packet.kind() != 0)].count_packet(&packet, context.now);
-                return Some(packet);
-            }
+            NetEvent::Delivery(id) => return Some(self.deliver(id, context.now)),
         }
         None
+    }
+
+    /// Takes a packet whose last bit reaches its node at time `at` out of the fabric.
+    fn deliver(&mut self, id: PacketId, at: u64) -> Delivery {
+        let packet = self.packets.remove(id);
+        self.deliveries[usize::from(packet.kind() != 0)].count_packet(&packet, at);
+        Delivery { packet, at }
     }
 
     /// Accepts a message from another group's fabric.
@@ -223,7 +243,9 @@ impl Fabric {
         let index = self.ports.nic_port(local);
         let was_full = self.nics[usize::from(local)].free_slots() == 0;
         loop {
-            let credits = NODE_CHANNELS.map(|c| self.ports.credits(index, c));
+            let [requests, responses] = NODE_CHANNELS;
+            let credits =
+                [self.ports.credits(index, requests), self.ports.credits(index, responses)];
             let nic = &mut self.nics[usize::from(local)];
             let Some((message, bytes)) =
                 nic.take_packet(self.packet_bytes, self.interleaved, credits)
@@ -285,13 +307,14 @@ impl Fabric {
         (start, end)
     }
 
-    /// A packet's head has reached a router.
-    fn arrive(&mut self, id: PacketId, context: &mut impl NetContext) {
+    /// A packet's head has reached a router. Returns the packet if its delivery is announced.
+    fn arrive(&mut self, id: PacketId, context: &mut impl NetContext) -> Option<Delivery> {
         let packet = &mut self.packets[id];
         let behind = Upstream(packet.credit_to);
         let at_target = packet.router == packet.target;
+        // Without branches: none of these could be predicted.
         let begins_leg =
-            packet.is_unrouted() || behind.is_far() || (at_target && packet.exit == INTERMEDIATE);
+            packet.is_unrouted() | behind.is_far() | (at_target & (packet.exit == INTERMEDIATE));
         let head = context.now() + self.traversal;
         let mut planner = RoutePlanner {
             topology: &self.topology,
@@ -319,8 +342,7 @@ impl Fabric {
         let ready = Ready { head, tail: head + u64::from(packet.tail_lag) };
         let port = &mut self.ports[index];
         if port.end == PortEnd::Node {
-            self.eject(index, id, ready, context);
-            return;
+            return self.eject(index, id, ready, context);
         }
         let bytes = packet.bytes;
         port.occupy(bytes);
@@ -335,7 +357,7 @@ impl Fabric {
         let is_first = !port.has_waiting(channel);
         if is_first && self.ports.credits(index, channel) >= bytes {
             self.depart(index, channel, id, ready, context);
-            return;
+            return None;
         }
         let port = &mut self.ports[index];
         port.wait(head, &self.costs[port.class as usize]);
@@ -347,6 +369,7 @@ impl Fabric {
         }
         let queue = self.ports.queue_mut(index, channel);
         self.packets.push_back(queue, is_first, id, ready);
+        None
     }
 
     /// Grants the link to a packet for which there are credits.
@@ -378,18 +401,24 @@ impl Fabric {
             packet.credit_to = Upstream::near(index, port.class, channel as u8).0;
             context.push_arrival(arrival, index, id);
         } else {
-            let (group, far_router, far_index) = self.far_port(index);
+            let far = self.ports.far_end(index);
             let mut packet = self.packets.remove(id);
-            packet.router = far_router;
-            packet.credit_to = Upstream::far(far_index, channel as u8).0;
-            context.send_message(group, arrival, NetMessage::Packet(packet));
+            packet.router = far.router;
+            packet.credit_to = Upstream::far(far.index as usize, channel as u8).0;
+            context.send_message(far.group, arrival, NetMessage::Packet(packet));
         }
     }
 
-    /// Sends a packet to its node, which accepts all packets.
-    fn eject(&mut self, index: usize, id: PacketId, ready: Ready, context: &mut impl NetContext) {
+    /// Sends a packet to its node, which accepts all packets. Returns it if its delivery is announced.
+    fn eject(
+        &mut self,
+        index: usize,
+        id: PacketId,
+        ready: Ready,
+        context: &mut impl NetContext,
+    ) -> Option<Delivery> {
         let packet = &self.packets[id];
-        let (bytes, class) = (packet.bytes, packet.class());
+        let (bytes, class, kind) = (packet.bytes, packet.class(), packet.kind());
         let (start, end) = self.grant(index, ready.head, bytes, class);
         if self.probe.is_some() {
             let grant = Grant { ready: ready.head, start, end, now: context.now() };
@@ -397,10 +426,14 @@ impl Fabric {
         }
         self.ports.count_ejection_wait(index, ready.head, start);
         let left = ready.tail.max(end);
-        let key = NetEvent::KEY_DELIVERY + u32::from(self.ports[index].peer);
         self.send_credit(id, left, context);
         let at = left + self.costs[LinkClass::Node as usize].latency;
+        if self.announced_kinds & (1 << kind) != 0 {
+            return Some(self.deliver(id, at));
+        }
+        let key = NetEvent::KEY_DELIVERY + u32::from(self.ports[index].peer);
         context.push_event(at, key, NetEvent::Delivery(id));
+        None
     }
 
     /// Sends back the credit for the buffer space that a packet frees at time `left`.
@@ -414,22 +447,12 @@ impl Fabric {
             None => packet.bytes,
         };
         if upstream.is_far() {
-            let (group, _, far_index) = self.far_port(upstream.port());
-            let place = Upstream::near(far_index, LinkClass::Global, upstream.channel() as u8);
-            let credit = NetMessage::Credit(place.0, bytes);
-            context.send_message(group, at, credit);
+            let far = self.ports.far_end(upstream.port());
+            let channel = upstream.channel() as u8;
+            let place = Upstream::near(far.index as usize, LinkClass::Global, channel);
+            context.send_message(far.group, at, NetMessage::Credit(place.0, bytes));
         } else {
             self.batches.add_credit(at, upstream, bytes, context);
         }
-    }
-
-    /// The other end of a rank-3 port: group, router, index of the port there.
-    fn far_port(&self, index: usize) -> (u16, u16, usize) {
-        let (router, port) = self.ports.router_and_port(index);
-        let Some((group, far_router, far_port)) = self.topology.far_end(self.group, router, port)
-        else {
-            unreachable!("port {port} of router {router} has no cable")
-        };
-        (group, far_router, self.ports.router_port(far_router, far_port))
     }
 }

@@ -19,7 +19,7 @@ mod statistics;
 mod topology;
 
 pub use event::{NetEvent, NetMessage};
-pub use fabric::{Fabric, lookahead};
+pub use fabric::{Delivery, Fabric, lookahead};
 pub use nic::{Message, MessageClass};
 pub use packet::{Packet, Route};
 pub use packet_table::PacketId;

@@ -31,6 +31,8 @@ pub struct DeliveryStatistics {
     pub latency_min: u64,
     /// Longest of these times, in ps.
     pub latency_max: u64,
+    /// Time of the last delivery, in ps.
+    pub last: u64,
 }
 
 impl Default for DeliveryStatistics {
@@ -47,6 +49,7 @@ impl Default for DeliveryStatistics {
             latency_sum: 0,
             latency_min: u64::MAX,
             latency_max: 0,
+            last: 0,
         }
     }
 }
@@ -69,6 +72,7 @@ impl DeliveryStatistics {
         self.latency_sum += u128::from(latency);
         self.latency_min = self.latency_min.min(latency);
         self.latency_max = self.latency_max.max(latency);
+        self.last = self.last.max(now);
         self.latency_ns += latency / 1000;
     }
 
@@ -86,6 +90,7 @@ impl DeliveryStatistics {
         self.latency_sum += other.latency_sum;
         self.latency_min = self.latency_min.min(other.latency_min);
         self.latency_max = self.latency_max.max(other.latency_max);
+        self.last = self.last.max(other.last);
     }
 }
 
