@@ -51,12 +51,13 @@ pub(crate) struct PortTable {
 
 impl PortTable {
     pub fn new(topology: &Topology, group: u16, costs: &[LinkCost; 4]) -> Self {
+        let first_nic = usize::from(topology.routers()) * usize::from(topology.ports);
         let mut table = PortTable {
-            ports: Vec::new(),
+            ports: Vec::with_capacity(first_nic + topology.nodes_of_group(group).len()),
             queues: Vec::new(),
             far_ends: Vec::new(),
             ports_per_router: usize::from(topology.ports),
-            first_nic: usize::from(topology.routers()) * usize::from(topology.ports),
+            first_nic,
         };
         for router in 0..topology.routers() {
             for port in 0..topology.ports {
