@@ -13,8 +13,11 @@
 //! to travel back. Credits that arrive within the same 2^15 ps (33 ns) are returned together, at
 //! the end of that span: one event for many.
 
+mod delivery;
 mod observe;
 mod returns;
+
+pub use delivery::Delivery;
 
 use crate::credits::CreditBatches;
 use crate::event::{NetContext, NetEvent, NetMessage, NetQueue};
@@ -61,15 +64,6 @@ pub struct Fabric {
     pub probe: Option<Box<Probe>>,
     /// One bit for each kind of packets whose deliveries are announced.
     announced_kinds: u16,
-}
-
-/// The delivery of a packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Delivery {
-    /// The packet.
-    pub packet: Packet,
-    /// Time at which its last bit reaches the node, ps.
-    pub at: Picoseconds,
 }
 
 /// The least time from any event to its effect in another group, ps: the lookahead.
@@ -120,12 +114,6 @@ impl Fabric {
             && self.probe.as_ref().is_none_or(|probe| probe.is_idle())
     }
 
-    /// Announces deliveries of packets of a kind when they get their last link, with the time at which
-    /// they will be complete: for kinds to whose arrival no node reacts. That saves an event each.
-    pub fn announce_deliveries(&mut self, kind: u8) {
-        self.announced_kinds |= 1 << kind;
-    }
-
     /// Runs an event; returns the packet if it delivers one.
     #[inline]
     pub fn handle<E, M>(
@@ -146,13 +134,6 @@ impl Fabric {
             NetEvent::Delivery(id) => return Some(self.deliver(id, context.now)),
         }
         None
-    }
-
-    /// Takes a packet whose last bit reaches its node at time `at` out of the fabric.
-    fn deliver(&mut self, id: PacketId, at: u64) -> Delivery {
-        let packet = self.packets.remove(id);
-        self.deliveries[usize::from(packet.kind() != 0)].count_packet(&packet, at);
-        Delivery { packet, at }
     }
 
     /// Accepts a message from another group's fabric.
@@ -407,33 +388,6 @@ impl Fabric {
             packet.credit_to = Upstream::far(far.index as usize, channel as u8).0;
             context.send_message(far.group, arrival, NetMessage::Packet(packet));
         }
-    }
-
-    /// Sends a packet to its node, which accepts all packets. Returns it if its delivery is announced.
-    fn eject(
-        &mut self,
-        index: usize,
-        id: PacketId,
-        ready: Ready,
-        context: &mut impl NetContext,
-    ) -> Option<Delivery> {
-        let packet = &self.packets[id];
-        let (bytes, class, kind) = (packet.bytes, packet.class(), packet.kind());
-        let (start, end) = self.grant(index, ready.head, bytes, class);
-        if self.probe.is_some() {
-            let grant = Grant { ready: ready.head, start, end, now: context.now() };
-            self.observe_link(index, None, &{ self.packets[id] }, grant);
-        }
-        self.ports.count_ejection_wait(index, ready.head, start);
-        let left = ready.tail.max(end);
-        self.send_credit(id, left, context);
-        let at = left + self.costs[LinkClass::Node as usize].latency;
-        if self.announced_kinds & (1 << kind) != 0 {
-            return Some(self.deliver(id, at));
-        }
-        let key = NetEvent::KEY_DELIVERY + u32::from(self.ports[index].peer);
-        context.push_event(at, key, NetEvent::Delivery(id));
-        None
     }
 
     /// Sends back the credit for the buffer space that a packet frees at time `left`.
