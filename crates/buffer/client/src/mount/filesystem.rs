@@ -249,6 +249,9 @@ operations! {
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if ino == INodeNo::ROOT && name == crate::mounted_instance::ATTRIBUTE {
+            return xattr(reply, size, self.described_instance(request));
+        }
         // With this error `ls -l` does not request more labels and ACLs.
         if !is_xattr_supported(name.as_bytes()) {
             return reply.error(fuser::Errno::EOPNOTSUPP);
