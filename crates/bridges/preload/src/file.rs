@@ -1,7 +1,7 @@
 //! Open files.
 
 use crate::runtime::{Attached, last_errno};
-use crate::table;
+use crate::{stat, table};
 use forebay_client::{File, Fs};
 use forebay_protocol::message::SetAttr;
 use forebay_protocol::{Attr, Errno};
@@ -10,14 +10,6 @@ use std::ffi::{CString, c_int};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-
-/// The position of an open file.
-#[derive(Clone, Copy, Debug)]
-enum Position {
-    At(u64),
-    /// After the last byte that was appended; its offset is not known yet.
-    End,
-}
 
 /// An open file of an instance, shared by all its descriptors.
 #[derive(Debug)]
@@ -30,13 +22,18 @@ pub struct OpenFile {
     path: Vec<u8>,
     /// Status flags, as in `fcntl(F_GETFL)`.
     flags: AtomicI32,
-    position: Mutex<Position>,
+    position: Mutex<u64>,
     /// Its descriptors are of the kernel now, and so is its position.
     is_moved: AtomicBool,
 }
 
+/// Whether any file of this process was moved to the kernel.
+static IS_ANY_MOVED: AtomicBool = AtomicBool::new(false);
+
 /// Status flags that a program can change.
 const CHANGEABLE_FLAGS: c_int = libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOATIME | libc::O_ASYNC;
+/// `O_LARGEFILE` as the kernel reports it; in the 64-bit C library the name is 0.
+const LARGE_FILE: c_int = 0o100_000;
 /// Flags of an open that are not status flags.
 const CREATION_FLAGS: c_int =
     libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NOFOLLOW;
@@ -56,7 +53,7 @@ impl OpenFile {
             attached,
             path,
             flags: AtomicI32::new(flags & !CREATION_FLAGS),
-            position: Mutex::new(Position::At(0)),
+            position: Mutex::new(0),
             is_moved: AtomicBool::new(false),
         })
     }
@@ -73,7 +70,7 @@ impl OpenFile {
 
     /// Status flags.
     pub fn flags(&self) -> c_int {
-        self.flags.load(Ordering::Relaxed) | libc::O_LARGEFILE
+        self.flags.load(Ordering::Relaxed) | LARGE_FILE
     }
 
     /// Sets the flags that can be changed.
@@ -160,9 +157,8 @@ impl OpenFile {
     /// Reads at the position. `None`: the kernel has it.
     pub fn read(&self, buffers: &mut [&mut [u8]]) -> Option<Result<usize, Errno>> {
         self.at_position(|file, position| {
-            let offset = file.offset(position)?;
-            let count = file.read_at(buffers, offset)?;
-            Ok((count, Position::At(offset + count as u64)))
+            let count = file.read_at(buffers, position)?;
+            Ok((count, position + count as u64))
         })
     }
 
@@ -170,11 +166,11 @@ impl OpenFile {
     pub fn write(&self, buffers: &[&[u8]]) -> Option<Result<usize, Errno>> {
         self.at_position(|file, position| {
             if file.has_flag(libc::O_APPEND) {
-                return Ok((file.write_at(buffers, 0)?, Position::End));
+                let count = file.write_at(buffers, 0)?;
+                return Ok((count, if count > 0 { file.length()? } else { position }));
             }
-            let offset = file.offset(position)?;
-            let count = file.write_at(buffers, offset)?;
-            Ok((count, Position::At(offset + count as u64)))
+            let count = file.write_at(buffers, position)?;
+            Ok((count, position + count as u64))
         })
     }
 
@@ -183,32 +179,33 @@ impl OpenFile {
         self.at_position(|file, position| {
             let start = match whence {
                 libc::SEEK_SET => 0,
-                libc::SEEK_CUR => file.offset(position)?,
+                libc::SEEK_CUR => position,
                 libc::SEEK_END => file.attr()?.size,
                 libc::SEEK_DATA | libc::SEEK_HOLE => {
                     let from = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
                     let found = file.file.seek(from, whence == libc::SEEK_HOLE)?;
-                    return Ok((found, Position::At(found)));
+                    return Ok((found, found));
                 }
                 _ => return Err(Errno::EINVAL),
             };
             let sum = start.checked_add_signed(offset).filter(|sum| i64::try_from(*sum).is_ok());
             let sum = sum.ok_or(Errno::EINVAL)?;
-            Ok((sum, Position::At(sum)))
+            Ok((sum, sum))
         })
     }
 
-    fn offset(&self, position: Position) -> Result<u64, Errno> {
-        match position {
-            Position::At(offset) => Ok(offset),
-            Position::End => Ok(self.attr()?.size),
+    /// The present length, after an append the offset of its end if nobody else appends.
+    fn length(&self) -> Result<u64, Errno> {
+        match self.file.descriptor() {
+            Some(object) => stat::length_of(object.as_raw_fd()),
+            None => Ok(self.attr()?.size),
         }
     }
 
     /// Runs an operation that moves the position, one at a time.
     fn at_position<T>(
         &self,
-        operation: impl FnOnce(&OpenFile, Position) -> Result<(T, Position), Errno>,
+        operation: impl FnOnce(&OpenFile, u64) -> Result<(T, u64), Errno>,
     ) -> Option<Result<T, Errno>> {
         let mut position = self.position.lock();
         if self.is_moved() {
@@ -221,9 +218,30 @@ impl OpenFile {
     }
 
     /// Opens the file through the mount, under the same descriptors. From now on the kernel has
-    /// its position. An error if it has no name any more, or must not be opened again; it stays as it
+    /// its position. So it does for all open files of this process with the same inode: what the
+    /// kernel knows of an inode, such as its length for an append, can be older than this process's
+    /// last request. An error if it has no name any more, or must not be opened again; it stays as it
     /// is then.
     pub fn move_to_kernel(&self) -> Result<(), Errno> {
+        for (_, file) in table::all() {
+            if file.is_same_inode(self) {
+                file.move_alone()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel has another open file of this process with the same inode.
+    pub fn is_inode_moved(&self) -> bool {
+        IS_ANY_MOVED.load(Ordering::Acquire)
+            && table::all().iter().any(|(_, file)| file.is_moved() && file.is_same_inode(self))
+    }
+
+    fn is_same_inode(&self, other: &OpenFile) -> bool {
+        self.file.ino() == other.file.ino() && std::ptr::eq(self.attached, other.attached)
+    }
+
+    fn move_alone(&self) -> Result<(), Errno> {
         let position = self.position.lock();
         if self.is_moved() {
             return Ok(());
@@ -237,14 +255,11 @@ impl OpenFile {
         }
         // SAFETY: it was just opened, and nobody else has it.
         let opened = unsafe { OwnedFd::from_raw_fd(opened) };
-        // SAFETY: all zeros are a valid `stat`.
-        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: `stat` is valid for writes.
-        let found = unsafe { libc::fstat(opened.as_raw_fd(), &mut stat) };
-        if found != 0 || stat.st_ino != self.file.ino().0 || stat.st_dev != self.attached.device {
+        let found = stat::of_descriptor(opened.as_raw_fd())?;
+        if (found.st_ino, found.st_dev) != (self.file.ino().0, self.attached.device) {
             return Err(Errno::ESTALE);
         }
-        let offset = self.offset(*position)? as i64;
+        let offset = *position as i64;
         // SAFETY: an open descriptor.
         if unsafe { libc::lseek(opened.as_raw_fd(), offset, libc::SEEK_SET) } < 0 {
             return Err(last_errno());
@@ -262,16 +277,7 @@ impl OpenFile {
             assert_eq!(replaced, fd, "an open descriptor can be replaced");
         }
         self.is_moved.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    /// Moves all open files with the same inode to the kernel: one of them is mapped.
-    pub fn move_inode_to_kernel(&self) -> Result<(), Errno> {
-        for (_, file) in table::all() {
-            if file.file.ino() == self.file.ino() && std::ptr::eq(file.attached, self.attached) {
-                file.move_to_kernel()?;
-            }
-        }
+        IS_ANY_MOVED.store(true, Ordering::Release);
         Ok(())
     }
 }

@@ -38,13 +38,16 @@ fn parse_line(line: &[u8], user: u32) -> Option<Line> {
     let options = fields.next()?;
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = rest.next()?;
-    let super_options = rest.nth(1).unwrap_or_default();
+    let source = rest.next()?;
+    let super_options = rest.next().unwrap_or_default();
     let mut super_options = super_options.split(|byte| *byte == b',');
     let owner = super_options.find_map(|option| option.strip_prefix(b"user_id="));
     let owner: Option<u32> = owner.and_then(|id| std::str::from_utf8(id).ok()?.parse().ok());
     let is_writable = options.split(|byte| *byte == b',').any(|option| option == b"rw");
     let is_trusted = owner.is_some_and(|owner| owner == 0 || owner == user);
-    let is_instance = kind == b"fuse.forebay" && root == b"/" && is_writable && is_trusted;
+    // A mount of root has no subtype.
+    let is_ours = kind == b"fuse.forebay" || kind == b"fuse" && source.starts_with(b"forebay");
+    let is_instance = is_ours && root == b"/" && is_writable && is_trusted;
     Some(Line { point, is_instance })
 }
 
@@ -79,7 +82,7 @@ mod tests {
 
     const MOUNTINFO: &str = "\
 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
-40 22 0:40 / /mnt/job\\0401 rw,nosuid - fuse.forebay forebay-1 rw,user_id=0,group_id=0,allow_other
+40 22 0:40 / /mnt/job\\0401 rw,nosuid - fuse forebay-1 rw,user_id=0,group_id=0,allow_other
 41 40 0:41 / /mnt/job\\0401/scratch rw - tmpfs tmpfs rw
 42 22 0:42 / /mnt/mine rw - fuse.forebay forebay-2 rw,user_id=1000,group_id=1000
 43 22 0:43 / /mnt/other rw - fuse.forebay forebay-3 rw,user_id=1001,group_id=1001
@@ -87,6 +90,7 @@ mod tests {
 45 22 0:45 /sub /mnt/part rw - fuse.forebay forebay-5 rw,user_id=0,group_id=0
 46 22 0:46 / /mnt/covered rw - fuse.forebay forebay-6 rw,user_id=0,group_id=0
 47 22 0:47 / /mnt/covered rw - tmpfs tmpfs rw
+48 22 0:48 / /mnt/other-fuse rw - fuse sshfs rw,user_id=0,group_id=0
 ";
 
     #[test]

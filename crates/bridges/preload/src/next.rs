@@ -10,8 +10,11 @@ pub struct Next {
 }
 
 impl Next {
-    /// The function of this name.
-    pub const fn new(name: &'static CStr) -> Next {
+    /// The function of this name, which ends with a NUL.
+    pub const fn new(name: &'static str) -> Next {
+        let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) else {
+            panic!("a name ends with its only NUL");
+        };
         Next { name, address: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
@@ -45,13 +48,8 @@ macro_rules! intercept {
             $(#[$attribute])*
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-                const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
-                static NEXT: $crate::next::Next = $crate::next::Next::new(
-                    match std::ffi::CStr::from_bytes_with_nul(NAME) {
-                        Ok(name) => name,
-                        Err(_) => panic!("a name has no NUL"),
-                    },
-                );
+                static NEXT: $crate::next::Next =
+                    $crate::next::Next::new(concat!(stringify!($name), "\0"));
                 if let Some(result) = $crate::inside::enter(|| $body) {
                     return result;
                 }

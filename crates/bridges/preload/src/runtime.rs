@@ -104,7 +104,7 @@ impl Attached {
         fork::register();
         Ok(Attached {
             fs: RwLock::new(Some(fs)),
-            device: crate::stat::device_of(root.as_raw_fd())?,
+            device: crate::stat::of_descriptor(root.as_raw_fd())?.st_dev,
             root,
             user: effective_user(),
             directories: Directories::default(),

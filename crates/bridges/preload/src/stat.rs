@@ -7,12 +7,17 @@ use std::os::fd::RawFd;
 /// Preferred size of a transfer, in bytes.
 const BLOCK_BYTES: u32 = 1 << 20;
 
-/// The device number of an open file.
-pub fn device_of(fd: RawFd) -> Result<u64, Errno> {
+/// The attributes of an open file of the kernel.
+pub fn of_descriptor(fd: RawFd) -> Result<libc::stat, Errno> {
     // SAFETY: all zeros are a valid `stat`.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: `stat` is valid for writes.
-    if unsafe { libc::fstat(fd, &mut stat) } == 0 { Ok(stat.st_dev) } else { Err(last_errno()) }
+    if unsafe { libc::fstat(fd, &mut stat) } == 0 { Ok(stat) } else { Err(last_errno()) }
+}
+
+/// The length of an open file of the kernel, in bytes.
+pub fn length_of(fd: RawFd) -> Result<u64, Errno> {
+    Ok(of_descriptor(fd)?.st_size as u64)
 }
 
 fn type_bits(kind: FileKind) -> u32 {

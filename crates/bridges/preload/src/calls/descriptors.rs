@@ -36,7 +36,11 @@ fn duplicated(old: c_int, new: c_int) -> c_int {
     let replaced = match table::get(old) {
         Some(file) if old != new => {
             let replaced = table::remove(new);
-            table::insert(new, file);
+            table::insert(new, file.clone());
+            if new <= libc::STDERR_FILENO {
+                // The C library's own functions write to these. Otherwise they get EBADF.
+                let _ = file.move_to_kernel();
+            }
             replaced
         }
         Some(_) => None,

@@ -1,8 +1,14 @@
 //! Operations that the kernel carries out on the file itself.
 
+use crate::errno::set;
+use crate::fork::share_files;
 use crate::next::intercept;
 use crate::table;
+use forebay_protocol::Errno;
 use libc::{c_char, c_int, c_ulong, c_void, loff_t, nfds_t, off_t, pollfd, size_t, ssize_t};
+
+/// Requests of `ioctl` to terminals, without their lowest byte.
+const TERMINAL_REQUESTS: c_ulong = libc::TCGETS as c_ulong & !0xff;
 
 /// Makes the file with this descriptor one of the kernel, if it is one of an instance. The kernel
 /// refuses the operation if that is not possible.
@@ -17,13 +23,6 @@ fn after_hand_over<T>(fds: &[c_int]) -> Option<T> {
     for fd in fds {
         hand_over(*fd);
     }
-    None
-}
-
-/// All files with the inode of a mapped one.
-fn before_mapping<T>(fd: c_int) -> Option<T> {
-    // EBADF follows if it is not possible.
-    let _ = table::get(fd)?.move_inode_to_kernel();
     None
 }
 
@@ -54,6 +53,16 @@ fn before_select<T>(count: c_int, sets: [*const libc::fd_set; 3]) -> Option<T> {
     None
 }
 
+/// Requests to terminals, with which programs find out whether a file is one, are refused here.
+fn do_ioctl(fd: c_int, request: c_ulong) -> Option<c_int> {
+    table::get(fd)?;
+    if request & !0xff == TERMINAL_REQUESTS {
+        set(Errno(libc::ENOTTY));
+        return Some(-1);
+    }
+    after_hand_over(&[fd])
+}
+
 /// A file needs no advice on its use: the result is success.
 fn without_effect(fd: c_int) -> Option<c_int> {
     table::get(fd).filter(|file| !file.is_moved()).map(|_| 0)
@@ -61,10 +70,10 @@ fn without_effect(fd: c_int) -> Option<c_int> {
 
 intercept! {
     fn mmap(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void =
-        before_mapping(fd);
+        after_hand_over(&[fd]);
     fn mmap64(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void =
-        before_mapping(fd);
-    fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = after_hand_over(&[fd]);
+        after_hand_over(&[fd]);
+    fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = do_ioctl(fd, request);
     fn flock(fd: c_int, operation: c_int) -> c_int = after_hand_over(&[fd]);
     fn lockf(fd: c_int, command: c_int, length: off_t) -> c_int = after_hand_over(&[fd]);
     fn lockf64(fd: c_int, command: c_int, length: off_t) -> c_int = after_hand_over(&[fd]);
@@ -115,7 +124,26 @@ intercept! {
         before_select(count, [read, write, except]);
     fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut libc::epoll_event) -> c_int =
         after_hand_over(&[fd]);
-    fn isatty(fd: c_int) -> c_int = after_hand_over(&[fd]);
+    fn sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t = {
+        // SAFETY: the caller's message.
+        if unsafe { message.as_ref() }.is_some_and(|message| message.msg_controllen > 0) {
+            // It may pass descriptors to another process.
+            share_files();
+        }
+        None
+    };
+    // On these systems a `va_list` argument is a pointer.
+    #[cfg(target_arch = "x86_64")]
+    fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int =
+        after_hand_over(&[fd]);
+    #[cfg(target_arch = "x86_64")]
+    fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int =
+        after_hand_over(&[fd]);
+    fn isatty(fd: c_int) -> c_int = {
+        table::get(fd)?;
+        set(Errno(libc::ENOTTY));
+        Some(0)
+    };
 }
 
 /// Operations of `aio.h`, which the C library carries out in threads of its own.

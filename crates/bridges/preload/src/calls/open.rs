@@ -2,6 +2,7 @@
 
 use crate::errno::set;
 use crate::file::OpenFile;
+use crate::fork::share_files;
 use crate::next::intercept;
 use crate::runtime::{Place, locate};
 use crate::{path, table};
@@ -13,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Opens that the kernel carries out.
-const KERNEL_FLAGS: c_int = libc::O_PATH | libc::O_DIRECTORY | libc::O_TMPFILE | libc::O_ASYNC;
+/// `O_TMPFILE` includes `O_DIRECTORY`.
+const KERNEL_FLAGS: c_int = libc::O_PATH | libc::O_TMPFILE | libc::O_ASYNC;
 
 /// A descriptor, or -1 with `errno`. `None`: the kernel opens it.
 pub fn open_file(
@@ -22,11 +24,17 @@ pub fn open_file(
     flags: c_int,
     mode: mode_t,
 ) -> Option<c_int> {
-    if flags & KERNEL_FLAGS & !libc::O_DIRECTORY != 0 || flags & libc::O_DIRECTORY != 0 {
+    if flags & KERNEL_FLAGS != 0 {
         return None;
     }
     // SAFETY: the caller's string.
-    let place = locate(directory, unsafe { path::bytes(path) }?)?;
+    let path = unsafe { path::bytes(path) }?;
+    if path.starts_with(b"/dev/") || path.starts_with(b"/proc/") {
+        // It may be the name of a descriptor.
+        share_files();
+        return None;
+    }
+    let place = locate(directory, path)?;
     match open_place(&place, flags, mode)? {
         Ok(opened) => Some(add_descriptor(place, opened, flags)),
         Err(errno) => {
@@ -97,6 +105,10 @@ fn add_descriptor(place: Place, opened: Opened, flags: c_int) -> c_int {
         unsafe { libc::close(fd) };
         set(Errno::EMFILE);
         return -1;
+    }
+    if fd <= libc::STDERR_FILENO || file.is_inode_moved() {
+        // The C library's own functions use these numbers. Otherwise they get EBADF.
+        let _ = file.move_to_kernel();
     }
     fd
 }
