@@ -35,8 +35,12 @@ const CHANGEABLE_FLAGS: c_int = libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOAT
 /// `O_LARGEFILE` as the kernel reports it; in the 64-bit C library the name is 0.
 const LARGE_FILE: c_int = 0o100_000;
 /// Flags of an open that are not status flags.
-const CREATION_FLAGS: c_int =
-    libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NOFOLLOW;
+const CREATION_FLAGS: c_int = libc::O_CREAT
+    | libc::O_EXCL
+    | libc::O_TRUNC
+    | libc::O_CLOEXEC
+    | libc::O_NOCTTY
+    | libc::O_NOFOLLOW;
 
 impl OpenFile {
     /// A file that was opened with these flags.

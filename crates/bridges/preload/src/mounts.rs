@@ -19,7 +19,8 @@ struct Line {
 pub fn parse(mountinfo: &[u8], user: u32) -> Vec<InstanceMount> {
     let lines = mountinfo.split(|byte| *byte == b'\n');
     let lines: Vec<Line> = lines.filter_map(|line| parse_line(line, user)).collect();
-    let is_hidden = |index: usize, point: &[u8]| lines[index + 1..].iter().any(|l| l.point == point);
+    let is_hidden =
+        |index: usize, point: &[u8]| lines[index + 1..].iter().any(|l| l.point == point);
     let mounts = lines.iter().enumerate().filter(|(_, line)| line.is_instance);
     let mounts = mounts.filter(|(index, line)| !is_hidden(*index, &line.point));
     let nested = |point: &[u8]| {
@@ -59,7 +60,8 @@ fn unescape(text: &[u8]) -> Vec<u8> {
         let octal = tail.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(is_octal));
         match octal {
             Some(digits) => {
-                let value = digits.iter().fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0'));
+                let value =
+                    digits.iter().fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0'));
                 result.push(value as u8);
                 rest = &tail[3..];
             }

@@ -27,7 +27,8 @@ pub fn absolute(path: &[u8], directory: impl FnOnce() -> Option<Vec<u8>>) -> Opt
     if path == b"." {
         return None;
     }
-    let mut result = if path.starts_with(b"/") { Vec::with_capacity(path.len()) } else { directory()? };
+    let mut result =
+        if path.starts_with(b"/") { Vec::with_capacity(path.len()) } else { directory()? };
     while result.ends_with(b"/") {
         result.pop();
     }

@@ -84,8 +84,9 @@ impl Attached {
     fn open(mount: &InstanceMount, floor: RawFd) -> Result<Attached, Errno> {
         let point = CString::new(mount.point.clone()).map_err(|_| Errno::EINVAL)?;
         // SAFETY: `point` is a C string.
-        let opened =
-            unsafe { libc::open(point.as_ptr(), libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) };
+        let opened = unsafe {
+            libc::open(point.as_ptr(), libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC)
+        };
         if opened < 0 {
             return Err(last_errno());
         }
@@ -165,9 +166,8 @@ impl Runtime {
         let absolute = self.without_alias(absolute);
         let contains = |mount: &&Mount| path::below(&absolute, &mount.mount.point).is_some();
         let mount = self.mounts.iter().filter(contains).max_by_key(|m| m.mount.point.len())?;
-        let nested = |point: &Vec<u8>| {
-            absolute == *point || path::below(&absolute, point).is_some()
-        };
+        let nested =
+            |point: &Vec<u8>| absolute == *point || path::below(&absolute, point).is_some();
         if mount.mount.nested.iter().any(nested) {
             return None;
         }
@@ -185,10 +185,12 @@ fn aliases() -> Vec<(Vec<u8>, Vec<u8>)> {
     let variables = std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"DW_"));
     let mut aliases = Vec::new();
     for (_, value) in variables {
-        let Some(alias) = path::absolute(value.as_bytes().trim_ascii_end(), || None).or_else(|| {
-            // Values end with a slash.
-            path::absolute(value.as_bytes().strip_suffix(b"/")?, || None)
-        }) else {
+        let Some(alias) =
+            path::absolute(value.as_bytes().trim_ascii_end(), || None).or_else(|| {
+                // Values end with a slash.
+                path::absolute(value.as_bytes().strip_suffix(b"/")?, || None)
+            })
+        else {
             continue;
         };
         let Ok(target) = std::fs::canonicalize(&value) else {

@@ -128,7 +128,10 @@ mod tests {
         let flags = |mode: &CStr| open_flags(mode);
         assert_eq!(flags(c"r"), Some(libc::O_RDONLY));
         assert_eq!(flags(c"rb+"), Some(libc::O_RDWR));
-        assert_eq!(flags(c"wxe"), Some(libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_EXCL | libc::O_CLOEXEC));
+        assert_eq!(
+            flags(c"wxe"),
+            Some(libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_EXCL | libc::O_CLOEXEC)
+        );
         assert_eq!(flags(c"a"), Some(libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND));
         assert_eq!(flags(c"r,ccs=UTF-8"), None);
         assert_eq!(flags(c""), None);

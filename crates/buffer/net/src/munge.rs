@@ -5,8 +5,8 @@
 //! Functions and constants are those of `munge.h` of MUNGE 0.5.
 
 use libloading::Library;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ffi::OsStr;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::os::unix::ffi::OsStrExt;

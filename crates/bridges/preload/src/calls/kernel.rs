@@ -177,4 +177,3 @@ intercept! {
         None
     };
 }
-

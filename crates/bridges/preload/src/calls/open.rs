@@ -67,7 +67,9 @@ fn open_place(place: &Place, flags: c_int, mode: mode_t) -> Option<Result<Opened
     match outcome {
         Ok(opened) if opened.attr.kind != FileKind::File => None,
         // Symbolic links, directories, devices and pipes; a file that changes just now.
-        Err(Errno::ELOOP | Errno::EISDIR | Errno::ENXIO | Errno::EOPNOTSUPP | Errno::ESTALE) => None,
+        Err(Errno::ELOOP | Errno::EISDIR | Errno::ENXIO | Errno::EOPNOTSUPP | Errno::ESTALE) => {
+            None
+        }
         other => Some(other),
     }
 }

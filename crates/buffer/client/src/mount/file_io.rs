@@ -37,9 +37,8 @@ impl MountedFs {
         let fs = self.fs_to_open(request, ino, flags);
         let opened =
             fs.and_then(|fs| fs.open_provisional(convert::ino(ino), convert::open_mode(flags)));
-        let added = opened.and_then(|opened| {
-            self.add_open(&opened, |descriptor| reply.open_backing(descriptor))
-        });
+        let added = opened
+            .and_then(|opened| self.add_open(&opened, |descriptor| reply.open_backing(descriptor)));
         match added {
             Ok(open) => match open.backing {
                 Some(id) => {
@@ -80,8 +79,7 @@ impl MountedFs {
             Ok((opened, ttl))
         });
         let added = created.and_then(|(opened, ttl)| {
-            let open =
-                self.add_open(&opened, |descriptor| reply.open_backing(descriptor))?;
+            let open = self.add_open(&opened, |descriptor| reply.open_backing(descriptor))?;
             Ok((convert::attr(&opened.attr), ttl, open))
         });
         match added {
