@@ -145,10 +145,11 @@ static void compare_stat(const char *path)
     SHOW(stat(path, &own));
     syscall(SYS_newfstatat, AT_FDCWD, path, &kernel, 0);
     printf("equal %d, mode %o, size %ld\n", memcmp(&own, &kernel, sizeof own) == 0,
-           own.st_mode, (long)own.st_size);
+           own.st_mode, S_ISREG(own.st_mode) ? (long)own.st_size : -1);
     struct statx extended;
     SHOW(statx(AT_FDCWD, path, 0, STATX_BASIC_STATS, &extended));
-    printf("ino %d, size %lld\n", extended.stx_ino == kernel.st_ino, (long long)extended.stx_size);
+    printf("inode %d, size %d\n", extended.stx_ino == kernel.st_ino,
+           (long long)extended.stx_size == (long long)kernel.st_size);
 }
 
 static void attributes(void)

@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// `O_TMPFILE` includes `O_DIRECTORY`.
 const KERNEL_FLAGS: c_int = libc::O_PATH | libc::O_TMPFILE | libc::O_ASYNC;
 
+/// Beginnings of the names of descriptors.
+const DESCRIPTOR_NAMES: [&[u8]; 3] = [b"/dev/fd/", b"/dev/std", b"/proc/"];
+
 /// A descriptor, or -1 with `errno`. `None`: the kernel opens it.
 pub fn open_file(
     directory: c_int,
@@ -29,8 +32,8 @@ pub fn open_file(
     }
     // SAFETY: the caller's string.
     let path = unsafe { path::bytes(path) }?;
-    if path.starts_with(b"/dev/") || path.starts_with(b"/proc/") {
-        // It may be the name of a descriptor.
+    if DESCRIPTOR_NAMES.iter().any(|names| path.starts_with(names)) {
+        // Under its name another open file would be made of a descriptor.
         share_files();
         return None;
     }
