@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use forebay_control::controller::{ControlStatus, InstanceSpec, PlannedAllocation, Setup, mount_variable};
+use forebay_control::controller::{
+    ControlStatus, InstanceSpec, PlannedAllocation, Setup, mount_variable,
+};
 use forebay_job::{RunError, read_directives, script_warnings};
 use forebay_job_script::{
     AccessMode, BufferPath, Capacity, InstanceType, JobScript, Stage, StageKind, StagePath,
