@@ -246,7 +246,8 @@ fn ping_pong_takes_two_messages_and_each_pair_has_its_own() {
 
 #[test]
 fn message_above_the_eager_limit_goes_by_rendezvous() {
-    let one_way = |size| run(&study(Operation::PingPong, size, 2, 1)).one_way_seconds.unwrap() * 1e6;
+    let one_way =
+        |size| run(&study(Operation::PingPong, size, 2, 1)).one_way_seconds.unwrap() * 1e6;
     // Two overheads, 300 ns of links and router, the bytes at 8 GB/s.
     let eager = |size: u64| 2.0 + 0.3 + size as f64 / 8e3;
     // The limit is 64 KiB with an envelope of 128 bytes.

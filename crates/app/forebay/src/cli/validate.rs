@@ -34,7 +34,8 @@ use serde::Serialize;
         forebay validate --network --quick\n  \
         forebay validate --case shaheen2 --case cori1-fpp-write\n  \
         forebay validate --case trinity-client --set client.write_rate=3GB/s\n  \
-        forebay validate --case trinity-client-write --sensitivity --parameter client.write_rate\n\n\
+        forebay validate --case trinity-client-write --sensitivity --parameter client.write_rate\n  \
+        forebay validate --quick --sensitivity --deciding --trajectories 0\n\n\
         Exits with 1 if a row misses its tolerance.")]
 pub(super) struct ValidateArgs {
     /// Only the cases that take seconds
@@ -71,6 +72,10 @@ pub(super) struct ValidateArgs {
     /// Only the sensitivity to this number of the machine; may be repeated
     #[arg(long = "parameter", value_name = "KEY", requires = "sensitivity")]
     parameters: Vec<String>,
+    /// Only the sensitivity to the numbers that decide the rows: some ten simulations a case instead of
+    /// a hundred
+    #[arg(long, requires = "sensitivity", conflicts_with = "parameters")]
+    deciding: bool,
     /// Format of the table; `markdown` is that of the README
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -125,6 +130,7 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
             trajectories: args.trajectories,
             set: &args.set,
             parameters: &args.parameters,
+            deciding: args.deciding,
         };
         return sensitivity::run(&study, &args.output);
     }

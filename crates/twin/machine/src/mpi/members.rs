@@ -214,7 +214,10 @@ impl Members {
         if tag == self.tag(local, Part::Clear) {
             let id = self.team.id;
             let at = context.now + self.overhead(local);
-            assert!(self.shared_member(local).sent.is_none(), "a message cleared twice: {packet:?}");
+            assert!(
+                self.shared_member(local).sent.is_none(),
+                "a message cleared twice: {packet:?}"
+            );
             return schedule(at, MpiEventKind::SendCleared, local, id, context);
         }
         let arrived = self.arrived.entry((tag, local)).or_default();
