@@ -119,7 +119,7 @@ fn calls_are_refused_with_their_kind_and_scripts_with_their_line() {
 fn a_check_names_the_variables_of_persistent_instances_by_their_access_modes() {
     let site = Site::new();
     let create = json!({"version": 1, "function": "create_persistent", "name": "shared",
-        "user": USER.0, "group": USER.1, "capacity": "16MiB", "access": "private"});
+        "user": USER.0, "group": USER.1, "capacity": "16MiB", "access": ["private"]});
     assert_eq!(call_as(&site, USER, &create)["result"], json!({}));
     let directives = "#DW persistentdw name=shared\n#DW persistentdw name=absent";
     let script = write_script(&site, "uses.sh", directives);
