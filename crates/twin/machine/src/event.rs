@@ -115,6 +115,10 @@ pub(crate) enum MpiEventKind {
     BeginRound,
     /// It has prepared its message.
     Send,
+    /// It has taken in the request of a message.
+    Clear,
+    /// It has taken in that its message is cleared.
+    SendCleared,
     /// It has sent and received its messages of a round.
     EndRound,
     /// Its node's processes have the result.
@@ -126,7 +130,11 @@ pub(crate) enum MpiEventKind {
 impl MpiEvent {
     /// Event key, which orders events of the same time.
     pub fn key(&self) -> u32 {
-        let kind = 17 + self.kind as u32 + 5 * (self.team as u32);
+        let team = match self.team {
+            TeamId::Io => 0,
+            TeamId::Collective => 1,
+        };
+        let kind = 17 + self.kind as u32 + 7 * team;
         NetEvent::FIRST_FREE_KEY + (kind << 24) + u32::from(self.local)
     }
 }
@@ -203,8 +211,8 @@ pub(crate) enum PacketKind {
     Reply(ReplyKind),
     /// Between an aggregator and another process of a collective transfer.
     Exchange(ExchangeKind),
-    /// Between the leaders of nodes in a collective operation.
-    Mpi,
+    /// Between the leaders of nodes in a collective operation of a job.
+    Mpi(TeamId),
 }
 
 /// Kind of a client's request; its discriminant is its number in packets.
@@ -245,7 +253,7 @@ pub(crate) enum ExchangeKind {
 impl PacketKind {
     /// The kinds by their numbers in packets. The fabric keeps statistics of number 0, traffic,
     /// apart from all others.
-    const BY_NUMBER: [PacketKind; 13] = [
+    const BY_NUMBER: [PacketKind; 14] = [
         PacketKind::Traffic,
         PacketKind::Request(RequestKind::Write),
         PacketKind::Request(RequestKind::Read),
@@ -258,7 +266,8 @@ impl PacketKind {
         PacketKind::Exchange(ExchangeKind::Gather),
         PacketKind::Exchange(ExchangeKind::Contribution),
         PacketKind::Exchange(ExchangeKind::Delivery),
-        PacketKind::Mpi,
+        PacketKind::Mpi(TeamId::Io),
+        PacketKind::Mpi(TeamId::Collective),
     ];
 
     /// The kind of a packet that a group has sent.
@@ -275,7 +284,7 @@ impl PacketKind {
             | PacketKind::WriteData
             | PacketKind::Reply(ReplyKind::ReadData)
             | PacketKind::Exchange(_)
-            | PacketKind::Mpi => MessageClass::Request,
+            | PacketKind::Mpi(_) => MessageClass::Request,
             PacketKind::Reply(ReplyKind::FetchData | ReplyKind::Done) => MessageClass::Response,
         }
     }
@@ -288,7 +297,7 @@ impl PacketKind {
             PacketKind::WriteData => 6,
             PacketKind::Reply(kind) => kind as u8,
             PacketKind::Exchange(kind) => kind as u8,
-            PacketKind::Mpi => 12,
+            PacketKind::Mpi(team) => team as u8,
         }
     }
 }
@@ -304,15 +313,13 @@ impl PacketKind {
         Self::BY_NUMBER[usize::from(number)]
     }
 
-    /// The job that sends it. Jobs of collective operations are not observed.
+    /// The job that sends it, as far as observations tell them apart.
     pub fn job(self) -> Job {
         match self {
             PacketKind::Traffic => Job::Traffic,
-            PacketKind::Request(_)
-            | PacketKind::WriteData
-            | PacketKind::Reply(_)
-            | PacketKind::Exchange(_)
-            | PacketKind::Mpi => Job::Ior,
+            PacketKind::Request(_) | PacketKind::WriteData | PacketKind::Reply(_) => Job::Ior,
+            PacketKind::Exchange(_) | PacketKind::Mpi(TeamId::Io) => Job::IorMpi,
+            PacketKind::Mpi(TeamId::Collective) => Job::Collective,
         }
     }
 }

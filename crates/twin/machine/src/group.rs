@@ -3,7 +3,7 @@
 use crate::collective_job::CollectiveNodes;
 use crate::event::{Event, GroupContext, GroupMessage, IoEvent, MpiEvent, PacketKind};
 use crate::io::Io;
-use crate::mpi::{MpiTag, TeamId};
+use crate::mpi::TeamId;
 use crate::traffic::Traffic;
 use forebay_engine::{Ahead, Partition, Picoseconds, Queue};
 use forebay_network::{Delivery, Fabric};
@@ -29,14 +29,12 @@ impl Group {
                 _,
                 Some(io),
             ) => io.receive(kind, packet, &mut self.fabric, context),
-            (PacketKind::Mpi, _, io) => match (MpiTag::team_of(packet), io, &mut self.collective) {
-                (TeamId::Io, Some(io), _) => {
-                    io.receive(PacketKind::Mpi, packet, &mut self.fabric, context);
-                }
-                (TeamId::Collective, _, Some(nodes)) => {
-                    nodes.receive(packet, &self.fabric, context);
-                }
-                (team, _, _) => unreachable!("a packet of {team:?} without its job"),
+            (kind @ PacketKind::Mpi(TeamId::Io), _, Some(io)) => {
+                io.receive(kind, packet, &mut self.fabric, context);
+            }
+            (PacketKind::Mpi(TeamId::Collective), _, _) => match &mut self.collective {
+                Some(nodes) => nodes.receive(packet, &self.fabric, context),
+                None => unreachable!("a packet of collective operations without their job"),
             },
             (kind, _, _) => unreachable!("a packet of kind {kind:?} without a job: {packet:?}"),
         }

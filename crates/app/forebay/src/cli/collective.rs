@@ -1,5 +1,6 @@
 //! `forebay sim collective`.
 
+use super::observe::delays_text;
 use super::options::{SimArgs, check_burst_buffers, check_nodes, placement, size, study_failure};
 use super::output::{Files, OutputArgs};
 use super::replicates::{replicate, replication, with_interval};
@@ -11,7 +12,6 @@ use crate::{csv_files, report};
 use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
-use forebay_machine::observe::ObserveOptions;
 use forebay_machine::results::{CollectiveRun, CollectiveTimes};
 use forebay_machine::study::{self, Background, CollectiveStudy, Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::Machine;
@@ -24,13 +24,15 @@ use forebay_workload::placement::Placement;
 #[command(after_help = "Examples:\n  \
         forebay sim collective allreduce --machine theta --nodes 128 --ppn 64 --size 8B\n  \
         forebay sim collective alltoall --machine theta --nodes 64 --size 4KiB --algorithm bruck\n  \
+        forebay sim collective ping-pong --machine cori --nodes 2 --size 4MiB --placement random-nodes\n  \
         forebay sim collective barrier --machine theta --nodes 512 --ppn 64 \\\n      \
             --traffic-nodes 2048 --pattern uniform --load 0.5\n  \
         forebay sim collective allreduce --machine cori --nodes 64 --ppn 32 --placement random-nodes \\\n      \
             --ior-nodes 512 --ior-ppn 4 -- -F -w -t 1m -b 64m\n  \
         forebay sim collective allreduce --machine toy --nodes 8 --sweep size=8B..1MiB --sweep nodes=2..16")]
 pub(super) struct CollectiveArgs {
-    /// barrier, broadcast, reduce, allreduce, allgather, alltoall or alltoallv
+    /// barrier, broadcast, reduce, allreduce, allgather, alltoall or alltoallv; or messages between
+    /// pairs of nodes: ping-pong, stream (64 messages and an answer) or ring-exchange
     #[arg(value_parser = operation)]
     operation: Operation,
     #[command(flatten)]
@@ -42,11 +44,11 @@ pub(super) struct CollectiveArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
     ppn: u32,
     /// Length of the vector; of each process's block (allgather); of each pair's block (alltoall;
-    /// its mean: alltoallv) [default: 8 B; a barrier has none]
+    /// its mean: alltoallv); of each message between pairs [default: 8 B; a barrier has none]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<Bytes>,
     /// Algorithm among the nodes: dissemination, binomial-tree, scatter-allgather,
-    /// recursive-doubling, rabenseifner, ring, bruck or pairwise [default: MPICH's choice]
+    /// recursive-doubling, rabenseifner, ring, bruck, pairwise or direct [default: MPICH's choice]
     #[arg(long, value_name = "NAME", value_parser = algorithm)]
     algorithm: Option<Algorithm>,
     /// Measured iterations
@@ -104,13 +106,6 @@ struct Input {
 impl CollectiveArgs {
     /// Checks the input; `None` after `-h`, which prints IOR's help.
     fn input(&self) -> Result<Option<Input>, Failure> {
-        if self.sim.observe.options() != ObserveOptions::default() {
-            return Err(Failure::Input(
-                "--delays, --series and --trace observe IOR and traffic; `sim collective` has none \
-                 of them"
-                    .to_string(),
-            ));
-        }
         let machine = self.sim.machine()?;
         let others = self.traffic_nodes.or(self.ior_nodes).unwrap_or(0);
         let what = if others > 0 { "the sum of both jobs' nodes," } else { "--nodes" };
@@ -244,6 +239,7 @@ pub(super) fn run(args: CollectiveArgs) -> Result<(), Failure> {
     if !args.sim.sweep.is_empty() {
         return sweep::run(&args, &format!("sweep-collective-{}", args.sim.stem()));
     }
+    args.sim.observe.check(1, args.sim.seeds)?;
     let mut output = args.output.prepare(&format!("collective-{}", input.machine.name))?;
     let options = args.sim.options(input.burst_buffers);
     let label = args.operation.name();
@@ -266,6 +262,7 @@ pub(super) fn run(args: CollectiveArgs) -> Result<(), Failure> {
         links: args.sim.links,
     };
     output.write_result_files("", &run, &files)?;
+    args.sim.observe.write(&output, ("", ""), run.delays.as_ref(), &run.observed)?;
     output.finish(&run)
 }
 
@@ -320,6 +317,12 @@ fn table(run: &CollectiveRun) -> String {
         text.push_str(&format!("together with {background}\n"));
     }
     text.push_str(&format!("\n{}", comparison(run)));
+    if let Some(latency) = run.one_way_seconds {
+        text.push_str(&format!("half of the mean round trip: {}\n", seconds(latency)));
+    }
+    if run.bytes_per_operation > 0 {
+        text.push_str(&format!("{} GB/s sent by all nodes\n", number(run.gbps)));
+    }
     let cost = &run.together.as_ref().unwrap_or(&run.alone).cost;
     text.push_str(&format!(
         "{} iterations; {} messages between nodes; {} events in {}\n",
@@ -331,6 +334,7 @@ fn table(run: &CollectiveRun) -> String {
     for warning in &run.warnings {
         text.push_str(&format!("warning: {warning}\n"));
     }
+    text.push_str(&run.delays.as_ref().map(delays_text).unwrap_or_default());
     for warning in run.traffic_together.iter().flat_map(|traffic| &traffic.warnings) {
         text.push_str(&format!("warning: the traffic: {warning}\n"));
     }

@@ -4,17 +4,18 @@ use super::machine::load_with;
 use super::options::{ProgressReporter, command_line, cores, seed, setting, study_failure};
 use super::output::{Output, OutputArgs, to_json};
 use super::sensitivity::{self, Study};
-use super::validate_network;
+use super::{validate_messages, validate_network};
 use crate::csv_files::to_csv;
 use crate::figures::ior::resource;
 use crate::plot::axis;
 use crate::plot::bandwidth::{Curve, Figure};
 use crate::plot::palette::PAPER;
 use crate::plot::png;
-use crate::validate::cases::{self, Case, Run};
+use crate::validate::cases::{Case, Check, Run};
+use crate::validate::comparison::{self, Comparison};
 use crate::validate::markdown;
 use crate::validate::network;
-use crate::validate::published;
+use crate::validate::published::{self, Published, measurement};
 use crate::validate::status::Status;
 use crate::validate::verdict::{self, Row};
 use clap::Args;
@@ -33,7 +34,8 @@ use serde::Serialize;
         forebay validate --network --quick\n  \
         forebay validate --case shaheen2 --case cori1-fpp-write\n  \
         forebay validate --case trinity-client --set client.write_rate=3GB/s\n  \
-        forebay validate --case trinity-client-write --sensitivity --parameter client.write_rate\n\n\
+        forebay validate --case trinity-client-write --sensitivity --parameter client.write_rate\n  \
+        forebay validate --quick --sensitivity --deciding --trajectories 0\n\n\
         Exits with 1 if a row misses its tolerance.")]
 pub(super) struct ValidateArgs {
     /// Only the cases that take seconds
@@ -70,6 +72,10 @@ pub(super) struct ValidateArgs {
     /// Only the sensitivity to this number of the machine; may be repeated
     #[arg(long = "parameter", value_name = "KEY", requires = "sensitivity")]
     parameters: Vec<String>,
+    /// Only the sensitivity to the numbers that decide the rows: some ten simulations a case instead of
+    /// a hundred
+    #[arg(long, requires = "sensitivity", conflicts_with = "parameters")]
+    deciding: bool,
     /// Format of the table; `markdown` is that of the README
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -115,7 +121,7 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
         let threads = args.threads.map_or_else(cores, usize::from);
         return validate_network::run(&cases, threads, args.seed, &args.output);
     }
-    let cases = cases::chosen(&args.case, args.quick)?;
+    let cases = comparison::chosen(&args.case, args.quick)?;
     if args.sensitivity {
         let study = Study {
             cases: &cases,
@@ -124,26 +130,28 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
             trajectories: args.trajectories,
             set: &args.set,
             parameters: &args.parameters,
+            deciding: args.deciding,
         };
         return sensitivity::run(&study, &args.output);
     }
     let altered: Vec<String> = args.set.iter().map(Setting::to_string).collect();
     // A setting that one of the machines refuses is an error before anything is written.
     for case in &cases {
-        load_with(&case.machine, &args.set)?;
+        load_with(case.machine(), &args.set)?;
     }
     let table = published::all()?;
     let mut output = args.output.prepare("validate")?;
     let mut rows = Vec::new();
     for case in &cases {
-        let machine = load_with(&case.machine, &args.set)?;
-        let points = simulate(case, &machine, &args, &output)?;
-        for check in &case.check {
-            let published = cases::measurement(check, &table)?;
-            let numbers = &machine.provenance;
-            let row = verdict::compare(case, check, published, numbers, &points);
-            rows.push(row.with_settings(&altered));
-        }
+        let of_case = match case {
+            Comparison::Ior(case) => ior_rows(case, &args, &table, &output)?,
+            Comparison::Messages(case) => {
+                let threads = args.threads.map_or_else(cores, usize::from);
+                let seeds = (args.seed, args.seeds.into());
+                validate_messages::rows(case, &args.set, seeds, threads, &table, &output)?
+            }
+        };
+        rows.extend(of_case.into_iter().map(|row| row.with_settings(&altered)));
     }
     match args.format {
         Format::Text => print_text(&rows, &mut output)?,
@@ -175,6 +183,22 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
         return Err(Failure::Failed(format!("{missed} of {count} rows miss their tolerance")));
     }
     Ok(())
+}
+
+/// Simulates a case of IOR; the rows of its checks.
+fn ior_rows(
+    case: &Case,
+    args: &ValidateArgs,
+    table: &[Published],
+    output: &Output,
+) -> Result<Vec<Row>, Failure> {
+    let machine = load_with(&case.machine, &args.set)?;
+    let points = simulate(case, &machine, args, output)?;
+    let row = |check: &Check| {
+        let published = measurement(&check.row, table)?;
+        Ok(verdict::compare(case, check, published, &machine.provenance, &points))
+    };
+    case.check.iter().map(row).collect()
 }
 
 /// Prints the rows in groups by status, then the sweeps.
@@ -263,6 +287,9 @@ fn line(row: &Row) -> String {
     if !row.status_reasons.is_empty() {
         text.push_str(&format!("\n  {}: {}", row.status, row.status_reasons.join("; ")));
     }
+    if let Some(reason) = &row.misses {
+        text.push_str(&format!("\n  misses because: {reason}"));
+    }
     for warning in &row.warnings {
         text.push_str(&format!("\n  warning: {warning}"));
     }
@@ -319,7 +346,7 @@ fn figure(row: &Row) -> Figure {
     }
 }
 
-const CSV_HEADING: [&str; 24] = [
+const CSV_HEADING: [&str; 26] = [
     "row",
     "case",
     "machine",
@@ -341,7 +368,9 @@ const CSV_HEADING: [&str; 24] = [
     "tolerance",
     "met",
     "verdict",
+    "misses",
     "ior",
+    "command",
     "scaling",
     "source",
 ];
@@ -359,8 +388,8 @@ fn csv_of(rows: &[Row]) -> Result<String, Failure> {
             ),
             (r.interval, &r.limit, &r.status, r.status_reasons.join("; "), r.decided_by.join(" ")),
             (r.band.map(|b| b[0]), r.band.map(|b| b[1])),
-            (&r.tolerance, r.met, &r.verdict),
-            (&r.ior, &r.scaling, &r.source),
+            (&r.tolerance, r.met, &r.verdict, &r.misses),
+            (&r.ior, &r.command, &r.scaling, &r.source),
         )
     });
     to_csv(&CSV_HEADING, cells)
@@ -393,6 +422,7 @@ mod tests {
             tolerance: "within 10%".into(),
             met: true,
             verdict: "met".into(),
+            misses: None,
             warnings: Vec::new(),
             axis: "nodes".into(),
             steps: vec![Step {
@@ -404,6 +434,7 @@ mod tests {
                 limit: "client".into(),
             }],
             ior: "-w".into(),
+            command: String::new(),
             scaling: "s".into(),
             source: "paper".into(),
         };

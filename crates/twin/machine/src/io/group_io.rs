@@ -150,7 +150,7 @@ impl Io {
             PacketKind::WriteData => servers.receive_data(packet, &mut io),
             PacketKind::Reply(kind) => clients.receive_reply(kind, packet, &mut io),
             PacketKind::Exchange(kind) => clients.receive_exchange(kind, packet, &mut io),
-            PacketKind::Mpi => self.mpi.receive(packet, fabric, context),
+            PacketKind::Mpi(_) => self.mpi.receive(packet, fabric, context),
             PacketKind::Traffic => unreachable!("traffic is not I/O: {packet:?}"),
         }
     }

@@ -6,13 +6,13 @@ use forebay_workload::collective::{CollectiveSpec, Operation, Schedule};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The job that performs collective operations.
+/// The job that performs collective operations; its discriminant is the number of its packets' kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TeamId {
     /// IOR.
-    Io,
+    Io = 12,
     /// A job of collective operations only.
-    Collective,
+    Collective = 13,
 }
 
 /// Operations whose values are kept: a node may be two operations ahead of another, if the one
@@ -116,6 +116,13 @@ impl Team {
         bytes.max(self.clients[0].mpi_envelope.0)
     }
 
+    /// Whether a message with `bytes` of data is sent without asking the receiver: as in MPICH, with
+    /// its envelope it does not exceed the limit.
+    pub fn is_eager(&self, bytes: u64) -> bool {
+        let client = &self.clients[0];
+        bytes == 0 || bytes.saturating_add(client.mpi_envelope.0) <= client.eager_limit.0
+    }
+
     /// Time in which a node's link carries a message.
     pub fn link_time(&self, wire_bytes: u64) -> Time {
         self.node_link.time_for(Bytes(wire_bytes))
@@ -148,7 +155,10 @@ impl Team {
         let processes = u64::from(self.processes_on(index));
         let all = self.data_of_alltoall(index, size);
         match spec.operation {
-            Operation::Broadcast => 0,
+            Operation::Broadcast
+            | Operation::PingPong
+            | Operation::Stream
+            | Operation::RingExchange => 0,
             Operation::Barrier => self.tree_time(index, 0),
             Operation::Reduce | Operation::Allreduce => self.tree_time(index, size),
             Operation::Allgather => {
@@ -163,7 +173,10 @@ impl Team {
         let size = spec.size.0;
         let all = self.data_of_alltoall(index, size);
         match spec.operation {
-            Operation::Reduce => 0,
+            Operation::Reduce
+            | Operation::PingPong
+            | Operation::Stream
+            | Operation::RingExchange => 0,
             Operation::Barrier => self.tree_time(index, 0),
             Operation::Broadcast | Operation::Allreduce => self.tree_time(index, size),
             Operation::Allgather => {

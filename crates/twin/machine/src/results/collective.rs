@@ -2,6 +2,7 @@
 
 use super::{ClassUse, IorPoint, LinkUse, RunCost, Series, TrafficRun};
 use crate::estimate::{Quantity, Replication};
+use crate::observe::{Delays, Observed};
 use serde::{Deserialize, Serialize};
 
 /// `forebay sim collective`: a collective operation of MPI, again and again.
@@ -35,6 +36,12 @@ pub struct CollectiveRun {
     pub seed: u64,
     /// Bytes that all nodes send to others in one operation.
     pub bytes_per_operation: u64,
+    /// Half of the mean time alone of a ping-pong: its messages' latency, or of several pairs that of
+    /// the slowest, with the time by which the pairs begin apart.
+    pub one_way_seconds: Option<f64>,
+    /// `bytes_per_operation` / mean time alone / 10^9.
+    #[serde(rename = "GBps")]
+    pub gbps: f64,
     /// The other job, if there is one.
     pub background: Option<String>,
     /// The operation alone.
@@ -53,6 +60,12 @@ pub struct CollectiveRun {
     /// IOR beside the operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ior_together: Option<IorPoint>,
+    /// Delays by cause, if requested: of the operation alone, or of both jobs together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delays: Option<Delays>,
+    /// Other observations of the same run, if requested; not part of the document.
+    #[serde(skip)]
+    pub observed: Observed,
     /// Replicates with other seeds, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
@@ -107,6 +120,8 @@ impl CollectiveRun {
             ("process_mean_seconds_together", "s", together(|t| t.process_mean_seconds)),
             ("mean_ratio", "", self.mean_ratio),
             ("p99_ratio", "", self.p99_ratio),
+            ("one_way_seconds", "s", self.one_way_seconds),
+            ("GBps", "GB/s", Some(self.gbps)),
         ]
     }
 }

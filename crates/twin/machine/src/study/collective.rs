@@ -10,13 +10,14 @@ use crate::collective_job::{CollectiveJob, Iteration};
 use crate::io::Io;
 use crate::links::{Links, class_use, each_link, utilisation};
 use crate::mpi::{MessageCounts, Team, TeamId};
+use crate::observe::{ObserveOptions, Observed};
 use crate::results::{CollectiveRun, CollectiveTimes, SCHEMA};
 use crate::scenario::Scenario;
 use crate::traffic::Generation;
 use forebay_machine_file::machine::Machine;
 use forebay_network::{Timeline, lookahead};
 use forebay_units::Time;
-use forebay_workload::collective::CollectiveSpec;
+use forebay_workload::collective::{CollectiveSpec, Operation};
 use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
 use forebay_workload::traffic::TrafficSpec;
@@ -67,7 +68,7 @@ pub enum Background {
 }
 
 /// Simulates collective operations on a machine; with a background, without and with it. The job is
-/// placed first, according to `options`.
+/// placed first, according to `options`. Only the last run is observed.
 ///
 /// # Errors
 /// [`StudyError`] when one of the jobs does not fit the machine.
@@ -84,13 +85,15 @@ pub fn simulate_collective(
             progress(simulated, (part + done) / parts, events)
         })
     };
-    let outcome = run_part(0.0, &alone)?;
+    let mut outcome = run_part(0.0, &alone)?;
     let duration = outcome.end;
     let mut result = document(machine, &alone, study, options, &outcome);
+    take_observations(&mut result, &mut outcome);
     drop(outcome);
     let Some(both) = both else { return Ok(result) };
     let both = with_traffic(machine, both, study, options, Some(duration as f64))?;
-    let outcome = run_part(1.0, &both)?;
+    let mut outcome = run_part(1.0, &both)?;
+    take_observations(&mut result, &mut outcome);
     let together = times(&both, study, &outcome);
     let ratio = |of: fn(&CollectiveTimes) -> f64| of(&together) / of(&result.alone);
     result.mean_ratio = Some(ratio(|t| t.mean_seconds));
@@ -104,6 +107,11 @@ pub fn simulate_collective(
         result.ior_together = Some(ior_point(&both, outcome));
     }
     Ok(result)
+}
+
+fn take_observations(result: &mut CollectiveRun, outcome: &mut Outcome) {
+    result.delays = outcome.delays.take();
+    result.observed = std::mem::take(&mut outcome.observed);
 }
 
 /// Checks that the jobs fit a machine, as [`simulate_collective`] does before it simulates.
@@ -128,7 +136,11 @@ fn scenarios(
     let nodes = placer.place_job(study.nodes, options.placement)?;
     let idle = options.idle_scenario(machine)?;
     let job = || collective_job(machine, study, &nodes, options).map(|job| Some(Arc::new(job)));
-    let alone = Scenario { collective: job()?, ..idle.clone() };
+    let observe = match study.background {
+        None => idle.observe,
+        Some(_) => ObserveOptions::default(),
+    };
+    let alone = Scenario { collective: job()?, observe, ..idle.clone() };
     let both = match &study.background {
         None => None,
         Some(Background::Traffic { .. }) => {
@@ -216,6 +228,9 @@ fn document(
     let Some(job) = &scenario.collective else { unreachable!("no collective operations") };
     let schedule = job.team.schedule(&study.spec);
     let nodes = job.team.nodes.len() as u32;
+    let alone = times(scenario, study, outcome);
+    let bytes_per_operation = (0..nodes).map(|rank| schedule.bytes_sent_by(rank)).sum::<u64>();
+    let is_ping_pong = study.spec.operation == Operation::PingPong;
     CollectiveRun {
         schema: SCHEMA,
         kind: "sim collective".into(),
@@ -230,7 +245,9 @@ fn document(
         placement: options.placement.name().into(),
         routing: scenario.network.routing.algorithm.name().into(),
         seed: options.seed,
-        bytes_per_operation: (0..nodes).map(|rank| schedule.bytes_sent_by(rank)).sum(),
+        bytes_per_operation,
+        one_way_seconds: is_ping_pong.then_some(alone.mean_seconds / 2.0),
+        gbps: bytes_per_operation as f64 / alone.mean_seconds / 1e9,
         background: study.background.as_ref().map(|background| match background {
             Background::Traffic { spec, nodes, placement } => format!(
                 "{} traffic of {nodes} nodes ({placement}), load {}",
@@ -240,13 +257,15 @@ fn document(
                 format!("IOR on {nodes} nodes ({placement}), {ppn} processes a node")
             }
         }),
-        alone: times(scenario, study, outcome),
+        alone,
         together: None,
         mean_ratio: None,
         p99_ratio: None,
         warnings: Vec::new(),
         traffic_together: None,
         ior_together: None,
+        delays: None,
+        observed: Observed::default(),
         replication: None,
     }
 }

@@ -107,6 +107,7 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
             mpi_overhead: Time(0),
             shared_memory_latency: Time(0),
             mpi_envelope: Bytes(1),
+            eager_limit: Bytes(8192),
             collective_buffer: Bytes(16 << 20),
             copy_rate: Rate(8_000_000_000),
         },
