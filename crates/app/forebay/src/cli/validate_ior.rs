@@ -23,14 +23,7 @@ pub(super) fn rows(
     output: &Output,
 ) -> Result<Vec<Row>, Failure> {
     let machine = load_with(&case.machine, set)?;
-    let points = case
-        .runs()
-        .into_iter()
-        .map(|run| {
-            let points = replicates(case, &run, &machine, seeds, threads, output)?;
-            Ok((run, points))
-        })
-        .collect::<Result<Vec<_>, Failure>>()?;
+    let points = simulate(case, &machine, seeds, threads, output)?;
     let row = |check: &Check| {
         let published = measurement(&check.row, table)?;
         Ok(verdict::compare(case, check, published, &machine.provenance, &points))
@@ -38,39 +31,48 @@ pub(super) fn rows(
     case.check.iter().map(row).collect()
 }
 
-/// Simulates a run with all seeds, as many at a time as there are threads; if the first two give the
-/// same, with these only.
-fn replicates(
+/// Simulates each run of a case with all seeds, as many simulations at a time as there are threads; a
+/// run that is the same with the first two, with these only.
+fn simulate(
     case: &Case,
-    run: &Run,
     machine: &Machine,
     (first_seed, seeds): (u64, u32),
     threads: usize,
     output: &Output,
-) -> Result<Vec<IorPoint>, Failure> {
-    let count = seeds as usize;
-    let label = format!("{}, {} {}", case.id, run.label, case.axis());
-    let progress = SharedProgress::start(&label, count, output.display);
-    let simulate = |first: usize, count: usize| {
-        run_all(count, threads, |nth| {
-            let nth = first + nth;
+) -> Result<Vec<(Run, Vec<IorPoint>)>, Failure> {
+    let (runs, seeds) = (case.runs(), seeds as usize);
+    let progress = SharedProgress::start(&case.id, runs.len() * seeds, output.display);
+    // Each task is a run and a seed, by their numbers.
+    let simulate = |tasks: &[(usize, usize)]| {
+        run_all(tasks.len(), threads, |task| {
+            let (run, nth) = tasks[task];
             let options = SimOptions {
-                threads: threads_of_each(threads, count),
+                threads: threads_of_each(threads, tasks.len()),
                 seed: first_seed.wrapping_add(nth as u64),
                 ..SimOptions::default()
             };
-            let shown = |time, done, events| progress.update(nth, time, done, events);
-            let point = simulate_run(case, run, machine, &options, &shown);
-            progress.end(nth);
+            let number = run * seeds + nth;
+            let shown = |time, done, events| progress.update(number, time, done, events);
+            let point = simulate_run(case, &runs[run], machine, &options, &shown);
+            progress.end(number);
             point
         })
     };
-    let mut points = simulate(0, count.min(2))?;
-    let depends_on_seed = !matches!(points.as_slice(), [one, other] if are_same(one, other));
-    if count > 2 && depends_on_seed {
-        points.extend(simulate(2, count - 2)?);
+    let of_each = seeds.min(2);
+    let first: Vec<(usize, usize)> =
+        (0..runs.len()).flat_map(|run| (0..of_each).map(move |nth| (run, nth))).collect();
+    let mut points: Vec<Vec<IorPoint>> =
+        simulate(&first)?.chunks(of_each).map(<[IorPoint]>::to_vec).collect();
+    let depends = |points: &[IorPoint]| !matches!(points, [one, other] if are_same(one, other));
+    let more: Vec<(usize, usize)> = (0..runs.len())
+        .filter(|&run| depends(&points[run]))
+        .flat_map(|run| (of_each..seeds).map(move |nth| (run, nth)))
+        .collect();
+    for ((run, _), point) in more.iter().zip(simulate(&more)?) {
+        points[*run].push(point);
     }
-    Ok(points)
+    drop(progress);
+    Ok(runs.into_iter().zip(points).collect())
 }
 
 /// Whether two runs have the same results, to the last bit.
