@@ -235,8 +235,13 @@ pub(super) fn simulate_run(
     let [test] = tests.as_slice() else {
         return Err(Failure::Failed(format!("case {} is not one IOR test", case.id)));
     };
-    let options = SimOptions { burst_buffers: Some(case.burst_buffers), ..options.clone() };
-    study::simulate_ior(machine, test, run.nodes, run.ppn, &options, progress)
+    let burst_buffers = Some(case.burst_buffers / case.part);
+    let options = SimOptions { burst_buffers, ..options.clone() };
+    let mut scaled = machine.clone();
+    if let Some(storage) = &mut scaled.burst_buffer {
+        storage.dirty_limit.0 /= u64::from(case.scale);
+    }
+    study::simulate_ior(&scaled, test, run.nodes / case.part, run.ppn, &options, progress)
         .map_err(|e| study_failure(&e))
 }
 
@@ -260,6 +265,9 @@ fn line(row: &Row) -> String {
         row.compared,
         row.decided_by.join(", ")
     ));
+    if let Some(steady) = row.steady_gbps {
+        text.push_str(&format!("\n  steady rate: {} GB/s", number(Some(steady))));
+    }
     if !row.status_reasons.is_empty() {
         text.push_str(&format!("\n  {}: {}", row.status, row.status_reasons.join("; ")));
     }
@@ -319,7 +327,7 @@ fn figure(row: &Row) -> Figure {
     }
 }
 
-const CSV_HEADING: [&str; 24] = [
+const CSV_HEADING: [&str; 25] = [
     "row",
     "case",
     "machine",
@@ -332,6 +340,7 @@ const CSV_HEADING: [&str; 24] = [
     "alternative_simulated",
     "alternative_error_percent",
     "interval",
+    "steady_GBps",
     "limit",
     "status",
     "status_reasons",
@@ -357,7 +366,8 @@ fn csv_of(rows: &[Row]) -> Result<String, Failure> {
                 alternative.and_then(|a| a.simulated),
                 alternative.and_then(|a| a.error_percent),
             ),
-            (r.interval, &r.limit, &r.status, r.status_reasons.join("; "), r.decided_by.join(" ")),
+            (r.interval, r.steady_gbps, &r.limit),
+            (&r.status, r.status_reasons.join("; "), r.decided_by.join(" ")),
             (r.band.map(|b| b[0]), r.band.map(|b| b[1])),
             (&r.tolerance, r.met, &r.verdict),
             (&r.ior, &r.scaling, &r.source),
@@ -389,6 +399,7 @@ mod tests {
             status: "settled in view".into(),
             status_reasons: vec!["processes per node were chosen".into()],
             decided_by: vec!["client.write_rate".into()],
+            steady_gbps: Some(2.5),
             limit: "client".into(),
             tolerance: "within 10%".into(),
             met: true,
@@ -401,17 +412,18 @@ mod tests {
                 value: 1.84,
                 half_width: Some(0.02),
                 alternative: Some(1.73),
+                steady_gbps: Some(2.5),
                 limit: "client".into(),
             }],
             ior: "-w".into(),
             scaling: "s".into(),
             source: "paper".into(),
         };
-        assert_eq!(line(&row).lines().count(), 3);
+        assert_eq!(line(&row).lines().count(), 4);
         assert!(line(&row).contains("settled in view: processes per node were chosen"));
         assert!(!sweep(&row).contains("1.73"));
         row.warnings = vec!["few transfers".into()];
-        assert_eq!(line(&row).lines().nth(3), Some("  warning: few transfers"));
+        assert_eq!(line(&row).lines().nth(4), Some("  warning: few transfers"));
         row.warnings.clear();
         row.alternative = Some(Alternative {
             compared: "IOR's bandwidth / nodes".into(),

@@ -178,6 +178,10 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     let data_rate = section.rate("data_rate");
     let dispatch = section.time("dispatch", Time::ZERO);
     let threads = section.integer("threads", 1..=65_536u32);
+    let copy_rate = section.rate("copy_rate");
+    let dirty_limit = section.bytes("dirty_limit", Bytes::ZERO..=Bytes(1 << 60));
+    let extent_cost = section.time("extent_cost", Time::ZERO);
+    let flush_depth = section.integer("flush_depth", 1..=65_536u32);
     let lock_hold = section.time("lock_hold", Time::ZERO);
     let lock_handover = section.time("lock_handover", Time::ZERO);
     let block = section.bytes("block", Bytes(1)..=Bytes::mib(1));
@@ -214,6 +218,10 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
         data_rate: data_rate?.value,
         dispatch: dispatch?.value,
         threads: threads?.value,
+        copy_rate: copy_rate?.value,
+        dirty_limit: dirty_limit?.value,
+        extent_cost: extent_cost?.value,
+        flush_depth: flush_depth?.value,
         lock_hold: lock_hold?.value,
         lock_handover: lock_handover?.value,
         block: block?.value,
