@@ -45,10 +45,11 @@ pub struct BurstBuffer {
     /// Most dirty data in the page cache of the node, where writes complete; those beyond it wait until
     /// data have been flushed. 0: a write completes when it is on flash.
     pub dirty_limit: Bytes,
-    /// Cost, to the one thread that flushes the page cache, of an extent that does not continue the
-    /// one before it.
+    /// Dirty data from which on a thread of the node flushes them.
+    pub dirty_background: Bytes,
+    /// Cost, to the thread that flushes it, of an extent that does not continue the one before it.
     pub extent_cost: Time,
-    /// Commands that the flushing thread has in flight at most.
+    /// Flushes in flight at most.
     pub flush_depth: u32,
     /// Cost of an fsync at one server, besides the waits for a thread and for flushes.
     pub sync: Time,

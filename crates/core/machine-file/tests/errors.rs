@@ -124,7 +124,7 @@ wrong! {
     card_below_a_stripe: "card_capacity = { value = \"1 TB\"" => "card_capacity = { value = \"1 MB\"",
         "toy.toml:106:27: a card of 1 MB cannot hold one stripe of 8 MiB; expected a capacity of at least one stripe";
     no_interleaved_message: "interleaved_messages = { value = 4," => "interleaved_messages = { value = 0,",
-        "toy.toml:118:34: `network.nic.interleaved_messages` is 0, out of range; expected a whole number from 1 to 256";
+        "toy.toml:119:34: `network.nic.interleaved_messages` is 0, out of range; expected a whole number from 1 to 256";
     missing_title: "title = " => "name = ",
         "toy.toml:1:1: `title` is missing; expected title = \"the machine in one line\"\ntoy.toml:1:1: unknown key `name`; expected one of burst_buffer, client, network, notes, pfs, placement, sources, title";
     missing_number: "threads = { value = 16, assumed = \"toy\" }\n" => "",

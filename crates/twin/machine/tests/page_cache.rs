@@ -16,7 +16,7 @@ const FLASH_GBPS: f64 = 2.0 * 524.288 / 534.288;
 fn toy(dirty_limit: u64, extent_cost_us: u64) -> Machine {
     let mut machine = Machine::load("toy").unwrap();
     let storage = machine.burst_buffer.as_mut().unwrap();
-    storage.dirty_limit = Bytes(dirty_limit);
+    (storage.dirty_limit, storage.dirty_background) = (Bytes(dirty_limit), Bytes(dirty_limit / 2));
     storage.extent_cost = Time::from_ns(extent_cost_us * 1_000);
     machine
 }
@@ -66,8 +66,8 @@ fn fsync_waits_until_the_data_are_on_flash() {
 
 #[test]
 fn scattered_blocks_cost_the_flusher_an_extent_each() {
-    // 4,096 blocks of 4 KiB; some 32 of each file's 1,024 are dirty, so that few are adjacent.
-    let machine = toy(512 << 10, 100);
+    // 4,096 blocks of 4 KiB; some 8 of each file's 1,024 are dirty, so that few are adjacent.
+    let machine = toy(128 << 10, 100);
     let time = |line: &str| phases(&machine, 4, line)[0].transfer_seconds;
     let scattered = time("-w -e -F -z -t 4k -b 4m");
     assert_near(scattered, 4096.0 * 100e-6, 6.0, "random writes");
@@ -92,12 +92,12 @@ fn dirty_data_are_read_from_memory() {
 
 #[test]
 fn any_number_of_threads_flushes_alike() {
-    let machine = toy(2 << 20, 10);
-    for line in ["-w -r -e -t 256k -b 2m -s 2", "-w -e -F -z -t 64k -b 2m -i 2"] {
-        let results = [1, 3].map(|threads| run(&machine, 20, 2, threads, line).phases);
+    let machine = toy(1 << 20, 10);
+    for line in ["-w -r -e -t 128k -b 512k -s 2", "-w -e -F -z -t 16k -b 256k -i 2"] {
+        let results = [1, 3].map(|threads| run(&machine, 15, 1, threads, line).phases);
         assert_eq!(results[0], results[1], "{line}");
         for phase in &results[0] {
-            assert_eq!(phase.bytes, 40 * if line.contains("-s 2") { 4 << 20 } else { 2 << 20 });
+            assert_eq!(phase.bytes, 15 * if line.contains("-s 2") { 1 << 20 } else { 256 << 10 });
         }
     }
 }

@@ -130,8 +130,8 @@ pub struct Case {
     /// multiplied by it.
     #[serde(default = "whole")]
     pub part: u32,
-    /// The part of the real run's bytes that is simulated, and of the data that the servers' page
-    /// caches hold: one of so many. So the caches hold the same share of the bytes as in the real run.
+    /// The part of the real run's bytes that is simulated, and of the dirty data that the servers'
+    /// page caches hold: one of so many. So the caches hold the same share of the bytes as in the real run.
     #[serde(default = "whole")]
     pub scale: u32,
     /// IOR's options.

@@ -48,23 +48,16 @@ impl Servers {
         !cache.is_write_back() || cache.admit(index, request.bytes, io.now())
     }
 
-    /// Begins the flushes that are wanted now. One thread of the server submits them: an extent that
-    /// does not continue the one before it costs it some time.
+    /// Begins the flushes that are wanted now.
     pub(super) fn flush(&mut self, server: u32, io: &mut IoContext<'_, '_>) {
         let now = io.now();
-        loop {
-            let state = &mut self.servers[server as usize];
-            let Some(flush) = state.cache.next_flush() else {
-                return;
-            };
-            let cost = if flush.begins { io.job.burst_buffer.extent_cost.0 } else { 0 };
-            let at = state.flusher.reserve(now, cost) + cost;
+        while let Some(flush) = self.servers[server as usize].cache.next_flush(now) {
             let index = self.flushes.insert(ServerFlush { server, flush });
-            io.schedule(at, ServerEvent::SubmitFlush(index));
+            io.schedule(flush.at, ServerEvent::SubmitFlush(index));
         }
     }
 
-    /// The flusher has prepared a flush: it goes to flash.
+    /// A thread has prepared a flush: it goes to flash.
     pub(super) fn submit_flush(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let ServerFlush { server, flush } = self.flushes.flushes[index as usize];
         let commands = flush.extent.commands(&io.job.burst_buffer);

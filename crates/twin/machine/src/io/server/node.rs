@@ -56,8 +56,6 @@ pub(super) struct Server {
     ready: VecDeque<u32>,
     pub locks: Locks,
     pub cache: PageCache,
-    /// The thread that flushes the cache.
-    pub flusher: SerialResource,
     pub ssd: Ssd,
     /// Threads in total.
     threads: u32,
@@ -76,7 +74,6 @@ impl Server {
             ready: VecDeque::new(),
             locks: Locks::default(),
             cache: PageCache::new(make),
-            flusher: SerialResource::default(),
             ssd: Ssd::new(make),
             threads: make.threads,
         }

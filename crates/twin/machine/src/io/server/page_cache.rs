@@ -1,8 +1,8 @@
 //! The page cache of one server: writes complete in it, and their data go to flash later.
 //!
 //! Dirty data are kept as extents; adjacent ones merge. They go to flash in the order of files and
-//! offsets, round and round, while more than half of the limit is held, while writes wait for room,
-//! or while an fsync waits; the files of fsyncs come first.
+//! offsets, round and round, while more than `dirty_background` are held or writes wait for room: one
+//! thread submits them. The thread of an fsync submits the data of its file, and those come first.
 
 use super::layout::Extent;
 use forebay_machine_file::machine::BurstBuffer;
@@ -14,8 +14,28 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flush {
     pub extent: Extent,
-    /// Whether it does not continue the flush before it.
-    pub begins: bool,
+    /// Time at which its thread submits it, ps.
+    pub at: u64,
+}
+
+/// A thread that flushes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flusher {
+    /// End of its last flush: file and byte.
+    cursor: (u64, u64),
+    /// Time at which it can submit the next, ps.
+    free_at: u64,
+}
+
+impl Flusher {
+    /// Takes a part of an extent of at most `unit` bytes up to a boundary of such units; one that does
+    /// not continue the part before costs `cost`.
+    fn take(&mut self, (file, begin): (u64, u64), part: u64, now: u64, cost: u64) -> Flush {
+        let cost = if self.cursor == (file, begin) { 0 } else { cost };
+        let at = self.free_at.max(now) + cost;
+        (self.cursor, self.free_at) = ((file, begin + part), at);
+        Flush { extent: Extent { file: FileId(file), offset: begin, bytes: part }, at }
+    }
 }
 
 /// Bytes of a file.
@@ -33,12 +53,17 @@ struct Sync {
     file: FileId,
     flushed: u64,
     request: u32,
+    flusher: Flusher,
 }
 
 /// The page cache of one server.
 pub(super) struct PageCache {
     /// Most bytes held for writes; 0: writes go to flash before they complete.
     limit: u64,
+    /// Bytes held from which on they are flushed.
+    background: u64,
+    /// Cost of an extent to the thread that flushes it, ps.
+    extent_cost: u64,
     /// Commands on their way to flash at most.
     depth: u32,
     /// Longest flush.
@@ -53,14 +78,15 @@ pub(super) struct PageCache {
     waiting: VecDeque<(u32, u64, u64)>,
     syncs: Vec<Sync>,
     in_flight: u32,
-    /// End of the last flush.
-    cursor: (u64, u64),
+    flusher: Flusher,
 }
 
 impl PageCache {
     pub fn new(make: &BurstBuffer) -> Self {
         PageCache {
             limit: make.dirty_limit.0,
+            background: make.dirty_background.0,
+            extent_cost: make.extent_cost.0,
             depth: make.flush_depth,
             unit: make.flash_stripe.0.max(1),
             dirty: BTreeMap::new(),
@@ -69,7 +95,7 @@ impl PageCache {
             waiting: VecDeque::new(),
             syncs: Vec::new(),
             in_flight: 0,
-            cursor: (0, 0),
+            flusher: Flusher::default(),
         }
     }
 
@@ -137,7 +163,7 @@ impl PageCache {
         let bytes = self.files.get(&file.0).copied().unwrap_or_default();
         if bytes.unflushed > 0 {
             let flushed = bytes.flushed + bytes.unflushed;
-            self.syncs.push(Sync { file, flushed, request });
+            self.syncs.push(Sync { file, flushed, request, flusher: Flusher::default() });
         }
         bytes.unflushed > 0
     }
@@ -152,36 +178,44 @@ impl PageCache {
     }
 
     /// The next data to flush, if any are to be flushed now.
-    pub fn next_flush(&mut self) -> Option<Flush> {
-        let wanted =
-            self.held > self.limit / 2 || !self.waiting.is_empty() || !self.syncs.is_empty();
-        if !wanted || self.in_flight >= self.depth {
+    pub fn next_flush(&mut self, now: u64) -> Option<Flush> {
+        if self.in_flight >= self.depth {
             return None;
         }
-        let ((file, begin), bytes) = self.next_dirty()?;
-        let within = self.unit - begin % self.unit;
-        let part = bytes.min(within);
-        self.dirty.remove(&(file, begin));
+        let of_sync = self.next_of_syncs();
+        let in_background = self.held > self.background || !self.waiting.is_empty();
+        let next = of_sync.map(|(_, begin)| begin);
+        let begin = next.or_else(|| in_background.then(|| self.next_in_background()).flatten())?;
+        let bytes = self.dirty.remove(&begin)?;
+        let part = bytes.min(self.unit - begin.1 % self.unit);
         if part < bytes {
-            self.dirty.insert((file, begin + part), bytes - part);
+            self.dirty.insert((begin.0, begin.1 + part), bytes - part);
         }
-        let begins = self.cursor != (file, begin);
-        self.cursor = (file, begin + part);
         self.in_flight += 1;
-        let extent = Extent { file: FileId(file), offset: begin, bytes: part };
-        Some(Flush { extent, begins })
+        let flusher = match of_sync {
+            Some((sync, _)) => &mut self.syncs[sync].flusher,
+            None => &mut self.flusher,
+        };
+        Some(flusher.take(begin, part, now, self.extent_cost))
     }
 
-    /// The next dirty extent: of the file of an fsync, or from the end of the last flush on.
-    fn next_dirty(&self) -> Option<((u64, u64), u64)> {
-        let of_sync = self.syncs.iter().find_map(|sync| {
+    /// The fsync whose thread is free first among those with dirty data, and the extent it takes.
+    fn next_of_syncs(&self) -> Option<(usize, (u64, u64))> {
+        let syncs = self.syncs.iter().enumerate();
+        let with_data = syncs.filter_map(|(nth, sync)| {
             let file = sync.file.0;
-            let from = if self.cursor.0 == file { self.cursor } else { (file, 0) };
+            let from = (file, if sync.flusher.cursor.0 == file { sync.flusher.cursor.1 } else { 0 });
             let after = self.dirty.range(from..=(file, u64::MAX)).next();
-            after.or_else(|| self.dirty.range((file, 0)..=(file, u64::MAX)).next())
+            let next = after.or_else(|| self.dirty.range((file, 0)..from).next());
+            next.map(|(&begin, _)| (nth, begin))
         });
-        let next = of_sync.or_else(|| self.dirty.range(self.cursor..).next());
-        next.or_else(|| self.dirty.iter().next()).map(|(&at, &bytes)| (at, bytes))
+        with_data.min_by_key(|&(nth, _)| self.syncs[nth].flusher.free_at)
+    }
+
+    /// The extent at which the flushing of all files goes on.
+    fn next_in_background(&self) -> Option<(u64, u64)> {
+        let after = self.dirty.range(self.flusher.cursor..).next();
+        after.or_else(|| self.dirty.iter().next()).map(|(&begin, _)| begin)
     }
 
     /// Data are on flash.
@@ -201,12 +235,13 @@ impl PageCache {
 mod tests {
     use super::*;
     use forebay_machine_file::machine::Machine;
-    use forebay_units::Bytes;
+    use forebay_units::{Bytes, Time};
     use proptest::prelude::*;
 
     fn cache(limit: u64) -> PageCache {
         let mut make = Machine::load("toy").unwrap().burst_buffer.unwrap();
-        (make.dirty_limit, make.flash_stripe) = (Bytes(limit), Bytes(1_000));
+        (make.dirty_limit, make.dirty_background) = (Bytes(limit), Bytes(limit / 2));
+        (make.flash_stripe, make.extent_cost) = (Bytes(1_000), Time(10));
         PageCache::new(&make)
     }
 
@@ -222,10 +257,10 @@ mod tests {
             cache.add(extent(7, offset, 200));
         }
         assert!(cache.is_dirty(extent(7, 100, 450)) && !cache.is_dirty(extent(7, 500, 200)));
-        let first = cache.next_flush().unwrap();
-        assert_eq!(first, Flush { extent: extent(7, 0, 600), begins: true });
+        let first = cache.next_flush(100).unwrap();
+        assert_eq!(first, Flush { extent: extent(7, 0, 600), at: 110 });
         // More than half of the limit is held until the flush has ended.
-        assert_eq!(cache.next_flush().unwrap().extent, extent(7, 800, 200));
+        assert_eq!(cache.next_flush(100), Some(Flush { extent: extent(7, 800, 200), at: 120 }));
         cache.end_flush(first);
         assert_eq!(cache.held, 200);
     }
@@ -238,7 +273,7 @@ mod tests {
         assert!(!cache.admit(1, 500, 5));
         assert!(!cache.admit(2, 50, 6), "it does not overtake");
         assert_eq!(cache.admit_waiting(), None);
-        let flush = cache.next_flush().unwrap();
+        let flush = cache.next_flush(0).unwrap();
         cache.end_flush(flush);
         assert_eq!(cache.admit_waiting(), Some((1, 5)));
         assert_eq!(cache.admit_waiting(), Some((2, 6)));
@@ -252,13 +287,26 @@ mod tests {
             assert!(cache.admit(0, 100, 0));
             cache.add(extent(file, 0, 100));
         }
-        assert_eq!(cache.next_flush(), None, "far below the limit");
+        assert_eq!(cache.next_flush(0), None, "far below the limit");
         assert!(!cache.sync(FileId(3), 9), "a file without dirty data");
         assert!(cache.sync(FileId(2), 4));
-        let flush = cache.next_flush().unwrap();
+        let flush = cache.next_flush(0).unwrap();
         assert_eq!((flush.extent.file, cache.end_sync()), (FileId(2), None));
         cache.end_flush(flush);
         assert_eq!(cache.end_sync(), Some(4));
+    }
+
+    #[test]
+    fn fsyncs_flush_their_files_in_threads_of_their_own() {
+        let mut cache = cache(1_000_000);
+        for (file, offset) in [(1, 0), (1, 500), (2, 0), (2, 500)] {
+            assert!(cache.admit(0, 100, 0));
+            cache.add(extent(file, offset, 100));
+        }
+        assert!(cache.sync(FileId(1), 4) && cache.sync(FileId(2), 5));
+        let flushes: Vec<_> = std::iter::from_fn(|| cache.next_flush(0)).collect();
+        let order: Vec<_> = flushes.iter().map(|f| (f.extent.file.0, f.extent.offset, f.at)).collect();
+        assert_eq!(order, [(1, 0, 10), (2, 0, 10), (1, 500, 20), (2, 500, 20)]);
     }
 
     proptest! {
@@ -274,7 +322,7 @@ mod tests {
                 bytes.extend((offset..offset + length).map(|at| (file, at)));
             }
             prop_assert_eq!(cache.held, bytes.len() as u64);
-            while let Some(flush) = cache.next_flush() {
+            while let Some(flush) = cache.next_flush(0) {
                 let Extent { file, offset, bytes: length } = flush.extent;
                 for at in offset..offset + length {
                     prop_assert!(bytes.remove(&(file.0, at)));
