@@ -1,8 +1,10 @@
 //! The accuracy table of the README is that of `forebay validate --format markdown`.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+use forebay_app::validate::comparison::{self, Comparison};
+use forebay_app::validate::published::{self, measurement};
 use forebay_app::validate::status::{Status, status};
-use forebay_app::validate::{cases, markdown, published, verdict};
+use forebay_app::validate::{markdown, verdict};
 use forebay_machine_file::machine::Machine;
 use std::collections::BTreeSet;
 
@@ -20,14 +22,19 @@ fn rows_of_readme(status: Status) -> BTreeSet<String> {
 fn rows_of_program(of_status: Status) -> BTreeSet<String> {
     let table = published::all().unwrap();
     let mut rows = BTreeSet::new();
-    for case in cases::all().unwrap() {
-        let numbers = Machine::load(&case.machine).unwrap().provenance;
-        for check in &case.check {
-            let row = cases::measurement(check, &table).unwrap();
-            if status(check, row, &numbers).0 == of_status {
-                let compared = verdict::compared(check);
+    for case in comparison::all().unwrap() {
+        let numbers = Machine::load(case.machine()).unwrap().provenance;
+        let compared: Vec<String> = match &case {
+            Comparison::Ior(case) => case.check.iter().map(verdict::compared).collect(),
+            Comparison::Messages(case) => {
+                case.check.iter().map(|check| check.compared.clone()).collect()
+            }
+        };
+        for (basis, compared) in case.bases().into_iter().zip(&compared) {
+            let row = measurement(basis.row, &table).unwrap();
+            if status(basis, row, &numbers).0 == of_status {
                 let measured = row.number();
-                rows.insert(markdown::fixed_cells(&check.row, measured, &row.unit, &compared));
+                rows.insert(markdown::fixed_cells(basis.row, measured, &row.unit, compared));
             }
         }
     }

@@ -77,6 +77,45 @@ fn sensitivity_finds_the_deciding_parameter_and_writes_table_and_pictures() {
 }
 
 #[test]
+fn row_of_messages_has_the_quantity_of_its_command() {
+    let dir = WorkDir::new();
+    let output = dir.run("validate --case daint-latency-8B --seeds 2 --out here --json all.json");
+    let document: serde_json::Value = serde_json::from_str(&dir.read("all.json")).unwrap();
+    let row = &document["rows"][0];
+    assert_eq!((&row["row"], &row["status"]), (&"daint-latency-8B".into(), &"predicted".into()));
+    let command = row["command"].as_str().unwrap().strip_prefix("forebay ").unwrap();
+    let of_seed = |seed| {
+        let run = dir.json(&format!("{command} --seed {seed} --no-out --json -"));
+        run["one_way_seconds"].as_f64().unwrap() * 1e6
+    };
+    let mean = (of_seed(1) + of_seed(2)) / 2.0;
+    let simulated = row["simulated"].as_f64().unwrap();
+    assert!((simulated - mean).abs() < 1e-9, "{simulated}, by the command {mean}");
+    assert!(row["interval"].as_f64().is_some(), "{row}");
+    if row["met"] == false {
+        assert!(output.stdout.contains("misses because: "), "{}", output.stdout);
+    }
+    assert!(dir.read("here/accuracy.md").contains("| daint-latency-8B |"));
+}
+
+#[test]
+fn sensitivity_of_a_latency_is_the_share_of_its_overheads() {
+    let dir = WorkDir::new();
+    dir.expect_success(
+        "validate --case daint-latency-8B --sensitivity --trajectories 0 --out here \
+         --parameter client.mpi_overhead",
+    );
+    let document: serde_json::Value = serde_json::from_str(&dir.read("here/summary.json")).unwrap();
+    let row = &document["rows"][0];
+    let latency = row["simulated"].as_f64().unwrap();
+    let elasticity = row["sensitivities"][0]["elasticity"].as_f64().unwrap();
+    // Two overheads of 500 ns, from 400 to 625 ns.
+    let rest = latency - 1.0;
+    let by_hand = ((1.25 + rest) / (0.8 + rest)).ln() / (625.0_f64 / 400.0).ln();
+    assert!((elasticity - by_hand).abs() < 0.01, "{elasticity}, by hand {by_hand}");
+}
+
+#[test]
 fn network_is_compared_with_theory_and_peers() {
     let dir = WorkDir::new();
     let output = dir.run("validate --network --quick --out here --json all.json");

@@ -114,3 +114,18 @@ fn calls_are_refused_with_their_kind_and_scripts_with_their_line() {
         write_script(&site, "large.sh", "#DW jobdw capacity=1PiB type=scratch access_mode=private");
     expect_failure(&site.forebay(1, USER, &["check", &large]), "large.sh: line 2: pool `flash`");
 }
+
+#[test]
+fn a_check_names_the_variables_of_persistent_instances_by_their_access_modes() {
+    let site = Site::new();
+    let create = json!({"version": 1, "function": "create_persistent", "name": "shared",
+        "user": USER.0, "group": USER.1, "capacity": "16MiB", "access": ["private"]});
+    assert_eq!(call_as(&site, USER, &create)["result"], json!({}));
+    let directives = "#DW persistentdw name=shared\n#DW persistentdw name=absent";
+    let script = write_script(&site, "uses.sh", directives);
+    let report =
+        call_as(&site, USER, &json!({"version": 1, "function": "validate", "script": script}));
+    assert_eq!(report["result"]["variables"], json!(["DW_PERSISTENT_PRIVATE_shared"]));
+    let warnings = report["result"]["warnings"].to_string();
+    assert!(warnings.contains("no persistent instance `absent`"), "{warnings}");
+}

@@ -106,6 +106,10 @@ impl Bridge {
             let text = "the pool has too little free space now: the job waits for other jobs";
             report.warnings.push(text.to_owned());
         }
+        // If the controller cannot be reached, the script is valid as far as is known.
+        if let (false, Ok(status)) = (report.persistent.is_empty(), self.status()) {
+            report.add_persistent_instances(&status);
+        }
         Ok(report)
     }
 

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use forebay_control::controller::{InstanceSpec, PlannedAllocation, Setup, mount_variable};
+use forebay_control::controller::{
+    ControlStatus, InstanceSpec, PlannedAllocation, Setup, mount_variable,
+};
 use forebay_job::{RunError, read_directives, script_warnings};
 use forebay_job_script::{
     AccessMode, BufferPath, Capacity, InstanceType, JobScript, Stage, StageKind, StagePath,
@@ -24,7 +26,8 @@ pub struct ScriptReport {
     pub destroys: Vec<String>,
     /// Stages, in the script's order.
     pub stages: Vec<RequestedStage>,
-    /// Names of the environment variables that the job gets.
+    /// Names of the environment variables that the job gets; those of a persistent instance depend on
+    /// its access modes, which the pool knows.
     pub variables: Vec<String>,
     /// Problems that do not stop the job.
     pub warnings: Vec<String>,
@@ -108,17 +111,31 @@ pub fn report_script(requested: &Requested) -> ScriptReport {
     let own = setup.instance.iter().flat_map(|spec| {
         spec.access.iter().map(|access| mount_variable(&spec.kind, access.mode, None))
     });
-    let persistents = setup.persistents.iter();
-    let persistent_variable =
-        |name: &String| mount_variable(&InstanceType::Scratch, AccessMode::Striped, Some(name));
     ScriptReport {
         instance,
         persistent: setup.persistents.clone(),
         creates: creates.collect(),
         destroys: directives.destroys.iter().map(|one| one.name.clone()).collect(),
         stages: setup.stages.iter().map(requested_stage).collect(),
-        variables: own.chain(persistents.map(persistent_variable)).collect(),
+        variables: own.collect(),
         warnings: script_warnings(directives).collect(),
+    }
+}
+
+impl ScriptReport {
+    /// Adds the variables of the persistent instances that the script uses, and a warning for each
+    /// that does not exist now.
+    pub(crate) fn add_persistent_instances(&mut self, status: &ControlStatus) {
+        for name in &self.persistent {
+            match status.persistent_instance(name) {
+                Some(instance) => self.variables.extend(instance.modes.iter().map(|mode| {
+                    mount_variable(&InstanceType::Scratch, *mode, Some(name))
+                })),
+                None => self.warnings.push(format!(
+                    "there is no persistent instance `{name}` now: the job fails unless another job creates it first"
+                )),
+            }
+        }
     }
 }
 

@@ -224,3 +224,36 @@ fn barriers_of_ior_are_messages_between_nodes() {
     let ends = 2 * 2 + 19;
     assert_eq!(collective, 4 * ends + 3 * 2 * 4 + 2 * 4 + 2 * 4);
 }
+
+#[test]
+fn ping_pong_takes_two_messages_and_each_pair_has_its_own() {
+    for nodes in [2, 5] {
+        let run = run(&study(Operation::PingPong, 8, nodes, 1));
+        let way = 2.0 * (0.1 + 0.02 + 0.0256);
+        // With five nodes, the nodes of a pair are up to two links apart, and leave the three rounds of
+        // the barrier before at different times; the iteration lasts from the first to the last.
+        let most = if nodes == 2 { ROUND_US } else { ROUND_US + way + 3.0 * way / 2.0 };
+        let one_way = run.one_way_seconds.unwrap() * 1e6;
+        assert!(one_way > 0.999 * ROUND_US && one_way < 1.001 * most, "{nodes} nodes: {one_way}");
+        assert_eq!(run.bytes_per_operation, 16 * u64::from(nodes / 2));
+    }
+}
+
+#[test]
+fn stream_fills_the_link_but_for_the_overhead_of_sending() {
+    let run = run(&study(Operation::Stream, 1 << 20, 2, 1));
+    // 64 times the overhead of sending and 1 MiB at 8 GB/s; the last message's way and the overhead
+    // of receiving it; the answer.
+    let one = 1.0 + 1_048_576.0 / 8e3;
+    let time = 64.0 * one + 0.3 + 1.0 + ROUND_US;
+    assert_near(run.alone.mean_seconds * 1e6, time);
+    assert_near(run.gbps, 64.0 * 1_048_576.0 / time / 1e3);
+    assert_eq!(run.one_way_seconds, None);
+}
+
+#[test]
+fn ring_exchange_is_two_rounds_with_both_neighbours() {
+    assert_near(mean_us(&study(Operation::RingExchange, 8, 2, 1)), 2.0 * ROUND_US);
+    let run = run(&study(Operation::RingExchange, 100, 10, 1));
+    assert_eq!(run.bytes_per_operation, 10 * 200);
+}

@@ -18,6 +18,7 @@ fn schedule(operation: Operation, algorithm: Algorithm, ranks: u32, bytes: u64) 
 fn before(operation: Operation, rank: u32, ranks: u32, parts: u32) -> Vec<Contributions> {
     let of_block = |block: u32| match operation {
         Operation::Barrier | Operation::Reduce | Operation::Allreduce => 1 << rank,
+        Operation::PingPong | Operation::Stream | Operation::RingExchange => 1 << rank,
         Operation::Broadcast => Contributions::from(rank == 0),
         Operation::Allgather => {
             if block == rank {
@@ -45,6 +46,8 @@ fn expected(operation: Operation, rank: u32, ranks: u32, block: u32) -> Option<C
         Operation::Alltoall | Operation::Alltoallv => {
             Some(1 << ((rank + ranks - block) % ranks) | 1 << (64 + rank))
         }
+        // The message in flight replaces the receiver's block; see the tests of the messages.
+        Operation::PingPong | Operation::Stream | Operation::RingExchange => None,
     }
 }
 
@@ -105,7 +108,8 @@ fn every_algorithm_gives_every_rank_its_data() {
         for ranks in 1..=36u32 {
             let doubles =
                 (operation, algorithm) == (Operation::Allgather, Algorithm::RecursiveDoubling);
-            if doubles && !ranks.is_power_of_two() {
+            let alone = operation.is_point_to_point() && ranks < 2;
+            if doubles && !ranks.is_power_of_two() || alone {
                 continue;
             }
             // Both ways of the broadcast's allgather.
@@ -209,6 +213,32 @@ fn algorithms_change_at_the_thresholds_of_mpich() {
     }
 }
 
+/// Peers to which a rank sends and from which it receives, by round.
+type Peers = (Option<u32>, Option<u32>);
+
+#[test]
+fn point_to_point_messages_go_to_the_partner_or_the_neighbours() {
+    let of = |operation, ranks, bytes, rank| {
+        let schedule = schedule(operation, Algorithm::Direct, ranks, bytes);
+        let step = |round| schedule.step(rank, round);
+        let peers = |round| (step(round).send.map(|t| t.peer), step(round).receive.map(|t| t.peer));
+        let peers: Vec<Peers> = (0..schedule.rounds()).map(peers).collect();
+        (peers, schedule.bytes_sent_by(rank))
+    };
+    // Five ranks: 0 and 2, 1 and 3; the last is idle.
+    let there_and_back = |peer| (vec![(Some(peer), None), (None, Some(peer))], 100);
+    assert_eq!(of(Operation::PingPong, 5, 100, 0), there_and_back(2));
+    assert_eq!(of(Operation::PingPong, 5, 100, 1), there_and_back(3));
+    assert_eq!(of(Operation::PingPong, 5, 100, 3).0, [(None, Some(1)), (Some(1), None)]);
+    assert_eq!(of(Operation::PingPong, 5, 100, 4), (vec![(None, None); 2], 0));
+    let (peers, sent) = of(Operation::Stream, 2, 100, 0);
+    assert_eq!((peers.len(), sent), (65, 6400));
+    assert_eq!((peers[63], peers[64]), ((Some(1), None), (None, Some(1))));
+    assert_eq!(of(Operation::Stream, 2, 100, 1).1, 0, "an answer without data");
+    let ring = of(Operation::RingExchange, 4, 100, 0);
+    assert_eq!(ring, (vec![(Some(1), Some(3)), (Some(3), Some(1))], 200));
+}
+
 #[test]
 fn processes_of_a_node_send_their_blocks_together() {
     let bytes = |operation, per_node| {
@@ -232,6 +262,8 @@ fn impossible_combinations_are_refused_with_the_remedy() {
     assert!(odd.contains("use bruck or ring"), "{odd}");
     let long = error(Operation::Alltoall, Algorithm::Pairwise, 1000, 1 << 50);
     assert!(long.contains("smaller size"), "{long}");
+    let crowded = error(Operation::PingPong, Algorithm::Direct, 4, 8);
+    assert!(crowded.contains("one process each of at least two nodes"), "{crowded}");
     assert!("sum".parse::<Operation>().unwrap_err().to_string().contains("allreduce"));
     assert!("tree".parse::<Algorithm>().unwrap_err().to_string().contains("binomial-tree"));
 }

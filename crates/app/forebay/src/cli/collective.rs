@@ -24,13 +24,15 @@ use forebay_workload::placement::Placement;
 #[command(after_help = "Examples:\n  \
         forebay sim collective allreduce --machine theta --nodes 128 --ppn 64 --size 8B\n  \
         forebay sim collective alltoall --machine theta --nodes 64 --size 4KiB --algorithm bruck\n  \
+        forebay sim collective ping-pong --machine cori --nodes 2 --size 4MiB --placement random-nodes\n  \
         forebay sim collective barrier --machine theta --nodes 512 --ppn 64 \\\n      \
             --traffic-nodes 2048 --pattern uniform --load 0.5\n  \
         forebay sim collective allreduce --machine cori --nodes 64 --ppn 32 --placement random-nodes \\\n      \
             --ior-nodes 512 --ior-ppn 4 -- -F -w -t 1m -b 64m\n  \
         forebay sim collective allreduce --machine toy --nodes 8 --sweep size=8B..1MiB --sweep nodes=2..16")]
 pub(super) struct CollectiveArgs {
-    /// barrier, broadcast, reduce, allreduce, allgather, alltoall or alltoallv
+    /// barrier, broadcast, reduce, allreduce, allgather, alltoall or alltoallv; or messages between
+    /// pairs of nodes: ping-pong, stream (64 messages and an answer) or ring-exchange
     #[arg(value_parser = operation)]
     operation: Operation,
     #[command(flatten)]
@@ -42,11 +44,11 @@ pub(super) struct CollectiveArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
     ppn: u32,
     /// Length of the vector; of each process's block (allgather); of each pair's block (alltoall;
-    /// its mean: alltoallv) [default: 8 B; a barrier has none]
+    /// its mean: alltoallv); of each message between pairs [default: 8 B; a barrier has none]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<Bytes>,
     /// Algorithm among the nodes: dissemination, binomial-tree, scatter-allgather,
-    /// recursive-doubling, rabenseifner, ring, bruck or pairwise [default: MPICH's choice]
+    /// recursive-doubling, rabenseifner, ring, bruck, pairwise or direct [default: MPICH's choice]
     #[arg(long, value_name = "NAME", value_parser = algorithm)]
     algorithm: Option<Algorithm>,
     /// Measured iterations
@@ -320,6 +322,12 @@ fn table(run: &CollectiveRun) -> String {
         text.push_str(&format!("together with {background}\n"));
     }
     text.push_str(&format!("\n{}", comparison(run)));
+    if let Some(latency) = run.one_way_seconds {
+        text.push_str(&format!("half of the mean round trip: {}\n", seconds(latency)));
+    }
+    if run.bytes_per_operation > 0 {
+        text.push_str(&format!("{} GB/s sent by all nodes\n", number(run.gbps)));
+    }
     let cost = &run.together.as_ref().unwrap_or(&run.alone).cost;
     text.push_str(&format!(
         "{} iterations; {} messages between nodes; {} events in {}\n",

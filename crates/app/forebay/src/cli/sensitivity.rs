@@ -5,6 +5,7 @@ use super::options::command_line;
 use super::output::{Output, OutputArgs, VERSION, to_json};
 use super::replicates::{SharedProgress, run_all};
 use super::validate::simulate_run;
+use super::validate_messages::MessageCommand;
 use crate::console::print_stderr;
 use crate::csv_files::to_csv;
 use crate::plot::bars::{self, Bar};
@@ -15,14 +16,17 @@ use crate::progress::Display;
 use crate::sensitivity::{
     Experiment, Parameter, Sensitivity, experiments, sensitivities, settings,
 };
-use crate::validate::cases::{self, Case, Check, Measure};
-use crate::validate::published::{self, Published};
+use crate::validate::cases::{Case, Check, Measure};
+use crate::validate::comparison::Comparison;
+use crate::validate::messages::{self, MessageCase, MessageCheck};
+use crate::validate::published::{self, Published, measurement};
 use crate::validate::verdict;
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
 use forebay_machine::results::SCHEMA;
 use forebay_machine::study::{Progress, SimOptions};
 use forebay_machine_file::Setting;
+use forebay_machine_file::machine::Machine;
 use forebay_units::human::number;
 use serde::Serialize;
 
@@ -31,7 +35,7 @@ const LEAST_SHOWN: f64 = 0.005;
 
 /// The options of the study.
 pub(super) struct Study<'a> {
-    pub(super) cases: &'a [Case],
+    pub(super) cases: &'a [Comparison],
     pub(super) threads: usize,
     pub(super) seed: u64,
     /// Walks of the screening.
@@ -73,7 +77,7 @@ struct SensitivityRun {
 
 /// A case with its parameters and experiments.
 struct Plan<'a> {
-    case: &'a Case,
+    case: &'a Comparison,
     parameters: Vec<Parameter>,
     experiments: Vec<Experiment>,
 }
@@ -91,30 +95,77 @@ impl Plan<'_> {
         let changed = settings(&self.parameters, experiment);
         let kept = study.set.iter().filter(|s| changed.iter().all(|c| c.key != s.key));
         let all: Vec<Setting> = kept.chain(&changed).cloned().collect();
-        let machine = match load_with(&self.case.machine, &all) {
+        let machine = match load_with(self.case.machine(), &all) {
             Ok(machine) => machine,
             Err(_) if !changed.is_empty() => return Ok(Vec::new()),
             Err(e) => return Err(e),
         };
-        let options = SimOptions { threads: 1, seed: study.seed, ..SimOptions::default() };
-        let runs = self.case.runs();
-        let count = runs.len() as f64;
-        let mut points = Vec::new();
-        for (i, run) in runs.into_iter().enumerate() {
-            let part = |time, done, events| progress(time, (i as f64 + done) / count, events);
-            match simulate_run(self.case, &run, &machine, &options, &part) {
-                Ok(point) => points.push((run, vec![point])),
-                Err(Failure::Input(_)) if !changed.is_empty() => return Ok(Vec::new()),
-                Err(e) => return Err(e),
-            }
-        }
-        let value = |check: &Check| {
-            let published = cases::measurement(check, table)?;
-            let numbers = &machine.provenance;
-            let row = verdict::compare(self.case, check, published, numbers, &points);
-            Ok(if is_continuous(check) { row.simulated } else { best_rate(&row) })
+        let values = match self.case {
+            Comparison::Ior(case) => ior_values(case, &machine, study.seed, table, progress),
+            Comparison::Messages(case) => message_values(case, &all, study.seed, table, progress),
         };
-        self.case.check.iter().map(value).collect()
+        match values {
+            Err(Failure::Input(_)) if !changed.is_empty() => Ok(Vec::new()),
+            values => values,
+        }
+    }
+}
+
+/// The value of each row of a case of IOR.
+fn ior_values(
+    case: &Case,
+    machine: &Machine,
+    seed: u64,
+    table: &[Published],
+    progress: Progress<'_>,
+) -> Result<Vec<Option<f64>>, Failure> {
+    let options = SimOptions { threads: 1, seed, ..SimOptions::default() };
+    let runs = case.runs();
+    let count = runs.len() as f64;
+    let mut points = Vec::new();
+    for (i, run) in runs.into_iter().enumerate() {
+        let part = |time, done, events| progress(time, (i as f64 + done) / count, events);
+        let point = simulate_run(case, &run, machine, &options, &part)?;
+        points.push((run, vec![point]));
+    }
+    let value = |check: &Check| {
+        let published = measurement(&check.row, table)?;
+        let row = verdict::compare(case, check, published, &machine.provenance, &points);
+        Ok(if is_continuous(check) { row.simulated } else { best_rate(&row) })
+    };
+    case.check.iter().map(value).collect()
+}
+
+/// The value of each row of a case of messages.
+fn message_values(
+    case: &MessageCase,
+    set: &[Setting],
+    seed: u64,
+    table: &[Published],
+    progress: Progress<'_>,
+) -> Result<Vec<Option<f64>>, Failure> {
+    let command = MessageCommand::new(case, set, seed)?;
+    let samples = [command.quantities(0, 1, progress)?];
+    let value = |check: &MessageCheck| {
+        let published = measurement(&check.row, table)?;
+        Ok(messages::compare(case, check, published, &[], &samples)?.simulated)
+    };
+    case.check.iter().map(value).collect()
+}
+
+/// Description and unit of the value of each row of a case.
+fn quantities(case: &Comparison, table: &[Published]) -> Result<Vec<(String, String)>, Failure> {
+    let unit = |row: &str| Ok(measurement(row, table)?.unit.clone());
+    let of_ior = |check: &Check| match is_continuous(check) {
+        true => Ok((verdict::compared(check), unit(&check.row)?)),
+        false => Ok(("best rate of the sweep".to_string(), "GB/s".to_string())),
+    };
+    match case {
+        Comparison::Ior(case) => case.check.iter().map(of_ior).collect(),
+        Comparison::Messages(case) => {
+            let checks = case.check.iter();
+            checks.map(|check| Ok((check.compared.clone(), unit(&check.row)?))).collect()
+        }
     }
 }
 
@@ -141,8 +192,10 @@ fn plan<'a>(study: &Study<'a>) -> Result<Vec<Plan<'a>>, Failure> {
     let mut plans = Vec::new();
     let mut known = Vec::new();
     for case in study.cases {
-        let named: Vec<String> = case.check.iter().flat_map(|c| c.decided_by.clone()).collect();
-        let mut parameters = Parameter::of_machine(&load_with(&case.machine, study.set)?, &named);
+        let bases = case.bases();
+        let named: Vec<String> = bases.iter().flat_map(|b| b.decided_by).cloned().collect();
+        let machine = load_with(case.machine(), study.set)?;
+        let mut parameters = Parameter::of_machine(&machine, &named);
         known.extend(parameters.iter().map(|p| p.key.clone()));
         if !study.parameters.is_empty() {
             parameters.retain(|p| study.parameters.contains(&p.key));
@@ -169,7 +222,7 @@ pub(super) fn run(study: &Study<'_>, output: &OutputArgs) -> Result<(), Failure>
     let tasks: Vec<(&Plan<'_>, &Experiment)> =
         plans.iter().flat_map(|plan| plan.experiments.iter().map(move |e| (plan, e))).collect();
     if output.display != Display::Quiet {
-        let runs: usize = tasks.iter().map(|(plan, _)| plan.case.runs().len()).sum();
+        let runs: usize = tasks.iter().map(|(plan, _)| plan.case.simulations()).sum();
         print_stderr(format_args!(
             "sensitivity: {} machines in {} cases, {runs} simulations on {} threads",
             tasks.len(),
@@ -211,27 +264,22 @@ fn evaluate(
     for Plan { case, parameters, experiments } in plans {
         let (of_case, rest) = results.split_at(experiments.len());
         results = rest;
-        for (i, check) in case.check.iter().enumerate() {
+        let described = quantities(case, table)?;
+        for (i, (basis, (quantity, unit))) in case.bases().iter().zip(described).enumerate() {
             let values: Vec<Option<f64>> =
                 of_case.iter().map(|values| values.get(i).copied().flatten()).collect();
             let simulated = values.first().copied().flatten();
             if simulated.is_none() {
-                skipped.push(check.row.clone());
+                skipped.push(basis.row.to_string());
                 continue;
             }
             rows.push(Row {
-                row: check.row.clone(),
-                case: case.id.clone(),
-                machine: case.machine.clone(),
-                quantity: match is_continuous(check) {
-                    true => verdict::compared(check),
-                    false => "best rate of the sweep".to_string(),
-                },
+                row: basis.row.to_string(),
+                case: case.id().to_string(),
+                machine: case.machine().to_string(),
+                quantity,
                 simulated,
-                unit: match is_continuous(check) {
-                    true => cases::measurement(check, table)?.unit.clone(),
-                    false => "GB/s".to_string(),
-                },
+                unit,
                 sensitivities: sorted(sensitivities(parameters, experiments, &values)),
             });
         }

@@ -375,7 +375,8 @@ fn csv_of(run: &SweepRun) -> Result<String, Failure> {
 }
 
 impl SimCommand {
-    fn swept(&self) -> &dyn Swept {
+    /// The command as one that runs many times.
+    pub(super) fn swept(&self) -> &dyn Swept {
         match self {
             SimCommand::Ior(args) => args,
             SimCommand::Traffic(args) => args,

@@ -4,17 +4,18 @@ use super::machine::load_with;
 use super::options::{ProgressReporter, command_line, cores, seed, setting, study_failure};
 use super::output::{Output, OutputArgs, to_json};
 use super::sensitivity::{self, Study};
-use super::validate_network;
+use super::{validate_messages, validate_network};
 use crate::csv_files::to_csv;
 use crate::figures::ior::resource;
 use crate::plot::axis;
 use crate::plot::bandwidth::{Curve, Figure};
 use crate::plot::palette::PAPER;
 use crate::plot::png;
-use crate::validate::cases::{self, Case, Run};
+use crate::validate::cases::{Case, Check, Run};
+use crate::validate::comparison::{self, Comparison};
 use crate::validate::markdown;
 use crate::validate::network;
-use crate::validate::published;
+use crate::validate::published::{self, Published, measurement};
 use crate::validate::status::Status;
 use crate::validate::verdict::{self, Row};
 use clap::Args;
@@ -115,7 +116,7 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
         let threads = args.threads.map_or_else(cores, usize::from);
         return validate_network::run(&cases, threads, args.seed, &args.output);
     }
-    let cases = cases::chosen(&args.case, args.quick)?;
+    let cases = comparison::chosen(&args.case, args.quick)?;
     if args.sensitivity {
         let study = Study {
             cases: &cases,
@@ -130,20 +131,21 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     let altered: Vec<String> = args.set.iter().map(Setting::to_string).collect();
     // A setting that one of the machines refuses is an error before anything is written.
     for case in &cases {
-        load_with(&case.machine, &args.set)?;
+        load_with(case.machine(), &args.set)?;
     }
     let table = published::all()?;
     let mut output = args.output.prepare("validate")?;
     let mut rows = Vec::new();
     for case in &cases {
-        let machine = load_with(&case.machine, &args.set)?;
-        let points = simulate(case, &machine, &args, &output)?;
-        for check in &case.check {
-            let published = cases::measurement(check, &table)?;
-            let numbers = &machine.provenance;
-            let row = verdict::compare(case, check, published, numbers, &points);
-            rows.push(row.with_settings(&altered));
-        }
+        let of_case = match case {
+            Comparison::Ior(case) => ior_rows(case, &args, &table, &output)?,
+            Comparison::Messages(case) => {
+                let threads = args.threads.map_or_else(cores, usize::from);
+                let seeds = (args.seed, args.seeds.into());
+                validate_messages::rows(case, &args.set, seeds, threads, &table, &output)?
+            }
+        };
+        rows.extend(of_case.into_iter().map(|row| row.with_settings(&altered)));
     }
     match args.format {
         Format::Text => print_text(&rows, &mut output)?,
@@ -175,6 +177,22 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
         return Err(Failure::Failed(format!("{missed} of {count} rows miss their tolerance")));
     }
     Ok(())
+}
+
+/// Simulates a case of IOR; the rows of its checks.
+fn ior_rows(
+    case: &Case,
+    args: &ValidateArgs,
+    table: &[Published],
+    output: &Output,
+) -> Result<Vec<Row>, Failure> {
+    let machine = load_with(&case.machine, &args.set)?;
+    let points = simulate(case, &machine, args, output)?;
+    let row = |check: &Check| {
+        let published = measurement(&check.row, table)?;
+        Ok(verdict::compare(case, check, published, &machine.provenance, &points))
+    };
+    case.check.iter().map(row).collect()
 }
 
 /// Prints the rows in groups by status, then the sweeps.
@@ -272,6 +290,9 @@ fn line(row: &Row) -> String {
     if !row.status_reasons.is_empty() {
         text.push_str(&format!("\n  {}: {}", row.status, row.status_reasons.join("; ")));
     }
+    if let Some(reason) = &row.misses {
+        text.push_str(&format!("\n  misses because: {reason}"));
+    }
     for warning in &row.warnings {
         text.push_str(&format!("\n  warning: {warning}"));
     }
@@ -328,7 +349,7 @@ fn figure(row: &Row) -> Figure {
     }
 }
 
-const CSV_HEADING: [&str; 25] = [
+const CSV_HEADING: [&str; 27] = [
     "row",
     "case",
     "machine",
@@ -351,7 +372,9 @@ const CSV_HEADING: [&str; 25] = [
     "tolerance",
     "met",
     "verdict",
+    "misses",
     "ior",
+    "command",
     "scaling",
     "source",
 ];
@@ -370,8 +393,8 @@ fn csv_of(rows: &[Row]) -> Result<String, Failure> {
             (r.interval, r.steady_gbps, &r.limit),
             (&r.status, r.status_reasons.join("; "), r.decided_by.join(" ")),
             (r.band.map(|b| b[0]), r.band.map(|b| b[1])),
-            (&r.tolerance, r.met, &r.verdict),
-            (&r.ior, &r.scaling, &r.source),
+            (&r.tolerance, r.met, &r.verdict, &r.misses),
+            (&r.ior, &r.command, &r.scaling, &r.source),
         )
     });
     to_csv(&CSV_HEADING, cells)
@@ -405,6 +428,7 @@ mod tests {
             tolerance: "within 10%".into(),
             met: true,
             verdict: "met".into(),
+            misses: None,
             warnings: Vec::new(),
             axis: "nodes".into(),
             steps: vec![Step {
@@ -417,6 +441,7 @@ mod tests {
                 limit: "client".into(),
             }],
             ior: "-w".into(),
+            command: String::new(),
             scaling: "s".into(),
             source: "paper".into(),
         };

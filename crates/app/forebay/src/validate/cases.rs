@@ -1,6 +1,6 @@
 //! The simulated cases and their measurements: `validation/cases.toml`, embedded.
 
-use super::published::Published;
+use super::status::Basis;
 use forebay_console::Failure;
 use serde::Deserialize;
 
@@ -217,42 +217,21 @@ pub fn all() -> Result<Vec<Case>, Failure> {
         .map_err(|e| Failure::Failed(format!("validation/cases.toml: {e}")))
 }
 
-/// The cases selected by their id or by the id of a measurement, only the quick ones, or all.
-pub fn chosen(ids: &[String], quick: bool) -> Result<Vec<Case>, Failure> {
-    let all = all()?;
-    let mut known: Vec<&str> = all.iter().map(|c| c.id.as_str()).collect();
-    known.extend(all.iter().flat_map(|c| &c.check).map(|c| c.row.as_str()));
-    if let Some(unknown) = ids.iter().find(|id| !known.contains(&id.as_str())) {
-        return Err(Failure::Input(format!(
-            "there is no case {unknown:?}; there are {}",
-            known.join(", ")
-        )));
-    }
-    let mut cases: Vec<Case> = all;
-    if !ids.is_empty() {
-        for case in &mut cases {
-            if !ids.contains(&case.id) {
-                case.check.retain(|c| ids.contains(&c.row));
-            }
+impl Check {
+    /// The parts on which the standing of its row depends.
+    pub fn basis(&self) -> Basis<'_> {
+        Basis {
+            row: &self.row,
+            decided_by: &self.decided_by,
+            settled_in_view: self.settled_in_view.as_deref(),
         }
-        cases.retain(|c| !c.check.is_empty());
     }
-    if quick {
-        cases.retain(|c| c.quick);
-    }
-    Ok(cases)
-}
-
-/// The published measurement of a check.
-pub fn measurement<'a>(check: &Check, table: &'a [Published]) -> Result<&'a Published, Failure> {
-    table.iter().find(|r| r.id == check.row).ok_or_else(|| {
-        Failure::Failed(format!("validation/cases.toml: published.csv has no row {}", check.row))
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::validate::published::measurement;
     use forebay_workload::ior::Ior;
 
     #[test]
@@ -275,7 +254,7 @@ mod tests {
                 }
             }
             for check in &case.check {
-                let row = measurement(check, &table).unwrap();
+                let row = measurement(&check.row, &table).unwrap();
                 match check.measure {
                     Measure::Limit => assert!(check.expect.is_some(), "{}", check.row),
                     _ => {
@@ -293,19 +272,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn cases_are_chosen_by_id_row_and_speed() {
-        let ids = |cases: Vec<Case>| cases.into_iter().map(|c| c.id).collect::<Vec<_>>();
-        assert_eq!(ids(chosen(&["shaheen2".into()], false).unwrap()), ["shaheen2"]);
-        let one = chosen(&["cori1-fpp-read".into()], false).unwrap();
-        assert_eq!(one.len(), 1);
-        assert_eq!(one[0].check.len(), 1);
-        assert!(ids(chosen(&[], true).unwrap()).len() < all().unwrap().len());
-        let error = chosen(&["nonsense".into()], false).unwrap_err();
-        assert_eq!(error.exit_code(), 2);
-        assert!(error.to_string().contains("shaheen2-write"));
     }
 
     #[test]

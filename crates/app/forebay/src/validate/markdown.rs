@@ -48,5 +48,6 @@ fn line(row: &Row) -> String {
     };
     let error = row.error_percent.map_or(String::from("–"), |e| format!("{e:+.1}%"));
     let verdict = if row.met { "holds" } else { "**misses**" };
-    format!("{fixed} {simulated} | {error} | {} | {} | {verdict} |\n", row.tolerance, row.limit)
+    let limit = if row.limit.is_empty() { "–" } else { &row.limit };
+    format!("{fixed} {simulated} | {error} | {} | {limit} | {verdict} |\n", row.tolerance)
 }

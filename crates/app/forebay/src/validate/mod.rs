@@ -1,7 +1,9 @@
 //! Comparison of simulations with published measurements.
 
 pub mod cases;
+pub mod comparison;
 pub mod markdown;
+pub mod messages;
 pub mod network;
 pub mod published;
 pub mod status;

@@ -73,6 +73,12 @@ pub fn all() -> Result<Vec<Published>, Failure> {
         .map_err(|e| Failure::Failed(format!("validation/published.csv: {e}")))
 }
 
+/// The measurement with an id.
+pub fn measurement<'a>(row: &str, table: &'a [Published]) -> Result<&'a Published, Failure> {
+    let found = table.iter().find(|r| r.id == row);
+    found.ok_or_else(|| Failure::Failed(format!("validation/published.csv has no row {row}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

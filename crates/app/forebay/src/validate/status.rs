@@ -1,6 +1,5 @@
 //! Whether a row is predicted: the sources of the parameters that decide it.
 
-use super::cases::Check;
 use super::published::Published;
 use forebay_machine_file::machine::Provenance;
 
@@ -54,28 +53,39 @@ impl Status {
     }
 }
 
+/// The parts of a comparison on which the standing of its row depends.
+#[derive(Clone, Copy, Debug)]
+pub struct Basis<'a> {
+    /// The row's id in `published.csv`.
+    pub row: &'a str,
+    /// Keys of the machine file's parameters that decide the simulated value.
+    pub decided_by: &'a [String],
+    /// Parts of the comparison, not of the machine file, that were chosen when the row was known.
+    pub settled_in_view: Option<&'a str>,
+}
+
 /// The standing of a row and the reasons for it, which are none for a predicted row.
 pub fn status(
-    check: &Check,
+    basis: Basis<'_>,
     published: &Published,
     provenance: &[Provenance],
 ) -> (Status, Vec<String>) {
     let mut reasons = Vec::new();
     let documents: Vec<&str> = published.documents.split_whitespace().collect();
-    for number in provenance.iter().filter(|p| check.decided_by.contains(&p.key)) {
+    for number in provenance.iter().filter(|p| basis.decided_by.contains(&p.key)) {
         let key = &number.key;
-        if number.calibrated.as_ref() == Some(&check.row) {
+        if number.calibrated.as_deref() == Some(basis.row) {
             reasons.push((Status::Calibrated, format!("{key} was fitted to it")));
         }
         if let Some(id) = number.source_id.as_deref().filter(|id| documents.contains(id)) {
             reasons.push((Status::Calibrated, format!("{key} is from the same document ({id})")));
         }
-        if number.settled_in_view.contains(&check.row) {
+        if number.settled_in_view.iter().any(|row| row == basis.row) {
             reasons.push((Status::SettledInView, format!("{key} was chosen when it was known")));
         }
     }
-    if let Some(reason) = &check.settled_in_view {
-        reasons.push((Status::SettledInView, reason.clone()));
+    if let Some(reason) = basis.settled_in_view {
+        reasons.push((Status::SettledInView, reason.to_string()));
     }
     let status = reasons.iter().map(|(status, _)| *status).max().unwrap_or(Status::Predicted);
     let of_status = reasons.into_iter().filter(|(s, _)| *s == status);
@@ -85,7 +95,8 @@ pub fn status(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::validate::{cases, published};
+    use crate::validate::cases::{self, Check};
+    use crate::validate::{comparison, published};
     use forebay_machine_file::machine::Machine;
 
     fn number(key: &str) -> Provenance {
@@ -105,7 +116,7 @@ mod tests {
         check.decided_by = vec!["a".into(), "b".into()];
         check.settled_in_view = None;
         let table = published::all().unwrap();
-        let row = cases::measurement(&check, &table).unwrap().clone();
+        let row = published::measurement(&check.row, &table).unwrap().clone();
         (check, row)
     }
 
@@ -116,7 +127,7 @@ mod tests {
         other.calibrated = Some(check.row.clone());
         let mut elsewhere = number("b");
         elsewhere.calibrated = Some("another-row".into());
-        let (status, reasons) = status(&check, &row, &[number("a"), elsewhere, other]);
+        let (status, reasons) = status(check.basis(), &row, &[number("a"), elsewhere, other]);
         assert_eq!((status, reasons.len()), (Status::Predicted, 0));
     }
 
@@ -125,9 +136,9 @@ mod tests {
         let (check, row) = check_and_row();
         let mut fitted = number("a");
         fitted.calibrated = Some(check.row.clone());
-        assert_eq!(status(&check, &row, &[fitted]).0, Status::Calibrated);
+        assert_eq!(status(check.basis(), &row, &[fitted]).0, Status::Calibrated);
         let of_document = Published { documents: "slides sheet".into(), ..row };
-        let (status, reasons) = status(&check, &of_document, &[number("b")]);
+        let (status, reasons) = status(check.basis(), &of_document, &[number("b")]);
         assert_eq!(status, Status::Calibrated);
         assert_eq!(reasons, ["b is from the same document (sheet)"]);
     }
@@ -137,26 +148,26 @@ mod tests {
         let (mut check, row) = check_and_row();
         let mut settled = number("a");
         settled.settled_in_view = vec![check.row.clone()];
-        assert_eq!(status(&check, &row, &[settled.clone()]).0, Status::SettledInView);
+        assert_eq!(status(check.basis(), &row, &[settled.clone()]).0, Status::SettledInView);
         check.settled_in_view = Some("the criterion was changed".into());
-        let (standing, reasons) = status(&check, &row, &[]);
+        let (standing, reasons) = status(check.basis(), &row, &[]);
         assert_eq!(standing, Status::SettledInView);
         assert_eq!(reasons, ["the criterion was changed"]);
         settled.calibrated = Some(check.row.clone());
-        assert_eq!(status(&check, &row, &[settled]).0, Status::Calibrated);
+        assert_eq!(status(check.basis(), &row, &[settled]).0, Status::Calibrated);
     }
 
     /// Every number that is tagged with a row decides a check of that row on its machine.
     #[test]
     fn deciding_parameters_and_tagged_rows_exist() {
         let table = published::all().unwrap();
-        for case in cases::all().unwrap() {
-            let machine = Machine::load(&case.machine).unwrap();
-            for check in &case.check {
-                assert!(!check.decided_by.is_empty(), "{}", check.row);
-                for key in &check.decided_by {
+        for case in comparison::all().unwrap() {
+            let machine = Machine::load(case.machine()).unwrap();
+            for basis in case.bases() {
+                assert!(!basis.decided_by.is_empty(), "{}", basis.row);
+                for key in basis.decided_by {
                     let found = machine.provenance.iter().any(|p| p.key == *key);
-                    assert!(found, "{}: {} has no {key}", check.row, case.machine);
+                    assert!(found, "{}: {} has no {key}", basis.row, case.machine());
                 }
             }
             for p in &machine.provenance {

@@ -86,6 +86,8 @@ pub struct Row {
     pub met: bool,
     /// The verdict as text.
     pub verdict: String,
+    /// The known reason if it was not met.
+    pub misses: Option<String>,
     /// Parts of the simulated phases that decide the value and would not in the real run; none if
     /// the compared rate leaves them out.
     pub warnings: Vec<String>,
@@ -93,8 +95,10 @@ pub struct Row {
     pub axis: String,
     /// The run or sweep.
     pub steps: Vec<Step>,
-    /// IOR's options as simulated.
+    /// IOR's options as simulated; empty for messages and traffic.
     pub ior: String,
+    /// The command of `forebay sim` that simulates messages or traffic; empty for IOR.
+    pub command: String,
     /// The differences from the real run.
     pub scaling: String,
     /// The source of the published value.
@@ -254,7 +258,7 @@ pub fn compare(
         | Measure::WriteIops
         | Measure::ReadIops => by_value(),
     };
-    let (status, status_reasons) = status(check, published, provenance);
+    let (status, status_reasons) = status(check.basis(), published, provenance);
     let compared_step = steps.iter().find(|step| Some(step.value) == outcome.simulated);
     let limit = compared_step.or(steps.last()).map(|step| step.limit.clone()).unwrap_or_default();
     let alternative = check.alternative.map(|measure| {
@@ -287,10 +291,12 @@ pub fn compare(
         tolerance: outcome.accepted,
         met: outcome.met,
         verdict: outcome.verdict,
+        misses: None,
         warnings: warnings(case, check, points),
         axis: case.axis().to_string(),
         steps,
         ior: case.ior.clone(),
+        command: String::new(),
         scaling: case.scaling.clone(),
         source: published.source.clone(),
     }
@@ -345,11 +351,13 @@ pub fn compared(check: &Check) -> String {
     }
 }
 
-fn words(met: bool) -> String {
+/// The verdict as text.
+pub(super) fn words(met: bool) -> String {
     if met { "met" } else { "MISSED" }.to_string()
 }
 
-fn error_percent(measured: Option<f64>, simulated: Option<f64>) -> Option<f64> {
+/// 100 × (simulated − measured) / measured.
+pub(super) fn error_percent(measured: Option<f64>, simulated: Option<f64>) -> Option<f64> {
     let (measured, simulated) = (measured?, simulated?);
     Some(100.0 * (simulated - measured) / measured)
 }

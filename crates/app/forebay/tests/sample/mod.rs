@@ -297,6 +297,8 @@ pub fn collective() -> CollectiveRun {
         routing: "ugal-l".to_string(),
         seed: 1,
         bytes_per_operation: 7168,
+        one_way_seconds: None,
+        gbps: 0.239,
         background: Some("uniform traffic of 512 nodes".to_string()),
         alone: collective_times(3e-5),
         together: Some(collective_times(5e-5)),
@@ -335,6 +337,6 @@ pub fn validation_row() -> forebay_app::validate::verdict::Row {
     let points: Vec<_> =
         case.runs().into_iter().map(|run| (run.clone(), vec![point(run.nodes)])).collect();
     let check = &case.check[0];
-    let published = cases::measurement(check, &table).expect("a row");
+    let published = published::measurement(&check.row, &table).expect("a row");
     verdict::compare(&case, check, published, &[], &points)
 }

@@ -209,6 +209,16 @@ impl ControlStatus {
         sessions.find(|session| session.lifetime == Lifetime::Job && session.token == token)
     }
 
+    /// A persistent instance.
+    pub fn persistent_instance(&self, name: &str) -> Option<&InstanceStatus> {
+        let held = |id: SessionId| {
+            let mut sessions = self.sessions.iter();
+            sessions.any(|row| row.id == id && row.lifetime == Lifetime::Persistent)
+        };
+        let mut instances = self.instances.iter();
+        instances.find(|instance| instance.label == name && held(instance.session))
+    }
+
     fn stages_of(&self, token: &str, direction: Direction) -> impl Iterator<Item = &StageStatus> {
         let own = move |stage: &&StageStatus| stage.token == token && stage.direction == direction;
         self.stages.iter().filter(own)

@@ -323,7 +323,11 @@ fn synchronises(operation: Operation) -> bool {
         | Operation::Allgather
         | Operation::Alltoall
         | Operation::Alltoallv => true,
-        Operation::Broadcast | Operation::Reduce => false,
+        Operation::Broadcast
+        | Operation::Reduce
+        | Operation::PingPong
+        | Operation::Stream
+        | Operation::RingExchange => false,
     }
 }
 

@@ -148,7 +148,10 @@ impl Team {
         let processes = u64::from(self.processes_on(index));
         let all = self.data_of_alltoall(index, size);
         match spec.operation {
-            Operation::Broadcast => 0,
+            Operation::Broadcast
+            | Operation::PingPong
+            | Operation::Stream
+            | Operation::RingExchange => 0,
             Operation::Barrier => self.tree_time(index, 0),
             Operation::Reduce | Operation::Allreduce => self.tree_time(index, size),
             Operation::Allgather => {
@@ -163,7 +166,10 @@ impl Team {
         let size = spec.size.0;
         let all = self.data_of_alltoall(index, size);
         match spec.operation {
-            Operation::Reduce => 0,
+            Operation::Reduce
+            | Operation::PingPong
+            | Operation::Stream
+            | Operation::RingExchange => 0,
             Operation::Barrier => self.tree_time(index, 0),
             Operation::Broadcast | Operation::Allreduce => self.tree_time(index, size),
             Operation::Allgather => {

@@ -35,6 +35,12 @@ pub struct CollectiveRun {
     pub seed: u64,
     /// Bytes that all nodes send to others in one operation.
     pub bytes_per_operation: u64,
+    /// Half of the mean time alone of a ping-pong: its messages' latency, or of several pairs that of
+    /// the slowest, with the time by which the pairs begin apart.
+    pub one_way_seconds: Option<f64>,
+    /// `bytes_per_operation` / mean time alone / 10^9.
+    #[serde(rename = "GBps")]
+    pub gbps: f64,
     /// The other job, if there is one.
     pub background: Option<String>,
     /// The operation alone.
@@ -107,6 +113,8 @@ impl CollectiveRun {
             ("process_mean_seconds_together", "s", together(|t| t.process_mean_seconds)),
             ("mean_ratio", "", self.mean_ratio),
             ("p99_ratio", "", self.p99_ratio),
+            ("one_way_seconds", "s", self.one_way_seconds),
+            ("GBps", "GB/s", Some(self.gbps)),
         ]
     }
 }

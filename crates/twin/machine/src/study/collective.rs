@@ -16,7 +16,7 @@ use crate::traffic::Generation;
 use forebay_machine_file::machine::Machine;
 use forebay_network::{Timeline, lookahead};
 use forebay_units::Time;
-use forebay_workload::collective::CollectiveSpec;
+use forebay_workload::collective::{CollectiveSpec, Operation};
 use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
 use forebay_workload::traffic::TrafficSpec;
@@ -216,6 +216,9 @@ fn document(
     let Some(job) = &scenario.collective else { unreachable!("no collective operations") };
     let schedule = job.team.schedule(&study.spec);
     let nodes = job.team.nodes.len() as u32;
+    let alone = times(scenario, study, outcome);
+    let bytes_per_operation = (0..nodes).map(|rank| schedule.bytes_sent_by(rank)).sum::<u64>();
+    let is_ping_pong = study.spec.operation == Operation::PingPong;
     CollectiveRun {
         schema: SCHEMA,
         kind: "sim collective".into(),
@@ -230,7 +233,9 @@ fn document(
         placement: options.placement.name().into(),
         routing: scenario.network.routing.algorithm.name().into(),
         seed: options.seed,
-        bytes_per_operation: (0..nodes).map(|rank| schedule.bytes_sent_by(rank)).sum(),
+        bytes_per_operation,
+        one_way_seconds: is_ping_pong.then_some(alone.mean_seconds / 2.0),
+        gbps: bytes_per_operation as f64 / alone.mean_seconds / 1e9,
         background: study.background.as_ref().map(|background| match background {
             Background::Traffic { spec, nodes, placement } => format!(
                 "{} traffic of {nodes} nodes ({placement}), load {}",
@@ -240,7 +245,7 @@ fn document(
                 format!("IOR on {nodes} nodes ({placement}), {ppn} processes a node")
             }
         }),
-        alone: times(scenario, study, outcome),
+        alone,
         together: None,
         mean_ratio: None,
         p99_ratio: None,

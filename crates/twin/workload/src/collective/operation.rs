@@ -1,11 +1,12 @@
-//! Collective operations, their algorithms, and the choice among these.
+//! Operations, their algorithms, and the choice among these.
 
 use super::schedule::{Schedule, Sizes};
 use forebay_units::Bytes;
 use std::fmt;
 use std::str::FromStr;
 
-/// A collective operation.
+/// A collective operation, or an exchange of point-to-point messages that benchmarks of networks
+/// measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// No rank leaves before all have entered.
@@ -22,11 +23,23 @@ pub enum Operation {
     Alltoall,
     /// Each rank has a block for each other, of random sizes from 0 to twice the given one.
     Alltoallv,
+    /// Each rank of the first half sends a message to its partner in the second half, and gets one of
+    /// the same size back (`osu_latency`; of several pairs `osu_multi_lat`).
+    PingPong,
+    /// Each rank of the first half sends [`STREAM_MESSAGES`] messages to its partner in the second
+    /// half, one after the other, and gets one without data back (`osu_bw`).
+    Stream,
+    /// Each rank exchanges messages with the next one, then with the previous one, in the order of the
+    /// ranks (GPCNeT's rings: a random one with random placement).
+    RingExchange,
 }
+
+/// Messages of a stream: `osu_bw` sends as many before it waits for an answer.
+pub const STREAM_MESSAGES: u32 = 64;
 
 impl Operation {
     /// All operations.
-    pub const ALL: [Operation; 7] = [
+    pub const ALL: [Operation; 10] = [
         Operation::Barrier,
         Operation::Broadcast,
         Operation::Reduce,
@@ -34,6 +47,9 @@ impl Operation {
         Operation::Allgather,
         Operation::Alltoall,
         Operation::Alltoallv,
+        Operation::PingPong,
+        Operation::Stream,
+        Operation::RingExchange,
     ];
 
     /// The name in commands and result documents.
@@ -46,14 +62,32 @@ impl Operation {
             Operation::Allgather => "allgather",
             Operation::Alltoall => "alltoall",
             Operation::Alltoallv => "alltoallv",
+            Operation::PingPong => "ping-pong",
+            Operation::Stream => "stream",
+            Operation::RingExchange => "ring-exchange",
+        }
+    }
+
+    /// Whether it consists of messages between pairs of nodes, in which one process of each node takes
+    /// part.
+    pub fn is_point_to_point(self) -> bool {
+        match self {
+            Operation::PingPong | Operation::Stream | Operation::RingExchange => true,
+            Operation::Barrier
+            | Operation::Broadcast
+            | Operation::Reduce
+            | Operation::Allreduce
+            | Operation::Allgather
+            | Operation::Alltoall
+            | Operation::Alltoallv => false,
         }
     }
 
     /// The algorithms that implement it.
     pub fn algorithms(self) -> &'static [Algorithm] {
         use Algorithm::{
-            BinomialTree, Bruck, Dissemination, Pairwise, Rabenseifner, RecursiveDoubling, Ring,
-            ScatterAllgather,
+            BinomialTree, Bruck, Direct, Dissemination, Pairwise, Rabenseifner, RecursiveDoubling,
+            Ring, ScatterAllgather,
         };
         match self {
             Operation::Barrier => &[Dissemination],
@@ -63,6 +97,7 @@ impl Operation {
             Operation::Allgather => &[RecursiveDoubling, Bruck, Ring],
             Operation::Alltoall => &[Bruck, Pairwise],
             Operation::Alltoallv => &[Pairwise],
+            Operation::PingPong | Operation::Stream | Operation::RingExchange => &[Direct],
         }
     }
 }
@@ -103,11 +138,13 @@ pub enum Algorithm {
     Bruck,
     /// In round k with the ranks k further and k before.
     Pairwise,
+    /// Each message goes to its receiver.
+    Direct,
 }
 
 impl Algorithm {
     /// All algorithms.
-    pub const ALL: [Algorithm; 8] = [
+    pub const ALL: [Algorithm; 9] = [
         Algorithm::Dissemination,
         Algorithm::BinomialTree,
         Algorithm::ScatterAllgather,
@@ -116,6 +153,7 @@ impl Algorithm {
         Algorithm::Ring,
         Algorithm::Bruck,
         Algorithm::Pairwise,
+        Algorithm::Direct,
     ];
 
     /// The name in commands and result documents.
@@ -129,6 +167,7 @@ impl Algorithm {
             Algorithm::Ring => "ring",
             Algorithm::Bruck => "bruck",
             Algorithm::Pairwise => "pairwise",
+            Algorithm::Direct => "direct",
         }
     }
 }
@@ -160,7 +199,8 @@ pub struct CollectiveError(pub(super) String);
 pub struct CollectiveSpec {
     /// The operation.
     pub operation: Operation,
-    /// Length of the vector; of each rank's block (allgather); of each pair's (alltoall).
+    /// Length of the vector; of each rank's block (allgather); of each pair's (alltoall); of each
+    /// message between pairs.
     pub size: Bytes,
     /// The algorithm; `None`: the one that MPICH chooses.
     pub algorithm: Option<Algorithm>,
@@ -198,7 +238,7 @@ impl CollectiveSpec {
     ///
     /// # Errors
     /// [`CollectiveError`] if the algorithm does not implement the operation, or not for this number
-    /// of nodes, or if a node's data exceed 2^60 bytes.
+    /// of nodes or processes, or if a node's data exceed 2^60 bytes.
     pub fn schedule(
         &self,
         nodes: u32,
@@ -214,6 +254,9 @@ impl CollectiveSpec {
             Operation::Allgather => Sizes::Equal(bytes * processes),
             Operation::Alltoall => Sizes::Equal(bytes * processes * processes),
             Operation::Alltoallv => Sizes::Random { mean: bytes * processes * processes, seed },
+            Operation::PingPong | Operation::Stream | Operation::RingExchange => {
+                Sizes::Equal(bytes)
+            }
         };
         let doubling = nodes.is_power_of_two() && bytes < BROADCAST_LONG;
         Ok(Schedule::new(self.operation, algorithm, nodes, sizes, doubling))
@@ -241,6 +284,13 @@ impl CollectiveSpec {
             return Err(CollectiveError(format!(
                 "recursive doubling implements allgather on 2^k nodes only, not on {nodes}; use \
                  bruck or ring"
+            )));
+        }
+        if self.operation.is_point_to_point() && (nodes < 2 || per_node != 1) {
+            return Err(CollectiveError(format!(
+                "{} is between one process each of at least two nodes, not of {nodes} with \
+                 {per_node} processes each",
+                self.operation
             )));
         }
         let per_node = u128::from(per_node);
@@ -282,6 +332,7 @@ impl CollectiveSpec {
                 Algorithm::Bruck
             }
             Operation::Alltoall | Operation::Alltoallv => Algorithm::Pairwise,
+            Operation::PingPong | Operation::Stream | Operation::RingExchange => Algorithm::Direct,
         }
     }
 }

@@ -166,3 +166,41 @@ pub(super) fn pairwise(rank: u32, ranks: u32, round: u32) -> Step {
     let (to, from) = neighbours(rank, ranks, distance);
     exchange((to, range(distance, 1)), (from, range(distance, 1)))
 }
+
+/// The same place in the other half of the ranks, and whether the rank is in the first half. The last
+/// of an odd number has no partner.
+fn partner(rank: u32, ranks: u32) -> Option<(u32, bool)> {
+    let half = ranks / 2;
+    match rank {
+        _ if rank < half => Some((rank + half, true)),
+        _ if rank < 2 * half => Some((rank - half, false)),
+        _ => None,
+    }
+}
+
+/// To the second half of the ranks, then back.
+pub(super) fn ping_pong(rank: u32, ranks: u32, round: u32) -> Step {
+    match partner(rank, ranks) {
+        Some((partner, is_first)) if is_first == (round == 0) => sends(partner, range(0, 1)),
+        Some((partner, _)) => receives(partner, range(0, 1)),
+        None => Step::default(),
+    }
+}
+
+/// `messages` messages to the second half of the ranks, then one without data back.
+pub(super) fn stream(rank: u32, ranks: u32, round: u32, messages: u32) -> Step {
+    let is_answer = round == messages;
+    let blocks = if is_answer { Blocks::NONE } else { range(0, 1) };
+    match partner(rank, ranks) {
+        Some((partner, is_first)) if is_first != is_answer => sends(partner, blocks),
+        Some((partner, _)) => receives(partner, blocks),
+        None => Step::default(),
+    }
+}
+
+/// To the next rank and from the previous one, then the other way round.
+pub(super) fn ring_exchange(rank: u32, ranks: u32, round: u32) -> Step {
+    let (next, previous) = neighbours(rank, ranks, 1);
+    let (to, from) = if round == 0 { (next, previous) } else { (previous, next) };
+    exchange((to, range(0, 1)), (from, range(0, 1)))
+}

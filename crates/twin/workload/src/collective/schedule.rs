@@ -1,6 +1,6 @@
 //! The messages of a collective operation, by rank and round.
 
-use super::operation::{Algorithm, Operation};
+use super::operation::{Algorithm, Operation, STREAM_MESSAGES};
 use super::rounds;
 use forebay_random::{hash, stream_label};
 
@@ -116,7 +116,7 @@ impl Schedule {
     pub fn parts(&self) -> u32 {
         match (self.operation, self.algorithm) {
             (Operation::Barrier, _)
-            | (_, Algorithm::BinomialTree)
+            | (_, Algorithm::BinomialTree | Algorithm::Direct)
             | (Operation::Allreduce, Algorithm::RecursiveDoubling) => 1,
             (_, Algorithm::Rabenseifner) => rounds::power_of_two_below(self.ranks),
             (
@@ -125,7 +125,10 @@ impl Schedule {
                 | Operation::Allreduce
                 | Operation::Allgather
                 | Operation::Alltoall
-                | Operation::Alltoallv,
+                | Operation::Alltoallv
+                | Operation::PingPong
+                | Operation::Stream
+                | Operation::RingExchange,
                 _,
             ) => self.ranks,
         }
@@ -147,6 +150,8 @@ impl Schedule {
             (Algorithm::Rabenseifner, _) => 2 * halvings + folds,
             (Algorithm::Ring, Operation::Allreduce) => 2 * (ranks - 1),
             (Algorithm::Ring | Algorithm::Pairwise, _) => ranks - 1,
+            (Algorithm::Direct, Operation::Stream) => STREAM_MESSAGES + 1,
+            (Algorithm::Direct, _) => 2,
         }
     }
 
@@ -200,6 +205,13 @@ impl Schedule {
             (Algorithm::Bruck, Operation::Allgather) => rounds::bruck_allgather(rank, ranks, round),
             (Algorithm::Bruck, _) => rounds::bruck_alltoall(rank, ranks, round),
             (Algorithm::Pairwise, _) => rounds::pairwise(rank, ranks, round),
+            (Algorithm::Direct, Operation::Stream) => {
+                rounds::stream(rank, ranks, round, STREAM_MESSAGES)
+            }
+            (Algorithm::Direct, Operation::RingExchange) => {
+                rounds::ring_exchange(rank, ranks, round)
+            }
+            (Algorithm::Direct, _) => rounds::ping_pong(rank, ranks, round),
         }
     }
 
