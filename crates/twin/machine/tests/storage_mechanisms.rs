@@ -117,15 +117,17 @@ fn writers_of_different_objects_do_not_wait_for_each_other() {
 
 #[test]
 fn call_takes_its_objects_lock_once_whatever_its_length() {
-    // Calls of 2 MiB and of 512 KiB of two nodes in turn: 10.05 ms each.
+    // Calls of 2 MiB and of 512 KiB of two nodes in turn: 0.05 ms each, and 10 ms for each after the
+    // first. The data of the first and the last take another 1.6 and 0.4 ms.
     let mut machine = with_storage(|storage| {
         storage.substripe = Bytes::mib(8);
         storage.lock_handover = Time::from_ns(10_000_000);
     });
     machine.client.max_request = Bytes::mib(8);
     let time = |line: &str| phase(&machine, 2, 1, 1, line).transfer_seconds;
-    assert_near(time("-w -t 2m -b 2m -s 4"), 8.0 * 10.05e-3, 2.0, "calls of 2 MiB");
-    assert_near(time("-w -t 512k -b 512k -s 16"), 32.0 * 10.05e-3, 2.0, "calls of 512 KiB");
+    let by_hand = |calls: f64| (calls - 1.0) * 10e-3 + calls * 0.05e-3;
+    assert_near(time("-w -t 2m -b 2m -s 4"), by_hand(8.0) + 1.6e-3, 1.0, "calls of 2 MiB");
+    assert_near(time("-w -t 512k -b 512k -s 16"), by_hand(32.0) + 0.4e-3, 1.0, "calls of 512 KiB");
 }
 
 #[test]
@@ -136,7 +138,7 @@ fn write_is_copied_into_the_page_cache_under_its_objects_lock() {
     assert_near(write.transfer_seconds, 256.0 * 115.536e-6, 1.0, "one object");
     // Files of one process have locks of their own.
     let private = phase(&machine, 1, 4, 1, "-w -F -t 64k -b 4m");
-    assert!(private.transfer_seconds < 0.5 * write.transfer_seconds);
+    assert!(private.transfer_seconds < 0.8 * write.transfer_seconds);
 }
 
 #[test]

@@ -255,12 +255,7 @@ pub(super) fn simulate_run(
     };
     let burst_buffers = Some(case.burst_buffers / case.part);
     let options = SimOptions { burst_buffers, ..options.clone() };
-    let mut scaled = machine.clone();
-    if let Some(storage) = &mut scaled.burst_buffer {
-        storage.dirty_limit.0 /= u64::from(case.scale);
-        storage.dirty_background.0 /= u64::from(case.scale);
-    }
-    study::simulate_ior(&scaled, test, run.nodes / case.part, run.ppn, &options, progress)
+    study::simulate_ior(machine, test, run.nodes / case.part, run.ppn, &options, progress)
         .map_err(|e| study_failure(&e))
 }
 

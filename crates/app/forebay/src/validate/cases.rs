@@ -130,10 +130,6 @@ pub struct Case {
     /// multiplied by it.
     #[serde(default = "whole")]
     pub part: u32,
-    /// The part of the real run's bytes that is simulated, and of the dirty data that the servers'
-    /// page caches hold: one of so many. So the caches hold the same share of the bytes as in the real run.
-    #[serde(default = "whole")]
-    pub scale: u32,
     /// IOR's options.
     pub ior: String,
     /// The differences from the real run.
