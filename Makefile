@@ -1,5 +1,5 @@
-# make build  forebay, forebayd, dw_wlm_cli and dwstat in target/dist, stripped, with separate
-#             debug symbols
+# make build  forebay, forebayd, dw_wlm_cli, dwstat and libforebay_preload.so in target/dist,
+#             stripped, with separate debug symbols
 # make run    IOR on Trinity at growing node counts: a table, files, a picture, a report;
 #             then a job script on a burst buffer in runs/checkpoint
 # make test   every check
@@ -16,7 +16,9 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 build:
 	scripts/setup.sh build
 	cargo build --release --package forebay --package forebayd --package forebay-datawarp --bins
-	scripts/strip.sh target/release target/dist forebay forebayd dw_wlm_cli dwstat
+	cargo build --release --package forebay-preload
+	scripts/strip.sh target/release target/dist \
+		forebay forebayd dw_wlm_cli dwstat libforebay_preload.so
 
 run: build
 	target/dist/forebay sim ior --machine trinity-phase2 \

@@ -64,6 +64,30 @@ fn run_directory_contains_all_files() {
 }
 
 #[test]
+fn observations_tell_the_operation_from_the_other_job() {
+    let dir = WorkDir::new();
+    let line = "sim collective allreduce --machine toy --nodes 12 --iterations 20 --delays --series \
+                --placement random-nodes --trace trace.json --trace-sample 1/1";
+    let output = dir.expect_success(&format!(
+        "{line} --traffic-nodes 40 --load 0.5 --out together --json together.json"
+    ));
+    assert!(output.stdout.contains("waits at"), "{}", output.stdout);
+    let run: serde_json::Value = serde_json::from_str(&dir.read("together.json")).unwrap();
+    assert_eq!(run["delays"]["jobs"], serde_json::json!(["traffic", "collective"]));
+    let of_class = |class: &serde_json::Value| class["seconds"][1][0].as_f64().unwrap();
+    let by_traffic: f64 = run["delays"]["network"].as_array().unwrap().iter().map(of_class).sum();
+    // What the allreduce loses beside the traffic is that it waits for its packets.
+    assert!(by_traffic > 0.0 && run["mean_ratio"].as_f64().unwrap() > 1.0, "{}", run["delays"]);
+    let series = dir.read("together/series-jobs.csv");
+    assert!(series.contains("\ncollective,") && series.contains("\ntraffic,"), "{series}");
+    assert!(dir.read("trace.json").contains("\"cat\":\"collective\""));
+    dir.expect_success(&format!("{line} --out alone --json alone.json"));
+    let run: serde_json::Value = serde_json::from_str(&dir.read("alone.json")).unwrap();
+    assert_eq!(run["delays"]["jobs"], serde_json::json!(["collective"]));
+    assert!(dir.read("alone/delays.csv").starts_with("place,job,delayed_by,seconds"));
+}
+
+#[test]
 fn invalid_input_is_refused_and_writes_nothing() {
     let dir = WorkDir::new();
     for (options, word) in [
@@ -71,7 +95,7 @@ fn invalid_input_is_refused_and_writes_nothing() {
         ("barrier --machine toy --nodes 57", "56 compute nodes"),
         ("barrier --machine toy --nodes 0", "--nodes"),
         ("barrier --machine toy --nodes 4 --size 8B", "carries no data"),
-        ("barrier --machine toy --nodes 4 --series", "`sim collective` has none"),
+        ("barrier --machine toy --nodes 4 --seeds 2 --trace t.json", "one seed"),
         ("allreduce --machine toy --nodes 4 --algorithm bruck", "ring"),
         ("allgather --machine toy --nodes 6 --algorithm recursive-doubling", "bruck or ring"),
         ("allreduce --machine toy --nodes 4 --size 0B", "above zero"),

@@ -3,6 +3,7 @@
 
 mod forebay;
 use forebay::WorkDir;
+use std::collections::BTreeSet;
 
 #[test]
 fn validated_row_is_simulated_judged_and_written() {
@@ -103,12 +104,18 @@ fn sensitivity_of_a_latency_is_the_share_of_its_overheads() {
     let dir = WorkDir::new();
     dir.expect_success(
         "validate --case daint-latency-8B --sensitivity --trajectories 0 --out here \
-         --parameter client.mpi_overhead",
+         --deciding",
     );
     let document: serde_json::Value = serde_json::from_str(&dir.read("here/summary.json")).unwrap();
     let row = &document["rows"][0];
     let latency = row["simulated"].as_f64().unwrap();
-    let elasticity = row["sensitivities"][0]["elasticity"].as_f64().unwrap();
+    let found = row["sensitivities"].as_array().unwrap();
+    let keys: Vec<&str> = found.iter().map(|s| s["parameter"].as_str().unwrap()).collect();
+    let deciding = ["client.mpi_overhead", "network.node.latency", "network.router_traversal"];
+    assert_eq!(keys.iter().collect::<BTreeSet<_>>(), deciding.iter().collect(), "--deciding");
+    assert_eq!(keys[0], "client.mpi_overhead");
+    assert!(dir.read("here/sensitivity.md").contains("| daint-latency-8B | "));
+    let elasticity = found[0]["elasticity"].as_f64().unwrap();
     // Two overheads of 500 ns, from 400 to 625 ns.
     let rest = latency - 1.0;
     let by_hand = ((1.25 + rest) / (0.8 + rest)).ln() / (625.0_f64 / 400.0).ln();

@@ -15,6 +15,7 @@ pub mod auth;
 pub mod channel;
 pub mod chunk;
 pub mod connection;
+pub mod descriptors;
 pub mod frame;
 pub mod handshake;
 pub mod job_socket;

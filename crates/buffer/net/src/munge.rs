@@ -5,6 +5,7 @@
 //! Functions and constants are those of `munge.h` of MUNGE 0.5.
 
 use libloading::Library;
+use std::ffi::OsStr;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -177,6 +178,12 @@ impl Munge {
             })?),
         };
         Ok(Munge { socket })
+    }
+
+    /// The socket of `munged`, if it is not the default one.
+    pub fn socket(&self) -> Option<PathBuf> {
+        let path = self.socket.as_ref()?;
+        Some(PathBuf::from(OsStr::from_bytes(path.to_bytes())))
     }
 
     /// Makes a credential of this process with this payload.

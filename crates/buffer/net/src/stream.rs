@@ -1,5 +1,6 @@
 //! Sockets, over which descriptors can be passed.
 
+use crate::descriptors::relocate;
 use forebay_protocol::address::Address;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{self, Timeout};
@@ -37,8 +38,14 @@ impl Stream {
     /// Connects to `address`; on TCP, with a timeout.
     pub fn connect(address: &Address, timeout: Duration) -> io::Result<Stream> {
         match address {
-            Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
-            Address::Tcp(address) => Stream::tcp(TcpStream::connect_timeout(address, timeout)?),
+            Address::Unix(path) => {
+                let stream = relocate(UnixStream::connect(path)?.into());
+                Ok(Stream::Unix(stream.into()))
+            }
+            Address::Tcp(address) => {
+                let stream = relocate(TcpStream::connect_timeout(address, timeout)?.into());
+                Stream::tcp(stream.into())
+            }
         }
     }
 
@@ -185,7 +192,7 @@ impl Stream {
                 Ok(message) => {
                     for control in control.drain() {
                         if let RecvAncillaryMessage::ScmRights(fds) = control {
-                            descriptors.extend(fds);
+                            descriptors.extend(fds.map(relocate));
                         }
                     }
                     return Ok(message.bytes);

@@ -125,6 +125,8 @@ pub struct Client {
     pub shared_memory_latency: Time,
     /// Size on the wire of an MPI message without data, and the least of any.
     pub mpi_envelope: Bytes,
+    /// Longest MPI message, with its envelope, that is sent before the receiver asks for it.
+    pub eager_limit: Bytes,
 }
 
 /// Compute nodes of another type than the others.

@@ -20,8 +20,8 @@ pub(crate) enum Event {
     CollectiveEnded,
 }
 
-// Together with time and key it fits a cache line.
-const _: () = assert!(size_of::<Event>() <= 48);
+// Together with time and key it takes half a cache line.
+const _: () = assert!(size_of::<Event>() == 16);
 
 impl Event {
     /// Event key of [`Event::CollectiveEnded`].
@@ -88,8 +88,20 @@ pub(crate) enum ServerEvent {
 pub(crate) struct PassedBarrier {
     /// The barrier's step.
     pub step: u32,
+    /// Low and high half of the time of the last entry: events have room for words of four bytes.
+    entered: [u32; 2],
+}
+
+impl PassedBarrier {
+    /// The last process entered the barrier of `step` at `entered`, ps.
+    pub fn new(step: u32, entered: u64) -> Self {
+        PassedBarrier { step, entered: [entered as u32, (entered >> 32) as u32] }
+    }
+
     /// Time at which the last process entered, ps.
-    pub entered: u64,
+    pub fn entered(&self) -> u64 {
+        (u64::from(self.entered[1]) << 32) | u64::from(self.entered[0])
+    }
 }
 
 /// An event of the leader of a node (number within the group) in a collective operation.
@@ -107,6 +119,10 @@ pub(crate) enum MpiEventKind {
     BeginRound,
     /// It has prepared its message.
     Send,
+    /// It has taken in the request of a message.
+    Clear,
+    /// It has taken in that its message is cleared.
+    SendCleared,
     /// It has sent and received its messages of a round.
     EndRound,
     /// Its node's processes have the result.
@@ -118,7 +134,11 @@ pub(crate) enum MpiEventKind {
 impl MpiEvent {
     /// Event key, which orders events of the same time.
     pub fn key(&self) -> u32 {
-        let kind = 17 + self.kind as u32 + 5 * (self.team as u32);
+        let team = match self.team {
+            TeamId::Io => 0,
+            TeamId::Collective => 1,
+        };
+        let kind = 17 + self.kind as u32 + 7 * team;
         NetEvent::FIRST_FREE_KEY + (kind << 24) + u32::from(self.local)
     }
 }
@@ -197,8 +217,8 @@ pub(crate) enum PacketKind {
     Reply(ReplyKind),
     /// Between an aggregator and another process of a collective transfer.
     Exchange(ExchangeKind),
-    /// Between the leaders of nodes in a collective operation.
-    Mpi,
+    /// Between the leaders of nodes in a collective operation of a job.
+    Mpi(TeamId),
 }
 
 /// Kind of a client's request; its discriminant is its number in packets.
@@ -239,7 +259,7 @@ pub(crate) enum ExchangeKind {
 impl PacketKind {
     /// The kinds by their numbers in packets. The fabric keeps statistics of number 0, traffic,
     /// apart from all others.
-    const BY_NUMBER: [PacketKind; 13] = [
+    const BY_NUMBER: [PacketKind; 14] = [
         PacketKind::Traffic,
         PacketKind::Request(RequestKind::Write),
         PacketKind::Request(RequestKind::Read),
@@ -252,7 +272,8 @@ impl PacketKind {
         PacketKind::Exchange(ExchangeKind::Gather),
         PacketKind::Exchange(ExchangeKind::Contribution),
         PacketKind::Exchange(ExchangeKind::Delivery),
-        PacketKind::Mpi,
+        PacketKind::Mpi(TeamId::Io),
+        PacketKind::Mpi(TeamId::Collective),
     ];
 
     /// The kind of a packet that a group has sent.
@@ -269,7 +290,7 @@ impl PacketKind {
             | PacketKind::WriteData
             | PacketKind::Reply(ReplyKind::ReadData)
             | PacketKind::Exchange(_)
-            | PacketKind::Mpi => MessageClass::Request,
+            | PacketKind::Mpi(_) => MessageClass::Request,
             PacketKind::Reply(ReplyKind::FetchData | ReplyKind::Done) => MessageClass::Response,
         }
     }
@@ -282,7 +303,7 @@ impl PacketKind {
             PacketKind::WriteData => 6,
             PacketKind::Reply(kind) => kind as u8,
             PacketKind::Exchange(kind) => kind as u8,
-            PacketKind::Mpi => 12,
+            PacketKind::Mpi(team) => team as u8,
         }
     }
 }
@@ -298,15 +319,13 @@ impl PacketKind {
         Self::BY_NUMBER[usize::from(number)]
     }
 
-    /// The job that sends it. Jobs of collective operations are not observed.
+    /// The job that sends it, as far as observations tell them apart.
     pub fn job(self) -> Job {
         match self {
             PacketKind::Traffic => Job::Traffic,
-            PacketKind::Request(_)
-            | PacketKind::WriteData
-            | PacketKind::Reply(_)
-            | PacketKind::Exchange(_)
-            | PacketKind::Mpi => Job::Ior,
+            PacketKind::Request(_) | PacketKind::WriteData | PacketKind::Reply(_) => Job::Ior,
+            PacketKind::Exchange(_) | PacketKind::Mpi(TeamId::Io) => Job::IorMpi,
+            PacketKind::Mpi(TeamId::Collective) => Job::Collective,
         }
     }
 }

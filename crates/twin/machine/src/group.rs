@@ -3,10 +3,10 @@
 use crate::collective_job::CollectiveNodes;
 use crate::event::{Event, GroupContext, GroupMessage, IoEvent, MpiEvent, PacketKind};
 use crate::io::Io;
-use crate::mpi::{MpiTag, TeamId};
+use crate::mpi::TeamId;
 use crate::traffic::Traffic;
-use forebay_engine::{Partition, Picoseconds, Queue};
-use forebay_network::{Fabric, Packet};
+use forebay_engine::{Ahead, Partition, Picoseconds, Queue};
+use forebay_network::{Delivery, Fabric};
 
 /// Routers, links and nodes of a group, and the jobs on them.
 pub(crate) struct Group {
@@ -17,9 +17,10 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    fn deliver(&mut self, packet: &Packet, context: &mut GroupContext<'_>) {
+    fn deliver(&mut self, delivery: &Delivery, context: &mut GroupContext<'_>) {
+        let packet = &delivery.packet;
         match (PacketKind::of_packet(packet), &mut self.traffic, &mut self.io) {
-            (PacketKind::Traffic, Some(traffic), _) => traffic.receive(packet, context.now),
+            (PacketKind::Traffic, Some(traffic), _) => traffic.receive(packet, delivery.at),
             (
                 kind @ (PacketKind::Request(_)
                 | PacketKind::WriteData
@@ -28,14 +29,12 @@ impl Group {
                 _,
                 Some(io),
             ) => io.receive(kind, packet, &mut self.fabric, context),
-            (PacketKind::Mpi, _, io) => match (MpiTag::team_of(packet), io, &mut self.collective) {
-                (TeamId::Io, Some(io), _) => {
-                    io.receive(PacketKind::Mpi, packet, &mut self.fabric, context);
-                }
-                (TeamId::Collective, _, Some(nodes)) => {
-                    nodes.receive(packet, &self.fabric, context);
-                }
-                (team, _, _) => unreachable!("a packet of {team:?} without its job"),
+            (kind @ PacketKind::Mpi(TeamId::Io), _, Some(io)) => {
+                io.receive(kind, packet, &mut self.fabric, context);
+            }
+            (PacketKind::Mpi(TeamId::Collective), _, _) => match &mut self.collective {
+                Some(nodes) => nodes.receive(packet, &self.fabric, context),
+                None => unreachable!("a packet of collective operations without their job"),
             },
             (kind, _, _) => unreachable!("a packet of kind {kind:?} without a job: {packet:?}"),
         }
@@ -84,8 +83,8 @@ impl Partition for Group {
     fn handle(&mut self, event: Event, context: &mut GroupContext<'_>) {
         match event {
             Event::Net(event) => {
-                if let Some(packet) = self.fabric.handle(event, context) {
-                    self.deliver(&packet, context);
+                if let Some(delivery) = self.fabric.handle(event, context) {
+                    self.deliver(&delivery, context);
                 }
             }
             Event::Io(event) => self.handle_io(event, context),
@@ -119,9 +118,9 @@ impl Partition for Group {
     }
 
     #[inline]
-    fn prefetch(&self, event: &Event) {
+    fn prefetch(&self, event: &Event, ahead: Ahead) {
         match event {
-            Event::Net(event) => self.fabric.prefetch(event),
+            Event::Net(event) => self.fabric.prefetch(event, ahead),
             Event::GenerateTraffic(local) => {
                 self.fabric.prefetch_sender(*local);
                 if let Some(traffic) = &self.traffic {

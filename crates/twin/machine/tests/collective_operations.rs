@@ -45,6 +45,9 @@ fn mean_us(study: &CollectiveStudy) -> f64 {
 /// Overhead of sending and of receiving; and between two nodes of a router, two links and the router
 /// of 100 ns each, and an envelope of 128 bytes at 8 GB/s.
 const ROUND_US: f64 = 2.0 + 0.316;
+/// Before the data of a message of more than 64 KiB with its envelope: a request, its clearance, and the
+/// overhead of taking in either.
+const RENDEZVOUS_US: f64 = 2.0 * (0.316 + 1.0);
 
 fn assert_near(found: f64, by_hand: f64) {
     assert!((found / by_hand - 1.0).abs() < 1e-3, "{found}, by hand {by_hand}");
@@ -75,10 +78,10 @@ fn barrier_takes_a_round_for_each_doubling_of_the_nodes() {
 #[test]
 fn ring_allreduce_of_two_nodes_moves_and_combines_halves() {
     let time = mean_us(&with(Algorithm::Ring, study(Operation::Allreduce, 1 << 20, 2, 1)));
-    // Two rounds with half of the vector at 8 GB/s, 300 ns of links and router; once it is combined,
-    // at 8 GB/s.
+    // Two rounds with half of the vector by rendezvous at 8 GB/s, 300 ns of links and router; once it is
+    // combined, at 8 GB/s.
     let half = 524_288.0 / 8e3;
-    assert_near(time, 2.0 * (2.0 + half + 0.3) + half);
+    assert_near(time, 2.0 * (2.0 + RENDEZVOUS_US + half + 0.3) + half);
 }
 
 #[test]
@@ -222,7 +225,9 @@ fn barriers_of_ior_are_messages_between_nodes() {
     // 16 bytes of each process are gathered, in as many messages; errors are combined.
     let collective = packets("-w -k -a MPIIO -c -t 64k -b 64k", 4, 1);
     let ends = 2 * 2 + 19;
-    assert_eq!(collective, 4 * ends + 3 * 2 * 4 + 2 * 4 + 2 * 4);
+    // Each sends its counts of requests to each other.
+    let counts = 4 * 3;
+    assert_eq!(collective, 4 * ends + 3 * 2 * 4 + 2 * 4 + counts + 2 * 4);
 }
 
 #[test]
@@ -240,11 +245,42 @@ fn ping_pong_takes_two_messages_and_each_pair_has_its_own() {
 }
 
 #[test]
+fn message_above_the_eager_limit_goes_by_rendezvous() {
+    let one_way =
+        |size| run(&study(Operation::PingPong, size, 2, 1)).one_way_seconds.unwrap() * 1e6;
+    // Two overheads, 300 ns of links and router, the bytes at 8 GB/s.
+    let eager = |size: u64| 2.0 + 0.3 + size as f64 / 8e3;
+    // The limit is 64 KiB with an envelope of 128 bytes.
+    let longest = 65_536 - 128;
+    assert_near(one_way(longest), eager(longest));
+    assert_near(one_way(longest + 1), eager(longest + 1) + RENDEZVOUS_US);
+    assert_near(one_way(1 << 20), eager(1 << 20) + RENDEZVOUS_US);
+}
+
+#[test]
+fn request_waits_for_a_receiver_that_comes_late() {
+    let mut machine = toy();
+    machine.client.mpi_overhead = Time::from_ns(20_000);
+    // Node 0 receives and combines the vector of node 1, and then that of node 2, whose request has
+    // been there since the beginning: the second time saves the overhead and the way of the request.
+    let (overhead, way, vector) = (20.0, 0.316, 1_048_576.0 / 8e3);
+    let request_and_clearance = 2.0 * (way + overhead);
+    let first = overhead + request_and_clearance + 0.3 + vector + overhead + vector;
+    let by_hand = 2.0 * first - (overhead + way);
+    let reduce = with(Algorithm::BinomialTree, study(Operation::Reduce, 1 << 20, 3, 1));
+    let run = simulate_collective(&machine, &reduce, &SimOptions::default(), &|_, _, _| true);
+    let time = run.unwrap().alone.mean_seconds * 1e6;
+    // Node 2 is at another router: its messages cross more links, some on detours, and the nodes leave
+    // the barrier before as much apart.
+    assert!(time > by_hand - 1.0 && time < by_hand + 4.0, "{time}, by hand {by_hand}");
+}
+
+#[test]
 fn stream_fills_the_link_but_for_the_overhead_of_sending() {
     let run = run(&study(Operation::Stream, 1 << 20, 2, 1));
-    // 64 times the overhead of sending and 1 MiB at 8 GB/s; the last message's way and the overhead
-    // of receiving it; the answer.
-    let one = 1.0 + 1_048_576.0 / 8e3;
+    // 64 times the overhead of sending, the rendezvous and 1 MiB at 8 GB/s; the last message's way and
+    // the overhead of receiving it; the answer.
+    let one = 1.0 + RENDEZVOUS_US + 1_048_576.0 / 8e3;
     let time = 64.0 * one + 0.3 + 1.0 + ROUND_US;
     assert_near(run.alone.mean_seconds * 1e6, time);
     assert_near(run.gbps, 64.0 * 1_048_576.0 / time / 1e3);

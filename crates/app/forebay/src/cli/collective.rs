@@ -1,5 +1,6 @@
 //! `forebay sim collective`.
 
+use super::observe::delays_text;
 use super::options::{SimArgs, check_burst_buffers, check_nodes, placement, size, study_failure};
 use super::output::{Files, OutputArgs};
 use super::replicates::{replicate, replication, with_interval};
@@ -11,7 +12,6 @@ use crate::{csv_files, report};
 use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
-use forebay_machine::observe::ObserveOptions;
 use forebay_machine::results::{CollectiveRun, CollectiveTimes};
 use forebay_machine::study::{self, Background, CollectiveStudy, Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::Machine;
@@ -106,13 +106,6 @@ struct Input {
 impl CollectiveArgs {
     /// Checks the input; `None` after `-h`, which prints IOR's help.
     fn input(&self) -> Result<Option<Input>, Failure> {
-        if self.sim.observe.options() != ObserveOptions::default() {
-            return Err(Failure::Input(
-                "--delays, --series and --trace observe IOR and traffic; `sim collective` has none \
-                 of them"
-                    .to_string(),
-            ));
-        }
         let machine = self.sim.machine()?;
         let others = self.traffic_nodes.or(self.ior_nodes).unwrap_or(0);
         let what = if others > 0 { "the sum of both jobs' nodes," } else { "--nodes" };
@@ -246,6 +239,7 @@ pub(super) fn run(args: CollectiveArgs) -> Result<(), Failure> {
     if !args.sim.sweep.is_empty() {
         return sweep::run(&args, &format!("sweep-collective-{}", args.sim.stem()));
     }
+    args.sim.observe.check(1, args.sim.seeds)?;
     let mut output = args.output.prepare(&format!("collective-{}", input.machine.name))?;
     let options = args.sim.options(input.burst_buffers);
     let label = args.operation.name();
@@ -268,6 +262,7 @@ pub(super) fn run(args: CollectiveArgs) -> Result<(), Failure> {
         links: args.sim.links,
     };
     output.write_result_files("", &run, &files)?;
+    args.sim.observe.write(&output, ("", ""), run.delays.as_ref(), &run.observed)?;
     output.finish(&run)
 }
 
@@ -339,6 +334,7 @@ fn table(run: &CollectiveRun) -> String {
     for warning in &run.warnings {
         text.push_str(&format!("warning: {warning}\n"));
     }
+    text.push_str(&run.delays.as_ref().map(delays_text).unwrap_or_default());
     for warning in run.traffic_together.iter().flat_map(|traffic| &traffic.warnings) {
         text.push_str(&format!("warning: the traffic: {warning}\n"));
     }

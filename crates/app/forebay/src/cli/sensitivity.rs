@@ -4,7 +4,7 @@ use super::machine::load_with;
 use super::options::command_line;
 use super::output::{Output, OutputArgs, VERSION, to_json};
 use super::replicates::{SharedProgress, run_all};
-use super::validate::simulate_run;
+use super::validate_ior::simulate_run;
 use super::validate_messages::MessageCommand;
 use crate::console::print_stderr;
 use crate::csv_files::to_csv;
@@ -44,6 +44,8 @@ pub(super) struct Study<'a> {
     pub(super) set: &'a [Setting],
     /// Only these parameters; empty: all.
     pub(super) parameters: &'a [String],
+    /// Only parameters that decide a row of the case.
+    pub(super) deciding: bool,
 }
 
 /// The sensitivities of one row.
@@ -196,6 +198,9 @@ fn plan<'a>(study: &Study<'a>) -> Result<Vec<Plan<'a>>, Failure> {
         let named: Vec<String> = bases.iter().flat_map(|b| b.decided_by).cloned().collect();
         let machine = load_with(case.machine(), study.set)?;
         let mut parameters = Parameter::of_machine(&machine, &named);
+        if study.deciding {
+            parameters.retain(|p| named.contains(&p.key));
+        }
         known.extend(parameters.iter().map(|p| p.key.clone()));
         if !study.parameters.is_empty() {
             parameters.retain(|p| study.parameters.contains(&p.key));
@@ -305,6 +310,7 @@ fn write(document: &SensitivityRun, output: &mut Output) -> Result<(), Failure> 
     output.write("", "table.txt", output.recorded())?;
     output.write("", "summary.json", to_json(document)?)?;
     output.write("", "sensitivity.csv", csv_of(&document.rows)?)?;
+    output.write("", "sensitivity.md", markdown(&document.rows))?;
     output.write("", "inputs.json", to_json(&serde_json::json!({ "command": command_line() }))?)
 }
 
@@ -353,6 +359,22 @@ fn text(row: &Row) -> String {
         "{} ({}), {}: {value} {}\n{table}{note}{others} other numbers have no effect\n",
         row.row, row.machine, row.quantity, row.unit
     )
+}
+
+/// All rows as a Markdown table: the elasticities that are shown, with mu* in parentheses.
+fn markdown(rows: &[Row]) -> String {
+    let mut text = String::from("| row | value | elasticity |\n|---|---|---|\n");
+    for row in rows {
+        let shown = row.sensitivities.iter().filter(|s| is_shown(s)).map(|s| {
+            let elasticity = s.elasticity.map_or("-".to_string(), |e| format!("{e:+.2}"));
+            let screening = s.mu_star.map(|mu_star| format!(" ({mu_star:.2})"));
+            format!("{} {elasticity}{}", s.parameter, screening.unwrap_or_default())
+        });
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        let value = row.simulated.map_or("-".to_string(), number);
+        text.push_str(&format!("| {} | {value} {} | {shown} |\n", row.row, row.unit));
+    }
+    text
 }
 
 /// The tornado plot: a bar per parameter.

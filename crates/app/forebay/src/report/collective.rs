@@ -50,6 +50,7 @@ fn result(run: &CollectiveRun) -> Markup {
         (parts::side_by_side(html! {
             @for figure in &figures { (parts::figure(figure, "")) }
         }))
+        (parts::observations(&run.observed, run.delays.as_ref()))
     }
 }
 

@@ -370,6 +370,16 @@ pub fn program(name: &str) -> PathBuf {
 /// A program of another package. Cargo builds it next to `forebay` when it tests the workspace; it
 /// is built here if only this package's tests were asked for.
 pub fn built_program(package: &str, name: &str) -> PathBuf {
+    built_file(package, &format!("--bin={name}"), name)
+}
+
+/// The interception library.
+pub fn interception_library() -> PathBuf {
+    built_file("forebay-preload", "--lib", "libforebay_preload.so")
+}
+
+/// The file `name` that a target of another package becomes.
+fn built_file(package: &str, target: &str, name: &str) -> PathBuf {
     static BUILDING: Mutex<()> = Mutex::new(());
     let (forebay, wanted) = (program("forebay"), program(name));
     let _building = BUILDING.lock().unwrap();
@@ -380,7 +390,7 @@ pub fn built_program(package: &str, name: &str) -> PathBuf {
             "build",
             "--quiet",
             &format!("--package={package}"),
-            &format!("--bin={name}"),
+            target,
             if release { "--profile=release" } else { "--profile=test" },
         ]));
     }

@@ -307,6 +307,8 @@ pub fn collective() -> CollectiveRun {
         warnings: vec!["too short".to_string()],
         traffic_together: Some(traffic()),
         ior_together: Some(point(512)),
+        delays: None,
+        observed: Default::default(),
         replication: Some(replication("mean_seconds", "s", 3e-5)),
     }
 }

@@ -33,10 +33,11 @@ impl Fs {
         instance: InstanceId,
         options: ClientOptions,
     ) -> Result<Fs, Errno> {
+        let batch_closes = options.batch_closes;
         let sessions = Sessions::open(&nodes.into(), instance, options, false)?;
         Ok(Fs {
             requester: Requester {
-                attachment: Arc::new(Attachment::new(sessions, false)),
+                attachment: Arc::new(Attachment::new(sessions, batch_closes)),
                 caller: None,
                 process: None,
             },
@@ -71,7 +72,7 @@ impl Fs {
         })
     }
 
-    fn sessions(&self) -> &Sessions {
+    pub(crate) fn sessions(&self) -> &Sessions {
         &self.requester.attachment.sessions
     }
 

@@ -37,9 +37,8 @@ impl MountedFs {
         let fs = self.fs_to_open(request, ino, flags);
         let opened =
             fs.and_then(|fs| fs.open_provisional(convert::ino(ino), convert::open_mode(flags)));
-        let added = opened.and_then(|opened| {
-            self.add_open(&opened, flags, |descriptor| reply.open_backing(descriptor))
-        });
+        let added = opened
+            .and_then(|opened| self.add_open(&opened, |descriptor| reply.open_backing(descriptor)));
         match added {
             Ok(open) => match open.backing {
                 Some(id) => {
@@ -80,8 +79,7 @@ impl MountedFs {
             Ok((opened, ttl))
         });
         let added = created.and_then(|(opened, ttl)| {
-            let open =
-                self.add_open(&opened, flags, |descriptor| reply.open_backing(descriptor))?;
+            let open = self.add_open(&opened, |descriptor| reply.open_backing(descriptor))?;
             Ok((convert::attr(&opened.attr), ttl, open))
         });
         match added {
@@ -101,7 +99,6 @@ impl MountedFs {
     fn add_open(
         &self,
         opened: &Opened,
-        flags: i32,
         register: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
     ) -> Result<OpenReply, Errno> {
         let ino = opened.attr.ino;
@@ -121,8 +118,7 @@ impl MountedFs {
             reply_flags |= FopenFlags::FOPEN_DIRECT_IO;
             reply_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
-        let append = flags & libc::O_APPEND != 0;
-        let handle = self.opens.add(OpenFile { file: opened.file.clone(), append, shared });
+        let handle = self.opens.add(OpenFile { file: opened.file.clone(), shared });
         Ok(OpenReply { handle, flags: reply_flags, backing })
     }
 
@@ -166,7 +162,7 @@ impl MountedFs {
     pub fn do_write(
         &self,
         handle: FileHandle,
-        offset: u64,
+        (offset, append): (u64, bool),
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<u32, Errno> {
@@ -176,7 +172,7 @@ impl MountedFs {
             self.clear_set_id(&open)?;
         }
         let written =
-            if open.append { open.file.append(data)? } else { open.file.write_at(data, offset)? };
+            if append { open.file.append(data)? } else { open.file.write_at(data, offset)? };
         assert!(written <= data.len());
         Ok(written as u32)
     }

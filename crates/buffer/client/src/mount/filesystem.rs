@@ -150,11 +150,13 @@ operations! {
 
     fn write(
         &self, _request: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, data: &[u8],
-        write_flags: WriteFlags, _flags: OpenFlags, _lock_owner: Option<LockOwner>,
+        write_flags: WriteFlags, flags: OpenFlags, _lock_owner: Option<LockOwner>,
         reply: ReplyWrite
     ) {
         self.counters.written.add(data.len() as u64);
-        written(reply, self.do_write(handle, offset, data, write_flags));
+        // `fcntl` can change it at any time.
+        let append = flags.0 & libc::O_APPEND != 0;
+        written(reply, self.do_write(handle, (offset, append), data, write_flags));
     }
 
     // No written data are buffered here.
@@ -249,6 +251,9 @@ operations! {
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if ino == INodeNo::ROOT && name == crate::mounted_instance::ATTRIBUTE {
+            return xattr(reply, size, self.described_instance(request));
+        }
         // With this error `ls -l` does not request more labels and ACLs.
         if !is_xattr_supported(name.as_bytes()) {
             return reply.error(fuser::Errno::EOPNOTSUPP);

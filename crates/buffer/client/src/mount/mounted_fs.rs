@@ -7,6 +7,7 @@ use super::lock_waits::LockWaits;
 use super::negative_lookups::NegativeLookups;
 use super::open_files::{OpenFile, OpenFiles};
 use crate::fs::Fs;
+use crate::mounted_instance::MountedInstance;
 use crate::requester::{CallerProcess, GroupHints};
 use forebay_protocol::message::{NameRequest, NewInode};
 use forebay_protocol::{Attr, Credentials, Errno, FileKind, Ino};
@@ -88,6 +89,13 @@ impl MountedFs {
             groups: Some(Vec::new()),
             checked: true,
         })
+    }
+
+    /// The description of the instance, for a process that may search its root.
+    pub(super) fn described_instance(&self, request: &Request) -> Result<Vec<u8>, Errno> {
+        self.do_access(request, INodeNo(Ino::ROOT.0), convert::ACCESS_EXECUTE)?;
+        let instance = MountedInstance::of_sessions(self.fs.sessions());
+        serde_json::to_vec(&instance).map_err(|_| Errno::EIO)
     }
 
     pub(super) fn make_inode(

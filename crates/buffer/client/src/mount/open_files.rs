@@ -23,7 +23,6 @@ pub struct SharedInode {
 #[derive(Debug)]
 pub struct OpenFile {
     pub file: Arc<File>,
-    pub append: bool,
     pub shared: Arc<SharedInode>,
 }
 

@@ -50,6 +50,9 @@ pub struct ClientOptions {
     pub munge: Option<Munge>,
     /// Protection of data to and from other hosts that daemons must have; `None` accepts any.
     pub data_protection: Option<DataProtection>,
+    /// Collect the closes of files for a millisecond, and send them in one request: for programs that
+    /// open many small files. Takes a thread.
+    pub batch_closes: bool,
     /// Clock and network.
     pub system: Arc<dyn System>,
 }
@@ -62,6 +65,7 @@ impl Default for ClientOptions {
             key: None,
             munge: None,
             data_protection: None,
+            batch_closes: false,
             system: Arc::new(Os),
         }
     }

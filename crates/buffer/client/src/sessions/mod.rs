@@ -155,6 +155,21 @@ impl Sessions {
         Sessions::open(&nodes, self.instance, self.options.clone(), true)
     }
 
+    /// The instance.
+    pub fn instance(&self) -> InstanceId {
+        self.instance
+    }
+
+    /// The addresses of its storage daemons, in the order of its nodes.
+    pub fn addresses(&self) -> impl Iterator<Item = &Address> {
+        self.nodes.iter().map(|node| &node.address)
+    }
+
+    /// The options that the sessions were opened with.
+    pub fn options(&self) -> &ClientOptions {
+        &self.options
+    }
+
     /// Clock and network.
     pub fn system(&self) -> &dyn System {
         &*self.options.system

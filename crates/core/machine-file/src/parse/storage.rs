@@ -33,6 +33,7 @@ pub(super) fn read_client(
     let control = section.bytes("control_message", Bytes(1)..=Bytes::mib(1));
     let collective_buffer = section.bytes("collective_buffer", SOME_BYTES);
     let mpi_envelope = section.bytes("mpi_envelope", Bytes(1)..=Bytes::mib(1));
+    let eager_limit = section.bytes("eager_limit", SOME_BYTES);
     let types = section.optional_section("types").map(|types| {
         let read = types.subsections();
         read.into_iter().map(|(name, section)| read_type(name, section, link)).collect::<Vec<_>>()
@@ -49,6 +50,7 @@ pub(super) fn read_client(
         control_message: control?.value,
         collective_buffer: collective_buffer?.value,
         mpi_envelope: mpi_envelope?.value,
+        eager_limit: eager_limit?.value,
         ..node.onto(None)
     };
     let types = types.unwrap_or_default();
@@ -101,6 +103,7 @@ impl NodeClient {
             control_message: of_base(|c| c.control_message),
             collective_buffer: of_base(|c| c.collective_buffer),
             mpi_envelope: of_base(|c| c.mpi_envelope),
+            eager_limit: of_base(|c| c.eager_limit),
             mpi_overhead: self.mpi_overhead,
             shared_memory_latency: self.shared_memory_latency,
         }

@@ -5,8 +5,8 @@
 //! first process of each node, as ROMIO does by default. An aggregator goes through its part in
 //! *windows* of at most the collective buffer: to write, it gathers the window's bytes from the
 //! processes that have them and writes the runs of adjacent bytes; to read, it reads the runs and
-//! sends each process its own. A barrier precedes the first phase, where offsets are exchanged, and
-//! follows the last, where errors are.
+//! sends each process its own. Before the first phase all processes exchange their offsets, and then the
+//! numbers of pieces that each has for each; after the last they combine their errors.
 //!
 //! Holes between runs are not accessed (ROMIO with `romio_ds_read` and `romio_ds_write` disabled).
 

@@ -1,38 +1,47 @@
 //! The leaders of the nodes of one group, and the messages that they exchange.
+//!
+//! A message that exceeds the eager limit with its envelope goes by rendezvous: the sender sends a
+//! request; the receiver, once it waits for the message, clears it; the sender sends the data. Both
+//! messages before the data are envelopes, and taking in either costs the time of receiving a message.
+//! A node handles the message that it sends and the one that it receives side by side, as both ends of
+//! an exchange make progress together.
 
 use super::team::{Agreement, Team, TeamId};
 use crate::event::{Event, GroupContext, MpiEvent, MpiEventKind, PacketKind};
 use forebay_network::{Fabric, Message, Packet, Topology};
 use forebay_units::Bytes;
-use forebay_workload::collective::{CollectiveSpec, Operation, Schedule};
+use forebay_workload::collective::{CollectiveSpec, Operation, Schedule, Step};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Bits of a tag for the number of the round, and for that of the operation.
+/// Bits of a tag for the part of the message, the number of the round, and that of the operation.
+const PART_BITS: u32 = 2;
 const ROUND_BITS: u32 = 20;
 const SEQUENCE_BITS: u32 = super::team::SEQUENCE_BITS;
 
-/// The tag of a message: job, operation and round.
+/// A part of the exchange of a message; its discriminant is its number in tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MpiTag {
-    team: TeamId,
+enum Part {
+    /// The data.
+    Data = 0,
+    /// Sender to receiver: a message waits to be sent.
+    Request = 1,
+    /// Receiver to sender: send the data.
+    Clear = 2,
+}
+
+/// The tag of a message: operation, round and part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MpiTag {
     sequence: u64,
     round: u32,
+    part: Part,
 }
 
 impl MpiTag {
     fn pack(self) -> u64 {
         assert!(self.round < 1 << ROUND_BITS && self.sequence < 1 << SEQUENCE_BITS, "{self:?}");
-        let team = u64::from(self.team == TeamId::Collective);
-        team << (ROUND_BITS + SEQUENCE_BITS) | self.sequence << ROUND_BITS | u64::from(self.round)
-    }
-
-    /// The job to which a packet belongs.
-    pub fn team_of(packet: &Packet) -> TeamId {
-        match packet.tag() >> (ROUND_BITS + SEQUENCE_BITS) {
-            0 => TeamId::Io,
-            _ => TeamId::Collective,
-        }
+        (self.sequence << ROUND_BITS | u64::from(self.round)) << PART_BITS | self.part as u64
     }
 }
 
@@ -41,9 +50,11 @@ impl MpiTag {
 enum Activity {
     /// Its node's processes have not all entered the next operation.
     Outside,
-    /// Gathering in its node, sending, receiving, or scattering: until an event of its own.
+    /// Gathering in its node, preparing a message, or scattering: until an event of its own.
     Busy,
-    /// Waiting for a message of so many bytes.
+    /// Waiting for the request of a message.
+    AwaitingRequest,
+    /// Waiting for the data of a message of so many bytes.
     Receiving(u64),
 }
 
@@ -58,11 +69,23 @@ struct Member {
     operation: Option<(CollectiveSpec, Schedule)>,
     round: u32,
     activity: Activity,
-    /// Time at which its message of this round has left, ps.
-    sent: u64,
+    /// Time at which its message of this round has left, ps; `None`: it has not been cleared.
+    sent: Option<u64>,
+    /// Time at which the message to this node has been taken in, ps; `None`: it has not.
+    received: Option<u64>,
 }
 
-/// Messages that the leaders of a group have sent.
+/// The message that a leader sends in a round.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    /// The receiver's rank.
+    to: u32,
+    /// Its data.
+    bytes: u64,
+}
+
+/// Messages that the leaders of a group have sent; those of a rendezvous before the data are not
+/// counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MessageCounts {
     pub messages: u64,
@@ -103,7 +126,8 @@ impl Members {
                 operation: None,
                 round: 0,
                 activity: Activity::Outside,
-                sent: 0,
+                sent: None,
+                received: None,
             })
         };
         Members {
@@ -171,6 +195,8 @@ impl Members {
         match kind {
             MpiEventKind::BeginRound => self.begin_round(local, context),
             MpiEventKind::Send => self.send(local, fabric, context),
+            MpiEventKind::Clear => self.clear(local, fabric, context),
+            MpiEventKind::SendCleared => self.send_data(local, fabric, context),
             MpiEventKind::EndRound => {
                 self.member(local).round += 1;
                 self.begin_round(local, context);
@@ -184,19 +210,33 @@ impl Members {
     /// Accepts a packet for a node of this group.
     pub fn receive(&mut self, packet: &Packet, fabric: &Fabric, context: &mut GroupContext<'_>) {
         let local = fabric.topology().location(packet.dst).local;
-        let arrived = self.arrived.entry((packet.tag(), local)).or_default();
+        let tag = packet.tag();
+        if tag == self.tag(local, Part::Clear) {
+            let id = self.team.id;
+            let at = context.now + self.overhead(local);
+            assert!(
+                self.shared_member(local).sent.is_none(),
+                "a message cleared twice: {packet:?}"
+            );
+            return schedule(at, MpiEventKind::SendCleared, local, id, context);
+        }
+        let arrived = self.arrived.entry((tag, local)).or_default();
         *arrived += u64::from(packet.bytes);
         let arrived = *arrived;
-        let id = self.team.id;
-        let member = self.member(local);
-        let waits_for = MpiTag { team: id, sequence: member.sequence, round: member.round }.pack();
-        if let Activity::Receiving(bytes) = member.activity
-            && packet.tag() == waits_for
-        {
-            assert!(arrived <= bytes, "more bytes than the message: {packet:?}");
-            if arrived == bytes {
-                self.take_message(local, context);
+        match self.shared_member(local).activity {
+            Activity::Receiving(bytes) if tag == self.tag(local, Part::Data) => {
+                assert!(arrived <= bytes, "more bytes than the message: {packet:?}");
+                if arrived == bytes {
+                    self.take_message(local, context);
+                }
             }
+            Activity::AwaitingRequest if tag == self.tag(local, Part::Request) => {
+                self.take_request(local, context);
+            }
+            Activity::Receiving(_)
+            | Activity::AwaitingRequest
+            | Activity::Outside
+            | Activity::Busy => {}
         }
     }
 
@@ -213,11 +253,30 @@ impl Members {
         }
     }
 
+    fn shared_member(&self, local: u16) -> &Member {
+        match &self.members[usize::from(local)] {
+            Some(member) => member,
+            None => unreachable!("node {local} of the group is not of the team"),
+        }
+    }
+
+    /// The tag of a part of the current round's message that a node sends or receives.
+    fn tag(&self, local: u16, part: Part) -> u64 {
+        let Member { sequence, round, .. } = *self.shared_member(local);
+        MpiTag { sequence, round, part }.pack()
+    }
+
+    /// Time of a node to send a message or to take one in, ps.
+    fn overhead(&self, local: u16) -> u64 {
+        self.team.client(self.shared_member(local).rank).mpi_overhead.0
+    }
+
     /// Begins the first round, from the current one on, in which a leader has a message.
     fn begin_round(&mut self, local: u16, context: &mut GroupContext<'_>) {
         let team = self.team.clone();
         let member = self.member(local);
         let Some((spec, messages)) = &member.operation else { unreachable!("no operation") };
+        (member.sent, member.received) = (None, None);
         while member.round < messages.rounds() {
             let step = messages.step(member.rank, member.round);
             if step.send.is_some() {
@@ -225,7 +284,7 @@ impl Members {
                 return schedule(at, MpiEventKind::Send, local, team.id, context);
             }
             if step.receive.is_some() {
-                member.sent = context.now;
+                member.sent = Some(context.now);
                 return self.wait_for_message(local, context);
             }
             member.round += 1;
@@ -234,57 +293,122 @@ impl Members {
         schedule(at, MpiEventKind::Leave, local, team.id, context);
     }
 
-    /// A leader's message goes to its interface.
+    /// A leader's message goes to its interface, or the request of it.
     fn send(&mut self, local: u16, fabric: &mut Fabric, context: &mut GroupContext<'_>) {
         let team = self.team.clone();
-        let member = self.member(local);
-        let Some((_, messages)) = &member.operation else { unreachable!("no operation") };
-        let step = messages.step(member.rank, member.round);
-        let Some(send) = step.send else { unreachable!("a round without a message to send") };
-        let bytes = messages.bytes(member.rank, send.blocks);
-        let wire_bytes = team.wire_bytes(bytes);
-        let tag = MpiTag { team: team.id, sequence: member.sequence, round: member.round };
-        let message = Message {
-            to: team.nodes[send.peer as usize],
-            bytes: wire_bytes,
-            tag: tag.pack(),
-            kind: PacketKind::Mpi.number(),
-            class: PacketKind::Mpi.class(),
-            born: context.now,
-        };
-        member.sent = context.now + team.link_time(wire_bytes).0;
-        let (sent, from) = (member.sent, team.nodes[member.rank as usize]);
+        let (send, step) = self.current_send(local);
         self.counts.messages += 1;
-        self.counts.bytes += bytes;
-        fabric.send(from, message, context);
+        self.counts.bytes += send.bytes;
+        if team.is_eager(send.bytes) {
+            self.send_data(local, fabric, context);
+        } else {
+            self.send_part(local, send.to, Part::Request, team.wire_bytes(0), fabric, context);
+        }
         if step.receive.is_some() {
             self.wait_for_message(local, context);
         } else {
-            schedule(sent, MpiEventKind::EndRound, local, team.id, context);
+            self.member(local).received = Some(context.now);
+            self.end_round_if_complete(local, context);
         }
     }
 
-    /// Takes the message of the current round, or waits for it.
-    fn wait_for_message(&mut self, local: u16, context: &mut GroupContext<'_>) {
+    /// The data of a leader's message go to its interface.
+    fn send_data(&mut self, local: u16, fabric: &mut Fabric, context: &mut GroupContext<'_>) {
         let team = self.team.clone();
-        let member = self.member(local);
+        let (send, _) = self.current_send(local);
+        let wire_bytes = team.wire_bytes(send.bytes);
+        self.send_part(local, send.to, Part::Data, wire_bytes, fabric, context);
+        let was_cleared = !team.is_eager(send.bytes);
+        self.member(local).sent = Some(context.now + team.link_time(wire_bytes).0);
+        if was_cleared {
+            self.end_round_if_complete(local, context);
+        }
+    }
+
+    /// Clears the message that a leader receives.
+    fn clear(&mut self, local: u16, fabric: &mut Fabric, context: &mut GroupContext<'_>) {
+        let team = self.team.clone();
+        let (from, bytes) = self.current_receive(local);
+        self.member(local).activity = Activity::Receiving(team.wire_bytes(bytes));
+        self.send_part(local, from, Part::Clear, team.wire_bytes(0), fabric, context);
+    }
+
+    fn send_part(
+        &mut self,
+        local: u16,
+        to: u32,
+        part: Part,
+        bytes: u64,
+        fabric: &mut Fabric,
+        context: &mut GroupContext<'_>,
+    ) {
+        let message = Message {
+            to: self.team.nodes[to as usize],
+            bytes,
+            tag: self.tag(local, part),
+            kind: PacketKind::Mpi(self.team.id).number(),
+            class: PacketKind::Mpi(self.team.id).class(),
+            born: context.now,
+        };
+        let rank = self.shared_member(local).rank;
+        fabric.send(self.team.nodes[rank as usize], message, context);
+    }
+
+    /// The message that a leader sends in the current round, and the whole step.
+    fn current_send(&self, local: u16) -> (Sent, Step) {
+        let member = self.shared_member(local);
+        let Some((_, messages)) = &member.operation else { unreachable!("no operation") };
+        let step = messages.step(member.rank, member.round);
+        let Some(send) = step.send else { unreachable!("a round without a message to send") };
+        (Sent { to: send.peer, bytes: messages.bytes(member.rank, send.blocks) }, step)
+    }
+
+    /// The rank that sends to a leader in the current round, and the bytes of the message.
+    fn current_receive(&self, local: u16) -> (u32, u64) {
+        let member = self.shared_member(local);
         let Some((_, messages)) = &member.operation else { unreachable!("no operation") };
         let Some(receive) = messages.step(member.rank, member.round).receive else {
             unreachable!("a round without a message to receive")
         };
-        let bytes = team.wire_bytes(messages.bytes(receive.peer, receive.blocks));
-        member.activity = Activity::Receiving(bytes);
-        let tag = MpiTag { team: team.id, sequence: member.sequence, round: member.round };
-        let arrived = self.arrived.get(&(tag.pack(), local)).copied().unwrap_or_default();
+        (receive.peer, messages.bytes(receive.peer, receive.blocks))
+    }
+
+    /// Takes the message of the current round or the request of it, or waits for it.
+    fn wait_for_message(&mut self, local: u16, context: &mut GroupContext<'_>) {
+        let team = self.team.clone();
+        let (_, bytes) = self.current_receive(local);
+        if !team.is_eager(bytes) {
+            self.member(local).activity = Activity::AwaitingRequest;
+            let request = self.tag(local, Part::Request);
+            if self.arrived.contains_key(&(request, local)) {
+                self.take_request(local, context);
+            }
+            return;
+        }
+        let bytes = team.wire_bytes(bytes);
+        self.member(local).activity = Activity::Receiving(bytes);
+        let tag = self.tag(local, Part::Data);
+        let arrived = self.arrived.get(&(tag, local)).copied().unwrap_or_default();
         assert!(arrived <= bytes, "more bytes than the message of {tag:?}");
         if arrived == bytes {
             self.take_message(local, context);
         }
     }
 
+    /// A leader takes in the request of a message that it waits for, and then clears it.
+    fn take_request(&mut self, local: u16, context: &mut GroupContext<'_>) {
+        let request = self.tag(local, Part::Request);
+        self.arrived.remove(&(request, local));
+        self.member(local).activity = Activity::Busy;
+        let (at, id) = (context.now + self.overhead(local), self.team.id);
+        schedule(at, MpiEventKind::Clear, local, id, context);
+    }
+
     /// The message for which a leader waited is complete.
     fn take_message(&mut self, local: u16, context: &mut GroupContext<'_>) {
         let team = self.team.clone();
+        let tag = self.tag(local, Part::Data);
+        self.arrived.remove(&(tag, local));
         let member = self.member(local);
         let Some((_, messages)) = &member.operation else { unreachable!("no operation") };
         let step = messages.step(member.rank, member.round);
@@ -296,10 +420,17 @@ impl Members {
             false => 0,
         };
         let combining = client.copy_rate.time_for(Bytes(combined)).0;
-        let at = (context.now + client.mpi_overhead.0 + combining).max(member.sent);
-        let tag = MpiTag { team: team.id, sequence: member.sequence, round: member.round };
-        self.arrived.remove(&(tag.pack(), local));
-        schedule(at, MpiEventKind::EndRound, local, team.id, context);
+        member.received = Some(context.now + client.mpi_overhead.0 + combining);
+        self.end_round_if_complete(local, context);
+    }
+
+    /// Ends the current round when its message has left and the one to this node has been taken in.
+    fn end_round_if_complete(&mut self, local: u16, context: &mut GroupContext<'_>) {
+        let id = self.team.id;
+        let member = self.member(local);
+        if let (Some(sent), Some(received)) = (member.sent, member.received) {
+            schedule(sent.max(received), MpiEventKind::EndRound, local, id, context);
+        }
     }
 
     fn leave(&mut self, local: u16) -> Left {

@@ -6,10 +6,10 @@
 //! each round a leader spends the MPI overhead to send, its message crosses the network, and it
 //! spends the overhead once more to receive, and the time to combine vectors. It begins the next
 //! round when its own message has left, as far as the rate of its link permits, and the other's has
-//! arrived. Messages are sent without a handshake (eagerly), whatever their length.
+//! arrived. Short messages are sent eagerly, long ones by rendezvous.
 
 mod members;
 mod team;
 
-pub(crate) use members::{Left, Members, MessageCounts, MpiTag};
+pub(crate) use members::{Left, Members, MessageCounts};
 pub(crate) use team::{Team, TeamId};

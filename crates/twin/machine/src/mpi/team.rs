@@ -6,13 +6,13 @@ use forebay_workload::collective::{CollectiveSpec, Operation, Schedule};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The job that performs collective operations.
+/// The job that performs collective operations; its discriminant is the number of its packets' kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TeamId {
     /// IOR.
-    Io,
+    Io = 12,
     /// A job of collective operations only.
-    Collective,
+    Collective = 13,
 }
 
 /// Operations whose values are kept: a node may be two operations ahead of another, if the one
@@ -114,6 +114,13 @@ impl Team {
     /// Bytes on the wire of a message with `bytes` of data.
     pub fn wire_bytes(&self, bytes: u64) -> u64 {
         bytes.max(self.clients[0].mpi_envelope.0)
+    }
+
+    /// Whether a message with `bytes` of data is sent without asking the receiver: as in MPICH, with
+    /// its envelope it does not exceed the limit.
+    pub fn is_eager(&self, bytes: u64) -> bool {
+        let client = &self.clients[0];
+        bytes == 0 || bytes.saturating_add(client.mpi_envelope.0) <= client.eager_limit.0
     }
 
     /// Time in which a node's link carries a message.

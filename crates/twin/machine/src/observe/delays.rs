@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// of its transmission; a request is delayed by its waits at the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Delays {
-    /// The jobs, in the order of rows and columns.
+    /// The jobs, in the order of rows and columns: those whose packets crossed a link.
     pub jobs: Vec<String>,
     /// By class of links.
     pub network: Vec<ClassDelays>,
@@ -47,7 +47,9 @@ impl Delays {
     /// delays itself there.
     pub(super) fn new(waits: &WaitMatrix, servers: &BTreeMap<u32, u128>) -> Delays {
         let seconds = |ps: u128| ps as f64 * 1e-12;
-        let jobs = || Job::ALL.map(|job| job as usize).into_iter();
+        let sends = |job: &Job| waits.passages.iter().any(|class| class[*job as usize] > 0);
+        let present: Vec<Job> = Job::ALL.into_iter().filter(sends).collect();
+        let jobs = || present.iter().map(|job| *job as usize);
         let of_class = |(class, name): (usize, &str)| ClassDelays {
             class: name.to_string(),
             seconds: jobs()
@@ -57,12 +59,13 @@ impl Delays {
             passages: jobs().map(|i| waits.passages[class][i]).collect(),
         };
         let of_server = |(node, waited): (&u32, &u128)| {
-            let mut by = vec![vec![0.0; Job::ALL.len()]; Job::ALL.len()];
-            by[Job::Ior as usize][Job::Ior as usize] = seconds(*waited);
+            let of = |job| if job == Job::Ior { seconds(*waited) } else { 0.0 };
+            let row = |i| present.iter().map(|&j| if i == j { of(j) } else { 0.0 }).collect();
+            let by = present.iter().map(|&i| row(i)).collect();
             ServerDelays { node: *node, seconds: by }
         };
         Delays {
-            jobs: Job::ALL.map(|job| job.name().to_string()).to_vec(),
+            jobs: present.iter().map(|job| job.name().to_string()).collect(),
             network: CLASSES.into_iter().enumerate().map(of_class).collect(),
             servers: servers.iter().filter(|(_, waited)| **waited > 0).map(of_server).collect(),
         }

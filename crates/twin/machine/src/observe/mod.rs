@@ -77,25 +77,31 @@ impl ObserveOptions {
     }
 }
 
-/// The jobs of a run that are told apart.
+/// The jobs of a run that are told apart, and within IOR its two kinds of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Job {
     /// Synthetic traffic.
     Traffic,
-    /// IOR.
+    /// IOR: requests, their data and answers.
     Ior,
+    /// IOR's MPI: barriers and other collective operations, and data between processes and aggregators.
+    IorMpi,
+    /// A job of collective operations.
+    Collective,
 }
 
 impl Job {
     /// All jobs, by number.
-    pub const ALL: [Job; 2] = [Job::Traffic, Job::Ior];
+    pub const ALL: [Job; 4] = [Job::Traffic, Job::Ior, Job::IorMpi, Job::Collective];
 
     /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {
             Job::Traffic => "traffic",
             Job::Ior => "ior",
+            Job::IorMpi => "ior-mpi",
+            Job::Collective => "collective",
         }
     }
 }

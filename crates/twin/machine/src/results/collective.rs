@@ -2,6 +2,7 @@
 
 use super::{ClassUse, IorPoint, LinkUse, RunCost, Series, TrafficRun};
 use crate::estimate::{Quantity, Replication};
+use crate::observe::{Delays, Observed};
 use serde::{Deserialize, Serialize};
 
 /// `forebay sim collective`: a collective operation of MPI, again and again.
@@ -59,6 +60,12 @@ pub struct CollectiveRun {
     /// IOR beside the operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ior_together: Option<IorPoint>,
+    /// Delays by cause, if requested: of the operation alone, or of both jobs together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delays: Option<Delays>,
+    /// Other observations of the same run, if requested; not part of the document.
+    #[serde(skip)]
+    pub observed: Observed,
     /// Replicates with other seeds, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,

@@ -10,6 +10,7 @@ use crate::collective_job::{CollectiveJob, Iteration};
 use crate::io::Io;
 use crate::links::{Links, class_use, each_link, utilisation};
 use crate::mpi::{MessageCounts, Team, TeamId};
+use crate::observe::{ObserveOptions, Observed};
 use crate::results::{CollectiveRun, CollectiveTimes, SCHEMA};
 use crate::scenario::Scenario;
 use crate::traffic::Generation;
@@ -67,7 +68,7 @@ pub enum Background {
 }
 
 /// Simulates collective operations on a machine; with a background, without and with it. The job is
-/// placed first, according to `options`.
+/// placed first, according to `options`. Only the last run is observed.
 ///
 /// # Errors
 /// [`StudyError`] when one of the jobs does not fit the machine.
@@ -84,13 +85,15 @@ pub fn simulate_collective(
             progress(simulated, (part + done) / parts, events)
         })
     };
-    let outcome = run_part(0.0, &alone)?;
+    let mut outcome = run_part(0.0, &alone)?;
     let duration = outcome.end;
     let mut result = document(machine, &alone, study, options, &outcome);
+    take_observations(&mut result, &mut outcome);
     drop(outcome);
     let Some(both) = both else { return Ok(result) };
     let both = with_traffic(machine, both, study, options, Some(duration as f64))?;
-    let outcome = run_part(1.0, &both)?;
+    let mut outcome = run_part(1.0, &both)?;
+    take_observations(&mut result, &mut outcome);
     let together = times(&both, study, &outcome);
     let ratio = |of: fn(&CollectiveTimes) -> f64| of(&together) / of(&result.alone);
     result.mean_ratio = Some(ratio(|t| t.mean_seconds));
@@ -104,6 +107,11 @@ pub fn simulate_collective(
         result.ior_together = Some(ior_point(&both, outcome));
     }
     Ok(result)
+}
+
+fn take_observations(result: &mut CollectiveRun, outcome: &mut Outcome) {
+    result.delays = outcome.delays.take();
+    result.observed = std::mem::take(&mut outcome.observed);
 }
 
 /// Checks that the jobs fit a machine, as [`simulate_collective`] does before it simulates.
@@ -128,7 +136,11 @@ fn scenarios(
     let nodes = placer.place_job(study.nodes, options.placement)?;
     let idle = options.idle_scenario(machine)?;
     let job = || collective_job(machine, study, &nodes, options).map(|job| Some(Arc::new(job)));
-    let alone = Scenario { collective: job()?, ..idle.clone() };
+    let observe = match study.background {
+        None => idle.observe,
+        Some(_) => ObserveOptions::default(),
+    };
+    let alone = Scenario { collective: job()?, observe, ..idle.clone() };
     let both = match &study.background {
         None => None,
         Some(Background::Traffic { .. }) => {
@@ -252,6 +264,8 @@ fn document(
         warnings: Vec::new(),
         traffic_together: None,
         ior_together: None,
+        delays: None,
+        observed: Observed::default(),
         replication: None,
     }
 }

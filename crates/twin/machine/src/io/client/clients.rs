@@ -1,7 +1,7 @@
 //! The processes of one group.
 
 use super::exchange::{
-    Exchange, OFFSETS, begin_exchange, end_copy, end_window_access, expect_data,
+    COUNTS, Exchange, OFFSETS, begin_exchange, end_copy, end_window_access, expect_data,
 };
 use super::rank::{Activity, Rank};
 use super::requests::{Requests, send_write_data};
@@ -150,7 +150,11 @@ impl Clients {
                     self.advance(slot, io);
                 }
                 Activity::Collective if value > 0 => self.end_transfers(slot, io),
-                Activity::Collective => begin_exchange(slot, rank, io),
+                Activity::Collective => {
+                    rank.activity = Activity::Counts;
+                    io.enter_collective(rank.rank, COUNTS, 0);
+                }
+                Activity::Counts => begin_exchange(slot, rank, io),
                 Activity::Exchanged => self.end_collective_transfer(slot, io),
                 Activity::WearOut => {
                     (rank.worn_out, rank.last) = (true, value);
@@ -336,6 +340,7 @@ impl Clients {
             Activity::Idle
             | Activity::Barrier
             | Activity::Collective
+            | Activity::Counts
             | Activity::Exchange
             | Activity::Exchanged
             | Activity::WearOut => unreachable!("no call is in progress: {rank:?}"),

@@ -16,8 +16,12 @@ use forebay_workload::ior::Access;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 
-/// First and last offset of each process, known to all before the first phase.
+/// First and last offset of each process, known to all before the first phase, and to each process
+/// before it counts its pieces.
 pub(super) const OFFSETS: CollectiveSpec = CollectiveSpec::new(Operation::Allgather, Bytes(16));
+/// Number of pieces that each process has for each aggregator, known to these before the first phase
+/// (`MPI_Alltoall` of integers in ROMIO's `ADIOI_Calc_others_req`).
+pub(super) const COUNTS: CollectiveSpec = CollectiveSpec::new(Operation::Alltoall, Bytes(4));
 /// The error of each process, combined after the last phase.
 const ERRORS: CollectiveSpec = CollectiveSpec::new(Operation::Allreduce, Bytes(4));
 
@@ -81,7 +85,7 @@ impl Exchange {
     }
 }
 
-/// A process is about to enter a collective call: aggregators that leave its first operation earlier
+/// A process is about to enter a collective call: aggregators that leave the operations before the first phase earlier
 /// may send data at once.
 pub(super) fn expect_data(rank: &mut Rank, io: &IoContext<'_, '_>) {
     rank.missing = match io.position.access {

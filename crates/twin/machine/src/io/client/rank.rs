@@ -7,8 +7,10 @@ pub(super) enum Activity {
     Idle,
     /// Waiting at a barrier between steps.
     Barrier,
-    /// Waiting for the others before a collective transfer.
+    /// Waiting for the offsets of the others before a collective transfer.
     Collective,
+    /// Waiting for the counts of the others before a collective transfer.
+    Counts,
     /// In a collective transfer: exchanging data; an aggregator also waits for a window's.
     Exchange,
     /// An aggregator accesses the file for a window.

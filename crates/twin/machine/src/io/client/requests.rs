@@ -223,6 +223,7 @@ fn next_request(rank: &mut Rank, io: &IoContext<'_, '_>) -> Option<(u32, Request
         Activity::Idle
         | Activity::Barrier
         | Activity::Collective
+        | Activity::Counts
         | Activity::Exchange
         | Activity::Exchanged
         | Activity::WearOut => unreachable!("no call is in progress: {rank:?}"),

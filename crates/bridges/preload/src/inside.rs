@@ -1,0 +1,22 @@
+//! Whether a thread is within this library: its own calls of the C library are not intercepted.
+
+use std::cell::Cell;
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `body`, unless the thread is already within the library.
+pub fn enter<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {
+    if INSIDE.replace(true) {
+        return None;
+    }
+    let result = body();
+    INSIDE.set(false);
+    result
+}
+
+/// Whether this thread is within the library.
+pub fn is_inside() -> bool {
+    INSIDE.get()
+}

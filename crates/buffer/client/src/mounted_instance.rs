@@ -1,0 +1,69 @@
+//! The instance behind a mount, for processes that want to use it through the library.
+
+use crate::fs::Fs;
+use crate::session::ClientOptions;
+use crate::sessions::Sessions;
+use forebay_net::munge::Munge;
+use forebay_net::record::DataProtection;
+use forebay_protocol::address::Address;
+use forebay_protocol::{Errno, InstanceId};
+use serde::{Deserialize, Serialize};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+/// Extended attribute of a mount's root: a [`MountedInstance`] in JSON. It is not listed.
+pub(crate) const ATTRIBUTE: &str = "user.forebay.instance";
+/// Maximum length of its value, in bytes.
+const MAX_BYTES: usize = 64 * 1024;
+
+/// The addresses of a mounted instance. It contains no secrets: a process attaches with its own
+/// credentials.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountedInstance {
+    instance: InstanceId,
+    /// Addresses of its storage daemons, in the order of its nodes.
+    nodes: Vec<String>,
+    /// Whether the mount uses MUNGE for daemons on other hosts.
+    munge: bool,
+    /// The socket of `munged`, if it is not the default one.
+    munge_socket: Option<PathBuf>,
+    /// Protection of data that daemons on other hosts must have.
+    data_protection: Option<DataProtection>,
+}
+
+impl MountedInstance {
+    pub(crate) fn of_sessions(sessions: &Sessions) -> MountedInstance {
+        let options = sessions.options();
+        MountedInstance {
+            instance: sessions.instance(),
+            nodes: sessions.addresses().map(Address::to_string).collect(),
+            munge: options.munge.is_some(),
+            munge_socket: options.munge.as_ref().and_then(Munge::socket),
+            data_protection: options.data_protection,
+        }
+    }
+
+    /// Asks a mount; `root` is its root directory, of which `O_PATH` is enough. `ENODATA`: not a mount
+    /// of an instance.
+    pub fn of_mount(root: impl AsFd) -> Result<MountedInstance, Errno> {
+        use std::os::fd::AsRawFd;
+        let mut value = vec![0; MAX_BYTES];
+        // Attributes of `O_PATH` descriptors cannot be read directly.
+        let path = format!("/proc/self/fd/{}", root.as_fd().as_raw_fd());
+        let length = rustix::fs::getxattr(path, ATTRIBUTE, value.as_mut_slice())
+            .map_err(|errno| Errno(errno.raw_os_error()))?;
+        serde_json::from_slice(&value[..length]).map_err(|_| Errno::EPROTO)
+    }
+
+    /// Attaches to the instance with the credentials of this process.
+    pub fn attach(&self, options: ClientOptions) -> Result<Fs, Errno> {
+        let parsed = self.nodes.iter().map(|text| text.parse());
+        let nodes = parsed.collect::<Result<Vec<Address>, _>>()?;
+        let munge = match self.munge {
+            true => Some(Munge::new(self.munge_socket.clone()).map_err(|_| Errno::EACCES)?),
+            false => None,
+        };
+        let data_protection = self.data_protection;
+        Fs::attach(nodes, self.instance, ClientOptions { munge, data_protection, ..options })
+    }
+}
