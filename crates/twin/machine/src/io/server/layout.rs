@@ -32,8 +32,7 @@ impl Extent {
         let (first, end) = (self.offset, self.offset + self.bytes);
         let (head, tail) = (!first.is_multiple_of(block), !end.is_multiple_of(block));
         let one_block = first / block == (end - 1) / block;
-        let controller =
-            |at: u64| controller_of(self.file, at / make.flash_stripe.0.max(1), make);
+        let controller = |at: u64| controller_of(self.file, at / make.flash_stripe.0.max(1), make);
         let tail = (tail && !(head && one_block)).then(|| controller(end - 1));
         head.then(|| controller(first)).into_iter().chain(tail)
     }

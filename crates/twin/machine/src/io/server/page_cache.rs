@@ -204,7 +204,8 @@ impl PageCache {
         let syncs = self.syncs.iter().enumerate();
         let with_data = syncs.filter_map(|(nth, sync)| {
             let file = sync.file.0;
-            let from = (file, if sync.flusher.cursor.0 == file { sync.flusher.cursor.1 } else { 0 });
+            let from =
+                (file, if sync.flusher.cursor.0 == file { sync.flusher.cursor.1 } else { 0 });
             let after = self.dirty.range(from..=(file, u64::MAX)).next();
             let next = after.or_else(|| self.dirty.range((file, 0)..from).next());
             next.map(|(&begin, _)| (nth, begin))
@@ -305,7 +306,8 @@ mod tests {
         }
         assert!(cache.sync(FileId(1), 4) && cache.sync(FileId(2), 5));
         let flushes: Vec<_> = std::iter::from_fn(|| cache.next_flush(0)).collect();
-        let order: Vec<_> = flushes.iter().map(|f| (f.extent.file.0, f.extent.offset, f.at)).collect();
+        let order: Vec<_> =
+            flushes.iter().map(|f| (f.extent.file.0, f.extent.offset, f.at)).collect();
         assert_eq!(order, [(1, 0, 10), (2, 0, 10), (1, 500, 20), (2, 500, 20)]);
     }
 
