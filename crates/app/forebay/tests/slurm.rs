@@ -362,7 +362,7 @@ fn death_of_a_compute_node_leaves_the_results_of_the_others() {
 }
 
 /// Jobs of [`many_jobs_four_at_a_time_leave_nothing`]: `FOREBAY_SLURM_JOBS`, or this number.
-const JOBS: usize = 24;
+const JOBS: usize = 200;
 
 #[test]
 fn many_jobs_four_at_a_time_leave_nothing() {
