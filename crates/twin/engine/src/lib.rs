@@ -28,7 +28,7 @@ mod simulation;
 mod time;
 
 pub use partition::{Context, Partition};
-pub use queue::{Queue, prefetch};
+pub use queue::{Ahead, Queue, prefetch};
 pub use run::Progress;
 pub use simulation::{Simulation, Statistics};
 pub use time::Picoseconds;

@@ -1,11 +1,11 @@
 //! Partitions of a model, and the context in which their events run.
 
-use crate::queue::Queue;
+use crate::queue::{Ahead, Queue};
 use crate::time::Picoseconds;
 
 /// A part of the model with state of its own, reached by others through messages only.
 pub trait Partition: Send {
-    /// Events within the partition; at most 48 bytes fit a cache line together with time and key.
+    /// Events within the partition; 16 bytes take half a cache line together with time and key.
     type Event: Copy + Send;
     /// Messages to other partitions.
     type Message: Send;
@@ -19,8 +19,8 @@ pub trait Partition: Send {
 
     /// A hint that `event` will be handled soon: prefetches the data it needs into the cache.
     #[inline]
-    fn prefetch(&self, event: &Self::Event) {
-        let _ = event;
+    fn prefetch(&self, event: &Self::Event, ahead: Ahead) {
+        let _ = (event, ahead);
     }
 }
 

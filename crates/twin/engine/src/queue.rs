@@ -1,18 +1,17 @@
 //! The event queue of one partition: a wheel of buckets with a heap behind it.
 //!
-//! Events of the near future are in the buckets of the wheel, as a list of places (time, key, node)
-//! for each bucket; the events themselves are in nodes that stay where they are. Inserting one is
-//! O(1). Later events are in a binary heap until the wheel reaches them. A bucket is sorted when the
+//! Events of the near future are in the buckets of the wheel, one list for each bucket. Inserting one
+//! is O(1). Later events are in a binary heap until the wheel reaches them. A bucket is sorted when the
 //! clock enters it: first by steps of time, then, within the few events of a step, by insertion. The
 //! order of the bucket's events is then known ahead, so that the data of the next ones can be
-//! prefetched while one runs.
+//! prefetched while one runs. Events move from list to list, so they should be small.
 //!
 //! The width of the buckets follows the density of events: wide enough that opening a bucket is paid
 //! for by several events, narrow enough that a bucket's events fit the cache. The order of events does
 //! not depend on it.
 
 use crate::time::Picoseconds;
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 /// Least and greatest width of a bucket: 2^13 ps = 8 ns and 2^18 ps = 262 ns.
@@ -35,31 +34,31 @@ const MANY_EVENTS: u32 = 64;
 const STEPS: usize = 32;
 /// Events up to which a bucket, or a step of it, is sorted by insertion.
 const MAX_INSERTION: usize = 24;
-/// Events between the one taken and the one whose node is prefetched.
-const NODE_DISTANCE: usize = 12;
-/// Events between the one taken and the one whose data are prefetched.
-const DATA_DISTANCE: usize = 5;
-const NONE: u32 = u32::MAX;
+/// Events between the one taken and those that are prefetched, by [`Ahead`].
+const FAR_DISTANCE: usize = 12;
+const NEAR_DISTANCE: usize = 5;
 
-/// An event; one cache line for payloads of up to 60 bytes.
-#[repr(align(64))]
-struct Node<E> {
-    event: E,
-    /// The next unused node.
-    next: u32,
+/// The time at which an event's data are prefetched, in two steps: what the event refers to is in the
+/// cache at the second, so that what this refers to can be prefetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// About a dozen events before.
+    Far,
+    /// About five events before.
+    Near,
 }
 
-const _: () = assert!(size_of::<Node<[u32; 12]>>() == 64);
-
-/// An event's place in the order, and its node.
+/// An event and its place in the order; half a cache line for events of 16 bytes.
 #[derive(Clone, Copy)]
-struct Due {
+struct Due<E> {
     time: Picoseconds,
     key: u32,
-    node: u32,
+    event: E,
 }
 
-impl Due {
+const _: () = assert!(size_of::<Due<[u64; 2]>>() == 32);
+
+impl<E> Due<E> {
     #[inline]
     fn order(&self) -> (Picoseconds, u32) {
         (self.time, self.key)
@@ -74,13 +73,10 @@ impl Due {
 
 /// Pending events of one partition, in the order of (time, key, insertion).
 pub struct Queue<E> {
-    nodes: Vec<Node<E>>,
-    /// Head of the list of unused nodes.
-    free: u32,
     /// Events of each bucket, in the order of insertion.
-    buckets: Vec<Vec<Due>>,
+    buckets: Vec<Vec<Due<E>>>,
     /// Empty lists for buckets. The most recently used is reused first: it is in the cache.
-    spare: Vec<Vec<Due>>,
+    spare: Vec<Vec<Due<E>>>,
     /// One bit for each bucket that is not empty.
     occupied: [u64; WORDS],
     /// A bucket is 2^`bits` ps wide.
@@ -88,12 +84,12 @@ pub struct Queue<E> {
     /// Number of the first bucket since time 0 (not modulo the wheel) that has not been opened.
     unopened: u64,
     /// Events of the buckets opened, latest first: the next one is popped from the end.
-    due: Vec<Due>,
+    due: Vec<Due<E>>,
     /// Buckets opened since the last decision on their width, and their events.
     opened: u32,
     opened_events: u32,
-    /// Events beyond the wheel: (time, key, insertion, node).
-    far: BinaryHeap<Reverse<(Picoseconds, u32, u64, u32)>>,
+    /// Events beyond the wheel, the earliest first.
+    far: BinaryHeap<FarEvent<E>>,
     /// Time of the earliest event in `far`.
     far_next: Picoseconds,
     /// Insertions into `far`, to keep their order.
@@ -105,8 +101,6 @@ pub struct Queue<E> {
 impl<E: Copy> Default for Queue<E> {
     fn default() -> Self {
         Queue {
-            nodes: Vec::new(),
-            free: NONE,
             buckets: (0..BUCKETS).map(|_| Vec::new()).collect(),
             spare: Vec::new(),
             occupied: [0; WORDS],
@@ -130,24 +124,23 @@ impl<E: Copy> Queue<E> {
     /// `time` must not lie before the event last popped; debug builds check that.
     #[inline]
     pub fn push(&mut self, time: Picoseconds, key: u32, event: E) {
-        let node = self.allocate(event);
         self.len += 1;
-        self.insert(Due { time, key, node });
+        self.insert(Due { time, key, event });
     }
 
-    /// Takes the next event if its time is before `end`. Calls `prefetch_data` with most events some
-    /// time before they are taken.
+    /// Takes the next event if its time is before `end`. Calls `prefetch` with most events twice before
+    /// they are taken.
     #[inline]
     pub fn pop_before(
         &mut self,
         end: Picoseconds,
-        mut prefetch_data: impl FnMut(&E),
+        mut prefetch: impl FnMut(&E, Ahead),
     ) -> Option<(Picoseconds, E)> {
         if self.due.is_empty() {
             if !self.open_next(end) {
                 return None;
             }
-            self.prefetch_first(&mut prefetch_data);
+            self.prefetch_first(&mut prefetch);
         }
         let due = *self.due.last()?;
         if due.time >= end {
@@ -156,16 +149,13 @@ impl<E: Copy> Queue<E> {
         self.due.pop();
         self.len -= 1;
         let left = self.due.len();
-        if let Some(ahead) = self.due.get(left.wrapping_sub(NODE_DISTANCE)) {
-            prefetch(&self.nodes[ahead.node as usize]);
+        if let Some(ahead) = self.due.get(left.wrapping_sub(FAR_DISTANCE)) {
+            prefetch(&ahead.event, Ahead::Far);
         }
-        if let Some(ahead) = self.due.get(left.wrapping_sub(DATA_DISTANCE)) {
-            prefetch_data(&self.nodes[ahead.node as usize].event);
+        if let Some(ahead) = self.due.get(left.wrapping_sub(NEAR_DISTANCE)) {
+            prefetch(&ahead.event, Ahead::Near);
         }
-        let node = &mut self.nodes[due.node as usize];
-        node.next = self.free;
-        self.free = due.node;
-        Some((due.time, node.event))
+        Some((due.time, due.event))
     }
 
     /// Time of the next event, [`Picoseconds::MAX`] if there is none.
@@ -188,45 +178,30 @@ impl<E: Copy> Queue<E> {
         self.len == 0
     }
 
-    #[inline]
-    fn allocate(&mut self, event: E) -> u32 {
-        let index = self.free;
-        if let Some(node) = self.nodes.get_mut(index as usize) {
-            self.free = node.next;
-            node.event = event;
-            index
-        } else {
-            self.add_node(event)
-        }
-    }
-
-    #[cold]
-    fn add_node(&mut self, event: E) -> u32 {
-        let index = self.nodes.len() as u32;
-        assert!(index != NONE, "more than 2^32 - 1 events pending in one partition");
-        self.nodes.push(Node { event, next: NONE });
-        index
-    }
-
-    #[inline]
-    fn insert(&mut self, due: Due) {
+    #[inline(always)]
+    fn insert(&mut self, due: Due<E>) {
         let bucket = due.time >> self.bits;
-        if bucket < self.unopened {
+        if bucket.wrapping_sub(self.unopened) < NEAR {
+            self.insert_near(bucket, due);
+        } else if bucket < self.unopened {
             debug_assert!(bucket + 1 == self.unopened || self.due.is_empty(), "event in the past");
             self.insert_due(due);
-        } else if bucket < self.unopened + NEAR {
-            self.insert_near(bucket, due);
         } else {
-            let Due { time, key, node } = due;
-            self.far.push(Reverse((time, key, self.far_inserted, node)));
-            self.far_inserted += 1;
-            self.far_next = self.far_next.min(time);
+            self.insert_far(due);
         }
+    }
+
+    /// Inserts an event beyond the wheel.
+    #[cold]
+    fn insert_far(&mut self, due: Due<E>) {
+        self.far_next = self.far_next.min(due.time);
+        self.far.push(FarEvent { due, number: self.far_inserted });
+        self.far_inserted += 1;
     }
 
     /// Appends an event to a bucket of the wheel.
-    #[inline]
-    fn insert_near(&mut self, bucket: u64, due: Due) {
+    #[inline(always)]
+    fn insert_near(&mut self, bucket: u64, due: Due<E>) {
         let index = (bucket % BUCKETS) as usize;
         let list = &mut self.buckets[index];
         if list.is_empty() {
@@ -237,7 +212,8 @@ impl<E: Copy> Queue<E> {
     }
 
     /// Inserts an event of a bucket that is open: it runs after all events of the same time and key.
-    fn insert_due(&mut self, due: Due) {
+    #[inline(never)]
+    fn insert_due(&mut self, due: Due<E>) {
         let place = self.due.partition_point(|d| d.order() > due.order());
         self.due.insert(place, due);
     }
@@ -314,34 +290,33 @@ impl<E: Copy> Queue<E> {
         self.refill_wheel();
     }
 
-    /// Prefetches the first events of the bucket just opened, and their data. Where it has few, also
-    /// the data of the next bucket's events and the events of the one after it: the node of an event
-    /// has to be in the cache before its data can be prefetched.
+    /// Prefetches the data of the first events of the bucket just opened. Where it has few, also those
+    /// of the next bucket's events and of the one after it.
     #[inline]
-    fn prefetch_first(&self, prefetch_data: &mut impl FnMut(&E)) {
-        for due in self.due.iter().rev().take(NODE_DISTANCE) {
-            prefetch(&self.nodes[due.node as usize]);
+    fn prefetch_first(&self, prefetch: &mut impl FnMut(&E, Ahead)) {
+        for due in self.due.iter().rev().take(FAR_DISTANCE) {
+            prefetch(&due.event, Ahead::Far);
         }
-        for due in self.due.iter().rev().take(DATA_DISTANCE) {
-            prefetch_data(&self.nodes[due.node as usize].event);
+        for due in self.due.iter().rev().take(NEAR_DISTANCE) {
+            prefetch(&due.event, Ahead::Near);
         }
-        if self.due.len() > NODE_DISTANCE {
+        if self.due.len() > FAR_DISTANCE {
             return;
         }
         let Some(next) = self.next_occupied(self.unopened) else {
             return;
         };
-        for due in self.list(next).iter().take(DATA_DISTANCE) {
-            prefetch_data(&self.nodes[due.node as usize].event);
+        for due in self.list(next).iter().take(NEAR_DISTANCE) {
+            prefetch(&due.event, Ahead::Near);
         }
         if let Some(further) = self.next_occupied(next + 1) {
-            for due in self.list(further).iter().take(DATA_DISTANCE) {
-                prefetch(&self.nodes[due.node as usize]);
+            for due in self.list(further).iter().take(NEAR_DISTANCE) {
+                prefetch(&due.event, Ahead::Far);
             }
         }
     }
 
-    fn list(&self, bucket: u64) -> &[Due] {
+    fn list(&self, bucket: u64) -> &[Due<E>] {
         &self.buckets[(bucket % BUCKETS) as usize]
     }
 
@@ -357,19 +332,52 @@ impl<E: Copy> Queue<E> {
 
     #[cold]
     fn take_far(&mut self, end: Picoseconds) {
-        while let Some(&Reverse((time, key, _, node))) = self.far.peek()
-            && time < end
+        while let Some(&FarEvent { due, .. }) = self.far.peek()
+            && due.time < end
         {
             self.far.pop();
-            self.insert_near(time >> self.bits, Due { time, key, node });
+            self.insert_near(due.time >> self.bits, due);
         }
-        self.far_next = self.far.peek().map_or(Picoseconds::MAX, |Reverse((time, ..))| *time);
+        self.far_next = self.far.peek().map_or(Picoseconds::MAX, |far| far.due.time);
     }
 }
 
+/// An event beyond the wheel, and its number among those inserted there.
+struct FarEvent<E> {
+    due: Due<E>,
+    number: u64,
+}
+
+impl<E> FarEvent<E> {
+    fn order(&self) -> (Picoseconds, u32, u64) {
+        (self.due.time, self.due.key, self.number)
+    }
+}
+
+/// The earliest event is the greatest.
+impl<E> Ord for FarEvent<E> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.order().cmp(&self.order())
+    }
+}
+
+impl<E> PartialOrd for FarEvent<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> PartialEq for FarEvent<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl<E> Eq for FarEvent<E> {}
+
 /// Sorts the events of a bucket by descending (time, key) into `due`, which is empty. `list` runs from
 /// the oldest to the newest; of equals the oldest comes last.
-fn sort_latest_first(list: &[Due], bits: u32, due: &mut Vec<Due>) {
+fn sort_latest_first<E: Copy>(list: &[Due<E>], bits: u32, due: &mut Vec<Due<E>>) {
     due.extend(list.iter().rev());
     if list.len() > MAX_INSERTION {
         let mut places = [0u32; STEPS];

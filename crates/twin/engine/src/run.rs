@@ -21,13 +21,19 @@ const PROGRESS_INTERVAL_WINDOWS: u64 = 256;
 /// threads; returns whether the run continues.
 pub type Progress<'a> = &'a (dyn Fn(Picoseconds, u64) -> bool + Sync);
 
-type Outbox<M> = Mutex<Vec<OutgoingMessage<M>>>;
+/// Messages that a partition has sent in the present window.
+struct Outbox<M> {
+    /// There are some. Changed and read on different sides of a barrier.
+    filled: AtomicBool,
+    /// Those to the partitions of each thread.
+    lists: Vec<Mutex<Vec<OutgoingMessage<M>>>>,
+}
 
 /// State shared by the threads of one run.
 pub(crate) struct Run<'a, P: Partition> {
     cells: &'a [Mutex<PartitionCell<P>>],
-    /// `[partition][thread]`: messages from a partition to the partitions of a thread.
-    outboxes: Vec<Vec<Outbox<P::Message>>>,
+    /// By partition.
+    outboxes: Vec<Outbox<P::Message>>,
     lookahead: Picoseconds,
     threads: usize,
     barrier: Barrier,
@@ -52,6 +58,15 @@ struct Worker<M> {
     windows: u64,
 }
 
+/// A partition of the thread that runs it.
+struct OwnPartition<'a, P: Partition> {
+    cell: MutexGuard<'a, PartitionCell<P>>,
+    /// Time of its earliest pending event.
+    next: Picoseconds,
+    /// It has received messages since `next` was found.
+    has_received: bool,
+}
+
 /// Releases the other threads from the barrier when this one panics.
 struct ReleaseOnPanic<'a>(&'a Barrier);
 
@@ -70,10 +85,11 @@ impl<'a, P: Partition> Run<'a, P> {
         lookahead: Picoseconds,
         threads: usize,
     ) -> Self {
-        let outboxes = |_| (0..threads).map(|_| Mutex::new(Vec::new())).collect();
+        let lists = || (0..threads).map(|_| Mutex::new(Vec::new())).collect();
+        let outbox = |_| Outbox { filled: AtomicBool::new(false), lists: lists() };
         Run {
             cells,
-            outboxes: cells.iter().map(outboxes).collect(),
+            outboxes: cells.iter().map(outbox).collect(),
             lookahead,
             threads,
             barrier: Barrier::new(threads),
@@ -128,7 +144,6 @@ impl<'a, P: Partition> Run<'a, P> {
             let started = if alone && thread != 0 {
                 None // thread 0 runs this epoch
             } else {
-                self.exchange_messages(thread, &owner);
                 let started = Instant::now();
                 let windows =
                     if epoch < FIRST_EPOCHS { FIRST_EPOCH_WINDOWS } else { EPOCH_WINDOWS };
@@ -166,6 +181,8 @@ impl<'a, P: Partition> Run<'a, P> {
         let thread = worker.thread;
         let meet = || alone || self.meet();
         let mut epoch_events = 0;
+        let mut own = self.lock_partitions(thread, owner);
+        self.publish_earliest(thread, &mut own);
         for _ in 0..windows {
             if !meet() {
                 return false;
@@ -178,8 +195,10 @@ impl<'a, P: Partition> Run<'a, P> {
                 break;
             }
             let mut events = 0;
-            for (partition, _) in (0..).zip(owner).filter(|(_, o)| **o as usize == thread) {
-                events += self.run_window(partition, start, owner, &mut worker.outbox);
+            for (partition, slot) in (0..).zip(&mut own) {
+                if let Some(own) = slot {
+                    events += self.run_window(partition, own, start, owner, &mut worker.outbox);
+                }
             }
             self.events.fetch_add(events, Ordering::Relaxed);
             epoch_events += events;
@@ -187,7 +206,8 @@ impl<'a, P: Partition> Run<'a, P> {
             if !meet() {
                 return false;
             }
-            self.exchange_messages(thread, owner);
+            self.exchange_messages(thread, &mut own);
+            self.publish_earliest(thread, &mut own);
             if thread == 0 && worker.windows % PROGRESS_INTERVAL_WINDOWS == 0 {
                 let goes_on = progress(start, self.events.load(Ordering::Relaxed));
                 self.stop.fetch_or(!goes_on, Ordering::Relaxed);
@@ -201,18 +221,42 @@ impl<'a, P: Partition> Run<'a, P> {
         self.threads == 1 || self.barrier.wait()
     }
 
+    /// Locks the partitions of a thread for an epoch.
+    fn lock_partitions(&self, thread: usize, owner: &[u32]) -> Vec<Option<OwnPartition<'a, P>>> {
+        let own = |cell| OwnPartition { cell: lock(cell), next: 0, has_received: true };
+        let is_own = |o: u32| o as usize == thread;
+        owner.iter().zip(self.cells).map(|(o, cell)| is_own(*o).then(|| own(cell))).collect()
+    }
+
+    /// Records the earliest pending event of a thread's partitions.
+    fn publish_earliest(&self, thread: usize, own: &mut [Option<OwnPartition<'_, P>>]) {
+        let mut earliest = Picoseconds::MAX;
+        for own in own.iter_mut().flatten() {
+            if std::mem::take(&mut own.has_received) {
+                own.next = own.cell.queue.next_time();
+            }
+            earliest = earliest.min(own.next);
+        }
+        self.earliest[thread].store(earliest, Ordering::Relaxed);
+    }
+
     /// Runs the events of one partition in the window that begins at `start`. `outbox` has one
     /// empty list per thread.
     fn run_window(
         &self,
         partition: u32,
+        own: &mut OwnPartition<'_, P>,
         start: Picoseconds,
         owner: &[u32],
         outbox: &mut [Vec<OutgoingMessage<P::Message>>],
     ) -> u64 {
         let end = start.saturating_add(self.lookahead);
-        let mut cell = lock(&self.cells[partition as usize]);
-        let cell = &mut *cell;
+        let shared = &self.outboxes[partition as usize];
+        shared.filled.store(false, Ordering::Relaxed);
+        if own.next >= end {
+            return 0;
+        }
+        let cell = &mut *own.cell;
         let mut events = 0;
         let mut context = Context {
             now: start,
@@ -223,7 +267,8 @@ impl<'a, P: Partition> Run<'a, P> {
             owner,
         };
         let state = &mut cell.state;
-        while let Some((time, event)) = context.queue.pop_before(end, |event| state.prefetch(event))
+        while let Some((time, event)) =
+            context.queue.pop_before(end, |event, ahead| state.prefetch(event, ahead))
         {
             assert!(
                 time >= context.now,
@@ -235,42 +280,38 @@ impl<'a, P: Partition> Run<'a, P> {
             state.handle(event, &mut context);
             events += 1;
         }
-        if events > 0 {
-            cell.last_event = context.now;
-            cell.events += events;
-            cell.recent += events;
-            for (list, shared) in outbox.iter_mut().zip(&self.outboxes[partition as usize]) {
-                if !list.is_empty() {
-                    std::mem::swap(list, &mut lock(shared));
-                }
+        debug_assert!(events > 0, "no event of partition {partition} before {end} ps");
+        cell.last_event = context.now;
+        cell.events += events;
+        cell.recent += events;
+        own.next = cell.queue.next_time();
+        for (list, shared_list) in outbox.iter_mut().zip(&shared.lists) {
+            if !list.is_empty() {
+                std::mem::swap(list, &mut lock(shared_list));
+                shared.filled.store(true, Ordering::Relaxed);
             }
         }
         events
     }
 
-    /// Delivers the messages for this thread's partitions in the order of (sender, sending), and
-    /// records the thread's earliest pending event.
-    fn exchange_messages(&self, thread: usize, owner: &[u32]) {
-        let mut own: Vec<Option<MutexGuard<'_, PartitionCell<P>>>> = owner
-            .iter()
-            .zip(self.cells)
-            .map(|(o, cell)| (*o as usize == thread).then(|| lock(cell)))
-            .collect();
+    /// Delivers the messages for this thread's partitions in the order of (sender, sending).
+    fn exchange_messages(&self, thread: usize, own: &mut [Option<OwnPartition<'_, P>>]) {
         let mut messages = 0;
-        for outboxes in &self.outboxes {
-            for OutgoingMessage { to, at, message } in lock(&outboxes[thread]).drain(..) {
-                let Some(Some(cell)) = own.get_mut(to as usize) else {
+        for outbox in &self.outboxes {
+            if !outbox.filled.load(Ordering::Relaxed) {
+                continue;
+            }
+            for OutgoingMessage { to, at, message } in lock(&outbox.lists[thread]).drain(..) {
+                let Some(Some(own)) = own.get_mut(to as usize) else {
                     unreachable!("a message for partition {to} in thread {thread}'s outbox")
                 };
-                let cell = &mut **cell;
+                let cell = &mut *own.cell;
                 cell.state.receive(at, message, &mut cell.queue);
+                own.has_received = true;
                 messages += 1;
             }
         }
         self.messages.fetch_add(messages, Ordering::Relaxed);
-        let pending = own.iter().flatten().map(|cell| cell.queue.next_time());
-        let earliest = pending.min().unwrap_or(Picoseconds::MAX);
-        self.earliest[thread].store(earliest, Ordering::Relaxed);
     }
 
     /// Assigns partitions by their recent work: the partition with most work goes to the thread

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 fn pop_before<E: Copy>(queue: &mut Queue<E>, end: u64) -> Option<(u64, E)> {
-    queue.pop_before(end, |_| ())
+    queue.pop_before(end, |_, _| ())
 }
 
 #[test]

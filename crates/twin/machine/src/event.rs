@@ -20,8 +20,8 @@ pub(crate) enum Event {
     CollectiveEnded,
 }
 
-// Together with time and key it fits a cache line.
-const _: () = assert!(size_of::<Event>() <= 48);
+// Together with time and key it takes half a cache line.
+const _: () = assert!(size_of::<Event>() == 16);
 
 impl Event {
     /// Event key of [`Event::CollectiveEnded`].
@@ -84,8 +84,20 @@ pub(crate) enum ServerEvent {
 pub(crate) struct PassedBarrier {
     /// The barrier's step.
     pub step: u32,
+    /// Low and high half of the time of the last entry: events have room for words of four bytes.
+    entered: [u32; 2],
+}
+
+impl PassedBarrier {
+    /// The last process entered the barrier of `step` at `entered`, ps.
+    pub fn new(step: u32, entered: u64) -> Self {
+        PassedBarrier { step, entered: [entered as u32, (entered >> 32) as u32] }
+    }
+
     /// Time at which the last process entered, ps.
-    pub entered: u64,
+    pub fn entered(&self) -> u64 {
+        (u64::from(self.entered[1]) << 32) | u64::from(self.entered[0])
+    }
 }
 
 /// An event of the leader of a node (number within the group) in a collective operation.

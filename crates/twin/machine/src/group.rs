@@ -5,8 +5,8 @@ use crate::event::{Event, GroupContext, GroupMessage, IoEvent, MpiEvent, PacketK
 use crate::io::Io;
 use crate::mpi::TeamId;
 use crate::traffic::Traffic;
-use forebay_engine::{Partition, Picoseconds, Queue};
-use forebay_network::{Fabric, Packet};
+use forebay_engine::{Ahead, Partition, Picoseconds, Queue};
+use forebay_network::{Delivery, Fabric};
 
 /// Routers, links and nodes of a group, and the jobs on them.
 pub(crate) struct Group {
@@ -17,9 +17,10 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    fn deliver(&mut self, packet: &Packet, context: &mut GroupContext<'_>) {
+    fn deliver(&mut self, delivery: &Delivery, context: &mut GroupContext<'_>) {
+        let packet = &delivery.packet;
         match (PacketKind::of_packet(packet), &mut self.traffic, &mut self.io) {
-            (PacketKind::Traffic, Some(traffic), _) => traffic.receive(packet, context.now),
+            (PacketKind::Traffic, Some(traffic), _) => traffic.receive(packet, delivery.at),
             (
                 kind @ (PacketKind::Request(_)
                 | PacketKind::WriteData
@@ -82,8 +83,8 @@ impl Partition for Group {
     fn handle(&mut self, event: Event, context: &mut GroupContext<'_>) {
         match event {
             Event::Net(event) => {
-                if let Some(packet) = self.fabric.handle(event, context) {
-                    self.deliver(&packet, context);
+                if let Some(delivery) = self.fabric.handle(event, context) {
+                    self.deliver(&delivery, context);
                 }
             }
             Event::Io(event) => self.handle_io(event, context),
@@ -117,9 +118,9 @@ impl Partition for Group {
     }
 
     #[inline]
-    fn prefetch(&self, event: &Event) {
+    fn prefetch(&self, event: &Event, ahead: Ahead) {
         match event {
-            Event::Net(event) => self.fabric.prefetch(event),
+            Event::Net(event) => self.fabric.prefetch(event, ahead),
             Event::GenerateTraffic(local) => {
                 self.fabric.prefetch_sender(*local);
                 if let Some(traffic) = &self.traffic {

@@ -9,6 +9,7 @@ pub mod estimate;
 mod event;
 mod group;
 mod io;
+mod latency_counts;
 mod limit;
 mod links;
 mod mpi;

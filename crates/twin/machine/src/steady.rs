@@ -10,6 +10,7 @@
 //! observations, as many are dropped from the beginning as make the standard error of the mean of
 //! the others least.
 
+use crate::latency_counts::LatencyCounts;
 use hdrhistogram::Histogram;
 
 /// Slices of a block: the five of MSER-5.
@@ -41,8 +42,7 @@ struct Slice {
 /// Packets created in one block: their latencies.
 #[derive(Clone, Debug)]
 struct Block {
-    /// In ns, exact to 1%.
-    latency_ns: Histogram<u64>,
+    latencies: LatencyCounts,
     /// Extremes, ps.
     min: u64,
     max: u64,
@@ -50,14 +50,13 @@ struct Block {
 
 impl Default for Block {
     fn default() -> Self {
-        let latency_ns = Histogram::new(2).unwrap_or_else(|e| unreachable!("{e}"));
-        Block { latency_ns, min: u64::MAX, max: 0 }
+        Block { latencies: LatencyCounts::default(), min: u64::MAX, max: 0 }
     }
 }
 
 impl Block {
     fn merge(&mut self, other: &Block) {
-        self.latency_ns += &other.latency_ns;
+        self.latencies.merge(&other.latencies);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
     }
@@ -115,7 +114,7 @@ impl Slices {
             self.blocks.resize(number + 1, Block::default());
         }
         let block = &mut self.blocks[number];
-        block.latency_ns += latency / 1000;
+        block.latencies.record(latency / 1000);
         block.min = block.min.min(latency);
         block.max = block.max.max(latency);
     }
@@ -172,6 +171,7 @@ impl Slices {
         let mut latency = Block::default();
         let of_window = self.blocks.iter().enumerate().filter(|(i, _)| window.contains(i));
         of_window.for_each(|(_, block)| latency.merge(block));
+        let ns = latency.latencies.to_histogram();
         SteadyState {
             state: match (saturated, warm_up) {
                 (true, _) => State::Saturated,
@@ -184,11 +184,11 @@ impl Slices {
             delivered,
             backlog: (backlog(window.start), backlog(window.end)),
             latency: Latency {
-                packets: latency.latency_ns.len(),
+                packets: ns.len(),
                 sum: sum(|s| s.latency),
                 min: latency.min,
                 max: latency.max,
-                ns: latency.latency_ns,
+                ns,
             },
         }
     }

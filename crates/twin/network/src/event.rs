@@ -1,15 +1,16 @@
 //! Events of a group's fabric, and messages between the fabrics of different groups.
 
 use crate::packet::Packet;
+use crate::packet_table::PacketId;
 use forebay_engine::{Context, Queue};
 
 /// An event of the fabric.
 #[derive(Clone, Copy, Debug)]
 pub enum NetEvent {
     /// A packet's head reaches a router.
-    Arrival(Packet),
+    Arrival(PacketId),
     /// A packet's tail reaches its destination node.
-    Delivery(Packet),
+    Delivery(PacketId),
     /// The credits of a batch are due.
     Credits(u16),
     /// A single credit (port and channel, bytes) is due that fitted no batch.
@@ -40,7 +41,7 @@ pub(crate) trait NetQueue {
 
     /// Inserts the arrival of a packet over a link, which is the one at output port `port`.
     #[inline]
-    fn push_arrival(&mut self, at: u64, port: usize, packet: Packet) {
+    fn push_arrival(&mut self, at: u64, port: usize, packet: PacketId) {
         self.push_event(at, NetEvent::KEY_ARRIVAL + port as u32, NetEvent::Arrival(packet));
     }
 }

@@ -13,13 +13,17 @@
 //! to travel back. Credits that arrive within the same 2^15 ps (33 ns) are returned together, at
 //! the end of that span: one event for many.
 
+mod delivery;
 mod observe;
 mod returns;
+
+pub use delivery::Delivery;
 
 use crate::credits::CreditBatches;
 use crate::event::{NetContext, NetEvent, NetMessage, NetQueue};
 use crate::nic::{MAX_NIC_MESSAGES, Message, MessageClass, Nic};
-use crate::packet::{INTERMEDIATE, Packet, Route};
+use crate::packet::{INTERMEDIATE, Packet};
+use crate::packet_table::{PacketId, PacketTable};
 use crate::port::{
     LinkCost, NODE_CHANNELS, PortEnd, REQUEST_CHANNELS, Ready, Upstream, link_costs,
 };
@@ -28,9 +32,8 @@ use crate::probe::{Grant, Probe};
 use crate::routing::RoutePlanner;
 use crate::statistics::{DeliveryStatistics, LinkStatistics, Timeline};
 use crate::topology::Topology;
-use crate::waiting::WaitingPackets;
-use forebay_engine::{Context, Picoseconds, Queue, prefetch};
-use forebay_machine_file::machine::{LinkClass, Network, Routing};
+use forebay_engine::{Ahead, Context, Picoseconds, Queue, prefetch};
+use forebay_machine_file::machine::{LinkClass, Network};
 use forebay_random::{RandomSequence, stream_label};
 use std::sync::Arc;
 
@@ -47,7 +50,7 @@ pub struct Fabric {
     traversal: u64,
     ports: PortTable,
     nics: Vec<Nic>,
-    waiting: WaitingPackets,
+    packets: PacketTable,
     batches: CreditBatches,
     random: RandomSequence,
     /// Statistics of the packets of kind 0, and of all others.
@@ -59,6 +62,8 @@ pub struct Fabric {
     pub drained: Vec<u16>,
     /// Observation of single packets, if requested.
     pub probe: Option<Box<Probe>>,
+    /// One bit for each kind of packets whose deliveries are announced.
+    announced_kinds: u16,
 }
 
 /// The least time from any event to its effect in another group, ps: the lookahead.
@@ -79,13 +84,14 @@ impl Fabric {
             traversal: network.router_traversal.0,
             ports: PortTable::new(&topology, group, &costs),
             nics: nodes.iter().map(|_| Nic::default()).collect(),
-            waiting: WaitingPackets::new(),
+            packets: PacketTable::new(),
             batches: CreditBatches::new(),
             random: RandomSequence::of_unit(seed, stream_label("routing"), group.into()),
             deliveries: Default::default(),
             timeline: Timeline::default(),
             drained: Vec::new(),
             probe: None,
+            announced_kinds: 0,
             topology,
             network,
         }
@@ -98,8 +104,7 @@ impl Fabric {
 
     /// Statistics of every link from this group's routers and nodes up to `now`.
     pub fn link_statistics(&self, now: Picoseconds) -> Vec<LinkStatistics> {
-        let (topology, group) = (&self.topology, self.group);
-        self.ports.link_statistics(now, topology, group, &self.costs)
+        self.ports.link_statistics(now, self.group, &self.costs)
     }
 
     /// Whether nothing is in flight: all credits are back, no packet or message waits.
@@ -115,21 +120,18 @@ impl Fabric {
         &mut self,
         event: NetEvent,
         context: &mut Context<'_, E, M>,
-    ) -> Option<Packet>
+    ) -> Option<Delivery>
     where
         E: Copy + From<NetEvent>,
         M: From<NetMessage>,
     {
         match event {
-            NetEvent::Arrival(packet) => self.arrive(packet, context),
+            NetEvent::Arrival(id) => return self.arrive(id, context),
             NetEvent::Credits(slot) => self.return_batch(slot, context),
             NetEvent::LateCredit(place, bytes) => {
                 self.return_credit(Upstream(place), bytes, context);
             }
-            NetEvent::Delivery(packet) => {
-                self.deliveries[usize::from(packet.kind() != 0)].count_packet(&packet, context.now);
-                return Some(packet);
-            }
+            NetEvent::Delivery(id) => return Some(self.deliver(id, context.now)),
         }
         None
     }
@@ -144,7 +146,8 @@ impl Fabric {
     ) {
         match message {
             NetMessage::Packet(packet) => {
-                queue.push_arrival(at, Upstream(packet.credit_to).port(), packet);
+                let port = Upstream(packet.credit_to).port();
+                queue.push_arrival(at, port, self.packets.insert(packet));
             }
             NetMessage::Credit(place, bytes) => {
                 self.batches.add_credit(at, Upstream(place), bytes, queue);
@@ -154,17 +157,27 @@ impl Fabric {
 
     /// Prefetches the data an event will touch.
     #[inline]
-    pub fn prefetch(&self, event: &NetEvent) {
-        if let NetEvent::Arrival(packet) = event {
-            if packet.is_unrouted() {
-                self.topology.prefetch_near_links((self.group, packet.router), packet.dst);
-            } else if packet.router != packet.target {
-                let (rank1, rank2) = self.topology.local_ports_toward(packet.router, packet.target);
-                prefetch(&self.ports[self.ports.router_port(packet.router, rank1)]);
-                prefetch(&self.ports[self.ports.router_port(packet.router, rank2)]);
-            } else if packet.exit != INTERMEDIATE {
-                prefetch(&self.ports[self.ports.router_port(packet.router, packet.exit)]);
+    pub fn prefetch(&self, event: &NetEvent, ahead: Ahead) {
+        match (event, ahead) {
+            (NetEvent::Arrival(id) | NetEvent::Delivery(id), Ahead::Far) => {
+                self.packets.prefetch(*id);
             }
+            (NetEvent::Arrival(id), Ahead::Near) => self.prefetch_ports(&self.packets[*id]),
+            (NetEvent::Delivery(_) | NetEvent::Credits(_) | NetEvent::LateCredit(..), _) => {}
+        }
+    }
+
+    /// Prefetches what a packet needs that arrives at a router.
+    #[inline]
+    fn prefetch_ports(&self, packet: &Packet) {
+        if packet.is_unrouted() {
+            self.topology.prefetch_near_links((self.group, packet.router), packet.dst);
+        } else if packet.router != packet.target {
+            let (rank1, rank2) = self.topology.local_ports_toward(packet.router, packet.target);
+            prefetch(&self.ports[self.ports.router_port(packet.router, rank1)]);
+            prefetch(&self.ports[self.ports.router_port(packet.router, rank2)]);
+        } else if packet.exit != INTERMEDIATE {
+            prefetch(&self.ports[self.ports.router_port(packet.router, packet.exit)]);
         }
     }
 
@@ -211,7 +224,9 @@ impl Fabric {
         let index = self.ports.nic_port(local);
         let was_full = self.nics[usize::from(local)].free_slots() == 0;
         loop {
-            let credits = NODE_CHANNELS.map(|c| self.ports.credits(index, c));
+            let [requests, responses] = NODE_CHANNELS;
+            let credits =
+                [self.ports.credits(index, requests), self.ports.credits(index, responses)];
             let nic = &mut self.nics[usize::from(local)];
             let Some((message, bytes)) =
                 nic.take_packet(self.packet_bytes, self.interleaved, credits)
@@ -255,7 +270,7 @@ impl Fabric {
             );
         }
         let arrival = start + self.costs[LinkClass::Node as usize].latency;
-        context.push_arrival(arrival, index, packet);
+        context.push_arrival(arrival, index, self.packets.insert(packet));
     }
 
     /// Grants a port's link to a packet that is ready at `ready`; returns when its transmission
@@ -273,13 +288,14 @@ impl Fabric {
         (start, end)
     }
 
-    /// A packet's head has reached a router.
-    fn arrive(&mut self, mut packet: Packet, context: &mut impl NetContext) {
+    /// A packet's head has reached a router. Returns the packet if its delivery is announced.
+    fn arrive(&mut self, id: PacketId, context: &mut impl NetContext) -> Option<Delivery> {
+        let packet = &mut self.packets[id];
         let behind = Upstream(packet.credit_to);
         let at_target = packet.router == packet.target;
+        // Without branches: none of these could be predicted.
         let begins_leg =
-            packet.is_unrouted() || behind.is_far() || (at_target && packet.exit == INTERMEDIATE);
-        let reconsiders = !begins_leg && self.may_reconsider(&packet);
+            packet.is_unrouted() | behind.is_far() | (at_target & (packet.exit == INTERMEDIATE));
         let head = context.now() + self.traversal;
         let mut planner = RoutePlanner {
             topology: &self.topology,
@@ -293,35 +309,36 @@ impl Fabric {
         let leg = packet.leg;
         if begins_leg {
             packet.leg += u8::from(!packet.is_unrouted());
-            planner.plan_leg(&mut packet);
-        } else if reconsiders {
-            planner.reconsider_route(&mut packet);
+            planner.plan_leg(packet);
+        } else if planner.may_reconsider(packet) {
+            planner.reconsider_route(packet);
         }
+        let class = packet.class();
         let port = if packet.router == packet.target {
             packet.exit
         } else {
-            planner.local_port(packet.router, packet.target, packet.class())
+            planner.local_port(packet.router, packet.target, class)
         };
         let index = self.ports.router_port(packet.router, port);
         let ready = Ready { head, tail: head + u64::from(packet.tail_lag) };
         let port = &mut self.ports[index];
         if port.end == PortEnd::Node {
-            self.eject(index, packet, ready, context);
-            return;
+            return self.eject(index, id, ready, context);
         }
-        port.occupy(packet.bytes);
+        let bytes = packet.bytes;
+        port.occupy(bytes);
         let behind_rank2 = !begins_leg
             && packet.leg == leg
             && port.class == LinkClass::Rank1
             && behind.class() == LinkClass::Rank2 as usize;
-        let channel = match packet.class() {
+        let channel = match class {
             MessageClass::Request => 2 * usize::from(packet.leg) + usize::from(behind_rank2),
             MessageClass::Response => REQUEST_CHANNELS + usize::from(packet.leg),
         };
         let is_first = !port.has_waiting(channel);
-        if is_first && self.ports.credits(index, channel) >= packet.bytes {
-            self.depart(index, channel, packet, ready, context);
-            return;
+        if is_first && self.ports.credits(index, channel) >= bytes {
+            self.depart(index, channel, id, ready, context);
+            return None;
         }
         let port = &mut self.ports[index];
         port.wait(head, &self.costs[port.class as usize]);
@@ -329,18 +346,11 @@ impl Fabric {
             self.ports.block_channel(index, channel, context.now());
         }
         if self.probe.is_some() {
-            self.observe_queue(index, channel as u8, &packet, head);
+            self.observe_queue(index, channel as u8, id, head);
         }
         let queue = self.ports.queue_mut(index, channel);
-        self.waiting.push_back(queue, is_first, packet, ready);
-    }
-
-    fn may_reconsider(&self, packet: &Packet) -> bool {
-        self.network.routing.algorithm == Routing::ProgressiveAdaptive
-            && packet.leg == 0
-            && packet.route() == Route::Minimal
-            && packet.exit >= self.topology.first_global
-            && packet.exit < self.topology.first_node
+        self.packets.push_back(queue, is_first, id, ready);
+        None
     }
 
     /// Grants the link to a packet for which there are credits.
@@ -348,51 +358,42 @@ impl Fabric {
         &mut self,
         index: usize,
         channel: usize,
-        mut packet: Packet,
+        id: PacketId,
         ready: Ready,
         context: &mut impl NetContext,
     ) {
-        self.ports.take_credit(index, channel, packet.bytes);
-        let (start, end) = self.grant(index, ready.head, packet.bytes, packet.class());
+        let packet = &self.packets[id];
+        let (bytes, class) = (packet.bytes, packet.class());
+        self.ports.take_credit(index, channel, bytes);
+        let (start, end) = self.grant(index, ready.head, bytes, class);
         if self.probe.is_some() {
             let grant = Grant { ready: ready.head, start, end, now: context.now() };
-            self.observe_link(index, Some(channel as u8), &packet, grant);
+            self.observe_link(index, Some(channel as u8), &{ self.packets[id] }, grant);
         }
         let left = ready.tail.max(end);
-        self.send_credit(&packet, left, context);
-        packet.tail_lag = (left - start) as u32;
-        packet.hops += 1;
+        self.send_credit(id, left, context);
         let port = &self.ports[index];
         let arrival = start + self.costs[port.class as usize].latency;
+        let packet = &mut self.packets[id];
+        packet.tail_lag = (left - start) as u32;
+        packet.hops += 1;
         if port.end == PortEnd::Router {
             packet.router = port.peer;
             packet.credit_to = Upstream::near(index, port.class, channel as u8).0;
-            context.push_arrival(arrival, index, packet);
+            context.push_arrival(arrival, index, id);
         } else {
-            let (group, far_router, far_index) = self.far_port(index);
-            packet.router = far_router;
-            packet.credit_to = Upstream::far(far_index, channel as u8).0;
-            context.send_message(group, arrival, NetMessage::Packet(packet));
+            let far = self.ports.far_end(index);
+            let mut packet = self.packets.remove(id);
+            packet.router = far.router;
+            packet.credit_to = Upstream::far(far.index as usize, channel as u8).0;
+            context.send_message(far.group, arrival, NetMessage::Packet(packet));
         }
-    }
-
-    /// Sends a packet to its node, which accepts all packets.
-    fn eject(&mut self, index: usize, packet: Packet, ready: Ready, context: &mut impl NetContext) {
-        let (start, end) = self.grant(index, ready.head, packet.bytes, packet.class());
-        if self.probe.is_some() {
-            let grant = Grant { ready: ready.head, start, end, now: context.now() };
-            self.observe_link(index, None, &packet, grant);
-        }
-        self.ports.count_ejection_wait(index, ready.head, start);
-        let left = ready.tail.max(end);
-        let key = NetEvent::KEY_DELIVERY + u32::from(self.ports[index].peer);
-        self.send_credit(&packet, left, context);
-        let at = left + self.costs[LinkClass::Node as usize].latency;
-        context.push_event(at, key, NetEvent::Delivery(packet));
     }
 
     /// Sends back the credit for the buffer space that a packet frees at time `left`.
-    fn send_credit(&mut self, packet: &Packet, left: u64, context: &mut impl NetContext) {
+    #[inline]
+    fn send_credit(&mut self, id: PacketId, left: u64, context: &mut impl NetContext) {
+        let packet = &self.packets[id];
         let upstream = Upstream(packet.credit_to);
         let at = left + self.costs[upstream.class()].latency;
         let bytes = match &self.probe {
@@ -400,22 +401,12 @@ impl Fabric {
             None => packet.bytes,
         };
         if upstream.is_far() {
-            let (group, _, far_index) = self.far_port(upstream.port());
-            let place = Upstream::near(far_index, LinkClass::Global, upstream.channel() as u8);
-            let credit = NetMessage::Credit(place.0, bytes);
-            context.send_message(group, at, credit);
+            let far = self.ports.far_end(upstream.port());
+            let channel = upstream.channel() as u8;
+            let place = Upstream::near(far.index as usize, LinkClass::Global, channel);
+            context.send_message(far.group, at, NetMessage::Credit(place.0, bytes));
         } else {
             self.batches.add_credit(at, upstream, bytes, context);
         }
-    }
-
-    /// The other end of a rank-3 port: group, router, index of the port there.
-    fn far_port(&self, index: usize) -> (u16, u16, usize) {
-        let (router, port) = self.ports.router_and_port(index);
-        let Some((group, far_router, far_port)) = self.topology.far_end(self.group, router, port)
-        else {
-            unreachable!("port {port} of router {router} has no cable")
-        };
-        (group, far_router, self.ports.router_port(far_router, far_port))
     }
 }

@@ -10,18 +10,19 @@ mod event;
 mod fabric;
 mod nic;
 mod packet;
+mod packet_table;
 mod port;
 mod port_table;
 mod probe;
 mod routing;
 mod statistics;
 mod topology;
-mod waiting;
 
 pub use event::{NetEvent, NetMessage};
-pub use fabric::{Fabric, lookahead};
+pub use fabric::{Delivery, Fabric, lookahead};
 pub use nic::{Message, MessageClass};
 pub use packet::{Packet, Route};
+pub use packet_table::PacketId;
 pub use probe::{
     JOBS, JobTimeline, LinkBins, LinkSeries, Passage, Probe, ProbeOptions, SampleBuffer, Sampler,
     WaitMatrix,

@@ -14,7 +14,7 @@ pub enum Route {
     Detour,
 }
 
-/// A packet. 44 bytes, so that a packet, its time and its place in the queue share a cache line.
+/// A packet. 44 bytes, so that a packet and its place in a queue share a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Packet {

@@ -1,9 +1,9 @@
 //! The ports of one group.
 
+use crate::packet_table::WaitingQueue;
 use crate::port::{CHANNELS, LinkCost, Port, PortEnd, REQUEST_CHANNELS};
 use crate::statistics::LinkStatistics;
 use crate::topology::Topology;
-use crate::waiting::WaitingQueue;
 use forebay_engine::{Picoseconds, prefetch};
 use forebay_machine_file::machine::LinkClass;
 use std::ops::{Deref, DerefMut};
@@ -30,31 +30,74 @@ pub(crate) struct PortQueues {
 
 const _: () = assert!(size_of::<PortQueues>() == 128);
 
+/// The far end of a rank-3 link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FarEnd {
+    pub group: u16,
+    pub router: u16,
+    /// Index of its port in the other group's table.
+    pub index: u32,
+}
+
 /// Output ports of a group's routers, router by router, then one port per node into its router.
 pub(crate) struct PortTable {
     ports: Vec<Port>,
     queues: Vec<PortQueues>,
+    /// Far ends of the group's rank-3 links.
+    far_ends: Vec<FarEnd>,
     ports_per_router: usize,
     first_nic: usize,
 }
 
 impl PortTable {
     pub fn new(topology: &Topology, group: u16, costs: &[LinkCost; 4]) -> Self {
-        let mut ports = Vec::new();
-        for router in 0..topology.routers() {
-            for port in 0..topology.ports {
-                ports.push(router_port(topology, group, router, port, costs));
-            }
-        }
-        let first_nic = ports.len();
-        for (local, _) in (0..).zip(topology.nodes_of_group(group)) {
-            ports.push(Port::new(LinkClass::Node, PortEnd::Inward, local, costs));
-        }
-        PortTable {
-            queues: ports.iter().map(|port| PortQueues::new(port, costs)).collect(),
-            ports,
+        let first_nic = usize::from(topology.routers()) * usize::from(topology.ports);
+        let mut table = PortTable {
+            ports: Vec::with_capacity(first_nic + topology.nodes_of_group(group).len()),
+            queues: Vec::new(),
+            far_ends: Vec::new(),
             ports_per_router: usize::from(topology.ports),
             first_nic,
+        };
+        for router in 0..topology.routers() {
+            for port in 0..topology.ports {
+                let (class, end, peer) = table.connect(topology, group, router, port);
+                table.ports.push(Port::new(class, end, peer, costs));
+            }
+        }
+        for (local, _) in (0..).zip(topology.nodes_of_group(group)) {
+            table.ports.push(Port::new(LinkClass::Node, PortEnd::Inward, local, costs));
+        }
+        table.queues = table.ports.iter().map(|port| PortQueues::new(port, costs)).collect();
+        table
+    }
+
+    /// Class, end and peer of a router's port.
+    fn connect(
+        &mut self,
+        topology: &Topology,
+        group: u16,
+        router: u16,
+        port: u8,
+    ) -> (LinkClass, PortEnd, u16) {
+        let unplugged = (LinkClass::Node, PortEnd::Unplugged, 0);
+        match topology.class(router, port) {
+            None => unplugged,
+            Some(LinkClass::Node) => match topology.node_at(group, router, port) {
+                Some(node) => (LinkClass::Node, PortEnd::Node, topology.location(node).local),
+                None => unplugged,
+            },
+            Some(LinkClass::Global) => {
+                let Some((group, router, port)) = topology.far_end(group, router, port) else {
+                    return unplugged;
+                };
+                let index = self.router_port(router, port) as u32;
+                self.far_ends.push(FarEnd { group, router, index });
+                (LinkClass::Global, PortEnd::Far, self.far_ends.len() as u16 - 1)
+            }
+            Some(class @ (LinkClass::Rank1 | LinkClass::Rank2)) => {
+                (class, PortEnd::Router, topology.neighbour(router, port))
+            }
         }
     }
 
@@ -68,6 +111,12 @@ impl PortTable {
     #[inline]
     pub fn nic_port(&self, local: u16) -> usize {
         self.first_nic + usize::from(local)
+    }
+
+    /// The far end of a rank-3 port.
+    #[inline]
+    pub fn far_end(&self, index: usize) -> FarEnd {
+        self.far_ends[usize::from(self.ports[index].peer)]
     }
 
     /// Router and port number of an index.
@@ -170,7 +219,6 @@ impl PortTable {
     pub fn link_statistics(
         &self,
         now: Picoseconds,
-        topology: &Topology,
         group: u16,
         costs: &[LinkCost; 4],
     ) -> Vec<LinkStatistics> {
@@ -182,11 +230,7 @@ impl PortTable {
             let (router, number, to_group) = match port.end {
                 PortEnd::Unplugged => continue,
                 PortEnd::Inward => (None, (index - self.first_nic) as u16, group),
-                PortEnd::Far => {
-                    let far = topology.far_end(group, router, number);
-                    let to_group = far.map_or(group, |(group, ..)| group);
-                    (Some(router), number.into(), to_group)
-                }
+                PortEnd::Far => (Some(router), number.into(), self.far_end(index).group),
                 PortEnd::Router | PortEnd::Node => (Some(router), number.into(), group),
             };
             let stalled_now = if port.waiting != 0 { now.saturating_sub(stall.since) } else { 0 };
@@ -229,33 +273,5 @@ impl DerefMut for PortTable {
     #[inline]
     fn deref_mut(&mut self) -> &mut [Port] {
         &mut self.ports
-    }
-}
-
-fn router_port(
-    topology: &Topology,
-    group: u16,
-    router: u16,
-    port: u8,
-    costs: &[LinkCost; 4],
-) -> Port {
-    let unplugged = Port::new(LinkClass::Node, PortEnd::Unplugged, 0, costs);
-    match topology.class(router, port) {
-        None => unplugged,
-        Some(LinkClass::Node) => match topology.node_at(group, router, port) {
-            Some(node) => {
-                let local = topology.location(node).local;
-                Port::new(LinkClass::Node, PortEnd::Node, local, costs)
-            }
-            None => unplugged,
-        },
-        Some(LinkClass::Global) => match topology.far_end(group, router, port) {
-            Some(_) => Port::new(LinkClass::Global, PortEnd::Far, 0, costs),
-            None => unplugged,
-        },
-        Some(class @ (LinkClass::Rank1 | LinkClass::Rank2)) => {
-            let neighbour = topology.neighbour(router, port);
-            Port::new(class, PortEnd::Router, neighbour, costs)
-        }
     }
 }

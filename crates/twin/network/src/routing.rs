@@ -105,6 +105,16 @@ impl RoutePlanner<'_> {
         (packet.target, packet.exit) = (best.target, best.exit);
     }
 
+    /// Whether a packet within a leg is one for [`Self::reconsider_route`].
+    #[inline]
+    pub fn may_reconsider(&self, packet: &Packet) -> bool {
+        self.spec.algorithm == Routing::ProgressiveAdaptive
+            && packet.leg == 0
+            && packet.route() == Route::Minimal
+            && packet.exit >= self.topology.first_global
+            && packet.exit < self.topology.first_node
+    }
+
     /// Lets a packet on the minimal path, at a later router of its source group, switch to a
     /// detour.
     pub fn reconsider_route(&mut self, packet: &mut Packet) {
@@ -113,9 +123,9 @@ impl RoutePlanner<'_> {
             return;
         }
         let destination = self.topology.location(packet.dst);
-        if let Some(detour) = self.best_detour(packet.router, destination.group)
-            && self.prefers(&detour, &minimal, packet.hops)
-        {
+        let (spec, hops) = (self.spec, packet.hops);
+        let preferred = |queue| prefers_detour(spec, queue, minimal.queue, hops);
+        if let Some(detour) = self.best_detour(packet.router, destination.group, preferred) {
             (packet.target, packet.exit) = (detour.target, detour.exit);
             packet.leg += 1;
             packet.set_route(Route::Detour);
@@ -142,7 +152,7 @@ impl RoutePlanner<'_> {
     fn leave_source(&mut self, packet: &mut Packet, to: (u16, u16)) {
         let choice = match self.spec.algorithm {
             Routing::Minimal => self.best_link(packet.router, to),
-            Routing::Valiant => match self.best_detour(packet.router, to.0) {
+            Routing::Valiant => match self.best_detour(packet.router, to.0, |_| true) {
                 Some(detour) => {
                     packet.set_route(Route::Detour);
                     detour
@@ -154,12 +164,14 @@ impl RoutePlanner<'_> {
                 if self.is_short(&minimal) {
                     minimal
                 } else {
-                    match self.best_detour(packet.router, to.0) {
-                        Some(detour) if self.prefers(&detour, &minimal, 0) => {
+                    let spec = self.spec;
+                    let preferred = |queue| prefers_detour(spec, queue, minimal.queue, 0);
+                    match self.best_detour(packet.router, to.0, preferred) {
+                        Some(detour) => {
                             packet.set_route(Route::Detour);
                             detour
                         }
-                        _ => minimal,
+                        None => minimal,
                     }
                 }
             }
@@ -196,7 +208,7 @@ impl RoutePlanner<'_> {
             }
         }
         if let Some(detour) = best
-            && (!adaptive || self.prefers(&detour, &minimal, 0))
+            && (!adaptive || prefers_detour(self.spec, detour.queue, minimal.queue, 0))
         {
             (packet.target, packet.exit) = (detour.target, INTERMEDIATE);
             packet.set_route(Route::Detour);
@@ -220,12 +232,14 @@ impl RoutePlanner<'_> {
         }
     }
 
-    fn prefers(&self, detour: &Candidate, minimal: &Candidate, hops: u8) -> bool {
-        prefers_detour(self.spec, detour.queue, minimal.queue, hops)
-    }
-
-    /// The best of a few links to a random third group; `None` if there is no third group.
-    fn best_detour(&mut self, from: u16, to: u16) -> Option<Candidate> {
+    /// The best of a few links to a random third group, if its queue is `acceptable`; `None` if there is
+    /// no third group. What is not acceptable must not become so with a longer queue.
+    fn best_detour(
+        &mut self,
+        from: u16,
+        to: u16,
+        acceptable: impl Fn(u64) -> bool,
+    ) -> Option<Candidate> {
         let groups = u32::from(self.topology.groups);
         if groups < 3 {
             return None;
@@ -239,10 +253,9 @@ impl RoutePlanner<'_> {
             via += u16::from(via >= low);
             via += u16::from(via >= high);
             let link = self.random_link(via);
-            let candidate = self.detour_over(from, &link);
-            if best.is_none_or(|b| candidate.queue < b.queue) {
-                best = Some(candidate);
-            }
+            let limit = best.map_or(u64::MAX, |b| b.queue);
+            let shorter = self.over(from, &link, true, |queue| queue < limit && acceptable(queue));
+            best = shorter.or(best);
         }
         best
     }
@@ -252,17 +265,16 @@ impl RoutePlanner<'_> {
     /// takes one with a shorter queue.
     fn best_link(&mut self, from: u16, to: (u16, u16)) -> Candidate {
         let random = self.random.next_u64();
-        let mut best = self.over(from, self.topology.shortest_link((self.group, from), to, random));
+        let link = self.topology.shortest_link((self.group, from), to, random);
+        let mut best = self.candidate(from, link.router, link.port);
         if self.is_adaptive() {
             for _ in 1..self.spec.candidates {
                 if self.is_short(&best) {
                     break;
                 }
                 let link = self.random_link(to.0);
-                let candidate = self.over(from, &link);
-                if candidate.queue < best.queue {
-                    best = candidate;
-                }
+                let shorter = self.over(from, &link, false, |queue| queue < best.queue);
+                best = shorter.unwrap_or(best);
             }
         }
         best
@@ -274,8 +286,27 @@ impl RoutePlanner<'_> {
         links[self.random.below(links.len() as u32) as usize]
     }
 
-    fn over(&self, from: u16, link: &GlobalLink) -> Candidate {
-        self.candidate(from, link.router, link.port)
+    /// The path from a router over a link, as a detour if it `is_detour`, if its queue is `acceptable`.
+    /// The link's own queue is asked for first: where it is too long, the others need not be read.
+    #[inline]
+    fn over(
+        &self,
+        from: u16,
+        link: &GlobalLink,
+        is_detour: bool,
+        acceptable: impl Fn(u64) -> bool,
+    ) -> Option<Candidate> {
+        let (target, exit) = (link.router, link.port);
+        if !self.sees_group() {
+            return Some(self.candidate(from, target, exit)).filter(|path| acceptable(path.queue));
+        }
+        let mut queue = self.queue(target, exit) << u32::from(is_detour);
+        let mut class = LinkClass::Global;
+        if from != target && acceptable(queue) {
+            let (local, first) = self.local_queue(from, target);
+            (queue, class) = (queue + local, first);
+        }
+        acceptable(queue).then_some(Candidate { target, exit, queue, class })
     }
 
     /// The path from a router over `target` and its port `exit`.
@@ -306,15 +337,6 @@ impl RoutePlanner<'_> {
             }
         }
         (queue, self.ports[self.ports.router_port(from, port)].class)
-    }
-
-    /// A detour over a link to another group.
-    fn detour_over(&self, from: u16, link: &GlobalLink) -> Candidate {
-        let mut detour = self.over(from, link);
-        if self.sees_group() {
-            detour.queue += self.queue(link.router, link.port);
-        }
-        detour
     }
 
     /// Whether queues further on than the first link count.

@@ -2,14 +2,13 @@
 
 use crate::packet::{Packet, Route};
 use forebay_machine_file::machine::LinkClass;
-use hdrhistogram::Histogram;
 
 /// Links of the longest path: four legs have at most 4 × 2 local and 2 global links; a late detour
 /// may shorten the first leg but never restarts it.
 const MAX_HOPS: usize = 12;
 
 /// Packets that reached nodes of one group, or of all groups after [`DeliveryStatistics::merge`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DeliveryStatistics {
     /// Packets delivered.
     pub packets: u64,
@@ -23,32 +22,10 @@ pub struct DeliveryStatistics {
     pub hops: [u64; MAX_HOPS + 1],
     /// Packets that took a detour.
     pub detours: u64,
-    /// Times from a message's creation to the packet's last bit's arrival, in ns, exact to 1%.
-    pub latency_ns: Histogram<u64>,
-    /// Sum of these times, in ps.
+    /// Sum of the times from a message's creation to the packet's last bit's arrival, in ps.
     pub latency_sum: u128,
-    /// Shortest of these times, in ps.
-    pub latency_min: u64,
-    /// Longest of these times, in ps.
-    pub latency_max: u64,
-}
-
-impl Default for DeliveryStatistics {
-    fn default() -> Self {
-        DeliveryStatistics {
-            packets: 0,
-            bytes: 0,
-            injected_packets: 0,
-            injected_bytes: 0,
-            hops: [0; MAX_HOPS + 1],
-            detours: 0,
-            // Two digits are always representable; the histogram grows as needed.
-            latency_ns: Histogram::new(2).unwrap_or_else(|e| unreachable!("{e}")),
-            latency_sum: 0,
-            latency_min: u64::MAX,
-            latency_max: 0,
-        }
-    }
+    /// Time of the last delivery, in ps.
+    pub last: u64,
 }
 
 impl DeliveryStatistics {
@@ -67,9 +44,7 @@ impl DeliveryStatistics {
         self.detours += u64::from(packet.route() == Route::Detour);
         let latency = now - packet.born();
         self.latency_sum += u128::from(latency);
-        self.latency_min = self.latency_min.min(latency);
-        self.latency_max = self.latency_max.max(latency);
-        self.latency_ns += latency / 1000;
+        self.last = self.last.max(now);
     }
 
     /// Adds another group's counts.
@@ -82,10 +57,8 @@ impl DeliveryStatistics {
             *mine += theirs;
         }
         self.detours += other.detours;
-        self.latency_ns.add(&other.latency_ns).unwrap_or_else(|e| unreachable!("{e}"));
         self.latency_sum += other.latency_sum;
-        self.latency_min = self.latency_min.min(other.latency_min);
-        self.latency_max = self.latency_max.max(other.latency_max);
+        self.last = self.last.max(other.last);
     }
 }
 

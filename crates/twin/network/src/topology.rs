@@ -156,6 +156,8 @@ impl Topology {
         if self.parallel > MAX_MASKED {
             return;
         }
+        let (groups, routers) = (usize::from(self.groups), usize::from(self.routers()));
+        self.near.reserve_exact(groups * groups * routers);
         for g in 0..self.groups {
             for router in 0..self.routers() {
                 for h in 0..self.groups {

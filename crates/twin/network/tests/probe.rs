@@ -6,8 +6,8 @@ mod harness;
 use forebay_engine::{Context, Partition, Picoseconds, Queue, Simulation};
 use forebay_machine_file::machine::{LinkClass, Machine, Routing};
 use forebay_network::{
-    Fabric, Message, MessageClass, NetEvent, NetMessage, Packet, Passage, ProbeOptions, Sampler,
-    Topology, WaitMatrix, lookahead,
+    Delivery, Fabric, Message, MessageClass, NetEvent, NetMessage, Packet, Passage, ProbeOptions,
+    Sampler, Topology, WaitMatrix, lookahead,
 };
 use forebay_units::Bytes;
 use harness::{SMALL, machine};
@@ -48,7 +48,9 @@ impl Partition for Group {
     fn handle(&mut self, event: Event, context: &mut Context<'_, Event, NetMessage>) {
         match event {
             Event::Net(event) => {
-                if let Some(Packet { src, dst, .. }) = self.fabric.handle(event, context) {
+                if let Some(Delivery { packet: Packet { src, dst, .. }, .. }) =
+                    self.fabric.handle(event, context)
+                {
                     self.delivered.push((src, dst, context.now));
                 }
             }

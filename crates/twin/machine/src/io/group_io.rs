@@ -110,7 +110,7 @@ impl Io {
             unreachable!("IOR's operations synchronise: {left:?}")
         };
         if let Some(step) = self.clients.step_of_barrier(node, &self.job) {
-            let barrier = PassedBarrier { step, entered: agreement.entered };
+            let barrier = PassedBarrier::new(step, agreement.entered);
             if node == 0 {
                 self.job.groups_without_ranks.iter().for_each(|&group| {
                     let at = context.now + self.job.lookahead;
@@ -131,7 +131,7 @@ impl Io {
         self.passed = Some(barrier);
         let next = self.job.steps.get(barrier.step as usize + 1);
         if matches!(next.map(|step| step.action), Some(Action::Open(_))) {
-            self.restart_timelines(barrier.entered, fabric);
+            self.restart_timelines(barrier.entered(), fabric);
         }
         self.enter_phases(barrier.step + 1, fabric, now);
     }
@@ -164,7 +164,7 @@ impl Io {
             job: &self.job,
             position: &self.position,
             mpi: &mut self.mpi,
-            barrier_entered: self.passed.map_or(0, |passed| passed.entered),
+            barrier_entered: self.passed.map_or(0, |passed| passed.entered()),
             waits: &mut self.waits,
             observer: &mut self.observer,
             fabric,
@@ -178,7 +178,7 @@ impl Io {
     fn enter_phases(&mut self, mut next: u32, fabric: &mut Fabric, now: u64) {
         let job = self.job.clone();
         // The same in all groups, although the nodes leave a barrier at different times.
-        let entered = self.passed.map_or(0, |passed| passed.entered);
+        let entered = self.passed.map_or(0, |passed| passed.entered());
         while let Some(step) = job.steps.get(next as usize) {
             match step.action {
                 Action::End(_) => self.end_phase(entered, fabric, now),

@@ -124,7 +124,8 @@ fn traffic(
     let of_message = spec.message.0.div_ceil(scenario.network.packet.0);
     let messages = job.nodes.len() as f64 * spec.messages as f64;
     let mut forecast = Forecast::of_packets(messages * of_message as f64, hops);
-    forecast.events += messages;
+    // An event for each message; none at the destination, where no node reacts.
+    forecast.events += messages - forecast.packets;
     Ok(forecast)
 }
 

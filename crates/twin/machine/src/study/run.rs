@@ -3,6 +3,7 @@
 use super::error::StudyError;
 use super::options::SimOptions;
 use crate::collective_job::CollectiveNodes;
+use crate::event::PacketKind;
 use crate::group::Group;
 use crate::io::Io;
 use crate::observe::{Delays, IoObserver, Observed, observed};
@@ -60,15 +61,17 @@ pub(super) fn run(
     });
     assert_eq!(sums.packets, sums.injected_packets, "packets lost");
     assert_eq!(sums.bytes, sums.injected_bytes, "bytes lost");
+    // Deliveries may be announced: the last one can lie behind the last event.
+    let end = statistics.last_event.max(sums.last);
     let cost = RunCost {
         wall_seconds: started.elapsed().as_secs_f64(),
-        simulated_seconds: statistics.last_event as f64 * 1e-12,
+        simulated_seconds: end as f64 * 1e-12,
         events: statistics.events,
         packets_delivered: sums.packets,
         threads: options.threads as u32,
         peak_rss_bytes: peak_rss(),
     };
-    let (mut groups, end) = (simulation.into_partitions(), statistics.last_event);
+    let mut groups = simulation.into_partitions();
     let (delays, observed) = observed(&scenario.observe, scenario, &mut groups, end);
     Ok(Outcome { groups, end, started, cost, delays, observed })
 }
@@ -88,6 +91,7 @@ fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
     simulation.for_each_partition(|number, group, queue| {
         let number = number as u16;
         if let Some(job) = &scenario.traffic {
+            group.fabric.announce_deliveries(PacketKind::Traffic.number());
             group.traffic = Some(Traffic::new(job, topology, number, queue));
         }
         if let Some(job) = &scenario.collective {

@@ -2,6 +2,7 @@
 
 use super::Fabric;
 use crate::packet::Packet;
+use crate::packet_table::PacketId;
 use crate::port::PortEnd;
 use crate::probe::{Grant, LinkBins, LinkRef, LinkSeries, Probe, ProbeOptions};
 
@@ -50,10 +51,10 @@ impl Fabric {
     /// Passes a packet that begins to wait for credits to the probe.
     #[cold]
     #[inline(never)]
-    pub(super) fn observe_queue(&mut self, index: usize, channel: u8, packet: &Packet, ready: u64) {
+    pub(super) fn observe_queue(&mut self, index: usize, channel: u8, id: PacketId, ready: u64) {
         let link = self.link_ref(index);
         if let Some(probe) = &mut self.probe {
-            probe.join_queue(link, channel, packet, ready);
+            probe.join_queue(link, channel, &self.packets[id], ready);
         }
     }
 }

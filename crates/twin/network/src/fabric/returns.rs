@@ -27,7 +27,7 @@ impl Fabric {
                 && self.ports[ahead.port()].has_waiting(ahead.channel())
             {
                 let queue = self.ports.queue(ahead.port(), ahead.channel());
-                prefetch(self.waiting.first(queue));
+                self.packets.prefetch_first(queue);
             }
             self.return_credit(place, bytes, context);
         }
@@ -73,19 +73,20 @@ impl Fabric {
         loop {
             let credits = self.ports.credits(index, channel);
             let queue = self.ports.queue_mut(index, channel);
-            let mut waiting = *self.waiting.first(queue);
-            if credits < waiting.packet.bytes {
+            let (id, mut ready) = self.packets.first(queue);
+            let bytes = self.packets[id].bytes;
+            if credits < bytes {
                 return;
             }
-            let was_last = self.waiting.pop_front(queue);
+            let was_last = self.packets.pop_front(queue);
             if was_last {
                 self.ports.unblock_channel(index, channel, context.now());
             }
-            waiting.ready.head = waiting.ready.head.max(context.now());
+            ready.head = ready.head.max(context.now());
             if let Some(probe) = &mut self.probe {
-                probe.leave_queue(index, channel as u8, waiting.packet.bytes);
+                probe.leave_queue(index, channel as u8, bytes);
             }
-            self.depart(index, channel, waiting.packet, waiting.ready, context);
+            self.depart(index, channel, id, ready, context);
             if was_last {
                 return;
             }

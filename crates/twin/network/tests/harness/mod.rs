@@ -7,8 +7,8 @@ use forebay_machine_file::machine::{
     Plugging, Routing, RoutingSpec,
 };
 use forebay_network::{
-    DeliveryStatistics, Fabric, LinkStatistics, Message, MessageClass, NetEvent, NetMessage,
-    Packet, Topology, lookahead,
+    Delivery, DeliveryStatistics, Fabric, LinkStatistics, Message, MessageClass, NetEvent,
+    NetMessage, Packet, Topology, lookahead,
 };
 use forebay_units::{Bytes, Rate, Time};
 use std::sync::Arc;
@@ -166,7 +166,7 @@ impl Partition for Group {
     fn handle(&mut self, event: Event, context: &mut Context<'_, Event, NetMessage>) {
         match event {
             Event::Net(event) => {
-                if let Some(packet) = self.fabric.handle(event, context) {
+                if let Some(Delivery { packet, .. }) = self.fabric.handle(event, context) {
                     self.delivered.push((packet, context.now));
                 }
             }
