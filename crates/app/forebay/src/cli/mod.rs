@@ -17,6 +17,7 @@ mod sensitivity;
 pub(crate) mod sweep;
 mod traffic;
 mod validate;
+mod validate_ior;
 mod validate_messages;
 mod validate_network;
 mod wlm;

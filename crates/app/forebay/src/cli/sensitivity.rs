@@ -4,7 +4,7 @@ use super::machine::load_with;
 use super::options::command_line;
 use super::output::{Output, OutputArgs, VERSION, to_json};
 use super::replicates::{SharedProgress, run_all};
-use super::validate::simulate_run;
+use super::validate_ior::simulate_run;
 use super::validate_messages::MessageCommand;
 use crate::console::print_stderr;
 use crate::csv_files::to_csv;

@@ -1,30 +1,27 @@
 //! `forebay validate`.
 
 use super::machine::load_with;
-use super::options::{ProgressReporter, command_line, cores, seed, setting, study_failure};
+use super::options::{command_line, cores, seed, setting};
 use super::output::{Output, OutputArgs, to_json};
 use super::sensitivity::{self, Study};
-use super::{validate_messages, validate_network};
+use super::{validate_ior, validate_messages, validate_network};
 use crate::csv_files::to_csv;
 use crate::figures::ior::resource;
 use crate::plot::axis;
 use crate::plot::bandwidth::{Curve, Figure};
 use crate::plot::palette::PAPER;
 use crate::plot::png;
-use crate::validate::cases::{Case, Check, Run};
 use crate::validate::comparison::{self, Comparison};
 use crate::validate::markdown;
 use crate::validate::network;
-use crate::validate::published::{self, Published, measurement};
+use crate::validate::published;
 use crate::validate::status::Status;
-use crate::validate::verdict::{self, Row};
+use crate::validate::verdict::Row;
 use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{self, Column, Table};
-use forebay_machine::results::{IorPoint, SCHEMA};
-use forebay_machine::study::{self, Progress, SimOptions};
+use forebay_machine::results::SCHEMA;
 use forebay_machine_file::Setting;
-use forebay_machine_file::machine::Machine;
 use forebay_units::Bytes;
 use forebay_units::human::{grouped, number};
 use serde::Serialize;
@@ -50,7 +47,8 @@ pub(super) struct ValidateArgs {
     /// Seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = seed)]
     seed: u64,
-    /// Simulate with this many seeds, from --seed on; the table has means and 95% confidence intervals
+    /// Simulate with this many seeds, from --seed on; the table has means and 95% confidence intervals.
+    /// A run of IOR that is the same with the first two is not simulated with others
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     seeds: u16,
     /// A number of the machines instead of their files', as burst_buffer.card_write=1.5GB/s; may be
@@ -141,13 +139,15 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     }
     let table = published::all()?;
     let mut output = args.output.prepare("validate")?;
+    let threads = args.threads.map_or_else(cores, usize::from);
+    let seeds = (args.seed, args.seeds.into());
     let mut rows = Vec::new();
     for case in &cases {
         let of_case = match case {
-            Comparison::Ior(case) => ior_rows(case, &args, &table, &output)?,
+            Comparison::Ior(case) => {
+                validate_ior::rows(case, &args.set, seeds, threads, &table, &output)?
+            }
             Comparison::Messages(case) => {
-                let threads = args.threads.map_or_else(cores, usize::from);
-                let seeds = (args.seed, args.seeds.into());
                 validate_messages::rows(case, &args.set, seeds, threads, &table, &output)?
             }
         };
@@ -185,22 +185,6 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Simulates a case of IOR; the rows of its checks.
-fn ior_rows(
-    case: &Case,
-    args: &ValidateArgs,
-    table: &[Published],
-    output: &Output,
-) -> Result<Vec<Row>, Failure> {
-    let machine = load_with(&case.machine, &args.set)?;
-    let points = simulate(case, &machine, args, output)?;
-    let row = |check: &Check| {
-        let published = measurement(&check.row, table)?;
-        Ok(verdict::compare(case, check, published, &machine.provenance, &points))
-    };
-    case.check.iter().map(row).collect()
-}
-
 /// Prints the rows in groups by status, then the sweeps.
 fn print_text(rows: &[Row], output: &mut Output) -> Result<(), Failure> {
     for status in Status::ALL {
@@ -224,46 +208,6 @@ fn print_text(rows: &[Row], output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-fn simulate(
-    case: &Case,
-    machine: &Machine,
-    args: &ValidateArgs,
-    output: &Output,
-) -> Result<Vec<(Run, Vec<IorPoint>)>, Failure> {
-    let mut points = Vec::new();
-    for run in case.runs() {
-        let mut replicates = Vec::new();
-        for nth in 0..u64::from(args.seeds) {
-            let seed = args.seed.wrapping_add(nth);
-            let label = format!("{}, {} {}, seed {seed}", case.id, run.label, case.axis());
-            let progress = ProgressReporter::start(&label, output.display);
-            let threads = args.threads.map_or_else(cores, usize::from);
-            let options = SimOptions { threads, seed, ..SimOptions::default() };
-            let shown = |time, done, events| progress.update(time, done, events);
-            replicates.push(simulate_run(case, &run, machine, &options, &shown)?);
-        }
-        points.push((run, replicates));
-    }
-    Ok(points)
-}
-
-/// Simulates one run of a case, on its number of burst-buffer nodes.
-pub(super) fn simulate_run(
-    case: &Case,
-    run: &Run,
-    machine: &Machine,
-    options: &SimOptions,
-    progress: Progress<'_>,
-) -> Result<IorPoint, Failure> {
-    let tests = super::ior::parse_tests(&run.ior)?.unwrap_or_default();
-    let [test] = tests.as_slice() else {
-        return Err(Failure::Failed(format!("case {} is not one IOR test", case.id)));
-    };
-    let options = SimOptions { burst_buffers: Some(case.burst_buffers), ..options.clone() };
-    study::simulate_ior(machine, test, run.nodes, run.ppn, &options, progress)
-        .map_err(|e| study_failure(&e))
-}
-
 /// A row of the table, followed by what is compared and the reasons why it is not predicted.
 fn line(row: &Row) -> String {
     let number = |v: Option<f64>| v.map_or("-".to_string(), number);
@@ -284,6 +228,9 @@ fn line(row: &Row) -> String {
         row.compared,
         row.decided_by.join(", ")
     ));
+    if let Some(steady) = row.steady_gbps {
+        text.push_str(&format!("\n  steady rate: {} GB/s", number(Some(steady))));
+    }
     if !row.status_reasons.is_empty() {
         text.push_str(&format!("\n  {}: {}", row.status, row.status_reasons.join("; ")));
     }
@@ -346,7 +293,7 @@ fn figure(row: &Row) -> Figure {
     }
 }
 
-const CSV_HEADING: [&str; 26] = [
+const CSV_HEADING: [&str; 27] = [
     "row",
     "case",
     "machine",
@@ -359,6 +306,7 @@ const CSV_HEADING: [&str; 26] = [
     "alternative_simulated",
     "alternative_error_percent",
     "interval",
+    "steady_GBps",
     "limit",
     "status",
     "status_reasons",
@@ -386,7 +334,8 @@ fn csv_of(rows: &[Row]) -> Result<String, Failure> {
                 alternative.and_then(|a| a.simulated),
                 alternative.and_then(|a| a.error_percent),
             ),
-            (r.interval, &r.limit, &r.status, r.status_reasons.join("; "), r.decided_by.join(" ")),
+            (r.interval, r.steady_gbps, &r.limit),
+            (&r.status, r.status_reasons.join("; "), r.decided_by.join(" ")),
             (r.band.map(|b| b[0]), r.band.map(|b| b[1])),
             (&r.tolerance, r.met, &r.verdict, &r.misses),
             (&r.ior, &r.command, &r.scaling, &r.source),
@@ -418,6 +367,7 @@ mod tests {
             status: "settled in view".into(),
             status_reasons: vec!["processes per node were chosen".into()],
             decided_by: vec!["client.write_rate".into()],
+            steady_gbps: Some(2.5),
             limit: "client".into(),
             tolerance: "within 10%".into(),
             met: true,
@@ -431,6 +381,7 @@ mod tests {
                 value: 1.84,
                 half_width: Some(0.02),
                 alternative: Some(1.73),
+                steady_gbps: Some(2.5),
                 limit: "client".into(),
             }],
             ior: "-w".into(),
@@ -438,11 +389,11 @@ mod tests {
             scaling: "s".into(),
             source: "paper".into(),
         };
-        assert_eq!(line(&row).lines().count(), 3);
+        assert_eq!(line(&row).lines().count(), 4);
         assert!(line(&row).contains("settled in view: processes per node were chosen"));
         assert!(!sweep(&row).contains("1.73"));
         row.warnings = vec!["few transfers".into()];
-        assert_eq!(line(&row).lines().nth(3), Some("  warning: few transfers"));
+        assert_eq!(line(&row).lines().nth(4), Some("  warning: few transfers"));
         row.warnings.clear();
         row.alternative = Some(Alternative {
             compared: "IOR's bandwidth / nodes".into(),

@@ -1,0 +1,123 @@
+//! The cases of `forebay validate` that simulate IOR.
+
+use super::machine::load_with;
+use super::options::study_failure;
+use super::output::Output;
+use super::replicates::{SharedProgress, run_all, threads_of_each};
+use crate::validate::cases::{Case, Check, Run};
+use crate::validate::published::{Published, measurement};
+use crate::validate::verdict::{self, Row};
+use forebay_console::Failure;
+use forebay_machine::results::{IorPoint, RunCost};
+use forebay_machine::study::{self, Progress, SimOptions};
+use forebay_machine_file::Setting;
+use forebay_machine_file::machine::Machine;
+
+/// Simulates a case with all seeds, from the first on; the rows of its checks.
+pub(super) fn rows(
+    case: &Case,
+    set: &[Setting],
+    seeds: (u64, u32),
+    threads: usize,
+    table: &[Published],
+    output: &Output,
+) -> Result<Vec<Row>, Failure> {
+    let machine = load_with(&case.machine, set)?;
+    let points = case
+        .runs()
+        .into_iter()
+        .map(|run| {
+            let points = replicates(case, &run, &machine, seeds, threads, output)?;
+            Ok((run, points))
+        })
+        .collect::<Result<Vec<_>, Failure>>()?;
+    let row = |check: &Check| {
+        let published = measurement(&check.row, table)?;
+        Ok(verdict::compare(case, check, published, &machine.provenance, &points))
+    };
+    case.check.iter().map(row).collect()
+}
+
+/// Simulates a run with all seeds, as many at a time as there are threads; if the first two give the
+/// same, with these only.
+fn replicates(
+    case: &Case,
+    run: &Run,
+    machine: &Machine,
+    (first_seed, seeds): (u64, u32),
+    threads: usize,
+    output: &Output,
+) -> Result<Vec<IorPoint>, Failure> {
+    let count = seeds as usize;
+    let label = format!("{}, {} {}", case.id, run.label, case.axis());
+    let progress = SharedProgress::start(&label, count, output.display);
+    let simulate = |first: usize, count: usize| {
+        run_all(count, threads, |nth| {
+            let nth = first + nth;
+            let options = SimOptions {
+                threads: threads_of_each(threads, count),
+                seed: first_seed.wrapping_add(nth as u64),
+                ..SimOptions::default()
+            };
+            let shown = |time, done, events| progress.update(nth, time, done, events);
+            let point = simulate_run(case, run, machine, &options, &shown);
+            progress.end(nth);
+            point
+        })
+    };
+    let mut points = simulate(0, count.min(2))?;
+    let depends_on_seed = !matches!(points.as_slice(), [one, other] if are_same(one, other));
+    if count > 2 && depends_on_seed {
+        points.extend(simulate(2, count - 2)?);
+    }
+    Ok(points)
+}
+
+/// Whether two runs have the same results, to the last bit.
+fn are_same(one: &IorPoint, other: &IorPoint) -> bool {
+    let results = |point: &IorPoint| IorPoint { run: RunCost::default(), ..point.clone() };
+    results(one) == results(other)
+}
+
+/// Simulates one run of a case, on its number of burst-buffer nodes.
+pub(super) fn simulate_run(
+    case: &Case,
+    run: &Run,
+    machine: &Machine,
+    options: &SimOptions,
+    progress: Progress<'_>,
+) -> Result<IorPoint, Failure> {
+    let tests = super::ior::parse_tests(&run.ior)?.unwrap_or_default();
+    let [test] = tests.as_slice() else {
+        return Err(Failure::Failed(format!("case {} is not one IOR test", case.id)));
+    };
+    let burst_buffers = Some(case.burst_buffers / case.part);
+    let options = SimOptions { burst_buffers, ..options.clone() };
+    study::simulate_ior(machine, test, run.nodes / case.part, run.ppn, &options, progress)
+        .map_err(|e| study_failure(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::ior::parse_tests;
+
+    #[test]
+    fn runs_that_differ_in_their_cost_only_are_the_same() {
+        let machine = Machine::load("toy").unwrap();
+        let simulate = |line: &str, seed| {
+            let words: Vec<String> = line.split_whitespace().map(String::from).collect();
+            let test = parse_tests(&words).unwrap().unwrap().remove(0);
+            let options = SimOptions { seed, ..SimOptions::default() };
+            study::simulate_ior(&machine, &test, 4, 2, &options, &|_, _, _| true).unwrap()
+        };
+        // In order there is nothing to draw but paths, of which these nodes have one.
+        let one = simulate("-w -F -t 64k -b 64k", 1);
+        let mut slower = one.clone();
+        slower.run.wall_seconds += 1.0;
+        assert!(are_same(&one, &slower));
+        // Random offsets are drawn with the seed.
+        let line = "-w -z -t 64k -b 8m";
+        assert!(!are_same(&simulate(line, 1), &simulate(line, 2)));
+    }
+}
