@@ -7,7 +7,8 @@
 mod cluster;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use cluster::site::{ROOT, USER, expect_success};
 use cluster::slurm::SlurmSite;
@@ -209,7 +210,7 @@ fn restarted_slurmctld_completes_jobs_at_every_stage() {
     wait_until("the job is staged in", || {
         slurm.functions(&staged).contains(&"real_size".to_owned()).then_some(())
     });
-    slurm.wait_until_saved();
+    slurm.wait_until_saved(SystemTime::now());
     slurm.restart_slurmctld();
     // Slurm defers a job whose stage-in it does not know by a minute.
     let update = format!("JobId={staged}");
@@ -218,7 +219,7 @@ fn restarted_slurmctld_completes_jobs_at_every_stage() {
     });
     expect_success(&slurm.run(ROOT, "scontrol", &["update", &update, "StartTime=now"]));
     slurm.wait_for(&staged, "RUNNING");
-    slurm.wait_until_saved();
+    slurm.wait_until_saved(SystemTime::now());
     slurm.restart_slurmctld();
     slurm.wait_for(&staged, "COMPLETED");
     slurm.wait_until_removed(&staged);
@@ -290,4 +291,104 @@ fn components_of_a_heterogeneous_job_share_its_nodes_but_not_its_instances() {
     slurm.wait_for(&id, "COMPLETED");
     assert_eq!(slurm.output(&id), "here\nn2\n", "{}", slurm.diagnosis(&id));
     slurm.wait_until_removed(&id);
+}
+
+#[test]
+fn slurmctld_killed_while_data_moves_completes_the_job() {
+    let Some(mut slurm) = SlurmSite::start("") else {
+        return;
+    };
+    let (_, results) = make_directories(&slurm);
+    let script = format!(
+        "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && cp $DW_JOB_STRIPED/input/words $DW_JOB_STRIPED/out/\n",
+        directives(&slurm)
+    );
+    let held = slurm.hold("data_in");
+    let submitted = SystemTime::now();
+    let staging_in = slurm.submit(&script, &[]);
+    held.wait_until_called();
+    slurm.wait_until_saved(submitted);
+    slurm.restart_slurmctld();
+    drop(held);
+    complete_after_restart(&slurm, &staging_in, &results);
+
+    let held = slurm.hold("data_out");
+    let submitted = SystemTime::now();
+    let staging_out = slurm.submit(&script, &[]);
+    held.wait_until_called();
+    slurm.wait_until_saved(submitted);
+    slurm.restart_slurmctld();
+    drop(held);
+    complete_after_restart(&slurm, &staging_out, &results);
+}
+
+/// Waits until a job has completed and its results are staged out, although Slurm may have deferred it.
+fn complete_after_restart(slurm: &SlurmSite, id: &str, results: &Path) {
+    let update = format!("JobId={id}");
+    wait_until("the job completes", || {
+        let state = slurm.job(id, "JobState")?;
+        if state == "PENDING" {
+            // Slurm defers a job whose stage-in was interrupted.
+            slurm.run(ROOT, "scontrol", &["update", &update, "StartTime=now"]);
+        }
+        (state == "COMPLETED").then_some(())
+    });
+    slurm.wait_until_removed(id);
+    let text = fs::read_to_string(results.join(id).join("words"));
+    assert_eq!(text.ok().as_deref(), Some("from the file system\n"), "{}", slurm.diagnosis(id));
+}
+
+#[test]
+fn death_of_a_compute_node_leaves_the_results_of_the_others() {
+    let Some(mut slurm) = SlurmSite::start("") else {
+        return;
+    };
+    let (_, results) = make_directories(&slurm);
+    let pfs = slurm.site.cluster.pfs();
+    let script = format!(
+        "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\n\
+         sync $DW_JOB_STRIPED/out/file && touch {}/started.$SLURM_JOB_ID\nsleep 300\n",
+        directives(&slurm),
+        pfs.display()
+    );
+    let id = slurm.submit(&script, &["-N2", "-w", "n2,n3", "--no-requeue"]);
+    wait_until("the job starts", || pfs.join(format!("started.{id}")).exists().then_some(()));
+    slurm.slurmd[2].kill();
+    slurm.site.agents[2].kill();
+    slurm.wait_for(&id, "NODE_FAIL");
+    slurm.wait_until_removed(&id);
+    let text = fs::read_to_string(results.join(&id).join("file"));
+    assert_eq!(text.ok().as_deref(), Some("result\n"), "{}", slurm.diagnosis(&id));
+}
+
+/// Jobs of [`many_jobs_four_at_a_time_leave_nothing`]: `FOREBAY_SLURM_JOBS`, or this number.
+const JOBS: usize = 200;
+
+#[test]
+fn many_jobs_four_at_a_time_leave_nothing() {
+    let Some(slurm) = SlurmSite::start("") else {
+        return;
+    };
+    let (_, results) = make_directories(&slurm);
+    let jobs = std::env::var("FOREBAY_SLURM_JOBS").map_or(JOBS, |text| text.parse().unwrap());
+    // The pool has space for four.
+    let directives = directives(&slurm).replace("96MiB", "336MiB");
+    let script = format!(
+        "#!/bin/sh\n{directives}mkdir $DW_JOB_STRIPED/out\n\
+         cat $DW_JOB_STRIPED/input/words > $DW_JOB_STRIPED/out/words\n\
+         echo $SLURM_JOB_ID >> $DW_JOB_STRIPED/out/words\n"
+    );
+    let ids: Vec<String> = (0..jobs).map(|_| slurm.submit(&script, &[])).collect();
+    for id in &ids {
+        slurm.wait_for(id, "COMPLETED");
+    }
+    for id in &ids {
+        slurm.wait_until_removed(id);
+        let text = fs::read_to_string(results.join(id).join("words")).unwrap();
+        assert_eq!(text, format!("from the file system\n{id}\n"), "{}", slurm.diagnosis(id));
+    }
+    let status = slurm.site.status().unwrap();
+    for kind in ["sessions", "instances", "stages"] {
+        assert_eq!(status[kind].as_array().map(Vec::len), Some(0), "{kind}: {status}");
+    }
 }

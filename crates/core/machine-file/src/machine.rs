@@ -32,15 +32,26 @@ pub struct BurstBuffer {
     pub dispatch: Time,
     /// Server threads; each holds one request from dispatch to completion.
     pub threads: u32,
-    /// Time for which a write holds the exclusive lock of its object (extent allocation, copy into
-    /// the page cache); flash is written afterwards.
+    /// Rate at which one thread copies between its buffer and the page cache.
+    pub copy_rate: Rate,
+    /// Time for which a write holds the exclusive lock of its object besides that of the copy into
+    /// the page cache (extent allocation); flash is written afterwards.
     pub lock_hold: Time,
     /// Additional time of a write to an object whose last writer was another compute node.
     pub lock_handover: Time,
     /// Block of the server's file system. In a shared file, a write that covers only a part of a
     /// block reads the block from flash first.
     pub block: Bytes,
-    /// Cost of an fsync at one server, besides the wait for a thread.
+    /// Most dirty data in the page cache of the node, where writes complete; those beyond it wait until
+    /// data have been flushed. 0: a write completes when it is on flash.
+    pub dirty_limit: Bytes,
+    /// Dirty data from which on a thread of the node flushes them.
+    pub dirty_background: Bytes,
+    /// Cost, to the thread that flushes it, of an extent that does not continue the one before it.
+    pub extent_cost: Time,
+    /// Flushes in flight at most.
+    pub flush_depth: u32,
+    /// Cost of an fsync at one server, besides the waits for a thread and for flushes.
     pub sync: Time,
     /// Metadata operations (open, close, stat) per second of one server.
     pub metadata_rate: u32,
@@ -96,7 +107,8 @@ pub struct Client {
     pub uncached_percent: u32,
     /// Software cost of one application call (system call to request on the wire, and back).
     pub call_overhead: Time,
-    /// Maximum request; longer transfers are split into concurrent requests.
+    /// Maximum request; longer transfers are split into concurrent requests, as are those of several
+    /// stripes or substripes.
     pub max_request: Bytes,
     /// Maximum number of requests of one call in flight.
     pub requests_in_flight: u32,

@@ -123,8 +123,10 @@ wrong! {
         "toy.toml:91:60: `burst_buffer.threads.settled_in_view` is [], not a list of texts; expected [\"row-id\"]";
     card_below_a_stripe: "card_capacity = { value = \"1 TB\"" => "card_capacity = { value = \"1 MB\"",
         "toy.toml:107:27: a card of 1 MB cannot hold one stripe of 8 MiB; expected a capacity of at least one stripe";
+    more_dirty_data_in_the_background_than_fit: "dirty_background = { value = \"0 B\"" => "dirty_background = { value = \"1 MB\"",
+        "toy.toml:115:30: `burst_buffer.dirty_background` of 1 MB has no effect: the page cache holds 0 B; expected at most 0 B";
     no_interleaved_message: "interleaved_messages = { value = 4," => "interleaved_messages = { value = 0,",
-        "toy.toml:115:34: `network.nic.interleaved_messages` is 0, out of range; expected a whole number from 1 to 256";
+        "toy.toml:120:34: `network.nic.interleaved_messages` is 0, out of range; expected a whole number from 1 to 256";
     missing_title: "title = " => "name = ",
         "toy.toml:1:1: `title` is missing; expected title = \"the machine in one line\"\ntoy.toml:1:1: unknown key `name`; expected one of burst_buffer, client, network, notes, pfs, placement, sources, title";
     missing_number: "threads = { value = 16, assumed = \"toy\" }\n" => "",

@@ -77,6 +77,10 @@ pub(crate) enum ServerEvent {
     ReadSent(u32),
     /// A request that moves no data is done.
     Reply(u32),
+    /// A server's flusher has prepared a flush (by its index in the group's table).
+    SubmitFlush(u32),
+    /// A flush is on flash.
+    Flushed(u32),
 }
 
 /// The processes of a job leave a barrier: the message to groups in which there are none.
@@ -157,6 +161,8 @@ impl IoEvent {
             IoEvent::Server(ServerEvent::DataTakenIn(index)) => (15, index),
             IoEvent::Server(ServerEvent::ReadSent(index)) => (16, index),
             IoEvent::Server(ServerEvent::Reply(index)) => (11, index),
+            IoEvent::Server(ServerEvent::SubmitFlush(index)) => (27, index),
+            IoEvent::Server(ServerEvent::Flushed(index)) => (28, index),
             IoEvent::Passed(_) => (12, 0),
         };
         NetEvent::FIRST_FREE_KEY + (kind << 24) + (number & 0xff_ffff)

@@ -4,6 +4,8 @@ use crate::io::{IoJob, PhaseCounts};
 use crate::steady::{State, SteadyState};
 use crate::traffic::{Generation, TrafficJob};
 use forebay_machine_file::machine::Network;
+use forebay_units::Bytes;
+use forebay_workload::ior::Access;
 use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
 
 /// Share of a phase above which opens and closes, or ramp-up and tail, are said to decide its rate.
@@ -41,6 +43,17 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
             "ramp-up and tail take {:.0}% of the transfers of the {access} phase: use larger blocks \
              (-b) or more segments (-s), or take the steady rate",
             (1.0 - steadily / transfers) * 100.0
+        ));
+    }
+    let dirty_limit = job.burst_buffer.dirty_limit;
+    let of_a_server = counts.bytes / job.instance.nodes().len().max(1) as u64;
+    let synced = job.ior.fsync || job.ior.fsync_per_write;
+    if counts.access == Access::Write && !synced && of_a_server <= dirty_limit.0 {
+        warnings.push(format!(
+            "the {} that each server is given fit its page cache, which holds {dirty_limit} that are \
+             not on flash yet: write more (-b, -s), wait for flash (-e), or reduce the cache as the \
+             run is reduced (burst_buffer.dirty_limit)",
+            Bytes(of_a_server)
         ));
     }
     let per_rank = counts.operations / u64::from(job.tasks().max(1));

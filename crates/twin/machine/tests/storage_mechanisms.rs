@@ -116,6 +116,42 @@ fn writers_of_different_objects_do_not_wait_for_each_other() {
 }
 
 #[test]
+fn call_takes_its_objects_lock_once_whatever_its_length() {
+    // Calls of 2 MiB and of 512 KiB of two nodes in turn: 0.05 ms each, and 10 ms for each after the
+    // first. The data of the first and the last take another 1.6 and 0.4 ms.
+    let mut machine = with_storage(|storage| {
+        storage.substripe = Bytes::mib(8);
+        storage.lock_handover = Time::from_ns(10_000_000);
+    });
+    machine.client.max_request = Bytes::mib(8);
+    let time = |line: &str| phase(&machine, 2, 1, 1, line).transfer_seconds;
+    let by_hand = |calls: f64| (calls - 1.0) * 10e-3 + calls * 0.05e-3;
+    assert_near(time("-w -t 2m -b 2m -s 4"), by_hand(8.0) + 1.6e-3, 1.0, "calls of 2 MiB");
+    assert_near(time("-w -t 512k -b 512k -s 16"), by_hand(32.0) + 0.4e-3, 1.0, "calls of 512 KiB");
+}
+
+#[test]
+fn write_is_copied_into_the_page_cache_under_its_objects_lock() {
+    // 64 KiB at 1 GB/s are 65.536 us, after 50 us. Flash is faster: 65.536 us on one channel of eight.
+    let machine = with_storage(|storage| storage.copy_rate = Rate(1_000_000_000));
+    let write = phase(&machine, 1, 4, 1, "-w -t 64k -b 64k -s 64");
+    assert_near(write.transfer_seconds, 256.0 * 115.536e-6, 1.0, "one object");
+    // Files of one process have locks of their own.
+    let private = phase(&machine, 1, 4, 1, "-w -F -t 64k -b 4m");
+    assert!(private.transfer_seconds < 0.8 * write.transfer_seconds);
+}
+
+#[test]
+fn read_is_copied_out_of_the_page_cache_before_it_is_sent() {
+    let read = |gbps: u64| {
+        let machine = with_storage(|storage| storage.copy_rate = Rate(gbps * 1_000_000_000));
+        phase(&machine, 1, 1, 1, "-r -F -t 512k -b 8m").transfer_seconds
+    };
+    // 16 calls; 512 KiB take 524.288 us at 1 GB/s and 262.144 us at 2 GB/s.
+    assert_near(read(1) - read(2), 16.0 * 262.144e-6, 0.1, "copies");
+}
+
+#[test]
 fn partly_covered_blocks_are_read_before_they_are_written() {
     // Writes of 6 KiB cover one block of 4 KiB partly, and no block of 2 KiB. Eight processes of
     // one node keep the lock of the object busy: 50 us a write. The block is read meanwhile: 10 us on

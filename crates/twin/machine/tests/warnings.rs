@@ -45,6 +45,21 @@ fn long_balanced_test_has_no_warning() {
 }
 
 #[test]
+fn data_that_fit_the_servers_page_cache_give_a_warning_unless_an_fsync_waits_for_flash() {
+    let warnings = |limit: u64, line: &str| {
+        let mut machine = Machine::load("toy").unwrap();
+        machine.burst_buffer.as_mut().unwrap().dirty_limit = Bytes(limit);
+        of_ior_on(&machine, line, 4, 1, &SimOptions::default())
+    };
+    // Each of the four servers gets 32 MiB.
+    let line = "-a POSIX -F -w -t 512k -b 32m";
+    assert!(warnings(32 << 20, line).iter().any(|w| w.contains("fit its page cache")));
+    assert_only(&warnings(31 << 20, line), &[]);
+    let synced = warnings(32 << 20, "-a POSIX -F -w -e -t 512k -b 32m");
+    assert!(synced.iter().all(|w| !w.contains("page cache")), "{synced:?}");
+}
+
+#[test]
 fn opens_and_closes_that_take_a_tenth_of_a_phase_give_a_warning() {
     // An open and a close take 100 us each, 8 transfers of 4 KiB some 80 us each.
     let warnings = of_ior("-a POSIX -F -w -t 4k -b 32k", 4, 1);

@@ -54,11 +54,13 @@ pub(super) struct IorArgs {
     ior: Vec<String>,
 }
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 9] = [
     Column::number("nodes", 7),
     Column::number("processes", 9),
     Column::number("write GB/s", 10),
+    Column::number("steady", 8),
     Column::number("read GB/s", 10),
+    Column::number("steady", 8),
     Column::number("GB/s per node", 11),
     Column::number("acknowledged", 12),
     Column::text("limit", 12),
@@ -300,7 +302,9 @@ fn cells(point: &IorPoint) -> Vec<String> {
         grouped(point.nodes.into()),
         grouped(point.processes.into()),
         estimated("write_GBps", point.write_gbps),
+        estimated("write_steady_GBps", point.steady_gbps("write")),
         estimated("read_GBps", point.read_gbps),
+        estimated("read_steady_GBps", point.steady_gbps("read")),
         rate(per_node),
         rate(acknowledged),
         point.limit.clone(),

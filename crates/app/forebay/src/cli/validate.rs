@@ -228,6 +228,9 @@ fn line(row: &Row) -> String {
         row.compared,
         row.decided_by.join(", ")
     ));
+    if let Some(steady) = row.steady_gbps {
+        text.push_str(&format!("\n  steady rate: {} GB/s", number(Some(steady))));
+    }
     if !row.status_reasons.is_empty() {
         text.push_str(&format!("\n  {}: {}", row.status, row.status_reasons.join("; ")));
     }
@@ -290,7 +293,7 @@ fn figure(row: &Row) -> Figure {
     }
 }
 
-const CSV_HEADING: [&str; 26] = [
+const CSV_HEADING: [&str; 27] = [
     "row",
     "case",
     "machine",
@@ -303,6 +306,7 @@ const CSV_HEADING: [&str; 26] = [
     "alternative_simulated",
     "alternative_error_percent",
     "interval",
+    "steady_GBps",
     "limit",
     "status",
     "status_reasons",
@@ -330,7 +334,8 @@ fn csv_of(rows: &[Row]) -> Result<String, Failure> {
                 alternative.and_then(|a| a.simulated),
                 alternative.and_then(|a| a.error_percent),
             ),
-            (r.interval, &r.limit, &r.status, r.status_reasons.join("; "), r.decided_by.join(" ")),
+            (r.interval, r.steady_gbps, &r.limit),
+            (&r.status, r.status_reasons.join("; "), r.decided_by.join(" ")),
             (r.band.map(|b| b[0]), r.band.map(|b| b[1])),
             (&r.tolerance, r.met, &r.verdict, &r.misses),
             (&r.ior, &r.command, &r.scaling, &r.source),
@@ -362,6 +367,7 @@ mod tests {
             status: "settled in view".into(),
             status_reasons: vec!["processes per node were chosen".into()],
             decided_by: vec!["client.write_rate".into()],
+            steady_gbps: Some(2.5),
             limit: "client".into(),
             tolerance: "within 10%".into(),
             met: true,
@@ -375,6 +381,7 @@ mod tests {
                 value: 1.84,
                 half_width: Some(0.02),
                 alternative: Some(1.73),
+                steady_gbps: Some(2.5),
                 limit: "client".into(),
             }],
             ior: "-w".into(),
@@ -382,11 +389,11 @@ mod tests {
             scaling: "s".into(),
             source: "paper".into(),
         };
-        assert_eq!(line(&row).lines().count(), 3);
+        assert_eq!(line(&row).lines().count(), 4);
         assert!(line(&row).contains("settled in view: processes per node were chosen"));
         assert!(!sweep(&row).contains("1.73"));
         row.warnings = vec!["few transfers".into()];
-        assert_eq!(line(&row).lines().nth(3), Some("  warning: few transfers"));
+        assert_eq!(line(&row).lines().nth(4), Some("  warning: few transfers"));
         row.warnings.clear();
         row.alternative = Some(Alternative {
             compared: "IOR's bandwidth / nodes".into(),

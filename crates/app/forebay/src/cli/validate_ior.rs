@@ -93,8 +93,9 @@ pub(super) fn simulate_run(
     let [test] = tests.as_slice() else {
         return Err(Failure::Failed(format!("case {} is not one IOR test", case.id)));
     };
-    let options = SimOptions { burst_buffers: Some(case.burst_buffers), ..options.clone() };
-    study::simulate_ior(machine, test, run.nodes, run.ppn, &options, progress)
+    let burst_buffers = Some(case.burst_buffers / case.part);
+    let options = SimOptions { burst_buffers, ..options.clone() };
+    study::simulate_ior(machine, test, run.nodes / case.part, run.ppn, &options, progress)
         .map_err(|e| study_failure(&e))
 }
 

@@ -126,6 +126,10 @@ pub struct Case {
     pub transfers: Vec<String>,
     /// Burst-buffer nodes of the instance.
     pub burst_buffers: u32,
+    /// The part of nodes and burst-buffer nodes that is simulated: one of so many. Rates of all are
+    /// multiplied by it.
+    #[serde(default = "whole")]
+    pub part: u32,
     /// IOR's options.
     pub ior: String,
     /// The differences from the real run.
@@ -135,6 +139,11 @@ pub struct Case {
     pub quick: bool,
     /// The measurements.
     pub check: Vec<Check>,
+}
+
+/// The part of a case that is simulated in full.
+fn whole() -> u32 {
+    1
 }
 
 /// One run of a case.
@@ -228,6 +237,10 @@ mod tests {
             let sweeps = [case.nodes.len(), case.ppn.len(), case.transfers.len()];
             assert!(sweeps.iter().filter(|n| **n > 1).count() <= 1, "{}: one sweep", case.id);
             assert!(!case.scaling.is_empty(), "{}", case.id);
+            let parts = case.nodes.iter().chain([&case.burst_buffers]);
+            assert!(parts.copied().all(|n| n % case.part == 0 && n > 0), "{}: part", case.id);
+            let text = format!("1/{}", case.part);
+            assert!(case.part == 1 || case.scaling.contains(&text), "{}: {text}", case.id);
             for run in case.runs() {
                 let tests = Ior::parse(&run.ior).unwrap();
                 assert_eq!(tests.len(), 1);

@@ -131,6 +131,7 @@ pub fn compare(
         status: status.name().to_string(),
         status_reasons,
         decided_by: check.decided_by.clone(),
+        steady_gbps: None,
         limit: String::new(),
         tolerance: format!("within {}%", check.tolerance),
         met,

@@ -23,6 +23,9 @@ pub struct Step {
     /// The value of the alternative, in the same unit.
     #[serde(rename = "beside")]
     pub alternative: Option<f64>,
+    /// The rate without opens, closes, ramp-up and tail, in GB/s.
+    #[serde(rename = "steady_GBps")]
+    pub steady_gbps: Option<f64>,
     /// Limiting resource.
     pub limit: String,
 }
@@ -72,6 +75,9 @@ pub struct Row {
     pub status_reasons: Vec<String>,
     /// Keys of the machine file's parameters that decide the simulated value.
     pub decided_by: Vec<String>,
+    /// The rate without opens, closes, ramp-up and tail at the compared value, in GB/s.
+    #[serde(rename = "steady_GBps")]
+    pub steady_gbps: Option<f64>,
     /// Limiting resource at the compared value.
     pub limit: String,
     /// Description of the tolerance.
@@ -99,18 +105,20 @@ pub struct Row {
     pub source: String,
 }
 
-/// The value of one point; `None` if the point has no such phase.
-fn value(measure: Measure, metric: Metric, point: &IorPoint) -> Option<f64> {
+/// The value of one point, of which one of `part` nodes is simulated; `None` if the point has no such
+/// phase.
+fn value(measure: Measure, metric: Metric, part: u32, point: &IorPoint) -> Option<f64> {
     let phase = best(point, measure.access())?;
+    let whole = f64::from(part);
     Some(match measure {
         Measure::WriteRatePerNode => rate(metric, phase)? / f64::from(point.nodes),
         Measure::AcknowledgedWriteRatePerNode => phase.acknowledged_node_gbps.mean,
-        Measure::WriteIops | Measure::ReadIops => phase.iops,
+        Measure::WriteIops | Measure::ReadIops => phase.iops * whole,
         Measure::WriteRate
         | Measure::ReadRate
         | Measure::WriteSaturation
         | Measure::ReadSaturation
-        | Measure::Limit => rate(metric, phase)?,
+        | Measure::Limit => rate(metric, phase)? * whole,
     })
 }
 
@@ -128,7 +136,7 @@ fn step(case: &Case, check: &Check, run: &Run, replicates: &[IorPoint]) -> Optio
     let measure = check.measure;
     let point = replicates.first()?;
     let values = |measure| {
-        let values = replicates.iter().map(|p| value(measure, check.metric, p));
+        let values = replicates.iter().map(|p| value(measure, check.metric, case.part, p));
         Estimate::of("", "", values.collect::<Option<_>>()?)
     };
     let estimate = values(measure)?;
@@ -141,12 +149,14 @@ fn step(case: &Case, check: &Check, run: &Run, replicates: &[IorPoint]) -> Optio
         _ => f64::from(run.ppn),
     };
     let limit = best(point, measure.access())?.limit.resource.clone();
+    let steady = best(point, measure.access())?.steady_gbps;
     Some(Step {
         x,
         label: run.label.clone(),
         value: estimate.mean,
         half_width: estimate.half_width,
         alternative: check.alternative.and_then(|measure| Some(values(measure)?.mean)),
+        steady_gbps: steady.map(|rate| rate * f64::from(case.part)),
         limit,
     })
 }
@@ -276,6 +286,7 @@ pub fn compare(
         status: status.name().to_string(),
         status_reasons,
         decided_by: check.decided_by.clone(),
+        steady_gbps: compared_step.or(steps.last()).and_then(|step| step.steady_gbps),
         limit,
         tolerance: outcome.accepted,
         met: outcome.met,
@@ -364,6 +375,7 @@ mod tests {
                 value: *v,
                 half_width: None,
                 alternative: None,
+                steady_gbps: None,
                 limit: String::new(),
             })
             .collect()

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::SystemTime;
 
 use super::site::{ROOT, Site, USER, expect_success};
 use super::{Daemon, Host, User, built_program, text_of, wait_until};
@@ -149,12 +150,11 @@ impl SlurmSite {
         });
     }
 
-    /// Waits until `slurmctld` has saved the latest changes of jobs, which it does every few seconds.
-    pub fn wait_until_saved(&self) {
-        let now = std::time::SystemTime::now();
+    /// Waits until `slurmctld` has saved changes of jobs after `since`, which it does every few seconds.
+    pub fn wait_until_saved(&self, since: SystemTime) {
         let file = self.directory.join("state/job_state");
         wait_until("slurmctld saves the state of jobs", || {
-            (file.metadata().ok()?.modified().ok()? > now).then_some(())
+            (file.metadata().ok()?.modified().ok()? > since).then_some(())
         });
     }
 
@@ -190,6 +190,15 @@ impl SlurmSite {
         calls.map(|call| call.function).collect()
     }
 
+    /// From now on calls of a function wait, when they have been carried out, before they return.
+    /// Dropping the result lets them return.
+    pub fn hold(&self, function: &str) -> HeldFunction {
+        let bin = self.directory.join("bin");
+        let (hold, held) = (bin.join("hold"), bin.join("held"));
+        fs::write(&hold, function).unwrap();
+        HeldFunction { hold, held }
+    }
+
     /// State and logs of a job, for the message of a failed test.
     pub fn diagnosis(&self, id: &str) -> String {
         let log = self.slurmctld.output();
@@ -209,6 +218,27 @@ impl SlurmSite {
     pub fn output(&self, id: &str) -> String {
         let file = self.site.cluster.pfs().join(format!("{id}.out"));
         fs::read_to_string(file).unwrap_or_default()
+    }
+}
+
+/// A function of `dw_wlm_cli` whose calls wait before they return.
+pub struct HeldFunction {
+    hold: PathBuf,
+    held: PathBuf,
+}
+
+impl HeldFunction {
+    /// Waits until a call was carried out, and waits.
+    pub fn wait_until_called(&self) {
+        wait_until("a held function is called", || self.held.exists().then_some(()));
+    }
+}
+
+impl Drop for HeldFunction {
+    fn drop(&mut self) {
+        // Without a call there is only one of them.
+        let _ = fs::remove_file(&self.hold);
+        let _ = fs::remove_file(&self.held);
     }
 }
 
@@ -237,14 +267,17 @@ fn add_users(host: &Host, directory: &Path) {
 }
 
 /// A script that runs a program of the bridge with the site's pool, and records each call with the
-/// seconds that it took.
+/// seconds that it took. It waits while its function is held.
 fn write_wrapper(directory: &Path, pool: &str, name: &str) {
     let program = built_program("forebay-datawarp", name);
     let path = directory.join("bin").join(name);
-    let calls = directory.join("bin/calls");
+    let bin = directory.join("bin");
+    let (calls, bin) = (bin.join("calls"), bin.display());
     let script = format!(
         "#!/bin/sh\nstart=$(date +%s%N)\nFOREBAY_POOL={pool} {} \"$@\"\ncode=$?\n\
          end=$(date +%s%N)\n\
+         case \" $* \" in *\" $(cat {bin}/hold 2>/dev/null) \"*)\n\
+         touch {bin}/held\nwhile [ -e {bin}/hold ]; do sleep 0.1; done ;;\nesac\n\
          echo \"$(awk \"BEGIN {{ print ($end - $start) / 1000000000 }}\") $*\" >> {}\nexit $code\n",
         program.display(),
         calls.display()
@@ -277,7 +310,7 @@ fn write_configuration(directory: &Path, site: &Site, flags: &str) {
     let flags = if flags.is_empty() { String::new() } else { format!("Flags={flags}\n") };
     let text = format!(
         "GetSysState={home}/bin/dw_wlm_cli\nGetSysStatus={home}/bin/dwstat\n{flags}\
-         StageInTimeout=60\nStageOutTimeout=60\nOtherTimeout=30\nValidateTimeout=5\n"
+         StageInTimeout=60\nStageOutTimeout=60\nOtherTimeout=120\nValidateTimeout=5\n"
     );
     fs::write(directory.join("burst_buffer.conf"), text).unwrap();
 }

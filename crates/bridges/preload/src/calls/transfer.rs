@@ -97,50 +97,54 @@ fn do_pwrite(fd: c_int, buffer: *const c_void, size: size_t, offset: off_t) -> O
     Some(length(at(offset).and_then(|offset| file.write_at(&[buffer], offset))))
 }
 
-/// Reads into several buffers, at the position if there is no offset.
+/// Transfers several buffers, at the position if there is no offset.
+fn vectored(
+    fd: c_int,
+    (vector, count): (*const iovec, c_int),
+    offset: Option<off_t>,
+    transfer: impl FnOnce(&OpenFile, &[iovec], Option<u64>) -> Option<Result<usize, Errno>>,
+) -> Option<ssize_t> {
+    let file = own(fd)?;
+    // SAFETY: the caller's buffers.
+    let parts = unsafe { buffers(vector, count) };
+    match parts.and_then(|parts| Ok((parts, offset.map(at).transpose()?))) {
+        Ok((parts, offset)) => transfer(&file, parts, offset).map(length),
+        Err(errno) => Some(length(Err(errno))),
+    }
+}
+
 fn do_readv(
     fd: c_int,
     vector: *const iovec,
     count: c_int,
     offset: Option<off_t>,
 ) -> Option<ssize_t> {
-    let file = own(fd)?;
-    // SAFETY: the caller's buffers.
-    let parts = match unsafe { buffers(vector, count) } {
-        Ok(parts) => parts,
-        Err(errno) => return Some(length(Err(errno))),
-    };
-    // SAFETY: as above.
-    let parts = parts.iter().map(|part| unsafe { writable(part.iov_base, part.iov_len) });
-    let mut parts: Vec<&mut [u8]> = parts.collect();
-    match offset {
-        None => file.read(&mut parts).map(length),
-        Some(offset) => {
-            Some(length(at(offset).and_then(|offset| file.read_at(&mut parts, offset))))
+    vectored(fd, (vector, count), offset, |file, parts, offset| {
+        // SAFETY: the caller's buffers.
+        let parts = parts.iter().map(|part| unsafe { writable(part.iov_base, part.iov_len) });
+        let mut parts: Vec<&mut [u8]> = parts.collect();
+        match offset {
+            None => file.read(&mut parts),
+            Some(offset) => Some(file.read_at(&mut parts, offset)),
         }
-    }
+    })
 }
 
-/// Writes several buffers, at the position if there is no offset.
 fn do_writev(
     fd: c_int,
     vector: *const iovec,
     count: c_int,
     offset: Option<off_t>,
 ) -> Option<ssize_t> {
-    let file = own(fd)?;
-    // SAFETY: the caller's buffers.
-    let parts = match unsafe { buffers(vector, count) } {
-        Ok(parts) => parts,
-        Err(errno) => return Some(length(Err(errno))),
-    };
-    // SAFETY: as above.
-    let parts = parts.iter().map(|part| unsafe { readable(part.iov_base, part.iov_len) });
-    let parts: Vec<&[u8]> = parts.collect();
-    match offset {
-        None => file.write(&parts).map(length),
-        Some(offset) => Some(length(at(offset).and_then(|offset| file.write_at(&parts, offset)))),
-    }
+    vectored(fd, (vector, count), offset, |file, parts, offset| {
+        // SAFETY: the caller's buffers.
+        let parts = parts.iter().map(|part| unsafe { readable(part.iov_base, part.iov_len) });
+        let parts: Vec<&[u8]> = parts.collect();
+        match offset {
+            None => file.write(&parts),
+            Some(offset) => Some(file.write_at(&parts, offset)),
+        }
+    })
 }
 
 /// The offset of `preadv2` and `pwritev2`; an error for flags, which the kernel has to obey.

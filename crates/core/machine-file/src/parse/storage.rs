@@ -181,6 +181,11 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     let data_rate = section.rate("data_rate");
     let dispatch = section.time("dispatch", Time::ZERO);
     let threads = section.integer("threads", 1..=65_536u32);
+    let copy_rate = section.rate("copy_rate");
+    let dirty_limit = section.bytes("dirty_limit", Bytes::ZERO..=Bytes(1 << 60));
+    let background = section.bytes("dirty_background", Bytes::ZERO..=Bytes(1 << 60));
+    let extent_cost = section.time("extent_cost", Time::ZERO);
+    let flush_depth = section.integer("flush_depth", 1..=65_536u32);
     let lock_hold = section.time("lock_hold", Time::ZERO);
     let lock_handover = section.time("lock_handover", Time::ZERO);
     let block = section.bytes("block", Bytes(1)..=Bytes::mib(1));
@@ -206,6 +211,17 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     let (stripe, substripe, capacity) = (stripe?, substripe?, capacity?);
     let (objects, flash_stripe) = (objects?, flash_stripe?);
     check_layout(doc, &stripe, &substripe, &flash_stripe);
+    let (dirty_limit, background) = (dirty_limit?, background?);
+    if background.value > dirty_limit.value {
+        doc.add_problem(
+            background.span.start,
+            format!(
+                "`burst_buffer.dirty_background` of {} has no effect: the page cache holds {}",
+                background.value, dirty_limit.value
+            ),
+            format!("at most {}", dirty_limit.value),
+        );
+    }
     if capacity.value < stripe.value {
         doc.add_problem(
             capacity.span.start,
@@ -217,6 +233,11 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
         data_rate: data_rate?.value,
         dispatch: dispatch?.value,
         threads: threads?.value,
+        copy_rate: copy_rate?.value,
+        dirty_limit: dirty_limit.value,
+        dirty_background: background.value,
+        extent_cost: extent_cost?.value,
+        flush_depth: flush_depth?.value,
         lock_hold: lock_hold?.value,
         lock_handover: lock_handover?.value,
         block: block?.value,

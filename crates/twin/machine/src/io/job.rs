@@ -150,9 +150,15 @@ impl IoJob {
             offset,
             end: offset + bytes,
             stripe: self.burst_buffer.stripe.0,
-            flash_stripe: self.burst_buffer.flash_stripe.0,
+            substripe: self.burst_buffer.substripe.0,
             max_request: self.client.max_request.0,
         }
+    }
+
+    /// The most bytes of one request.
+    pub fn largest_request(&self) -> u64 {
+        let BurstBuffer { stripe, substripe, .. } = self.burst_buffer;
+        self.client.max_request.0.min(stripe.0).min(substripe.0).max(1)
     }
 
     /// Bytes that all processes move in all phases, unless phases are skipped or stopped.

@@ -44,7 +44,7 @@ pub(crate) struct Waits {
     pub server: u64,
     /// For an object's lock.
     pub lock: u64,
-    /// For flash channels.
+    /// For flash channels, or until data in the page cache have been written to flash.
     pub ssd: u64,
     /// At the client: for its data path.
     pub client: u64,

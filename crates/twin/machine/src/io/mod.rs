@@ -6,14 +6,16 @@
 //! `max_request` bytes, cut at the boundaries of stripes and substripes, each to the server that
 //! has the stripe. The server takes one request after another off the wire (dispatch) and gives
 //! each to a free thread. The thread fetches the data from the client (a `FetchData` goes out, the
-//! client's interface answers with the data) when the server's data path has time for it, takes
-//! the lock of the file's object, writes to the SSD controller of the substripe, acknowledges,
-//! and is free again. The call returns when all its requests are acknowledged.
+//! client's interface answers with the data) when the server's data path has time for it, waits for
+//! room in the page cache, takes the lock of the file's object, copies the data into the cache,
+//! acknowledges, and is free again. The call returns when all its requests are acknowledged. The
+//! server's flushing thread writes each flash stripe to its SSD controller later; an fsync waits for
+//! that. A server without room for dirty data writes to flash before it acknowledges.
 //!
 //! # The life of a read
 //!
-//! The same, with the lock shared and the data read from flash before they go out over the data
-//! path; the call returns when the last byte has arrived.
+//! The same, with the lock shared and the data read from flash and copied out of the page cache
+//! before they go out over the data path; the call returns when the last byte has arrived.
 //!
 //! # Synchronisation
 //!

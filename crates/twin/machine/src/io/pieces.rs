@@ -8,14 +8,14 @@ pub(crate) struct Piece {
     pub bytes: u64,
 }
 
-/// The pieces of a transfer: none crosses a boundary of a stripe or flash stripe, none is longer
-/// than `max_request`. An iterator over the rest of the transfer.
+/// The pieces of a transfer: none crosses a boundary of a stripe or substripe, none is longer than
+/// `max_request`. An iterator over the rest of the transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pieces {
     pub offset: u64,
     pub end: u64,
     pub stripe: u64,
-    pub flash_stripe: u64,
+    pub substripe: u64,
     pub max_request: u64,
 }
 
@@ -28,7 +28,7 @@ impl Iterator for Pieces {
         }
         let up_to = |unit: u64| (self.offset / unit + 1) * unit;
         let end = up_to(self.stripe)
-            .min(up_to(self.flash_stripe))
+            .min(up_to(self.substripe))
             .min(self.offset + self.max_request)
             .min(self.end);
         let piece = Piece { offset: self.offset, bytes: end - self.offset };
@@ -45,15 +45,15 @@ mod tests {
     proptest! {
         #[test]
         fn pieces_cover_the_transfer_once_and_cross_no_boundary(
-            offset in 0u64..100_000, bytes in 1u64..100_000, stripe in 1u64..20_000, flash_stripe in 1u64..5_000, max_request in 1u64..8_000
+            offset in 0u64..100_000, bytes in 1u64..100_000, stripe in 1u64..20_000, substripe in 1u64..5_000, max_request in 1u64..8_000
         ) {
-            let pieces: Vec<_> = Pieces { offset, end: offset + bytes, stripe, flash_stripe, max_request }.collect();
+            let pieces: Vec<_> = Pieces { offset, end: offset + bytes, stripe, substripe, max_request }.collect();
             let mut at = offset;
             for p in &pieces {
                 prop_assert_eq!(p.offset, at);
                 prop_assert!(p.bytes > 0 && p.bytes <= max_request);
                 prop_assert_eq!(p.offset / stripe, (p.offset + p.bytes - 1) / stripe);
-                prop_assert_eq!(p.offset / flash_stripe, (p.offset + p.bytes - 1) / flash_stripe);
+                prop_assert_eq!(p.offset / substripe, (p.offset + p.bytes - 1) / substripe);
                 at += p.bytes;
             }
             prop_assert_eq!(at, offset + bytes);

@@ -99,6 +99,17 @@ impl Ssd {
         self.busy += (share + direction.gap) * width;
         Completion { at: through + direction.latency, waited: through - now - share }
     }
+
+    /// Submits commands, each of a controller and bytes, and waits for all.
+    pub fn submit_all(
+        &mut self,
+        commands: impl Iterator<Item = (usize, u64)>,
+        write: bool,
+        now: u64,
+    ) -> Completion {
+        let done = commands.map(|(controller, bytes)| self.submit(controller, bytes, write, now));
+        done.max_by_key(|done| done.at).unwrap_or(Completion { at: now, waited: 0 })
+    }
 }
 
 #[cfg(test)]

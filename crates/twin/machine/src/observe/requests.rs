@@ -21,12 +21,16 @@ pub(crate) enum Stage {
     DataPath,
     /// The data of a write are on their way.
     FetchData,
+    /// Waits until data in the server's page cache have been flushed.
+    WaitForRoom,
     /// Waits for its object's lock.
     WaitForLock,
     /// Holds its object's lock.
     HoldLock,
     /// Flash, with the wait for it.
     Flash,
+    /// A thread copies the data of a read out of the server's page cache.
+    Copy,
     /// The server sends the data of a read.
     SendData,
     /// Metadata operation or fsync, with the wait for it.

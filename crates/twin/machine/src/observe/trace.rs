@@ -229,9 +229,11 @@ fn label(stage: Stage) -> &'static str {
         Stage::Thread => "wait for thread",
         Stage::DataPath => "wait for data path",
         Stage::FetchData => "fetch data",
+        Stage::WaitForRoom => "wait for page cache",
         Stage::WaitForLock => "wait for lock",
         Stage::HoldLock => "hold lock",
         Stage::Flash => "flash",
+        Stage::Copy => "copy from page cache",
         Stage::SendData => "send data",
         Stage::Service => "service",
     }

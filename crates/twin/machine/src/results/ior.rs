@@ -118,17 +118,20 @@ pub struct IorPoint {
 }
 
 impl IorPoint {
+    /// The rate without opens, closes, ramp-up and tail of the best phase of an access (`write`,
+    /// `read`), GB/s; `None` without such a phase, or if it is too short.
+    pub fn steady_gbps(&self, access: &str) -> Option<f64> {
+        let phases = self.phases.iter().filter(|p| p.access == access);
+        phases.max_by(|a, b| a.gbps.total_cmp(&b.gbps))?.steady_gbps
+    }
+
     /// The main quantities.
     pub fn quantities(&self) -> Vec<Quantity> {
-        let steady = |access: &str| {
-            let phases = self.phases.iter().filter(|p| p.access == access);
-            phases.max_by(|a, b| a.gbps.total_cmp(&b.gbps))?.steady_gbps
-        };
         vec![
             ("write_GBps", "GB/s", self.write_gbps),
             ("read_GBps", "GB/s", self.read_gbps),
-            ("write_steady_GBps", "GB/s", steady("write")),
-            ("read_steady_GBps", "GB/s", steady("read")),
+            ("write_steady_GBps", "GB/s", self.steady_gbps("write")),
+            ("read_steady_GBps", "GB/s", self.steady_gbps("read")),
             ("write_acknowledged_node_GBps", "GB/s", self.write_acknowledged_node_gbps),
             ("read_acknowledged_node_GBps", "GB/s", self.read_acknowledged_node_gbps),
         ]

@@ -88,7 +88,7 @@ pub fn forecast_ior(
 
 /// Requests with data in one phase.
 fn requests(job: &IoJob) -> f64 {
-    let unit = job.client.max_request.0.min(job.burst_buffer.flash_stripe.0).max(1);
+    let unit = job.largest_request();
     let transfers = f64::from(job.tasks()) * job.pattern.transfers_per_rank() as f64;
     (job.pattern.total_bytes() as f64 / unit as f64).max(transfers)
 }

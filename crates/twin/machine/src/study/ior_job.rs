@@ -182,8 +182,7 @@ fn check_request_numbers(job: &IoJob) -> Result<(), StudyError> {
         );
     }
     // A transfer may begin and end within a piece.
-    let max_request = job.client.max_request.0;
-    let unit = max_request.min(job.burst_buffer.flash_stripe.0).max(1);
+    let unit = job.largest_request();
     if job.pattern.transfer_bytes() / unit + 2 >= RequestTag::MAX_REQUESTS {
         return too_many("requests for one transfer", RequestTag::MAX_REQUESTS, SMALLER_TRANSFERS);
     }

@@ -22,6 +22,8 @@ use forebay_wlm::{Bridge, Call, ErrorKind, Reply, WlmError, parse_access};
 
 /// Largest file of host names that is read, in bytes.
 const MAX_HOSTS_FILE: u64 = 16 << 20;
+/// Greatest node id. A job has at most as many nodes.
+const MAX_NID: u32 = 999_999;
 
 fn main() -> ExitCode {
     let text = match run(Arguments::parse(), &Bridge::new(selected_file(None))) {
@@ -137,14 +139,44 @@ fn read_hosts(arguments: &Arguments) -> Result<Vec<String>, WlmError> {
     let Some(file) = &arguments.nidlistfile else {
         return Ok(Vec::new());
     };
+    hosts_of_nids(&read(file)?).map_err(|range| {
+        let text =
+            format!("{}: `{range}` is not a range of node ids from 0 to {MAX_NID}", file.display());
+        WlmError::new(ErrorKind::Invalid, text)
+    })
+}
+
+/// The host names of ranges of node ids, as on Cray systems. An error is the range that is not one.
+fn hosts_of_nids(text: &str) -> Result<Vec<String>, String> {
     let mut hosts = Vec::new();
-    for range in read(file)?.split_whitespace() {
+    for range in text.split_whitespace() {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else {
-            let text = format!("{}: `{range}` is not a range of node ids", file.display());
-            return Err(WlmError::new(ErrorKind::Invalid, text));
-        };
-        hosts.extend((first..=last).map(|nid| format!("nid{nid:05}")));
+        match (first.parse::<u32>(), last.parse::<u32>()) {
+            (Ok(first), Ok(last))
+                if first <= last && last <= MAX_NID && hosts.len() <= MAX_NID as usize =>
+            {
+                hosts.extend((first..=last).map(|nid| format!("nid{nid:05}")));
+            }
+            _ => return Err(range.to_owned()),
+        }
     }
     Ok(hosts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_ids_become_host_names() {
+        let hosts = ["nid00008", "nid00011", "nid00012", "nid123456"].map(str::to_owned).to_vec();
+        assert_eq!(hosts_of_nids("8 11-12\n123456\n"), Ok(hosts));
+    }
+
+    #[test]
+    fn text_that_is_no_range_of_node_ids_is_refused() {
+        for wrong in ["a", "3-", "-3", "5-4", "0-4294967295", "1-2-3"] {
+            assert_eq!(hosts_of_nids(&format!("1 {wrong}")), Err(wrong.to_owned()));
+        }
+    }
 }

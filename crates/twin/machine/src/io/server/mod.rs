@@ -1,6 +1,9 @@
 //! Burst-buffer nodes.
 
+mod flusher;
+mod layout;
 mod node;
+mod page_cache;
 mod request;
 mod servers;
 

@@ -1,11 +1,10 @@
-//! One burst-buffer node: its resources, and the flash controller of each flash stripe.
+//! One burst-buffer node: its resources.
 
+use super::page_cache::PageCache;
 use crate::io::locks::Locks;
 use crate::io::measure::ServerUsage;
 use crate::io::ssd::Ssd;
 use forebay_machine_file::machine::BurstBuffer;
-use forebay_random::{hash, stream_label};
-use forebay_workload::ior::FileId;
 use std::collections::VecDeque;
 
 /// A resource that serves one request after another.
@@ -56,6 +55,7 @@ pub(super) struct Server {
     /// Dispatched requests without a thread. A process has at most `requests_in_flight` of them.
     ready: VecDeque<u32>,
     pub locks: Locks,
+    pub cache: PageCache,
     pub ssd: Ssd,
     /// Threads in total.
     threads: u32,
@@ -73,6 +73,7 @@ impl Server {
             idle_threads: make.threads,
             ready: VecDeque::new(),
             locks: Locks::default(),
+            cache: PageCache::new(make),
             ssd: Ssd::new(make),
             threads: make.threads,
         }
@@ -109,25 +110,6 @@ impl Server {
             channels: self.ssd.busy_until(now),
         }
     }
-}
-
-/// Controller of a flash stripe of a file. Flash stripes go to the cards round-robin, and on a card
-/// to the controllers round-robin, beginning with one that varies from stripe to stripe and from
-/// file to file: each stripe is an extent that the file system there allocates independently.
-pub(super) fn controller_of(file: FileId, flash_stripe: u64, make: &BurstBuffer) -> u32 {
-    let (cards, controllers) =
-        (u64::from(make.cards.max(1)), u64::from(make.controllers_per_card.max(1)));
-    let (card, on_card) = (flash_stripe % cards, flash_stripe / cards);
-    let stripe = flash_stripe * make.flash_stripe.0 / make.stripe.0.max(1);
-    let first = hash(file.0, stream_label("extents") ^ card, stripe) % controllers;
-    (card * controllers + (first + on_card) % controllers) as u32
-}
-
-/// Object of a file's byte on its node, among `nodes` over which the file is striped.
-pub(super) fn object_of(offset: u64, nodes: u64, make: &BurstBuffer) -> u32 {
-    let stripe = make.stripe.0.max(1);
-    let on_node = offset / (stripe * nodes.max(1)) * stripe + offset % stripe;
-    (on_node / make.substripe.0.max(1) % u64::from(make.objects_per_file.max(1))) as u32
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Requests at the servers of one group.
 
+use super::layout::Extent;
 use crate::event::RequestKind;
 use crate::io::locks::Object;
+use forebay_workload::ior::FileId;
 
 /// A request at a server.
 #[derive(Clone, Copy, Debug)]
@@ -12,17 +14,24 @@ pub(super) struct Request {
     /// Index of the server.
     pub server: u32,
     pub kind: RequestKind,
-    pub controller: u32,
+    /// The file and the first byte in it.
+    pub file: FileId,
+    pub offset: u64,
     pub object: Object,
     pub bytes: u64,
-    /// Blocks of the server's file system that a write covers partly.
-    pub partial_blocks: u8,
     /// Bytes of data missing from the client.
     pub missing: u64,
     /// Time of its arrival, ps.
     pub arrived_at: u64,
     /// Time of its dispatch, and then of the request for its data, ps.
     pub dispatched_at: u64,
+}
+
+impl Request {
+    /// The bytes that a write or a read accesses.
+    pub fn extent(&self) -> Extent {
+        Extent { file: self.file, offset: self.offset, bytes: self.bytes }
+    }
 }
 
 /// The requests at the servers of one group, by index.

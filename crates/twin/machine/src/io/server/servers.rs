@@ -1,15 +1,19 @@
 //! The servers of one group, and the life of a request at them: dispatch, a thread, the data path,
 //! locks, flash, the reply.
 
-use super::node::{Server, controller_of, object_of};
+use super::flusher::Flushes;
+use super::layout::object_of;
+use super::node::Server;
 use super::request::{Request, RequestTable};
 use crate::event::{PacketKind, ReplyKind, RequestKind, ServerEvent};
 use crate::io::context::IoContext;
 use crate::io::job::{IoJob, PS_PER_SECOND, RequestTag};
 use crate::io::measure::ServerUsage;
+use crate::io::ssd::Completion;
 use crate::observe::Stage;
 use forebay_network::Packet;
 use forebay_units::Bytes;
+use forebay_workload::ior::FileId;
 use rustc_hash::FxHashMap;
 
 /// In place of a server's index: the node is no server.
@@ -17,10 +21,11 @@ const NO_SERVER: u32 = u32::MAX;
 
 /// The servers of one group.
 pub(crate) struct Servers {
-    servers: Vec<Server>,
+    pub(super) servers: Vec<Server>,
     /// Index of each node's server, by the node's number within the group, or [`NO_SERVER`].
     server_of_node: Vec<u32>,
-    requests: RequestTable,
+    pub(super) requests: RequestTable,
+    pub(super) flushes: Flushes,
     /// Writes whose data are in flight, by tag.
     fetching: FxHashMap<u64, u32>,
 }
@@ -32,6 +37,7 @@ impl Servers {
             servers: Vec::new(),
             server_of_node: vec![NO_SERVER; nodes],
             requests: RequestTable::default(),
+            flushes: Flushes::default(),
             fetching: FxHashMap::default(),
         };
         for &node in job.instance.nodes() {
@@ -55,7 +61,7 @@ impl Servers {
         match event {
             ServerEvent::Dispatched(index) => self.start_or_queue(index, io),
             ServerEvent::FetchData(index) => self.reply(index, ReplyKind::FetchData, 0, io),
-            ServerEvent::DataTakenIn(index) => self.lock_object(index, io),
+            ServerEvent::DataTakenIn(index) => self.write_when_room(index, io),
             ServerEvent::FlashWritten(index) => self.end_write(index, io),
             ServerEvent::FlashRead(index) => self.send_when_free(index, io),
             ServerEvent::SendReadData(index) => {
@@ -65,6 +71,8 @@ impl Servers {
             ServerEvent::ReleaseLock(index) => self.end_lock_of_write(index, io),
             ServerEvent::ReadSent(index) => self.end_read(index, io),
             ServerEvent::Reply(index) => self.end_without_data(index, io),
+            ServerEvent::SubmitFlush(index) => self.submit_flush(index, io),
+            ServerEvent::Flushed(index) => self.end_flush(index, io),
         }
     }
 
@@ -83,9 +91,9 @@ impl Servers {
             client: packet.src,
             server,
             kind,
-            controller: 0,
+            file: FileId(0),
+            offset: 0,
             object: (0, 0),
-            partial_blocks: 0,
             bytes: 0,
             missing: 0,
             arrived_at: io.now(),
@@ -143,8 +151,17 @@ impl Servers {
                 io.waits_of(packet.src).server += at - io.now();
                 io.schedule(at, ServerEvent::DataTakenIn(index));
             } else {
-                self.lock_object(index, io);
+                self.write_when_room(index, io);
             }
+        }
+    }
+
+    /// The data of a write are at the server: it goes on when the page cache has room.
+    fn write_when_room(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+        if self.take_room(index, io) {
+            self.lock_object(index, io);
+        } else {
+            self.flush(self.requests.get(index).server, io);
         }
     }
 
@@ -179,6 +196,12 @@ impl Servers {
             }
             RequestKind::Read => self.lock_object(index, io),
             RequestKind::Sync | RequestKind::Metadata => {
+                let rank = RequestTag::unpack(request.tag).rank;
+                let file = io.position.pattern.file(rank, io.position.access);
+                let cache = &mut self.servers[request.server as usize].cache;
+                if cache.sync(file, index) {
+                    return self.flush(request.server, io);
+                }
                 let at = now + io.job.burst_buffer.sync.0;
                 io.stage(node, request.tag, Stage::Service, (now, at), 0);
                 io.schedule(at, ServerEvent::Reply(index));
@@ -193,7 +216,7 @@ impl Servers {
         io.send(node, request.client, PacketKind::Reply(kind), bytes, request.tag);
     }
 
-    fn lock_object(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+    pub(super) fn lock_object(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let request = self.requests.get(index);
         let is_write = request.kind == RequestKind::Write;
         let locks = &mut self.servers[request.server as usize].locks;
@@ -202,9 +225,9 @@ impl Servers {
         }
     }
 
-    /// A request has its object's lock. A read releases it and goes to flash. A write holds it for
-    /// some time: longer after a write of another client, and, to a shared file, until blocks that
-    /// it covers partly have been read.
+    /// A request has its object's lock. A read releases it and goes to flash. A write holds it while
+    /// its thread copies the data into the page cache: longer after a write of another client, and, to
+    /// a shared file, until blocks that it covers partly have been read.
     fn use_lock(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let request = self.requests.get(index);
         if request.kind != RequestKind::Write {
@@ -212,7 +235,7 @@ impl Servers {
             return self.access_flash(index, io);
         }
         let make = &io.job.burst_buffer;
-        let mut held = make.lock_hold.0;
+        let mut held = make.lock_hold.0 + copy_time(request.bytes, io.job);
         if io.job.has_shared_file() {
             let server = &mut self.servers[request.server as usize];
             if server.locks.changes_writer(request.object, request.client) {
@@ -220,8 +243,7 @@ impl Servers {
                 io.waits_of(request.client).lock += make.lock_handover.0;
             }
             let mut read = io.now();
-            for _ in 0..request.partial_blocks {
-                let controller = request.controller as usize;
+            for controller in request.extent().partial_blocks(make) {
                 let done = server.ssd.submit(controller, make.block.0, false, io.now());
                 read = read.max(done.at);
             }
@@ -235,19 +257,26 @@ impl Servers {
     fn access_flash(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let request = self.requests.get(index);
         let is_write = request.kind == RequestKind::Write;
-        let ssd = &mut self.servers[request.server as usize].ssd;
-        let controller = request.controller as usize;
-        let done = ssd.submit(controller, request.bytes, is_write, io.now());
+        let make = &io.job.burst_buffer;
+        let server = &mut self.servers[request.server as usize];
+        let commands = request.extent().commands(make);
+        let done = match !is_write && server.cache.is_dirty(request.extent()) {
+            true => Completion { at: io.now(), waited: 0 },
+            false => server.ssd.submit_all(commands, is_write, io.now()),
+        };
+        let node = server.node;
         io.waits_of(request.client).ssd += done.waited;
-        let node = self.servers[request.server as usize].node;
         io.stage(node, request.tag, Stage::Flash, (io.now(), done.at), done.waited);
-        let event =
-            if is_write { ServerEvent::FlashWritten(index) } else { ServerEvent::FlashRead(index) };
-        io.schedule(done.at, event);
+        if is_write {
+            return io.schedule(done.at, ServerEvent::FlashWritten(index));
+        }
+        let copied = done.at + copy_time(request.bytes, io.job);
+        io.stage(node, request.tag, Stage::Copy, (done.at, copied), 0);
+        io.schedule(copied, ServerEvent::FlashRead(index));
     }
 
-    /// A write is on flash.
-    fn end_write(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+    /// A write is complete: on flash, or in the page cache.
+    pub(super) fn end_write(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         self.reply(index, ReplyKind::Done, 0, io);
         let server = self.requests.get(index).server;
         self.end_request(index, io);
@@ -286,10 +315,15 @@ impl Servers {
         self.release_thread(server, io);
     }
 
-    /// A write releases its lock and goes to flash.
+    /// A write releases its lock; it is complete if the page cache keeps it, or goes to flash.
     fn end_lock_of_write(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         self.release_lock(index, io);
-        self.access_flash(index, io);
+        let server = self.requests.get(index).server;
+        if self.servers[server as usize].cache.is_write_back() {
+            self.end_write_in_cache(index, io);
+        } else {
+            self.access_flash(index, io);
+        }
     }
 
     /// Releases the lock of a request's object; the requests that get it go on.
@@ -333,46 +367,18 @@ fn data_path_time(bytes: u64, job: &IoJob) -> u64 {
     job.burst_buffer.data_rate.time_for(Bytes(bytes)).0
 }
 
-/// Sets the bytes, the flash controller and the object of a request.
+/// Time that a thread of the server takes to copy `bytes` into or out of the page cache, ps.
+fn copy_time(bytes: u64, job: &IoJob) -> u64 {
+    job.burst_buffer.copy_rate.time_for(Bytes(bytes)).0
+}
+
+/// Sets the bytes and the object of a request.
 fn locate(request: &mut Request, io: &IoContext<'_, '_>) {
     let (file, piece) = io.position.piece(RequestTag::unpack(request.tag), io.job);
     let make = &io.job.burst_buffer;
     let nodes = io.job.instance.nodes().len() as u64;
     request.bytes = piece.bytes;
     request.missing = piece.bytes;
-    request.partial_blocks = partial_blocks(piece.offset, piece.bytes, make.block.0);
-    request.controller = controller_of(file, piece.offset / make.flash_stripe.0, make);
+    (request.file, request.offset) = (file, piece.offset);
     request.object = (file.0, object_of(piece.offset, nodes, make));
-}
-
-/// Number of blocks of a file system of which a write covers only a part.
-fn partial_blocks(offset: u64, bytes: u64, block: u64) -> u8 {
-    let end = offset + bytes;
-    let (head, tail) = (!offset.is_multiple_of(block), !end.is_multiple_of(block));
-    let one_block = offset / block == (end - 1) / block;
-    match (head, tail) {
-        (true, true) if !one_block => 2,
-        (true, _) | (_, true) => 1,
-        (false, false) => 0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn partial_blocks_are_those_at_the_ends_of_a_write() {
-        for (offset, bytes, expected) in [
-            (0, 4096, 0),
-            (0, 100, 1),
-            (4096, 8192, 0),
-            (100, 4096, 2),
-            (100, 200, 1),
-            (4000, 96, 1),
-            (4000, 4192, 1),
-        ] {
-            assert_eq!(partial_blocks(offset, bytes, 4096), expected, "{offset} {bytes}");
-        }
-    }
 }
