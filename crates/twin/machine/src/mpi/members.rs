@@ -6,6 +6,7 @@
 //! A node handles the message that it sends and the one that it receives side by side, as both ends of
 //! an exchange make progress together.
 
+use super::tag::{MpiTag, Part};
 use super::team::{Agreement, Team, TeamId};
 use crate::event::{Event, GroupContext, MpiEvent, MpiEventKind, PacketKind};
 use forebay_network::{Fabric, Message, Packet, Topology};
@@ -13,37 +14,6 @@ use forebay_units::Bytes;
 use forebay_workload::collective::{CollectiveSpec, Operation, Schedule, Step};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-
-/// Bits of a tag for the part of the message, the number of the round, and that of the operation.
-const PART_BITS: u32 = 2;
-const ROUND_BITS: u32 = 20;
-const SEQUENCE_BITS: u32 = super::team::SEQUENCE_BITS;
-
-/// A part of the exchange of a message; its discriminant is its number in tags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    /// The data.
-    Data = 0,
-    /// Sender to receiver: a message waits to be sent.
-    Request = 1,
-    /// Receiver to sender: send the data.
-    Clear = 2,
-}
-
-/// The tag of a message: operation, round and part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct MpiTag {
-    sequence: u64,
-    round: u32,
-    part: Part,
-}
-
-impl MpiTag {
-    fn pack(self) -> u64 {
-        assert!(self.round < 1 << ROUND_BITS && self.sequence < 1 << SEQUENCE_BITS, "{self:?}");
-        (self.sequence << ROUND_BITS | u64::from(self.round)) << PART_BITS | self.part as u64
-    }
-}
 
 /// The activity of a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

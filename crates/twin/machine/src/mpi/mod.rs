@@ -9,6 +9,7 @@
 //! arrived. Short messages are sent eagerly, long ones by rendezvous.
 
 mod members;
+mod tag;
 mod team;
 
 pub(crate) use members::{Left, Members, MessageCounts};
