@@ -55,10 +55,13 @@ fn job_is_staged_mounted_on_its_nodes_and_removed() {
         let text = fs::read_to_string(staged.join(node)).unwrap();
         assert_eq!(text, "from the file system\n", "{}", slurm.diagnosis(&id));
     }
-    let calls = slurm.functions(&id);
     let order =
         ["setup", "data_in", "real_size", "paths", "pre_run", "post_run", "data_out", "teardown"];
-    assert_eq!(calls, order, "{}", slurm.diagnosis(&id));
+    // The last call is recorded after it has returned.
+    wait_until("all calls are recorded", || {
+        (slurm.functions(&id).len() >= order.len()).then_some(())
+    });
+    assert_eq!(slurm.functions(&id), order, "{}", slurm.diagnosis(&id));
     let output = slurm.output(&id);
     assert!(output.contains(&format!("DW_JOB_STRIPED={}", slurm.site.host(0).local.display())));
     assert!(output.contains(&format!("FOREBAY_JOB_ID={id}")), "{output}");

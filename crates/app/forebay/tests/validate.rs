@@ -34,13 +34,13 @@ fn unknown_case_is_refused_with_the_known_ones() {
 fn row_with_a_replaced_number_is_marked_as_altered_and_changes() {
     let dir = WorkDir::new();
     let line = "validate --case dw-write-streams --out here --json all.json --set";
-    let output = dir.run(&format!("{line} client.write_rate=1GB/s"));
+    let output = dir.run(&format!("{line} client.write_rate=0.1GB/s"));
     assert!(output.stdout.starts_with("ALTERED"), "{}", output.stdout);
     let document: serde_json::Value = serde_json::from_str(&dir.read("all.json")).unwrap();
-    assert_eq!(document["altered"], serde_json::json!(["client.write_rate=1GB/s"]));
+    assert_eq!(document["altered"], serde_json::json!(["client.write_rate=0.1GB/s"]));
     let row = &document["rows"][0];
     assert_eq!((&row["status"], &row["status_reasons"]), (&"ALTERED".into(), &document["altered"]));
-    // One process can use the whole client.
+    // One process can use the whole of so slow a client.
     assert_eq!(row["simulated"], 1.0);
     assert!(dir.read("here/accuracy.md").contains("**ALTERED**"));
     let error = dir.expect_invalid_input("validate --case shaheen2 --set client.speed=1");
