@@ -94,15 +94,6 @@ fn single_write_takes_the_time_calculated_by_hand() {
     assert!(network > 0.0 && network < 10e-6, "{} s beyond {by_hand} s", network);
 }
 
-/// A machine whose servers' page caches hold as small a part of a short test's data as they do of a
-/// long one's.
-fn with_small_page_caches(name: &str) -> Machine {
-    let mut machine = load(name);
-    let storage = machine.burst_buffer.as_mut().unwrap();
-    (storage.dirty_limit, storage.dirty_background) = (Bytes::mib(16), Bytes::mib(4));
-    machine
-}
-
 /// First number of streams with 97% of the highest rate.
 fn saturated_at(streams: &[u32], rates: &[f64]) -> u32 {
     let highest = rates.iter().copied().fold(0.0, f64::max);
@@ -110,8 +101,8 @@ fn saturated_at(streams: &[u32], rates: &[f64]) -> u32 {
 }
 
 #[test]
-fn client_as_fast_as_its_link_saturates_one_server_with_8_to_16_streams() {
-    let mut machine = with_small_page_caches("cori-phase1");
+fn client_as_fast_as_its_link_saturates_one_server_with_8_streams_reading_and_16_writing() {
+    let mut machine = load("cori-phase1");
     machine.client.write_rate = machine.network.node.rate;
     machine.client.read_rate = machine.network.node.rate;
     let point = |n: u32, line: &str| {
@@ -123,26 +114,22 @@ fn client_as_fast_as_its_link_saturates_one_server_with_8_to_16_streams() {
         streams.iter().map(|&n| rate(point(n, line))).collect()
     };
     let reading = rates("-r -F -t 512k -b 32m");
-    assert!([8, 16].contains(&saturated_at(&streams, &reading)), "{reading:?}");
+    assert_eq!(saturated_at(&streams, &reading), 8, "{reading:?}");
     let writing = rates("-w -F -t 512k -b 32m");
-    assert!([8, 16].contains(&saturated_at(&streams, &writing)), "{writing:?}");
+    assert_eq!(saturated_at(&streams, &writing), 16, "{writing:?}");
     // Reading is bound by the server, writing by flash.
     assert_eq!(point(32, "-r -F -t 512k -b 32m").limit, "server");
     assert_eq!(point(32, "-w -F -t 512k -b 32m").limit, "ssd");
 }
 
 #[test]
-fn rate_grows_with_the_transfer_size_up_to_that_of_flash() {
-    let machine = with_small_page_caches("cori-phase1");
+fn rate_grows_with_the_transfer_size() {
     let rate = |transfer: &str| {
         let line = format!("-w -F -t {transfer} -b 8m");
-        let point = simulate_ior(&machine, &ior(&line), 4, 8, &options(Some(2)), &|_, _, _| true);
-        point.unwrap().write_gbps.unwrap()
+        run("cori-phase1", 4, 8, Some(2), &line).write_gbps.unwrap()
     };
     let curve: Vec<f64> = ["4k", "16k", "64k", "256k", "512k"].map(rate).to_vec();
-    assert!(curve[..4].windows(2).all(|w| w[0] < w[1]), "{curve:?}");
-    // Flash: two servers write 6 GB/s each.
-    assert!(curve[3..].iter().all(|rate| (11.4..12.6).contains(rate)), "{curve:?}");
+    assert!(curve.windows(2).all(|w| w[0] < w[1]), "{curve:?}");
     assert!(curve[0] < 0.1 * curve[4], "{curve:?}");
 }
 
