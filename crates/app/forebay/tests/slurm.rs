@@ -7,8 +7,8 @@
 mod cluster;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::path::PathBuf;
+use std::time::SystemTime;
 
 use cluster::site::{ROOT, USER, expect_success};
 use cluster::slurm::SlurmSite;
@@ -294,53 +294,6 @@ fn components_of_a_heterogeneous_job_share_its_nodes_but_not_its_instances() {
     slurm.wait_for(&id, "COMPLETED");
     assert_eq!(slurm.output(&id), "here\nn2\n", "{}", slurm.diagnosis(&id));
     slurm.wait_until_removed(&id);
-}
-
-#[test]
-fn slurmctld_killed_while_data_moves_completes_the_job() {
-    let Some(mut slurm) = SlurmSite::start("") else {
-        return;
-    };
-    let (_, results) = make_directories(&slurm);
-    let script = format!(
-        "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && cp $DW_JOB_STRIPED/input/words $DW_JOB_STRIPED/out/\n",
-        directives(&slurm)
-    );
-    let held = slurm.hold("data_in");
-    let submitted = SystemTime::now();
-    let staging_in = slurm.submit(&script, &[]);
-    held.wait_until_called();
-    slurm.wait_until_saved(submitted);
-    slurm.restart_slurmctld();
-    drop(held);
-    complete_after_restart(&slurm, &staging_in, &results);
-
-    let held = slurm.hold("data_out");
-    let submitted = SystemTime::now();
-    let staging_out = slurm.submit(&script, &[]);
-    held.wait_until_called();
-    slurm.wait_until_saved(submitted);
-    slurm.restart_slurmctld();
-    drop(held);
-    complete_after_restart(&slurm, &staging_out, &results);
-}
-
-/// Waits until a job has completed and its results are staged out, although Slurm may have deferred it.
-fn complete_after_restart(slurm: &SlurmSite, id: &str, results: &Path) {
-    let update = format!("JobId={id}");
-    for _ in 0..3 {
-        // Slurm defers a job whose stage-in was interrupted by a minute.
-        let is_pending = slurm.job(id, "JobState").as_deref() == Some("PENDING");
-        let is_torn_down = slurm.functions(id).contains(&"teardown".to_owned());
-        if is_pending && is_torn_down {
-            slurm.run(ROOT, "scontrol", &["update", &update, "StartTime=now"]);
-        }
-        std::thread::sleep(Duration::from_secs(3));
-    }
-    slurm.wait_for(id, "COMPLETED");
-    slurm.wait_until_removed(id);
-    let text = fs::read_to_string(results.join(id).join("words"));
-    assert_eq!(text.ok().as_deref(), Some("from the file system\n"), "{}", slurm.diagnosis(id));
 }
 
 #[test]

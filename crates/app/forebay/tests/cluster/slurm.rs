@@ -190,15 +190,6 @@ impl SlurmSite {
         calls.map(|call| call.function).collect()
     }
 
-    /// From now on calls of a function wait, when they have been carried out, before they return.
-    /// Dropping the result lets them return.
-    pub fn hold(&self, function: &str) -> HeldFunction {
-        let bin = self.directory.join("bin");
-        let (hold, held) = (bin.join("hold"), bin.join("held"));
-        fs::write(&hold, function).unwrap();
-        HeldFunction { hold, held }
-    }
-
     /// State and logs of a job, for the message of a failed test.
     pub fn diagnosis(&self, id: &str) -> String {
         let log = self.slurmctld.output();
@@ -218,27 +209,6 @@ impl SlurmSite {
     pub fn output(&self, id: &str) -> String {
         let file = self.site.cluster.pfs().join(format!("{id}.out"));
         fs::read_to_string(file).unwrap_or_default()
-    }
-}
-
-/// A function of `dw_wlm_cli` whose calls wait before they return.
-pub struct HeldFunction {
-    hold: PathBuf,
-    held: PathBuf,
-}
-
-impl HeldFunction {
-    /// Waits until a call was carried out, and waits.
-    pub fn wait_until_called(&self) {
-        wait_until("a held function is called", || self.held.exists().then_some(()));
-    }
-}
-
-impl Drop for HeldFunction {
-    fn drop(&mut self) {
-        // Without a call there is only one of them.
-        let _ = fs::remove_file(&self.hold);
-        let _ = fs::remove_file(&self.held);
     }
 }
 
@@ -267,17 +237,14 @@ fn add_users(host: &Host, directory: &Path) {
 }
 
 /// A script that runs a program of the bridge with the site's pool, and records each call with the
-/// seconds that it took. It waits while its function is held.
+/// seconds that it took.
 fn write_wrapper(directory: &Path, pool: &str, name: &str) {
     let program = built_program("forebay-datawarp", name);
     let path = directory.join("bin").join(name);
-    let bin = directory.join("bin");
-    let (calls, bin) = (bin.join("calls"), bin.display());
+    let calls = directory.join("bin/calls");
     let script = format!(
         "#!/bin/sh\nstart=$(date +%s%N)\nFOREBAY_POOL={pool} {} \"$@\"\ncode=$?\n\
          end=$(date +%s%N)\n\
-         case \" $* \" in *\" $(cat {bin}/hold 2>/dev/null) \"*)\n\
-         touch {bin}/held\nwhile [ -e {bin}/hold ]; do sleep 0.1; done ;;\nesac\n\
          echo \"$(awk \"BEGIN {{ print ($end - $start) / 1000000000 }}\") $*\" >> {}\nexit $code\n",
         program.display(),
         calls.display()
