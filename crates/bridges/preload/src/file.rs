@@ -1,6 +1,7 @@
 //! Open files.
 
-use crate::runtime::{Attached, last_errno};
+use crate::errno::last;
+use crate::runtime::Attached;
 use crate::{stat, table};
 use forebay_client::{File, Fs};
 use forebay_protocol::message::SetAttr;
@@ -41,6 +42,33 @@ const CREATION_FLAGS: c_int = libc::O_CREAT
     | libc::O_CLOEXEC
     | libc::O_NOCTTY
     | libc::O_NOFOLLOW;
+
+/// Transfers buffers in turn, each with the number of bytes before it, up to the first that is
+/// transferred partly. An error counts if nothing was transferred before it.
+fn in_turn<B: AsRef<[u8]>>(
+    buffers: impl Iterator<Item = B>,
+    mut transfer: impl FnMut(B, usize) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let mut done = 0;
+    for buffer in buffers {
+        let length = buffer.as_ref().len();
+        if length == 0 {
+            continue;
+        }
+        match transfer(buffer, done) {
+            Ok(count) => {
+                assert!(count <= length, "{count} of {length} bytes");
+                done += count;
+                if count < length {
+                    break;
+                }
+            }
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
 
 impl OpenFile {
     /// A file that was opened with these flags.
@@ -113,42 +141,19 @@ impl OpenFile {
 
     /// Reads at an offset into the buffers, in turn.
     pub fn read_at(&self, buffers: &mut [&mut [u8]], offset: u64) -> Result<usize, Errno> {
-        let mut done = 0;
-        for buffer in buffers.iter_mut().filter(|buffer| !buffer.is_empty()) {
-            match self.file.read_at(buffer, offset + done as u64) {
-                Ok(count) => {
-                    done += count;
-                    if count < buffer.len() {
-                        break;
-                    }
-                }
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
-            }
-        }
+        let done = in_turn(buffers.iter_mut(), |buffer, done| {
+            self.file.read_at(buffer, offset + done as u64)
+        })?;
         if done == 0 && !self.file.mode().read { Err(Errno::EBADF) } else { Ok(done) }
     }
 
     /// Writes the buffers, in turn, at an offset, or at the end with `O_APPEND`.
     pub fn write_at(&self, buffers: &[&[u8]], offset: u64) -> Result<usize, Errno> {
         let append = self.has_flag(libc::O_APPEND);
-        let mut done = 0;
-        for buffer in buffers.iter().filter(|buffer| !buffer.is_empty()) {
-            let written = match append {
-                true => self.file.append(buffer),
-                false => self.file.write_at(buffer, offset + done as u64),
-            };
-            match written {
-                Ok(count) => {
-                    done += count;
-                    if count < buffer.len() {
-                        break;
-                    }
-                }
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
-            }
-        }
+        let done = in_turn(buffers.iter(), |buffer, done| match append {
+            true => self.file.append(buffer),
+            false => self.file.write_at(buffer, offset + done as u64),
+        })?;
         if done == 0 && !self.file.mode().write {
             return Err(Errno::EBADF);
         }
@@ -255,7 +260,7 @@ impl OpenFile {
         // SAFETY: `path` is a C string.
         let opened = unsafe { libc::open(path.as_ptr(), flags) };
         if opened < 0 {
-            return Err(last_errno());
+            return Err(last());
         }
         // SAFETY: it was just opened, and nobody else has it.
         let opened = unsafe { OwnedFd::from_raw_fd(opened) };
@@ -266,7 +271,7 @@ impl OpenFile {
         let offset = *position as i64;
         // SAFETY: an open descriptor.
         if unsafe { libc::lseek(opened.as_raw_fd(), offset, libc::SEEK_SET) } < 0 {
-            return Err(last_errno());
+            return Err(last());
         }
         for (fd, file) in table::all() {
             if !std::ptr::eq(Arc::as_ptr(&file), self) {

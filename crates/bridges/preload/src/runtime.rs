@@ -2,7 +2,7 @@
 
 use crate::directories::{Directories, Directory};
 use crate::mounts::{self, InstanceMount};
-use crate::{fork, path};
+use crate::{errno, fork, path};
 use forebay_client::{ClientOptions, Fs, MountedInstance};
 use forebay_protocol::{Errno, Ino};
 use parking_lot::RwLock;
@@ -72,7 +72,7 @@ impl Attached {
         let command = if close_on_exec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
         // SAFETY: duplicates an open descriptor.
         let fd = unsafe { libc::fcntl(self.root.as_raw_fd(), command, 0) };
-        if fd < 0 { Err(last_errno()) } else { Ok(fd) }
+        if fd < 0 { Err(errno::last()) } else { Ok(fd) }
     }
 
     /// A session on behalf of the process; `None` when the process ends, or has become another user.
@@ -88,14 +88,14 @@ impl Attached {
             libc::open(point.as_ptr(), libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC)
         };
         if opened < 0 {
-            return Err(last_errno());
+            return Err(errno::last());
         }
         // SAFETY: it was just opened, and nobody else has it.
         let opened = unsafe { OwnedFd::from_raw_fd(opened) };
         // SAFETY: duplicates an open descriptor.
         let moved = unsafe { libc::fcntl(opened.as_raw_fd(), libc::F_DUPFD_CLOEXEC, floor) };
         if moved < 0 {
-            return Err(last_errno());
+            return Err(errno::last());
         }
         // SAFETY: as above.
         let root = unsafe { OwnedFd::from_raw_fd(moved) };
@@ -111,11 +111,6 @@ impl Attached {
             directories: Directories::default(),
         })
     }
-}
-
-/// The error of the last call of the C library.
-pub fn last_errno() -> Errno {
-    Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
 fn effective_user() -> (u32, u32) {
@@ -162,7 +157,7 @@ impl Runtime {
         aliased.unwrap_or(absolute)
     }
 
-    fn place(&self, absolute: Vec<u8>) -> Option<Place> {
+    fn place(&'static self, absolute: Vec<u8>) -> Option<Place> {
         let absolute = self.without_alias(absolute);
         let contains = |mount: &&Mount| path::below(&absolute, &mount.mount.point).is_some();
         let mount = self.mounts.iter().filter(contains).max_by_key(|m| m.mount.point.len())?;
@@ -173,8 +168,6 @@ impl Runtime {
         }
         let relative = path::below(&absolute, &mount.mount.point)?.to_vec();
         let attach = || Attached::open(&mount.mount, self.floor).ok();
-        // SAFETY: a runtime is never freed.
-        let mount = unsafe { &*std::ptr::from_ref(mount) };
         let attached = mount.attached.get_or_init(attach).as_ref()?;
         Some(Place { attached, fs: attached.session()?, relative, absolute })
     }
@@ -185,12 +178,10 @@ fn aliases() -> Vec<(Vec<u8>, Vec<u8>)> {
     let variables = std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"DW_"));
     let mut aliases = Vec::new();
     for (_, value) in variables {
-        let Some(alias) =
-            path::absolute(value.as_bytes().trim_ascii_end(), || None).or_else(|| {
-                // Values end with a slash.
-                path::absolute(value.as_bytes().strip_suffix(b"/")?, || None)
-            })
-        else {
+        // Values end with a slash.
+        let text = value.as_bytes();
+        let text = text.strip_suffix(b"/").unwrap_or(text);
+        let Some(alias) = path::absolute(text, || None) else {
             continue;
         };
         let Ok(target) = std::fs::canonicalize(&value) else {

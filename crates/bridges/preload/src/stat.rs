@@ -1,6 +1,6 @@
 //! Attributes in the structures of the C library, equal to those through the mount.
 
-use crate::runtime::last_errno;
+use crate::errno::last;
 use forebay_protocol::{Attr, Errno, FileKind, Timestamp};
 use std::os::fd::RawFd;
 
@@ -12,7 +12,7 @@ pub fn of_descriptor(fd: RawFd) -> Result<libc::stat, Errno> {
     // SAFETY: all zeros are a valid `stat`.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: `stat` is valid for writes.
-    if unsafe { libc::fstat(fd, &mut stat) } == 0 { Ok(stat) } else { Err(last_errno()) }
+    if unsafe { libc::fstat(fd, &mut stat) } == 0 { Ok(stat) } else { Err(last()) }
 }
 
 /// The length of an open file of the kernel, in bytes.
