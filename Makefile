@@ -19,6 +19,7 @@ build:
 	cargo build --release --package forebay-preload
 	scripts/strip.sh target/release target/dist \
 		forebay forebayd dw_wlm_cli dwstat libforebay_preload.so
+	install -m 644 crates/bridges/datawarp/burst_buffer.lua target/dist/
 
 run: build
 	target/dist/forebay sim ior --machine trinity-phase2 \
