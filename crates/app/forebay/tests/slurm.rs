@@ -292,33 +292,56 @@ fn restarted_slurmctld_completes_jobs_at_every_stage() {
     }
 }
 
-#[test]
-fn lua_restarted_slurmctld_completes_a_running_job() {
-    let Some(mut slurm) = SlurmSite::start_with(Plugin::Lua, "") else {
-        return;
-    };
-    let (_, results) = make_directories(&slurm);
+/// Starts a job that runs until a file `go` exists, and waits until `slurmctld` has saved that it runs.
+fn start_saved_job(slurm: &SlurmSite) -> String {
     let pfs = slurm.site.cluster.pfs();
     let script = format!(
         "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\n\
          until [ -e {}/go ]; do sleep 0.1; done\n",
-        directives(&slurm),
+        directives(slurm),
         pfs.display()
     );
-    let submitted = SystemTime::now();
     let id = slurm.submit(&script, &["-N1"]);
     slurm.wait_for(&id, "RUNNING");
     let running = SystemTime::now();
     let update = format!("JobId={id}");
     expect_success(&slurm.run(ROOT, "scontrol", &["update", &update, "Comment=changed"]));
     slurm.wait_until_saved(running);
+    id
+}
+
+#[test]
+fn lua_restarted_slurmctld_completes_a_running_job() {
+    let Some(mut slurm) = SlurmSite::start_with(Plugin::Lua, "") else {
+        return;
+    };
+    let (_, results) = make_directories(&slurm);
+    let submitted = SystemTime::now();
+    let id = start_saved_job(&slurm);
     slurm.wait_until_lua_saved(submitted);
     slurm.restart_slurmctld();
-    fs::write(pfs.join("go"), "").unwrap();
+    fs::write(slurm.site.cluster.pfs().join("go"), "").unwrap();
     slurm.wait_for(&id, "COMPLETED");
     slurm.wait_until_removed(&id);
     let text = fs::read_to_string(results.join(&id).join("file"));
     assert_eq!(text.ok().as_deref(), Some("result\n"), "{}", slurm.diagnosis(&id));
+}
+
+#[test]
+fn lua_results_of_a_buffer_that_slurm_forgot_are_recovered() {
+    let Some(mut slurm) = SlurmSite::start_with(Plugin::Lua, "") else {
+        return;
+    };
+    let (_, results) = make_directories(&slurm);
+    let id = start_saved_job(&slurm);
+    slurm.remove_lua_state();
+    slurm.restart_slurmctld();
+    fs::write(slurm.site.cluster.pfs().join("go"), "").unwrap();
+    slurm.wait_for(&id, "STAGE_OUT");
+    expect_success(&slurm.site.forebay(0, USER, &["recover", "--job-id", &id]));
+    let text = fs::read_to_string(results.join(&id).join("file"));
+    assert_eq!(text.ok().as_deref(), Some("result\n"), "{}", slurm.diagnosis(&id));
+    assert_eq!(slurm.site.nodes_of_instance(&id), 0);
 }
 
 fn run_arrays_dependencies_and_requeued_jobs(plugin: Plugin) {

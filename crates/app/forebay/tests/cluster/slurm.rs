@@ -177,6 +177,11 @@ impl SlurmSite {
         self.wait_until_written("burst_buffer_lua_state", since);
     }
 
+    /// Removes what the plugin lua has saved.
+    pub fn remove_lua_state(&self) {
+        let _ = fs::remove_file(self.directory.join("state/burst_buffer_lua_state"));
+    }
+
     fn wait_until_written(&self, name: &str, since: SystemTime) {
         let file = self.directory.join("state").join(name);
         wait_until("slurmctld saves its state", || {
