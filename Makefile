@@ -42,5 +42,6 @@ slurm-demo: build
 bench:
 	scripts/setup.sh bench
 	cargo bench --package forebay --bench twin
+	cargo bench --package forebay-flow --bench flows
 	cargo bench --package forebay-client --bench buffer
 	cargo bench --package forebay-stage --bench staging
