@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use cluster::site::{ROOT, USER, expect_success};
-use cluster::slurm::SlurmSite;
+use cluster::slurm::{Plugin, SlurmSite};
 use cluster::{text_of, wait_until};
 
 /// A directory with a file of input, and one for results, of `USER`.
@@ -28,7 +28,7 @@ fn directives(slurm: &SlurmSite) -> String {
     let pfs = slurm.site.cluster.pfs();
     let pfs = pfs.display();
     format!(
-        "#DW jobdw capacity=96MiB type=scratch access_mode=striped\n\
+        "#DW jobdw pool=flash capacity=96MiB type=scratch access_mode=striped\n\
          #DW stage_in type=directory source={pfs}/input destination=$DW_JOB_STRIPED/input\n\
          #DW stage_out type=directory source=$DW_JOB_STRIPED/out destination={pfs}/results/%j\n"
     )
@@ -36,7 +36,56 @@ fn directives(slurm: &SlurmSite) -> String {
 
 #[test]
 fn job_is_staged_mounted_on_its_nodes_and_removed() {
-    let Some(slurm) = SlurmSite::start("") else {
+    stage_mount_and_remove(Plugin::DataWarp);
+}
+
+#[test]
+fn lua_job_is_staged_mounted_on_its_nodes_and_removed() {
+    stage_mount_and_remove(Plugin::Lua);
+}
+
+#[test]
+fn wrong_directive_is_refused_at_submission_with_its_place() {
+    refuse_wrong_directives(Plugin::DataWarp);
+}
+
+#[test]
+fn lua_wrong_directive_is_refused_at_submission_with_its_place() {
+    refuse_wrong_directives(Plugin::Lua);
+}
+
+#[test]
+fn failed_staging_holds_the_job_or_keeps_its_results() {
+    fail_to_stage(Plugin::DataWarp);
+}
+
+#[test]
+fn lua_failed_staging_holds_the_job_or_keeps_its_results() {
+    fail_to_stage(Plugin::Lua);
+}
+
+#[test]
+fn jobs_wait_for_space_and_are_cancelled_with_and_without_staging_out() {
+    wait_for_space_and_cancel(Plugin::DataWarp);
+}
+
+#[test]
+fn lua_jobs_wait_for_space_and_are_cancelled_with_and_without_staging_out() {
+    wait_for_space_and_cancel(Plugin::Lua);
+}
+
+#[test]
+fn arrays_dependencies_and_requeued_jobs_have_instances_of_their_own() {
+    run_arrays_dependencies_and_requeued_jobs(Plugin::DataWarp);
+}
+
+#[test]
+fn lua_arrays_dependencies_and_requeued_jobs_have_instances_of_their_own() {
+    run_arrays_dependencies_and_requeued_jobs(Plugin::Lua);
+}
+
+fn stage_mount_and_remove(plugin: Plugin) {
+    let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
     let (_, results) = make_directories(&slurm);
@@ -73,32 +122,37 @@ fn job_is_staged_mounted_on_its_nodes_and_removed() {
     assert!(words.ends_with(&["flash", "bytes", "1.5GiB", "1.5GiB", "16MiB"]), "{text}");
 }
 
-#[test]
-fn wrong_directive_is_refused_at_submission_with_its_place() {
-    let Some(slurm) = SlurmSite::start("") else {
+fn refuse_wrong_directives(plugin: Plugin) {
+    let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
-    let script = "#!/bin/sh\n#DW jobdw capacity=96MiB type=scratch access_mode=stripped\n";
+    let script =
+        "#!/bin/sh\n#DW jobdw pool=flash capacity=96MiB type=scratch access_mode=stripped\n";
     let text = text_of(&slurm.try_submit(script, &[]));
-    assert!(text.contains("line 2, column 51"), "{text}");
+    assert!(text.contains("line 2, column 62"), "{text}");
     assert!(text.contains("did you mean `striped`?"), "{text}");
-    let script = "#!/bin/sh\n#DW jobdw capacity=9TiB type=scratch access_mode=striped\n";
+    let script = "#!/bin/sh\n#DW jobdw pool=flash capacity=9TiB type=scratch access_mode=striped\n";
     let text = text_of(&slurm.try_submit(script, &[]));
     assert!(text.contains("line 2: pool `flash`"), "{text}");
-    let options = ["-N1", "--bb=capacity=32MiB access_mode=private type=scratch"];
-    let id = slurm.submit("#!/bin/sh\necho in > $DW_JOB_PRIVATE/file && echo written\n", &options);
+    // The plugin lua appends the option to the script as it is.
+    let option = match plugin {
+        Plugin::DataWarp => "--bb=capacity=32MiB access_mode=private type=scratch",
+        Plugin::Lua => "--bb=#DW jobdw pool=flash capacity=32MiB access_mode=private type=scratch",
+    };
+    let script = "#!/bin/sh\necho in > $DW_JOB_PRIVATE/file && echo written\n";
+    let id = slurm.submit(script, &["-N1", option]);
     slurm.wait_for(&id, "COMPLETED");
     assert_eq!(slurm.output(&id), "written\n");
     let file = slurm.site.cluster.pfs().join("buffer.bb");
-    fs::write(&file, "#DW jobdw capacity=32MiB type=scratch access_mode=striped\n").unwrap();
+    fs::write(&file, "#DW jobdw pool=flash capacity=32MiB type=scratch access_mode=striped\n")
+        .unwrap();
     let option = format!("--bbf={}", file.display());
     let output = slurm.run(USER, "salloc", &["-N1", &option, "srun", "env"]);
     assert!(text_of(&output).contains("DW_JOB_STRIPED="), "{}", text_of(&output));
 }
 
-#[test]
-fn failed_staging_holds_the_job_or_keeps_its_results() {
-    let Some(slurm) = SlurmSite::start("") else {
+fn fail_to_stage(plugin: Plugin) {
+    let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
     let (input, results) = make_directories(&slurm);
@@ -107,7 +161,11 @@ fn failed_staging_holds_the_job_or_keeps_its_results() {
     let held = slurm.submit(&script, &[]);
     wait_until("the job is held", || (slurm.job(&held, "Priority")? == "0").then_some(()));
     let queue = slurm.query("squeue", &["-h", "-j", &held, "-o", "%t %R"]);
-    assert!(queue.starts_with("PD") && queue.contains("dws_data_in"), "{queue}");
+    let operation = match plugin {
+        Plugin::DataWarp => "dws_data_in",
+        Plugin::Lua => "slurm_bb_data_in",
+    };
+    assert!(queue.starts_with("PD") && queue.contains(operation), "{queue}");
     let comment = slurm.job(&held, "SystemComment").unwrap();
     assert!(comment.contains("input: does not exist"), "{comment}");
     assert_eq!(slurm.site.nodes_of_instance(&held), 3, "the instance is kept");
@@ -135,9 +193,8 @@ fn failed_staging_holds_the_job_or_keeps_its_results() {
     assert_eq!(slurm.site.nodes_of_instance(&kept), 0);
 }
 
-#[test]
-fn jobs_wait_for_space_and_are_cancelled_with_and_without_staging_out() {
-    let Some(slurm) = SlurmSite::start("") else {
+fn wait_for_space_and_cancel(plugin: Plugin) {
+    let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
     let (_, results) = make_directories(&slurm);
@@ -215,13 +272,14 @@ fn restarted_slurmctld_completes_jobs_at_every_stage() {
     });
     slurm.wait_until_saved(SystemTime::now());
     slurm.restart_slurmctld();
-    // Slurm defers a job whose stage-in it does not know by a minute.
+    // If Slurm does not know whether the job was staged in, it tears it down and defers it by a minute.
     let update = format!("JobId={staged}");
-    wait_until("the interrupted job is torn down", || {
-        slurm.functions(&staged).contains(&"teardown".to_owned()).then_some(())
+    wait_until("the job runs", || {
+        if slurm.functions(&staged).contains(&"teardown".to_owned()) {
+            slurm.run(ROOT, "scontrol", &["update", &update, "StartTime=now"]);
+        }
+        (slurm.job(&staged, "JobState")? == "RUNNING").then_some(())
     });
-    expect_success(&slurm.run(ROOT, "scontrol", &["update", &update, "StartTime=now"]));
-    slurm.wait_for(&staged, "RUNNING");
     slurm.wait_until_saved(SystemTime::now());
     slurm.restart_slurmctld();
     slurm.wait_for(&staged, "COMPLETED");
@@ -234,9 +292,60 @@ fn restarted_slurmctld_completes_jobs_at_every_stage() {
     }
 }
 
+/// Starts a job that runs until a file `go` exists, and waits until `slurmctld` has saved that it runs.
+fn start_saved_job(slurm: &SlurmSite) -> String {
+    let pfs = slurm.site.cluster.pfs();
+    let script = format!(
+        "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\n\
+         until [ -e {}/go ]; do sleep 0.1; done\n",
+        directives(slurm),
+        pfs.display()
+    );
+    let id = slurm.submit(&script, &["-N1"]);
+    slurm.wait_for(&id, "RUNNING");
+    let running = SystemTime::now();
+    let update = format!("JobId={id}");
+    expect_success(&slurm.run(ROOT, "scontrol", &["update", &update, "Comment=changed"]));
+    slurm.wait_until_saved(running);
+    id
+}
+
 #[test]
-fn arrays_dependencies_and_requeued_jobs_have_instances_of_their_own() {
-    let Some(slurm) = SlurmSite::start("") else {
+fn lua_restarted_slurmctld_completes_a_running_job() {
+    let Some(mut slurm) = SlurmSite::start_with(Plugin::Lua, "") else {
+        return;
+    };
+    let (_, results) = make_directories(&slurm);
+    let submitted = SystemTime::now();
+    let id = start_saved_job(&slurm);
+    slurm.wait_until_lua_saved(submitted);
+    slurm.restart_slurmctld();
+    fs::write(slurm.site.cluster.pfs().join("go"), "").unwrap();
+    slurm.wait_for(&id, "COMPLETED");
+    slurm.wait_until_removed(&id);
+    let text = fs::read_to_string(results.join(&id).join("file"));
+    assert_eq!(text.ok().as_deref(), Some("result\n"), "{}", slurm.diagnosis(&id));
+}
+
+#[test]
+fn lua_results_of_a_buffer_that_slurm_forgot_are_recovered() {
+    let Some(mut slurm) = SlurmSite::start_with(Plugin::Lua, "") else {
+        return;
+    };
+    let (_, results) = make_directories(&slurm);
+    let id = start_saved_job(&slurm);
+    slurm.remove_lua_state();
+    slurm.restart_slurmctld();
+    fs::write(slurm.site.cluster.pfs().join("go"), "").unwrap();
+    slurm.wait_for(&id, "STAGE_OUT");
+    expect_success(&slurm.site.forebay(0, USER, &["recover", "--job-id", &id]));
+    let text = fs::read_to_string(results.join(&id).join("file"));
+    assert_eq!(text.ok().as_deref(), Some("result\n"), "{}", slurm.diagnosis(&id));
+    assert_eq!(slurm.site.nodes_of_instance(&id), 0);
+}
+
+fn run_arrays_dependencies_and_requeued_jobs(plugin: Plugin) {
+    let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
     let (_, results) = make_directories(&slurm);

@@ -20,6 +20,16 @@ pub const SLURM: User = (64_030, 64_030);
 const PASSWD: &str = "ada:x:41000:41000::/tmp:/bin/sh\nbob:x:41001:41001::/tmp:/bin/sh\n";
 const GROUP: &str = "ada:x:41000:\nbob:x:41001:\n";
 
+/// The script of the plugin burst_buffer/lua.
+const LUA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bridges/datawarp/burst_buffer.lua");
+
+/// Slurm's plugins for burst buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plugin {
+    DataWarp,
+    Lua,
+}
+
 /// A pool and a Slurm cluster on three hosts. Dropping it removes both.
 pub struct SlurmSite {
     pub slurmctld: Daemon,
@@ -40,10 +50,16 @@ pub struct RecordedCall {
 }
 
 impl SlurmSite {
-    /// Starts everything, unless Slurm is not installed: then says so on standard error.
+    /// Starts everything with the plugin burst_buffer/datawarp, unless Slurm is not installed: then
+    /// says so on standard error. `flags` are those of `burst_buffer.conf`.
     pub fn start(flags: &str) -> Option<SlurmSite> {
+        SlurmSite::start_with(Plugin::DataWarp, flags)
+    }
+
+    /// As [`start`](Self::start), with one of the plugins.
+    pub fn start_with(plugin: Plugin, flags: &str) -> Option<SlurmSite> {
         if Path::new(SLURMCTLD).exists() && Path::new(SLURMD).exists() {
-            return Some(SlurmSite::new(flags));
+            return Some(SlurmSite::new(plugin, flags));
         }
         // Tests capture the output of `eprintln`.
         let text = "SKIPPED: Slurm is not installed; `scripts/setup.sh test` installs it";
@@ -51,8 +67,7 @@ impl SlurmSite {
         None
     }
 
-    /// Starts everything. `flags` are those of `burst_buffer.conf`.
-    fn new(flags: &str) -> SlurmSite {
+    fn new(plugin: Plugin, flags: &str) -> SlurmSite {
         let site = Site::with_entries(&[("controller", "operator = \"slurm\"")]);
         let directory = site.cluster.pfs().with_file_name("slurm");
         fs::create_dir(&directory).unwrap();
@@ -65,7 +80,8 @@ impl SlurmSite {
         }
         write_wrapper(&directory, site.file(), "dw_wlm_cli");
         write_wrapper(&directory, site.file(), "dwstat");
-        write_configuration(&directory, &site, flags);
+        write_configuration(&directory, &site, plugin);
+        write_burst_buffer_configuration(&directory, plugin, flags);
         let slurmctld = start_slurmctld(&directory, &site);
         let start = |host: &Host| {
             let mut command = slurm_command(&directory, host, ROOT, SLURMD);
@@ -152,8 +168,23 @@ impl SlurmSite {
 
     /// Waits until `slurmctld` has saved changes of jobs after `since`, which it does every few seconds.
     pub fn wait_until_saved(&self, since: SystemTime) {
-        let file = self.directory.join("state/job_state");
-        wait_until("slurmctld saves the state of jobs", || {
+        self.wait_until_written("job_state", since);
+    }
+
+    /// Waits until the plugin lua has saved its allocations after `since`. It does so at intervals,
+    /// and later forgets the buffers that it has not saved.
+    pub fn wait_until_lua_saved(&self, since: SystemTime) {
+        self.wait_until_written("burst_buffer_lua_state", since);
+    }
+
+    /// Removes what the plugin lua has saved.
+    pub fn remove_lua_state(&self) {
+        let _ = fs::remove_file(self.directory.join("state/burst_buffer_lua_state"));
+    }
+
+    fn wait_until_written(&self, name: &str, since: SystemTime) {
+        let file = self.directory.join("state").join(name);
+        wait_until("slurmctld saves its state", || {
             (file.metadata().ok()?.modified().ok()? > since).then_some(())
         });
     }
@@ -221,7 +252,7 @@ fn slurm_command(directory: &Path, host: &Host, user: User, program: &str) -> Co
 
 fn start_slurmctld(directory: &Path, site: &Site) -> Daemon {
     let mut command = slurm_command(directory, site.host(0), SLURM, SLURMCTLD);
-    command.args(["-D"]);
+    command.args(["-D"]).env("FOREBAY_PROGRAMS", directory.join("bin"));
     site.host(0).start_logged("slurmctld", command)
 }
 
@@ -253,7 +284,11 @@ fn write_wrapper(directory: &Path, pool: &str, name: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn write_configuration(directory: &Path, site: &Site, flags: &str) {
+fn write_configuration(directory: &Path, site: &Site, plugin: Plugin) {
+    let plugin = match plugin {
+        Plugin::DataWarp => "datawarp",
+        Plugin::Lua => "lua",
+    };
     let (home, local) = (directory.display(), site.host(0).local.display());
     let mut text = format!(
         "ClusterName=forebay\nSlurmctldHost=n1({})\nSlurmUser=slurm\nAuthType=auth/munge\n\
@@ -265,7 +300,7 @@ fn write_configuration(directory: &Path, site: &Site, flags: &str) {
          SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\nReturnToService=2\n\
          SlurmdParameters=config_overrides\nSchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0\n\
          MinJobAge=300\nKillWait=1\nSlurmctldTimeout=10\nSlurmdTimeout=10\nMailProg=/bin/true\n\
-         BurstBufferType=burst_buffer/datawarp\nDebugFlags=BurstBuffer\n",
+         BurstBufferType=burst_buffer/{plugin}\nDebugFlags=BurstBuffer\n",
         site.host(0).address,
         site.munged.display()
     );
@@ -274,10 +309,22 @@ fn write_configuration(directory: &Path, site: &Site, flags: &str) {
     }
     text.push_str("PartitionName=batch Nodes=n1,n2,n3 Default=YES MaxTime=10 State=UP\n");
     fs::write(directory.join("slurm.conf"), text).unwrap();
-    let flags = if flags.is_empty() { String::new() } else { format!("Flags={flags}\n") };
-    let text = format!(
-        "GetSysState={home}/bin/dw_wlm_cli\nGetSysStatus={home}/bin/dwstat\n{flags}\
-         StageInTimeout=60\nStageOutTimeout=60\nOtherTimeout=120\nValidateTimeout=5\n"
-    );
+}
+
+fn write_burst_buffer_configuration(directory: &Path, plugin: Plugin, flags: &str) {
+    let home = directory.display();
+    let mut text = match plugin {
+        Plugin::DataWarp => {
+            format!("GetSysState={home}/bin/dw_wlm_cli\nGetSysStatus={home}/bin/dwstat\n")
+        }
+        Plugin::Lua => {
+            fs::copy(LUA, directory.join("burst_buffer.lua")).unwrap();
+            "Directive=DW\n".to_owned()
+        }
+    };
+    if !flags.is_empty() {
+        text.push_str(&format!("Flags={flags}\n"));
+    }
+    text.push_str("StageInTimeout=60\nStageOutTimeout=60\nOtherTimeout=120\nValidateTimeout=5\n");
     fs::write(directory.join("burst_buffer.conf"), text).unwrap();
 }
