@@ -7,32 +7,10 @@
 mod cluster;
 
 use std::fs;
-use std::path::PathBuf;
-use std::time::SystemTime;
 
 use cluster::site::{ROOT, USER, expect_success};
 use cluster::slurm::{Plugin, SlurmSite};
 use cluster::{text_of, wait_until};
-
-/// A directory with a file of input, and one for results, of `USER`.
-fn make_directories(slurm: &SlurmSite) -> (PathBuf, PathBuf) {
-    let pfs = slurm.site.cluster.pfs();
-    let input = pfs.join("input");
-    fs::create_dir(&input).unwrap();
-    fs::write(input.join("words"), "from the file system\n").unwrap();
-    (input, slurm.site.make_results_directory())
-}
-
-/// Directives of a job that stages in a directory and stages out its results.
-fn directives(slurm: &SlurmSite) -> String {
-    let pfs = slurm.site.cluster.pfs();
-    let pfs = pfs.display();
-    format!(
-        "#DW jobdw pool=flash capacity=96MiB type=scratch access_mode=striped\n\
-         #DW stage_in type=directory source={pfs}/input destination=$DW_JOB_STRIPED/input\n\
-         #DW stage_out type=directory source=$DW_JOB_STRIPED/out destination={pfs}/results/%j\n"
-    )
-}
 
 #[test]
 fn job_is_staged_mounted_on_its_nodes_and_removed() {
@@ -88,13 +66,13 @@ fn stage_mount_and_remove(plugin: Plugin) {
     let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
-    let (_, results) = make_directories(&slurm);
+    let (_, results) = slurm.make_directories();
     let script = format!(
         "#!/bin/sh\n{}\
          mkdir $DW_JOB_STRIPED/out\n\
          srun sh -c 'cp $DW_JOB_STRIPED/input/words $DW_JOB_STRIPED/out/$SLURMD_NODENAME'\n\
          env | grep -E '^(DW|FOREBAY)_' | sort\n",
-        directives(&slurm)
+        slurm.directives()
     );
     let id = slurm.submit(&script, &["-N2", "-w", "n2,n3"]);
     slurm.wait_for(&id, "COMPLETED");
@@ -155,9 +133,9 @@ fn fail_to_stage(plugin: Plugin) {
     let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
-    let (input, results) = make_directories(&slurm);
+    let (input, results) = slurm.make_directories();
     fs::rename(&input, input.with_file_name("elsewhere")).unwrap();
-    let script = format!("#!/bin/sh\n{}true\n", directives(&slurm));
+    let script = format!("#!/bin/sh\n{}true\n", slurm.directives());
     let held = slurm.submit(&script, &[]);
     wait_until("the job is held", || (slurm.job(&held, "Priority")? == "0").then_some(()));
     let queue = slurm.query("squeue", &["-h", "-j", &held, "-o", "%t %R"]);
@@ -175,7 +153,7 @@ fn fail_to_stage(plugin: Plugin) {
     fs::rename(input.with_file_name("elsewhere"), &input).unwrap();
     let script = format!(
         "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\n",
-        directives(&slurm)
+        slurm.directives()
     );
     expect_success(&slurm.site.host(0).shell(ROOT, &format!("chmod 555 {}", results.display())));
     let kept = slurm.submit(&script, &[]);
@@ -197,7 +175,7 @@ fn wait_for_space_and_cancel(plugin: Plugin) {
     let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
-    let (_, results) = make_directories(&slurm);
+    let (_, results) = slurm.make_directories();
     let pfs = slurm.site.cluster.pfs();
     let body = format!(
         "mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\n\
@@ -205,7 +183,7 @@ fn wait_for_space_and_cancel(plugin: Plugin) {
         pfs.display()
     );
     // Each job needs more than half of the pool.
-    let directives = directives(&slurm).replace("96MiB", "800MiB");
+    let directives = slurm.directives().replace("96MiB", "800MiB");
     let script = format!("#!/bin/sh\n{directives}{body}");
     let started = |id: &str| pfs.join(format!("started.{id}"));
     let ids: Vec<String> = (0..3).map(|_| slurm.submit(&script, &[])).collect();
@@ -253,112 +231,21 @@ fn persistent_instance_outlives_jobs_that_use_it() {
     });
 }
 
-#[test]
-fn restarted_slurmctld_completes_jobs_at_every_stage() {
-    let Some(mut slurm) = SlurmSite::start("") else {
-        return;
-    };
-    let (_, results) = make_directories(&slurm);
-    let script = format!(
-        "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\nsleep 12\n",
-        directives(&slurm)
-    );
-    // Staged in but not started: no node has enough CPUs free.
-    let blocker = slurm.submit("#!/bin/sh\nsleep 8\n", &["-N3", "--exclusive"]);
-    slurm.wait_for(&blocker, "RUNNING");
-    let staged = slurm.submit(&script, &["-N1"]);
-    wait_until("the job is staged in", || {
-        slurm.functions(&staged).contains(&"real_size".to_owned()).then_some(())
-    });
-    slurm.wait_until_saved(SystemTime::now());
-    slurm.restart_slurmctld();
-    // If Slurm does not know whether the job was staged in, it tears it down and defers it by a minute.
-    let update = format!("JobId={staged}");
-    wait_until("the job runs", || {
-        if slurm.functions(&staged).contains(&"teardown".to_owned()) {
-            slurm.run(ROOT, "scontrol", &["update", &update, "StartTime=now"]);
-        }
-        (slurm.job(&staged, "JobState")? == "RUNNING").then_some(())
-    });
-    slurm.wait_until_saved(SystemTime::now());
-    slurm.restart_slurmctld();
-    slurm.wait_for(&staged, "COMPLETED");
-    slurm.wait_until_removed(&staged);
-    let file = results.join(&staged).join("file");
-    assert_eq!(fs::read_to_string(file).unwrap(), "result\n", "{}", slurm.diagnosis(&staged));
-    for call in slurm.calls() {
-        let waits = ["data_in", "data_out", "pre_run", "post_run", "setup", "teardown"];
-        assert!(waits.contains(&&*call.function) || call.seconds < 1.0, "{call:?}");
-    }
-}
-
-/// Starts a job that runs until a file `go` exists, and waits until `slurmctld` has saved that it runs.
-fn start_saved_job(slurm: &SlurmSite) -> String {
-    let pfs = slurm.site.cluster.pfs();
-    let script = format!(
-        "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\n\
-         until [ -e {}/go ]; do sleep 0.1; done\n",
-        directives(slurm),
-        pfs.display()
-    );
-    let id = slurm.submit(&script, &["-N1"]);
-    slurm.wait_for(&id, "RUNNING");
-    let running = SystemTime::now();
-    let update = format!("JobId={id}");
-    expect_success(&slurm.run(ROOT, "scontrol", &["update", &update, "Comment=changed"]));
-    slurm.wait_until_saved(running);
-    id
-}
-
-#[test]
-fn lua_restarted_slurmctld_completes_a_running_job() {
-    let Some(mut slurm) = SlurmSite::start_with(Plugin::Lua, "") else {
-        return;
-    };
-    let (_, results) = make_directories(&slurm);
-    let submitted = SystemTime::now();
-    let id = start_saved_job(&slurm);
-    slurm.wait_until_lua_saved(submitted);
-    slurm.restart_slurmctld();
-    fs::write(slurm.site.cluster.pfs().join("go"), "").unwrap();
-    slurm.wait_for(&id, "COMPLETED");
-    slurm.wait_until_removed(&id);
-    let text = fs::read_to_string(results.join(&id).join("file"));
-    assert_eq!(text.ok().as_deref(), Some("result\n"), "{}", slurm.diagnosis(&id));
-}
-
-#[test]
-fn lua_results_of_a_buffer_that_slurm_forgot_are_recovered() {
-    let Some(mut slurm) = SlurmSite::start_with(Plugin::Lua, "") else {
-        return;
-    };
-    let (_, results) = make_directories(&slurm);
-    let id = start_saved_job(&slurm);
-    slurm.remove_lua_state();
-    slurm.restart_slurmctld();
-    fs::write(slurm.site.cluster.pfs().join("go"), "").unwrap();
-    slurm.wait_for(&id, "STAGE_OUT");
-    expect_success(&slurm.site.forebay(0, USER, &["recover", "--job-id", &id]));
-    let text = fs::read_to_string(results.join(&id).join("file"));
-    assert_eq!(text.ok().as_deref(), Some("result\n"), "{}", slurm.diagnosis(&id));
-    assert_eq!(slurm.site.nodes_of_instance(&id), 0);
-}
-
 fn run_arrays_dependencies_and_requeued_jobs(plugin: Plugin) {
     let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
-    let (_, results) = make_directories(&slurm);
+    let (_, results) = slurm.make_directories();
     let body = "mkdir $DW_JOB_STRIPED/out && echo $SLURM_JOB_ID > $DW_JOB_STRIPED/out/file\n";
 
-    let script = format!("#!/bin/sh\n{}{body}", directives(&slurm).replace("%j", "%A-%a"));
+    let script = format!("#!/bin/sh\n{}{body}", slurm.directives().replace("%j", "%A-%a"));
     let array = slurm.submit(&script, &["--array=1-3"]);
     for task in 1..=3 {
         let file = results.join(format!("{array}-{task}/file"));
         wait_until("a task's results are staged out", || file.exists().then_some(()));
     }
 
-    let script = format!("#!/bin/sh\n{}{body}", directives(&slurm));
+    let script = format!("#!/bin/sh\n{}{body}", slurm.directives());
     let first = slurm.submit(&script, &[]);
     let staged = results.join(&first).join("file");
     let script = format!("#!/bin/sh\ntest -e {}\n", staged.display());
@@ -370,7 +257,7 @@ fn run_arrays_dependencies_and_requeued_jobs(plugin: Plugin) {
     let script = format!(
         "#!/bin/sh\n{}{body}\
          [ $SLURM_RESTART_COUNT ] || {{ touch {1}/started.$SLURM_JOB_ID; sleep 60; }}\n",
-        directives(&slurm),
+        slurm.directives(),
         pfs.display()
     );
     let requeued = slurm.submit(&script, &[]);
@@ -410,12 +297,12 @@ fn death_of_a_compute_node_leaves_the_results_of_the_others() {
     let Some(mut slurm) = SlurmSite::start("") else {
         return;
     };
-    let (_, results) = make_directories(&slurm);
+    let (_, results) = slurm.make_directories();
     let pfs = slurm.site.cluster.pfs();
     let script = format!(
         "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\n\
          sync $DW_JOB_STRIPED/out/file && touch {}/started.$SLURM_JOB_ID\nsleep 300\n",
-        directives(&slurm),
+        slurm.directives(),
         pfs.display()
     );
     let id = slurm.submit(&script, &["-N2", "-w", "n2,n3", "--no-requeue"]);
@@ -436,10 +323,10 @@ fn many_jobs_four_at_a_time_leave_nothing() {
     let Some(slurm) = SlurmSite::start("") else {
         return;
     };
-    let (_, results) = make_directories(&slurm);
+    let (_, results) = slurm.make_directories();
     let jobs = std::env::var("FOREBAY_SLURM_JOBS").map_or(JOBS, |text| text.parse().unwrap());
     // The pool has space for four.
-    let directives = directives(&slurm).replace("96MiB", "336MiB");
+    let directives = slurm.directives().replace("96MiB", "336MiB");
     let script = format!(
         "#!/bin/sh\n{directives}mkdir $DW_JOB_STRIPED/out\n\
          cat $DW_JOB_STRIPED/input/words > $DW_JOB_STRIPED/out/words\n\

@@ -97,6 +97,25 @@ impl SlurmSite {
         slurm
     }
 
+    /// A directory with a file of input, and one for results, of `USER`.
+    pub fn make_directories(&self) -> (PathBuf, PathBuf) {
+        let input = self.site.cluster.pfs().join("input");
+        fs::create_dir(&input).unwrap();
+        fs::write(input.join("words"), "from the file system\n").unwrap();
+        (input, self.site.make_results_directory())
+    }
+
+    /// Directives of a job that stages in this directory and stages out its results.
+    pub fn directives(&self) -> String {
+        let pfs = self.site.cluster.pfs();
+        let pfs = pfs.display();
+        format!(
+            "#DW jobdw pool=flash capacity=96MiB type=scratch access_mode=striped\n\
+             #DW stage_in type=directory source={pfs}/input destination=$DW_JOB_STRIPED/input\n\
+             #DW stage_out type=directory source=$DW_JOB_STRIPED/out destination={pfs}/results/%j\n"
+        )
+    }
+
     /// A command of Slurm on the second host.
     pub fn command(&self, user: User, program: &str) -> Command {
         slurm_command(&self.directory, self.site.host(1), user, program)
@@ -166,8 +185,11 @@ impl SlurmSite {
         });
     }
 
-    /// Waits until `slurmctld` has saved changes of jobs after `since`, which it does every few seconds.
-    pub fn wait_until_saved(&self, since: SystemTime) {
+    /// Waits until `slurmctld` has saved the present state of all jobs. It does so some seconds after
+    /// a change, and a held job is one.
+    pub fn save_jobs(&self) {
+        let since = SystemTime::now();
+        self.submit("#!/bin/sh\ntrue\n", &["--hold"]);
         self.wait_until_written("job_state", since);
     }
 
@@ -221,6 +243,15 @@ impl SlurmSite {
         calls.map(|call| call.function).collect()
     }
 
+    /// From now on calls of a function wait, when they have been carried out, before they return.
+    /// Dropping the result lets them return.
+    pub fn hold(&self, function: &str) -> HeldFunction {
+        let bin = self.directory.join("bin");
+        let (hold, held) = (bin.join("hold"), bin.join("held"));
+        fs::write(&hold, function).unwrap();
+        HeldFunction { hold, held }
+    }
+
     /// State and logs of a job, for the message of a failed test.
     pub fn diagnosis(&self, id: &str) -> String {
         let log = self.slurmctld.output();
@@ -240,6 +271,27 @@ impl SlurmSite {
     pub fn output(&self, id: &str) -> String {
         let file = self.site.cluster.pfs().join(format!("{id}.out"));
         fs::read_to_string(file).unwrap_or_default()
+    }
+}
+
+/// A function of `dw_wlm_cli` whose calls wait before they return.
+pub struct HeldFunction {
+    hold: PathBuf,
+    held: PathBuf,
+}
+
+impl HeldFunction {
+    /// Waits until a call was carried out, and waits.
+    pub fn wait_until_called(&self) {
+        wait_until("a held function is called", || self.held.exists().then_some(()));
+    }
+}
+
+impl Drop for HeldFunction {
+    fn drop(&mut self) {
+        // Without a call there is only one of them.
+        let _ = fs::remove_file(&self.hold);
+        let _ = fs::remove_file(&self.held);
     }
 }
 
@@ -268,14 +320,17 @@ fn add_users(host: &Host, directory: &Path) {
 }
 
 /// A script that runs a program of the bridge with the site's pool, and records each call with the
-/// seconds that it took.
+/// seconds that it took. It waits while its function is held.
 fn write_wrapper(directory: &Path, pool: &str, name: &str) {
     let program = built_program("forebay-datawarp", name);
     let path = directory.join("bin").join(name);
-    let calls = directory.join("bin/calls");
+    let bin = directory.join("bin");
+    let (calls, bin) = (bin.join("calls"), bin.display());
     let script = format!(
         "#!/bin/sh\nstart=$(date +%s%N)\nFOREBAY_POOL={pool} {} \"$@\"\ncode=$?\n\
          end=$(date +%s%N)\n\
+         case \" $* \" in *\" $(cat {bin}/hold 2>/dev/null) \"*)\n\
+         touch {bin}/held\nwhile [ -e {bin}/hold ]; do sleep 0.1; done ;;\nesac\n\
          echo \"$(awk \"BEGIN {{ print ($end - $start) / 1000000000 }}\") $*\" >> {}\nexit $code\n",
         program.display(),
         calls.display()
