@@ -6,6 +6,7 @@ mod site;
 use site::{OTHER, Site, USER, failed};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::time::{Duration, Instant};
 
 #[test]
 fn tree_is_copied_with_the_permissions_of_the_user() {
@@ -184,6 +185,144 @@ fn job_and_dataspace_are_registered_once_and_survive_a_restart() {
     assert_eq!(site.control(&["status"]), "running 0 pending 0 eta nan\nstatus 0 Success");
     site.control(&["no-job", "42"]);
     assert!(site.user_fails(&["remove", "local:dst:a"]).starts_with("submit -21 "));
+}
+
+/// Kills the service while the copy of `task` is in progress: once the hidden file of `big` in
+/// `directory` has data.
+fn kill_while_copying(site: &mut Site, directory: &str) {
+    let started = Instant::now();
+    let has_data = |site: &Site| {
+        let mut entries = fs::read_dir(site.path(directory)).unwrap();
+        entries.any(|entry| entry.unwrap().metadata().is_ok_and(|stat| stat.blocks() > 0))
+    };
+    while !has_data(site) {
+        assert!(started.elapsed() < Duration::from_secs(20), "the copy does not start");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    site.kill();
+    assert!(!site.path(directory).join("big").exists(), "the name is that of a complete copy");
+}
+
+#[test]
+fn copy_continues_after_the_service_was_killed() {
+    let mut site = Site::new().with_job("1000");
+    let contents: Vec<u8> =
+        (0..300).map(|part| vec![part as u8; 1 << 20]).collect::<Vec<_>>().concat();
+    site.write("open/big", &contents);
+    let started = site.user(&["copy", "start", "local:open:big", "local:dst:big"]);
+    let task = started.strip_prefix("task ").unwrap();
+    kill_while_copying(&mut site, "dst");
+    site.start();
+    let printed = site.user(&["await", task]);
+    assert!(printed.starts_with("status -103 result 0 errno 0 pending 0 total 314572800"));
+    assert!(fs::read(site.path("dst/big")).unwrap() == contents);
+    assert_eq!(site.names("dst"), ["big"], "no incomplete file is left");
+    assert_eq!(fs::metadata(site.path("dst/big")).unwrap().uid(), USER);
+    site.kill();
+    site.start();
+    assert_eq!(site.user(&["await", task]), printed, "the result survives");
+    assert!(fs::read_dir(site.path("state/tasks")).unwrap().count() <= 1, "the journal is removed");
+}
+
+#[test]
+fn move_keeps_its_source_until_the_copy_is_complete_whenever_the_service_is_killed() {
+    let mut site = Site::new().with_job("1000");
+    let contents = vec![5; 200 << 20];
+    site.write("open/tree/big", &contents);
+    site.write("open/tree/small", "s");
+    let started = site.user(&["move", "start", "local:open:tree", "local:dst:tree"]);
+    let task = started.strip_prefix("task ").unwrap();
+    let began = Instant::now();
+    while !site.path("dst/tree").exists() {
+        assert!(began.elapsed() < Duration::from_secs(20), "the copy does not start");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill_while_copying(&mut site, "dst/tree");
+    assert_eq!(site.names("open/tree"), ["big", "small"], "nothing is removed");
+    site.start();
+    assert!(site.user(&["await", task]).starts_with("status -103 "));
+    assert!(fs::read(site.path("dst/tree/big")).unwrap() == contents);
+    assert_eq!(site.names("dst/tree"), ["big", "small"]);
+    assert!(!site.path("open/tree").exists());
+    // Killed after the copy, before or during the removal.
+    site.kill();
+    let record = site.path(&format!("state/tasks/{task}.json"));
+    let mut state: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    assert_eq!(state["outcome"]["errno"], 0);
+    (state["outcome"], state["copied"]) = (serde_json::Value::Null, true.into());
+    fs::write(&record, state.to_string()).unwrap();
+    let time = fs::metadata(site.path("dst/tree/small")).unwrap().modified().unwrap();
+    site.write("open/tree/small", "s");
+    let left = fs::File::options().append(true).open(site.path("open/tree/small")).unwrap();
+    left.set_modified(time).unwrap();
+    site.start();
+    assert!(site.user(&["await", task]).starts_with("status -103 "));
+    assert!(!site.path("open/tree").exists(), "the rest of the source is removed");
+    assert_eq!(fs::read(site.path("dst/tree/small")).unwrap(), b"s");
+}
+
+#[test]
+fn region_whose_service_was_killed_fails_cleanly() {
+    let mut site = Site::new().with_job("1000");
+    site.user(&["copy", "start", "memory:x", "local:dst:a"]);
+    let task = site.user(&["copy", "start", "memory:x", "local:dst:b"]);
+    let task = task.strip_prefix("task ").unwrap();
+    site.user(&["await", task]);
+    site.kill();
+    fs::remove_file(site.path("dst/b")).unwrap();
+    let record = site.path(&format!("state/tasks/{task}.json"));
+    let mut state: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    state["outcome"] = serde_json::Value::Null;
+    fs::write(&record, state.to_string()).unwrap();
+    site.start();
+    let printed = site.user_fails(&["await", task]);
+    assert!(failed(&printed, libc::EINTR), "{printed}");
+    assert!(!site.path("dst/b").exists());
+}
+
+#[test]
+fn nornsctl_administers_and_lists() {
+    let site = Site::new();
+    let add = format!("dataspace add nvm {} --capacity 1MiB", site.path("src").display());
+    assert_eq!(site.nornsctl(&add), (true, String::new()));
+    assert!(site.nornsctl(&add).1.contains("the dataspace `nvm` exists"));
+    let pid = std::process::id();
+    for command in [
+        "job add 7 --host n0 --limit nvm=512KiB --limit open=10MiB".to_owned(),
+        format!("process add 7 {pid} --uid {USER} --gid {USER}"),
+        "ping".to_owned(),
+    ] {
+        assert_eq!(site.nornsctl(&command), (true, String::new()), "{command}");
+    }
+    site.write("open/a", vec![1; 400 << 10]);
+    site.user(&["copy", "local:open:a", "local:nvm:a"]);
+    site.user_fails(&["copy", "local:open:a", "local:nvm:b"]);
+    let lines = |command: &str| -> Vec<String> {
+        let (success, text) = site.nornsctl(command);
+        assert!(success, "{text}");
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        text.lines().map(words).collect()
+    };
+    let src = site.path("src").display().to_string();
+    let row = format!("nvm 400 KiB 1.00 MiB jobs {src}");
+    assert!(lines("dataspaces").contains(&row), "{:?}", lines("dataspaces"));
+    assert_eq!(
+        lines("jobs")[1..],
+        ["7 n0 1 nvm 400 KiB of 512 KiB, open 0 B of 10.0 MiB".to_owned()]
+    );
+    let expected = [
+        format!("1 {USER} 7 finished 400 KiB of 400 KiB copy open:a to nvm:a"),
+        format!("2 {USER} 7 failed: Disk quota exceeded 0 B of 400 KiB copy open:a to nvm:b"),
+    ];
+    assert_eq!(lines("tasks")[1..], expected);
+    assert_eq!(lines("status"), ["0 in progress (no estimate), 0 pending"]);
+    assert!(!site.nornsctl("cancel 99").0);
+    assert!(
+        site.nornsctl("process remove 7 1 --uid 1 --gid 1").1.contains("job 7 has no process 1")
+    );
+    for command in ["job remove 7", "dataspace remove nvm", "pause", "resume", "shutdown"] {
+        assert_eq!(site.nornsctl(command), (true, String::new()), "{command}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Ordinary users.
@@ -170,6 +171,15 @@ namespaces: [
         printed
     }
 
+    /// Runs `nornsctl` as root. Returns whether it succeeded, and what it printed.
+    pub fn nornsctl(&self, arguments: &str) -> (bool, String) {
+        let mut command = Command::new(nornsctl());
+        command.arg("--config").arg(self.path("urd.conf")).args(arguments.split_whitespace());
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    }
+
     /// Names in a directory, hidden ones too.
     pub fn names(&self, directory: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(directory)).unwrap();
@@ -187,6 +197,20 @@ impl Drop for Site {
             let _ = daemon.wait();
         }
     }
+}
+
+/// The program `nornsctl`.
+fn nornsctl() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let forebayd = Path::new(env!("CARGO_BIN_EXE_forebayd"));
+        let is_release = forebayd.components().any(|part| part.as_os_str() == "release");
+        let profile = if is_release { "--profile=release" } else { "--profile=test" };
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package=forebay-nornsctl", profile]);
+        assert!(build.status().unwrap().success());
+        forebayd.with_file_name("nornsctl")
+    })
 }
 
 /// The program's report of a task that failed with this number of `errno(3)`.
