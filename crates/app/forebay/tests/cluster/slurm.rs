@@ -40,10 +40,20 @@ pub struct RecordedCall {
 }
 
 impl SlurmSite {
-    /// Starts everything, unless Slurm is not installed: then says so on standard error.
+    /// Starts everything, unless Slurm is not installed: then says so on standard error. `flags` are
+    /// those of `burst_buffer.conf`.
     pub fn start(flags: &str) -> Option<SlurmSite> {
+        SlurmSite::start_with(flags, |_, _| String::new())
+    }
+
+    /// As [`start`](Self::start); `prepare` gets the site and the directory of `slurm.conf`, and
+    /// returns more lines of it.
+    pub fn start_with(
+        flags: &str,
+        prepare: impl FnOnce(&Site, &Path) -> String,
+    ) -> Option<SlurmSite> {
         if Path::new(SLURMCTLD).exists() && Path::new(SLURMD).exists() {
-            return Some(SlurmSite::new(flags));
+            return Some(SlurmSite::new(flags, prepare));
         }
         // Tests capture the output of `eprintln`.
         let text = "SKIPPED: Slurm is not installed; `scripts/setup.sh test` installs it";
@@ -51,8 +61,7 @@ impl SlurmSite {
         None
     }
 
-    /// Starts everything. `flags` are those of `burst_buffer.conf`.
-    fn new(flags: &str) -> SlurmSite {
+    fn new(flags: &str, prepare: impl FnOnce(&Site, &Path) -> String) -> SlurmSite {
         let site = Site::with_entries(&[("controller", "operator = \"slurm\"")]);
         let directory = site.cluster.pfs().with_file_name("slurm");
         fs::create_dir(&directory).unwrap();
@@ -65,7 +74,8 @@ impl SlurmSite {
         }
         write_wrapper(&directory, site.file(), "dw_wlm_cli");
         write_wrapper(&directory, site.file(), "dwstat");
-        write_configuration(&directory, &site, flags);
+        let more = prepare(&site, &directory);
+        write_configuration(&directory, &site, flags, &more);
         let slurmctld = start_slurmctld(&directory, &site);
         let start = |host: &Host| {
             let mut command = slurm_command(&directory, host, ROOT, SLURMD);
@@ -79,6 +89,11 @@ impl SlurmSite {
             (String::from_utf8_lossy(&output.stdout).trim() == "3").then_some(())
         });
         slurm
+    }
+
+    /// The directory of `slurm.conf`, the same on all hosts.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// A command of Slurm on the second host.
@@ -253,7 +268,7 @@ fn write_wrapper(directory: &Path, pool: &str, name: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn write_configuration(directory: &Path, site: &Site, flags: &str) {
+fn write_configuration(directory: &Path, site: &Site, flags: &str, more: &str) {
     let (home, local) = (directory.display(), site.host(0).local.display());
     let mut text = format!(
         "ClusterName=forebay\nSlurmctldHost=n1({})\nSlurmUser=slurm\nAuthType=auth/munge\n\
@@ -273,6 +288,7 @@ fn write_configuration(directory: &Path, site: &Site, flags: &str) {
         text.push_str(&format!("NodeName={} NodeAddr={} CPUs=4\n", host.name, host.address));
     }
     text.push_str("PartitionName=batch Nodes=n1,n2,n3 Default=YES MaxTime=10 State=UP\n");
+    text.push_str(more);
     fs::write(directory.join("slurm.conf"), text).unwrap();
     let flags = if flags.is_empty() { String::new() } else { format!("Flags={flags}\n") };
     let text = format!(
