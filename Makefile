@@ -19,6 +19,7 @@ build:
 	cargo build --release --package forebay-preload
 	scripts/strip.sh target/release target/dist \
 		forebay forebayd dw_wlm_cli dwstat libforebay_preload.so
+	install -m 644 crates/bridges/datawarp/burst_buffer.lua target/dist/
 
 run: build
 	target/dist/forebay sim ior --machine trinity-phase2 \
@@ -41,5 +42,6 @@ slurm-demo: build
 bench:
 	scripts/setup.sh bench
 	cargo bench --package forebay --bench twin
+	cargo bench --package forebay-flow --bench flows
 	cargo bench --package forebay-client --bench buffer
 	cargo bench --package forebay-stage --bench staging

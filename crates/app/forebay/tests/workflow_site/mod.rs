@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::cluster::site::{ROOT, Site, USER, expect_success};
-use crate::cluster::slurm::SlurmSite;
+use crate::cluster::slurm::{Plugin, SlurmSite};
 use crate::cluster::{Daemon, Host, User, built_program, text_of, wait_until, workflow_plugin};
 
 /// Slurm with workflows on three hosts.
@@ -18,7 +18,7 @@ pub struct WorkflowSite {
 impl WorkflowSite {
     /// Starts everything, unless Slurm is not installed.
     pub fn start(wait_for_nodes_seconds: u64) -> Option<WorkflowSite> {
-        let slurm = SlurmSite::start_with("", |site, directory| {
+        let slurm = SlurmSite::start_prepared(Plugin::DataWarp, "", |site, directory| {
             prepare(site, directory, wait_for_nodes_seconds)
         })?;
         let configuration = slurm.directory().join("workflow.toml");
