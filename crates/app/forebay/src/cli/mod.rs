@@ -22,6 +22,7 @@ mod validate_ior;
 mod validate_messages;
 mod validate_network;
 mod wlm;
+mod workflow;
 
 use crate::console::{LogWriter, print_failure};
 use crate::interrupt;
@@ -73,6 +74,9 @@ enum Command {
     Check(wlm::CheckArguments),
     /// Make a call of the interface for batch systems: JSON in, JSON out
     Wlm(wlm::WlmArguments),
+    /// Show workflows of Slurm jobs
+    #[command(subcommand)]
+    Workflow(workflow::WorkflowCommand),
     /// Compare the data on a storage node with its checksums
     Scrub(scrub::ScrubArgs),
 }
@@ -126,6 +130,7 @@ fn run(command: Command) -> Result<(), Failure> {
         },
         Command::Validate(args) => validate::run(args),
         Command::Scrub(args) => scrub::run(&args),
+        Command::Workflow(command) => workflow::run(command),
         Command::Check(args) => wlm::check(&args),
         Command::Job(_) | Command::Adhoc(_) | Command::Wlm(_) => {
             unreachable!("main runs the commands of jobs")

@@ -397,6 +397,11 @@ pub fn interception_library() -> PathBuf {
     built_file("forebay-preload", "--lib", "libforebay_preload.so")
 }
 
+/// Slurm's plugin for the options of workflows.
+pub fn workflow_plugin() -> PathBuf {
+    built_file("forebay-spank", "--lib", "libforebay_spank.so")
+}
+
 /// The file `name` that a target of another package becomes.
 fn built_file(package: &str, target: &str, name: &str) -> PathBuf {
     static BUILDING: Mutex<()> = Mutex::new(());

@@ -1,0 +1,388 @@
+//! Max-min fair rates by progressive filling: all rates grow together until a link is full or a
+//! flow has reached its cap; what that fixes is taken out, and the rest goes on growing.
+
+use crate::affected::Affected;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+/// A link of a [`Solver`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub(crate) u32);
+
+/// A flow of a [`Solver`], or a class of identical ones. Numbers of removed flows are given again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(pub(crate) u32);
+
+impl LinkId {
+    /// Its number, from 0, in the order of the calls of [`Solver::add_link`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl FlowId {
+    /// Its number: less than the largest number of flows that existed at a time.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A flow, or a class of identical flows.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowSpec<'a> {
+    /// Flows of the class. Each has the rate of the class; a link carries them all.
+    pub count: u32,
+    /// Weight: rates grow in proportion to it.
+    pub weight: f64,
+    /// Most rate of each flow, bytes per second; infinite without a cap.
+    pub cap: f64,
+    /// Links, each with the share of the flow's bytes that cross it: 1 for a single path, less for a
+    /// flow that is split over several, and more where a byte costs more than one. A link occurs once.
+    pub path: &'a [(LinkId, f64)],
+}
+
+/// The reason why a flow is not faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bottleneck {
+    /// Its cap.
+    Cap,
+    /// A full link, on which no flow has a larger rate for its weight.
+    Link(LinkId),
+}
+
+/// The use of a link by a flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use {
+    pub link: u32,
+    pub share: f64,
+    /// Position of the flow among those of the link.
+    position: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub capacity: f64,
+    /// Flows, in no order.
+    pub flows: Vec<u32>,
+    /// Sum of the most rates that its flows can have for other reasons than this link.
+    pub bound: f64,
+    /// Whether the link could limit a flow when rates were last computed.
+    pub was_binding: bool,
+}
+
+impl Link {
+    /// Whether the link can limit a flow: its flows together can have more than its capacity.
+    pub fn is_binding(&self) -> bool {
+        // The sum is kept up to date by additions and subtractions, whose errors are far smaller.
+        const MARGIN: f64 = 1.0 - 1e-6;
+        self.bound > self.capacity * MARGIN
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Flow {
+    pub count: f64,
+    pub weight: f64,
+    pub cap: f64,
+    pub uses: Vec<Use>,
+    /// The least of the cap and what the links could give the class alone, for each flow.
+    pub bound: f64,
+    pub rate: f64,
+    pub bottleneck: Bottleneck,
+    pub exists: bool,
+}
+
+/// Links, flows, and their max-min fair rates.
+#[derive(Clone, Debug, Default)]
+pub struct Solver {
+    pub(crate) links: Vec<Link>,
+    pub(crate) flows: Vec<Flow>,
+    unused: Vec<u32>,
+    pub(crate) affected: Affected,
+    /// Of each link, while rates grow: capacity left, and weight of the flows that still grow.
+    filling: Vec<Filling>,
+}
+
+/// A link while rates grow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Filling {
+    left: f64,
+    weight: f64,
+    /// Flows that still grow.
+    growing: u32,
+}
+
+impl Filling {
+    /// The rate for a weight of 1 at which the link is full.
+    fn level(&self) -> f64 {
+        (self.left / self.weight).max(0.0)
+    }
+}
+
+/// A level at which something stops growing: a link (`true`) or a flow with a cap.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stop {
+    level: f64,
+    is_link: bool,
+    index: u32,
+}
+
+impl Eq for Stop {}
+
+impl Ord for Stop {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_level = self.level.total_cmp(&other.level);
+        by_level.then(self.is_link.cmp(&other.is_link)).then(self.index.cmp(&other.index))
+    }
+}
+
+impl PartialOrd for Stop {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Solver {
+    /// A solver without links and flows.
+    pub fn new() -> Self {
+        Solver::default()
+    }
+
+    /// Adds a link.
+    ///
+    /// # Panics
+    /// If the capacity is negative or not finite.
+    pub fn add_link(&mut self, capacity: f64) -> LinkId {
+        assert!(capacity >= 0.0 && capacity.is_finite(), "a link of {capacity} B/s");
+        self.links.push(Link { capacity, flows: Vec::new(), bound: 0.0, was_binding: false });
+        self.affected.add_link();
+        LinkId(self.links.len() as u32 - 1)
+    }
+
+    /// Changes the capacity of a link.
+    ///
+    /// # Panics
+    /// If the capacity is negative or not finite.
+    pub fn set_capacity(&mut self, link: LinkId, capacity: f64) {
+        assert!(capacity >= 0.0 && capacity.is_finite(), "a link of {capacity} B/s");
+        if self.links[link.index()].capacity == capacity {
+            return;
+        }
+        self.links[link.index()].capacity = capacity;
+        self.affected.touch_link(link.0);
+        for flow in self.links[link.index()].flows.clone() {
+            self.update_bound(flow);
+        }
+    }
+
+    /// Adds a flow or a class of identical flows; it has no rate until [`Solver::solve`].
+    ///
+    /// # Panics
+    /// If the class is empty, its weight or a share is not positive, or nothing limits its rate.
+    pub fn add_flow(&mut self, spec: FlowSpec<'_>) -> FlowId {
+        assert!(spec.count > 0 && spec.weight > 0.0 && spec.weight.is_finite(), "{spec:?}");
+        assert!(spec.cap >= 0.0 && spec.path.iter().all(|(_, share)| *share > 0.0), "{spec:?}");
+        assert!(spec.cap.is_finite() || !spec.path.is_empty(), "nothing limits {spec:?}");
+        let index = self.unused.pop().unwrap_or(self.flows.len() as u32);
+        let uses = spec.path.iter().map(|&(link, share)| {
+            let flows = &mut self.links[link.index()].flows;
+            flows.push(index);
+            Use { link: link.0, share, position: flows.len() as u32 - 1 }
+        });
+        let flow = Flow {
+            count: f64::from(spec.count),
+            weight: spec.weight,
+            cap: spec.cap,
+            uses: uses.collect(),
+            bound: 0.0,
+            rate: 0.0,
+            bottleneck: Bottleneck::Cap,
+            exists: true,
+        };
+        match self.flows.get_mut(index as usize) {
+            Some(place) => *place = flow,
+            None => {
+                self.flows.push(flow);
+                self.affected.add_flow();
+            }
+        }
+        self.update_bound(index);
+        self.affected.touch_flow(index);
+        FlowId(index)
+    }
+
+    /// Removes a flow.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    pub fn remove_flow(&mut self, id: FlowId) {
+        let flow = &mut self.flows[id.index()];
+        assert!(flow.exists, "{id:?} does not exist");
+        flow.exists = false;
+        let (uses, amount) = (std::mem::take(&mut flow.uses), flow.count * flow.bound);
+        for used in uses {
+            let link = &mut self.links[used.link as usize];
+            link.bound -= used.share * amount;
+            link.flows.swap_remove(used.position as usize);
+            if link.flows.is_empty() {
+                link.bound = 0.0;
+            }
+            self.affected.touch_link(used.link);
+            if let Some(&moved) = link.flows.get(used.position as usize) {
+                let uses = &mut self.flows[moved as usize].uses;
+                let of_link = uses.iter_mut().find(|other| other.link == used.link);
+                of_link.into_iter().for_each(|other| other.position = used.position);
+            }
+        }
+        self.unused.push(id.0);
+    }
+
+    /// Changes the cap of a flow.
+    ///
+    /// # Panics
+    /// If the flow does not exist, or the cap is negative or no number.
+    pub fn set_cap(&mut self, id: FlowId, cap: f64) {
+        let flow = &mut self.flows[id.index()];
+        assert!(flow.exists && cap >= 0.0, "{id:?} with a cap of {cap} B/s");
+        if flow.cap != cap {
+            flow.cap = cap;
+            self.update_bound(id.0);
+            self.affected.touch_flow(id.0);
+        }
+    }
+
+    /// Recomputes the most rate of a flow, and the sums that contain it.
+    fn update_bound(&mut self, index: u32) {
+        let flow = &self.flows[index as usize];
+        let alone =
+            |used: &Use| self.links[used.link as usize].capacity / (used.share * flow.count);
+        let bound = flow.uses.iter().map(alone).fold(flow.cap, f64::min);
+        let (before, count) = (flow.bound, flow.count);
+        self.flows[index as usize].bound = bound;
+        for used in &self.flows[index as usize].uses {
+            self.links[used.link as usize].bound += used.share * count * (bound - before);
+            self.affected.touch_link(used.link);
+        }
+    }
+
+    /// Computes the rates of the flows that changes since the last call affect; returns these flows, in
+    /// the order of their numbers. All other rates are as they were.
+    pub fn solve(&mut self) -> &[FlowId] {
+        self.affected.spread(&mut self.links, &self.flows);
+        self.fill();
+        self.affected.flows()
+    }
+
+    /// Progressive filling of the affected flows and links.
+    fn fill(&mut self) {
+        self.filling.resize(self.links.len(), Filling::default());
+        for &link in self.affected.links() {
+            let left = self.links[link as usize].capacity;
+            self.filling[link as usize] = Filling { left, weight: 0.0, growing: 0 };
+        }
+        let mut stops: Vec<Reverse<Stop>> = Vec::with_capacity(self.affected.links().len());
+        for &FlowId(index) in self.affected.flows() {
+            let flow = &mut self.flows[index as usize];
+            flow.rate = f64::NAN;
+            if flow.cap.is_finite() {
+                let level = flow.cap / flow.weight;
+                stops.push(Reverse(Stop { level, is_link: false, index }));
+            }
+            for used in flow.uses.iter().filter(|used| self.affected.has_link(used.link)) {
+                let filling = &mut self.filling[used.link as usize];
+                filling.weight += used.share * flow.count * flow.weight;
+                filling.growing += 1;
+            }
+        }
+        for &index in self.affected.links() {
+            let filling = self.filling[index as usize];
+            if filling.growing > 0 {
+                stops.push(Reverse(Stop { level: filling.level(), is_link: true, index }));
+            }
+        }
+        let mut stops = BinaryHeap::from(stops);
+        while let Some(Reverse(stop)) = stops.pop() {
+            if !stop.is_link {
+                if self.flows[stop.index as usize].rate.is_nan() {
+                    let cap = self.flows[stop.index as usize].cap;
+                    self.fix(stop.index, cap, Bottleneck::Cap);
+                }
+                continue;
+            }
+            let filling = self.filling[stop.index as usize];
+            if filling.growing == 0 {
+                continue;
+            }
+            // The level of a link only rises while flows on it are fixed.
+            let level = filling.level();
+            if level > stop.level {
+                stops.push(Reverse(Stop { level, ..stop }));
+                continue;
+            }
+            self.fix_flows_of(stop.index, stop.level);
+        }
+    }
+
+    /// Fixes the flows of a full link.
+    fn fix_flows_of(&mut self, link: u32, level: f64) {
+        let mut flows = std::mem::take(&mut self.links[link as usize].flows);
+        for &flow in &flows {
+            let Flow { rate, weight, cap, .. } = self.flows[flow as usize];
+            if rate.is_nan() {
+                // Rounding: a cap that the level exceeds by the last bit.
+                self.fix(flow, (level * weight).min(cap), Bottleneck::Link(LinkId(link)));
+            }
+        }
+        std::mem::swap(&mut self.links[link as usize].flows, &mut flows);
+    }
+
+    fn fix(&mut self, index: u32, rate: f64, bottleneck: Bottleneck) {
+        let flow = &mut self.flows[index as usize];
+        (flow.rate, flow.bottleneck) = (rate, bottleneck);
+        for used in flow.uses.iter().filter(|used| self.affected.has_link(used.link)) {
+            let filling = &mut self.filling[used.link as usize];
+            filling.left -= used.share * flow.count * rate;
+            filling.weight -= used.share * flow.count * flow.weight;
+            filling.growing -= 1;
+        }
+    }
+
+    /// Rate of a flow (of each flow of a class), bytes per second, as of the last [`Solver::solve`].
+    pub fn rate(&self, id: FlowId) -> f64 {
+        self.flows[id.index()].rate
+    }
+
+    /// The reason why a flow is not faster.
+    pub fn bottleneck(&self, id: FlowId) -> Bottleneck {
+        self.flows[id.index()].bottleneck
+    }
+
+    /// The links of a flow, each with the bytes that the whole class moves over it for each byte of a
+    /// flow.
+    pub fn uses(&self, id: FlowId) -> impl Iterator<Item = (LinkId, f64)> {
+        let flow = &self.flows[id.index()];
+        flow.uses.iter().map(|used| (LinkId(used.link), used.share * flow.count))
+    }
+
+    /// Capacity of a link, bytes per second.
+    pub fn capacity(&self, link: LinkId) -> f64 {
+        self.links[link.index()].capacity
+    }
+
+    /// Flows that use a link, a class as one.
+    pub fn flows_on(&self, link: LinkId) -> usize {
+        self.links[link.index()].flows.len()
+    }
+
+    /// Sum of the rates on a link, bytes per second.
+    pub fn load(&self, link: LinkId) -> f64 {
+        let mut flows = self.links[link.index()].flows.clone();
+        flows.sort_unstable();
+        let of_flow = |&index: &u32| {
+            let flow = &self.flows[index as usize];
+            let used = flow.uses.iter().find(|used| used.link == link.0);
+            used.map_or(0.0, |used| used.share * flow.count * flow.rate)
+        };
+        flows.iter().map(of_flow).sum()
+    }
+}
