@@ -58,8 +58,18 @@ impl SlurmSite {
 
     /// As [`start`](Self::start), with one of the plugins.
     pub fn start_with(plugin: Plugin, flags: &str) -> Option<SlurmSite> {
+        SlurmSite::start_prepared(plugin, flags, |_, _| String::new())
+    }
+
+    /// As [`start_with`](Self::start_with); `prepare` gets the site and the directory of
+    /// `slurm.conf`, and returns more lines of it.
+    pub fn start_prepared(
+        plugin: Plugin,
+        flags: &str,
+        prepare: impl FnOnce(&Site, &Path) -> String,
+    ) -> Option<SlurmSite> {
         if Path::new(SLURMCTLD).exists() && Path::new(SLURMD).exists() {
-            return Some(SlurmSite::new(plugin, flags));
+            return Some(SlurmSite::new(plugin, flags, prepare));
         }
         // Tests capture the output of `eprintln`.
         let text = "SKIPPED: Slurm is not installed; `scripts/setup.sh test` installs it";
@@ -67,7 +77,7 @@ impl SlurmSite {
         None
     }
 
-    fn new(plugin: Plugin, flags: &str) -> SlurmSite {
+    fn new(plugin: Plugin, flags: &str, prepare: impl FnOnce(&Site, &Path) -> String) -> SlurmSite {
         let site = Site::with_entries(&[("controller", "operator = \"slurm\"")]);
         let directory = site.cluster.pfs().with_file_name("slurm");
         fs::create_dir(&directory).unwrap();
@@ -80,7 +90,8 @@ impl SlurmSite {
         }
         write_wrapper(&directory, site.file(), "dw_wlm_cli");
         write_wrapper(&directory, site.file(), "dwstat");
-        write_configuration(&directory, &site, plugin);
+        let more = prepare(&site, &directory);
+        write_configuration(&directory, &site, plugin, &more);
         write_burst_buffer_configuration(&directory, plugin, flags);
         let slurmctld = start_slurmctld(&directory, &site);
         let start = |host: &Host| {
@@ -95,6 +106,11 @@ impl SlurmSite {
             (String::from_utf8_lossy(&output.stdout).trim() == "3").then_some(())
         });
         slurm
+    }
+
+    /// The directory of `slurm.conf`, the same on all hosts.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// A directory with a file of input, and one for results, of `USER`.
@@ -339,7 +355,7 @@ fn write_wrapper(directory: &Path, pool: &str, name: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn write_configuration(directory: &Path, site: &Site, plugin: Plugin) {
+fn write_configuration(directory: &Path, site: &Site, plugin: Plugin, more: &str) {
     let plugin = match plugin {
         Plugin::DataWarp => "datawarp",
         Plugin::Lua => "lua",
@@ -363,6 +379,7 @@ fn write_configuration(directory: &Path, site: &Site, plugin: Plugin) {
         text.push_str(&format!("NodeName={} NodeAddr={} CPUs=4\n", host.name, host.address));
     }
     text.push_str("PartitionName=batch Nodes=n1,n2,n3 Default=YES MaxTime=10 State=UP\n");
+    text.push_str(more);
     fs::write(directory.join("slurm.conf"), text).unwrap();
 }
 
