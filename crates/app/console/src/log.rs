@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+pub use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Environment variable with the log filter.
@@ -43,6 +43,13 @@ pub struct LogArguments {
     log_format: LogFormat,
 }
 
+impl LogArguments {
+    /// Logs to `file`, unless the command line names another one.
+    pub fn or_file(&self, file: Option<PathBuf>) -> LogArguments {
+        LogArguments { log: self.log.clone().or(file), log_format: self.log_format }
+    }
+}
+
 /// Starts logging, to the file of `arguments` or else to `stderr`. `FOREBAY_LOG` is the filter,
 /// such as `debug` or `forebay_store=debug,warn`; the default is `info` for a file and `error` for
 /// standard error.
@@ -50,9 +57,21 @@ pub fn start<W>(arguments: &LogArguments, stderr: W) -> Result<(), Failure>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
+    start_service(arguments, stderr, LevelFilter::ERROR)
+}
+
+/// As [`start`], to the file of `arguments` or else to `writer`, with this default filter there.
+pub fn start_service<W>(
+    arguments: &LogArguments,
+    writer: W,
+    default: LevelFilter,
+) -> Result<(), Failure>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let default = match arguments.log {
         Some(_) => LevelFilter::INFO,
-        None => LevelFilter::ERROR,
+        None => default,
     };
     let filter = parse_filter(std::env::var(FILTER_VARIABLE).ok().as_deref(), default)?;
     let installed = match &arguments.log {
@@ -62,7 +81,7 @@ where
                 file.map_err(|error| Failure::Input(format!("--log {}: {error}", path.display())))?;
             install(filter, arguments.log_format, Mutex::new(file))
         }
-        None => install(filter, arguments.log_format, stderr),
+        None => install(filter, arguments.log_format, writer),
     };
     installed.map_err(|error| Failure::Failed(format!("cannot install the logger: {error}")))
 }

@@ -7,45 +7,72 @@
 mod cluster;
 
 use std::fs;
-use std::path::PathBuf;
-use std::time::SystemTime;
 
 use cluster::site::{ROOT, USER, expect_success};
-use cluster::slurm::SlurmSite;
+use cluster::slurm::{Plugin, SlurmSite};
 use cluster::{text_of, wait_until};
-
-/// A directory with a file of input, and one for results, of `USER`.
-fn make_directories(slurm: &SlurmSite) -> (PathBuf, PathBuf) {
-    let pfs = slurm.site.cluster.pfs();
-    let input = pfs.join("input");
-    fs::create_dir(&input).unwrap();
-    fs::write(input.join("words"), "from the file system\n").unwrap();
-    (input, slurm.site.make_results_directory())
-}
-
-/// Directives of a job that stages in a directory and stages out its results.
-fn directives(slurm: &SlurmSite) -> String {
-    let pfs = slurm.site.cluster.pfs();
-    let pfs = pfs.display();
-    format!(
-        "#DW jobdw capacity=96MiB type=scratch access_mode=striped\n\
-         #DW stage_in type=directory source={pfs}/input destination=$DW_JOB_STRIPED/input\n\
-         #DW stage_out type=directory source=$DW_JOB_STRIPED/out destination={pfs}/results/%j\n"
-    )
-}
 
 #[test]
 fn job_is_staged_mounted_on_its_nodes_and_removed() {
-    let Some(slurm) = SlurmSite::start("") else {
+    stage_mount_and_remove(Plugin::DataWarp);
+}
+
+#[test]
+fn lua_job_is_staged_mounted_on_its_nodes_and_removed() {
+    stage_mount_and_remove(Plugin::Lua);
+}
+
+#[test]
+fn wrong_directive_is_refused_at_submission_with_its_place() {
+    refuse_wrong_directives(Plugin::DataWarp);
+}
+
+#[test]
+fn lua_wrong_directive_is_refused_at_submission_with_its_place() {
+    refuse_wrong_directives(Plugin::Lua);
+}
+
+#[test]
+fn failed_staging_holds_the_job_or_keeps_its_results() {
+    fail_to_stage(Plugin::DataWarp);
+}
+
+#[test]
+fn lua_failed_staging_holds_the_job_or_keeps_its_results() {
+    fail_to_stage(Plugin::Lua);
+}
+
+#[test]
+fn jobs_wait_for_space_and_are_cancelled_with_and_without_staging_out() {
+    wait_for_space_and_cancel(Plugin::DataWarp);
+}
+
+#[test]
+fn lua_jobs_wait_for_space_and_are_cancelled_with_and_without_staging_out() {
+    wait_for_space_and_cancel(Plugin::Lua);
+}
+
+#[test]
+fn arrays_dependencies_and_requeued_jobs_have_instances_of_their_own() {
+    run_arrays_dependencies_and_requeued_jobs(Plugin::DataWarp);
+}
+
+#[test]
+fn lua_arrays_dependencies_and_requeued_jobs_have_instances_of_their_own() {
+    run_arrays_dependencies_and_requeued_jobs(Plugin::Lua);
+}
+
+fn stage_mount_and_remove(plugin: Plugin) {
+    let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
-    let (_, results) = make_directories(&slurm);
+    let (_, results) = slurm.make_directories();
     let script = format!(
         "#!/bin/sh\n{}\
          mkdir $DW_JOB_STRIPED/out\n\
          srun sh -c 'cp $DW_JOB_STRIPED/input/words $DW_JOB_STRIPED/out/$SLURMD_NODENAME'\n\
          env | grep -E '^(DW|FOREBAY)_' | sort\n",
-        directives(&slurm)
+        slurm.directives()
     );
     let id = slurm.submit(&script, &["-N2", "-w", "n2,n3"]);
     slurm.wait_for(&id, "COMPLETED");
@@ -73,41 +100,50 @@ fn job_is_staged_mounted_on_its_nodes_and_removed() {
     assert!(words.ends_with(&["flash", "bytes", "1.5GiB", "1.5GiB", "16MiB"]), "{text}");
 }
 
-#[test]
-fn wrong_directive_is_refused_at_submission_with_its_place() {
-    let Some(slurm) = SlurmSite::start("") else {
+fn refuse_wrong_directives(plugin: Plugin) {
+    let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
-    let script = "#!/bin/sh\n#DW jobdw capacity=96MiB type=scratch access_mode=stripped\n";
+    let script =
+        "#!/bin/sh\n#DW jobdw pool=flash capacity=96MiB type=scratch access_mode=stripped\n";
     let text = text_of(&slurm.try_submit(script, &[]));
-    assert!(text.contains("line 2, column 51"), "{text}");
+    assert!(text.contains("line 2, column 62"), "{text}");
     assert!(text.contains("did you mean `striped`?"), "{text}");
-    let script = "#!/bin/sh\n#DW jobdw capacity=9TiB type=scratch access_mode=striped\n";
+    let script = "#!/bin/sh\n#DW jobdw pool=flash capacity=9TiB type=scratch access_mode=striped\n";
     let text = text_of(&slurm.try_submit(script, &[]));
     assert!(text.contains("line 2: pool `flash`"), "{text}");
-    let options = ["-N1", "--bb=capacity=32MiB access_mode=private type=scratch"];
-    let id = slurm.submit("#!/bin/sh\necho in > $DW_JOB_PRIVATE/file && echo written\n", &options);
+    // The plugin lua appends the option to the script as it is.
+    let option = match plugin {
+        Plugin::DataWarp => "--bb=capacity=32MiB access_mode=private type=scratch",
+        Plugin::Lua => "--bb=#DW jobdw pool=flash capacity=32MiB access_mode=private type=scratch",
+    };
+    let script = "#!/bin/sh\necho in > $DW_JOB_PRIVATE/file && echo written\n";
+    let id = slurm.submit(script, &["-N1", option]);
     slurm.wait_for(&id, "COMPLETED");
     assert_eq!(slurm.output(&id), "written\n");
     let file = slurm.site.cluster.pfs().join("buffer.bb");
-    fs::write(&file, "#DW jobdw capacity=32MiB type=scratch access_mode=striped\n").unwrap();
+    fs::write(&file, "#DW jobdw pool=flash capacity=32MiB type=scratch access_mode=striped\n")
+        .unwrap();
     let option = format!("--bbf={}", file.display());
     let output = slurm.run(USER, "salloc", &["-N1", &option, "srun", "env"]);
     assert!(text_of(&output).contains("DW_JOB_STRIPED="), "{}", text_of(&output));
 }
 
-#[test]
-fn failed_staging_holds_the_job_or_keeps_its_results() {
-    let Some(slurm) = SlurmSite::start("") else {
+fn fail_to_stage(plugin: Plugin) {
+    let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
-    let (input, results) = make_directories(&slurm);
+    let (input, results) = slurm.make_directories();
     fs::rename(&input, input.with_file_name("elsewhere")).unwrap();
-    let script = format!("#!/bin/sh\n{}true\n", directives(&slurm));
+    let script = format!("#!/bin/sh\n{}true\n", slurm.directives());
     let held = slurm.submit(&script, &[]);
     wait_until("the job is held", || (slurm.job(&held, "Priority")? == "0").then_some(()));
     let queue = slurm.query("squeue", &["-h", "-j", &held, "-o", "%t %R"]);
-    assert!(queue.starts_with("PD") && queue.contains("dws_data_in"), "{queue}");
+    let operation = match plugin {
+        Plugin::DataWarp => "dws_data_in",
+        Plugin::Lua => "slurm_bb_data_in",
+    };
+    assert!(queue.starts_with("PD") && queue.contains(operation), "{queue}");
     let comment = slurm.job(&held, "SystemComment").unwrap();
     assert!(comment.contains("input: does not exist"), "{comment}");
     assert_eq!(slurm.site.nodes_of_instance(&held), 3, "the instance is kept");
@@ -117,7 +153,7 @@ fn failed_staging_holds_the_job_or_keeps_its_results() {
     fs::rename(input.with_file_name("elsewhere"), &input).unwrap();
     let script = format!(
         "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\n",
-        directives(&slurm)
+        slurm.directives()
     );
     expect_success(&slurm.site.host(0).shell(ROOT, &format!("chmod 555 {}", results.display())));
     let kept = slurm.submit(&script, &[]);
@@ -135,12 +171,11 @@ fn failed_staging_holds_the_job_or_keeps_its_results() {
     assert_eq!(slurm.site.nodes_of_instance(&kept), 0);
 }
 
-#[test]
-fn jobs_wait_for_space_and_are_cancelled_with_and_without_staging_out() {
-    let Some(slurm) = SlurmSite::start("") else {
+fn wait_for_space_and_cancel(plugin: Plugin) {
+    let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
-    let (_, results) = make_directories(&slurm);
+    let (_, results) = slurm.make_directories();
     let pfs = slurm.site.cluster.pfs();
     let body = format!(
         "mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\n\
@@ -148,7 +183,7 @@ fn jobs_wait_for_space_and_are_cancelled_with_and_without_staging_out() {
         pfs.display()
     );
     // Each job needs more than half of the pool.
-    let directives = directives(&slurm).replace("96MiB", "800MiB");
+    let directives = slurm.directives().replace("96MiB", "800MiB");
     let script = format!("#!/bin/sh\n{directives}{body}");
     let started = |id: &str| pfs.join(format!("started.{id}"));
     let ids: Vec<String> = (0..3).map(|_| slurm.submit(&script, &[])).collect();
@@ -196,60 +231,21 @@ fn persistent_instance_outlives_jobs_that_use_it() {
     });
 }
 
-#[test]
-fn restarted_slurmctld_completes_jobs_at_every_stage() {
-    let Some(mut slurm) = SlurmSite::start("") else {
+fn run_arrays_dependencies_and_requeued_jobs(plugin: Plugin) {
+    let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
-    let (_, results) = make_directories(&slurm);
-    let script = format!(
-        "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\nsleep 12\n",
-        directives(&slurm)
-    );
-    // Staged in but not started: no node has enough CPUs free.
-    let blocker = slurm.submit("#!/bin/sh\nsleep 8\n", &["-N3", "--exclusive"]);
-    slurm.wait_for(&blocker, "RUNNING");
-    let staged = slurm.submit(&script, &["-N1"]);
-    wait_until("the job is staged in", || {
-        slurm.functions(&staged).contains(&"real_size".to_owned()).then_some(())
-    });
-    slurm.wait_until_saved(SystemTime::now());
-    slurm.restart_slurmctld();
-    // Slurm defers a job whose stage-in it does not know by a minute.
-    let update = format!("JobId={staged}");
-    wait_until("the interrupted job is torn down", || {
-        slurm.functions(&staged).contains(&"teardown".to_owned()).then_some(())
-    });
-    expect_success(&slurm.run(ROOT, "scontrol", &["update", &update, "StartTime=now"]));
-    slurm.wait_for(&staged, "RUNNING");
-    slurm.wait_until_saved(SystemTime::now());
-    slurm.restart_slurmctld();
-    slurm.wait_for(&staged, "COMPLETED");
-    slurm.wait_until_removed(&staged);
-    let file = results.join(&staged).join("file");
-    assert_eq!(fs::read_to_string(file).unwrap(), "result\n", "{}", slurm.diagnosis(&staged));
-    for call in slurm.calls() {
-        let waits = ["data_in", "data_out", "pre_run", "post_run", "setup", "teardown"];
-        assert!(waits.contains(&&*call.function) || call.seconds < 1.0, "{call:?}");
-    }
-}
-
-#[test]
-fn arrays_dependencies_and_requeued_jobs_have_instances_of_their_own() {
-    let Some(slurm) = SlurmSite::start("") else {
-        return;
-    };
-    let (_, results) = make_directories(&slurm);
+    let (_, results) = slurm.make_directories();
     let body = "mkdir $DW_JOB_STRIPED/out && echo $SLURM_JOB_ID > $DW_JOB_STRIPED/out/file\n";
 
-    let script = format!("#!/bin/sh\n{}{body}", directives(&slurm).replace("%j", "%A-%a"));
+    let script = format!("#!/bin/sh\n{}{body}", slurm.directives().replace("%j", "%A-%a"));
     let array = slurm.submit(&script, &["--array=1-3"]);
     for task in 1..=3 {
         let file = results.join(format!("{array}-{task}/file"));
         wait_until("a task's results are staged out", || file.exists().then_some(()));
     }
 
-    let script = format!("#!/bin/sh\n{}{body}", directives(&slurm));
+    let script = format!("#!/bin/sh\n{}{body}", slurm.directives());
     let first = slurm.submit(&script, &[]);
     let staged = results.join(&first).join("file");
     let script = format!("#!/bin/sh\ntest -e {}\n", staged.display());
@@ -261,7 +257,7 @@ fn arrays_dependencies_and_requeued_jobs_have_instances_of_their_own() {
     let script = format!(
         "#!/bin/sh\n{}{body}\
          [ $SLURM_RESTART_COUNT ] || {{ touch {1}/started.$SLURM_JOB_ID; sleep 60; }}\n",
-        directives(&slurm),
+        slurm.directives(),
         pfs.display()
     );
     let requeued = slurm.submit(&script, &[]);
@@ -301,12 +297,12 @@ fn death_of_a_compute_node_leaves_the_results_of_the_others() {
     let Some(mut slurm) = SlurmSite::start("") else {
         return;
     };
-    let (_, results) = make_directories(&slurm);
+    let (_, results) = slurm.make_directories();
     let pfs = slurm.site.cluster.pfs();
     let script = format!(
         "#!/bin/sh\n{}mkdir $DW_JOB_STRIPED/out && echo result > $DW_JOB_STRIPED/out/file\n\
          sync $DW_JOB_STRIPED/out/file && touch {}/started.$SLURM_JOB_ID\nsleep 300\n",
-        directives(&slurm),
+        slurm.directives(),
         pfs.display()
     );
     let id = slurm.submit(&script, &["-N2", "-w", "n2,n3", "--no-requeue"]);
@@ -327,10 +323,10 @@ fn many_jobs_four_at_a_time_leave_nothing() {
     let Some(slurm) = SlurmSite::start("") else {
         return;
     };
-    let (_, results) = make_directories(&slurm);
+    let (_, results) = slurm.make_directories();
     let jobs = std::env::var("FOREBAY_SLURM_JOBS").map_or(JOBS, |text| text.parse().unwrap());
     // The pool has space for four.
-    let directives = directives(&slurm).replace("96MiB", "336MiB");
+    let directives = slurm.directives().replace("96MiB", "336MiB");
     let script = format!(
         "#!/bin/sh\n{directives}mkdir $DW_JOB_STRIPED/out\n\
          cat $DW_JOB_STRIPED/input/words > $DW_JOB_STRIPED/out/words\n\

@@ -1,4 +1,7 @@
-//! `forebayd`: the controller, storage daemon or agent of a pool over several hosts.
+//! `forebayd`: the controller, storage daemon or agent of a pool over several hosts, or the data
+//! transfer service of NORNS.
+
+mod norns;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,6 +28,8 @@ enum Role {
     Storage,
     /// Mounts instances; on each compute node
     Agent,
+    /// Transfers data for programs that use NORNS; on each node, with its own configuration
+    Norns,
 }
 
 #[derive(Debug, Parser)]
@@ -34,7 +39,8 @@ enum Role {
     about = "The daemons of a Forebay pool over several hosts",
     after_help = "Examples:\n  \
         forebayd controller --check\n  \
-        forebayd storage --config /etc/forebay/pool.toml --metrics 10.0.0.11:9464\n\n\
+        forebayd storage --config /etc/forebay/pool.toml --metrics 10.0.0.11:9464\n  \
+        forebayd norns --config /etc/norns/norns.conf\n\n\
         FOREBAY_LOG is the log filter: error, warn, info, debug, trace, or such as\n\
         forebay_store=debug,warn\n\n\
         Exit codes: 0 stopped by SIGTERM or SIGINT, 1 failed, 2 invalid input."
@@ -45,7 +51,8 @@ struct Arguments {
     /// The daemon to run
     #[arg(value_enum)]
     daemon: Role,
-    /// The pool's configuration [default: $FOREBAY_POOL, or /etc/forebay/pool.toml]
+    /// The pool's configuration [default: $FOREBAY_POOL, or /etc/forebay/pool.toml]; of norns
+    /// [default: $NORNS_CONFIG_FILE, or /etc/norns/norns.conf]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Name of this host in the pool [default: its host name]
@@ -70,6 +77,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.daemon == Role::Norns {
+        return norns::run(arguments);
+    }
     log::start(&arguments.log, std::io::stderr)?;
     let file = forebay_daemon::config::selected_file(arguments.config.clone());
     let config = read_config(&file).map_err(|error| Failure::Input(error.to_string()))?;
@@ -94,18 +104,25 @@ fn daemon_failure(error: DaemonError) -> Failure {
     }
 }
 
-/// Runs the daemon until a signal arrives or it ends.
-fn run_daemon(arguments: &Arguments, config: &PoolConfig) -> Result<(), Failure> {
+/// A flag that SIGTERM and SIGINT set.
+fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         // Registration fails only for signals that cannot be caught.
         let _ = signal_hook::flag::register(signal, stop.clone());
     }
+    stop
+}
+
+/// Runs the daemon until a signal arrives or it ends.
+fn run_daemon(arguments: &Arguments, config: &PoolConfig) -> Result<(), Failure> {
+    let stop = stop_flag();
     let name = arguments.name.clone().unwrap_or_else(host_name);
     let daemon = match arguments.daemon {
         Role::Controller => Daemon::start_controller(config),
         Role::Storage => Daemon::start_storage(config, &name),
         Role::Agent => Daemon::start_agent(config, &name),
+        Role::Norns => unreachable!("it has no pool"),
     }
     .map_err(daemon_failure)?;
     let _metrics = start_metrics(arguments.metrics, daemon.status_source())?;

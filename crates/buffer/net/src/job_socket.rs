@@ -6,6 +6,7 @@ use crate::stream::Stream;
 use forebay_protocol::staging::{JobRequest, StagingReply};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +16,15 @@ pub const MAX_STAGING_BODY_BYTES: usize = 32 << 20;
 
 /// Sends a call to the service at `socket` and waits for its reply without a timeout.
 pub fn call_service(socket: &Path, call: &JobRequest) -> io::Result<StagingReply> {
+    call_with_descriptor(socket, call, None)
+}
+
+/// Sends any call, with a descriptor if there is one, and waits for its reply without a timeout.
+pub fn call_with_descriptor<C: Serialize, R: DeserializeOwned>(
+    socket: &Path,
+    call: &C,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> io::Result<R> {
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         // The path is too long for a socket.
         io::ErrorKind::InvalidInput => io::ErrorKind::NotFound.into(),
@@ -23,7 +33,7 @@ pub fn call_service(socket: &Path, call: &JobRequest) -> io::Result<StagingReply
     let (mut sender, mut receiver) = channel(Stream::Unix(stream));
     // A service that refuses without reading the call may have closed its end. Its reply can still
     // be received.
-    let sent = match send_message(&mut sender, Kind::Call, call) {
+    let sent = match send_message(&mut sender, Kind::Call, call, descriptor) {
         Err(error) if !is_disconnected(&error) => return Err(error),
         sent => sent,
     };
@@ -42,17 +52,32 @@ pub fn receive_call(stream: &Arc<Stream>) -> io::Result<JobRequest> {
     receive_message(&mut Receiver::new(stream.clone(), None), Kind::Call)
 }
 
-/// Sends the reply.
-pub fn send_reply(stream: &Arc<Stream>, reply: &StagingReply) -> io::Result<()> {
-    send_message(&mut Sender::new(stream.clone(), None), Kind::Reply, reply)
+/// Receives any call and the descriptor that was sent with it.
+pub fn receive_with_descriptor<C: DeserializeOwned>(
+    stream: &Arc<Stream>,
+) -> io::Result<(C, Option<OwnedFd>)> {
+    let mut receiver = Receiver::new(stream.clone(), None);
+    let call = receive_message(&mut receiver, Kind::Call)?;
+    Ok((call, receiver.take_descriptor()))
 }
 
-fn send_message<T: Serialize>(sender: &mut Sender, kind: Kind, message: &T) -> io::Result<()> {
+/// Sends the reply.
+pub fn send_reply<R: Serialize>(stream: &Arc<Stream>, reply: &R) -> io::Result<()> {
+    send_message(&mut Sender::new(stream.clone(), None), Kind::Reply, reply, None)
+}
+
+fn send_message<T: Serialize>(
+    sender: &mut Sender,
+    kind: Kind,
+    message: &T,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let mut out = Vec::new();
-    let fields = (kind, Flags::default(), 0);
+    let flags = Flags { descriptor: descriptor.is_some(), ..Flags::default() };
+    let fields = (kind, flags, 0);
     frame::encode(&mut out, fields, message, 0, MAX_STAGING_BODY_BYTES)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    sender.send(&out, None)
+    sender.send(&out, descriptor)
 }
 
 fn receive_message<T: DeserializeOwned>(receiver: &mut Receiver, kind: Kind) -> io::Result<T> {

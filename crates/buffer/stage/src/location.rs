@@ -158,6 +158,10 @@ impl StageLocation {
                 self.problem(reason, errno)
             }),
             End::Pfs(pfs) => {
+                // The directory may be one of those below which paths are allowed.
+                if let Ok(dir) = pfs.open_dir(&self.path) {
+                    return Ok((dir, false));
+                }
                 let (parent, name) = self.open_parent()?;
                 let created = parent.mkdir(&name);
                 created

@@ -59,6 +59,9 @@ pub struct StageOptions {
     pub verify: Verify,
     /// Path of the journal, with which an interrupted stage can continue.
     pub journal: Option<PathBuf>,
+    /// Whether a stage that was cancelled or stopped keeps the parts of large files that are in its
+    /// journal, for the next run. Without it their hidden files are removed.
+    pub keep_parts: bool,
     /// Maximum time between two syncs of a journaled stage. An interrupted stage copies again what
     /// it copied after the last sync.
     pub sync_interval: Duration,
@@ -75,6 +78,7 @@ impl Default for StageOptions {
             workers: (4 * processors).clamp(4, 16),
             verify: Verify::Checksum,
             journal: None,
+            keep_parts: true,
             sync_interval: Duration::from_secs(30),
             segment_bytes: 64 << 20,
             host: Arc::new(Os),

@@ -136,6 +136,7 @@ impl World {
             workers: 0,
             sync_interval: Duration::from_millis(500),
             segment_bytes: 16 << 10,
+            keep_parts: true,
             journal: Some(journal(stage)),
             verify: verify_mode(&plan),
             host: Arc::new(self.nodes[index].journals.clone()),

@@ -99,7 +99,7 @@ impl ClientHandshake {
         };
         let data = match self.server.0 {
             Service::Storage => self.auth.data_protection,
-            Service::Controller => None,
+            Service::Controller | Service::Workflow => None,
         };
         Ok(handshake_frame(&Proof { identity, data })?)
     }

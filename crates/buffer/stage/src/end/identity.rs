@@ -18,18 +18,22 @@ impl Identity {
     /// The identity of user `uid` with group `gid` and the groups of the user database. `None` if
     /// this process runs as that user, or may not act for others.
     pub fn for_user(uid: u32, gid: u32) -> Option<Identity> {
+        Identity::new(uid, gid, || groups_of(uid, gid))
+    }
+
+    /// As [`for_user`](Identity::for_user), with these supplementary groups.
+    pub fn with_groups(uid: u32, gid: u32, groups: &[u32]) -> Option<Identity> {
+        Identity::new(uid, gid, || groups.iter().map(|group| Gid::from_raw(*group)).collect())
+    }
+
+    fn new(uid: u32, gid: u32, groups: impl FnOnce() -> Vec<Gid>) -> Option<Identity> {
         let own = rustix::process::geteuid();
         if !own.is_root() || uid == 0 {
             return None;
         }
         let own =
             (own, rustix::process::getegid(), rustix::process::getgroups().unwrap_or_default());
-        Some(Identity {
-            uid: Uid::from_raw(uid),
-            gid: Gid::from_raw(gid),
-            groups: groups_of(uid, gid),
-            own,
-        })
+        Some(Identity { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid), groups: groups(), own })
     }
 
     /// This thread accesses files with this identity until the guard is dropped.

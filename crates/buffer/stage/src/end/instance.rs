@@ -337,6 +337,10 @@ impl DirHandle for InstanceDir {
         Ok(self.namespace.fs.unlink(self.ino, name.as_bytes())?)
     }
 
+    fn rmdir(&self, name: &OsStr) -> Result<(), Errno> {
+        Ok(self.namespace.fs.rmdir(self.ino, name.as_bytes())?)
+    }
+
     fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
         let (from, to) = ((self.ino, from.as_bytes()), (self.ino, to.as_bytes()));
         Ok(self.namespace.fs.rename(from, to, OnExisting::Replace)?)

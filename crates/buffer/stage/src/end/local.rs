@@ -224,6 +224,11 @@ impl DirHandle for OpenFile {
         unlinkat(&self.fd, name, AtFlags::empty())
     }
 
+    fn rmdir(&self, name: &OsStr) -> Result<(), Errno> {
+        let _entered = self.enter()?;
+        unlinkat(&self.fd, name, AtFlags::REMOVEDIR)
+    }
+
     fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
         let _entered = self.enter()?;
         renameat(&self.fd, from, &self.fd, to)

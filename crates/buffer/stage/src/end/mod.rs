@@ -189,6 +189,8 @@ pub trait DirHandle: Metadata + Send + Sync {
     fn link(&self, name: &OsStr, dir: &dyn DirHandle, existing: &OsStr) -> Result<(), Errno>;
     /// Removes an entry that is not a directory.
     fn unlink(&self, name: &OsStr) -> Result<(), Errno>;
+    /// Removes an empty directory.
+    fn rmdir(&self, name: &OsStr) -> Result<(), Errno>;
     /// Renames an entry, replacing what has the new name.
     fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno>;
     /// Writes names, attributes and contents of the whole file system to stable storage, except

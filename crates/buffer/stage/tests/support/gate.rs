@@ -174,6 +174,10 @@ impl DirHandle for Gated<Box<dyn DirHandle>> {
         self.inner.unlink(name)
     }
 
+    fn rmdir(&self, name: &OsStr) -> Result<(), Errno> {
+        self.inner.rmdir(name)
+    }
+
     fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
         self.inner.rename(from, to)
     }

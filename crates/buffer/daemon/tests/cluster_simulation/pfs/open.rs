@@ -168,6 +168,18 @@ impl DirHandle for Open {
         removed.map(|_| ()).ok_or(Errno::NOENT)
     }
 
+    fn rmdir(&self, name: &OsStr) -> Result<(), Errno> {
+        let now = self.pfs.now();
+        let mut tables = self.pfs.change()?;
+        let ino = *tables.entries(self.ino)?.get(name).ok_or(Errno::NOENT)?;
+        if !tables.entries(ino)?.is_empty() {
+            return Err(Errno::NOTEMPTY);
+        }
+        tables.entries(self.ino)?.remove(name);
+        tables.touch(self.ino, now, true);
+        Ok(())
+    }
+
     fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
         let now = self.pfs.now();
         let mut tables = self.pfs.change()?;

@@ -1,0 +1,335 @@
+//! The data transfer service, used by a C program with the libraries, as an ordinary user.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod site;
+
+use site::{OTHER, Site, USER, failed};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::time::{Duration, Instant};
+
+#[test]
+fn tree_is_copied_with_the_permissions_of_the_user() {
+    let site = Site::new().with_job("100");
+    site.control(&["update-job", "42", "dst", "100"]);
+    site.write("open/tree/a", "first\n");
+    site.write("open/tree/deep/b", vec![7; 200_000]);
+    symlink("a", site.path("open/tree/link")).unwrap();
+    let printed = site.user(&["copy", "shared:open:/tree", "local:dst:new/copy"]);
+    assert_eq!(printed, "status -103 result 0 errno 0 pending 0 total 200006");
+    assert_eq!(fs::read(site.path("dst/new/copy/a")).unwrap(), b"first\n");
+    assert_eq!(fs::read(site.path("dst/new/copy/deep/b")).unwrap(), vec![7; 200_000]);
+    assert_eq!(fs::read_link(site.path("dst/new/copy/link")).unwrap().to_str(), Some("a"));
+    for created in ["dst/new", "dst/new/copy", "dst/new/copy/deep/b"] {
+        assert_eq!(fs::metadata(site.path(created)).unwrap().uid(), USER, "{created}");
+    }
+    let printed = site.user(&["copy", "local:dst:new/copy/a", "local:open:/a2"]);
+    assert_eq!(printed, "status -103 result 0 errno 0 pending 0 total 6");
+    assert_eq!(fs::read(site.path("open/a2")).unwrap(), b"first\n");
+}
+
+#[test]
+fn file_that_the_user_may_not_read_or_write_is_neither_copied_nor_removed() {
+    let site = Site::new().with_job("100");
+    site.write("open/secret", "of root");
+    fs::set_permissions(site.path("open/secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    chown(site.path("open/secret"), Some(0), Some(0)).unwrap();
+    let copy = site.user_fails(&["copy", "local:open:secret", "local:dst:secret"]);
+    assert!(failed(&copy, libc::EACCES), "{copy}");
+    assert!(site.names("dst").is_empty());
+    site.write("open/mine", "x");
+    fs::create_dir(site.path("open/closed")).unwrap();
+    site.write("open/kept/file", "x");
+    chown(site.path("open/kept"), Some(0), Some(0)).unwrap();
+    let copy = site.user_fails(&["copy", "local:open:mine", "local:open:closed/mine"]);
+    assert!(failed(&copy, libc::EACCES), "{copy}");
+    let removed = site.user_fails(&["remove", "local:open:kept/file"]);
+    assert!(failed(&removed, libc::EACCES), "{removed}");
+    assert!(site.path("open/kept/file").exists());
+    fs::write(site.path("outside"), "x").unwrap();
+    symlink("../outside", site.path("open/out")).unwrap();
+    for path in ["local:open:out", "local:open:../outside", "local:open:none"] {
+        let copy = site.run(0, &["copy", path, "local:dst:out"]).1;
+        assert!(failed(&copy, libc::ENOENT), "root, {path}: {copy}");
+        let copy = site.user_fails(&["copy", path, "local:dst:out"]);
+        assert!(failed(&copy, libc::ENOENT), "{path}: {copy}");
+    }
+}
+
+#[test]
+fn dataspace_is_for_the_processes_of_its_jobs() {
+    let site = Site::new();
+    site.write("open/a", "x");
+    let to_dst = ["copy", "local:open:a", "local:dst:a"];
+    assert!(site.user_fails(&to_dst).starts_with("submit -21 "), "no job");
+    let site = site.with_job("100");
+    site.user(&to_dst);
+    let refused = site.user_fails(&["copy", "local:open:a", "local:src:a"]);
+    assert!(refused.starts_with("submit -31 "), "not a dataspace of the job: {refused}");
+    let refused = site.run(OTHER, &to_dst).1;
+    assert!(refused.starts_with("submit -21 "), "a process of another user: {refused}");
+    let refused = site.user_fails(&["copy", "local:none:a", "local:dst:a"]);
+    assert!(refused.starts_with("submit -31 "), "{refused}");
+    let started = site.user(&["copy", "start", "local:open:a", "local:dst:b"]);
+    let task = started.strip_prefix("task ").unwrap();
+    assert_eq!(site.run(OTHER, &["await", task]).1, "wait -41");
+    assert_eq!(site.run(OTHER, &["cancel-task", task]).1, "cancel -41");
+    site.user(&["await", task]);
+    site.control(&["no-process", "42", &USER.to_string(), &std::process::id().to_string()]);
+    assert!(site.user_fails(&to_dst).starts_with("submit -21 "), "it left the job");
+    assert!(site.run(USER, &["command", "1003"]).1.starts_with("command -6 "), "not for users");
+}
+
+#[test]
+fn quota_of_the_job_and_capacity_of_the_dataspace_limit_what_is_stored() {
+    let site = Site::new().with_job("3");
+    site.write("open/two", vec![1; 2 << 20]);
+    let copy = |to: &str| site.run(USER, &["copy", "local:open:two", to]);
+    assert!(copy("local:dst:a").0);
+    let refused = copy("local:dst:b").1;
+    assert!(failed(&refused, libc::EDQUOT), "{refused}");
+    assert!(!site.path("dst/b").exists());
+    assert!(copy("local:dst:a").0, "a file that is replaced does not count twice");
+    site.user(&["remove", "local:dst:a"]);
+    assert!(copy("local:dst:b").0, "what is removed does not count");
+    let small = site.path("small");
+    fs::create_dir(&small).unwrap();
+    site.control(&["space", "small", small.to_str().unwrap(), "1"]);
+    let refused = site.run(0, &["copy", "local:open:two", "local:small:a"]).1;
+    assert!(failed(&refused, libc::EDQUOT), "{refused}");
+}
+
+#[test]
+fn running_copy_is_cancelled_and_leaves_no_incomplete_file() {
+    let site = Site::new().with_job("1000");
+    site.write("open/big", vec![3; 400 << 20]);
+    let printed = site.user_fails(&["copy", "cancel", "local:open:big", "local:dst:big"]);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(lines[..2], ["wait -5", "cancel 0"], "{printed}");
+    assert!(failed(lines[2], libc::ECANCELED), "{printed}");
+    assert!(site.names("dst").is_empty(), "{:?}", site.names("dst"));
+    assert!(site.path("open/big").exists());
+}
+
+#[test]
+fn memory_region_is_stored_with_the_permissions_of_a_new_file() {
+    let site = Site::new().with_job("100");
+    site.user(&["copy", "memory:contents of memory", "local:dst:deep/region"]);
+    assert_eq!(fs::read(site.path("dst/deep/region")).unwrap(), b"contents of memory");
+    let stat = fs::metadata(site.path("dst/deep/region")).unwrap();
+    assert_eq!((stat.uid(), stat.mode() & 0o7133), (USER, 0));
+    site.user(&["move", "memory:", "local:dst:empty"]);
+    assert_eq!(fs::metadata(site.path("dst/empty")).unwrap().len(), 0);
+    let refused = site.user_fails(&["copy", "local:dst:empty", "memory:x"]);
+    assert!(refused.starts_with("submit -200 "), "{refused}");
+    let refused = site.user_fails(&["remove", "memory:x"]);
+    assert!(refused.starts_with("submit -200 "), "{refused}");
+}
+
+#[test]
+fn moved_tree_and_removed_tree_are_gone() {
+    let site = Site::new().with_job("100");
+    site.write("open/tree/a", "a");
+    site.write("open/tree/deep/b", "b");
+    site.user(&["move", "local:open:tree", "local:dst:tree"]);
+    assert!(!site.path("open/tree").exists());
+    assert_eq!(fs::read(site.path("dst/tree/deep/b")).unwrap(), b"b");
+    site.user(&["remove", "local:dst:tree"]);
+    assert!(site.names("dst").is_empty());
+    let again = site.user_fails(&["remove", "local:dst:tree"]);
+    assert!(failed(&again, libc::ENOENT), "{again}");
+}
+
+#[test]
+fn paused_service_refuses_tasks_and_ends_when_none_is_left() {
+    let mut site = Site::new().with_job("1000");
+    site.write("open/big", vec![3; 200 << 20]);
+    let copy = ["copy", "start", "local:open:big", "local:dst:big"];
+    site.control(&["command", "1001"]);
+    assert!(site.user_fails(&copy).starts_with("submit -9 "), "paused");
+    site.control(&["command", "1002"]);
+    let started = site.user(&copy);
+    assert!(site.run(0, &["command", "1003"]).1.starts_with("command -43 "), "tasks are pending");
+    let refused = site.run(0, &["no-space", "dst"]).1;
+    assert!(refused.starts_with("no-space -43 "), "{refused}");
+    site.user(&["await", started.strip_prefix("task ").unwrap()]);
+    site.control(&["no-space", "dst"]);
+    assert!(site.path("dst/big").exists(), "files stay");
+    site.control(&["command", "1003"]);
+    assert!(site.await_end(), "it ends with success");
+    assert!(!site.path("urd.pid").exists());
+    assert!(site.run(0, &["command", "1000"]).1.starts_with("command -6 "), "it has ended");
+}
+
+#[test]
+fn job_and_dataspace_are_registered_once_and_survive_a_restart() {
+    let mut site = Site::new().with_job("100");
+    let code = |site: &Site, arguments: &[&str]| {
+        let printed = site.run(0, arguments).1;
+        printed.split(' ').nth(1).unwrap().parse::<i32>().unwrap()
+    };
+    let src = site.path("src").to_str().unwrap().to_owned();
+    assert_eq!(code(&site, &["space", "src", &src, "10"]), -30);
+    assert_eq!(code(&site, &["space", "none", "/does/not/exist", "10"]), -2);
+    assert_eq!(code(&site, &["no-space", "none"]), -31);
+    assert_eq!(code(&site, &["job", "42", "dst", "1"]), -10);
+    assert_eq!(code(&site, &["update-job", "43", "dst", "1"]), -11);
+    assert_eq!(code(&site, &["no-job", "43"]), -11);
+    assert_eq!(code(&site, &["process", "43", "1", "1"]), -11);
+    assert_eq!(code(&site, &["no-process", "42", "1", "1"]), -21);
+    site.kill();
+    site.start();
+    assert_eq!(code(&site, &["space", "src", &src, "10"]), -30);
+    site.write("open/a", "x");
+    site.user(&["copy", "local:open:a", "local:dst:a"]);
+    assert_eq!(site.control(&["status"]), "running 0 pending 0 eta nan\nstatus 0 Success");
+    site.control(&["no-job", "42"]);
+    assert!(site.user_fails(&["remove", "local:dst:a"]).starts_with("submit -21 "));
+}
+
+/// Kills the service while the copy of `task` is in progress: once the hidden file of `big` in
+/// `directory` has data.
+fn kill_while_copying(site: &mut Site, directory: &str) {
+    let started = Instant::now();
+    let has_data = |site: &Site| {
+        let mut entries = fs::read_dir(site.path(directory)).unwrap();
+        entries.any(|entry| entry.unwrap().metadata().is_ok_and(|stat| stat.blocks() > 0))
+    };
+    while !has_data(site) {
+        assert!(started.elapsed() < Duration::from_secs(20), "the copy does not start");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    site.kill();
+    assert!(!site.path(directory).join("big").exists(), "the name is that of a complete copy");
+}
+
+#[test]
+fn copy_continues_after_the_service_was_killed() {
+    let mut site = Site::new().with_job("1000");
+    let contents: Vec<u8> =
+        (0..300).map(|part| vec![part as u8; 1 << 20]).collect::<Vec<_>>().concat();
+    site.write("open/big", &contents);
+    let started = site.user(&["copy", "start", "local:open:big", "local:dst:big"]);
+    let task = started.strip_prefix("task ").unwrap();
+    kill_while_copying(&mut site, "dst");
+    site.start();
+    let printed = site.user(&["await", task]);
+    assert!(printed.starts_with("status -103 result 0 errno 0 pending 0 total 314572800"));
+    assert!(fs::read(site.path("dst/big")).unwrap() == contents);
+    assert_eq!(site.names("dst"), ["big"], "no incomplete file is left");
+    assert_eq!(fs::metadata(site.path("dst/big")).unwrap().uid(), USER);
+    site.kill();
+    site.start();
+    assert_eq!(site.user(&["await", task]), printed, "the result survives");
+    assert!(fs::read_dir(site.path("state/tasks")).unwrap().count() <= 1, "the journal is removed");
+}
+
+#[test]
+fn move_keeps_its_source_until_the_copy_is_complete_whenever_the_service_is_killed() {
+    let mut site = Site::new().with_job("1000");
+    let contents = vec![5; 200 << 20];
+    site.write("open/tree/big", &contents);
+    site.write("open/tree/small", "s");
+    let started = site.user(&["move", "start", "local:open:tree", "local:dst:tree"]);
+    let task = started.strip_prefix("task ").unwrap();
+    let began = Instant::now();
+    while !site.path("dst/tree").exists() {
+        assert!(began.elapsed() < Duration::from_secs(20), "the copy does not start");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill_while_copying(&mut site, "dst/tree");
+    assert_eq!(site.names("open/tree"), ["big", "small"], "nothing is removed");
+    site.start();
+    assert!(site.user(&["await", task]).starts_with("status -103 "));
+    assert!(fs::read(site.path("dst/tree/big")).unwrap() == contents);
+    assert_eq!(site.names("dst/tree"), ["big", "small"]);
+    assert!(!site.path("open/tree").exists());
+    // Killed after the copy, before or during the removal.
+    site.kill();
+    let record = site.path(&format!("state/tasks/{task}.json"));
+    let mut state: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    assert_eq!(state["outcome"]["errno"], 0);
+    (state["outcome"], state["copied"]) = (serde_json::Value::Null, true.into());
+    fs::write(&record, state.to_string()).unwrap();
+    let time = fs::metadata(site.path("dst/tree/small")).unwrap().modified().unwrap();
+    site.write("open/tree/small", "s");
+    let left = fs::File::options().append(true).open(site.path("open/tree/small")).unwrap();
+    left.set_modified(time).unwrap();
+    site.start();
+    assert!(site.user(&["await", task]).starts_with("status -103 "));
+    assert!(!site.path("open/tree").exists(), "the rest of the source is removed");
+    assert_eq!(fs::read(site.path("dst/tree/small")).unwrap(), b"s");
+}
+
+#[test]
+fn region_whose_service_was_killed_fails_cleanly() {
+    let mut site = Site::new().with_job("1000");
+    site.user(&["copy", "start", "memory:x", "local:dst:a"]);
+    let task = site.user(&["copy", "start", "memory:x", "local:dst:b"]);
+    let task = task.strip_prefix("task ").unwrap();
+    site.user(&["await", task]);
+    site.kill();
+    fs::remove_file(site.path("dst/b")).unwrap();
+    let record = site.path(&format!("state/tasks/{task}.json"));
+    let mut state: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    state["outcome"] = serde_json::Value::Null;
+    fs::write(&record, state.to_string()).unwrap();
+    site.start();
+    let printed = site.user_fails(&["await", task]);
+    assert!(failed(&printed, libc::EINTR), "{printed}");
+    assert!(!site.path("dst/b").exists());
+}
+
+#[test]
+fn nornsctl_administers_and_lists() {
+    let site = Site::new();
+    let add = format!("dataspace add nvm {} --capacity 1MiB", site.path("src").display());
+    assert_eq!(site.nornsctl(&add), (true, String::new()));
+    assert!(site.nornsctl(&add).1.contains("the dataspace `nvm` exists"));
+    let pid = std::process::id();
+    for command in [
+        "job add 7 --host n0 --limit nvm=512KiB --limit open=10MiB".to_owned(),
+        format!("process add 7 {pid} --uid {USER} --gid {USER}"),
+        "ping".to_owned(),
+    ] {
+        assert_eq!(site.nornsctl(&command), (true, String::new()), "{command}");
+    }
+    site.write("open/a", vec![1; 400 << 10]);
+    site.user(&["copy", "local:open:a", "local:nvm:a"]);
+    site.user_fails(&["copy", "local:open:a", "local:nvm:b"]);
+    let lines = |command: &str| -> Vec<String> {
+        let (success, text) = site.nornsctl(command);
+        assert!(success, "{text}");
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        text.lines().map(words).collect()
+    };
+    let src = site.path("src").display().to_string();
+    let row = format!("nvm 400 KiB 1.00 MiB jobs {src}");
+    assert!(lines("dataspaces").contains(&row), "{:?}", lines("dataspaces"));
+    assert_eq!(
+        lines("jobs")[1..],
+        ["7 n0 1 nvm 400 KiB of 512 KiB, open 0 B of 10.0 MiB".to_owned()]
+    );
+    let expected = [
+        format!("1 {USER} 7 finished 400 KiB of 400 KiB copy open:a to nvm:a"),
+        format!("2 {USER} 7 failed: Disk quota exceeded 0 B of 400 KiB copy open:a to nvm:b"),
+    ];
+    assert_eq!(lines("tasks")[1..], expected);
+    assert_eq!(lines("status"), ["0 in progress (no estimate), 0 pending"]);
+    assert!(!site.nornsctl("cancel 99").0);
+    assert!(
+        site.nornsctl("process remove 7 1 --uid 1 --gid 1").1.contains("job 7 has no process 1")
+    );
+    for command in ["job remove 7", "dataspace remove nvm", "pause", "resume", "shutdown"] {
+        assert_eq!(site.nornsctl(command), (true, String::new()), "{command}");
+    }
+}
+
+#[test]
+fn wrong_arguments_and_a_missing_service_have_their_codes() {
+    let mut site = Site::new().with_job("100");
+    site.control(&["misuse"]);
+    site.kill();
+    assert!(site.user_fails(&["copy", "local:open:a", "local:dst:a"]).starts_with("submit -6 "));
+    assert!(site.run(0, &["status"]).1.contains("status -6 "));
+}

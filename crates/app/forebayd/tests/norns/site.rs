@@ -1,0 +1,219 @@
+//! A node with the data transfer service, and a C program that uses its libraries.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Ordinary users.
+pub const USER: u32 = 23_456;
+pub const OTHER: u32 = 23_457;
+/// The job of the site's processes.
+pub const JOB: &str = "42";
+
+pub struct Site {
+    pub dir: tempfile::TempDir,
+    daemon: Option<Child>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
+impl Site {
+    /// A node with the dataspaces `src` and `dst` of the user, which `JOB` may use, and `open`,
+    /// which all may use. The user's processes that this one starts belong to the job.
+    pub fn new() -> Site {
+        Site::with_settings("")
+    }
+
+    /// As [`Site::new`], with further global settings.
+    pub fn with_settings(settings: &str) -> Site {
+        assert!(rustix::process::geteuid().is_root(), "these tests change users: run them as root");
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let mut site = Site { dir, daemon: None };
+        for space in ["src", "dst", "open"] {
+            fs::create_dir(site.path(space)).unwrap();
+            chown(site.path(space), Some(USER), Some(USER)).unwrap();
+        }
+        fs::set_permissions(site.path("open"), fs::Permissions::from_mode(0o777)).unwrap();
+        site.compile();
+        site.configure(settings);
+        site.start();
+        for space in ["src", "dst"] {
+            site.control(&["space", space, site.path(space).to_str().unwrap(), "1000"]);
+        }
+        site
+    }
+
+    /// Registers the job with a quota in `dst`; in `src` with the same.
+    pub fn with_job(self, quota: &str) -> Site {
+        self.control(&["job", JOB, "dst", quota]);
+        self.control(&["process", JOB, &USER.to_string(), &std::process::id().to_string()]);
+        self
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a file of the user.
+    pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        let parent = path.parent().unwrap();
+        fs::create_dir_all(parent).unwrap();
+        fs::write(&path, contents).unwrap();
+        for created in [parent, &path] {
+            chown(created, Some(USER), Some(USER)).unwrap();
+        }
+    }
+
+    fn compile(&self) {
+        let built = std::env::current_exe().unwrap();
+        for library in ["libnorns.so", "libnornsctl.so"] {
+            fs::copy(built.with_file_name(library), self.path(library)).unwrap();
+        }
+        let compiled = Command::new("cc")
+            .args(["-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(self.path("program"))
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/norns/program.c"))
+            .arg("-I")
+            .arg(root().join("crates/bridges/norns/include"))
+            .arg("-L")
+            .arg(self.dir.path())
+            .args(["-lnorns", "-lnornsctl"])
+            .arg(format!("-Wl,-rpath,{}", self.dir.path().display()))
+            .output()
+            .unwrap();
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    }
+
+    fn configure(&self, settings: &str) {
+        let at = self.dir.path().display();
+        let text = format!(
+            "global_settings: [
+  use_syslog: false,
+  log_file: \"{at}/urd.log\",
+  global_socket: \"{at}/global.socket\",
+  control_socket: \"{at}/control.socket\",
+  bind_address: \"127.0.0.1\",
+  remote_port: 42000,
+  pidfile: \"{at}/urd.pid\",
+  workers: 2,
+  staging_directory: \"{at}/state\"{settings}
+]
+namespaces: [
+  [ nsid: \"open\", track_contents: false, mountpoint: \"{at}/open\", type: \"POSIX/SHARED\",
+    capacity: \"1 GiB\", visibility: \"all\" ],
+]
+"
+        );
+        fs::write(self.path("urd.conf"), text).unwrap();
+    }
+
+    /// Starts the service and waits until it answers.
+    pub fn start(&mut self) {
+        assert!(self.daemon.is_none());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebayd"));
+        command.args(["norns", "--config"]).arg(self.path("urd.conf"));
+        let daemon = command.stderr(Stdio::null()).spawn().unwrap();
+        self.daemon = Some(daemon);
+        let started = Instant::now();
+        while !self.run(0, &["command", "1000"]).0 {
+            assert!(started.elapsed() < Duration::from_secs(20), "the service does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Kills the service, as a crash does.
+    pub fn kill(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+    }
+
+    /// Waits until the service has ended by itself; returns whether it succeeded.
+    pub fn await_end(&mut self) -> bool {
+        self.daemon.take().unwrap().wait().unwrap().success()
+    }
+
+    /// Runs the program as `uid`. Returns whether it succeeded, and what it printed.
+    pub fn run(&self, uid: u32, arguments: &[&str]) -> (bool, String) {
+        let mut command = Command::new(self.path("program"));
+        command.args(arguments).env("NORNS_CONFIG_FILE", self.path("urd.conf"));
+        let output = command.uid(uid).gid(uid).current_dir("/").output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        (output.status.success(), printed.trim_end().to_owned())
+    }
+
+    /// Runs the program as the user; it must succeed.
+    pub fn user(&self, arguments: &[&str]) -> String {
+        let (success, printed) = self.run(USER, arguments);
+        assert!(success, "{arguments:?}: {printed}");
+        printed
+    }
+
+    /// Runs the program as the user; it must fail.
+    pub fn user_fails(&self, arguments: &[&str]) -> String {
+        let (success, printed) = self.run(USER, arguments);
+        assert!(!success, "{arguments:?}: {printed}");
+        printed
+    }
+
+    /// Runs the program as root; it must succeed.
+    pub fn control(&self, arguments: &[&str]) -> String {
+        let (success, printed) = self.run(0, arguments);
+        assert!(success, "{arguments:?}: {printed}");
+        printed
+    }
+
+    /// Runs `nornsctl` as root. Returns whether it succeeded, and what it printed.
+    pub fn nornsctl(&self, arguments: &str) -> (bool, String) {
+        let mut command = Command::new(nornsctl());
+        command.arg("--config").arg(self.path("urd.conf")).args(arguments.split_whitespace());
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    }
+
+    /// Names in a directory, hidden ones too.
+    pub fn names(&self, directory: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(directory)).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+    }
+}
+
+/// The program `nornsctl`.
+fn nornsctl() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let forebayd = Path::new(env!("CARGO_BIN_EXE_forebayd"));
+        let is_release = forebayd.components().any(|part| part.as_os_str() == "release");
+        let profile = if is_release { "--profile=release" } else { "--profile=test" };
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package=forebay-nornsctl", profile]);
+        assert!(build.status().unwrap().success());
+        forebayd.with_file_name("nornsctl")
+    })
+}
+
+/// The program's report of a task that failed with this number of `errno(3)`.
+pub fn failed(printed: &str, errno: i32) -> bool {
+    printed.contains(&format!("status -104 result -201 errno {errno} "))
+}

@@ -1,0 +1,2 @@
+/* Asynchronous data transfers between dataspaces: the interface for programs. */
+#include "norns/norns.h"

@@ -1,0 +1,2 @@
+/* Administration of the data transfer service. */
+#include "norns/nornsctl.h"

@@ -1,0 +1,337 @@
+//! All workflows: their jobs, the order of these, and what Slurm has to do next. No I/O and no clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::mark::Mark;
+use crate::slurm::{SlurmJob, SlurmState};
+
+/// Seconds after which the records of an ended workflow are dropped.
+const RECORDS_KEPT: u64 = 24 * 3600;
+
+/// The state of a job in its workflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobState {
+    /// It has not started.
+    Pending,
+    /// It has nodes.
+    Running,
+    /// It has succeeded.
+    Completed,
+    /// It has failed, or was cancelled by its user.
+    Failed,
+    /// It was cancelled because a job before it failed.
+    Removed,
+    /// It vanished from Slurm's queue before its end was seen.
+    Lost,
+}
+
+impl JobState {
+    /// Whether it neither runs nor will run.
+    pub fn has_ended(self) -> bool {
+        !matches!(self, JobState::Pending | JobState::Running)
+    }
+
+    /// Whether it has ended otherwise than by success.
+    pub fn has_failed(self) -> bool {
+        self.has_ended() && self != JobState::Completed
+    }
+}
+
+/// A job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Slurm's id.
+    pub id: u32,
+    /// Id of the workflow: that of its first job.
+    pub workflow: u32,
+    /// Name of its user.
+    pub user: String,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Its place in the workflow.
+    pub mark: Mark,
+    /// State.
+    pub state: JobState,
+    /// The reason of a failure or removal.
+    pub reason: String,
+    /// Nodes, in the order of ranks.
+    pub nodes: Vec<String>,
+    /// Number of nodes that it needs.
+    pub node_count: u32,
+    /// Time of submission, in seconds since 1970.
+    pub submitted: u64,
+    /// Time of its start, in seconds since 1970; 0 if unknown.
+    pub starts: u64,
+    /// Time of its end, or the latest end by its time limit, in seconds since 1970; 0 if unknown.
+    pub ends: u64,
+    /// The jobs before it have completed, and it was released.
+    pub is_released: bool,
+}
+
+/// A change that Slurm has to make. Changes are repeated until the queue shows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Cancel a job, if it has not started.
+    Cancel {
+        /// The job.
+        job: u32,
+    },
+    /// Release a held job.
+    Release {
+        /// The job.
+        job: u32,
+    },
+}
+
+/// All workflows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Graph {
+    /// Jobs by id.
+    pub jobs: BTreeMap<u32, Job>,
+}
+
+impl Graph {
+    /// Takes in Slurm's queue at time `now`, in seconds since 1970, and returns what has to change.
+    pub fn observe(&mut self, now: u64, queue: &[SlurmJob]) -> Vec<Effect> {
+        for seen in queue {
+            let known = self.jobs.get(&seen.id);
+            if known.is_none_or(|job| job.submitted != seen.submitted) {
+                self.add(seen);
+            }
+            self.update(seen);
+        }
+        let present: BTreeSet<u32> = queue.iter().map(|job| job.id).collect();
+        for job in self.jobs.values_mut() {
+            if !job.state.has_ended() && !present.contains(&job.id) {
+                job.state = JobState::Lost;
+                job.reason = "it vanished from Slurm's queue before its end was seen".to_owned();
+            }
+        }
+        let held: BTreeSet<u32> =
+            queue.iter().filter(|job| job.is_held).map(|job| job.id).collect();
+        let mut effects = Vec::new();
+        // Jobs are submitted after the jobs that they name, so that one pass removes all.
+        let pending: Vec<u32> = self.in_state(JobState::Pending);
+        for id in pending {
+            effects.extend(self.next_of_pending(id, held.contains(&id)));
+        }
+        // A removed job is cancelled until Slurm says so.
+        let removed = queue.iter().filter(|seen| {
+            seen.state == SlurmState::Pending
+                && self.jobs.get(&seen.id).is_some_and(|job| job.state == JobState::Removed)
+        });
+        effects.extend(removed.map(|seen| Effect::Cancel { job: seen.id }));
+        self.drop_old_records(now);
+        effects
+    }
+
+    fn in_state(&self, state: JobState) -> Vec<u32> {
+        self.jobs.values().filter(|job| job.state == state).map(|job| job.id).collect()
+    }
+
+    /// Adds a job; the workflows of the jobs before it become one.
+    fn add(&mut self, seen: &SlurmJob) {
+        let prior = seen.mark.prior.iter().filter_map(|id| self.jobs.get(id));
+        let prior = prior.filter(|job| job.uid == seen.uid);
+        let merged: BTreeSet<u32> = prior.map(|job| job.workflow).collect();
+        let workflow = merged.first().copied().unwrap_or(seen.id);
+        for job in self.jobs.values_mut().filter(|job| merged.contains(&job.workflow)) {
+            job.workflow = workflow;
+        }
+        let job = Job {
+            id: seen.id,
+            workflow,
+            user: seen.user.clone(),
+            uid: seen.uid,
+            gid: seen.gid,
+            mark: seen.mark.clone(),
+            state: JobState::Pending,
+            reason: String::new(),
+            nodes: Vec::new(),
+            node_count: seen.node_count,
+            submitted: seen.submitted,
+            starts: 0,
+            ends: 0,
+            is_released: false,
+        };
+        self.jobs.insert(seen.id, job);
+    }
+
+    fn update(&mut self, seen: &SlurmJob) {
+        let Some(job) = self.jobs.get_mut(&seen.id) else { return };
+        (job.starts, job.ends) = (seen.starts, seen.ends);
+        job.node_count = seen.node_count;
+        if !seen.nodes.is_empty() {
+            job.nodes.clone_from(&seen.nodes);
+        }
+        // A removed job stays removed, whatever Slurm calls it.
+        if job.state == JobState::Removed {
+            return;
+        }
+        job.state = match &seen.state {
+            SlurmState::Pending => JobState::Pending,
+            SlurmState::Running => JobState::Running,
+            SlurmState::Completed => JobState::Completed,
+            SlurmState::Failed(word) => {
+                job.reason = format!("Slurm's state is {word}");
+                JobState::Failed
+            }
+        };
+    }
+
+    /// Removes a job that has not started if a job before it has failed, and releases it if all have
+    /// completed.
+    fn next_of_pending(&mut self, id: u32, is_held: bool) -> Option<Effect> {
+        let job = self.jobs.get(&id)?;
+        let mut all_complete = true;
+        let mut reason = None;
+        for prior in &job.mark.prior {
+            match self.jobs.get(prior) {
+                Some(before) if before.uid != job.uid => {
+                    reason = Some(format!("job {prior} is another user's"));
+                }
+                Some(before) if before.state.has_failed() => {
+                    reason = Some(format!("job {prior} before it failed"));
+                }
+                Some(before) => all_complete &= before.state == JobState::Completed,
+                None => reason = Some(format!("job {prior} is not known as a workflow job")),
+            }
+        }
+        let job = self.jobs.get_mut(&id)?;
+        if let Some(reason) = reason {
+            // The queue shows it as pending, so that it is cancelled with the removed jobs.
+            (job.state, job.reason) = (JobState::Removed, reason);
+            return None;
+        }
+        if job.mark.prior.is_empty() || !all_complete {
+            return None;
+        }
+        let release = is_held && !job.mark.held;
+        job.is_released |= release;
+        release.then_some(Effect::Release { job: id })
+    }
+
+    /// Drops workflows that ended long ago.
+    fn drop_old_records(&mut self, now: u64) {
+        let is_kept =
+            |job: &Job| !job.state.has_ended() || job.ends.max(job.submitted) + RECORDS_KEPT > now;
+        let kept: BTreeSet<u32> =
+            self.jobs.values().filter(|job| is_kept(job)).map(|job| job.workflow).collect();
+        self.jobs.retain(|_, job| kept.contains(&job.workflow));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(id: u32, prior: &[u32], state: SlurmState) -> SlurmJob {
+        let is_held = !prior.is_empty() && state == SlurmState::Pending;
+        let mark = Mark { start: prior.is_empty(), prior: prior.to_vec(), ..Mark::default() };
+        SlurmJob {
+            id,
+            user: "ada".to_owned(),
+            uid: 1000,
+            gid: 100,
+            mark,
+            state,
+            is_held,
+            nodes: Vec::new(),
+            node_count: 1,
+            submitted: 10,
+            starts: 0,
+            ends: 0,
+        }
+    }
+
+    fn failed() -> SlurmState {
+        SlurmState::Failed("FAILED".to_owned())
+    }
+
+    use SlurmState::{Completed, Pending, Running};
+
+    #[test]
+    fn job_is_released_when_all_jobs_before_it_have_completed() {
+        let mut graph = Graph::default();
+        let queue =
+            |first, second| [job(1, &[], first), job(2, &[], second), job(3, &[1, 2], Pending)];
+        assert_eq!(graph.observe(20, &queue(Running, Pending)), []);
+        assert_eq!(graph.observe(20, &queue(Completed, Running)), []);
+        let release = [Effect::Release { job: 3 }];
+        assert_eq!(graph.observe(20, &queue(Completed, Completed)), release);
+        // Slurm has not done it yet.
+        assert_eq!(graph.observe(20, &queue(Completed, Completed)), release);
+        assert!(graph.jobs.values().all(|job| job.workflow == 1), "one workflow");
+    }
+
+    #[test]
+    fn failed_job_removes_all_jobs_after_it_but_not_running_ones() {
+        let mut graph = Graph::default();
+        let queue = |first| {
+            [
+                job(1, &[], first),
+                job(2, &[], Running),
+                job(3, &[1, 2], Pending),
+                job(4, &[3], Pending),
+                job(5, &[2], Pending),
+            ]
+        };
+        assert_eq!(graph.observe(20, &queue(Running)), []);
+        let effects = graph.observe(20, &queue(failed()));
+        assert_eq!(effects, [Effect::Cancel { job: 3 }, Effect::Cancel { job: 4 }]);
+        assert_eq!(graph.jobs[&3].reason, "job 1 before it failed");
+        assert_eq!(graph.jobs[&2].state, JobState::Running);
+        assert_eq!(graph.jobs[&5].state, JobState::Pending);
+        // It is cancelled until the queue shows that.
+        assert_eq!(graph.observe(21, &queue(failed())).len(), 2);
+        let mut done = queue(failed());
+        (done[2].state, done[3].state) = (failed(), failed());
+        assert_eq!(graph.observe(21, &done), []);
+        assert_eq!(graph.jobs[&4].state, JobState::Removed);
+    }
+
+    #[test]
+    fn job_after_another_users_or_unknown_job_is_removed() {
+        let mut graph = Graph::default();
+        let mut other = job(2, &[1], Pending);
+        other.uid = 1001;
+        let queue = [job(1, &[], Running), other, job(3, &[99], Pending)];
+        let effects = graph.observe(20, &queue);
+        assert_eq!(effects, [Effect::Cancel { job: 2 }, Effect::Cancel { job: 3 }]);
+        assert_eq!(graph.jobs[&2].workflow, 2, "it is no part of the other user's workflow");
+    }
+
+    #[test]
+    fn job_that_vanishes_before_its_end_was_seen_counts_as_failed() {
+        let mut graph = Graph::default();
+        assert_eq!(graph.observe(20, &[job(1, &[], Running), job(2, &[1], Pending)]), []);
+        let effects = graph.observe(20, &[job(2, &[1], Pending)]);
+        assert_eq!(effects, [Effect::Cancel { job: 2 }]);
+        assert_eq!(graph.jobs[&1].state, JobState::Lost);
+    }
+
+    #[test]
+    fn reused_id_is_a_new_job_and_records_are_dropped_after_a_day() {
+        let mut graph = Graph::default();
+        let _ = graph.observe(20, &[job(1, &[], Completed)]);
+        let mut again = job(1, &[], Running);
+        again.submitted = 30;
+        let _ = graph.observe(40, &[again]);
+        assert_eq!(graph.jobs[&1].state, JobState::Running);
+        let _ = graph.observe(40, &[]);
+        let _ = graph.observe(41 + RECORDS_KEPT, &[]);
+        assert!(graph.jobs.is_empty());
+    }
+
+    #[test]
+    fn job_that_its_user_holds_is_not_released() {
+        let mut graph = Graph::default();
+        let mut held = job(2, &[1], Pending);
+        held.mark.held = true;
+        assert_eq!(graph.observe(20, &[job(1, &[], Completed), held]), []);
+    }
+}
