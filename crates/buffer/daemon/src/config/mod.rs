@@ -95,6 +95,8 @@ pub struct PoolConfig {
     pub controller_socket: PathBuf,
     /// The user with an operator's rights, besides root.
     pub operator: u32,
+    /// The only user besides root who may use the pool, if it is one user's own.
+    pub only_user: Option<u32>,
     /// Its nodes.
     pub storage: Vec<StorageConfig>,
     /// The directory in which agents mount instances.
