@@ -1,5 +1,5 @@
-# make build  forebay, forebayd, dw_wlm_cli, dwstat and libforebay_preload.so in target/dist,
-#             stripped, with separate debug symbols
+# make build  forebay, forebayd, dw_wlm_cli, dwstat, nornsctl and the libraries for preloading and
+#             of NORNS in target/dist, stripped, with separate debug symbols
 # make run    IOR on Trinity at growing node counts: a table, files, a picture, a report;
 #             then a job script on a burst buffer in runs/checkpoint
 # make test   every check
@@ -16,9 +16,11 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 build:
 	scripts/setup.sh build
 	cargo build --release --package forebay --package forebayd --package forebay-datawarp --bins
-	cargo build --release --package forebay-preload
+	cargo build --release --package forebay-preload --package forebay-nornsctl \
+		--package forebay-libnorns --package forebay-libnornsctl
 	scripts/strip.sh target/release target/dist \
-		forebay forebayd dw_wlm_cli dwstat libforebay_preload.so
+		forebay forebayd dw_wlm_cli dwstat nornsctl libforebay_preload.so libnorns.so \
+		libnornsctl.so
 	install -m 644 crates/bridges/datawarp/burst_buffer.lua target/dist/
 
 run: build

@@ -68,7 +68,7 @@ impl Daemon {
             settings: settings(config, secret),
             pool_id: pool_id.iter().map(|byte| format!("{byte:02x}")).collect(),
             allowed_sources: config.storage.iter().map(sources).collect(),
-            only_user: None,
+            only_user: config.only_user,
             process: None,
             tick_interval: TICK_INTERVAL,
             lock: Some(lock),

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod adhoc;
 mod collective;
 mod forecast;
 mod interference;
@@ -37,6 +38,7 @@ use std::process::ExitCode;
     about = "A burst buffer for HPC clusters, and its digital twin",
     after_help = "Examples:\n  \
         forebay run examples/checkpoint.sh\n  \
+        forebay adhoc --hosts n[1-4] --local /local/scratch -- ./simulate\n  \
         forebay machine list\n  \
         forebay sim ior --machine trinity-phase2 --nodes 1..8192 -- -a POSIX -F -w -t 1m -b 64m\n  \
         forebay sim traffic --machine theta --pattern uniform --message 4KiB --load 0.3\n  \
@@ -66,6 +68,8 @@ enum Command {
     Validate(validate::ValidateArgs),
     #[command(flatten)]
     Job(job::JobCommand),
+    /// Run a program in a buffer of your own on the hosts of an allocation
+    Adhoc(adhoc::AdhocArguments),
     /// Show what a job script would get, without running it
     Check(wlm::CheckArguments),
     /// Make a call of the interface for batch systems: JSON in, JSON out
@@ -103,6 +107,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         // Jobs handle signals themselves and have exit codes of their own.
         Command::Job(command) => return job::run(command),
+        Command::Adhoc(arguments) => return adhoc::run(arguments),
         // A batch system stops a call by killing it.
         Command::Wlm(arguments) => return wlm::run(&arguments),
         command => run(command),
@@ -127,7 +132,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Scrub(args) => scrub::run(&args),
         Command::Workflow(command) => workflow::run(command),
         Command::Check(args) => wlm::check(&args),
-        Command::Job(_) | Command::Wlm(_) => unreachable!("main runs the commands of jobs"),
+        Command::Job(_) | Command::Adhoc(_) | Command::Wlm(_) => {
+            unreachable!("main runs the commands of jobs")
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub struct PoolArguments {
     pool_size: Option<Bytes>,
 }
 
-fn size(text: &str) -> Result<Bytes, String> {
+pub(super) fn size(text: &str) -> Result<Bytes, String> {
     match Capacity::parse(text)? {
         Capacity::Bytes(bytes) => Ok(bytes),
         Capacity::Nodes(_) => Err("write a size such as `10GiB`".to_owned()),

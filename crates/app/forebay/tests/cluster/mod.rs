@@ -161,6 +161,25 @@ pub struct Host {
 }
 
 impl Host {
+    /// The process that keeps its namespaces, which they can be entered by.
+    pub fn holder_id(&self) -> u32 {
+        self.holder.id()
+    }
+
+    /// Its processes with their command lines, without the one that keeps its namespaces.
+    pub fn processes(&self) -> Vec<(u32, String)> {
+        let listing = Command::new("ip").args(["netns", "pids", &self.namespace]).output().unwrap();
+        let numbers = text_of(&listing);
+        let numbers = numbers.lines().filter_map(|line| line.trim().parse().ok());
+        let numbers = numbers.filter(|number| *number != self.holder.id());
+        let with_line = numbers.map(|number| {
+            let line = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+            (number, String::from_utf8_lossy(&line).replace('\0', " "))
+        });
+        // One that has just ended has no command line.
+        with_line.filter(|(_, line)| !line.is_empty()).collect()
+    }
+
     /// A command on this host, run by `user`.
     pub fn command(&self, user: User, program: &str) -> Command {
         let mut command = killed_with_us("nsenter");

@@ -1,11 +1,13 @@
 //! The data transfer service, used by a C program with the libraries, as an ordinary user.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+mod nodes;
 mod site;
 
 use site::{OTHER, Site, USER, failed};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::time::{Duration, Instant};
 
 #[test]
 fn tree_is_copied_with_the_permissions_of_the_user() {
@@ -142,22 +144,58 @@ fn moved_tree_and_removed_tree_are_gone() {
 #[test]
 fn paused_service_refuses_tasks_and_ends_when_none_is_left() {
     let mut site = Site::new().with_job("1000");
-    site.write("open/big", vec![3; 200 << 20]);
+    site.write("open/big", vec![3; 100 << 20]);
     let copy = ["copy", "start", "local:open:big", "local:dst:big"];
+    let copies = ["local:dst:1", "local:dst:2", "local:dst:3", "local:dst:4", "local:dst:5"];
     site.control(&["command", "1001"]);
     assert!(site.user_fails(&copy).starts_with("submit -9 "), "paused");
     site.control(&["command", "1002"]);
-    let started = site.user(&copy);
+    let started: Vec<String> =
+        copies.iter().map(|to| site.user(&["copy", "start", "local:open:big", to])).collect();
     assert!(site.run(0, &["command", "1003"]).1.starts_with("command -43 "), "tasks are pending");
     let refused = site.run(0, &["no-space", "dst"]).1;
     assert!(refused.starts_with("no-space -43 "), "{refused}");
-    site.user(&["await", started.strip_prefix("task ").unwrap()]);
+    for started in started {
+        site.user(&["await", &number_of(&started)]);
+    }
     site.control(&["no-space", "dst"]);
-    assert!(site.path("dst/big").exists(), "files stay");
+    assert!(site.path("dst/5").exists(), "files stay");
     site.control(&["command", "1003"]);
     assert!(site.await_end(), "it ends with success");
     assert!(!site.path("urd.pid").exists());
     assert!(site.run(0, &["command", "1000"]).1.starts_with("command -6 "), "it has ended");
+}
+
+#[test]
+fn time_of_a_running_copy_is_estimated_from_earlier_ones() {
+    let site = Site::new().with_job("1000");
+    site.write("open/big", vec![3; 100 << 20]);
+    site.user(&["copy", "local:open:big", "local:dst:big"]);
+    let began = Instant::now();
+    let eta = loop {
+        assert!(began.elapsed() < Duration::from_secs(30), "no copy is seen");
+        let status = site.control(&["status"]);
+        let words: Vec<&str> = status.split_whitespace().collect();
+        if words[..2] == ["running", "0"] {
+            site.user(&["copy", "start", "local:open:big", "local:dst:big"]);
+        } else if words[5] != "nan" {
+            break words[5].parse::<f64>().unwrap();
+        }
+    };
+    assert!((0.0..20.0).contains(&eta), "{eta}");
+}
+
+#[test]
+fn dry_run_finishes_tasks_without_effect() {
+    let mut site = Site::new().with_job("1000");
+    site.kill();
+    let text = fs::read_to_string(site.path("urd.conf")).unwrap();
+    let dry = text.replace("workers: 2", "workers: 2, dry_run: true");
+    fs::write(site.path("urd.conf"), dry).unwrap();
+    site.start();
+    site.write("open/a", "x");
+    site.user(&["move", "local:open:a", "local:dst:a"]);
+    assert!(site.path("open/a").exists() && site.names("dst").is_empty());
 }
 
 #[test]
@@ -184,6 +222,166 @@ fn job_and_dataspace_are_registered_once_and_survive_a_restart() {
     assert_eq!(site.control(&["status"]), "running 0 pending 0 eta nan\nstatus 0 Success");
     site.control(&["no-job", "42"]);
     assert!(site.user_fails(&["remove", "local:dst:a"]).starts_with("submit -21 "));
+}
+
+/// Waits until the hidden file of a copy in `directory` has data, or the copy is complete.
+fn await_copying(site: &Site, directory: &str) {
+    let started = Instant::now();
+    let has_data = || {
+        let mut entries = fs::read_dir(site.path(directory)).into_iter().flatten();
+        entries.any(|entry| entry.unwrap().metadata().is_ok_and(|stat| stat.blocks() > 0))
+    };
+    while !has_data() {
+        assert!(started.elapsed() < Duration::from_secs(30), "the copy does not start");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Repeats `attempt` until it interrupts a copy: on a machine with other load, a copy may be complete
+/// before this process can kill its service. `attempt` returns the task if it was interrupted.
+fn interrupt(mut attempt: impl FnMut() -> Option<String>) -> String {
+    let interrupted = (0..20).find_map(|_| attempt());
+    interrupted.expect("every copy was complete before its service was killed")
+}
+
+fn number_of(started: &str) -> String {
+    started.strip_prefix("task ").unwrap().to_owned()
+}
+
+#[test]
+fn copy_continues_after_the_service_was_killed() {
+    let mut site = Site::new().with_job("1000");
+    let contents: Vec<u8> =
+        (0..200).map(|part| vec![part as u8; 1 << 20]).collect::<Vec<_>>().concat();
+    site.write("open/big", &contents);
+    let task = interrupt(|| {
+        let started = site.user(&["copy", "start", "local:open:big", "local:dst:big"]);
+        await_copying(&site, "dst");
+        site.kill();
+        let is_complete = site.path("dst/big").exists();
+        site.start();
+        if is_complete {
+            site.user(&["await", &number_of(&started)]);
+            fs::remove_file(site.path("dst/big")).unwrap();
+        }
+        (!is_complete).then(|| number_of(&started))
+    });
+    let printed = site.user(&["await", &task]);
+    assert!(printed.starts_with("status -103 result 0 errno 0 pending 0 total 209715200"));
+    assert!(fs::read(site.path("dst/big")).unwrap() == contents);
+    assert_eq!(site.names("dst"), ["big"], "no incomplete file is left");
+    assert_eq!(fs::metadata(site.path("dst/big")).unwrap().uid(), USER);
+    site.kill();
+    site.start();
+    assert_eq!(site.user(&["await", &task]), printed, "the result survives");
+    let journals = site.names("state/tasks").into_iter().filter(|name| name.ends_with(".copies"));
+    assert_eq!(journals.count(), 0, "journals of tasks that are over are removed");
+}
+
+#[test]
+fn move_keeps_its_source_until_the_copy_is_complete_whenever_the_service_is_killed() {
+    let mut site = Site::new().with_job("1000");
+    let contents = vec![5; 200 << 20];
+    let task = interrupt(|| {
+        site.write("open/tree/big", &contents);
+        site.write("open/tree/small", "s");
+        let started = site.user(&["move", "start", "local:open:tree", "local:dst:tree"]);
+        await_copying(&site, "dst/tree");
+        site.kill();
+        let is_complete = site.path("dst/tree/big").exists();
+        if !is_complete {
+            assert_eq!(site.names("open/tree"), ["big", "small"], "nothing is removed");
+        }
+        site.start();
+        if is_complete {
+            site.user(&["await", &number_of(&started)]);
+            site.user(&["remove", "local:dst:tree"]);
+        }
+        (!is_complete).then(|| number_of(&started))
+    });
+    assert!(site.user(&["await", &task]).starts_with("status -103 "));
+    assert!(fs::read(site.path("dst/tree/big")).unwrap() == contents);
+    assert_eq!(site.names("dst/tree"), ["big", "small"]);
+    assert!(!site.path("open/tree").exists());
+    // Killed after the copy, before or during the removal.
+    site.kill();
+    let record = site.path(&format!("state/tasks/{task}.json"));
+    let mut state: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    assert_eq!(state["outcome"]["errno"], 0);
+    (state["outcome"], state["copied"]) = (serde_json::Value::Null, true.into());
+    fs::write(&record, state.to_string()).unwrap();
+    let time = fs::metadata(site.path("dst/tree/small")).unwrap().modified().unwrap();
+    site.write("open/tree/small", "s");
+    let left = fs::File::options().append(true).open(site.path("open/tree/small")).unwrap();
+    left.set_modified(time).unwrap();
+    site.start();
+    assert!(site.user(&["await", &task]).starts_with("status -103 "));
+    assert!(!site.path("open/tree").exists(), "the rest of the source is removed");
+    assert_eq!(fs::read(site.path("dst/tree/small")).unwrap(), b"s");
+}
+
+#[test]
+fn region_whose_service_was_killed_fails_cleanly() {
+    let mut site = Site::new().with_job("1000");
+    site.user(&["copy", "start", "memory:x", "local:dst:a"]);
+    let task = site.user(&["copy", "start", "memory:x", "local:dst:b"]);
+    let task = task.strip_prefix("task ").unwrap();
+    site.user(&["await", task]);
+    site.kill();
+    fs::remove_file(site.path("dst/b")).unwrap();
+    let record = site.path(&format!("state/tasks/{task}.json"));
+    let mut state: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    state["outcome"] = serde_json::Value::Null;
+    fs::write(&record, state.to_string()).unwrap();
+    site.start();
+    let printed = site.user_fails(&["await", task]);
+    assert!(failed(&printed, libc::EINTR), "{printed}");
+    assert!(!site.path("dst/b").exists());
+}
+
+#[test]
+fn nornsctl_administers_and_lists() {
+    let site = Site::new();
+    let add = format!("dataspace add nvm {} --capacity 1MiB", site.path("src").display());
+    assert_eq!(site.nornsctl(&add), (true, String::new()));
+    assert!(site.nornsctl(&add).1.contains("the dataspace `nvm` exists"));
+    let pid = std::process::id();
+    for command in [
+        "job add 7 --host n0 --limit nvm=512KiB --limit open=10MiB".to_owned(),
+        format!("process add 7 {pid} --uid {USER} --gid {USER}"),
+        "ping".to_owned(),
+    ] {
+        assert_eq!(site.nornsctl(&command), (true, String::new()), "{command}");
+    }
+    site.write("open/a", vec![1; 400 << 10]);
+    site.user(&["copy", "local:open:a", "local:nvm:a"]);
+    site.user_fails(&["copy", "local:open:a", "local:nvm:b"]);
+    let lines = |command: &str| -> Vec<String> {
+        let (success, text) = site.nornsctl(command);
+        assert!(success, "{text}");
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        text.lines().map(words).collect()
+    };
+    let src = site.path("src").display().to_string();
+    let row = format!("nvm 400 KiB 1.00 MiB jobs {src}");
+    assert!(lines("dataspaces").contains(&row), "{:?}", lines("dataspaces"));
+    assert_eq!(
+        lines("jobs")[1..],
+        ["7 n0 1 nvm 400 KiB of 512 KiB, open 0 B of 10.0 MiB".to_owned()]
+    );
+    let expected = [
+        format!("1 {USER} 7 finished 400 KiB of 400 KiB copy open:a to nvm:a"),
+        format!("2 {USER} 7 failed: Disk quota exceeded 0 B of 400 KiB copy open:a to nvm:b"),
+    ];
+    assert_eq!(lines("tasks")[1..], expected);
+    assert_eq!(lines("status"), ["0 in progress (no estimate), 0 pending"]);
+    assert!(!site.nornsctl("cancel 99").0);
+    assert!(
+        site.nornsctl("process remove 7 1 --uid 1 --gid 1").1.contains("job 7 has no process 1")
+    );
+    for command in ["job remove 7", "dataspace remove nvm", "pause", "resume", "shutdown"] {
+        assert_eq!(site.nornsctl(command), (true, String::new()), "{command}");
+    }
 }
 
 #[test]

@@ -8,7 +8,9 @@ use forebay_protocol::random::keyed_block;
 use forebay_units::Bytes;
 
 use super::machine::Controller;
-use super::objects::{Activation, Fragment, FragmentState, MountState, StageRecord, StageState};
+use super::objects::{
+    Activation, Fragment, FragmentState, HostReplica, MountState, StageRecord, StageState,
+};
 use super::sent_commands::CommandTarget;
 use crate::messages::{
     ActivationId, ComputeCommand, FragmentId, FragmentPlan, InstanceId, MountPlan, StageId,
@@ -21,47 +23,70 @@ enum AddressedCommand {
     Compute(String, ComputeCommand),
 }
 
-type Commands = Vec<(CommandTarget, AddressedCommand)>;
-
 impl Controller {
     /// Sends the commands that are needed and not in flight.
     pub(super) fn send_commands(&mut self) {
         let mut needed = Vec::new();
-        self.fragment_commands(&mut needed);
-        self.stage_commands(&mut needed);
-        self.mount_commands(&mut needed);
+        self.fragment_targets(&mut needed);
+        self.stage_targets(&mut needed);
+        self.mount_targets(&mut needed);
         let retry_interval_ms = self.settings.retry_interval_ms;
-        for command in self.sent.take_due(needed, self.now, retry_interval_ms) {
-            match command {
-                AddressedCommand::Storage(node, command) => {
+        for target in self.sent.take_due(needed, self.now, retry_interval_ms) {
+            match self.command_for(target) {
+                Some(AddressedCommand::Storage(node, command)) => {
                     self.send_to_storage_node(node, command);
                 }
-                AddressedCommand::Compute(host, command) => {
+                Some(AddressedCommand::Compute(host, command)) => {
                     self.send_to_compute_node(host, command);
                 }
+                None => {}
             }
         }
     }
 
-    fn fragment_commands(&self, commands: &mut Commands) {
+    /// The command for a target. It is made only when it is due: one for each node that lists all
+    /// nodes of its instance would be too much for every step.
+    fn command_for(&self, target: CommandTarget) -> Option<AddressedCommand> {
+        let node_of = |id| Some(self.state.storage.fragment(id)?.node);
+        let stage_of = |id| self.state.stages.get(id).and_then(|stage| Some((stage.node?, stage)));
+        Some(match target {
+            CommandTarget::CreateFragment(id) => {
+                let fragment = self.state.storage.fragment(id)?;
+                let command = StorageCommand::CreateFragment(self.fragment_plan(id, fragment)?);
+                AddressedCommand::Storage(fragment.node, command)
+            }
+            CommandTarget::RemoveFragment(id) => {
+                AddressedCommand::Storage(node_of(id)?, StorageCommand::RemoveFragment(id))
+            }
+            CommandTarget::StartStage(id) => {
+                let (node, stage) = stage_of(id)?;
+                let command = StorageCommand::StartStage(self.stage_plan(id, stage)?);
+                AddressedCommand::Storage(node, command)
+            }
+            CommandTarget::CancelStage(id) => {
+                let (node, _) = stage_of(id)?;
+                AddressedCommand::Storage(node, StorageCommand::CancelStage(id))
+            }
+            CommandTarget::Mount(id, host) => {
+                let activation = self.state.sessions.activation(id)?;
+                let plan = self.mount_plan(id, activation, &host)?;
+                AddressedCommand::Compute(host, ComputeCommand::Mount(plan))
+            }
+            CommandTarget::Unmount(id, host) => {
+                AddressedCommand::Compute(host, ComputeCommand::Unmount(id))
+            }
+        })
+    }
+
+    fn fragment_targets(&self, targets: &mut Vec<CommandTarget>) {
         for (id, fragment) in self.state.storage.fragments() {
-            let (target, command) = match fragment.state {
-                FragmentState::Requested => {
-                    let Some(plan) = self.fragment_plan(id, fragment) else {
-                        continue;
-                    };
-                    let command = StorageCommand::CreateFragment(plan);
-                    (CommandTarget::CreateFragment(id), command)
-                }
-                FragmentState::Ending => {
-                    let command = StorageCommand::RemoveFragment(id);
-                    (CommandTarget::RemoveFragment(id), command)
-                }
+            targets.push(match fragment.state {
+                FragmentState::Requested => CommandTarget::CreateFragment(id),
+                FragmentState::Ending => CommandTarget::RemoveFragment(id),
                 FragmentState::Ready(_) | FragmentState::Lost | FragmentState::Forgotten => {
                     continue;
                 }
-            };
-            commands.push((target, AddressedCommand::Storage(fragment.node, command)));
+            });
         }
     }
 
@@ -121,26 +146,17 @@ impl Controller {
         fragments.filter_map(|(_, fragment)| storage.node(fragment.node)?.address.clone()).collect()
     }
 
-    fn stage_commands(&self, commands: &mut Commands) {
-        for (id, stage) in self.state.stages.iter() {
-            let Some(node) = stage.node else { continue };
-            let (target, command) = match stage.state {
-                StageState::Running => {
-                    let Some(plan) = self.stage_plan(id, stage) else {
-                        continue;
-                    };
-                    (CommandTarget::StartStage(id), StorageCommand::StartStage(plan))
-                }
-                StageState::Cancelling => {
-                    (CommandTarget::CancelStage(id), StorageCommand::CancelStage(id))
-                }
+    fn stage_targets(&self, targets: &mut Vec<CommandTarget>) {
+        for (id, stage) in self.state.stages.iter().filter(|(_, stage)| stage.node.is_some()) {
+            targets.push(match stage.state {
+                StageState::Running => CommandTarget::StartStage(id),
+                StageState::Cancelling => CommandTarget::CancelStage(id),
                 StageState::Waiting
                 | StageState::Queued
                 | StageState::Done
                 | StageState::Failed(_)
                 | StageState::Cancelled => continue,
-            };
-            commands.push((target, AddressedCommand::Storage(node, command)));
+            });
         }
     }
 
@@ -159,27 +175,36 @@ impl Controller {
         })
     }
 
-    fn mount_commands(&self, commands: &mut Commands) {
+    fn mount_targets(&self, targets: &mut Vec<CommandTarget>) {
         for (id, activation) in self.state.sessions.activations() {
             for (host, state) in &activation.hosts {
-                let (target, command) = if activation.ending.is_some() {
-                    let target = CommandTarget::Unmount(id, host.clone());
-                    (target, ComputeCommand::Unmount(id))
-                } else if *state == MountState::Requested {
-                    let Some(plan) = self.mount_plan(id, activation, host) else {
-                        continue;
-                    };
-                    let target = CommandTarget::Mount(id, host.clone());
-                    (target, ComputeCommand::Mount(plan))
-                } else {
-                    continue;
-                };
-                commands.push((target, AddressedCommand::Compute(host.clone(), command)));
+                if activation.ending.is_some() {
+                    targets.push(CommandTarget::Unmount(id, host.clone()));
+                } else if *state == MountState::Requested
+                    && self.mount_source(activation, host).is_some()
+                {
+                    targets.push(CommandTarget::Mount(id, host.clone()));
+                }
             }
         }
     }
 
-    /// `None` while no replica of a load-balanced instance can be read.
+    /// What a host is to mount: the instance, and of a load-balanced one the replica. `None` while no
+    /// replica can be read.
+    fn mount_source<'a>(
+        &self,
+        activation: &'a Activation,
+        host: &str,
+    ) -> Option<(InstanceId, Option<&'a HostReplica>)> {
+        let storage = &self.state.storage;
+        let instance = storage.configuration(activation.configuration)?.instance;
+        if !storage.instance(instance)?.replicated {
+            return Some((instance, None));
+        }
+        let replica = activation.replicas.get(host)?;
+        replica.fragment.is_some().then_some((instance, Some(replica)))
+    }
+
     fn mount_plan(
         &self,
         id: ActivationId,
@@ -187,20 +212,14 @@ impl Controller {
         host: &str,
     ) -> Option<MountPlan> {
         let storage = &self.state.storage;
-        let configuration = storage.configuration(activation.configuration)?;
-        let instance = configuration.instance;
-        let replicated = storage.instance(instance)?.replicated;
-        let replica = activation.replicas.get(host).filter(|_| replicated);
+        let (instance, replica) = self.mount_source(activation, host)?;
         let only = replica.and_then(|replica| replica.fragment);
-        if replicated && only.is_none() {
-            return None;
-        }
         let is_read = |id: &FragmentId| only.is_none_or(|only| only == *id);
         let fragments = storage.fragments_of(instance).filter(|(id, _)| is_read(id));
         Some(MountPlan {
             activation: id,
             instance,
-            mode: configuration.mode,
+            mode: storage.configuration(activation.configuration)?.mode,
             path: activation.mount.clone(),
             owner: self.state.owner_of(instance)?,
             generation: replica.map_or(0, |replica| replica.generation),

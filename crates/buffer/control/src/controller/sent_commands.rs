@@ -22,21 +22,21 @@ pub(super) struct SentCommands {
 }
 
 impl SentCommands {
-    /// Takes the commands that are now needed, and returns those that are due. Commands that are no
-    /// longer needed are forgotten.
-    pub fn take_due<C>(
+    /// Takes the targets of the commands that are now needed, and returns those that are due. Commands
+    /// that are no longer needed are forgotten.
+    pub fn take_due(
         &mut self,
-        needed: Vec<(CommandTarget, C)>,
+        needed: Vec<CommandTarget>,
         now: UnixMillis,
         retry_interval_ms: u64,
-    ) -> Vec<C> {
+    ) -> Vec<CommandTarget> {
         let mut due = Vec::new();
         let mut last_sent = BTreeMap::new();
-        for (target, command) in needed {
+        for target in needed {
             let last = self.last_sent.get(&target).copied();
             let in_flight = last.filter(|last| now.ms_since(*last) < retry_interval_ms);
             if in_flight.is_none() {
-                due.push(command);
+                due.push(target.clone());
             }
             let old = last_sent.insert(target, in_flight.unwrap_or(now));
             assert!(old.is_none(), "two commands have one target");

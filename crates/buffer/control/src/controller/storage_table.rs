@@ -3,7 +3,7 @@
 //! This module owns the accounting: the granules in use on a node are the sum of its fragments',
 //! also of those that are being removed, until the node has confirmed the removal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_policy::pool::{self, NodeId, NodeState};
 use forebay_units::Bytes;
@@ -88,23 +88,20 @@ impl StorageTable {
         let mut usage = self.usage.clone();
         usage.retain(|_, used| used.fragments > 0);
         assert_eq!(usage, self.compute_usage(), "granules in use are the sum of the fragments'");
+        let mut listed = BTreeSet::new();
         for (id, instance) in self.instances.iter() {
-            let of_instance = |f: &FragmentId| {
-                let fragment = self.fragments.get(*f);
-                fragment.is_some_and(|fragment| fragment.instance == id)
-            };
-            assert!(
-                instance.fragments.iter().all(of_instance),
-                "an instance lists a fragment that is not its own"
-            );
+            for fragment in &instance.fragments {
+                let row = self.fragments.get(*fragment);
+                assert!(
+                    row.is_some_and(|row| row.instance == id),
+                    "an instance lists a fragment that is not its own"
+                );
+                assert!(listed.insert(*fragment), "a fragment is listed twice");
+            }
         }
         for (id, fragment) in self.fragments.iter() {
             assert!(self.nodes.contains(fragment.node), "a fragment has no node");
-            let instance = self.instances.get(fragment.instance);
-            assert!(
-                instance.is_some_and(|instance| instance.fragments.contains(&id)),
-                "a fragment is not listed by its instance"
-            );
+            assert!(listed.contains(&id), "a fragment is not listed by its instance");
         }
     }
 

@@ -51,6 +51,7 @@ struct ControllerTable {
     directory: AbsolutePath,
     socket: Option<AbsolutePath>,
     operator: Option<User>,
+    only_user: Option<User>,
 }
 
 #[derive(Deserialize)]
@@ -129,6 +130,7 @@ impl PoolConfig {
             controller_socket: or(controller.socket, "/run/forebay/controller.socket"),
             controller_directory: controller.directory.0,
             operator: controller.operator.map_or(0, |user| user.0),
+            only_user: controller.only_user.map(|user| user.0),
             storage: storage_nodes(&source, storage, pool.granularity.0)?,
             agent_socket: agent
                 .socket

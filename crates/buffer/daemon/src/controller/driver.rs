@@ -13,6 +13,7 @@ use forebay_control::controller::{
     RequestEnvelope, RequestId,
 };
 use forebay_control::messages::{Owner, Peer};
+use forebay_control::records::Change;
 use forebay_net::stream::Stream;
 
 use super::admission::{Authorized, Policy};
@@ -27,6 +28,8 @@ use crate::request_ids::RequestIds;
 const NODE_OUTBOX_CAPACITY: usize = 4096;
 /// Capacity of a client's outbox: replies to all its requests, and as many to queries.
 const CLIENT_OUTBOX_CAPACITY: usize = 2 * MAX_REQUESTS_IN_FLIGHT;
+/// Maximum events whose changes are made durable together; their effects wait for that.
+const MAX_EVENTS_PER_COMMIT: usize = 256;
 /// Maximum requests in flight on one connection.
 const MAX_REQUESTS_IN_FLIGHT: usize = 256;
 /// Maximum replies to queries waiting to be sent on one connection; each may be long.
@@ -68,6 +71,11 @@ pub(super) struct Driver {
     /// The connection that gets the reply to each request in flight.
     pending: BTreeMap<RequestId, ConnectionId>,
     last_id: u64,
+    /// Changes of records by the steps since the last [`flush`](Self::flush), and the effects that
+    /// wait until they are durable.
+    changes: Vec<Change>,
+    effects: Vec<ControllerEffect>,
+    is_stopped: bool,
 }
 
 impl Driver {
@@ -90,35 +98,41 @@ impl Driver {
             activity: BTreeMap::new(),
             pending: BTreeMap::new(),
             last_id: 0,
+            changes: Vec::new(),
+            effects: Vec::new(),
+            is_stopped: false,
         }
     }
 
     /// Runs until it is stopped, or until the database fails.
     pub fn run(mut self, inbox: &Receiver<Event>) -> Result<(), String> {
-        let mut last_tick = Instant::now();
-        let outcome = loop {
-            let wait = self.tick_interval.saturating_sub(last_tick.elapsed());
-            let handled = match inbox.recv_timeout(wait) {
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break Ok(()),
-                Ok(event) => self.handle_event(event),
-                Err(RecvTimeoutError::Timeout) => Ok(()),
-            };
-            let tick = last_tick.elapsed() >= self.tick_interval;
-            let handled = handled.and_then(|()| match tick {
-                true => self.step(ControllerInput::Tick),
-                false => Ok(()),
-            });
-            if handled.is_err() {
-                break handled;
-            }
-            if tick {
-                last_tick = Instant::now();
-            }
-        };
+        let outcome = self.handle_events(inbox);
         for connection in self.connections.values() {
             connection.shut_down();
         }
         outcome
+    }
+
+    fn handle_events(&mut self, inbox: &Receiver<Event>) -> Result<(), String> {
+        let mut last_tick = Instant::now();
+        while !self.is_stopped {
+            let wait = self.tick_interval.saturating_sub(last_tick.elapsed());
+            match inbox.recv_timeout(wait) {
+                Ok(event) => self.handle_event(event)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => self.is_stopped = true,
+            }
+            // One commit makes the changes of many events durable.
+            for event in inbox.try_iter().take(MAX_EVENTS_PER_COMMIT) {
+                self.handle_event(event)?;
+            }
+            if last_tick.elapsed() >= self.tick_interval {
+                last_tick = Instant::now();
+                self.step(ControllerInput::Tick);
+            }
+            self.flush()?;
+        }
+        Ok(())
     }
 
     fn handle_event(&mut self, event: Event) -> Result<(), String> {
@@ -131,20 +145,17 @@ impl Driver {
                 {
                     self.forget(admitted.id);
                 }
-                Ok(())
             }
-            Event::Message(id, message) => self.handle_message(id, message),
-            Event::Disconnected(id) => {
-                self.forget(id);
-                Ok(())
-            }
+            Event::Message(id, message) => self.handle_message(id, message)?,
+            Event::Disconnected(id) => self.forget(id),
             Event::Status(answer) => {
+                self.flush()?;
                 // The asking thread may have given up.
                 let _ = answer.try_send(self.status());
-                Ok(())
             }
-            Event::Stop => Ok(()),
+            Event::Stop => self.is_stopped = true,
         }
+        Ok(())
     }
 
     fn connect(&mut self, candidate: Candidate) -> Result<Admitted, String> {
@@ -222,40 +233,35 @@ impl Driver {
         };
         match message {
             ToController::Report(report) if connection.peer.as_ref() == Some(&report.sender()) => {
-                self.step(ControllerInput::Report(report))
+                self.step(ControllerInput::Report(report));
             }
             ToController::Activity(activity) if connection.peer.is_some() => {
                 let peer = connection.peer.clone();
                 self.activity.extend(peer.map(|peer| (peer, *activity)));
-                Ok(())
             }
             ToController::Report(_) | ToController::Activity(_) => {
                 tracing::warn!(peer = ?connection.peer, "refused a report in another node's name");
                 self.forget(id);
-                Ok(())
             }
             ToController::Request(request_id, request) => self.request(id, request_id, *request),
             ToController::Query(number, query) => {
+                // Nobody sees a state that a crash could undo.
+                self.flush()?;
                 self.query(id, number, query);
-                Ok(())
             }
         }
+        Ok(())
     }
 
-    fn request(
-        &mut self,
-        id: ConnectionId,
-        request_id: RequestId,
-        request: Request,
-    ) -> Result<(), String> {
+    fn request(&mut self, id: ConnectionId, request_id: RequestId, request: Request) {
         let Some(connection) = self.connections.get_mut(&id) else {
-            return Ok(());
+            return;
         };
         if connection.requests_in_flight >= MAX_REQUESTS_IN_FLIGHT {
             let reason = format!("{MAX_REQUESTS_IN_FLIGHT} requests are in flight; wait for one");
             let busy = Err(Failure::new(Cause::Busy, reason));
             self.send(id, FromController::Reply(request_id, busy));
-            return Ok(());
+            return;
         }
         let caller = connection.caller;
         let before = self.pending.insert(request_id, id);
@@ -273,7 +279,7 @@ impl Driver {
             id: request_id,
             caller,
             request,
-        })))
+        })));
     }
 
     fn query(&mut self, id: ConnectionId, number: u64, query: Query) {
@@ -324,12 +330,26 @@ impl Driver {
         }
     }
 
-    fn step(&mut self, input: ControllerInput) -> Result<(), String> {
+    fn step(&mut self, input: ControllerInput) {
         for effect in self.controller.step(now(), input) {
             match effect {
-                ControllerEffect::Persist(changes) => {
-                    self.records.commit(&changes).map_err(|e| e.to_string())?;
-                }
+                ControllerEffect::Persist(changes) => self.changes.extend(changes),
+                ControllerEffect::SendToStorageNode(..)
+                | ControllerEffect::SendToComputeNode(..)
+                | ControllerEffect::Reply(..) => self.effects.push(effect),
+            }
+        }
+    }
+
+    /// Makes the changes of the steps so far durable, and then carries out their effects.
+    fn flush(&mut self) -> Result<(), String> {
+        if !self.changes.is_empty() {
+            self.records.commit(&self.changes).map_err(|e| e.to_string())?;
+            self.changes.clear();
+        }
+        for effect in std::mem::take(&mut self.effects) {
+            match effect {
+                ControllerEffect::Persist(_) => unreachable!("changes are kept apart"),
                 ControllerEffect::SendToStorageNode(node, command) => {
                     let message = FromController::StorageCommand(Box::new(command));
                     self.send_to_peer(&Peer::StorageNode(node), message);

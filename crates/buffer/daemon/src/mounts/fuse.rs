@@ -55,7 +55,7 @@ pub(super) fn detach(path: &Path) -> io::Result<()> {
 /// Removes what an earlier process left: its mounts below `directory`, and the links to them in the
 /// directories of jobs below `mount_root`. The controller may never ask to unmount these: it learns
 /// from the first heartbeat that they are gone.
-pub(crate) fn remove_stale_mounts(directory: &Path, mount_root: &Path) {
+pub fn remove_stale_mounts(directory: &Path, mount_root: &Path) {
     let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
     for entry in entries(directory) {
         if entry.file_name().to_string_lossy().starts_with('i') && detach(&entry.path()).is_ok() {

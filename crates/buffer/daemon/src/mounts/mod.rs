@@ -22,7 +22,8 @@ use access::make_mode_directory;
 use fuse::{detach, mount_instance_at};
 
 pub use access::StorageAccess;
-pub(crate) use fuse::{abort_stale_mounts, remove_stale_mounts};
+pub(crate) use fuse::abort_stale_mounts;
+pub use fuse::remove_stale_mounts;
 
 /// The directory of the striped access mode in an instance.
 pub(crate) const STRIPED_DIRECTORY: &str = "striped";

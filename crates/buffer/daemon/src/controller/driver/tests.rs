@@ -34,7 +34,8 @@ fn driver(directory: &Path) -> Driver {
     let mut node = StorageNode::restore(NodeId(0), 10, now(), Vec::new()).unwrap();
     for effect in node.step(StorageInput::Tick { written: Bytes(0) }) {
         if let StorageEffect::Report(report) = effect {
-            driver.step(ControllerInput::Report(report)).unwrap();
+            driver.step(ControllerInput::Report(report));
+            driver.flush().unwrap();
         }
     }
     driver
@@ -65,6 +66,7 @@ fn request(driver: &mut Driver, id: ConnectionId) {
     };
     let message = ToController::Request(KEY, Box::new(setup));
     driver.handle_message(id, message).unwrap();
+    driver.flush().unwrap();
 }
 
 #[test]
