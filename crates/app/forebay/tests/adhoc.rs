@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use cluster::site::{ROOT, expect_failure, expect_success};
-use cluster::{Cluster, Daemon, User, program, text_of, wait_until};
+use cluster::{Cluster, Daemon, User, interception_library, program, text_of, wait_until};
 
 /// Users of Debian: `fusermount3` serves only users that have a name.
 const USER: User = (65_534, 65_534);
@@ -232,6 +232,64 @@ fn wrong_hosts_directories_and_launchers_are_reported_and_nothing_is_left() {
     expect_success(&second.shell(ROOT, &format!("chmod 1777 {local}")));
     let not_started = forebay(&["--hosts", "n1", "--", "/no/such/program"]);
     assert_eq!(not_started.status.code(), Some(127), "{}", text_of(&not_started));
+    allocation.expect_nothing_left();
+}
+
+#[test]
+fn buffer_started_in_the_background_is_used_by_several_commands_and_stopped() {
+    let allocation = Allocation::new(2);
+    let results = users_directory(&allocation, "results");
+    let forebay = program("forebay").display().to_string();
+    let launcher = &allocation.launcher;
+    let local = allocation.local.display();
+    let start = format!(
+        "{forebay} adhoc start --hosts n1,n2 --launcher {launcher} --size 128MiB --local {local}"
+    );
+    let script = format!(
+        "variables=$({start} --stage-out out:{results}/out)
+         eval \"$variables\"
+         mkdir $FOREBAY_MOUNT/out
+         {launcher} n2 sh -c \"echo from n2 > $FOREBAY_MOUNT/out/file\"
+         cat $FOREBAY_MOUNT/out/file
+         {forebay} adhoc stop
+         ! {forebay} adhoc stop
+         ! {start} --interface ib7",
+        results = results.display()
+    );
+    let output = allocation.cluster.hosts[0].shell(USER, &script);
+    let text = expect_success(&output);
+    assert!(text.contains("no leader runs there"), "{text}");
+    assert!(text.contains("interface `ib7`"), "{text}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "from n2\n");
+    assert_eq!(fs::read_to_string(results.join("out/file")).unwrap(), "from n2\n");
+    allocation.expect_nothing_left();
+}
+
+#[test]
+fn interception_library_uses_the_key_of_the_instance() {
+    let allocation = Allocation::new(2);
+    let library = interception_library();
+    // With the library a file's descriptor is one of the mount's root.
+    let program = "import os
+path = os.environ['FOREBAY_MOUNT'] + '/file'
+with open(path, 'w') as file:
+    file.write('x' * 100000)
+file = open(path)
+print(len(file.read()), os.path.basename(os.readlink('/proc/self/fd/%d' % file.fileno())))
+";
+    let path = allocation.shared.join("open.py");
+    fs::write(&path, program).unwrap();
+    let run = format!("python3 {}", path.display());
+    let library = format!("LD_PRELOAD={}", library.display());
+    let script = format!("{run}\nenv {library} {run}\nenv FOREBAY_KEY_FILE= {library} {run}");
+    let output = allocation.run(&[], &script);
+    expect_success(&output);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(lines.len(), 3, "{printed}");
+    assert_eq!(lines[0], "100000 file");
+    assert!(lines[1].starts_with("100000 i"), "{printed}");
+    assert_eq!(lines[2], "100000 file");
     allocation.expect_nothing_left();
 }
 

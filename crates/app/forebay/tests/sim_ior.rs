@@ -220,3 +220,43 @@ fn ior_help_is_printed() {
     assert!(dir.expect_success("sim ior --machine toy --nodes 1 -- -h").stdout.contains("-F"));
     assert!(dir.list_files().is_empty());
 }
+
+#[test]
+fn flows_are_named_in_table_document_and_report_with_what_they_leave_out() {
+    let dir = WorkDir::new();
+    let run = |fidelity: &str, block: &str| {
+        let line = format!(
+            "sim ior --machine toy --nodes 1,56 --fidelity {fidelity} --out {fidelity} -- -F -w -t 1m -b {block}"
+        );
+        let output = dir.expect_success(&line);
+        let document: Value =
+            serde_json::from_str(&dir.read(&format!("{fidelity}/summary.json"))).unwrap();
+        (output, document, dir.read(&format!("{fidelity}/report.html")))
+    };
+    let (output, document, report) = run("flow", "64g");
+    assert!(output.stdout.contains("fidelity: flow; not simulated:\n"), "{}", output.stdout);
+    assert!(output.stderr.contains("1 node: flows (as packets: an estimated"), "{}", output.stderr);
+    assert!(!output.stderr.contains("estimate:"), "{}", output.stderr);
+    let point = &document["points"][1];
+    assert_eq!(point["fidelity"], "flow");
+    assert_eq!(point["limit"], "ssd");
+    let left_out = point["left_out"][0].as_str().unwrap();
+    assert!(output.stdout.contains(left_out) && report.contains(left_out), "{left_out}");
+    // One node with 1 GiB is few events; 56 nodes are too many.
+    let (output, document, _) = run("auto", "1g");
+    assert!(output.stdout.contains("fidelity: flow at 56 nodes, else packet"), "{}", output.stdout);
+    assert_eq!(document["points"][0]["fidelity"], "packet");
+}
+
+#[test]
+fn observation_of_packets_with_flows_is_an_error_before_anything_is_written() {
+    let dir = WorkDir::new();
+    for option in ["--delays", "--trace t.json", "--links"] {
+        let line = format!(
+            "sim ior --machine toy --nodes 4 --fidelity flow {option} -- -F -w -t 1m -b 1m"
+        );
+        let error = dir.expect_invalid_input(&line);
+        let name = option.split(' ').next().unwrap();
+        assert!(error.contains(name) && error.contains("--fidelity packet"), "{error}");
+    }
+}

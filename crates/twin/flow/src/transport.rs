@@ -134,13 +134,14 @@ impl Transport {
     }
 
     /// Goes to the next time at which flows end, and returns them, in the order of their numbers; they
-    /// do not exist any more. Empty if no flow ends any more: there is none, or none has a rate.
-    pub fn next_ends(&mut self) -> &[FlowId] {
+    /// do not exist any more. Empty if none ends until the time `until`, ps, to which it goes then
+    /// (unless that is `u64::MAX`, or past).
+    pub fn next_ends(&mut self, until: u64) -> &[FlowId] {
         self.update_rates();
         self.ended.clear();
         while let Some(&Reverse((at, index))) = self.ends.peek() {
             let is_valid = self.transfers[index as usize].end == at;
-            if is_valid && !self.ended.is_empty() && at > self.now {
+            if is_valid && (at > until || !self.ended.is_empty() && at > self.now) {
                 break;
             }
             self.ends.pop();
@@ -158,7 +159,17 @@ impl Transport {
             self.solver.remove_flow(flow);
         }
         self.active -= self.ended.len();
+        if self.ended.is_empty() && until != NEVER {
+            self.now = self.now.max(until);
+        }
         &self.ended
+    }
+
+    /// Bytes that each flow of a class, which has not ended, has carried so far.
+    pub fn carried_by(&self, flow: FlowId) -> f64 {
+        let transfer = &self.transfers[flow.index()];
+        let passed = (self.now - transfer.since) as f64 / SECOND;
+        (transfer.bytes - transfer.left + transfer.rate * passed).clamp(0.0, transfer.bytes)
     }
 
     /// The reason why a flow is not faster, as of the last update of the rates.

@@ -17,12 +17,12 @@ fn flow_that_ends_leaves_its_rate_to_the_others() {
     let link = transport.add_link(100.0);
     let short = transport.start(flow(&[(link, 1.0)]), 100.0);
     let long = transport.start(flow(&[(link, 1.0)]), 300.0);
-    assert_eq!(transport.next_ends(), [short]);
+    assert_eq!(transport.next_ends(u64::MAX), [short]);
     assert_eq!(transport.now(), 2 * SECOND);
-    assert_eq!(transport.next_ends(), [long]);
+    assert_eq!(transport.next_ends(u64::MAX), [long]);
     assert_eq!(transport.now(), 4 * SECOND);
     assert_eq!((transport.carried(link), transport.active()), (400.0, 0));
-    assert_eq!(transport.next_ends(), []);
+    assert_eq!(transport.next_ends(u64::MAX), []);
 }
 
 /// The second begins when the first has ended; a new capacity counts from then on.
@@ -33,15 +33,28 @@ fn capacity_that_changes_counts_from_its_time() {
     let path = [(link, 1.0)];
     transport.start(flow(&path), 50.0);
     transport.start(flow(&path), 150.0);
-    assert_eq!(transport.next_ends().len(), 1);
+    assert_eq!(transport.next_ends(u64::MAX).len(), 1);
     assert_eq!(transport.now(), SECOND);
     transport.set_capacity(link, 200.0);
     let third = transport.start(FlowSpec { cap: 10.0, ..flow(&path) }, 10.0);
     // 100 B are left at 190 B/s.
-    assert_eq!(transport.next_ends().len(), 1);
+    assert_eq!(transport.next_ends(u64::MAX).len(), 1);
     assert_eq!(transport.now(), SECOND + 526_315_789_474);
-    assert_eq!(transport.next_ends(), [third]);
+    assert_eq!(transport.next_ends(u64::MAX), [third]);
     assert_eq!(transport.now(), 2 * SECOND);
+}
+
+#[test]
+fn time_goes_to_its_limit_if_no_flow_ends_before() {
+    let mut transport = Transport::new(1);
+    let link = transport.add_link(100.0);
+    let flow = transport.start(flow(&[(link, 1.0)]), 300.0);
+    assert_eq!(transport.next_ends(2 * SECOND), []);
+    assert_eq!(transport.now(), 2 * SECOND);
+    assert_eq!(transport.carried_by(flow), 200.0);
+    transport.set_capacity(link, 50.0);
+    assert_eq!(transport.next_ends(9 * SECOND), [flow]);
+    assert_eq!(transport.now(), 4 * SECOND);
 }
 
 #[test]
@@ -50,8 +63,8 @@ fn identical_flows_end_together_in_one_step() {
     let links: Vec<LinkId> = (0..50).map(|_| transport.add_link(7.0)).collect();
     let flows: Vec<FlowId> =
         (0..150).map(|i| transport.start(flow(&[(links[i % 50], 1.0)]), 11.0)).collect();
-    assert_eq!(transport.next_ends(), flows);
-    assert_eq!(transport.next_ends(), []);
+    assert_eq!(transport.next_ends(u64::MAX), flows);
+    assert_eq!(transport.next_ends(u64::MAX), []);
 }
 
 #[test]
@@ -61,7 +74,7 @@ fn ends_within_the_resolution_are_one() {
     let path = [(link, 1.0)];
     let one = transport.start(FlowSpec { cap: 100.0, ..flow(&path) }, 101.0);
     let other = transport.start(FlowSpec { cap: 100.0, ..flow(&path) }, 109.0);
-    assert_eq!(transport.next_ends(), [one, other]);
+    assert_eq!(transport.next_ends(u64::MAX), [one, other]);
     assert_eq!(transport.now(), 11 * SECOND / 10);
 }
 
@@ -70,9 +83,9 @@ fn flow_without_a_rate_does_not_end() {
     let mut transport = Transport::new(1);
     let link = transport.add_link(0.0);
     let stuck = transport.start(flow(&[(link, 1.0)]), 1.0);
-    assert_eq!(transport.next_ends(), []);
+    assert_eq!(transport.next_ends(u64::MAX), []);
     transport.set_capacity(link, 1.0);
-    assert_eq!(transport.next_ends(), [stuck]);
+    assert_eq!(transport.next_ends(u64::MAX), [stuck]);
 }
 
 proptest! {
@@ -103,7 +116,7 @@ proptest! {
             transport.update_rates();
             let loads: Vec<f64> = links.iter().map(|l| transport.solver().load(*l)).collect();
             let before = transport.now();
-            let count = transport.next_ends().len();
+            let count = transport.next_ends(u64::MAX).len();
             if count == 0 {
                 break;
             }

@@ -7,6 +7,7 @@
 mod collective_job;
 pub mod estimate;
 mod event;
+mod flow;
 mod group;
 mod io;
 mod latency_counts;

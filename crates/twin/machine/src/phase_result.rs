@@ -66,7 +66,7 @@ fn spread(times: &Histogram<u64>, sum: u64) -> Spread {
 }
 
 /// The distribution, in GB/s, of rates in bytes per second; percentiles are of the nearest rank.
-fn node_rates(mut rates: Vec<f64>) -> NodeRates {
+pub(crate) fn node_rates(mut rates: Vec<f64>) -> NodeRates {
     rates.sort_by(f64::total_cmp);
     let count = rates.len();
     let rank = |percent: usize| (count * percent).div_ceil(100).saturating_sub(1);
@@ -100,7 +100,7 @@ fn series(network: &Network, totals: &PhaseTotals) -> Series {
 
 /// Time with a rate at which the middle of the bytes moved: from the moment when a fifth had, to
 /// that when four fifths had; `None` if that is not at least four intervals of the timeline.
-fn steady_gbps(moved: &Timeline<1>) -> Option<f64> {
+pub(crate) fn steady_gbps(moved: &Timeline<1>) -> Option<f64> {
     let total: u64 = moved.rows().iter().map(|row| row[0]).sum();
     let mut sum = 0;
     let mut middle = 0;

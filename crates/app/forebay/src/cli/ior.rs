@@ -10,6 +10,7 @@ use super::sweep::{self, Sample, Swept};
 use crate::console::{print_stderr, print_stdout};
 use crate::figures;
 use crate::plot::palette::PAPER;
+use crate::progress::Display;
 use crate::report::{self, Inputs};
 use crate::validate::published;
 use crate::{csv_files, ior_output};
@@ -17,14 +18,15 @@ use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{self, Column};
 use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
-use forebay_machine::study::{self, Progress, SimOptions};
+use forebay_machine::study::{self, Fidelity, Progress, SimOptions};
 use forebay_machine_file::machine::Machine;
-use forebay_units::human::{counted, grouped, number};
+use forebay_units::human::{self, counted, grouped, number};
 use forebay_workload::ior::{self, AccessPattern, Ior, IorError, Processes};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
         forebay sim ior --machine trinity-phase2 --nodes 1..8192 -- -a POSIX -F -w -t 1m -b 64m\n  \
+        forebay sim ior --machine trinity-phase2 --nodes 1..8192 --fidelity flow -- -F -w -r -t 1m -b 16g\n  \
         forebay sim ior --machine cori-phase1 --nodes 64 --ppn 4 --json - -- -a MPIIO -g -t 512k -b 8m\n  \
         forebay sim ior --machine toy --nodes 4 --seeds 5 --set burst_buffer.card_write=1GB/s \\\n      \
             -- -F -w -t 1m -b 16m\n  \
@@ -44,6 +46,10 @@ pub(super) struct IorArgs {
     /// Burst-buffer nodes of the instance [default: all]
     #[arg(long, value_name = "N")]
     burst_buffers: Option<u32>,
+    /// Level of detail: packets, flows (max-min fair rates: seconds for any amount of data), or auto:
+    /// packets up to 50 million estimated events (ten seconds or so), else flows
+    #[arg(long, value_enum, default_value_t = FidelityArg::Packet)]
+    fidelity: FidelityArg,
     /// Print IOR's own output for each node count
     #[arg(long)]
     ior_output: bool,
@@ -52,6 +58,27 @@ pub(super) struct IorArgs {
     /// IOR's options, after `--`
     #[arg(last = true, value_name = "IOR OPTIONS", allow_hyphen_values = true)]
     ior: Vec<String>,
+}
+
+/// Level of detail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum FidelityArg {
+    /// Each packet at each link
+    Packet,
+    /// Max-min fair rates
+    Flow,
+    /// Packets if that is fast, else flows
+    Auto,
+}
+
+impl FidelityArg {
+    fn fidelity(self) -> Fidelity {
+        match self {
+            FidelityArg::Packet => Fidelity::Packet,
+            FidelityArg::Flow => Fidelity::Flow,
+            FidelityArg::Auto => Fidelity::Auto,
+        }
+    }
 }
 
 const COLUMNS: [Column; 9] = [
@@ -98,7 +125,10 @@ impl IorArgs {
         let machine = self.sim.machine()?;
         check_nodes(&machine, "--nodes", self.nodes.largest())?;
         let burst_buffers = check_burst_buffers(&machine, self.burst_buffers)?;
-        let options = self.sim.options(Some(burst_buffers));
+        let options = SimOptions {
+            fidelity: self.fidelity.fidelity(),
+            ..self.sim.options(Some(burst_buffers))
+        };
         for test in tests {
             for nodes in &self.nodes.0 {
                 layout(test, *nodes, self.ppn, self.sim.seed)?;
@@ -147,7 +177,10 @@ impl Swept for IorArgs {
     ) -> Result<Sample, Failure> {
         let (test, nodes) = self.single()?;
         let machine = self.sim.machine()?;
-        let options = self.sim.options_of(self.burst_buffers, replicate, threads);
+        let options = SimOptions {
+            fidelity: self.fidelity.fidelity(),
+            ..self.sim.options_of(self.burst_buffers, replicate, threads)
+        };
         let point = study::simulate_ior(&machine, &test, nodes, self.ppn, &options, progress)
             .map_err(|e| study_failure(&e))?;
         Ok(Sample { quantities: point.quantities(), note: point.limit })
@@ -170,6 +203,7 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
         ("nodes", args.nodes.to_string()),
         ("processes per node", args.ppn.to_string()),
         ("burst-buffer nodes", burst_buffers.to_string()),
+        ("fidelity", options.fidelity.name().to_string()),
         ("ior", args.ior.join(" ")),
     ];
     let inputs = args.sim.inputs(&machine, settings);
@@ -220,15 +254,22 @@ impl TestRun<'_> {
             let forecast =
                 study::forecast_ior(self.machine, self.test, *nodes, args.ppn, self.options)
                     .map_err(|e| study_failure(&e))?;
-            forecaster.announce(output.display, &label, forecast, args.sim.seeds, |progress| {
-                // A trial ends as interrupted, and the run itself reports errors.
-                let _ = simulate(self.options, progress);
-            });
+            match self.fidelity_of(*nodes)? {
+                Fidelity::Flow => announce_flows(output.display, &label, forecast),
+                Fidelity::Packet | Fidelity::Auto => {
+                    forecaster.announce(output.display, &label, forecast, args.sim.seeds, |p| {
+                        // A trial ends as interrupted, and the run itself reports errors.
+                        let _ = simulate(self.options, p);
+                    });
+                }
+            }
             let mut replicates =
                 replicate(self.options, args.sim.seeds, &label, output.display, simulate)?;
             let replication = replication(args.sim.seed, &replicates, IorPoint::quantities);
             let mut point = replicates.swap_remove(0);
-            forecaster.learn(point.run.events, point.run.wall_seconds);
+            if point.fidelity == Fidelity::Packet.name() {
+                forecaster.learn(point.run.events, point.run.wall_seconds);
+            }
             point.replication = replication;
             output.print_and_record(&row(&point))?;
             let layout = layout(self.test, *nodes, args.ppn, args.sim.seed)?;
@@ -255,6 +296,9 @@ impl TestRun<'_> {
         for warning in warnings(&points) {
             output.print_and_record(&format!("warning: {warning}"))?;
         }
+        if let Some(text) = fidelity_text(&points) {
+            output.print_and_record(&text)?;
+        }
         Ok(IorStudy {
             schema: SCHEMA,
             kind: "sim ior".to_string(),
@@ -270,6 +314,13 @@ impl TestRun<'_> {
         })
     }
 
+    /// The fidelity with which a node count is simulated.
+    fn fidelity_of(&self, nodes: u32) -> Result<Fidelity, Failure> {
+        let Self { machine, test, options, .. } = *self;
+        study::fidelity_of_ior(machine, test, nodes, self.args.ppn, options)
+            .map_err(|e| study_failure(&e))
+    }
+
     fn write(&self, study: &IorStudy, inputs: &Inputs, output: &Output) -> Result<(), Failure> {
         let published = published::all()?;
         let rows = figures::ior::comparable(study, self.test.file_per_process, &published);
@@ -283,6 +334,27 @@ impl TestRun<'_> {
         };
         output.write_result_files(self.folder, study, &files)
     }
+}
+
+/// Says that flows are simulated, and how many events they save.
+fn announce_flows(display: Display, label: &str, packets: study::Forecast) {
+    if display != Display::Quiet {
+        let events = human::count(packets.events);
+        print_stderr(format_args!("{label}: flows (as packets: an estimated {events} events)"));
+    }
+}
+
+/// The fidelity of the points, and what flows leave out; `None` if all are of packets.
+fn fidelity_text(points: &[IorPoint]) -> Option<String> {
+    let is_flow = |point: &&IorPoint| point.fidelity == Fidelity::Flow.name();
+    let flows: Vec<String> =
+        points.iter().filter(is_flow).map(|point| grouped(point.nodes.into())).collect();
+    let left_out = &points.iter().find(is_flow)?.left_out;
+    let which = match flows.len() == points.len() {
+        true => "fidelity: flow".to_string(),
+        false => format!("fidelity: flow at {} nodes, else packet", flows.join(", ")),
+    };
+    Some(format!("{which}; not simulated:\n  {}", left_out.join("\n  ")))
 }
 
 /// The warnings about the points, by node count.
@@ -320,5 +392,6 @@ fn table(study: &IorStudy) -> String {
     lines.extend(study.points.iter().map(row));
     lines.extend(study.points.iter().filter_map(|p| Some(delays_text(p.delays.as_ref()?))));
     lines.extend(warnings(&study.points).map(|warning| format!("warning: {warning}")));
+    lines.extend(fidelity_text(&study.points));
     lines.join("\n") + "\n"
 }

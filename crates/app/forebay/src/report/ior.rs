@@ -37,8 +37,22 @@ pub fn ior(study: &IorStudy, published: &[&Published], inputs: &Inputs) -> Strin
         @for (i, study_point) in study.points.iter().enumerate() { (point(study_point, i == last)) }
     };
     page.add_section("points", "Each node count", points);
+    if let Some(fidelity) = fidelity(study) {
+        page.add_section("fidelity", "Fidelity", fidelity);
+    }
     page.add_section("inputs", "Inputs", parts::inputs(inputs));
     page.into_document()
+}
+
+/// The fidelity of each point, and what flows leave out; `None` if all are of packets.
+fn fidelity(study: &IorStudy) -> Option<Markup> {
+    let left_out = study.points.iter().map(|p| &p.left_out).find(|texts| !texts.is_empty())?;
+    let rows = study.points.iter().map(|p| vec![nodes_cell(p.nodes), text(&p.fidelity)]);
+    Some(html! {
+        (parts::table(&["#nodes", "fidelity"], rows))
+        p { "Flows have max-min fair rates. Not simulated with them:" }
+        ul { @for left_out in left_out { li { (left_out) } } }
+    })
 }
 
 fn rates(study: &IorStudy, published: &[&Published]) -> Markup {

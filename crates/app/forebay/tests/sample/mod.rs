@@ -138,6 +138,8 @@ pub fn point(nodes: u32) -> IorPoint {
     IorPoint {
         nodes,
         processes: nodes,
+        fidelity: "flow".into(),
+        left_out: vec!["single packets".into()],
         write_gbps: Some(write),
         read_gbps: Some(read),
         write_acknowledged_node_gbps: Some(write / f64::from(nodes) * 1.05),

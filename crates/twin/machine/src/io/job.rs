@@ -1,6 +1,7 @@
 //! The IOR job of a simulation: processes, instance, limits of request numbers.
 
 use super::pieces::Pieces;
+use super::server::object_of;
 use crate::mpi::Team;
 use crate::phase_collector::PhaseCollector;
 use crate::pool::Instance;
@@ -142,6 +143,11 @@ impl IoJob {
     /// The machine's number of the node that serves metadata operations on a file.
     pub fn metadata_server_of(&self, file: FileId) -> u32 {
         self.instance.node_of(file.0, 0)
+    }
+
+    /// The object that holds `offset` of a file on the file's server.
+    pub fn object_of(&self, offset: u64) -> u32 {
+        object_of(offset, self.instance.nodes().len() as u64, &self.burst_buffer)
     }
 
     /// The requests of a transfer.

@@ -40,5 +40,6 @@ mod server;
 mod ssd;
 
 pub(crate) use group_io::Io;
-pub(crate) use job::{IoJob, RequestTag};
+pub(crate) use job::{IoJob, PS_PER_SECOND, RequestTag};
 pub(crate) use measure::{PhaseCounts, ServerUsage, Waits};
+pub(crate) use server::ServerRates;

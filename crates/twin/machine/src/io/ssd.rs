@@ -32,6 +32,15 @@ impl Direction {
     fn time(&self, bytes: u64) -> u64 {
         (bytes * self.ps_per_byte) >> 10
     }
+
+    /// The channels, of `channels`, to which the bytes of a command are distributed: as many as get
+    /// at least the bytes of one least command each; and the time that it takes on each of them, ps.
+    #[inline]
+    fn spread(&self, bytes: u64, channels: usize) -> (u64, u64) {
+        let whole = self.time(bytes);
+        let width = (whole / self.least.max(1)).clamp(1, channels as u64);
+        (width, (whole / width).max(self.least.saturating_sub(self.gap)))
+    }
 }
 
 /// Completion of a command.
@@ -80,13 +89,27 @@ impl Ssd {
         self.busy - self.free.iter().map(|free| free.saturating_sub(now)).sum::<u64>()
     }
 
-    /// Submits a command to a controller. Its bytes are distributed over as many channels as get at
-    /// least the bytes of one least command each; the channels work in parallel.
+    fn direction(&self, write: bool) -> Direction {
+        if write { self.write } else { self.read }
+    }
+
+    /// Share of the time of all channels of the node that a command takes, ps.
+    pub fn share_of_node(&self, bytes: u64, write: bool) -> f64 {
+        let direction = self.direction(write);
+        let (width, share) = direction.spread(bytes, self.channels);
+        ((share + direction.gap) * width) as f64 / self.free.len() as f64
+    }
+
+    /// Time of a command that does not wait, ps.
+    pub fn time_alone(&self, bytes: u64, write: bool) -> u64 {
+        let direction = self.direction(write);
+        direction.spread(bytes, self.channels).1 + direction.latency
+    }
+
+    /// Submits a command to a controller, whose channels work on it in parallel.
     pub fn submit(&mut self, controller: usize, bytes: u64, write: bool, now: u64) -> Completion {
-        let direction = if write { self.write } else { self.read };
-        let whole = direction.time(bytes);
-        let width = (whole / direction.least.max(1)).clamp(1, self.channels as u64);
-        let share = (whole / width).max(direction.least.saturating_sub(direction.gap));
+        let direction = self.direction(write);
+        let (width, share) = direction.spread(bytes, self.channels);
         let first = self.next[controller];
         self.next[controller] = (first + width as usize) % self.channels;
         let mut through = 0;

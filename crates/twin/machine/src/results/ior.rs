@@ -88,6 +88,12 @@ pub struct IorPoint {
     pub nodes: u32,
     /// Processes.
     pub processes: u32,
+    /// Fidelity of the simulation: `packet` or `flow`.
+    #[serde(default)]
+    pub fidelity: String,
+    /// What flows leave out; empty for packets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Best write rate of the repetitions, if there was a write phase.
     #[serde(rename = "write_GBps")]
     pub write_gbps: Option<f64>,

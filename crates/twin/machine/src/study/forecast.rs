@@ -61,7 +61,11 @@ pub fn forecast_ior(
     ppn: u32,
     options: &SimOptions,
 ) -> Result<Forecast, StudyError> {
-    let scenario = ior_scenario(machine, ior, nodes, ppn, options)?;
+    Ok(forecast_of(&ior_scenario(machine, ior, nodes, ppn, options)?, ior, options))
+}
+
+/// The work of a scenario with an IOR job.
+pub(super) fn forecast_of(scenario: &Scenario, ior: &Ior, options: &SimOptions) -> Forecast {
     let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
     let routing = scenario.network.routing.algorithm;
     let hops = mean_hops(&scenario.topology, &job.nodes, job.instance.nodes(), routing, options);
@@ -83,7 +87,7 @@ pub fn forecast_ior(
         phase.events += operations * EVENTS_PER_OPERATION;
         sum = sum.and(phase);
     }
-    Ok(sum)
+    sum
 }
 
 /// Requests with data in one phase.

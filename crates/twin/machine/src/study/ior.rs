@@ -1,10 +1,14 @@
 //! IOR on burst buffers.
 
 use super::error::StudyError;
+use super::forecast::forecast_of;
 use super::ior_job::ior_job;
-use super::options::SimOptions;
+use super::options::{Fidelity, SimOptions};
 use super::run::{Outcome, Progress, run};
-use crate::results::IorPoint;
+use crate::flow;
+use crate::io::IoJob;
+use crate::observe::Observed;
+use crate::results::{IorPoint, Phase, RunCost};
 use crate::scenario::Scenario;
 use forebay_machine_file::machine::Machine;
 use forebay_workload::ior::{Access, Ior};
@@ -24,7 +28,47 @@ pub fn simulate_ior(
     progress: Progress<'_>,
 ) -> Result<IorPoint, StudyError> {
     let scenario = ior_scenario(machine, ior, nodes, ppn, options)?;
-    Ok(ior_point(&scenario, run(&scenario, options, progress)?))
+    let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
+    match fidelity(&scenario, ior, options)? {
+        Fidelity::Packet | Fidelity::Auto => {
+            Ok(ior_point(&scenario, run(&scenario, options, progress)?))
+        }
+        Fidelity::Flow => {
+            let (phases, cost) = flow::simulate(&scenario, job, options, progress)?;
+            let left_out = flow::LEFT_OUT.iter().map(|text| text.to_string()).collect();
+            let point = point(job, phases, cost);
+            Ok(IorPoint { fidelity: Fidelity::Flow.name().into(), left_out, ..point })
+        }
+    }
+}
+
+/// The fidelity with which [`simulate_ior`] simulates a test: that of the options, or the one chosen for
+/// [`Fidelity::Auto`].
+///
+/// # Errors
+/// As [`simulate_ior`].
+pub fn fidelity_of_ior(
+    machine: &Machine,
+    ior: &Ior,
+    nodes: u32,
+    ppn: u32,
+    options: &SimOptions,
+) -> Result<Fidelity, StudyError> {
+    fidelity(&ior_scenario(machine, ior, nodes, ppn, options)?, ior, options)
+}
+
+fn fidelity(scenario: &Scenario, ior: &Ior, options: &SimOptions) -> Result<Fidelity, StudyError> {
+    let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
+    match options.fidelity {
+        Fidelity::Packet => Ok(Fidelity::Packet),
+        Fidelity::Flow => flow::check(job, options).map(|()| Fidelity::Flow),
+        Fidelity::Auto => {
+            let events = forecast_of(scenario, ior, options).events;
+            let is_cheap = events <= Fidelity::MOST_EVENTS;
+            let packets = is_cheap || flow::check(job, options).is_err();
+            Ok(if packets { Fidelity::Packet } else { Fidelity::Flow })
+        }
+    }
 }
 
 /// Checks that a test fits a machine, as [`simulate_ior`] does before it simulates.
@@ -38,7 +82,7 @@ pub fn check_ior_fits(
     ppn: u32,
     options: &SimOptions,
 ) -> Result<(), StudyError> {
-    ior_scenario(machine, ior, nodes, ppn, options).map(drop)
+    fidelity_of_ior(machine, ior, nodes, ppn, options).map(drop)
 }
 
 /// The scenario of a test.
@@ -58,7 +102,12 @@ pub(super) fn ior_scenario(
 /// The document of a run with an IOR job.
 pub(super) fn ior_point(scenario: &Scenario, outcome: Outcome) -> IorPoint {
     let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
-    let phases = job.phases.take();
+    let point = point(job, job.phases.take(), outcome.cost);
+    IorPoint { delays: outcome.delays, observed: outcome.observed, ..point }
+}
+
+/// The document of a run from those of its phases, as one of packets without observations.
+fn point(job: &IoJob, phases: Vec<Phase>, cost: RunCost) -> IorPoint {
     let best = |access: Access| {
         let of_kind = phases.iter().filter(|p| p.access == access.name());
         of_kind.max_by(|a, b| a.gbps.total_cmp(&b.gbps))
@@ -67,15 +116,17 @@ pub(super) fn ior_point(scenario: &Scenario, outcome: Outcome) -> IorPoint {
     IorPoint {
         nodes: job.nodes.len() as u32,
         processes: job.tasks(),
+        fidelity: Fidelity::Packet.name().into(),
+        left_out: Vec::new(),
         write_gbps: write.map(|p| p.gbps),
         read_gbps: read.map(|p| p.gbps),
         write_acknowledged_node_gbps: write.map(|p| p.acknowledged_node_gbps.mean),
         read_acknowledged_node_gbps: read.map(|p| p.acknowledged_node_gbps.mean),
         limit: write.or(read).map(|p| p.limit.resource.clone()).unwrap_or_default(),
         phases,
-        run: outcome.cost,
+        run: cost,
         replication: None,
-        delays: outcome.delays,
-        observed: outcome.observed,
+        delays: None,
+        observed: Observed::default(),
     }
 }

@@ -15,8 +15,8 @@ pub use collective::{Background, CollectiveStudy, check_collective_fits, simulat
 pub use error::StudyError;
 pub use forecast::{Forecast, forecast_interference, forecast_ior, forecast_traffic};
 pub use interference::{InterferenceStudy, simulate_interference};
-pub use ior::{check_ior_fits, simulate_ior};
-pub use options::SimOptions;
+pub use ior::{check_ior_fits, fidelity_of_ior, simulate_ior};
+pub use options::{Fidelity, SimOptions};
 pub use run::Progress;
 pub use saturation::find_saturation;
 pub use traffic::{check_traffic_fits, simulate_traffic};

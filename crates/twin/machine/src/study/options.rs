@@ -9,6 +9,33 @@ use forebay_units::Bytes;
 use forebay_workload::placement::{Placement, Placer};
 use std::sync::Arc;
 
+/// The level of detail of a simulation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fidelity {
+    /// Each packet at each link.
+    #[default]
+    Packet,
+    /// Max-min fair rates.
+    Flow,
+    /// Packets if their events are estimated to be at most [`Fidelity::MOST_EVENTS`], or if flows cannot
+    /// represent the test; else flows.
+    Auto,
+}
+
+impl Fidelity {
+    /// Events up to which [`Fidelity::Auto`] simulates packets: about ten seconds on one core.
+    pub const MOST_EVENTS: f64 = 50e6;
+
+    /// Its name on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fidelity::Packet => "packet",
+            Fidelity::Flow => "flow",
+            Fidelity::Auto => "auto",
+        }
+    }
+}
+
 /// Options of a simulation.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
@@ -34,6 +61,8 @@ pub struct SimOptions {
     pub each_link: bool,
     /// Observation of single packets and requests.
     pub observe: ObserveOptions,
+    /// Level of detail; studies other than IOR's simulate packets.
+    pub fidelity: Fidelity,
 }
 
 impl Default for SimOptions {
@@ -50,6 +79,7 @@ impl Default for SimOptions {
             node_kind: None,
             each_link: false,
             observe: ObserveOptions::default(),
+            fidelity: Fidelity::default(),
         }
     }
 }

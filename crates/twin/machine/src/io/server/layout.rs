@@ -51,7 +51,7 @@ fn controller_of(file: FileId, flash_stripe: u64, make: &BurstBuffer) -> usize {
 }
 
 /// Object of a file's byte on its node, among `nodes` over which the file is striped.
-pub(super) fn object_of(offset: u64, nodes: u64, make: &BurstBuffer) -> u32 {
+pub(crate) fn object_of(offset: u64, nodes: u64, make: &BurstBuffer) -> u32 {
     let stripe = make.stripe.0.max(1);
     let on_node = offset / (stripe * nodes.max(1)) * stripe + offset % stripe;
     (on_node / make.substripe.0.max(1) % u64::from(make.objects_per_file.max(1))) as u32

@@ -4,7 +4,10 @@ mod flusher;
 mod layout;
 mod node;
 mod page_cache;
+mod rates;
 mod request;
 mod servers;
 
+pub(crate) use layout::object_of;
+pub(crate) use rates::ServerRates;
 pub(crate) use servers::Servers;

@@ -1,0 +1,31 @@
+//! IOR on burst buffers as flows: the same job, storage parameters and network as at packet level, with
+//! rates instead of packets.
+//!
+//! # The model
+//!
+//! The transfers of a process are *runs*: transfers one after another to the same servers and the same
+//! object of a file ([`runs`]). A run is a flow that carries its bytes. Its rate is max-min fair over the
+//! resources that it crosses ([`fabric`]): the client of the node, the node's link, the links of the two
+//! groups and between them, the server's link, dispatch, threads, data path and flash, and for writes to
+//! shared files the lock of the object ([`objects`]). A process has one call at a time, so no rate is
+//! larger than a transfer divided by the duration of a *lone call*, which one process on the packet
+//! fabric determines ([`calls`]): this keeps the effects of the transfer size.
+//!
+//! Processes enter their next runs as their runs end ([`transfers`]), so that collisions of processes at
+//! servers, the convoys of processes in lockstep and the tail of the last ones result. A phase with more
+//! than [`transfers::MAX_RUNS`] runs is a steady state for nearly all of its time: so many runs in its
+//! middle are simulated, and the second half of them gives the rate of the whole phase. The cost
+//! therefore does not depend on the number of bytes.
+
+mod calls;
+mod document;
+mod fabric;
+mod objects;
+mod page_cache;
+mod phase;
+mod refusals;
+mod runs;
+mod transfers;
+
+pub(crate) use phase::simulate;
+pub(crate) use refusals::{LEFT_OUT, check};

@@ -1,0 +1,43 @@
+//! The rates at which the parts of one server carry a stream of equal requests, from the numbers that
+//! its parts take their times from.
+
+use super::layout::Extent;
+use crate::io::job::{IoJob, PS_PER_SECOND};
+use crate::io::ssd::Ssd;
+use forebay_units::Bytes;
+use forebay_workload::ior::{Access, FileId};
+
+/// Rates in bytes per second, and times in ps, of one server for requests of one size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerRates {
+    /// Of serial dispatch.
+    pub dispatch: f64,
+    /// Of the data path in the direction of the access.
+    pub data_path: f64,
+    /// Of all channels of the flash.
+    pub flash: f64,
+    /// Time for which a write holds the lock of its object, without a hand-over.
+    pub lock_hold: u64,
+}
+
+impl ServerRates {
+    /// For requests of `bytes` that begin at `offset` of a file.
+    pub fn of(job: &IoJob, offset: u64, bytes: u64, access: Access) -> ServerRates {
+        let make = &job.burst_buffer;
+        let per_second = |ps: f64| bytes as f64 * PS_PER_SECOND as f64 / ps.max(1.0);
+        let ssd = Ssd::new(make);
+        let extent = Extent { file: FileId(0), offset, bytes };
+        let is_write = access == Access::Write;
+        let on_flash = |(_, bytes)| ssd.share_of_node(bytes, is_write);
+        let mut lock_hold = make.lock_hold.0 + make.copy_rate.time_for(Bytes(bytes)).0;
+        if job.has_shared_file() && extent.partial_blocks(make).next().is_some() {
+            lock_hold += ssd.time_alone(make.block.0, false);
+        }
+        ServerRates {
+            dispatch: per_second(make.dispatch.0 as f64),
+            data_path: make.data_rate.0 as f64,
+            flash: per_second(extent.commands(make).map(on_flash).sum()),
+            lock_hold,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! IOR with flows: by hand on the machine `toy`, and beside packets.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use forebay_machine::results::{IorPoint, Phase};
+use forebay_machine::study::{Fidelity, SimOptions, StudyError, fidelity_of_ior, simulate_ior};
+use forebay_machine_file::machine::Machine;
+use forebay_units::Bytes;
+use forebay_workload::ior::Ior;
+
+fn toy() -> Machine {
+    Machine::load("toy").unwrap()
+}
+
+fn ior(line: &str) -> Ior {
+    let arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
+    Ior::parse(&arguments).unwrap().remove(0)
+}
+
+fn with(fidelity: Fidelity) -> SimOptions {
+    SimOptions { fidelity, ..SimOptions::default() }
+}
+
+fn run(
+    machine: &Machine,
+    nodes: u32,
+    fidelity: Fidelity,
+    line: &str,
+) -> Result<IorPoint, StudyError> {
+    simulate_ior(machine, &ior(line), nodes, 1, &with(fidelity), &|_, _, _| true)
+}
+
+fn flow(machine: &Machine, nodes: u32, line: &str) -> Phase {
+    let mut point = run(machine, nodes, Fidelity::Flow, line).unwrap();
+    assert_eq!(point.fidelity, "flow");
+    assert!(!point.left_out.is_empty());
+    point.phases.remove(0)
+}
+
+fn assert_close(value: f64, expected: f64, percent: f64) {
+    let error = (value / expected - 1.0) * 100.0;
+    assert!(error.abs() <= percent, "{value}, not {expected}: {error:+.2}%");
+}
+
+#[test]
+fn lone_process_is_as_fast_as_with_packets_for_each_transfer_size() {
+    for transfer in ["4k", "64k", "512k", "4m"] {
+        let line = format!("-F -w -r -t {transfer} -b 16m");
+        let packets = run(&toy(), 1, Fidelity::Packet, &line).unwrap();
+        let flows = run(&toy(), 1, Fidelity::Flow, &line).unwrap();
+        for (packets, flows) in packets.phases.iter().zip(&flows.phases) {
+            assert_close(flows.gbps, packets.gbps, 2.0);
+            assert_eq!((flows.bytes, flows.operations), (packets.bytes, packets.operations));
+            assert_eq!(flows.limit.resource, "client");
+        }
+    }
+}
+
+/// By hand: a command of 512 KiB takes 4 of the 8 channels of a server for 524.3 us and a gap of 10 us:
+/// 267.1 us of the server, 1.963 GB/s; 4 servers. In the first round of stripes, of 32 MiB, each has 14
+/// processes at any time.
+#[test]
+fn many_writers_share_the_flash_of_all_servers() {
+    let phase = flow(&toy(), 56, "-F -w -t 512k -b 32m");
+    assert_eq!(phase.limit.resource, "ssd", "{}", phase.limit.because);
+    assert_close(phase.steady_gbps.unwrap(), 4.0 * 1.963, 1.0);
+    let ssd = phase.limit.evidence.iter().find(|e| e.resource == "ssd").unwrap();
+    assert!(ssd.peak_utilisation > 0.95 && ssd.peak_utilisation <= 1.0, "{ssd:?}");
+}
+
+/// By hand: 4 processes of a node, of 1.4 GB/s each alone, read over its client of 4 GB/s.
+#[test]
+fn processes_of_a_node_share_its_client() {
+    let test = ior("-F -r -t 512k -b 64m");
+    let point = simulate_ior(&toy(), &test, 1, 4, &with(Fidelity::Flow), &|_, _, _| true).unwrap();
+    assert_close(point.phases[0].steady_gbps.unwrap(), 4.0, 1.0);
+    assert!(
+        point.phases[0].limit.because.contains("client of node"),
+        "{:?}",
+        point.phases[0].limit
+    );
+}
+
+/// By hand: 14 nodes write 64 KiB each to 4 objects in turn. A lock is held for 50 us and 65.5 ns of
+/// copying, and handed over in 400 us: 145.6 MB/s an object.
+#[test]
+fn writers_of_a_shared_file_take_turns_at_its_locks() {
+    let line = "-w -t 64k -b 64k -s 512";
+    let phase = flow(&toy(), 14, line);
+    assert_eq!(phase.limit.resource, "server");
+    assert!(phase.limit.because.contains("locks"), "{}", phase.limit.because);
+    assert!(phase.steady_gbps.unwrap() <= 4.0 * 0.1457, "{:?}", phase.steady_gbps);
+    let alone = flow(&toy(), 14, &format!("{line} -F"));
+    assert!(alone.gbps > 3.0 * phase.gbps, "{} and {}", alone.gbps, phase.gbps);
+}
+
+/// By hand: a server opens 10,000 files a second: 40 take 4 ms, and 10 on each of 4 servers 1 ms.
+#[test]
+fn opens_of_a_shared_file_wait_for_one_server() {
+    let phase = flow(&toy(), 40, "-w -t 512k -b 512k");
+    assert!((phase.open_seconds - 40.0 * 100e-6).abs() < 30e-6, "{}", phase.open_seconds);
+    let own = flow(&toy(), 40, "-F -w -t 512k -b 512k");
+    assert!((own.open_seconds - 10.0 * 100e-6).abs() < 30e-6, "{}", own.open_seconds);
+}
+
+/// A cache of 64 MiB a server holds all data: only the fsync waits for flash.
+#[test]
+fn page_cache_takes_writes_and_an_fsync_waits_for_flash() {
+    let mut machine = toy();
+    let make = machine.burst_buffer.as_mut().unwrap();
+    (make.dirty_limit, make.dirty_background) = (Bytes(64 << 20), Bytes(32 << 20));
+    let line = "-F -w -t 512k -b 8m";
+    let through = flow(&toy(), 16, line);
+    let cached = flow(&machine, 16, line);
+    assert!(cached.gbps > 1.3 * through.gbps, "{} and {}", cached.gbps, through.gbps);
+    let synced = flow(&machine, 16, &format!("{line} -e"));
+    // 32 MiB a server at 1.963 GB/s.
+    assert_close(synced.transfer_seconds - cached.transfer_seconds, 33_554_432.0 / 1.963e9, 3.0);
+}
+
+/// By hand: in later rounds the processes are at random servers. Of 4 servers with 56 processes, a share of
+/// 56 / (56 + 4 - 1) is busy (closed network of equal stations).
+#[test]
+fn cost_does_not_depend_on_the_bytes_and_the_rate_is_the_steady_one() {
+    let short = run(&toy(), 56, Fidelity::Flow, "-F -w -t 512k -b 4g").unwrap();
+    let long = run(&toy(), 56, Fidelity::Flow, "-F -w -t 512k -b 64g").unwrap();
+    assert_eq!(short.phases[0].bytes * 16, long.phases[0].bytes);
+    assert!(long.run.events <= (1 << 15) + 56, "{} {}", long.run.events, short.run.events);
+    assert_close(long.write_gbps.unwrap(), 4.0 * 1.963 * 56.0 / 59.0, 3.0);
+}
+
+#[test]
+fn same_test_gives_the_same_bits() {
+    let result = || {
+        let mut point =
+            run(&toy(), 20, Fidelity::Flow, "-w -r -t 300k -b 3000k -s 2 -i 2").unwrap();
+        point.run = Default::default();
+        point
+    };
+    assert_eq!(result(), result());
+    assert_eq!(result().phases.len(), 4);
+}
+
+#[test]
+fn part_that_flows_cannot_represent_is_an_error_with_the_remedy() {
+    for (line, word) in [
+        ("-w -c -a MPIIO -t 64k -b 256k", "-c"),
+        ("-w -D 1 -t 64k -b 256k", "-D"),
+        ("-w -Y -t 64k -b 256k", "-Y"),
+        ("-w -F -u -t 64k -b 256k", "-u"),
+        ("-w -T 5 -t 64k -b 256k", "-T"),
+    ] {
+        let error = run(&toy(), 4, Fidelity::Flow, line).unwrap_err().to_string();
+        assert!(error.contains(word) && error.contains("--fidelity packet"), "{line}: {error}");
+    }
+    let links = SimOptions { each_link: true, ..with(Fidelity::Flow) };
+    let error = simulate_ior(&toy(), &ior("-w"), 4, 1, &links, &|_, _, _| true).unwrap_err();
+    assert!(error.to_string().contains("--links"), "{error}");
+}
+
+#[test]
+fn auto_takes_packets_where_they_are_fast_or_flows_impossible() {
+    let chosen =
+        |line: &str| fidelity_of_ior(&toy(), &ior(line), 56, 1, &with(Fidelity::Auto)).unwrap();
+    assert_eq!(chosen("-F -w -t 1m -b 4m"), Fidelity::Packet);
+    assert_eq!(chosen("-F -w -t 1m -b 4g"), Fidelity::Flow);
+    assert_eq!(chosen("-w -c -a MPIIO -t 1m -b 4g"), Fidelity::Packet);
+    let point = run(&toy(), 56, Fidelity::Auto, "-F -w -t 1m -b 4m").unwrap();
+    assert_eq!((point.fidelity.as_str(), point.left_out.len()), ("packet", 0));
+}
+
+#[test]
+fn progress_can_end_the_simulation() {
+    let test = ior("-F -w -t 512k -b 64m");
+    let result = simulate_ior(&toy(), &test, 20, 1, &with(Fidelity::Flow), &|_, _, _| false);
+    assert_eq!(result.unwrap_err(), StudyError::Interrupted);
+}
