@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use cluster::site::{ROOT, expect_failure, expect_success};
-use cluster::{Cluster, Daemon, User, program, text_of, wait_until};
+use cluster::{Cluster, Daemon, User, interception_library, program, text_of, wait_until};
 
 /// Users of Debian: `fusermount3` serves only users that have a name.
 const USER: User = (65_534, 65_534);
@@ -235,6 +235,64 @@ fn wrong_hosts_directories_and_launchers_are_reported_and_nothing_is_left() {
     allocation.expect_nothing_left();
 }
 
+#[test]
+fn buffer_started_in_the_background_is_used_by_several_commands_and_stopped() {
+    let allocation = Allocation::new(2);
+    let results = users_directory(&allocation, "results");
+    let forebay = program("forebay").display().to_string();
+    let launcher = &allocation.launcher;
+    let local = allocation.local.display();
+    let start = format!(
+        "{forebay} adhoc start --hosts n1,n2 --launcher {launcher} --size 128MiB --local {local}"
+    );
+    let script = format!(
+        "variables=$({start} --stage-out out:{results}/out)
+         eval \"$variables\"
+         mkdir $FOREBAY_MOUNT/out
+         {launcher} n2 sh -c \"echo from n2 > $FOREBAY_MOUNT/out/file\"
+         cat $FOREBAY_MOUNT/out/file
+         {forebay} adhoc stop
+         ! {forebay} adhoc stop
+         ! {start} --interface ib7",
+        results = results.display()
+    );
+    let output = allocation.cluster.hosts[0].shell(USER, &script);
+    let text = expect_success(&output);
+    assert!(text.contains("no leader runs there"), "{text}");
+    assert!(text.contains("interface `ib7`"), "{text}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "from n2\n");
+    assert_eq!(fs::read_to_string(results.join("out/file")).unwrap(), "from n2\n");
+    allocation.expect_nothing_left();
+}
+
+#[test]
+fn interception_library_uses_the_key_of_the_instance() {
+    let allocation = Allocation::new(2);
+    let library = interception_library();
+    // With the library a file's descriptor is one of the mount's root.
+    let program = "import os
+path = os.environ['FOREBAY_MOUNT'] + '/file'
+with open(path, 'w') as file:
+    file.write('x' * 100000)
+file = open(path)
+print(len(file.read()), os.path.basename(os.readlink('/proc/self/fd/%d' % file.fileno())))
+";
+    let path = allocation.shared.join("open.py");
+    fs::write(&path, program).unwrap();
+    let run = format!("python3 {}", path.display());
+    let library = format!("LD_PRELOAD={}", library.display());
+    let script = format!("{run}\nenv {library} {run}\nenv FOREBAY_KEY_FILE= {library} {run}");
+    let output = allocation.run(&[], &script);
+    expect_success(&output);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(lines.len(), 3, "{printed}");
+    assert_eq!(lines[0], "100000 file");
+    assert!(lines[1].starts_with("100000 i"), "{printed}");
+    assert_eq!(lines[2], "100000 file");
+    allocation.expect_nothing_left();
+}
+
 /// Kills the process of a host with SIGKILL.
 fn kill_node(host: &cluster::Host) {
     let wanted = format!("adhoc node {} ", host.name);
@@ -291,6 +349,66 @@ fn killed_leader_leaves_nothing_unless_data_waits_for_its_stage_out() {
     expect_success(&allocation.cluster.hosts[0].shell(ROOT, &check));
     allocation.expect_nothing_left();
     expect_failure(&recover(&[]), "No such file");
+}
+
+#[test]
+fn interrupted_leader_keeps_its_results_until_they_are_discarded() {
+    let allocation = Allocation::new(2);
+    let results = users_directory(&allocation, "results");
+    let stage_out = format!("out:{}/out", results.display());
+    // The leader's host has no part of the buffer.
+    let script = format!("touch {}/started; exec sleep 600", allocation.shared.display());
+    let mut command = allocation.leader(&["--hosts", "n2", "--stage-out", &stage_out]);
+    command.args(["--", "sh", "-ec", &script]);
+    let first = &allocation.cluster.hosts[0];
+    let mut leader = first.start_logged("adhoc", command);
+    let started = allocation.shared.join("started");
+    wait_until("the program runs", || started.exists().then_some(()));
+    let directory = leader_directory(&allocation);
+    assert_eq!(leader.stop(), 130, "{}", leader.output());
+    let advice = format!("`forebay adhoc recover {directory}`");
+    assert!(leader.output().contains(&advice), "{}", leader.output());
+    let forebay = program("forebay");
+    let mut discard = first.command(USER, forebay.to_str().unwrap());
+    discard.args(["adhoc", "recover", "--discard", &directory]);
+    expect_success(&discard.output().unwrap());
+    allocation.expect_nothing_left();
+    assert!(!results.join("out").exists());
+
+    fs::remove_file(&started).unwrap();
+    let mut command = allocation.leader(&["--hosts", "n2"]);
+    command.args(["--", "sh", "-ec", &script]);
+    let mut leader = first.start_logged("adhoc", command);
+    wait_until("the program runs", || started.exists().then_some(()));
+    leader.kill();
+    allocation.wait_until_nothing_left(Duration::from_secs(10));
+}
+
+/// `ssh` of the allocation: as the real one, it passes a line to the other host's shell.
+fn install_ssh(allocation: &Allocation) -> PathBuf {
+    let directory = users_directory(allocation, "bin");
+    let script = format!(
+        "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nhost=$2; shift 2\n\
+         [ \"$host\" != n1 ] || exit 255\nexec {} \"$host\" sh -c \"$*\"\n",
+        allocation.launcher
+    );
+    let path = directory.join("ssh");
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    directory
+}
+
+#[test]
+fn hosts_are_started_with_ssh_and_this_host_without() {
+    let allocation = Allocation::new(2);
+    let bin = install_ssh(&allocation);
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut command = allocation.leader(&["--launcher", "ssh", "--hosts", "n1,n2"]);
+    command.env("PATH", path).args(["--", "ls", "/nowhere"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", text_of(&output));
+    assert!(text_of(&output).contains("256 MiB on 2 hosts"), "{}", text_of(&output));
+    allocation.expect_nothing_left();
 }
 
 #[test]

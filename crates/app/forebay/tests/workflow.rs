@@ -10,7 +10,7 @@ mod workflow_site;
 use std::fs;
 use std::path::Path;
 
-use cluster::site::{OTHER, ROOT, USER, expect_success};
+use cluster::site::{OTHER, ROOT, USER, expect_failure, expect_success};
 use cluster::wait_until;
 use workflow_site::{WorkflowSite, slurm_command};
 
@@ -22,6 +22,11 @@ fn workflows_run_under_slurm() {
     wrong_options_and_directives_are_refused(&site);
     jobs_run_in_order(&mut site);
     failed_job_removes_later_jobs_but_not_running_ones(&site);
+    data_stay_on_the_nodes_of_the_next_job(&site);
+    mapped_files_go_to_their_nodes(&site);
+    failed_stages_cancel_the_job_or_keep_its_results(&site);
+    persistent_data_outlive_their_workflow_and_are_shared(&site);
+    data_move_from_node_to_node(&site);
 }
 
 fn wait_for_file(path: &Path) {
@@ -38,8 +43,14 @@ fn wrong_options_and_directives_are_refused(site: &WorkflowSite) {
     refused("true", &["--workflow-end"], "name the jobs before with --workflow-prior-dependency");
     refused("true", &["--workflow-start", &format!("{prior}=1")], "exclude each other");
     refused("true", &["--workflow-start", "--array=1-2"], "cannot be an array");
-    refused("#NORNS stage_inn lustre://a nvme0://b", &[], "line 2, column 8: `stage_inn` is not");
-    refused("#NORNS stage_in lustre://a scratch://b", &[], "there is no dataspace `scratch://`");
+    let start = ["--workflow-start"];
+    refused(
+        "#NORNS stage_inn lustre://a nvme0://b",
+        &start,
+        "line 2, column 8: `stage_inn` is not",
+    );
+    refused("#NORNS stage_in lustre://a nvme0://b", &[], "#NORNS lines belong to a workflow");
+    refused("#NORNS stage_in lustre://a scratch://b", &start, "there is no dataspace `scratch://`");
     let plain = site.submit("sleep 30", &[]);
     // Slurm's table of jobs is up to date after a second.
     std::thread::sleep(std::time::Duration::from_millis(1100));
@@ -99,4 +110,157 @@ fn failed_job_removes_later_jobs_but_not_running_ones(site: &WorkflowSite) {
     assert_eq!(removed["reason"], format!("job {later} before it failed"));
     wait_for_file(&fail);
     expect_success(&site.slurm.run(ROOT, "scancel", &[&running]));
+}
+
+/// A producer and a consumer: input from the shared file system, intermediate data on one node.
+fn data_stay_on_the_nodes_of_the_next_job(site: &WorkflowSite) {
+    let pfs = site.slurm.site.cluster.pfs();
+    fs::write(pfs.join("mesh"), "mesh\n").unwrap();
+    std::os::unix::fs::chown(&pfs, Some(USER.0), Some(USER.1)).unwrap();
+    let body = "#NORNS stage_in lustre://mesh nvme0://in/mesh\n\
+                mkdir $NVME0/out && sed s/mesh/made/ $NVME0/in/mesh > $NVME0/out/field";
+    let producer = site.submit(body, &["--workflow-start", "-w", "n3"]);
+    let body = "#NORNS stage_out nvme0://out lustre://fields\necho used >> $NVME0/out/field\n\
+                echo on $SLURMD_NODENAME";
+    let prior = format!("--workflow-prior-dependency={producer}");
+    let consumer = site.submit(body, &[&prior, "--workflow-end"]);
+    site.wait_for_slurm(&consumer, "COMPLETED");
+    assert_eq!(site.slurm.output(&consumer), "on n3\n", "{}", site.diagnosis(&consumer));
+    let field = fs::read_to_string(pfs.join("fields/field")).unwrap();
+    assert_eq!(field, "made\nused\n");
+    let owner = fs::metadata(pfs.join("fields/field")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), USER.0);
+    assert_eq!(site.job(&consumer)["preferred"][0], "n3");
+    // The last job has completed, and its results are staged out.
+    let data = site.data(2, &producer, "");
+    wait_until("the data are removed", || {
+        site.slurm
+            .site
+            .host(2)
+            .shell(ROOT, &format!("! [ -e {data} ]"))
+            .status
+            .success()
+            .then_some(())
+    });
+}
+
+fn mapped_files_go_to_their_nodes(site: &WorkflowSite) {
+    let pfs = site.slurm.site.cluster.pfs();
+    let input = pfs.join("file/dir");
+    fs::create_dir_all(&input).unwrap();
+    for number in (0..10).chain([11]) {
+        fs::write(input.join(format!("checkpoint{number}.out")), number.to_string()).unwrap();
+    }
+    let text = format!(
+        "### INPUT/OUTPUT FILE MAPPINGS ###\n['lustre://{}/checkpoint%[0-9]+%.out'];\n\
+         0;nvme0://;0,5\n1;nvme0://;1,6,11\n2;nvme0://;2,7\n",
+        input.display()
+    );
+    fs::write(pfs.join("mapping.dat"), text).unwrap();
+    let body = format!(
+        "#NORNS stage_in lustre://{} nvme0:// mapping.dat\n\
+         #NORNS stage_out nvme0://names lustre://names\n\
+         srun sh -c 'mkdir $NVME0/names; (cd $NVME0; ls -C *.out) > $NVME0/names/$SLURMD_NODENAME'",
+        input.display()
+    );
+    let directory = format!("--chdir={}", pfs.display());
+    let options = ["-N3", &directory, "--workflow-start", "--workflow-end"];
+    let job = site.submit(&body, &options);
+    site.wait_for_slurm(&job, "COMPLETED");
+    site.wait_for(&job, "Completed");
+    wait_until("results are staged out", || pfs.join("names/n3").exists().then_some(()));
+    let names = |node: &str| -> String {
+        let text = fs::read_to_string(pfs.join("names").join(node)).unwrap_or_default();
+        text.split_whitespace().collect::<Vec<_>>().join(" ").replace("checkpoint", "")
+    };
+    let all = ["n1", "n2", "n3"].map(names);
+    assert_eq!(
+        all,
+        ["0.out 5.out", "1.out 11.out 6.out", "2.out 7.out"],
+        "{}",
+        site.diagnosis(&job)
+    );
+}
+
+fn failed_stages_cancel_the_job_or_keep_its_results(site: &WorkflowSite) {
+    let body = "#NORNS stage_in lustre://missing nvme0://in\ntouch /dev/null";
+    let first = site.submit(body, &["--workflow-start"]);
+    let second = site.submit("true", &[&format!("--workflow-prior-dependency={first}")]);
+    site.wait_for_slurm(&first, "CANCELLED");
+    site.wait_for_slurm(&second, "CANCELLED");
+    let reason = site.job(&first)["reason"].to_string();
+    assert!(reason.contains("line 2: lustre://missing does not exist"), "{reason}");
+    let drained = site.slurm.query("sinfo", &["-h", "-t", "drain", "-o", "%D"]);
+    assert_eq!(drained, "", "a failed stage takes no node out of service");
+
+    let pfs = site.slurm.site.cluster.pfs();
+    // Both nodes have a file of one name.
+    let body = "#NORNS stage_out nvme0://out lustre://same\n\
+                srun sh -c 'mkdir $NVME0/out && echo $SLURMD_NODENAME > $NVME0/out/result'";
+    let job = site.submit(body, &["-N2", "-w", "n2,n3", "--workflow-start", "--workflow-end"]);
+    site.wait_for_slurm(&job, "COMPLETED");
+    wait_until("the failure is reported", || {
+        let text = expect_success(&site.forebay(USER, &["status"]));
+        text.contains("both have a file result").then_some(())
+    });
+    assert!(pfs.join("same/result").exists(), "the results of one node are staged out");
+    for (host, node) in [(1, "n2"), (2, "n3")] {
+        let file = site.data(host, &job, "out/result");
+        assert_eq!(site.shell(host, USER, &format!("cat {file}")), format!("{node}\n"));
+    }
+    site.wait_for(&job, "Completed");
+    expect_success(&site.forebay(USER, &["remove", &job]));
+    for host in [1, 2] {
+        let data = site.data(host, &job, "");
+        wait_until("the data are removed on request", || {
+            let gone = site.slurm.site.host(host).shell(ROOT, &format!("! [ -e {data} ]"));
+            gone.status.success().then_some(())
+        });
+    }
+}
+
+fn persistent_data_outlive_their_workflow_and_are_shared(site: &WorkflowSite) {
+    let body = "#NORNS persist store nvme0://tables\n\
+                mkdir $NVME0/tables && echo kept > $NVME0/tables/file";
+    let job = site.submit(body, &["-w", "n2", "--workflow-start", "--workflow-end"]);
+    site.wait_for_slurm(&job, "COMPLETED");
+    let data = site.data(1, &job, "");
+    wait_until("the workflow's data are removed", || {
+        let gone = site.slurm.site.host(1).shell(ROOT, &format!("! [ -e {data} ]"));
+        gone.status.success().then_some(())
+    });
+    let file = site.data(1, "persistent", "tables/file");
+    let read = |user| site.slurm.site.host(1).shell(user, &format!("cat {file}"));
+    assert_eq!(expect_success(&read(USER)), "kept\n");
+    assert!(!read(OTHER).status.success(), "nobody else may read them");
+    let location = "nvme0://tables";
+    let other = site.forebay(OTHER, &["persist", "delete", location]);
+    expect_failure(&other, "you have no persistent data at nvme0://tables");
+    expect_success(&site.forebay(USER, &["persist", "share", location, "bob"]));
+    assert_eq!(expect_success(&read(OTHER)), "kept\n");
+    let status = expect_success(&site.forebay(USER, &["status"]));
+    assert!(status.contains("persistent nvme0://tables of ada on n2, read by bob"), "{status}");
+    expect_success(&site.forebay(USER, &["persist", "unshare", location, "bob"]));
+    assert!(!read(OTHER).status.success(), "no longer");
+    expect_success(&site.forebay(USER, &["persist", "share", location, "group:bob"]));
+    assert_eq!(expect_success(&read(OTHER)), "kept\n");
+    expect_success(&site.forebay(USER, &["persist", "delete", location]));
+    assert!(!read(USER).status.success());
+}
+
+/// Two producers on different nodes, and a consumer on a third one.
+fn data_move_from_node_to_node(site: &WorkflowSite) {
+    let make = |name: &str| {
+        format!(
+            "head -c 9000000 /dev/urandom > $NVME0/{name}; ln $NVME0/{name} $NVME0/{name}2; sha256sum < $NVME0/{name}"
+        )
+    };
+    let first = site.submit(&make("a"), &["-w", "n1", "--workflow-start"]);
+    let second = site.submit(&make("b"), &["-w", "n2", "--workflow-start"]);
+    let prior = format!("--workflow-prior-dependency={first},{second}");
+    let body = "sha256sum < $NVME0/a2; sha256sum < $NVME0/b; stat -c %U $NVME0/a";
+    let third = site.submit(body, &["-w", "n3", &prior, "--workflow-end"]);
+    site.wait_for_slurm(&third, "COMPLETED");
+    let expected = site.slurm.output(&first) + &site.slurm.output(&second) + "ada\n";
+    assert_eq!(site.slurm.output(&third), expected, "{}", site.diagnosis(&third));
 }

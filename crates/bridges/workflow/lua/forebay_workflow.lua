@@ -107,6 +107,10 @@ function workflow.submit(job, uid)
         return refuse("--workflow-start and --workflow-prior-dependency exclude each other: a job " ..
             "begins a workflow or continues one")
     end
+    if has_lines and not (options.start or options.prior) then
+        return refuse("#NORNS lines belong to a workflow: add --workflow-start (and --workflow-end " ..
+            "if the job is alone)")
+    end
     if options.stop and not (options.start or options.prior) then
         return refuse("--workflow-end: name the jobs before with --workflow-prior-dependency")
     end
@@ -117,11 +121,9 @@ function workflow.submit(job, uid)
     if problem then
         return refuse(problem)
     end
-    -- A job with #NORNS lines and no option is a workflow of its own.
-    local alone = not (options.start or options.prior)
     local flag = function(set) return set and "1" or "0" end
-    local mark = "forebay-workflow start=" .. flag(options.start or alone) ..
-        " end=" .. flag(options.stop or alone) .. " held=" .. flag(job.priority == 0)
+    local mark = "forebay-workflow start=" .. flag(options.start) ..
+        " end=" .. flag(options.stop) .. " held=" .. flag(job.priority == 0)
     if options.prior then
         mark = mark .. " prior=" .. options.prior
         local wanted = "afterok:" .. options.prior:gsub(",", ":")

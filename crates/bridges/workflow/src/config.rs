@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_net::auth::Authenticator;
 use forebay_net::munge::Munge;
-use forebay_workflow_script::{NornsScript, StageDirection};
+use forebay_workflow_script::{Location, NornsScript, StageDirection};
 use serde::Deserialize;
 
 /// The configuration of an installed host.
@@ -174,6 +174,18 @@ impl SiteConfig {
                 self.dataspaces.iter().map(|space| format!("{}://", space.name)).collect();
             format!("there is no dataspace `{name}://`; this site has {}", names.join(", "))
         })
+    }
+
+    /// The dataspace of a location on the nodes.
+    ///
+    /// # Errors
+    /// There is none, or it is a shared one.
+    pub fn node_space(&self, location: &Location) -> Result<&Dataspace, String> {
+        let space = self.dataspace(&location.dataspace)?;
+        match space.kind {
+            DataspaceKind::Node => Ok(space),
+            DataspaceKind::Shared => Err(format!("{location} is not on the nodes")),
+        }
     }
 
     /// What a script asks for and this site cannot do, each with its line; empty if there is nothing.

@@ -4,11 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::calls::{Persistent, Report};
 use crate::mark::Mark;
+use crate::placement::{Holdings, Pull};
 use crate::slurm::{SlurmJob, SlurmState};
+use forebay_workflow_script::NornsScript;
 
 /// Seconds after which the records of an ended workflow are dropped.
 const RECORDS_KEPT: u64 = 24 * 3600;
+/// Seconds after a job's end after which reports from its nodes are not awaited.
+const REPORTS_AWAITED: u64 = 300;
 
 /// The state of a job in its workflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,8 +73,37 @@ pub struct Job {
     pub starts: u64,
     /// Time of its end, or the latest end by its time limit, in seconds since 1970; 0 if unknown.
     pub ends: u64,
-    /// The jobs before it have completed, and it was released.
-    pub is_released: bool,
+    /// The job's working directory.
+    pub working_directory: String,
+    /// The user has chosen nodes.
+    pub has_own_nodes: bool,
+    /// Time of its release, when the jobs before it had completed, in seconds since 1970.
+    pub released: Option<u64>,
+    /// Nodes that it waits for, because they hold its data.
+    pub preferred: Vec<String>,
+    /// Its directives, when it has nodes.
+    pub script: Option<NornsScript>,
+    /// Name of the directory of the workflow's data, when it has nodes.
+    pub directory: Option<u32>,
+    /// Transfers to each of its nodes, when it has nodes.
+    pub pulls: BTreeMap<String, Vec<Pull>>,
+    /// The last report from each node's prolog.
+    pub prepared: BTreeMap<String, Report>,
+    /// The last report from each node's epilog.
+    pub finished: BTreeMap<String, Report>,
+}
+
+impl Job {
+    /// Whether stages in and out have succeeded on all nodes of a completed job.
+    fn is_complete(&self) -> bool {
+        let done = |node| self.finished.get(node).is_some_and(|report| !report.under_way);
+        self.state == JobState::Completed && self.nodes.iter().all(done)
+    }
+
+    /// Data that a stage has not copied are still on the job's nodes.
+    pub fn keeps_results(&self) -> bool {
+        self.finished.values().any(|report| report.failure.is_some())
+    }
 }
 
 /// A change that Slurm has to make. Changes are repeated until the queue shows them.
@@ -84,6 +118,26 @@ pub enum Effect {
     Release {
         /// The job.
         job: u32,
+        /// The nodes that it has to wait for.
+        nodes: Vec<String>,
+    },
+    /// Let a job run on any nodes.
+    ForgetNodes {
+        /// The job.
+        job: u32,
+    },
+    /// Remove data on a node.
+    Clean {
+        /// The workflow.
+        workflow: u32,
+        /// Its user.
+        uid: u32,
+        /// The user's group.
+        gid: u32,
+        /// The node.
+        node: String,
+        /// The directories.
+        directories: BTreeSet<u32>,
     },
 }
 
@@ -92,11 +146,18 @@ pub enum Effect {
 pub struct Graph {
     /// Jobs by id.
     pub jobs: BTreeMap<u32, Job>,
+    /// Data on the nodes by workflow.
+    pub holdings: BTreeMap<u32, Holdings>,
+    /// Workflows whose data their user wants to be removed.
+    pub unwanted: BTreeSet<u32>,
+    /// Persistent data.
+    pub persistent: Vec<Persistent>,
 }
 
 impl Graph {
-    /// Takes in Slurm's queue at time `now`, in seconds since 1970, and returns what has to change.
-    pub fn observe(&mut self, now: u64, queue: &[SlurmJob]) -> Vec<Effect> {
+    /// Takes in Slurm's queue at time `now`, in seconds since 1970, and returns what has to change. A
+    /// job waits `wait` seconds for nodes that hold its data.
+    pub fn observe(&mut self, now: u64, wait: u64, queue: &[SlurmJob]) -> Vec<Effect> {
         for seen in queue {
             let known = self.jobs.get(&seen.id);
             if known.is_none_or(|job| job.submitted != seen.submitted) {
@@ -117,7 +178,7 @@ impl Graph {
         // Jobs are submitted after the jobs that they name, so that one pass removes all.
         let pending: Vec<u32> = self.in_state(JobState::Pending);
         for id in pending {
-            effects.extend(self.next_of_pending(id, held.contains(&id)));
+            effects.extend(self.next_of_pending(id, held.contains(&id), (now, wait)));
         }
         // A removed job is cancelled until Slurm says so.
         let removed = queue.iter().filter(|seen| {
@@ -125,6 +186,7 @@ impl Graph {
                 && self.jobs.get(&seen.id).is_some_and(|job| job.state == JobState::Removed)
         });
         effects.extend(removed.map(|seen| Effect::Cancel { job: seen.id }));
+        effects.extend(self.clean_ended());
         self.drop_old_records(now);
         effects
     }
@@ -142,6 +204,9 @@ impl Graph {
         for job in self.jobs.values_mut().filter(|job| merged.contains(&job.workflow)) {
             job.workflow = workflow;
         }
+        for joined in merged.iter().filter(|joined| **joined != workflow) {
+            self.merge_holdings(*joined, workflow);
+        }
         let job = Job {
             id: seen.id,
             workflow,
@@ -156,7 +221,15 @@ impl Graph {
             submitted: seen.submitted,
             starts: 0,
             ends: 0,
-            is_released: false,
+            working_directory: seen.working_directory.clone(),
+            has_own_nodes: seen.has_own_nodes,
+            released: None,
+            preferred: Vec::new(),
+            script: None,
+            directory: None,
+            pulls: BTreeMap::new(),
+            prepared: BTreeMap::new(),
+            finished: BTreeMap::new(),
         };
         self.jobs.insert(seen.id, job);
     }
@@ -168,8 +241,9 @@ impl Graph {
         if !seen.nodes.is_empty() {
             job.nodes.clone_from(&seen.nodes);
         }
-        // A removed job stays removed, whatever Slurm calls it.
-        if job.state == JobState::Removed {
+        // It stays removed, or failed before its start, whatever Slurm calls it.
+        let is_prepared = job.prepared.values().all(|report| report.failure.is_none());
+        if job.state == JobState::Removed || !is_prepared {
             return;
         }
         job.state = match &seen.state {
@@ -177,7 +251,7 @@ impl Graph {
             SlurmState::Running => JobState::Running,
             SlurmState::Completed => JobState::Completed,
             SlurmState::Failed(word) => {
-                job.reason = format!("Slurm's state is {word}");
+                job.reason = format!("it ended as {word}");
                 JobState::Failed
             }
         };
@@ -185,7 +259,12 @@ impl Graph {
 
     /// Removes a job that has not started if a job before it has failed, and releases it if all have
     /// completed.
-    fn next_of_pending(&mut self, id: u32, is_held: bool) -> Option<Effect> {
+    fn next_of_pending(
+        &mut self,
+        id: u32,
+        is_held: bool,
+        (now, wait): (u64, u64),
+    ) -> Option<Effect> {
         let job = self.jobs.get(&id)?;
         let mut all_complete = true;
         let mut reason = None;
@@ -197,7 +276,13 @@ impl Graph {
                 Some(before) if before.state.has_failed() => {
                     reason = Some(format!("job {prior} before it failed"));
                 }
-                Some(before) => all_complete &= before.state == JobState::Completed,
+                // A node that died after the job's end sends no report.
+                Some(before) => {
+                    let is_late = before.ends.saturating_add(REPORTS_AWAITED) < now;
+                    let is_complete =
+                        before.is_complete() || (is_late && before.state == JobState::Completed);
+                    all_complete &= is_complete;
+                }
                 None => reason = Some(format!("job {prior} is not known as a workflow job")),
             }
         }
@@ -210,9 +295,18 @@ impl Graph {
         if job.mark.prior.is_empty() || !all_complete {
             return None;
         }
-        let release = is_held && !job.mark.held;
-        job.is_released |= release;
-        release.then_some(Effect::Release { job: id })
+        if let Some(released) = job.released.filter(|_| !is_held) {
+            let is_over = !job.preferred.is_empty() && released.saturating_add(wait) <= now;
+            return is_over.then_some(Effect::ForgetNodes { job: id });
+        }
+        if !is_held || job.mark.held {
+            return None;
+        }
+        let job = self.jobs.get(&id)?;
+        let nodes = if job.has_own_nodes { Vec::new() } else { self.preferred_nodes(job) };
+        let job = self.jobs.get_mut(&id)?;
+        (job.released, job.preferred) = (Some(now), nodes.clone());
+        Some(Effect::Release { job: id, nodes })
     }
 
     /// Drops workflows that ended long ago.
@@ -221,7 +315,8 @@ impl Graph {
             |job: &Job| !job.state.has_ended() || job.ends.max(job.submitted) + RECORDS_KEPT > now;
         let kept: BTreeSet<u32> =
             self.jobs.values().filter(|job| is_kept(job)).map(|job| job.workflow).collect();
-        self.jobs.retain(|_, job| kept.contains(&job.workflow));
+        let kept = |workflow: &u32| kept.contains(workflow) || self.holdings.contains_key(workflow);
+        self.jobs.retain(|_, job| kept(&job.workflow));
     }
 }
 
@@ -245,6 +340,8 @@ mod tests {
             submitted: 10,
             starts: 0,
             ends: 0,
+            working_directory: "/home/ada".to_owned(),
+            has_own_nodes: false,
         }
     }
 
@@ -259,12 +356,12 @@ mod tests {
         let mut graph = Graph::default();
         let queue =
             |first, second| [job(1, &[], first), job(2, &[], second), job(3, &[1, 2], Pending)];
-        assert_eq!(graph.observe(20, &queue(Running, Pending)), []);
-        assert_eq!(graph.observe(20, &queue(Completed, Running)), []);
-        let release = [Effect::Release { job: 3 }];
-        assert_eq!(graph.observe(20, &queue(Completed, Completed)), release);
+        assert_eq!(graph.observe(20, 60, &queue(Running, Pending)), []);
+        assert_eq!(graph.observe(20, 60, &queue(Completed, Running)), []);
+        let release = [Effect::Release { job: 3, nodes: Vec::new() }];
+        assert_eq!(graph.observe(20, 60, &queue(Completed, Completed)), release);
         // Slurm has not done it yet.
-        assert_eq!(graph.observe(20, &queue(Completed, Completed)), release);
+        assert_eq!(graph.observe(20, 60, &queue(Completed, Completed)), release);
         assert!(graph.jobs.values().all(|job| job.workflow == 1), "one workflow");
     }
 
@@ -280,17 +377,17 @@ mod tests {
                 job(5, &[2], Pending),
             ]
         };
-        assert_eq!(graph.observe(20, &queue(Running)), []);
-        let effects = graph.observe(20, &queue(failed()));
+        assert_eq!(graph.observe(20, 60, &queue(Running)), []);
+        let effects = graph.observe(20, 60, &queue(failed()));
         assert_eq!(effects, [Effect::Cancel { job: 3 }, Effect::Cancel { job: 4 }]);
         assert_eq!(graph.jobs[&3].reason, "job 1 before it failed");
         assert_eq!(graph.jobs[&2].state, JobState::Running);
         assert_eq!(graph.jobs[&5].state, JobState::Pending);
         // It is cancelled until the queue shows that.
-        assert_eq!(graph.observe(21, &queue(failed())).len(), 2);
+        assert_eq!(graph.observe(21, 60, &queue(failed())).len(), 2);
         let mut done = queue(failed());
         (done[2].state, done[3].state) = (failed(), failed());
-        assert_eq!(graph.observe(21, &done), []);
+        assert_eq!(graph.observe(21, 60, &done), []);
         assert_eq!(graph.jobs[&4].state, JobState::Removed);
     }
 
@@ -300,7 +397,7 @@ mod tests {
         let mut other = job(2, &[1], Pending);
         other.uid = 1001;
         let queue = [job(1, &[], Running), other, job(3, &[99], Pending)];
-        let effects = graph.observe(20, &queue);
+        let effects = graph.observe(20, 60, &queue);
         assert_eq!(effects, [Effect::Cancel { job: 2 }, Effect::Cancel { job: 3 }]);
         assert_eq!(graph.jobs[&2].workflow, 2, "it is no part of the other user's workflow");
     }
@@ -308,8 +405,8 @@ mod tests {
     #[test]
     fn job_that_vanishes_before_its_end_was_seen_counts_as_failed() {
         let mut graph = Graph::default();
-        assert_eq!(graph.observe(20, &[job(1, &[], Running), job(2, &[1], Pending)]), []);
-        let effects = graph.observe(20, &[job(2, &[1], Pending)]);
+        assert_eq!(graph.observe(20, 60, &[job(1, &[], Running), job(2, &[1], Pending)]), []);
+        let effects = graph.observe(20, 60, &[job(2, &[1], Pending)]);
         assert_eq!(effects, [Effect::Cancel { job: 2 }]);
         assert_eq!(graph.jobs[&1].state, JobState::Lost);
     }
@@ -317,13 +414,13 @@ mod tests {
     #[test]
     fn reused_id_is_a_new_job_and_records_are_dropped_after_a_day() {
         let mut graph = Graph::default();
-        let _ = graph.observe(20, &[job(1, &[], Completed)]);
+        let _ = graph.observe(20, 60, &[job(1, &[], Completed)]);
         let mut again = job(1, &[], Running);
         again.submitted = 30;
-        let _ = graph.observe(40, &[again]);
+        let _ = graph.observe(40, 60, &[again]);
         assert_eq!(graph.jobs[&1].state, JobState::Running);
-        let _ = graph.observe(40, &[]);
-        let _ = graph.observe(41 + RECORDS_KEPT, &[]);
+        let _ = graph.observe(40, 60, &[]);
+        let _ = graph.observe(41 + RECORDS_KEPT, 60, &[]);
         assert!(graph.jobs.is_empty());
     }
 
@@ -332,6 +429,6 @@ mod tests {
         let mut graph = Graph::default();
         let mut held = job(2, &[1], Pending);
         held.mark.held = true;
-        assert_eq!(graph.observe(20, &[job(1, &[], Completed), held]), []);
+        assert_eq!(graph.observe(20, 60, &[job(1, &[], Completed), held]), []);
     }
 }

@@ -6,14 +6,26 @@
 //! - The [controller] finds marked jobs in Slurm's queue and keeps the [graph] of all workflows, its
 //!   only state. It releases a job when the jobs before it have completed, and cancels the jobs after
 //!   a failed one.
+//! - The prolog and epilog of each node ([`job`]) stage in and out with the permissions of the job's
+//!   user. Data stay on the nodes in [directories] of the workflow; a job waits for the nodes that
+//!   hold its data, or they are copied from node to node ([placement], [node_server], [remote]).
 //! - The site describes its dataspaces in a [configuration](config).
 #![warn(missing_docs)]
 
+pub mod acl;
 pub mod calls;
 pub mod channel;
 pub mod config;
 pub mod controller;
+pub mod directories;
 pub mod graph;
+mod graph_data;
+pub mod job;
 pub mod mark;
+pub mod node_calls;
+pub mod node_server;
+pub mod placement;
+pub mod remote;
 pub mod slurm;
+pub mod staging;
 mod state_file;

@@ -71,6 +71,10 @@ pub struct SlurmJob {
     pub starts: u64,
     /// Time of its end, or the latest end by its time limit, in seconds since 1970; 0 if unknown.
     pub ends: u64,
+    /// Working directory.
+    pub working_directory: String,
+    /// The user has chosen nodes.
+    pub has_own_nodes: bool,
 }
 
 #[derive(Deserialize)]
@@ -100,6 +104,10 @@ struct ListedJob {
     start_time: Option<u64>,
     #[serde(default)]
     end_time: Option<u64>,
+    #[serde(default)]
+    current_working_directory: Option<String>,
+    #[serde(default)]
+    required_nodes: Option<String>,
 }
 
 /// Runs a program of Slurm and returns its standard output.
@@ -162,6 +170,8 @@ fn parse_listing(
             submitted: job.submit_time.unwrap_or(0),
             starts: job.start_time.unwrap_or(0),
             ends: job.end_time.unwrap_or(0),
+            working_directory: job.current_working_directory.unwrap_or_default(),
+            has_own_nodes: job.required_nodes.is_some_and(|nodes| !nodes.is_empty()),
         });
     }
     jobs.sort_by_key(|job| job.id);

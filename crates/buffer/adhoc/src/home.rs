@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use forebay_daemon::mounts::remove_stale_mounts;
 use rustix::fs::{FlockOperation, flock};
@@ -20,6 +20,8 @@ const LEADER_SUFFIX: &str = ".leader";
 const MAX_LOCAL_BYTES: usize = 64;
 /// Time to wait for a process that is about to end.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which a directory without a process may be that of a process that is restarted.
+const RESTART_TIME: Duration = Duration::from_secs(30);
 /// The file with the secret that hosts authenticate each other with.
 pub const KEY_FILE: &str = "key";
 /// The file that marks a directory with data for a stage-out.
@@ -29,7 +31,7 @@ const KEEP_FILE: &str = "keep";
 #[derive(Debug)]
 pub struct Home {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 /// The path of a host's directory.
@@ -88,7 +90,7 @@ impl Home {
             fs::rename(&new, &path)?;
             Ok(lock)
         });
-        made.map(|lock| Home { path: path.clone(), _lock: lock }).map_err(|error| {
+        made.map(|lock| Home { path: path.clone(), lock }).map_err(|error| {
             let _ = fs::remove_dir_all(&new);
             match error.kind() {
                 ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists => format!(
@@ -117,12 +119,18 @@ impl Home {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(Home { path, _lock: lock })
+        Ok(Home { path, lock })
     }
 
     /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Shows that its process is alive.
+    pub fn touch(&self) {
+        // If it fails, the lock shows the same as long as the process runs.
+        let _ = self.lock.set_modified(SystemTime::now());
     }
 
     /// Writes a file that only this user can read.
@@ -212,8 +220,8 @@ fn mount_below(path: &Path) -> Option<String> {
     below.next().map(str::to_owned)
 }
 
-/// Removes the directories in `local` that killed processes of this user have left. Those with data
-/// for a stage-out stay; their paths are returned.
+/// Removes the directories in `local` that killed processes of this user have left, half a minute
+/// after they were in use. Those with data for a stage-out stay; their paths are returned.
 pub fn remove_remainders(local: &Path) -> Vec<PathBuf> {
     let mut kept = Vec::new();
     for entry in fs::read_dir(local).into_iter().flatten().flatten() {
@@ -223,23 +231,37 @@ pub fn remove_remainders(local: &Path) -> Vec<PathBuf> {
         };
         let path = local.join(name);
         if owner(&path).is_ok_and(|owner| owner == own_uid()) && !is_used(&path) {
-            match path.join(KEEP_FILE).exists() {
-                true => kept.push(path),
-                false => drop(remove_tree(&path)),
+            if path.join(KEEP_FILE).exists() {
+                kept.push(path);
+            } else if !was_used_recently(&path) {
+                // What cannot be removed stays for the next one.
+                let _ = remove_tree(&path);
             }
         }
     }
     kept
 }
 
-/// Removes the leader's directory if its process has ended and it holds nothing to stage out.
-pub fn remove_leader(local: &Path, id: &str) {
-    let path = leader_path(local, id);
-    if owner(&path).is_ok_and(|owner| owner == own_uid())
+/// Whether a process that used the directory may be restarted.
+fn was_used_recently(path: &Path) -> bool {
+    let modified = fs::metadata(path.join("lock")).and_then(|found| found.modified());
+    modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < RESTART_TIME))
+}
+
+/// Waits until the process of the leader's directory has ended, and removes the directory unless it
+/// holds data for a stage-out.
+pub fn remove_leader(path: &Path) {
+    let started = Instant::now();
+    while is_used(path) && started.elapsed() < LOCK_TIMEOUT {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if is_leader_path(path)
+        && owner(path).is_ok_and(|owner| owner == own_uid())
         && !path.join(KEEP_FILE).exists()
-        && !is_used(&path)
+        && !is_used(path)
     {
-        let _ = remove_tree(&path);
+        // What cannot be removed stays for the next instance.
+        let _ = remove_tree(path);
     }
 }
 
@@ -258,7 +280,7 @@ fn is_instance_name(name: &str) -> bool {
 }
 
 /// Whether a process uses the directory.
-fn is_used(path: &Path) -> bool {
+pub fn is_used(path: &Path) -> bool {
     let opened = fs::OpenOptions::new().write(true).open(path.join("lock"));
     match opened {
         Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err(),
@@ -279,14 +301,19 @@ mod tests {
         let kept = Home::create(path("00000002")).unwrap();
         kept.mark_kept().unwrap();
         drop(kept);
-        drop(Home::create(path("00000003")).unwrap());
-        drop(Home::create(leader_path(local.path(), "00000003")).unwrap());
+        let long_ago = |home: Home| home.lock.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        long_ago(Home::create(path("00000003")).unwrap());
+        long_ago(Home::create(leader_path(local.path(), "00000003")).unwrap());
+        drop(Home::create(path("00000004")).unwrap());
         fs::create_dir(local.path().join("forebay-results")).unwrap();
         assert_eq!(remove_remainders(local.path()), [path("00000002")]);
         let names = fs::read_dir(local.path()).unwrap().map(|entry| entry.unwrap().file_name());
         let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
         names.sort();
-        assert_eq!(names, ["forebay-00000001", "forebay-00000002", "forebay-results"]);
+        assert_eq!(
+            names,
+            ["forebay-00000001", "forebay-00000002", "forebay-00000004", "forebay-results"]
+        );
         used.remove().unwrap();
         assert!(!path("00000001").exists());
     }

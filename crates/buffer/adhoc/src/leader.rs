@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_control::controller::StageStatus;
+use forebay_client::KEY_VARIABLE;
 use forebay_daemon::{ControllerClient, Daemon, PoolConfig};
 use forebay_job::{Observer, OnFailure, PoolSelection, RunError, RunOptions, RunReport, run_job};
 use forebay_units::{Bytes, human};
@@ -14,14 +14,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::configuration::{NodeAddress, Pool, capacity};
 use crate::error::{AdhocError, kept_text, step_text};
-use crate::fleet::{Fleet, FleetHandle, Reach, interrupt_flag};
+use crate::fleet::{Fleet, Reach, interrupt_flag};
 use crate::home::{self, Home, KEY_FILE};
 use crate::messages::{Begin, Prepared, Start, ToNode};
 use crate::network::{Beacon, ReservedPort, own_addresses};
+use crate::run_watch::RunWatch;
 use crate::stages::{StagedItem, job_script};
+use crate::watcher::Watcher;
 
 /// The job of an instance: it has one.
 pub(crate) const JOB: &str = "job";
+/// Variable of the program with the leader's directory.
+pub const LEADER_VARIABLE: &str = "FOREBAY_ADHOC";
 /// The file in the leader's directory that describes the instance.
 const INSTANCE_FILE: &str = "instance.json";
 /// Time in which all daemons connect to the controller.
@@ -96,7 +100,8 @@ pub fn run(options: &AdhocOptions, observer: &mut dyn Observer) -> Result<RunRep
     home::check_local(&options.local).map_err(AdhocError::Usage)?;
     let id = random_hex::<4>().map_err(AdhocError::Start)?;
     let leader_path = home::leader_path(&options.local, &id);
-    let leader = Home::create(leader_path.clone()).map_err(AdhocError::Start)?;
+    let leader = Home::create(leader_path).map_err(AdhocError::Start)?;
+    let _watcher = Watcher::start(&leader, &options.reach.program);
     let outcome = Leader::start(options, &id, &leader, &interrupted, observer)
         .and_then(|running| running.run(options, started, observer));
     if matches!(outcome, Err(AdhocError::Kept { .. })) || leader.is_kept() {
@@ -111,6 +116,7 @@ pub fn run(options: &AdhocOptions, observer: &mut dyn Observer) -> Result<RunRep
 /// A buffer that is running.
 pub(crate) struct Leader<'a> {
     home: &'a Home,
+    id: String,
     pool: PathBuf,
     hosts: Vec<String>,
     capacity: Bytes,
@@ -167,7 +173,9 @@ impl<'a> Leader<'a> {
         let total = Bytes(self.capacity.0 * self.hosts.len() as u64);
         let mut exports = vec![("FOREBAY_HOSTS".to_owned(), self.hosts.join(","))];
         let leader = self.home.path().to_string_lossy().into_owned();
-        exports.push(("FOREBAY_ADHOC".to_owned(), leader));
+        exports.push((LEADER_VARIABLE.to_owned(), leader));
+        let key = home::node_path(&options.local, &self.id).join(KEY_FILE);
+        exports.push((KEY_VARIABLE.to_owned(), key.to_string_lossy().into_owned()));
         if let Some(library) = &options.library {
             let library = library.to_string_lossy().into_owned();
             exports.push(("FOREBAY_PRELOAD_LIBRARY".to_owned(), library));
@@ -297,15 +305,7 @@ impl Plan<'_> {
         let mut fleet = Fleet::launch(reach, hosts, message).map_err(AdhocError::Usage)?;
         let begin = || -> Result<(PathBuf, Daemon), String> {
             let prepared = fleet.wait_until_prepared(self.interrupted)?;
-            for (host, prepared) in &prepared {
-                for path in prepared.kept.iter().filter(|path| !path.ends_with(home.path())) {
-                    observer.note(&format!(
-                        "{host}: {} of an earlier instance holds data that waits for its \
-                         stage-out; `forebay adhoc recover` stages it out",
-                        path.display()
-                    ));
-                }
-            }
+            report_kept(&prepared, observer);
             let leader = assemble(instance, &prepared)?;
             drop(beacon);
             let controller = SocketAddr::new(leader.ip(), port.port());
@@ -331,6 +331,7 @@ impl Plan<'_> {
         match begin() {
             Ok((pool, controller)) => Ok(Leader {
                 home,
+                id: instance.id.clone(),
                 pool,
                 hosts: hosts.to_owned(),
                 capacity: instance.capacity,
@@ -347,6 +348,19 @@ impl Plan<'_> {
                     false => Err(AdhocError::Start(reason)),
                 }
             }
+        }
+    }
+}
+
+/// Tells the user what earlier instances have left.
+fn report_kept(prepared: &[(String, Prepared)], observer: &mut dyn Observer) {
+    for (host, prepared) in prepared {
+        for path in &prepared.kept {
+            observer.note(&format!(
+                "{host}: {} of an earlier instance holds data that waits for its stage-out; \
+                 `forebay adhoc recover` stages it out",
+                path.display()
+            ));
         }
     }
 }
@@ -414,48 +428,4 @@ fn node_addresses(
         }
     }
     Ok(nodes)
-}
-
-/// Passes on the progress of the job, and makes the hosts keep their data once its program runs.
-struct RunWatch<'a> {
-    inner: &'a mut dyn Observer,
-    handle: &'a FleetHandle,
-    home: &'a Home,
-    has_results: bool,
-    has_run: bool,
-    ready: String,
-    started: Instant,
-}
-
-impl Observer for RunWatch<'_> {
-    fn phase(&mut self, name: &str) {
-        if name == "run" {
-            self.has_run = true;
-            if self.has_results {
-                if let Err(reason) = self.home.mark_kept() {
-                    self.inner.warning(&reason);
-                }
-                self.handle.keep();
-            }
-            let seconds = human::seconds(self.started.elapsed().as_secs_f64());
-            self.inner.note(&format!("ready after {seconds}: {}", self.ready));
-        }
-        self.inner.phase(name);
-    }
-
-    fn progress(&mut self, stages: &[StageStatus]) {
-        self.inner.progress(stages);
-    }
-
-    fn removal(&mut self, removed: u64, files: u64) {
-        self.inner.removal(removed, files);
-    }
-
-    fn note(&mut self, text: &str) {
-        self.inner.note(text);
-    }
-
-    fn warning(&mut self, text: &str) {
-        self.inner.warning(text);
-    }
 }

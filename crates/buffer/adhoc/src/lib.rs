@@ -18,12 +18,17 @@ mod messages;
 mod network;
 mod node;
 mod recover;
+mod run_watch;
+mod session;
 mod stages;
+mod watcher;
 
 pub use error::AdhocError;
 pub use fleet::Reach;
 pub use launcher::Launcher;
-pub use leader::{AdhocOptions, run};
+pub use leader::{AdhocOptions, LEADER_VARIABLE, run};
 pub use node::run_node;
 pub use recover::{RecoverOptions, recover};
+pub use session::{hold, start, stop};
 pub use stages::StagedItem;
+pub use watcher::watch_leader;

@@ -141,11 +141,11 @@ impl Node {
             send(&FromNode::Ended { kept: false });
             return Ok(());
         }
-        let kept = home::remove_remainders(&start.local);
         let home = match start.begin {
             Begin::New => Home::create(path)?,
             Begin::Resume | Begin::Discard => Home::reopen(path)?,
         };
+        let kept = home::remove_remainders(&start.local);
         let outcome = self.serve(&start, &home, kept);
         let (ending, failure) = match outcome {
             Ok(ending) => (ending, None),
@@ -188,7 +188,7 @@ impl Node {
             match self.poll() {
                 Ok(Some(ToNode::End { remove })) => break Ending::Asked { remove },
                 Ok(Some(ToNode::Keep)) => home.mark_kept()?,
-                Ok(Some(ToNode::Start(_) | ToNode::Run { .. }) | None) => {}
+                Ok(Some(ToNode::Start(_) | ToNode::Run { .. }) | None) => home.touch(),
                 Err(ending) => break ending,
             }
             if daemons.have_ended() {
@@ -229,7 +229,7 @@ impl Node {
             tell(&self.host, &format!("not everything could be removed: {reason}"));
         }
         if ending == Ending::LeaderGone {
-            home::remove_leader(&start.local, &start.id);
+            home::remove_leader(&home::leader_path(&start.local, &start.id));
         }
         send(&FromNode::Ended { kept: false });
         Ok(())

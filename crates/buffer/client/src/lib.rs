@@ -28,7 +28,7 @@ pub use backoff::{Backoff, Retries};
 pub use file::File;
 pub use fs::{DirPage, Fs, Opened};
 pub use mount::{Mount, MountError, MountOptions, MountReport, mount};
-pub use mounted_instance::MountedInstance;
+pub use mounted_instance::{KEY_VARIABLE, MountedInstance};
 pub use session::ClientOptions;
 pub use sessions::NodeAddresses;
 pub use system::{Channel, Connection, Os, System};

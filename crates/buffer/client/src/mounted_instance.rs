@@ -3,6 +3,7 @@
 use crate::fs::Fs;
 use crate::session::ClientOptions;
 use crate::sessions::Sessions;
+use forebay_net::auth::PoolKey;
 use forebay_net::munge::Munge;
 use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;
@@ -13,7 +14,10 @@ use std::path::PathBuf;
 
 /// Extended attribute of a mount's root: a [`MountedInstance`] in JSON. It is not listed.
 pub(crate) const ATTRIBUTE: &str = "user.forebay.instance";
-/// Maximum length of its value, in bytes.
+/// Environment variable with the path of a file that contains the key of a pool without MUNGE. Only
+/// the user of such a pool can read it.
+pub const KEY_VARIABLE: &str = "FOREBAY_KEY_FILE";
+/// Maximum length of the attribute's value, in bytes.
 const MAX_BYTES: usize = 64 * 1024;
 
 /// The addresses of a mounted instance. It contains no secrets: a process attaches with its own
@@ -55,7 +59,9 @@ impl MountedInstance {
         serde_json::from_slice(&value[..length]).map_err(|_| Errno::EPROTO)
     }
 
-    /// Attaches to the instance with the credentials of this process.
+    /// Attaches to the instance with the credentials of this process, and in a pool without MUNGE
+    /// with the key that [`KEY_VARIABLE`] names. `EACCES`: daemons on other hosts need credentials that
+    /// this process does not have.
     pub fn attach(&self, options: ClientOptions) -> Result<Fs, Errno> {
         let parsed = self.nodes.iter().map(|text| text.parse());
         let nodes = parsed.collect::<Result<Vec<Address>, _>>()?;
@@ -63,7 +69,21 @@ impl MountedInstance {
             true => Some(Munge::new(self.munge_socket.clone()).map_err(|_| Errno::EACCES)?),
             false => None,
         };
+        let key = match self.munge {
+            true => None,
+            false => key_of_environment(),
+        };
+        let is_remote = |address: &Address| matches!(address, Address::Tcp(_));
+        if munge.is_none() && key.is_none() && nodes.iter().any(is_remote) {
+            return Err(Errno::EACCES);
+        }
         let data_protection = self.data_protection;
-        Fs::attach(nodes, self.instance, ClientOptions { munge, data_protection, ..options })
+        Fs::attach(nodes, self.instance, ClientOptions { munge, key, data_protection, ..options })
     }
+}
+
+/// The key that the environment names. Without one, daemons on other hosts refuse this process.
+fn key_of_environment() -> Option<PoolKey> {
+    let file = std::env::var_os(KEY_VARIABLE)?;
+    PoolKey::new(&std::fs::read(file).ok()?).ok()
 }

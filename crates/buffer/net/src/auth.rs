@@ -8,6 +8,8 @@ use crate::record::DataProtection;
 use forebay_protocol::{Errno, PeerIdentity};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 /// Keys and settings with which a process and its peers authenticate each other on TCP. With both
 /// keys, clients use MUNGE.
@@ -85,6 +87,22 @@ impl PoolKey {
             return Err(Errno::EINVAL);
         }
         Ok(PoolKey(blake3::derive_key("forebay pool key 1", secret)))
+    }
+
+    /// The key derived from the contents of `file`, which must be accessible to its owner only. The
+    /// reason of a failure names the file and the remedy.
+    pub fn read(file: &Path) -> Result<PoolKey, String> {
+        let name = file.display();
+        let failed = |error: io::Error| format!("key file {name}: {error}");
+        let mode = std::fs::metadata(file).map_err(failed)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            return Err(format!(
+                "key file {name}: accessible to other users, and the key gives full access; \
+                 `chmod 600 {name}`"
+            ));
+        }
+        let secret = std::fs::read(file).map_err(failed)?;
+        PoolKey::new(&secret).map_err(|_| format!("key file {name}: a key has at least 16 bytes"))
     }
 
     /// The key, for the handshake.

@@ -220,9 +220,10 @@ impl NornsScript {
             return;
         }
         let place = findings.accept(location.at, Location::parse(location.text));
-        if place.as_ref().is_some_and(|place| place.path.trim_matches('/').is_empty()) {
-            let remedy = "name a file or directory in it, such as `nvme0://tables`";
-            findings.report(location.at, "a whole dataspace cannot be persistent", remedy);
+        let is_name = |path: &str| !path.is_empty() && !path.contains('/');
+        if place.as_ref().is_some_and(|place| !is_name(&place.path)) {
+            let problem = "persistent data are a file or directory at the top of a dataspace";
+            findings.report(location.at, problem, "write such as `nvme0://tables`");
             return;
         }
         let named = match principal {

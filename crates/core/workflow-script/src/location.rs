@@ -1,6 +1,7 @@
 //! Locations: a dataspace and a path in it.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,14 @@ pub struct Location {
     pub dataspace: String,
     /// Path in it without `.` and `..`; with a leading slash an absolute path of the host.
     pub path: String,
+}
+
+impl FromStr for Location {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Location, String> {
+        Location::parse(text).map_err(|(problem, remedy)| format!("{problem}; {remedy}"))
+    }
 }
 
 impl fmt::Display for Location {
@@ -107,6 +116,18 @@ impl Location {
             None => false,
         };
         self.dataspace == other.dataspace && below(&self.path)
+    }
+
+    /// The path, if it is one name at the top of the dataspace.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn top_name(&self) -> Result<&str, String> {
+        let path = self.path.as_str();
+        if path.is_empty() || path.contains('/') || path == ".." || path == "." {
+            return Err(format!("{self} is no file or directory at the top of a dataspace"));
+        }
+        Ok(path)
     }
 
     /// The location `name` in this one.

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use forebay_adhoc::{
-    AdhocError, AdhocOptions, Launcher, Reach, RecoverOptions, StagedItem, host_list, recover,
-    run as run_adhoc, run_node,
+    AdhocError, AdhocOptions, LEADER_VARIABLE, Launcher, Reach, RecoverOptions, StagedItem, hold,
+    host_list, recover, run as run_adhoc, run_node, start, stop, watch_leader,
 };
 use forebay_job::{OnFailure, Recovery};
 use forebay_units::Bytes;
@@ -34,6 +34,19 @@ pub struct AdhocArguments {
 
 #[derive(Debug, Subcommand)]
 enum AdhocCommand {
+    /// Start a buffer in the background, and print the commands that set its variables in a shell
+    ///
+    /// In a script: `eval "$(forebay adhoc start …)"`, the programs that use $FOREBAY_MOUNT, and
+    /// `forebay adhoc stop`.
+    Start(BufferArguments),
+    /// Stage out, and remove a buffer that was started in the background
+    Stop {
+        /// The directory of its leader [default: $FOREBAY_ADHOC]
+        leader: Option<PathBuf>,
+    },
+    /// The program of a buffer that was started in the background
+    #[command(hide = true)]
+    Hold,
     /// Stage out the data that an interrupted instance has left on its hosts, and remove it
     Recover {
         /// The directory of its leader, `forebay-….leader`; on the leader's host
@@ -47,6 +60,12 @@ enum AdhocCommand {
         /// Network interface of this host that the hosts can reach
         #[arg(long, value_name = "NAME")]
         interface: Option<String>,
+    },
+    /// The process that removes the directory of a killed leader
+    #[command(hide = true)]
+    Watch {
+        /// The directory
+        leader: PathBuf,
     },
     /// The process on each host, which the launcher starts
     #[command(hide = true)]
@@ -150,6 +169,13 @@ pub fn run(arguments: AdhocArguments) -> ExitCode {
     let AdhocArguments { command, buffer, program } = arguments;
     let outcome = match command {
         Some(AdhocCommand::Node { host }) => return run_node(&host),
+        Some(AdhocCommand::Watch { leader }) => {
+            watch_leader(&leader);
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(AdhocCommand::Start(_)) => execute_start(),
+        Some(AdhocCommand::Stop { leader }) => execute_stop(leader),
+        Some(AdhocCommand::Hold) => hold().map(|()| ExitCode::SUCCESS),
         Some(AdhocCommand::Recover { leader, discard, launcher, interface }) => {
             let launcher = launcher.map(|text| Launcher::parse(&text)).transpose();
             let options =
@@ -180,6 +206,28 @@ fn execute_run(
         print_stderr(format_args!("the program ended with status {}", report.code));
     }
     Ok(ExitCode::from(u8::try_from(report.code).unwrap_or(1)))
+}
+
+/// Starts `forebay adhoc` with the same arguments, and with a program that waits for the stop.
+fn execute_start() -> Result<ExitCode, AdhocError> {
+    let program = std::env::current_exe()
+        .map_err(|e| AdhocError::Start(format!("cannot find this program: {e}")))?;
+    let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let command = arguments.windows(2).position(|pair| pair[0] == "adhoc" && pair[1] == "start");
+    if let Some(at) = command {
+        arguments.remove(at + 1);
+    }
+    let hold = ["--".into(), program.clone().into_os_string(), "adhoc".into(), "hold".into()];
+    arguments.extend(hold);
+    start(&program, &arguments)
+}
+
+fn execute_stop(leader: Option<PathBuf>) -> Result<ExitCode, AdhocError> {
+    let leader = leader.or_else(|| std::env::var_os(LEADER_VARIABLE).map(PathBuf::from));
+    let leader = leader.ok_or_else(|| {
+        AdhocError::Usage(format!("name the directory of the leader, or set {LEADER_VARIABLE}"))
+    })?;
+    stop(&leader).map(|()| ExitCode::SUCCESS)
 }
 
 fn execute_recover(

@@ -1,23 +1,23 @@
-//! `forebay workflow`: the workflows of Slurm jobs.
+//! `forebay workflow`: the workflows of Slurm jobs and their data.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use forebay_console::Failure;
-use forebay_console::table::{Column, Table};
-use forebay_workflow::calls::{Reply, Request};
+use forebay_workflow::calls::{Reply, Request, Status};
 use forebay_workflow::config::{SiteConfig, selected_file};
 use forebay_workflow::controller::call;
 use forebay_workflow::graph::Job;
+use forebay_workflow_script::{Location, PersistAction, Principal};
 
 use crate::console::print_stdout;
+use crate::show::workflow::describe;
 
 /// Commands of `forebay workflow`.
 #[derive(Debug, Subcommand)]
 pub enum WorkflowCommand {
-    /// Show your workflows: their jobs, the order and state of these (root: all users' workflows)
+    /// Show your workflows: jobs, data on the nodes, remaining times (root: those of all users)
     Status {
         #[command(flatten)]
         site: SiteArguments,
@@ -25,6 +25,36 @@ pub enum WorkflowCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Remove the data that an ended workflow left on the nodes
+    Remove {
+        #[command(flatten)]
+        site: SiteArguments,
+        /// The workflow
+        workflow: u32,
+    },
+    /// Share persistent data on the nodes, or remove them
+    Persist {
+        #[command(flatten)]
+        site: SiteArguments,
+        /// What to do
+        action: Action,
+        /// The data, such as nvme0://tables
+        location: String,
+        /// The user that may read them, or `group:NAME`
+        #[arg(required_if_eq_any([("action", "share"), ("action", "unshare")]))]
+        user: Option<String>,
+    },
+}
+
+/// Actions on persistent data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Action {
+    /// Let a user or group read them
+    Share,
+    /// No longer
+    Unshare,
+    /// Remove them
+    Delete,
 }
 
 /// The choice of the site's configuration.
@@ -40,62 +70,54 @@ impl SiteArguments {
         let config = SiteConfig::read(&selected_file(self.config));
         let config = config.map_err(|error| Failure::Input(error.to_string()))?;
         let auth = config.authenticator().map_err(Failure::Failed)?;
-        call(&config, &auth, request).map_err(Failure::Failed)
+        let reply = call(&config, &auth, request);
+        reply.map_err(|error| Failure::Failed(error.to_string()))
     }
 }
 
 /// Runs a command.
 pub fn run(command: WorkflowCommand) -> Result<(), Failure> {
+    let invalid = |(problem, remedy)| Failure::Input(format!("{problem}; {remedy}"));
     match command {
-        WorkflowCommand::Status { site, json } => {
-            let jobs = match site.call(&Request::Status)? {
-                Reply::Status(jobs) => jobs,
-                Reply::Failed(reason) => return Err(Failure::Failed(reason)),
-            };
-            let mut workflows: BTreeMap<u32, Vec<Job>> = BTreeMap::new();
-            for job in jobs {
-                workflows.entry(job.workflow).or_default().push(job);
+        WorkflowCommand::Status { site, json } => match site.call(&Request::Status)? {
+            Reply::Status(status) => {
+                print_stdout(&if json { as_json(&status)? } else { describe(&status) })
             }
-            print_stdout(&if json { as_json(&workflows)? } else { describe(&workflows) })
+            Reply::Plan(_) | Reply::Done | Reply::Failed(_) => {
+                Err(Failure::Failed("unexpected reply of the controller".to_owned()))
+            }
+        },
+        WorkflowCommand::Remove { site, workflow } => {
+            site.call(&Request::Remove { workflow }).map(drop)
+        }
+        WorkflowCommand::Persist { site, action, location, user } => {
+            let location = location.parse::<Location>().map_err(Failure::Input)?;
+            let principal = user.as_deref().map(Principal::parse).transpose().map_err(invalid)?;
+            let action = match action {
+                Action::Share => PersistAction::Share,
+                Action::Unshare => PersistAction::Unshare,
+                Action::Delete => PersistAction::Delete,
+            };
+            site.call(&Request::Persist { action, location, principal }).map(drop)
         }
     }
 }
 
-fn as_json(workflows: &BTreeMap<u32, Vec<Job>>) -> Result<String, Failure> {
-    let list: Vec<_> =
-        workflows.iter().map(|(id, jobs)| serde_json::json!({ "id": id, "jobs": jobs })).collect();
-    let value = serde_json::json!({ "version": 1, "workflows": list });
+fn as_json(status: &Status) -> Result<String, Failure> {
+    let mut workflows: BTreeMap<u32, Vec<&Job>> = BTreeMap::new();
+    for job in &status.jobs {
+        workflows.entry(job.workflow).or_default().push(job);
+    }
+    let list: Vec<_> = workflows
+        .iter()
+        .map(|(id, jobs)| {
+            let data = status.holdings.iter().find(|(workflow, _)| workflow == id);
+            serde_json::json!({ "id": id, "jobs": jobs, "data": data.map(|(_, data)| data) })
+        })
+        .collect();
+    let value = serde_json::json!({
+        "version": 1, "workflows": list, "persistent": status.persistent
+    });
     let text = serde_json::to_string_pretty(&value);
     text.map(|text| text + "\n").map_err(|error| Failure::Failed(error.to_string()))
-}
-
-fn describe(workflows: &BTreeMap<u32, Vec<Job>>) -> String {
-    if workflows.is_empty() {
-        return "no workflows\n".to_owned();
-    }
-    let mut text = String::new();
-    for (id, jobs) in workflows {
-        let user = jobs.first().map_or("", |job| &job.user);
-        let _ = writeln!(text, "workflow {id} of {user}");
-        let text_column = |name| Column::text(name, 0);
-        let mut table = Table::new([
-            Column::number("job", 0),
-            text_column("after"),
-            text_column("state"),
-            text_column("nodes"),
-            text_column("remark"),
-        ]);
-        for job in jobs {
-            let after: Vec<String> = job.mark.prior.iter().map(u32::to_string).collect();
-            table.push([
-                job.id.to_string(),
-                after.join(","),
-                format!("{:?}", job.state).to_lowercase(),
-                job.nodes.join(","),
-                job.reason.clone(),
-            ]);
-        }
-        let _ = write!(text, "{table}");
-    }
-    text
 }

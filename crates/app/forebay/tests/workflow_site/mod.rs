@@ -1,6 +1,7 @@
 //! Slurm with workflows: the plugin, `job_submit.lua`, and the controller.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -11,6 +12,8 @@ use crate::cluster::{Daemon, Host, User, built_program, text_of, wait_until, wor
 /// Slurm with workflows on three hosts.
 pub struct WorkflowSite {
     pub controller: Daemon,
+    /// The servers of the nodes.
+    _servers: Vec<Daemon>,
     pub slurm: SlurmSite,
     pub configuration: PathBuf,
 }
@@ -23,7 +26,16 @@ impl WorkflowSite {
         })?;
         let configuration = slurm.directory().join("workflow.toml");
         let controller = start_controller(&slurm);
-        Some(WorkflowSite { controller, slurm, configuration })
+        let start = |host: &Host| {
+            let mut command = workflow_command(host, slurm.directory());
+            command.arg("node").env("FOREBAY_LOG", "warn");
+            host.start_logged("workflow-node", command)
+        };
+        let servers: Vec<Daemon> = slurm.site.cluster.hosts.iter().map(start).collect();
+        for server in &servers {
+            server.wait_for_output("the server of this node is running");
+        }
+        Some(WorkflowSite { controller, _servers: servers, slurm, configuration })
     }
 
     /// Kills the controller with SIGKILL and starts it again.
@@ -59,6 +71,38 @@ impl WorkflowSite {
         wait_until(&format!("job {id} is {state}"), || {
             (self.job(id)["state"] == state).then_some(())
         });
+    }
+
+    /// A path of the user's data of a workflow on a host.
+    pub fn data(&self, host: usize, workflow: &str, path: &str) -> String {
+        let local = self.slurm.site.host(host).local.display();
+        format!("{local}/nvme/ada/{workflow}/{path}")
+    }
+
+    /// The output of a shell script on a host.
+    pub fn shell(&self, host: usize, user: User, script: &str) -> String {
+        expect_success(&self.slurm.site.host(host).shell(user, script))
+    }
+
+    /// Logs of a job and of workflows, for the message of a failed test.
+    pub fn diagnosis(&self, id: &str) -> String {
+        let mut text = format!("{}\n{:#}\n", self.slurm.diagnosis(id), self.job(id));
+        for host in 0..3 {
+            let local = self.slurm.site.host(host).local.display();
+            let script = format!("cat {local}/prolog.log {local}/epilog.log || true");
+            text.push_str(&text_of(&self.slurm.site.host(host).shell(ROOT, &script)));
+        }
+        text + &self.controller.output()
+    }
+
+    /// Waits until Slurm gives a job a state; fails with logs.
+    pub fn wait_for_slurm(&self, id: &str, state: &str) {
+        let started = std::time::Instant::now();
+        while self.slurm.job(id, "JobState").as_deref() != Some(state) {
+            let limit = std::time::Duration::from_secs(40);
+            assert!(started.elapsed() < limit, "job {id} is not {state}\n{}", self.diagnosis(id));
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
     }
 
     /// Submits a script with a body, as [`SlurmSite::submit`].
@@ -121,7 +165,19 @@ fn prepare(site: &Site, directory: &Path, wait_for_nodes_seconds: u64) -> String
         program.display()
     );
     fs::write(directory.join("job_submit.lua"), text).unwrap();
-    format!("JobSubmitPlugins=lua\nPlugStackConfig={home}/plugstack.conf\n")
+    for name in ["prolog", "epilog"] {
+        let path = directory.join(name);
+        let text = format!(
+            "#!/bin/sh\nSLURM_CONF={home}/slurm.conf FOREBAY_WORKFLOW={home}/workflow.toml \
+             PATH=$PATH:/usr/bin:/bin {} {name} >> {local}/{name}.log 2>&1\n",
+            program.display()
+        );
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    format!(
+        "Prolog={home}/prolog\nEpilog={home}/epilog\nPrologFlags=Alloc\nJobSubmitPlugins=lua\nPlugStackConfig={home}/plugstack.conf\n"
+    )
 }
 
 /// Runs a command of Slurm as `USER`, which must succeed.

@@ -16,6 +16,8 @@ pub const JOB: &str = "42";
 
 pub struct Site {
     pub dir: tempfile::TempDir,
+    /// The port for other nodes.
+    pub port: u16,
     daemon: Option<Child>,
 }
 
@@ -27,22 +29,24 @@ impl Site {
     /// A node with the dataspaces `src` and `dst` of the user, which `JOB` may use, and `open`,
     /// which all may use. The user's processes that this one starts belong to the job.
     pub fn new() -> Site {
-        Site::with_settings("")
+        Site::with_key("a secret of the nodes")
     }
 
-    /// As [`Site::new`], with further global settings.
-    pub fn with_settings(settings: &str) -> Site {
+    /// As [`Site::new`], with this secret of its own and of other nodes.
+    pub fn with_key(key: &str) -> Site {
         assert!(rustix::process::geteuid().is_root(), "these tests change users: run them as root");
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let mut site = Site { dir, daemon: None };
+        let mut site = Site { dir, port: free_port(), daemon: None };
+        fs::write(site.path("key"), key).unwrap();
+        fs::set_permissions(site.path("key"), fs::Permissions::from_mode(0o600)).unwrap();
         for space in ["src", "dst", "open"] {
             fs::create_dir(site.path(space)).unwrap();
             chown(site.path(space), Some(USER), Some(USER)).unwrap();
         }
         fs::set_permissions(site.path("open"), fs::Permissions::from_mode(0o777)).unwrap();
         site.compile();
-        site.configure(settings);
+        site.configure();
         site.start();
         for space in ["src", "dst"] {
             site.control(&["space", space, site.path(space).to_str().unwrap(), "1000"]);
@@ -92,8 +96,8 @@ impl Site {
         assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     }
 
-    fn configure(&self, settings: &str) {
-        let at = self.dir.path().display();
+    fn configure(&self) {
+        let (at, port) = (self.dir.path().display(), self.port);
         let text = format!(
             "global_settings: [
   use_syslog: false,
@@ -101,10 +105,11 @@ impl Site {
   global_socket: \"{at}/global.socket\",
   control_socket: \"{at}/control.socket\",
   bind_address: \"127.0.0.1\",
-  remote_port: 42000,
+  remote_port: {port},
   pidfile: \"{at}/urd.pid\",
   workers: 2,
-  staging_directory: \"{at}/state\"{settings}
+  staging_directory: \"{at}/state\",
+  key_file: \"{at}/key\"
 ]
 namespaces: [
   [ nsid: \"open\", track_contents: false, mountpoint: \"{at}/open\", type: \"POSIX/SHARED\",
@@ -145,9 +150,16 @@ namespaces: [
     pub fn run(&self, uid: u32, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new(self.path("program"));
         command.args(arguments).env("NORNS_CONFIG_FILE", self.path("urd.conf"));
+        // That of cargo may lead to libraries of an earlier build.
+        command.env_remove("LD_LIBRARY_PATH");
         let output = command.uid(uid).gid(uid).current_dir("/").output().unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();
         (output.status.success(), printed.trim_end().to_owned())
+    }
+
+    /// A path in a dataspace of this node, for the program on another one.
+    pub fn remote(&self, nsid: &str, path: &str) -> String {
+        format!("remote:127.0.0.1@{}:{nsid}:{path}", self.port)
     }
 
     /// Runs the program as the user; it must succeed.
@@ -197,6 +209,12 @@ impl Drop for Site {
             let _ = daemon.wait();
         }
     }
+}
+
+/// A port at which nothing listens.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 /// The program `nornsctl`.

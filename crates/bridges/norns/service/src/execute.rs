@@ -1,7 +1,9 @@
 //! Carrying out a task.
 
 use std::os::fd::AsRawFd;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use forebay_norns_api::message::{DataPath, Operation, Resource};
 use forebay_stage::{ItemKind, StageError, StageItem, StageOptions, StageRequest, run_stage};
@@ -9,12 +11,15 @@ use rustix::io::Errno;
 
 use crate::measure::bytes_at;
 use crate::place::{Place, as_missing};
+use crate::remote::{RemoteFileSystem, Session};
 use crate::remove::remove;
 use crate::service::Context;
 use crate::task::{Task, TaskRecord};
 
 /// Threads that copy the files of one task.
 const COPY_THREADS: usize = 2;
+/// Interval at which the size of a source is compared with what was measured.
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Carries out a task, in the thread of a worker.
 pub(crate) fn execute(ctx: &Context, task: &Task) -> Result<(), Errno> {
@@ -28,43 +33,91 @@ pub(crate) fn execute(ctx: &Context, task: &Task) -> Result<(), Errno> {
     let source = || open(ctx, task, &request.source);
     match (request.operation, &request.destination) {
         (Operation::Remove, _) => remove_source(ctx, task, &source()?, None),
-        (Operation::Copy, Some(to)) => copy(ctx, task, &source()?, to),
+        (Operation::Copy, Some(to)) => copy(ctx, task, &source()?.place, &open(ctx, task, to)?),
         (Operation::Move, Some(to)) => {
             if !task.record.copied {
-                copy(ctx, task, &source()?, to)?;
+                copy(ctx, task, &source()?.place, &open(ctx, task, to)?)?;
                 if task.region.is_some() {
                     return Ok(());
                 }
                 let record = TaskRecord { copied: true, ..task.record.clone() };
                 ctx.store.write_task(&record).map_err(|_| Errno::IO)?;
             }
-            remove_source(ctx, task, &source()?, Some(&open(ctx, task, to)?))
+            remove_source(ctx, task, &source()?, Some(&open(ctx, task, to)?.place))
         }
         (Operation::Copy | Operation::Move, None) => Err(Errno::INVAL),
     }
 }
 
-/// The place of a resource, accessed as the task's user.
-fn open(ctx: &Context, task: &Task, resource: &Resource) -> Result<Place, Errno> {
-    match resource {
-        Resource::Memory { .. } => {
-            // A region is lost with the service that received it.
-            let region = task.region.as_ref().ok_or(Errno::INTR)?;
-            Ok(Place::descriptor(region.as_raw_fd()))
+/// A resource of a task, and what limits and counts the bytes there.
+struct Opened {
+    place: Place,
+    limits: Limits,
+}
+
+/// The account of a dataspace.
+enum Limits {
+    /// Memory has none.
+    None,
+    /// Of this node, for a job.
+    Local(Option<u32>, String),
+    /// Of another node.
+    Remote(Arc<RemoteFileSystem>),
+}
+
+impl Limits {
+    fn reserve(&self, ctx: &Context, bytes: u64) -> Result<(), Errno> {
+        match self {
+            Limits::None => Ok(()),
+            Limits::Local(job, nsid) => match ctx.registry.lock().reserve(*job, nsid, bytes) {
+                true => Ok(()),
+                false => Err(Errno::DQUOT),
+            },
+            Limits::Remote(fs) => fs.reserve(bytes),
         }
-        Resource::Path(DataPath { nsid, path }) => {
-            let mount = ctx.mount_of(nsid).ok_or(Errno::NOENT)?;
-            Place::local(&mount, path, task.record.user.identity())
+    }
+
+    /// Returns a reservation, and counts the bytes that were added and removed.
+    fn settle(&self, ctx: &Context, reserved: u64, added: u64, removed: u64) {
+        match self {
+            Limits::None => {}
+            Limits::Local(job, nsid) => {
+                ctx.registry.lock().release(*job, nsid, reserved);
+                ctx.charge(*job, nsid, added, removed);
+            }
+            Limits::Remote(fs) => {
+                if let Err(errno) = fs.settle(added, removed) {
+                    tracing::warn!(%errno, "another node has not counted a transfer");
+                }
+            }
         }
-        Resource::Remote { .. } => Err(Errno::OPNOTSUPP),
     }
 }
 
-/// The dataspace of this node in which a resource is.
-fn local_dataspace(resource: &Resource) -> Option<&str> {
+/// Opens a resource, to be accessed as the task's user.
+fn open(ctx: &Context, task: &Task, resource: &Resource) -> Result<Opened, Errno> {
+    let record = &task.record;
     match resource {
-        Resource::Path(path) => Some(&path.nsid),
-        Resource::Memory { .. } | Resource::Remote { .. } => None,
+        Resource::Memory { size } => {
+            // A region is lost with the service that received it.
+            let region = task.region.as_ref().ok_or(Errno::INTR)?;
+            if u64::try_from(rustix::fs::fstat(region)?.st_size) != Ok(*size) {
+                return Err(Errno::FAULT);
+            }
+            let place = Place::descriptor(region.as_raw_fd());
+            Ok(Opened { place, limits: Limits::None })
+        }
+        Resource::Path(DataPath { nsid, path }) => {
+            let mount = ctx.mount_of(nsid).ok_or(Errno::NOENT)?;
+            let place = Place::local(&mount, path, record.user.identity())?;
+            Ok(Opened { place, limits: Limits::Local(record.job, nsid.clone()) })
+        }
+        Resource::Remote { host, path: DataPath { nsid, path } } => {
+            let network = ctx.network.as_ref().ok_or(Errno::OPNOTSUPP)?;
+            let session = Session::new(record.user.clone(), record.job, nsid.clone());
+            let fs = RemoteFileSystem::connect(network, host, &session)?;
+            Ok(Opened { place: Place::remote(fs.clone(), path)?, limits: Limits::Remote(fs) })
+        }
     }
 }
 
@@ -72,44 +125,37 @@ fn local_dataspace(resource: &Resource) -> Option<&str> {
 fn remove_source(
     ctx: &Context,
     task: &Task,
-    source: &Place,
+    source: &Opened,
     copy: Option<&Place>,
 ) -> Result<(), Errno> {
-    let removed = match remove(source, copy, &|| task.is_cancelled() && copy.is_none()) {
+    let stop = || task.is_cancelled() && copy.is_none();
+    let removed = match remove(&source.place, copy, &stop) {
         Err(Errno::NOENT) if task.record.resumed => 0,
         other => other?,
     };
-    if let Some(nsid) = local_dataspace(&task.record.request.source) {
-        ctx.charge(task.record.job, nsid, 0, removed);
-    }
+    source.limits.settle(ctx, 0, 0, removed);
     Ok(())
 }
 
 /// Copies the source within the limits of its destination.
-fn copy(ctx: &Context, task: &Task, source: &Place, to: &Resource) -> Result<(), Errno> {
+fn copy(ctx: &Context, task: &Task, source: &Place, target: &Opened) -> Result<(), Errno> {
     let stop = || task.is_cancelled();
     let kind = source.kind()?;
     let total = bytes_at(source, &stop)?;
     task.total.store(total, Relaxed);
-    let target = open(ctx, task, to)?;
-    let Some(nsid) = local_dataspace(to) else {
-        return run(ctx, task, kind, source, &target);
-    };
     // An existing file is replaced. What a directory shares with an existing one is not known.
-    let before = bytes_at(&target, &stop)?;
+    let before = bytes_at(&target.place, &stop)?;
     let replaced = if kind == ItemKind::File { before } else { 0 };
     let needed = total.saturating_sub(replaced);
-    let job = task.record.job;
-    if !ctx.registry.lock().reserve(job, nsid, needed) {
-        return Err(Errno::DQUOT);
-    }
-    let outcome = run(ctx, task, kind, source, &target);
-    let after = bytes_at(&target, &|| false).unwrap_or(before);
-    ctx.registry.lock().release(job, nsid, needed);
-    ctx.charge(job, nsid, after.saturating_sub(before), before.saturating_sub(after));
+    target.limits.reserve(ctx, needed)?;
+    let outcome = run(ctx, task, kind, source, &target.place);
+    let after = bytes_at(&target.place, &|| false).unwrap_or(before);
+    let (added, removed) = (after.saturating_sub(before), before.saturating_sub(after));
+    target.limits.settle(ctx, needed, added, removed);
     outcome
 }
 
+/// Copies at most the bytes that were measured: a source that has grown meanwhile is `DQUOT`.
 fn run(
     ctx: &Context,
     task: &Task,
@@ -125,18 +171,35 @@ fn run(
         keep_parts: false,
         ..StageOptions::default()
     };
-    let outcome = run_stage(&StageRequest { items: vec![item] }, &options, &task.progress);
-    let number = task.record.task;
+    let request = StageRequest { items: vec![item] };
+    let (ended, has_grown) = (AtomicBool::new(false), AtomicBool::new(false));
+    let outcome = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            while !ended.load(Relaxed) {
+                if task.progress.snapshot().bytes_total > task.total.load(Relaxed) {
+                    has_grown.store(true, Relaxed);
+                    task.progress.cancel();
+                    return;
+                }
+                std::thread::park_timeout(WATCH_INTERVAL);
+            }
+        });
+        let outcome = run_stage(&request, &options, &task.progress);
+        ended.store(true, Relaxed);
+        watch.thread().unpark();
+        outcome
+    });
     match outcome {
         Ok(report) => {
             for warning in report.warnings {
-                tracing::warn!(task = number, %warning, "not preserved");
+                tracing::warn!(task = task.record.task, %warning, "not preserved");
             }
             Ok(())
         }
+        Err(StageError::Cancelled) if has_grown.load(Relaxed) => Err(Errno::DQUOT),
         Err(StageError::Cancelled) => Err(Errno::CANCELED),
         Err(error) => {
-            tracing::info!(task = number, %error, "a copy has failed");
+            tracing::info!(task = task.record.task, %error, "a copy has failed");
             Err(as_missing(Errno::from_raw_os_error(first_code(&error))))
         }
     }

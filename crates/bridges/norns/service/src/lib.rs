@@ -15,6 +15,7 @@ mod measure;
 mod place;
 mod rates;
 mod registry;
+mod remote;
 mod remove;
 mod server;
 mod service;

@@ -48,6 +48,12 @@ impl Place {
         Ok(Place { fs, mount: mount.to_owned(), path: below(mount, path)? })
     }
 
+    /// `path` in a dataspace of another node.
+    pub fn remote(fs: Arc<dyn FileSystem>, path: &[u8]) -> Result<Place, Errno> {
+        let mount = PathBuf::from("/");
+        Ok(Place { fs, path: below(&mount, path)?, mount })
+    }
+
     /// A file that this process has open.
     pub fn descriptor(number: i32) -> Place {
         let path = PathBuf::from(format!("/proc/self/fd/{number}"));

@@ -13,10 +13,12 @@ use forebay_norns_api::message::{
     Operation, Reply, Resource, TaskRequest,
 };
 use rustix::fs::{SealFlags, fcntl_get_seals};
+use rustix::io::Errno;
 
 use crate::caller::{Caller, ProcessId};
 use crate::registry::{Refused, Registry};
-use crate::service::{Context, mount_path, tracked_bytes};
+use crate::service::{Context, finish_task, mount_path, tracked_bytes};
+use crate::table::Cancelled;
 use crate::task::{Task, TaskRecord};
 
 /// Time for a process to send its call, and to read the reply.
@@ -59,8 +61,12 @@ fn answer(
             state.map(Reply::State).ok_or_else(|| no_task(task))
         }
         Call::Cancel(task) => match ctx.tasks.cancel(task, visible) {
-            true => Ok(Reply::Done),
-            false => Err(no_task(task)),
+            Cancelled::Requested => Ok(Reply::Done),
+            Cancelled::Pending(task) => {
+                finish_task(ctx, &task, Err(Errno::CANCELED), Instant::now());
+                Ok(Reply::Done)
+            }
+            Cancelled::Unknown => Err(no_task(task)),
         },
         Call::Control(call) => {
             let member = ctx.administrators.is_some_and(|group| {
@@ -94,7 +100,7 @@ fn submit(
         let reason = format!("the service runs as user {} and serves that user only", own.as_raw());
         return Err((Code::NOTSUPPORTED, reason));
     }
-    check_request(&request)?;
+    check_request(&request, ctx.network.is_some())?;
     let region = match &request.source {
         Resource::Memory { size } => Some(check_region(region, *size)?),
         Resource::Path(_) | Resource::Remote { .. } => None,
@@ -107,7 +113,7 @@ fn submit(
             Resource::Path(path) => Some(&path.nsid),
             Resource::Memory { .. } | Resource::Remote { .. } => None,
         });
-        (job, spaces.try_for_each(|nsid| registry.authorize(caller, job, nsid)))
+        (job, spaces.try_for_each(|nsid| registry.authorize_job(caller.trusted, job, nsid)))
     };
     // While the service is paused it says so whatever the task is.
     let task = ctx.tasks.reserve(caller.user.uid)?;
@@ -122,7 +128,7 @@ fn submit(
     Ok(Reply::Task(task))
 }
 
-fn check_request(request: &TaskRequest) -> Result<(), Refused> {
+fn check_request(request: &TaskRequest, has_network: bool) -> Result<(), Refused> {
     let unsupported = |reason: &str| Err((Code::NOTSUPPORTED, reason.to_owned()));
     for resource in std::iter::once(&request.source).chain(&request.destination) {
         let (host, path) = match resource {
@@ -131,6 +137,12 @@ fn check_request(request: &TaskRequest) -> Result<(), Refused> {
             Resource::Remote { host, path } => (host.as_str(), path),
         };
         check_text(host, path)?;
+    }
+    if let (Resource::Memory { .. }, Some(Resource::Path(path) | Resource::Remote { path, .. })) =
+        (&request.source, &request.destination)
+        && path.path.ends_with(b"/")
+    {
+        return Err(bad_arguments("a memory region becomes a file, and the path is a directory's"));
     }
     match (request.operation, &request.source, &request.destination) {
         (Operation::Remove, Resource::Path(_), None) => Ok(()),
@@ -144,12 +156,21 @@ fn check_request(request: &TaskRequest) -> Result<(), Refused> {
         }
         (
             Operation::Copy | Operation::Move,
+            Resource::Remote { .. },
+            Some(Resource::Remote { .. }),
+        ) => unsupported("one of the two paths must be on this node"),
+        (Operation::Copy | Operation::Move, Resource::Remote { .. }, Some(Resource::Path(_)))
+        | (Operation::Copy | Operation::Move, _, Some(Resource::Remote { .. })) => {
+            match has_network {
+                true => Ok(()),
+                false => unsupported("transfers between nodes need a key file or MUNGE"),
+            }
+        }
+        (
+            Operation::Copy | Operation::Move,
             Resource::Memory { .. } | Resource::Path(_),
             Some(Resource::Path(_)),
         ) => Ok(()),
-        (Operation::Copy | Operation::Move, _, Some(_)) => {
-            unsupported("transfers between nodes are not configured")
-        }
     }
 }
 
@@ -164,14 +185,14 @@ fn check_text(host: &str, path: &DataPath) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The contents of a region: a sealed file in memory. Any other file could be one that the caller may
-/// not read, and could change while it is copied.
+/// The contents of a region: a sealed file in memory, shorter than the region if that is not readable.
+/// Any other file could be one that the caller may not read, and could change while it is copied.
 fn check_region(region: Option<OwnedFd>, size: u64) -> Result<OwnedFd, Refused> {
     let region = region.ok_or_else(|| bad_arguments("the contents of the region are missing"))?;
     let sealed = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
     let seals = fcntl_get_seals(&region).unwrap_or(SealFlags::empty());
     let length = rustix::fs::fstat(&region).map(|stat| stat.st_size).unwrap_or(-1);
-    if !seals.contains(sealed) || u64::try_from(length) != Ok(size) {
+    if !seals.contains(sealed) || !u64::try_from(length).is_ok_and(|length| length <= size) {
         return Err(bad_arguments("the contents of the region are not a sealed file in memory"));
     }
     Ok(region)

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use forebay_net::admission::{ConnectionLimits, SharedAdmission};
@@ -19,6 +20,7 @@ use crate::execute::execute;
 use crate::measure::bytes_at;
 use crate::place::Place;
 use crate::registry::Registry;
+use crate::remote::{self, Network};
 use crate::server;
 use crate::store::Store;
 use crate::table::TaskTable;
@@ -33,6 +35,8 @@ pub(crate) struct Context {
     pub tasks: TaskTable,
     pub store: Store,
     pub dry_run: bool,
+    /// The network, if transfers between nodes are configured.
+    pub network: Option<Network>,
     /// The number of the administrators' group.
     pub administrators: Option<u32>,
 }
@@ -103,12 +107,14 @@ impl Service {
         let mut registry = store.registry().map_err(in_directory())?;
         add_configured(&mut registry, configuration)?;
         let group = Group::from_name(ADMINISTRATORS).ok().flatten();
+        let network = Network::new(configuration).map_err(about("transfers between nodes"))?;
         let records = store.tasks().map_err(in_directory())?;
         let ctx = Arc::new(Context {
             registry: Mutex::new(registry),
             tasks: TaskTable::default(),
             store,
             dry_run: configuration.dry_run,
+            network,
             administrators: group.map(|group| group.gid.as_raw()),
         });
         restore_tasks(&ctx, records);
@@ -185,10 +191,12 @@ fn restore_tasks(ctx: &Context, records: Vec<TaskRecord>) {
 }
 
 fn listen(ctx: &Arc<Context>, configuration: &Configuration) -> Result<Vec<Listener>, StartError> {
+    let address = format!("{}:{}", configuration.bind_address, configuration.remote_port);
+    let mut listeners: Vec<Listener> =
+        remote::listen(ctx).map_err(about(address))?.into_iter().collect();
     let limits = ConnectionLimits { request_rate: 1000.0, ..ConnectionLimits::default() };
     let sockets = &configuration.sockets;
     let control_mode = if ctx.administrators.is_some() { 0o660 } else { 0o600 };
-    let mut listeners = Vec::new();
     for (path, mode, control) in
         [(&sockets.control, control_mode, true), (&sockets.global, 0o666, false)]
     {
@@ -217,16 +225,17 @@ fn work(ctx: &Context) {
             // The task continues when the service starts again.
             return;
         }
-        let total = task.total.load(std::sync::atomic::Ordering::Relaxed);
-        let done = if result.is_ok() { total } else { task.done() };
-        let outcome = Some(Outcome::new(result, done, total));
-        let record = TaskRecord { outcome, ..task.record.clone() };
-        tracing::info!(task = record.task, ?result, bytes = done, "task is over");
-        finish(ctx, record, started);
+        finish_task(ctx, &task, result, started);
     }
 }
 
-fn finish(ctx: &Context, record: TaskRecord, started: Instant) {
+/// Records the result of a task.
+pub(crate) fn finish_task(ctx: &Context, task: &Task, result: Result<(), Errno>, started: Instant) {
+    let total = task.total.load(Relaxed);
+    let done = if result.is_ok() { total } else { task.done() };
+    let outcome = Some(Outcome::new(result, done, total));
+    let record = TaskRecord { outcome, ..task.record.clone() };
+    tracing::info!(task = record.task, ?result, bytes = done, "task is over");
     if let Err(error) = ctx.store.write_task(&record) {
         tracing::error!(task = record.task, %error, "cannot record the result of a task");
     }

@@ -33,6 +33,17 @@ struct Inner {
     ended: bool,
 }
 
+/// The effect of a cancellation.
+pub(crate) enum Cancelled {
+    /// There is no such task.
+    Unknown,
+    /// A worker will end the task, or it is over.
+    Requested,
+    /// No worker had begun with the task, and none will: the caller must [finish](TaskTable::finish)
+    /// it.
+    Pending(Arc<Task>),
+}
+
 /// The tasks of the service.
 #[derive(Default)]
 pub(crate) struct TaskTable {
@@ -136,15 +147,20 @@ impl TaskTable {
         }
     }
 
-    /// Cancels a task of user `uid`, or of any user for `None`. Returns whether there is such a task.
-    pub fn cancel(&self, task: u32, uid: Option<u32>) -> bool {
-        let inner = self.inner.lock();
+    /// Cancels a task of user `uid`, or of any user for `None`.
+    pub fn cancel(&self, task: u32, uid: Option<u32>) -> Cancelled {
+        let mut inner = self.inner.lock();
         let is_visible = |record: &TaskRecord| uid.is_none_or(|uid| record.user.uid == uid);
         if let Some(active) = inner.active.get(&task).filter(|task| is_visible(&task.record)) {
             active.progress.cancel();
-            return true;
+            let place = inner.queue.iter().position(|queued| queued.record.task == task);
+            let queued = place.and_then(|place| inner.queue.remove(place));
+            return queued.map_or(Cancelled::Requested, Cancelled::Pending);
         }
-        inner.results.get(&task).is_some_and(is_visible)
+        match inner.results.get(&task).is_some_and(is_visible) {
+            true => Cancelled::Requested,
+            false => Cancelled::Unknown,
+        }
     }
 
     /// Refuses new tasks, or accepts them again.
@@ -202,5 +218,105 @@ impl TaskTable {
         let mut entries: Vec<TaskEntry> = active.chain(over).collect();
         entries.sort_by_key(|entry| entry.task);
         entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caller::User;
+    use crate::task::Outcome;
+    use forebay_norns_api::message::{DataPath, Operation, Resource, TaskRequest};
+    use rustix::io::Errno;
+
+    fn record(task: u32, uid: u32) -> TaskRecord {
+        let path =
+            |nsid: &str| Resource::Path(DataPath { nsid: nsid.to_owned(), path: b"a".to_vec() });
+        let request = TaskRequest {
+            operation: Operation::Copy,
+            source: path("from"),
+            destination: Some(path("to")),
+        };
+        let user = User { uid, gid: uid, groups: Vec::new() };
+        TaskRecord { task, user, job: None, request, copied: false, resumed: false, outcome: None }
+    }
+
+    fn submit(table: &TaskTable, uid: u32) -> u32 {
+        let task = table.reserve(uid).unwrap();
+        table.enqueue(Task::new(record(task, uid), None));
+        task
+    }
+
+    fn finish(table: &TaskTable, task: &Task, result: Result<(), Errno>, seconds: u64) {
+        let outcome = Some(Outcome::new(result, 100, 100));
+        table.finish(
+            TaskRecord { outcome, ..task.record.clone() },
+            Some(Duration::from_secs(seconds)),
+        );
+    }
+
+    #[test]
+    fn queue_is_bounded_for_each_user_and_in_total() {
+        let table = TaskTable::default();
+        let code = |uid| table.reserve(uid).map_err(|(code, _)| code).err();
+        for user in 0..MAX_TASKS / MAX_USER_TASKS {
+            for _ in 0..MAX_USER_TASKS {
+                submit(&table, user as u32);
+            }
+            assert_eq!(code(user as u32), Some(Code::TOOMANYTASKS), "user {user}");
+        }
+        assert_eq!(code(99), Some(Code::TOOMANYTASKS), "all users together");
+        let first = table.next().unwrap();
+        finish(&table, &first, Ok(()), 1);
+        assert_eq!(code(0), None);
+    }
+
+    #[test]
+    fn pending_task_is_cancelled_at_once_and_a_running_one_by_its_worker() {
+        let table = TaskTable::default();
+        let (first, second) = (submit(&table, 7), submit(&table, 7));
+        let running = table.next().unwrap();
+        assert_eq!(running.record.task, first);
+        assert!(matches!(table.cancel(second, Some(8)), Cancelled::Unknown), "of another user");
+        assert!(matches!(table.cancel(first, Some(7)), Cancelled::Requested));
+        assert!(running.is_cancelled());
+        let Cancelled::Pending(task) = table.cancel(second, None) else { panic!("it is pending") };
+        finish(&table, &task, Err(Errno::CANCELED), 0);
+        let state = table.state(second, Some(7), Duration::ZERO).unwrap();
+        assert_eq!((state.status, state.errno), (Code::FINISHEDWERROR, libc::ECANCELED));
+        assert_eq!(table.state(second, Some(8), Duration::ZERO), None);
+        assert_eq!(table.status().pending, 0);
+        assert!(!table.end(false), "a task is in progress");
+    }
+
+    #[test]
+    fn estimate_is_that_of_the_task_that_ends_last() {
+        let table = TaskTable::default();
+        submit(&table, 1);
+        finish(&table, &table.next().unwrap(), Ok(()), 2);
+        for total in [100, 400] {
+            submit(&table, 1);
+            assert_eq!(table.status().pending, 1);
+            table.next().unwrap().total.store(total, Relaxed);
+        }
+        let status = table.status();
+        assert_eq!((status.running, status.pending), (2, 0));
+        assert_eq!(status.eta_seconds, Some(8.0), "400 bytes at 50 bytes/s");
+    }
+
+    #[test]
+    fn results_are_kept_up_to_a_limit() {
+        let table = TaskTable::default();
+        let first = submit(&table, 1);
+        for _ in 0..MAX_RESULTS {
+            finish(&table, &table.next().unwrap(), Ok(()), 1);
+            submit(&table, 1);
+        }
+        assert!(table.state(first, None, Duration::ZERO).is_some());
+        let last = table.next().unwrap();
+        let outcome = Some(Outcome::new(Ok(()), 0, 0));
+        let dropped = table.finish(TaskRecord { outcome, ..last.record.clone() }, None);
+        assert_eq!(dropped, Some(first));
+        assert_eq!(table.state(first, None, Duration::ZERO), None);
     }
 }

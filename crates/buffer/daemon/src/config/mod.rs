@@ -10,7 +10,6 @@ mod tests;
 mod value;
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -136,20 +135,7 @@ impl PoolConfig {
                 data_protection: Some(self.data_protection),
             }),
             AuthMethod::Key(file) => {
-                let failed = |e: std::io::Error| wrong(format!("key file {}: {e}", file.display()));
-                let mode = std::fs::metadata(file).map_err(failed)?.permissions();
-                if mode.mode() & 0o077 != 0 {
-                    let file = file.display();
-                    return Err(wrong(format!(
-                        "key file {file}: accessible to other users, and the key gives full access; \
-                         `chmod 600 {file}`"
-                    )));
-                }
-                let secret = std::fs::read(file).map_err(failed)?;
-                let key = PoolKey::new(&secret).map_err(|_| {
-                    let file = file.display();
-                    wrong(format!("key file {file}: a key has at least 16 bytes"))
-                })?;
+                let key = PoolKey::read(file).map_err(wrong)?;
                 let data_protection = Some(self.data_protection);
                 Ok(Authenticator { munge: None, key: Some(key), data_protection })
             }

@@ -98,7 +98,7 @@ impl ClientHandshake {
             }
         };
         let data = match self.server.0 {
-            Service::Storage => self.auth.data_protection,
+            Service::Storage | Service::Transfer => self.auth.data_protection,
             Service::Controller | Service::Workflow => None,
         };
         Ok(handshake_frame(&Proof { identity, data })?)

@@ -49,6 +49,8 @@ pub enum Service {
     Storage,
     /// A pool's controller.
     Controller,
+    /// A data transfer service, of another one.
+    Transfer,
     /// The controller of workflows, or a node's server of workflow data.
     Workflow,
 }
@@ -59,6 +61,9 @@ impl Service {
         match self {
             Service::Storage => ["forebay storage daemon's client 3", "forebay storage daemon 3"],
             Service::Controller => ["forebay controller's client 3", "forebay controller 3"],
+            Service::Transfer => {
+                ["forebay data transfer service's client 1", "forebay data transfer service 1"]
+            }
             Service::Workflow => {
                 ["forebay workflow server's client 1", "forebay workflow server 1"]
             }

@@ -19,6 +19,7 @@ use std::path::Path;
 
 use forebay_protocol::Timestamp;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 pub use file_system::LocalFileSystem;
 pub use identity::Identity;
@@ -29,7 +30,7 @@ pub(crate) use instance_path::{Found, mkdir_within, open_within};
 pub const MAX_SMALL_FILE: u64 = forebay_protocol::message::MAX_INLINE_FILE_BYTES as u64;
 
 /// The type of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileKind {
     /// A regular file.
     File,
@@ -42,7 +43,7 @@ pub enum FileKind {
 }
 
 /// The result of `stat`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileStat {
     /// The type.
     pub kind: FileKind,
