@@ -121,6 +121,11 @@ fn memory_region_is_stored_with_the_permissions_of_a_new_file() {
     assert_eq!((stat.uid(), stat.mode() & 0o7133), (USER, 0));
     site.user(&["move", "memory:", "local:dst:empty"]);
     assert_eq!(fs::metadata(site.path("dst/empty")).unwrap().len(), 0);
+    let unreadable = site.user_fails(&["copy", "memory:unreadable", "local:dst:none"]);
+    assert!(failed(&unreadable, libc::EFAULT), "{unreadable}");
+    assert!(!site.path("dst/none").exists());
+    let refused = site.user_fails(&["copy", "memory:x", "local:dst:directory/"]);
+    assert!(refused.starts_with("submit -2 "), "{refused}");
     let refused = site.user_fails(&["copy", "local:dst:empty", "memory:x"]);
     assert!(refused.starts_with("submit -200 "), "{refused}");
     let refused = site.user_fails(&["remove", "memory:x"]);

@@ -150,6 +150,8 @@ namespaces: [
     pub fn run(&self, uid: u32, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new(self.path("program"));
         command.args(arguments).env("NORNS_CONFIG_FILE", self.path("urd.conf"));
+        // That of cargo may lead to libraries of an earlier build.
+        command.env_remove("LD_LIBRARY_PATH");
         let output = command.uid(uid).gid(uid).current_dir("/").output().unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();
         (output.status.success(), printed.trim_end().to_owned())
