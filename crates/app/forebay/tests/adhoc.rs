@@ -384,6 +384,33 @@ fn interrupted_leader_keeps_its_results_until_they_are_discarded() {
     allocation.wait_until_nothing_left(Duration::from_secs(10));
 }
 
+#[test]
+fn program_on_a_lost_host_ends_with_an_error_and_results_are_kept() {
+    let allocation = Allocation::new(2);
+    let results = users_directory(&allocation, "results");
+    let stage_out = format!("out:{}/out", results.display());
+    let shared = allocation.shared.display();
+    let script = format!(
+        "mkdir $FOREBAY_MOUNT/out; touch {shared}/started; until [ -e {shared}/go ]; do sleep 0.05; done"
+    );
+    let command = allocation.adhoc(&["--stage-out", &stage_out], &script);
+    let first = &allocation.cluster.hosts[0];
+    let mut leader = first.start_logged("adhoc", command);
+    let started = allocation.shared.join("started");
+    wait_until("the program runs", || started.exists().then_some(()));
+    let directory = leader_directory(&allocation);
+    // The second host can no longer be reached.
+    fs::write(&allocation.launcher, "#!/bin/sh\nexit 255\n").unwrap();
+    kill_node(&allocation.cluster.hosts[1]);
+    leader.wait_for_output("n2: lost");
+    fs::write(allocation.shared.join("go"), "").unwrap();
+    let code = wait_until("the leader ends", || leader.exit_code());
+    assert_eq!(code, 1, "{}", leader.output());
+    let advice = format!("`forebay adhoc recover {directory}`");
+    let output = leader.output();
+    assert!(output.contains("a host was lost") && output.contains(&advice), "{output}");
+}
+
 /// `ssh` of the allocation: as the real one, it passes a line to the other host's shell.
 fn install_ssh(allocation: &Allocation) -> PathBuf {
     let directory = users_directory(allocation, "bin");

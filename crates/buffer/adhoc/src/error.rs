@@ -20,6 +20,9 @@ pub enum AdhocError {
     /// The user has interrupted it; nothing is left.
     #[error("interrupted; nothing is left behind")]
     Interrupted,
+    /// A host was lost, which holds a part of every large file.
+    #[error("a host was lost, and with it a part of the files; see above")]
+    HostLost,
     /// Data is kept for a stage-out, with the reason.
     #[error("{reason}\n{}", kept_text(leader))]
     Kept {
@@ -38,7 +41,10 @@ impl AdhocError {
         match self {
             AdhocError::Usage(_) => true,
             AdhocError::Step(error) => error.is_bad_input(),
-            AdhocError::Start(_) | AdhocError::Interrupted | AdhocError::Kept { .. } => false,
+            AdhocError::Start(_)
+            | AdhocError::Interrupted
+            | AdhocError::HostLost
+            | AdhocError::Kept { .. } => false,
         }
     }
 
@@ -47,7 +53,10 @@ impl AdhocError {
         match self {
             AdhocError::Interrupted => true,
             AdhocError::Kept { interrupted, .. } => *interrupted,
-            AdhocError::Usage(_) | AdhocError::Start(_) | AdhocError::Step(_) => false,
+            AdhocError::Usage(_)
+            | AdhocError::Start(_)
+            | AdhocError::HostLost
+            | AdhocError::Step(_) => false,
         }
     }
 }

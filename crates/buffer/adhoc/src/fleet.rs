@@ -316,8 +316,8 @@ impl Fleet {
     }
 
     /// Watches over the processes until [`FleetHandle::stop`], and restarts those that are killed.
-    /// Tells the user through `note`.
-    pub fn supervise(&mut self, note: &dyn Fn(String)) {
+    /// Tells the user through `note`, and sets `lost` when a host is gone for good.
+    pub fn supervise(&mut self, lost: &AtomicBool, note: &dyn Fn(String)) {
         let mut restarts = vec![0; self.members.len()];
         loop {
             let index = match self.poll() {
@@ -333,15 +333,18 @@ impl Fleet {
                         "{host}: the storage daemon was killed ({status}); restarting it"
                     ));
                     if let Err(reason) = self.restart(index) {
+                        lost.store(true, Ordering::Release);
                         note(format!("{host}: cannot be restarted: {reason}"));
                     }
                 }
                 State::Lost(status) => {
+                    lost.store(true, Ordering::Release);
                     note(format!("{host}: lost ({status}); its files are not accessible"));
                 }
                 // Two messages: that it ends, and that its output is closed.
                 State::Ended(_) if self.members[index].input.is_some() => {}
                 State::Ended(reason) => {
+                    lost.store(true, Ordering::Release);
                     let reason = reason.unwrap_or_else(|| "a signal".to_owned());
                     note(format!("{host}: ended ({reason}); its files are not accessible"));
                 }

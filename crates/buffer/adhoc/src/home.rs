@@ -161,7 +161,7 @@ impl Home {
 
     /// Whether it holds data for a stage-out.
     pub fn is_kept(&self) -> bool {
-        self.path.join(KEEP_FILE).exists()
+        is_marked(&self.path)
     }
 
     /// Removes it with everything in it.
@@ -231,7 +231,7 @@ pub fn remove_remainders(local: &Path) -> Vec<PathBuf> {
         };
         let path = local.join(name);
         if owner(&path).is_ok_and(|owner| owner == own_uid()) && !is_used(&path) {
-            if path.join(KEEP_FILE).exists() {
+            if is_marked(&path) {
                 kept.push(path);
             } else if !was_used_recently(&path) {
                 // What cannot be removed stays for the next one.
@@ -257,7 +257,7 @@ pub fn remove_leader(path: &Path) {
     }
     if is_leader_path(path)
         && owner(path).is_ok_and(|owner| owner == own_uid())
-        && !path.join(KEEP_FILE).exists()
+        && !is_marked(path)
         && !is_used(path)
     {
         // What cannot be removed stays for the next instance.
@@ -277,6 +277,11 @@ fn is_instance_name(name: &str) -> bool {
     };
     let id = rest.strip_suffix(LEADER_SUFFIX).unwrap_or(rest);
     id.len() == 8 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Whether a directory is marked as holding data for a stage-out.
+pub fn is_marked(path: &Path) -> bool {
+    path.join(KEEP_FILE).exists()
 }
 
 /// Whether a process uses the directory.

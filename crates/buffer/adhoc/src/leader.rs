@@ -192,12 +192,16 @@ impl<'a> Leader<'a> {
             metrics: None,
         };
         let handle = self.fleet.handle();
+        let lost = AtomicBool::new(false);
         let mut watch = RunWatch {
             inner: observer,
             handle: &handle,
             home: self.home,
+            lost: &lost,
+            gave_up: false,
             has_results: !options.stages_out.is_empty(),
             has_run: false,
+            has_ended: false,
             ready: format!(
                 "{} on {}",
                 human::bytes(total.0),
@@ -205,10 +209,19 @@ impl<'a> Leader<'a> {
             ),
             started,
         };
-        let outcome = with_supervision(&mut self.fleet, || run_job(&job, &mut watch));
+        let outcome = with_supervision(&mut self.fleet, &lost, || run_job(&job, &mut watch));
         let has_data = watch.has_run && watch.has_results;
         let is_over = matches!(&outcome, Ok(report) if !report.kept);
-        self.end(outcome, has_data && !is_over, observer)
+        let gave_up = watch.gave_up;
+        match self.end(outcome, has_data && !is_over, observer) {
+            // Its own interrupt, because nothing else ends the wait for a host that is gone.
+            Err(AdhocError::Interrupted) if gave_up => Err(AdhocError::HostLost),
+            Err(AdhocError::Kept { leader, .. }) if gave_up => {
+                let reason = AdhocError::HostLost.to_string();
+                Err(AdhocError::Kept { reason, leader, interrupted: false })
+            }
+            outcome => outcome,
+        }
     }
 
     /// The configuration of the pool.
@@ -255,15 +268,20 @@ impl<'a> Leader<'a> {
     }
 }
 
-/// Runs `work` while the processes of the hosts are watched over.
-pub(crate) fn with_supervision<T>(fleet: &mut Fleet, work: impl FnOnce() -> T) -> T {
+/// Runs `work` while the processes of the hosts are watched over; `lost` is set when one is gone for
+/// good.
+pub(crate) fn with_supervision<T>(
+    fleet: &mut Fleet,
+    lost: &AtomicBool,
+    work: impl FnOnce() -> T,
+) -> T {
     let handle = fleet.handle();
     std::thread::scope(|scope| {
         let note = |text: String| {
             use std::io::Write;
             let _ = writeln!(std::io::stderr(), "forebay: {text}");
         };
-        scope.spawn(move || fleet.supervise(&note));
+        scope.spawn(move || fleet.supervise(lost, &note));
         let outcome = work();
         handle.stop();
         outcome

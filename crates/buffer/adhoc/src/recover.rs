@@ -1,6 +1,7 @@
 //! Staging out what a killed or failed leader has left, or removing it.
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use forebay_control::controller::Cause;
 use forebay_job::{Observer, Recovery, RunError};
@@ -105,7 +106,9 @@ fn stage_out(
     let assemble = |_: &mut Instance, prepared: &[_]| common_address(prepared);
     let mut running = plan.start(&mut instance, &hosts, &reach, home, observer, assemble)?;
     let pool = running.pool();
-    let outcome = with_supervision(running.fleet(), || {
+    // The user interrupts it if a host is lost again.
+    let lost = AtomicBool::new(false);
+    let outcome = with_supervision(running.fleet(), &lost, || {
         forebay_job::recover(&pool, Some(JOB), false, observer)
     });
     let outcome = match outcome {

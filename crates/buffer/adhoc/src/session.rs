@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{AdhocError, kept_text};
 use crate::home;
@@ -17,6 +17,8 @@ const VARIABLE_PREFIXES: [&str; 2] = ["FOREBAY_", "DW_"];
 const STOP_FILE: &str = "stop";
 /// Interval at which it is looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time in which the directory of a leader that has ended is removed.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts `program` with `arguments`, which run [`hold`] in a new buffer, in the background. When the
 /// buffer is ready, prints the commands that set its variables in a shell.
@@ -87,6 +89,11 @@ pub fn stop(leader: &Path) -> Result<(), AdhocError> {
     std::fs::write(leader.join(STOP_FILE), "")
         .map_err(|e| AdhocError::Usage(format!("{shown}: {e}")))?;
     while home::is_used(leader) {
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    // Its lock is among the first files that are removed.
+    let ended = Instant::now();
+    while leader.exists() && !home::is_marked(leader) && ended.elapsed() < REMOVAL_TIMEOUT {
         std::thread::sleep(POLL_INTERVAL);
     }
     match leader.exists() {
