@@ -1,7 +1,9 @@
 # make build  forebay, forebayd, dw_wlm_cli, dwstat, nornsctl and the libraries for preloading and
 #             of NORNS in target/dist, stripped, with separate debug symbols
-# make run    IOR on Trinity at growing node counts: a table, files, a picture, a report;
-#             then a job script on a burst buffer in runs/checkpoint
+# make run    IOR on Trinity at growing node counts, 16 GiB a process, with flows: a table, files, a
+#             picture, a report; then a job script on a burst buffer in runs/checkpoint
+# make run-packets
+#             the same with 64 MiB a process, packet by packet: some minutes
 # make test   every check
 # make slurm-demo  a job with #DW lines under Slurm, on three hosts made of network namespaces;
 #             needs root
@@ -11,7 +13,7 @@
 # The directory of cargo, if scripts/setup.sh has just installed it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: build run test bench slurm-demo
+.PHONY: build run run-packets test bench slurm-demo
 
 build:
 	scripts/setup.sh build
@@ -25,10 +27,14 @@ build:
 
 run: build
 	target/dist/forebay sim ior --machine trinity-phase2 \
-		--nodes 1..8192 --ppn 1 -- -a POSIX -F -w -t 1m -b 64m
+		--nodes 1..8192 --ppn 1 --fidelity flow -- -a POSIX -F -w -r -t 1m -b 16g
 	mkdir -p runs/checkpoint/input && seq 500 > runs/checkpoint/input/numbers.txt
 	cd runs/checkpoint && rm -rf results && \
 		../../target/dist/forebay run --pool-size 1GiB ../../examples/checkpoint.sh
+
+run-packets: build
+	target/dist/forebay sim ior --machine trinity-phase2 \
+		--nodes 1..8192 --ppn 1 -- -a POSIX -F -w -t 1m -b 64m
 
 test:
 	scripts/setup.sh test

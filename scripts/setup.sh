@@ -136,6 +136,15 @@ want_slurm() {
         say "Slurm is not available; its tests are skipped"
 }
 
+# Slurm's accounting. Only the programs of MariaDB are installed, not its service. Without them the
+# test of the accounting is skipped and says so.
+want_slurm_accounting() {
+    command -v slurmdbd >/dev/null && command -v mariadbd >/dev/null &&
+        command -v mariadb-install-db >/dev/null && return
+    (apt_install slurmdbd slurm-wlm-mysql-plugin mariadb-server-core) ||
+        say "slurmdbd or MariaDB is not available; the test of Slurm's accounting is skipped"
+}
+
 # Without it the benchmarks skip the comparison.
 want_glusterfs() {
     command -v glusterd >/dev/null && command -v ip >/dev/null && return
@@ -162,6 +171,7 @@ test)
     need_chromium
     need_programs
     want_slurm
+    want_slurm_accounting
     ;;
 slurm)
     need_linker

@@ -246,6 +246,9 @@ fn flows_are_named_in_table_document_and_report_with_what_they_leave_out() {
     let (output, document, _) = run("auto", "1g");
     assert!(output.stdout.contains("fidelity: flow at 56 nodes, else packet"), "{}", output.stdout);
     assert_eq!(document["points"][0]["fidelity"], "packet");
+    let short = "sim ior --machine toy --nodes 1 --fidelity auto --no-out -- -F -w -t 1m -b 4m";
+    let table = dir.expect_success(short).stdout;
+    assert!(table.ends_with("fidelity: packet\n"), "{table}");
 }
 
 #[test]

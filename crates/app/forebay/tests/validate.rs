@@ -142,3 +142,31 @@ fn network_is_compared_with_theory_and_peers() {
     let error = dir.expect_invalid_input("validate --network --case moon");
     assert!(error.contains("codes-uniform-minimal"), "{error}");
 }
+
+#[test]
+fn rows_of_ior_are_judged_with_flows_and_others_are_named_as_omitted() {
+    let dir = WorkDir::new();
+    let line =
+        "validate --fidelity flow --case dw-write-streams --case aries-latency-8B --out here";
+    let output = dir.run(line);
+    assert!(output.code.is_some_and(|code| code < 2), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("aries-latency-8B is omitted: messages are packets"),
+        "{}",
+        output.stderr
+    );
+    let document: serde_json::Value = serde_json::from_str(&dir.read("here/summary.json")).unwrap();
+    let rows: Vec<&str> =
+        document["rows"].as_array().unwrap().iter().map(|r| r["row"].as_str().unwrap()).collect();
+    assert_eq!(rows, ["dw-write-streams"]);
+    assert!(document["rows"][0]["simulated"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn grid_of_fidelities_refuses_options_of_the_comparison_with_measurements() {
+    let dir = WorkDir::new();
+    for option in ["--case shaheen2", "--set client.write_rate=1GB/s", "--seeds 3"] {
+        let error = dir.expect_invalid_input(&format!("validate --fidelity both {option}"));
+        assert!(error.contains("--fidelity both"), "{option}: {error}");
+    }
+}

@@ -47,3 +47,29 @@ fn example_units_start_each_daemon() {
         assert!(fs::read_to_string(unit).unwrap().contains(&command));
     }
 }
+
+#[test]
+fn configuration_of_norns_in_the_documentation_is_the_valid_example_and_a_unit_starts_it() {
+    let examples = examples().join("../norns");
+    let file = examples.join("norns.conf");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(include_str!("../../../../docs/norns.md").contains(&format!("```yaml\n{text}```")));
+    let check = |file: &Path, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebayd"));
+        command.args(["norns", "--check", "--config"]).arg(file).args(more).output().unwrap()
+    };
+    let output = check(&file, &[]);
+    assert!(output.status.success(), "{output:?}");
+    let wrong = tempfile::NamedTempFile::new().unwrap();
+    fs::write(wrong.path(), text.replace("workers: 4", "workers: many")).unwrap();
+    for (output, reason) in [
+        (check(wrong.path(), &[]), "`workers: many` in `global_settings`: write a number"),
+        (check(&file, &["--name", "n0"]), "--name is for the daemons of a pool"),
+    ] {
+        assert_eq!(output.status.code(), Some(2));
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains(reason), "{stderr}");
+    }
+    let unit = fs::read_to_string(examples.join("forebay-norns.service")).unwrap();
+    assert!(unit.contains("forebayd norns --config /etc/norns/norns.conf"));
+}

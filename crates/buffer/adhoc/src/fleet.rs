@@ -155,15 +155,17 @@ impl Fleet {
             let events = self.events.clone();
             let read = move || {
                 let mut output = BufReader::new(output);
-                let mut line = String::new();
+                let mut line = Vec::new();
                 let event = |message| Event::Node { member: index, generation, message };
                 loop {
                     line.clear();
-                    match output.by_ref().take(MAX_LINE).read_line(&mut line) {
+                    // A launcher may also print what is no text.
+                    match output.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
                         Ok(0) | Err(_) => break,
                         Ok(_) => {}
                     }
-                    if let Some(message) = FromNode::parse(line.trim_end())
+                    if let Some(message) =
+                        FromNode::parse(String::from_utf8_lossy(&line).trim_end())
                         && events.send(event(Some(message))).is_err()
                     {
                         return;

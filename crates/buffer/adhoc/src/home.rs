@@ -248,14 +248,20 @@ fn was_used_recently(path: &Path) -> bool {
     modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < RESTART_TIME))
 }
 
-/// Removes the leader's directory if its process has ended and it holds nothing to stage out.
-pub fn remove_leader(local: &Path, id: &str) {
-    let path = leader_path(local, id);
-    if owner(&path).is_ok_and(|owner| owner == own_uid())
+/// Waits until the process of the leader's directory has ended, and removes the directory unless it
+/// holds data for a stage-out.
+pub fn remove_leader(path: &Path) {
+    let started = Instant::now();
+    while is_used(path) && started.elapsed() < LOCK_TIMEOUT {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if is_leader_path(path)
+        && owner(path).is_ok_and(|owner| owner == own_uid())
         && !path.join(KEEP_FILE).exists()
-        && !is_used(&path)
+        && !is_used(path)
     {
-        let _ = remove_tree(&path);
+        // What cannot be removed stays for the next instance.
+        let _ = remove_tree(path);
     }
 }
 

@@ -20,6 +20,7 @@ use crate::messages::{Begin, Prepared, Start, ToNode};
 use crate::network::{Beacon, ReservedPort, own_addresses};
 use crate::run_watch::RunWatch;
 use crate::stages::{StagedItem, job_script};
+use crate::watcher::Watcher;
 
 /// The job of an instance: it has one.
 pub(crate) const JOB: &str = "job";
@@ -99,7 +100,8 @@ pub fn run(options: &AdhocOptions, observer: &mut dyn Observer) -> Result<RunRep
     home::check_local(&options.local).map_err(AdhocError::Usage)?;
     let id = random_hex::<4>().map_err(AdhocError::Start)?;
     let leader_path = home::leader_path(&options.local, &id);
-    let leader = Home::create(leader_path.clone()).map_err(AdhocError::Start)?;
+    let leader = Home::create(leader_path).map_err(AdhocError::Start)?;
+    let _watcher = Watcher::start(&leader, &options.reach.program);
     let outcome = Leader::start(options, &id, &leader, &interrupted, observer)
         .and_then(|running| running.run(options, started, observer));
     if matches!(outcome, Err(AdhocError::Kept { .. })) || leader.is_kept() {

@@ -21,6 +21,7 @@ mod recover;
 mod run_watch;
 mod session;
 mod stages;
+mod watcher;
 
 pub use error::AdhocError;
 pub use fleet::Reach;
@@ -30,3 +31,4 @@ pub use node::run_node;
 pub use recover::{RecoverOptions, recover};
 pub use session::{hold, start, stop};
 pub use stages::StagedItem;
+pub use watcher::watch_leader;

@@ -229,7 +229,7 @@ impl Node {
             tell(&self.host, &format!("not everything could be removed: {reason}"));
         }
         if ending == Ending::LeaderGone {
-            home::remove_leader(&start.local, &start.id);
+            home::remove_leader(&home::leader_path(&start.local, &start.id));
         }
         send(&FromNode::Ended { kept: false });
         Ok(())

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use forebay_adhoc::{
     AdhocError, AdhocOptions, LEADER_VARIABLE, Launcher, Reach, RecoverOptions, StagedItem, hold,
-    host_list, recover, run as run_adhoc, run_node, start, stop,
+    host_list, recover, run as run_adhoc, run_node, start, stop, watch_leader,
 };
 use forebay_job::{OnFailure, Recovery};
 use forebay_units::Bytes;
@@ -60,6 +60,12 @@ enum AdhocCommand {
         /// Network interface of this host that the hosts can reach
         #[arg(long, value_name = "NAME")]
         interface: Option<String>,
+    },
+    /// The process that removes the directory of a killed leader
+    #[command(hide = true)]
+    Watch {
+        /// The directory
+        leader: PathBuf,
     },
     /// The process on each host, which the launcher starts
     #[command(hide = true)]
@@ -163,6 +169,10 @@ pub fn run(arguments: AdhocArguments) -> ExitCode {
     let AdhocArguments { command, buffer, program } = arguments;
     let outcome = match command {
         Some(AdhocCommand::Node { host }) => return run_node(&host),
+        Some(AdhocCommand::Watch { leader }) => {
+            watch_leader(&leader);
+            Ok(ExitCode::SUCCESS)
+        }
         Some(AdhocCommand::Start(_)) => execute_start(),
         Some(AdhocCommand::Stop { leader }) => execute_stop(leader),
         Some(AdhocCommand::Hold) => hold().map(|()| ExitCode::SUCCESS),

@@ -296,7 +296,9 @@ impl TestRun<'_> {
         for warning in warnings(&points) {
             output.print_and_record(&format!("warning: {warning}"))?;
         }
-        if let Some(text) = fidelity_text(&points) {
+        let is_auto = self.options.fidelity == Fidelity::Auto;
+        let packets = is_auto.then(|| "fidelity: packet".to_string());
+        if let Some(text) = fidelity_text(&points).or(packets) {
             output.print_and_record(&text)?;
         }
         Ok(IorStudy {

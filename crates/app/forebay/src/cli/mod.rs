@@ -18,6 +18,7 @@ mod sensitivity;
 pub(crate) mod sweep;
 mod traffic;
 mod validate;
+mod validate_fidelity;
 mod validate_ior;
 mod validate_messages;
 mod validate_network;

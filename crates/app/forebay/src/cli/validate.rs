@@ -4,7 +4,8 @@ use super::machine::load_with;
 use super::options::{command_line, cores, seed, setting};
 use super::output::{Output, OutputArgs, to_json};
 use super::sensitivity::{self, Study};
-use super::{validate_ior, validate_messages, validate_network};
+use super::{validate_fidelity, validate_ior, validate_messages, validate_network};
+use crate::console::print_stderr;
 use crate::csv_files::to_csv;
 use crate::figures::ior::resource;
 use crate::plot::axis;
@@ -12,6 +13,7 @@ use crate::plot::bandwidth::{Curve, Figure};
 use crate::plot::palette::PAPER;
 use crate::plot::png;
 use crate::validate::comparison::{self, Comparison};
+use crate::validate::fidelity::grid;
 use crate::validate::markdown;
 use crate::validate::network;
 use crate::validate::published;
@@ -21,6 +23,7 @@ use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{self, Column, Table};
 use forebay_machine::results::SCHEMA;
+use forebay_machine::study::{Fidelity, SimOptions};
 use forebay_machine_file::Setting;
 use forebay_units::Bytes;
 use forebay_units::human::{grouped, number};
@@ -28,7 +31,8 @@ use serde::Serialize;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  forebay validate\n  forebay validate --quick\n  \
-        forebay validate --network --quick\n  \
+        forebay validate --network --quick\n  forebay validate --fidelity flow\n  \
+        forebay validate --fidelity both --quick\n  \
         forebay validate --case shaheen2 --case cori1-fpp-write\n  \
         forebay validate --case trinity-client --set client.write_rate=3GB/s\n  \
         forebay validate --case trinity-client-write --sensitivity --parameter client.write_rate\n  \
@@ -59,6 +63,11 @@ pub(super) struct ValidateArgs {
     /// curves of peer simulators (validation/network)
     #[arg(long, conflicts_with_all = ["sensitivity", "seeds", "format", "set"])]
     network: bool,
+    /// Level of detail of the IOR rows: packets, or flows, which omit the other rows and those that flows
+    /// cannot represent. `both`: instead of measurements, compare flows with packets on a grid of cases
+    /// (validation/flow.toml)
+    #[arg(long, value_enum, default_value_t = FidelityArg::Packet, conflicts_with_all = ["network", "sensitivity"])]
+    fidelity: FidelityArg,
     /// Instead of the comparison: the elasticity of each row with respect to each number that is
     /// assumed or decides it (central differences between four fifths and five fourths of the
     /// number, of sizes between half and twice), and Morris screening
@@ -79,6 +88,17 @@ pub(super) struct ValidateArgs {
     format: Format,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// Level of detail of the simulations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum FidelityArg {
+    /// Each packet at each link
+    Packet,
+    /// Max-min fair rates
+    Flow,
+    /// Flows beside packets
+    Both,
 }
 
 /// Format of the table of rows.
@@ -119,6 +139,11 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
         let threads = args.threads.map_or_else(cores, usize::from);
         return validate_network::run(&cases, threads, args.seed, &args.output);
     }
+    let fidelity = match args.fidelity {
+        FidelityArg::Packet => Fidelity::Packet,
+        FidelityArg::Flow => Fidelity::Flow,
+        FidelityArg::Both => return compare_fidelities(&args),
+    };
     let cases = comparison::chosen(&args.case, args.quick)?;
     if args.sensitivity {
         let study = Study {
@@ -145,7 +170,27 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     for case in &cases {
         let of_case = match case {
             Comparison::Ior(case) => {
-                validate_ior::rows(case, &args.set, seeds, threads, &table, &output)?
+                let options = SimOptions { seed: args.seed, fidelity, ..SimOptions::default() };
+                let count = args.seeds.into();
+                match validate_ior::rows(
+                    case,
+                    &args.set,
+                    (&options, count),
+                    threads,
+                    &table,
+                    &output,
+                ) {
+                    // The cases are valid input, except for flows.
+                    Err(Failure::Input(reason)) if fidelity == Fidelity::Flow => {
+                        print_stderr(format_args!("{} is omitted: {reason}", case.id));
+                        continue;
+                    }
+                    rows => rows?,
+                }
+            }
+            Comparison::Messages(case) if fidelity == Fidelity::Flow => {
+                print_stderr(format_args!("{} is omitted: messages are packets", case.id));
+                continue;
             }
             Comparison::Messages(case) => {
                 validate_messages::rows(case, &args.set, seeds, threads, &table, &output)?
@@ -183,6 +228,20 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
         return Err(Failure::Failed(format!("{missed} of {count} rows miss their tolerance")));
     }
     Ok(())
+}
+
+/// Compares flows with packets.
+fn compare_fidelities(args: &ValidateArgs) -> Result<(), Failure> {
+    let unused = !args.case.is_empty() || !args.set.is_empty() || args.seeds > 1;
+    if unused || args.format != Format::Text {
+        return Err(Failure::Input(
+            "--fidelity both simulates its own grid: without --case, --set, --seeds and --format"
+                .to_string(),
+        ));
+    }
+    let cases = grid(args.quick)?;
+    let threads = args.threads.map_or_else(cores, usize::from);
+    validate_fidelity::run(&cases, threads, args.seed, &args.output)
 }
 
 /// Prints the rows in groups by status, then the sweeps.

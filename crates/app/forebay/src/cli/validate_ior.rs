@@ -13,11 +13,11 @@ use forebay_machine::study::{self, Progress, SimOptions};
 use forebay_machine_file::Setting;
 use forebay_machine_file::machine::Machine;
 
-/// Simulates a case with all seeds, from the first on; the rows of its checks.
+/// Simulates a case with a number of seeds, from that of the options on; the rows of its checks.
 pub(super) fn rows(
     case: &Case,
     set: &[Setting],
-    seeds: (u64, u32),
+    seeds: (&SimOptions, u32),
     threads: usize,
     table: &[Published],
     output: &Output,
@@ -36,7 +36,7 @@ pub(super) fn rows(
 fn simulate(
     case: &Case,
     machine: &Machine,
-    (first_seed, seeds): (u64, u32),
+    (base, seeds): (&SimOptions, u32),
     threads: usize,
     output: &Output,
 ) -> Result<Vec<(Run, Vec<IorPoint>)>, Failure> {
@@ -48,8 +48,8 @@ fn simulate(
             let (run, nth) = tasks[task];
             let options = SimOptions {
                 threads: threads_of_each(threads, tasks.len()),
-                seed: first_seed.wrapping_add(nth as u64),
-                ..SimOptions::default()
+                seed: base.seed.wrapping_add(nth as u64),
+                ..base.clone()
             };
             let number = run * seeds + nth;
             let shown = |time, done, events| progress.update(number, time, done, events);

@@ -2,6 +2,7 @@
 
 pub mod cases;
 pub mod comparison;
+pub mod fidelity;
 pub mod markdown;
 pub mod messages;
 pub mod network;

@@ -4,9 +4,10 @@
 mod nodes;
 mod site;
 
-use site::{OTHER, Site, USER, failed};
+use site::{OTHER, Site, USER, built, failed};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -121,6 +122,11 @@ fn memory_region_is_stored_with_the_permissions_of_a_new_file() {
     assert_eq!((stat.uid(), stat.mode() & 0o7133), (USER, 0));
     site.user(&["move", "memory:", "local:dst:empty"]);
     assert_eq!(fs::metadata(site.path("dst/empty")).unwrap().len(), 0);
+    let unreadable = site.user_fails(&["copy", "memory:unreadable", "local:dst:none"]);
+    assert!(failed(&unreadable, libc::EFAULT), "{unreadable}");
+    assert!(!site.path("dst/none").exists());
+    let refused = site.user_fails(&["copy", "memory:x", "local:dst:directory/"]);
+    assert!(refused.starts_with("submit -2 "), "{refused}");
     let refused = site.user_fails(&["copy", "local:dst:empty", "memory:x"]);
     assert!(refused.starts_with("submit -200 "), "{refused}");
     let refused = site.user_fails(&["remove", "memory:x"]);
@@ -337,6 +343,34 @@ fn region_whose_service_was_killed_fails_cleanly() {
     let printed = site.user_fails(&["await", task]);
     assert!(failed(&printed, libc::EINTR), "{printed}");
     assert!(!site.path("dst/b").exists());
+}
+
+#[test]
+fn instance_of_a_job_is_a_dataspace() {
+    let site = Site::new();
+    site.write("open/in/a", vec![7; 3_000_000]);
+    let at = site.dir.path().display();
+    let script = format!(
+        "#!/bin/sh
+#DW jobdw capacity=64MiB type=scratch access_mode=striped
+set -e
+cd {at}
+export NORNS_CONFIG_FILE=urd.conf
+{nornsctl} dataspace add bb $DW_JOB_STRIPED --capacity 16MiB
+./program copy shared:open:in local:bb:deep/in
+cmp open/in/a $DW_JOB_STRIPED/deep/in/a
+./program move local:bb:deep local:src:out
+[ ! -e $DW_JOB_STRIPED/deep ]
+{nornsctl} dataspace remove bb
+",
+        nornsctl = built("forebay-nornsctl", "nornsctl").display(),
+    );
+    fs::write(site.path("job.sh"), script).unwrap();
+    let mut job = Command::new(built("forebay", "forebay"));
+    job.args(["run", "--pool", "pool", "--pool-size", "256MiB", "job.sh"]);
+    let output = job.current_dir(site.dir.path()).env_remove("LD_LIBRARY_PATH").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read(site.path("src/out/in/a")).unwrap(), vec![7; 3_000_000]);
 }
 
 #[test]

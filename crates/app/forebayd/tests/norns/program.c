@@ -14,6 +14,8 @@ static norns_resource_t resource(char *text)
     if (!rest)
         exit(9);
     *rest++ = 0;
+    if (!strcmp(text, "memory") && !strcmp(rest, "unreadable"))
+        return NORNS_MEMORY_REGION((void *)0x42, 100);
     if (!strcmp(text, "memory"))
         return NORNS_MEMORY_REGION(rest, strlen(rest));
     char *host = NULL;

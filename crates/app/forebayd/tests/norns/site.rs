@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Ordinary users.
@@ -150,6 +150,8 @@ namespaces: [
     pub fn run(&self, uid: u32, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new(self.path("program"));
         command.args(arguments).env("NORNS_CONFIG_FILE", self.path("urd.conf"));
+        // That of cargo may lead to libraries of an earlier build.
+        command.env_remove("LD_LIBRARY_PATH");
         let output = command.uid(uid).gid(uid).current_dir("/").output().unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();
         (output.status.success(), printed.trim_end().to_owned())
@@ -183,7 +185,7 @@ namespaces: [
 
     /// Runs `nornsctl` as root. Returns whether it succeeded, and what it printed.
     pub fn nornsctl(&self, arguments: &str) -> (bool, String) {
-        let mut command = Command::new(nornsctl());
+        let mut command = Command::new(built("forebay-nornsctl", "nornsctl"));
         command.arg("--config").arg(self.path("urd.conf")).args(arguments.split_whitespace());
         let output = command.output().unwrap();
         let text = [output.stdout, output.stderr].concat();
@@ -215,18 +217,22 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// The program `nornsctl`.
-fn nornsctl() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let forebayd = Path::new(env!("CARGO_BIN_EXE_forebayd"));
-        let is_release = forebayd.components().any(|part| part.as_os_str() == "release");
-        let profile = if is_release { "--profile=release" } else { "--profile=test" };
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package=forebay-nornsctl", profile]);
-        assert!(build.status().unwrap().success());
-        forebayd.with_file_name("nornsctl")
-    })
+/// A program of another package: that of the last test of the workspace, built here if there is none.
+pub fn built(package: &str, name: &str) -> PathBuf {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _building = BUILDING.lock().unwrap();
+    let forebayd = Path::new(env!("CARGO_BIN_EXE_forebayd"));
+    let program = forebayd.with_file_name(name);
+    if program.exists() {
+        return program;
+    }
+    let is_release = forebayd.components().any(|part| part.as_os_str() == "release");
+    let profile = if is_release { "--profile=release" } else { "--profile=test" };
+    let (package, bin) = (format!("--package={package}"), format!("--bin={name}"));
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", profile, &package, &bin]);
+    assert!(build.status().unwrap().success());
+    program
 }
 
 /// The program's report of a task that failed with this number of `errno(3)`.

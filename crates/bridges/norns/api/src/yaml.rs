@@ -12,7 +12,9 @@ pub(crate) struct Section<'a> {
 
 /// The first document of `text`.
 pub(crate) fn parse(text: &str) -> Result<Yaml, String> {
-    let documents = YamlLoader::load_from_str(text).map_err(|error| error.to_string())?;
+    // A bracket that closes a list may be at the margin, which YAML forbids and most libraries accept.
+    let margin = text.replace("\n]", "\n  ]").replace("\n}", "\n  }");
+    let documents = YamlLoader::load_from_str(&margin).map_err(|error| error.to_string())?;
     documents.into_iter().next().ok_or_else(|| "is empty".to_owned())
 }
 

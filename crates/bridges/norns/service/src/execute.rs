@@ -98,9 +98,12 @@ impl Limits {
 fn open(ctx: &Context, task: &Task, resource: &Resource) -> Result<Opened, Errno> {
     let record = &task.record;
     match resource {
-        Resource::Memory { .. } => {
+        Resource::Memory { size } => {
             // A region is lost with the service that received it.
             let region = task.region.as_ref().ok_or(Errno::INTR)?;
+            if u64::try_from(rustix::fs::fstat(region)?.st_size) != Ok(*size) {
+                return Err(Errno::FAULT);
+            }
             let place = Place::descriptor(region.as_raw_fd());
             Ok(Opened { place, limits: Limits::None })
         }

@@ -138,6 +138,12 @@ fn check_request(request: &TaskRequest, has_network: bool) -> Result<(), Refused
         };
         check_text(host, path)?;
     }
+    if let (Resource::Memory { .. }, Some(Resource::Path(path) | Resource::Remote { path, .. })) =
+        (&request.source, &request.destination)
+        && path.path.ends_with(b"/")
+    {
+        return Err(bad_arguments("a memory region becomes a file, and the path is a directory's"));
+    }
     match (request.operation, &request.source, &request.destination) {
         (Operation::Remove, Resource::Path(_), None) => Ok(()),
         (Operation::Remove, _, None) => unsupported("only paths of this node can be removed"),
@@ -179,14 +185,14 @@ fn check_text(host: &str, path: &DataPath) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The contents of a region: a sealed file in memory. Any other file could be one that the caller may
-/// not read, and could change while it is copied.
+/// The contents of a region: a sealed file in memory, shorter than the region if that is not readable.
+/// Any other file could be one that the caller may not read, and could change while it is copied.
 fn check_region(region: Option<OwnedFd>, size: u64) -> Result<OwnedFd, Refused> {
     let region = region.ok_or_else(|| bad_arguments("the contents of the region are missing"))?;
     let sealed = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
     let seals = fcntl_get_seals(&region).unwrap_or(SealFlags::empty());
     let length = rustix::fs::fstat(&region).map(|stat| stat.st_size).unwrap_or(-1);
-    if !seals.contains(sealed) || u64::try_from(length) != Ok(size) {
+    if !seals.contains(sealed) || !u64::try_from(length).is_ok_and(|length| length <= size) {
         return Err(bad_arguments("the contents of the region are not a sealed file in memory"));
     }
     Ok(region)

@@ -13,9 +13,9 @@
 //!
 //! Processes enter their next runs as their runs end ([`transfers`]), so that collisions of processes at
 //! servers, the convoys of processes in lockstep and the tail of the last ones result. A phase with more
-//! than [`transfers::MAX_RUNS`] runs is a steady state for nearly all of its time: so many runs in its
-//! middle are simulated, and the second half of them gives the rate of the whole phase. The cost
-//! therefore does not depend on the number of bytes.
+//! than 8,192 runs, and more than three of each process, is a steady state for nearly all of its time: so
+//! many runs from its middle on are simulated, and the second half of them gives the rate of the whole
+//! phase. The cost therefore does not depend on the number of bytes.
 
 mod calls;
 mod document;

@@ -9,8 +9,15 @@ use forebay_network::Timeline;
 use forebay_workload::ior::Access;
 use std::collections::BTreeMap;
 
-/// Runs of a phase that are simulated at most.
-pub(super) const MAX_RUNS: u64 = 1 << 15;
+/// Runs of a phase that are simulated at most, unless that is less than [`RUNS_OF_EACH`] of each process.
+const MAX_RUNS: u64 = 1 << 13;
+/// Runs of each process that are simulated at least, if it has so many.
+const RUNS_OF_EACH: u64 = 3;
+
+/// Runs of a phase with `tasks` processes that are simulated at most.
+fn most_runs(tasks: u32) -> u64 {
+    MAX_RUNS.max(RUNS_OF_EACH * u64::from(tasks))
+}
 
 /// What a process has done in its runs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,8 +112,9 @@ impl<'a> Simulation<'a> {
     /// the time and the share of the work that is done, and ends the simulation by `false`.
     pub fn run(&mut self, starts: &[u64], goes_on: &dyn Fn(u64, f64) -> bool) -> bool {
         let last = self.job.pattern.transfers_per_rank();
-        let total = self.count_runs(last);
-        self.result.is_complete = total <= MAX_RUNS;
+        let most = most_runs(self.job.tasks());
+        let total = self.count_runs(last, most);
+        self.result.is_complete = total <= most;
         let mut order: Vec<(u64, u32)> = starts.iter().copied().zip(0..).collect();
         order.sort_unstable();
         if !self.result.is_complete {
@@ -115,7 +123,7 @@ impl<'a> Simulation<'a> {
             let middle = self.middle(last);
             self.next.iter_mut().for_each(|next| *next = middle);
         }
-        let end = if self.result.is_complete { u64::MAX } else { MAX_RUNS };
+        let end = if self.result.is_complete { u64::MAX } else { most };
         // The demand of all processes' first runs is known to each of them: adaptive routing does not
         // keep to paths that it chose before the others began.
         let ranks: Vec<u32> = order.iter().map(|(_, rank)| *rank).collect();
@@ -133,13 +141,13 @@ impl<'a> Simulation<'a> {
             assert!(!ended.is_empty() || until != u64::MAX, "a run without a rate");
             self.end_runs(&ended, last);
             let now = self.fabric.transport.now();
-            if self.half.is_none() && self.result.runs >= total.min(MAX_RUNS) / 2 {
+            if self.half.is_none() && self.result.runs >= total.min(most) / 2 {
                 self.half = Some((now, self.moved()));
             }
             while let Some((_, run)) = waiting.next_if(|((at, _), _)| *at <= now) {
                 self.start_run(run);
             }
-            if !goes_on(now, self.result.runs as f64 / total.clamp(1, MAX_RUNS) as f64) {
+            if !goes_on(now, self.result.runs as f64 / total.clamp(1, most) as f64) {
                 return false;
             }
         }
@@ -164,11 +172,11 @@ impl<'a> Simulation<'a> {
         (self.result, self.fabric)
     }
 
-    /// Runs of all processes, as many as the first process has.
-    fn count_runs(&self, last: u64) -> u64 {
+    /// Runs of all processes, as many as the first process has, counted up to a few above `most`.
+    fn count_runs(&self, last: u64, most: u64) -> u64 {
         let (mut runs, mut next) = (0, 0);
         let tasks = u64::from(self.job.tasks());
-        while next < last && runs * tasks <= MAX_RUNS {
+        while next < last && runs * tasks <= most {
             next += self.runs.run(0, next, last).transfers;
             runs += 1;
         }

@@ -64,9 +64,7 @@ pub unsafe fn submit(socket: Socket, task: *mut Task) -> i32 {
             // SAFETY: the caller guarantees it.
             Operation::Copy | Operation::Move => Some(unsafe { task.t_dst.to_message() }?),
         };
-        // SAFETY: the caller guarantees it.
-        let sealed =
-            task.t_src.region().map(|source| unsafe { region::seal(source) }).transpose()?;
+        let sealed = task.t_src.region().map(region::seal).transpose()?;
         let call = Call::Submit(TaskRequest { operation, source, destination });
         match client::call(socket, &call, sealed.as_ref().map(AsFd::as_fd))? {
             Reply::Task(number) => {

@@ -50,6 +50,13 @@ fn lists_of_single_entries_and_mappings_are_read_alike() {
 }
 
 #[test]
+fn bracket_at_the_margin_behind_comments_closes_an_empty_list() {
+    let (global, _) = LISTS.split_once("namespaces: [").unwrap();
+    let text = format!("{global}namespaces: [\n\n  ###  [\n  ###    nsid: none\n  ###  ],\n\n]\n");
+    assert!(read(&text).unwrap().dataspaces.is_empty());
+}
+
+#[test]
 fn library_finds_the_sockets_in_either_form() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for text in [

@@ -1,0 +1,108 @@
+//! The grid of cases on which flows are compared with packets: `validation/flow.toml`, embedded.
+
+use forebay_console::Failure;
+use serde::{Deserialize, Serialize};
+
+const TEXT: &str = include_str!("../../../../../validation/flow.toml");
+
+/// The use of a case.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Set {
+    /// Known while the model of flows was built.
+    Build,
+    /// Simulated for the first time when the model was finished.
+    Test,
+}
+
+impl Set {
+    /// All sets.
+    pub const ALL: [Set; 2] = [Set::Build, Set::Test];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Set::Build => "build",
+            Set::Test => "test",
+        }
+    }
+}
+
+/// Cases that differ in node counts, processes a node, transfer sizes, and one or many files.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Group {
+    set: Set,
+    machine: String,
+    nodes: Vec<u32>,
+    ppn: Vec<u32>,
+    transfers: Vec<String>,
+    block: String,
+    /// Whether its cases take seconds.
+    #[serde(default)]
+    quick: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    group: Vec<Group>,
+}
+
+/// One case: a test with a write and a read phase.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GridCase {
+    /// Its use.
+    pub set: Set,
+    /// Machine file.
+    pub machine: String,
+    /// Compute nodes.
+    pub nodes: u32,
+    /// Processes per node.
+    pub ppn: u32,
+    /// IOR's options.
+    pub ior: String,
+}
+
+/// The cases of the grid; with `quick`, those that take seconds.
+///
+/// # Errors
+/// [`Failure::Failed`] if the embedded file is wrong.
+pub fn grid(quick: bool) -> Result<Vec<GridCase>, Failure> {
+    let file: File =
+        toml::from_str(TEXT).map_err(|e| Failure::Failed(format!("validation/flow.toml: {e}")))?;
+    let mut cases = Vec::new();
+    for group in file.group.iter().filter(|group| group.quick || !quick) {
+        for (&nodes, &ppn) in group.nodes.iter().flat_map(|n| group.ppn.iter().map(move |p| (n, p)))
+        {
+            for transfer in &group.transfers {
+                for files in [" -F", ""] {
+                    cases.push(GridCase {
+                        set: group.set,
+                        machine: group.machine.clone(),
+                        nodes,
+                        ppn,
+                        ior: format!("-w -r -t {transfer} -b {}{files}", group.block),
+                    });
+                }
+            }
+        }
+    }
+    Ok(cases)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_case_of_the_test_set_is_in_the_build_set() {
+        let cases = grid(false).unwrap();
+        let of_set = |set| cases.iter().filter(move |case| case.set == set);
+        assert!(of_set(Set::Build).count() > 20 && of_set(Set::Test).count() > 20);
+        for test in of_set(Set::Test) {
+            let same = |case: &&GridCase| GridCase { set: Set::Test, ..(*case).clone() } == *test;
+            assert!(!of_set(Set::Build).any(|case| same(&case)), "{test:?}");
+        }
+    }
+}
