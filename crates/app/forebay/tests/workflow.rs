@@ -16,7 +16,7 @@ use workflow_site::{WorkflowSite, slurm_command};
 
 #[test]
 fn workflows_run_under_slurm() {
-    let Some(mut site) = WorkflowSite::start(60) else {
+    let Some(mut site) = WorkflowSite::start(8) else {
         return;
     };
     wrong_options_and_directives_are_refused(&site);
@@ -27,6 +27,7 @@ fn workflows_run_under_slurm() {
     failed_stages_cancel_the_job_or_keep_its_results(&site);
     persistent_data_outlive_their_workflow_and_are_shared(&site);
     data_move_from_node_to_node(&site);
+    data_move_if_their_node_stays_busy(&site);
 }
 
 fn wait_for_file(path: &Path) {
@@ -263,4 +264,27 @@ fn data_move_from_node_to_node(site: &WorkflowSite) {
     site.wait_for_slurm(&third, "COMPLETED");
     let expected = site.slurm.output(&first) + &site.slurm.output(&second) + "ada\n";
     assert_eq!(site.slurm.output(&third), expected, "{}", site.diagnosis(&third));
+}
+
+/// The node that has the data is taken by another job when the producer has ended.
+fn data_move_if_their_node_stays_busy(site: &WorkflowSite) {
+    let go = site.slurm.site.cluster.pfs().join("produce");
+    let body =
+        format!("echo made > $NVME0/field\nuntil [ -e {} ]; do sleep 0.1; done", go.display());
+    let producer = site.submit(&body, &["-w", "n2", "--workflow-start"]);
+    site.wait_for_slurm(&producer, "RUNNING");
+    let other = site.submit("sleep 100", &["-w", "n2", "--exclusive"]);
+    let prior = format!("--workflow-prior-dependency={producer}");
+    let body = "echo $SLURMD_NODENAME; cat $NVME0/field";
+    let consumer = site.submit(body, &[&prior, "--workflow-end"]);
+    fs::write(&go, "").unwrap();
+    wait_until("the consumer waits for the producer's node", || {
+        let text = expect_success(&site.forebay(USER, &["status"]));
+        text.contains("waits for its data's nodes n2").then_some(())
+    });
+    site.wait_for_slurm(&other, "RUNNING");
+    site.wait_for_slurm(&consumer, "COMPLETED");
+    let output = site.slurm.output(&consumer);
+    assert!(output.ends_with("\nmade\n") && !output.starts_with("n2"), "{output}");
+    expect_success(&site.slurm.run(ROOT, "scancel", &[&other]));
 }

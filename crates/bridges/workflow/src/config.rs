@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_net::auth::Authenticator;
 use forebay_net::munge::Munge;
+use forebay_net::record::DataProtection;
 use forebay_workflow_script::{Location, NornsScript, StageDirection};
 use serde::Deserialize;
 
@@ -228,10 +229,15 @@ impl SiteConfig {
         problems
     }
 
-    /// The keys of this host: those of MUNGE.
+    /// The keys of this host: those of MUNGE. Data between nodes carry keyed hashes, so that nobody can
+    /// change them on the way.
     pub fn authenticator(&self) -> Result<Authenticator, String> {
         let munge = Munge::new(self.munge.socket.clone()).map_err(|error| error.to_string())?;
-        Ok(Authenticator { key: None, munge: Some(munge), data_protection: None })
+        Ok(Authenticator {
+            key: None,
+            munge: Some(munge),
+            data_protection: Some(DataProtection::Integrity),
+        })
     }
 }
 

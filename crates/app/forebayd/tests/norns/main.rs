@@ -4,9 +4,10 @@
 mod nodes;
 mod site;
 
-use site::{OTHER, Site, USER, failed};
+use site::{OTHER, Site, USER, built, failed};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -342,6 +343,34 @@ fn region_whose_service_was_killed_fails_cleanly() {
     let printed = site.user_fails(&["await", task]);
     assert!(failed(&printed, libc::EINTR), "{printed}");
     assert!(!site.path("dst/b").exists());
+}
+
+#[test]
+fn instance_of_a_job_is_a_dataspace() {
+    let site = Site::new();
+    site.write("open/in/a", vec![7; 3_000_000]);
+    let at = site.dir.path().display();
+    let script = format!(
+        "#!/bin/sh
+#DW jobdw capacity=64MiB type=scratch access_mode=striped
+set -e
+cd {at}
+export NORNS_CONFIG_FILE=urd.conf
+{nornsctl} dataspace add bb $DW_JOB_STRIPED --capacity 16MiB
+./program copy shared:open:in local:bb:deep/in
+cmp open/in/a $DW_JOB_STRIPED/deep/in/a
+./program move local:bb:deep local:src:out
+[ ! -e $DW_JOB_STRIPED/deep ]
+{nornsctl} dataspace remove bb
+",
+        nornsctl = built("forebay-nornsctl", "nornsctl").display(),
+    );
+    fs::write(site.path("job.sh"), script).unwrap();
+    let mut job = Command::new(built("forebay", "forebay"));
+    job.args(["run", "--pool", "pool", "--pool-size", "256MiB", "job.sh"]);
+    let output = job.current_dir(site.dir.path()).env_remove("LD_LIBRARY_PATH").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read(site.path("src/out/in/a")).unwrap(), vec![7; 3_000_000]);
 }
 
 #[test]

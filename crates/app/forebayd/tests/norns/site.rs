@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Ordinary users.
@@ -185,7 +185,7 @@ namespaces: [
 
     /// Runs `nornsctl` as root. Returns whether it succeeded, and what it printed.
     pub fn nornsctl(&self, arguments: &str) -> (bool, String) {
-        let mut command = Command::new(nornsctl());
+        let mut command = Command::new(built("forebay-nornsctl", "nornsctl"));
         command.arg("--config").arg(self.path("urd.conf")).args(arguments.split_whitespace());
         let output = command.output().unwrap();
         let text = [output.stdout, output.stderr].concat();
@@ -217,18 +217,22 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// The program `nornsctl`.
-fn nornsctl() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let forebayd = Path::new(env!("CARGO_BIN_EXE_forebayd"));
-        let is_release = forebayd.components().any(|part| part.as_os_str() == "release");
-        let profile = if is_release { "--profile=release" } else { "--profile=test" };
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package=forebay-nornsctl", profile]);
-        assert!(build.status().unwrap().success());
-        forebayd.with_file_name("nornsctl")
-    })
+/// A program of another package: that of the last test of the workspace, built here if there is none.
+pub fn built(package: &str, name: &str) -> PathBuf {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _building = BUILDING.lock().unwrap();
+    let forebayd = Path::new(env!("CARGO_BIN_EXE_forebayd"));
+    let program = forebayd.with_file_name(name);
+    if program.exists() {
+        return program;
+    }
+    let is_release = forebayd.components().any(|part| part.as_os_str() == "release");
+    let profile = if is_release { "--profile=release" } else { "--profile=test" };
+    let (package, bin) = (format!("--package={package}"), format!("--bin={name}"));
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", profile, &package, &bin]);
+    assert!(build.status().unwrap().success());
+    program
 }
 
 /// The program's report of a task that failed with this number of `errno(3)`.
