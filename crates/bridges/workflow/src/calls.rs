@@ -13,7 +13,7 @@ use crate::placement::{Holdings, Pull};
 pub enum Request {
     /// The caller's workflows; those of all users for root.
     Status,
-    /// What a job needs on a node; from the node's prolog, or from its epilog.
+    /// Asks for the needs of a job on a node; from the node's prolog, or from its epilog.
     Plan {
         /// The job.
         job: u32,
@@ -22,7 +22,7 @@ pub enum Request {
         /// The job has ended.
         ended: bool,
     },
-    /// What was done on a node; from its prolog or epilog.
+    /// The work done on a node; from its prolog or epilog.
     Report(Report),
     /// Names of files that a node stages out, relative to the destination of a stage.
     Claim {
@@ -51,7 +51,7 @@ pub enum Request {
     },
 }
 
-/// What was done on a node before or after a job.
+/// The work done on a node before or after a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The job.
@@ -80,7 +80,7 @@ pub struct Report {
     pub deleted: BTreeSet<Location>,
 }
 
-/// What a job needs on a node.
+/// The needs of a job on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// User.

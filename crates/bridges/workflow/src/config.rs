@@ -189,7 +189,7 @@ impl SiteConfig {
         }
     }
 
-    /// What a script asks for and this site cannot do, each with its line; empty if there is nothing.
+    /// Requests of a script that this site cannot fulfil, each with its line.
     pub fn problems_of(&self, script: &NornsScript) -> Vec<String> {
         let mut problems = Vec::new();
         for stage in &script.stages {

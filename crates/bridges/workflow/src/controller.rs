@@ -52,7 +52,7 @@ pub struct Controller {
 /// Names that nodes stage out: job and line of the stage, then name and node.
 type Claims = HashMap<(u32, u32), HashMap<String, String>>;
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     config: SiteConfig,
     auth: Authenticator,
@@ -207,7 +207,7 @@ impl Shared {
         Status { holdings, persistent: persistent.cloned().collect(), jobs }
     }
 
-    /// What a job needs on a node. The job may have started since the last poll.
+    /// The needs of a job on a node. The job may have started since the last poll.
     fn plan(&self, job: u32, node: &str, ended: bool) -> Result<Plan, String> {
         if !ended {
             self.poll_once()?;

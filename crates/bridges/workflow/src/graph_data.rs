@@ -51,7 +51,7 @@ impl Graph {
         }
     }
 
-    /// What a job needs on a node. `script` are its directives.
+    /// The needs of a job on a node. `script` are its directives.
     ///
     /// # Errors
     /// The job is not known, or does not have the node.
@@ -280,7 +280,7 @@ impl Graph {
         }
     }
 
-    /// What is known of a node's data of a workflow.
+    /// The known data of a workflow on a node.
     pub fn holding(&self, workflow: u32, node: &str) -> Option<&Holding> {
         self.holdings.get(&workflow)?.get(node)
     }

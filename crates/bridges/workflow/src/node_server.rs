@@ -21,7 +21,7 @@ use crate::node_calls::{Access, MAX_READ, NodeReply, NodeRequest};
 /// Maximum number of files and directories that a connection has open.
 const MAX_OPEN: usize = 4096;
 
-/// What a connection has open.
+/// Open files and directories of a connection.
 #[derive(Default)]
 struct Opened {
     next: u64,

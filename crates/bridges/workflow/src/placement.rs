@@ -17,7 +17,7 @@ pub struct Holding {
     pub bytes: u64,
     /// Files.
     pub files: u64,
-    /// Whose data they are.
+    /// The jobs, with the ranks of their nodes, that left the data.
     #[serde(with = "parts_as_list")]
     pub parts: BTreeSet<Part>,
 }
@@ -48,7 +48,7 @@ pub struct Pull {
     pub directories: BTreeSet<u32>,
     /// Bytes to copy.
     pub bytes: u64,
-    /// What is there is a later state of all that the target has: its files replace those of the
+    /// The data there are a later state of all that the target has: their files replace those of the
     /// target. Otherwise a file that both have is an error.
     pub replaces: bool,
 }

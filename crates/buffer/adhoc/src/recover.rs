@@ -13,7 +13,7 @@ use crate::launcher::Launcher;
 use crate::leader::{Instance, JOB, Plan, common_address, with_supervision};
 use crate::messages::{Begin, Start};
 
-/// What to recover, and how.
+/// A request to recover.
 #[derive(Clone, Debug)]
 pub struct RecoverOptions {
     /// The directory of the leader that has ended.

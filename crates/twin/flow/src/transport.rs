@@ -26,7 +26,7 @@ pub struct Transport {
     active: usize,
 }
 
-/// What a flow carries.
+/// The load of a flow.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
     /// Bytes of each flow of the class.

@@ -36,7 +36,7 @@ pub enum WorkflowCommand {
     Persist {
         #[command(flatten)]
         site: SiteArguments,
-        /// What to do
+        /// The action
         action: Action,
         /// The data, such as nvme0://tables
         location: String,

@@ -113,28 +113,12 @@ static inline norns_iotask_t NORNSCTL_IOTASK(norns_op_t operation, norns_resourc
     return task;
 }
 
-/* Submit a task, which sets t_id. The task runs with the permissions of the calling process. A memory
- * region is copied by the call; it may be changed afterwards. Texts need not outlive the call.
- *   NORNS_EACCEPTPAUSED, NORNS_ETOOMANYTASKS   try again later
- *   NORNS_ENOSUCHPROCESS     the process belongs to no job, and the dataspace is not for all
- *   NORNS_ENOSUCHNAMESPACE   no such dataspace, or not one of the job
- *   NORNS_ENOTSUPPORTED      memory as destination; both paths remote; a memory region to remove
- *   NORNS_EBADARGS, NORNS_ECONNFAILED, NORNS_ERPCSENDFAILED, NORNS_ERPCRECVFAILED */
+/* As norns_submit, norns_wait, norns_cancel, norns_error and norns_strerror of norns.h, over the
+ * control socket. */
 norns_error_t nornsctl_submit(norns_iotask_t *task) __THROW;
-
-/* Wait until a task is over; at most for the timeout, unless that is NULL. NORNS_SUCCESS: it is over,
- * successfully or not. NORNS_ETIMEOUT: it is not. */
 norns_error_t nornsctl_wait(norns_iotask_t *task, const struct timespec *timeout) __THROW;
-
-/* Cancel a task that is pending or in progress. It ends soon after, as failed with
- * NORNS_ESYSTEMERROR and ECANCELED, and leaves no incomplete file. A task that is over stays as it
- * is. */
 norns_error_t nornsctl_cancel(norns_iotask_t *task) __THROW;
-
-/* Report the state of a task. */
 norns_error_t nornsctl_error(norns_iotask_t *task, norns_stat_t *stats) __THROW;
-
-/* A code in words. The text is static and must not be changed. */
 char *nornsctl_strerror(norns_error_t errnum) __THROW;
 
 #ifdef __cplusplus

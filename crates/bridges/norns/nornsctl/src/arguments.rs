@@ -27,7 +27,7 @@ pub struct Arguments {
     pub action: Action,
 }
 
-/// What to do.
+/// The action.
 #[derive(Debug, Subcommand)]
 pub enum Action {
     /// Count tasks in progress and pending, and estimate the time until those in progress are over

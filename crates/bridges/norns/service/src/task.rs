@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::caller::User;
 use crate::rates::Pair;
 
-/// What is known of a task from its submission on.
+/// A task from its submission on, as it is recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TaskRecord {
     pub task: u32,

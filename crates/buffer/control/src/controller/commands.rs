@@ -189,7 +189,7 @@ impl Controller {
         }
     }
 
-    /// What a host is to mount: the instance, and of a load-balanced one the replica. `None` while no
+    /// The instance that a host is to mount, and of a load-balanced one the replica. `None` while no
     /// replica can be read.
     fn mount_source<'a>(
         &self,

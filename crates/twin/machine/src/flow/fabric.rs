@@ -91,7 +91,7 @@ pub(super) struct DirectLink {
     demand: f64,
 }
 
-/// What a run adds to the demand at links between groups, for each of its servers [`DRAWS`] times.
+/// Demand of a run at links between groups, for each of its servers [`DRAWS`] times.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demand {
     of_links: Vec<(LinkKey, f64)>,

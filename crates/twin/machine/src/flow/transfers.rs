@@ -19,7 +19,7 @@ fn most_runs(tasks: u32) -> u64 {
     MAX_RUNS.max(RUNS_OF_EACH * u64::from(tasks))
 }
 
-/// What a process has done in its runs.
+/// Progress of a process in its runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OfRank {
     pub transfers: u64,

@@ -91,7 +91,7 @@ pub struct IorPoint {
     /// Fidelity of the simulation: `packet` or `flow`.
     #[serde(default)]
     pub fidelity: String,
-    /// What flows leave out; empty for packets.
+    /// Effects that flows leave out; empty for packets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     /// Best write rate of the repetitions, if there was a write phase.

@@ -1,12 +1,14 @@
 //! The types of C programs, as `norns.h` and `nornsctl.h` declare them, and the calls that both
 //! libraries have.
 
+mod calls;
 mod region;
 mod resource;
 mod task;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
+pub use libc::timespec;
 pub use task::{cancel, error, init_task, strerror, submit, wait};
 
 use crate::code::Code;

@@ -25,7 +25,7 @@ pub(crate) use file_system::RemoteFileSystem;
 pub(crate) use listener::listen;
 pub(crate) use wire::Session;
 
-/// How this node reaches others.
+/// The way to other nodes: port and credentials.
 #[derive(Debug)]
 pub(crate) struct Network {
     auth: Authenticator,
