@@ -74,6 +74,8 @@ pub struct Report {
     pub bytes: u64,
     /// Files in them.
     pub files: u64,
+    /// Directories of joined workflows that became part of the job's directory on the node.
+    pub merged: BTreeSet<u32>,
     /// Locations that the job made persistent on the node.
     pub stored: BTreeSet<Location>,
     /// Persistent locations that it removed.

@@ -116,17 +116,23 @@ impl Shared {
         changed.map_err(|error| format!("the controller cannot write its state: {error}"))
     }
 
-    fn poll_once(&self) -> Result<(), String> {
+    /// Takes in Slurm's queue, and returns the effects that follow.
+    fn observe(&self) -> Result<Vec<Effect>, String> {
         let queue = slurm::list_jobs()?;
         let wait = self.config.controller.wait_for_nodes_seconds;
-        for effect in self.change(|graph| graph.observe(now(), wait, &queue))? {
+        let effects = self.change(|graph| graph.observe(now(), wait, &queue))?;
+        let live = |job: &u32| queue.iter().any(|seen| seen.id == *job);
+        self.claims.lock().retain(|(job, _), _| live(job));
+        Ok(effects)
+    }
+
+    fn poll_once(&self) -> Result<(), String> {
+        for effect in self.observe()? {
             // An effect that fails is repeated with the next poll.
             if let Err(error) = self.apply(effect) {
                 tracing::warn!("{error}");
             }
         }
-        let live = |job: &u32| queue.iter().any(|seen| seen.id == *job);
-        self.claims.lock().retain(|(job, _), _| live(job));
         Ok(())
     }
 
@@ -137,8 +143,9 @@ impl Shared {
             }
             Effect::Release { job, nodes } => {
                 let id = job.to_string();
-                if !nodes.is_empty() {
-                    set_nodes(job, &nodes.join(","))?;
+                // Nodes are a preference: without them the job is released all the same.
+                if let Err(error) = set_nodes(job, &nodes.join(",")) {
+                    tracing::warn!("{error}");
                 }
                 slurm::run("scontrol", &["release", &id]).map(drop)
             }
@@ -210,7 +217,8 @@ impl Shared {
     /// The needs of a job on a node. The job may have started since the last poll.
     fn plan(&self, job: u32, node: &str, ended: bool) -> Result<Plan, String> {
         if !ended {
-            self.poll_once()?;
+            // A prolog does not wait for the effects, such as removals: the next poll repeats them.
+            self.observe()?;
         }
         let known = self.state.lock().graph.jobs.get(&job).and_then(|job| job.script.clone());
         let script = match known {

@@ -7,14 +7,16 @@
 //! `DIRECTORY`, `USER` and `persistent` belong to root, so that no user can put links in the place
 //! of what this process opens there.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 
 use crate::config::{Dataspace, DataspaceKind, SiteConfig};
 
@@ -147,19 +149,37 @@ pub fn merge_entries(old: &Path, new: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes and files below a directory; links are not followed.
+/// Bytes in files, and files and other entries, below a directory. No link is followed, also if the
+/// user puts one in the place of a directory meanwhile.
 pub fn usage(directory: &Path) -> (u64, u64) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let (mut bytes, mut files) = (0, 0);
-    let mut waiting = vec![directory.to_owned()];
+    let Ok(root) = rustix::fs::open(directory, flags | OFlags::NOFOLLOW, Mode::empty()) else {
+        return (0, 0);
+    };
+    let mut waiting = vec![PathBuf::from(".")];
     while let Some(here) = waiting.pop() {
-        for entry in fs::read_dir(&here).into_iter().flatten().flatten() {
-            match entry.metadata() {
-                Ok(found) if found.is_dir() => waiting.push(entry.path()),
-                Ok(found) if found.is_file() => {
-                    bytes += found.len();
+        let opened = rustix::fs::openat2(&root, &here, flags, Mode::empty(), within);
+        let Ok(entries) = opened.and_then(|at| Dir::read_from(&at).map(|dir| (at, dir))) else {
+            continue;
+        };
+        let (at, entries) = entries;
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if [c".", c".."].contains(&name) {
+                continue;
+            }
+            let Ok(found) = rustix::fs::statat(&at, name, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
+            match FileType::from_raw_mode(found.st_mode) {
+                FileType::Directory => waiting.push(here.join(OsStr::from_bytes(name.to_bytes()))),
+                FileType::RegularFile => {
+                    bytes += u64::try_from(found.st_size).unwrap_or(0);
                     files += 1;
                 }
-                _ => {}
+                _ => files += 1,
             }
         }
     }

@@ -94,10 +94,16 @@ pub struct Job {
 }
 
 impl Job {
-    /// Whether stages in and out have succeeded on all nodes of a completed job.
+    /// Whether all nodes of a completed job have reported its end.
     fn is_complete(&self) -> bool {
         let done = |node| self.finished.get(node).is_some_and(|report| !report.under_way);
         self.state == JobState::Completed && self.nodes.iter().all(done)
+    }
+
+    /// Nodes that have not reported the job's end.
+    fn silent_nodes(&self) -> Vec<&str> {
+        let is_silent = |node: &&String| self.finished.get(*node).is_none_or(|r| r.under_way);
+        self.nodes.iter().filter(is_silent).map(String::as_str).collect()
     }
 
     /// Data that a stage has not copied are still on the job's nodes.
@@ -276,12 +282,17 @@ impl Graph {
                 Some(before) if before.state.has_failed() => {
                     reason = Some(format!("job {prior} before it failed"));
                 }
-                // A node that died after the job's end sends no report.
+                Some(before) if before.is_complete() => {}
                 Some(before) => {
+                    all_complete = false;
+                    // A node that died after the job's end sends no report, and has its data.
                     let is_late = before.ends.saturating_add(REPORTS_AWAITED) < now;
-                    let is_complete =
-                        before.is_complete() || (is_late && before.state == JobState::Completed);
-                    all_complete &= is_complete;
+                    if is_late && before.state == JobState::Completed {
+                        reason = Some(format!(
+                            "node {} has not reported the end of job {prior}",
+                            before.silent_nodes().join(", ")
+                        ));
+                    }
                 }
                 None => reason = Some(format!("job {prior} is not known as a workflow job")),
             }
@@ -303,9 +314,15 @@ impl Graph {
             return None;
         }
         let job = self.jobs.get(&id)?;
-        let nodes = if job.has_own_nodes { Vec::new() } else { self.preferred_nodes(job) };
+        // Slurm may hold a job again whose preferred nodes it cannot give.
+        let first = job.released.unwrap_or(now);
+        let is_over = job.released.is_some() && first.saturating_add(wait) <= now;
+        let nodes = match job.has_own_nodes || is_over {
+            true => Vec::new(),
+            false => self.preferred_nodes(job),
+        };
         let job = self.jobs.get_mut(&id)?;
-        (job.released, job.preferred) = (Some(now), nodes.clone());
+        (job.released, job.preferred) = (Some(first), nodes.clone());
         Some(Effect::Release { job: id, nodes })
     }
 

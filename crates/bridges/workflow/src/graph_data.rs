@@ -125,16 +125,10 @@ impl Graph {
         let holdings = self.holdings.entry(workflow).or_default();
         let arrived: BTreeSet<Part> = match failed {
             true => BTreeSet::new(),
-            false => moved
-                .iter()
-                .filter_map(|pull| holdings.get(&pull.from))
-                .flat_map(|source| source.parts.iter().copied())
-                .collect(),
+            false => moved.iter().flat_map(|pull| pull.parts.iter().copied()).collect(),
         };
         let held = holdings.entry(node.clone()).or_default();
-        if !failed {
-            held.directories = BTreeSet::from([directory]);
-        }
+        held.directories.retain(|from| !report.merged.contains(from));
         held.directories.insert(directory);
         held.parts.extend(arrived);
         if report.ended {
@@ -355,6 +349,45 @@ mod tests {
         assert_eq!(graph.observe(20, 60, &queue), [], "the epilog stages out");
         graph.report(report(1, "n1", true)).unwrap();
         assert_eq!(graph.observe(21, 60, &queue).len(), 1);
+    }
+
+    #[test]
+    fn directories_of_a_joined_workflow_stay_known_until_they_are_merged() {
+        let mut graph = Graph::default();
+        let script = NornsScript::default();
+        let running = [job(1, &[], Completed, &["n1"]), job(3, &[], Running, &["n1"])];
+        let _ = graph.observe(20, 60, &running);
+        for (id, ended) in [(1, false), (1, true), (3, false)] {
+            graph.plan(id, "n1", &script).unwrap();
+            graph.report(report(id, "n1", ended)).unwrap();
+        }
+        let mut queue = running.to_vec();
+        queue.push(job(4, &[1, 3], Pending, &[]));
+        let _ = graph.observe(21, 60, &queue);
+        let workflow = graph.jobs[&4].workflow;
+        // Job 3 began before the workflows were joined.
+        graph.report(report(3, "n1", true)).unwrap();
+        assert_eq!(graph.holding(workflow, "n1").unwrap().directories, BTreeSet::from([1, 3]));
+        queue[1] = job(3, &[], Completed, &["n1"]);
+        queue[2] = job(4, &[1, 3], Running, &["n1"]);
+        let _ = graph.observe(22, 60, &queue);
+        let plan = graph.plan(4, "n1", &script).unwrap();
+        assert_eq!(plan.merge.len(), 1, "{plan:?}");
+        let merged = Report { merged: plan.merge.clone(), ..report(4, "n1", false) };
+        graph.report(merged).unwrap();
+        let held = graph.holding(workflow, "n1").unwrap();
+        assert_eq!(held.directories, BTreeSet::from([plan.directory]));
+    }
+
+    #[test]
+    fn job_is_removed_if_the_end_of_one_before_it_is_never_reported() {
+        let mut graph = Graph::default();
+        let queue = [job(1, &[], Completed, &["n1"]), job(2, &[1], Pending, &[])];
+        assert_eq!(graph.observe(315, 60, &queue), []);
+        let _ = graph.observe(316, 60, &queue);
+        let removed = &graph.jobs[&2];
+        assert_eq!(removed.state, JobState::Removed);
+        assert!(removed.reason.contains("n1 has not reported"), "{}", removed.reason);
     }
 
     #[test]

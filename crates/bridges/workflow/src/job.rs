@@ -22,7 +22,7 @@ use crate::controller::call;
 use crate::directories::{self, Account, node_spaces};
 use crate::placement::Pull;
 use crate::remote::RemoteFileSystem;
-use crate::staging::{JobFiles, copy, list_files};
+use crate::staging::{JobFiles, MAX_NAMES, copy, list_files};
 
 /// Time in which the controller has to answer, so that it can be restarted.
 const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -77,6 +77,7 @@ impl NodeJob<'_> {
         self.perform(&plan, false, |progress, report| {
             let account = Account::find(plan.uid, plan.gid)?;
             self.make_directories(&plan, &account)?;
+            report.merged.clone_from(&plan.merge);
             for (pull, address) in &plan.pulls {
                 self.pull(&plan, &account, pull, address, progress)?;
             }
@@ -146,9 +147,9 @@ impl NodeJob<'_> {
             done.store(true, Ordering::Release);
             outcome
         });
-        let Report { bytes, files, stored, deleted, .. } = report;
-        let report =
-            Report { failure: outcome.err(), bytes, files, stored, deleted, ..state(false) };
+        let Report { bytes, files, merged, stored, deleted, .. } = report;
+        let failure = outcome.err();
+        let report = Report { failure, bytes, files, merged, stored, deleted, ..state(false) };
         self.call(&Request::Report(report)).map(drop)
     }
 
@@ -217,7 +218,6 @@ impl NodeJob<'_> {
     }
 
     fn persist(&self, plan: &Plan, account: &Account, report: &mut Report) -> Result<(), String> {
-        let (mut stored, mut deleted) = (BTreeSet::new(), BTreeSet::new());
         for directive in &plan.script.persists {
             let at_line = |reason: String| format!("line {}: {reason}", directive.line);
             let location = &directive.location;
@@ -227,13 +227,13 @@ impl NodeJob<'_> {
                 PersistAction::Store => {
                     let has = directories::store(space, account, plan.directory, name);
                     if has.map_err(at_line)? {
-                        stored.insert(location.clone());
+                        report.stored.insert(location.clone());
                     }
                 }
                 PersistAction::Delete => {
                     directories::delete(space, account, name)
                         .map_err(|error| at_line(error.to_string()))?;
-                    deleted.insert(location.clone());
+                    report.deleted.insert(location.clone());
                 }
                 PersistAction::Share | PersistAction::Unshare => {
                     let allow = directive.action == PersistAction::Share;
@@ -245,7 +245,6 @@ impl NodeJob<'_> {
                 }
             }
         }
-        (report.stored, report.deleted) = (stored, deleted);
         Ok(())
     }
 
@@ -271,10 +270,12 @@ impl NodeJob<'_> {
 
     fn measure(&self, plan: &Plan, account: &Account, report: &mut Report) {
         for space in node_spaces(self.config) {
-            let root = directories::of_workflow(space, account, plan.directory);
-            let (bytes, files) = directories::usage(&root);
-            report.bytes += bytes;
-            report.files += files;
+            for directory in plan.merge.iter().chain([&plan.directory]) {
+                let root = directories::of_workflow(space, account, *directory);
+                let (bytes, files) = directories::usage(&root);
+                report.bytes += bytes;
+                report.files += files;
+            }
         }
     }
 }
@@ -297,7 +298,10 @@ fn check_distinct(
         let mut names = Vec::new();
         let listed = files.open_dir(path).and_then(|dir| list_files(&*dir, "", &mut names));
         listed.map_err(|errno| io::Error::from(errno).to_string())?;
-        Ok::<_, String>(names)
+        match names.len() > MAX_NAMES {
+            true => Err(format!("more than {MAX_NAMES} files, too many to compare their names")),
+            false => Ok(names),
+        }
     };
     let here: BTreeSet<String> = list(local, root)?.into_iter().collect();
     match list(remote, Path::new(""))?.into_iter().find(|name| here.contains(name)) {

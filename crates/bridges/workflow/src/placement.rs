@@ -48,6 +48,9 @@ pub struct Pull {
     pub directories: BTreeSet<u32>,
     /// Bytes to copy.
     pub bytes: u64,
+    /// What the node held when the transfer was planned.
+    #[serde(with = "parts_as_list")]
+    pub parts: BTreeSet<Part>,
     /// The data there are a later state of all that the target has: their files replace those of the
     /// target. Otherwise a file that both have is an error.
     pub replaces: bool,
@@ -60,7 +63,7 @@ fn cover(holdings: &Holdings, needed: &BTreeSet<Part>, limit: usize) -> Vec<Stri
     let mut chosen: Vec<String> = Vec::new();
     while !missing.is_empty() && chosen.len() < limit {
         let gain = |holding: &Holding| holding.parts.intersection(&missing).count();
-        let candidates = holdings.iter().filter(|(_, holding)| holding.bytes > 0);
+        let candidates = holdings.iter().filter(|(_, holding)| holding.files > 0);
         // The first of equal ones by name.
         let best = candidates.rev().max_by_key(|(_, holding)| (gain(holding), holding.bytes));
         let Some((node, holding)) = best.filter(|(_, holding)| gain(holding) > 0) else { break };
@@ -109,6 +112,7 @@ pub fn plan_pulls(
             from: from.clone(),
             directories: source.directories.clone(),
             bytes: source.bytes,
+            parts: source.parts.clone(),
             replaces,
         });
     }
@@ -123,7 +127,10 @@ mod tests {
         let holding = |(node, bytes, parts): &(&str, u64, &[Part])| {
             let parts = parts.iter().copied().collect();
             let directories = BTreeSet::from([1]);
-            ((*node).to_owned(), Holding { directories, bytes: *bytes, files: 1, parts })
+            (
+                (*node).to_owned(),
+                Holding { directories, bytes: *bytes, files: bytes.min(&1).to_owned(), parts },
+            )
         };
         entries.iter().map(holding).collect()
     }

@@ -19,7 +19,7 @@ use crate::config::{DataspaceKind, SiteConfig};
 use crate::directories::{self, Account};
 
 /// Maximum number of files of a stage out without a mapping from several nodes.
-const MAX_NAMES: usize = 200_000;
+pub const MAX_NAMES: usize = 200_000;
 
 /// The files of a job on this node.
 pub struct JobFiles<'a> {

@@ -195,7 +195,15 @@ impl Node {
                 break Ending::DaemonFailed;
             }
         };
-        daemons.stop().map(|()| ending)
+        let stopped = daemons.stop();
+        match ending {
+            // Nothing is needed any more, so that a daemon may fail at its end.
+            Ending::Asked { remove: true } => Ok(ending),
+            Ending::Asked { remove: false }
+            | Ending::LeaderGone
+            | Ending::Signal
+            | Ending::DaemonFailed => stopped.map(|()| ending),
+        }
     }
 
     /// Removes the directory, unless it holds data for a stage-out that nobody has given up.

@@ -14,6 +14,8 @@ pub const MAX_MAPPING_BYTES: u64 = 1 << 20;
 const MAX_EXPRESSION_BYTES: usize = 1 << 20;
 /// Maximum number of inputs of a mapping file.
 const MAX_INPUTS: usize = 1024;
+/// Maximum number of files of one rank.
+const MAX_FILES: usize = 100_000;
 
 /// The component of an input's path that has a regular expression.
 #[derive(Clone, Debug)]
@@ -199,7 +201,7 @@ impl Mapping {
     /// an expression the position of the input. An index may select files of several inputs.
     ///
     /// # Errors
-    /// An index of the rank selects no file.
+    /// An index of the rank selects no file, or more files than can be mapped.
     pub fn files_of(
         &self,
         rank: u32,
@@ -219,6 +221,12 @@ impl Mapping {
                 files.extend(
                     selected.iter().map(|file| (file.location.clone(), row.target.clone())),
                 );
+                if files.len() > MAX_FILES {
+                    return Err(format!(
+                        "line {}: more than {MAX_FILES} files are mapped to rank {rank}",
+                        row.line
+                    ));
+                }
             }
         }
         Ok(files)

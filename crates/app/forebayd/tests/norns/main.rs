@@ -59,6 +59,51 @@ fn file_that_the_user_may_not_read_or_write_is_neither_copied_nor_removed() {
 }
 
 #[test]
+fn move_of_a_file_onto_itself_keeps_it() {
+    let site = Site::new().with_job("100");
+    site.write("open/dir/file", "kept");
+    symlink("dir", site.path("open/alias")).unwrap();
+    for to in ["local:open:dir/file", "local:open:alias/file"] {
+        let moved = site.user_fails(&["move", "local:open:dir/file", to]);
+        assert!(failed(&moved, libc::EBUSY), "{moved}");
+        assert_eq!(fs::read_to_string(site.path("open/dir/file")).unwrap(), "kept");
+    }
+}
+
+#[test]
+fn copy_into_a_shared_directory_gives_nothing_to_the_user_who_prepared_it() {
+    let site = Site::new().with_job("100");
+    site.write("open/program", "x");
+    chown(site.path("open/program"), Some(OTHER), Some(OTHER)).unwrap();
+    fs::set_permissions(site.path("open/program"), fs::Permissions::from_mode(0o6755)).unwrap();
+    fs::create_dir(site.path("open/shared")).unwrap();
+    fs::set_permissions(site.path("open/shared"), fs::Permissions::from_mode(0o777)).unwrap();
+    let to = ["copy", "local:open:program", "local:open:shared/copy"];
+    site.user(&to);
+    let copied = fs::metadata(site.path("open/shared/copy")).unwrap();
+    assert_eq!((copied.uid(), copied.mode() & 0o7777), (USER, 0o755), "no setuid of another user");
+
+    // The hidden name of a copy, taken by another user who keeps the file open.
+    let hidden = site.path("open/shared").join(hidden_name("secret"));
+    fs::write(&hidden, "").unwrap();
+    chown(&hidden, Some(OTHER), Some(OTHER)).unwrap();
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(0o666)).unwrap();
+    let kept_open = fs::File::open(&hidden).unwrap();
+    site.write("open/secret", "for one user");
+    fs::set_permissions(site.path("open/secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    site.user(&["copy", "local:open:secret", "local:open:shared/secret"]);
+    assert_eq!(fs::read_to_string(site.path("open/shared/secret")).unwrap(), "for one user");
+    assert_eq!(kept_open.metadata().unwrap().len(), 0, "the other user has read the copy");
+    assert!(!hidden.exists());
+}
+
+/// The hidden name of an incomplete copy.
+fn hidden_name(name: &str) -> String {
+    let digest = blake3::hash(name.as_bytes());
+    format!(".forebay-stage-{}", &digest.to_hex()[..32])
+}
+
+#[test]
 fn dataspace_is_for_the_processes_of_its_jobs() {
     let site = Site::new();
     site.write("open/a", "x");

@@ -59,6 +59,18 @@ pub struct TaskRequest {
     pub destination: Option<Resource>,
 }
 
+impl TaskRequest {
+    /// Bytes in its names and paths.
+    pub fn text_bytes(&self) -> usize {
+        let of = |resource: &Resource| match resource {
+            Resource::Memory { .. } => 0,
+            Resource::Path(path) => path.nsid.len() + path.path.len(),
+            Resource::Remote { host, path } => host.len() + path.nsid.len() + path.path.len(),
+        };
+        of(&self.source) + self.destination.as_ref().map_or(0, of)
+    }
+}
+
 /// State of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskState {

@@ -9,7 +9,7 @@ use forebay_norns_api::message::{DataPath, Operation, Resource};
 use forebay_stage::{ItemKind, StageError, StageItem, StageOptions, StageRequest, run_stage};
 use rustix::io::Errno;
 
-use crate::measure::bytes_at;
+use crate::measure::{bytes_at, sync};
 use crate::place::{Place, as_missing};
 use crate::remote::{RemoteFileSystem, Session};
 use crate::remove::remove;
@@ -108,6 +108,11 @@ fn open(ctx: &Context, task: &Task, resource: &Resource) -> Result<Opened, Errno
             Ok(Opened { place, limits: Limits::None })
         }
         Resource::Path(DataPath { nsid, path }) => {
+            // The job may have ended since the task was accepted.
+            let is_trusted =
+                record.user.uid == 0 || record.user.uid == rustix::process::geteuid().as_raw();
+            let authorized = ctx.registry.lock().authorize_task(is_trusted, record.job, nsid);
+            authorized.map_err(|_| Errno::ACCESS)?;
             let mount = ctx.mount_of(nsid).ok_or(Errno::NOENT)?;
             let place = Place::local(&mount, path, record.user.identity())?;
             Ok(Opened { place, limits: Limits::Local(record.job, nsid.clone()) })
@@ -148,7 +153,7 @@ fn copy(ctx: &Context, task: &Task, source: &Place, target: &Opened) -> Result<(
     let replaced = if kind == ItemKind::File { before } else { 0 };
     let needed = total.saturating_sub(replaced);
     target.limits.reserve(ctx, needed)?;
-    let outcome = run(ctx, task, kind, source, &target.place);
+    let outcome = run(ctx, task, kind, source, &target.place).and_then(|()| sync(&target.place));
     let after = bytes_at(&target.place, &|| false).unwrap_or(before);
     let (added, removed) = (after.saturating_sub(before), before.saturating_sub(after));
     target.limits.settle(ctx, needed, added, removed);

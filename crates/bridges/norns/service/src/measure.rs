@@ -1,4 +1,4 @@
-//! The bytes in files and directories.
+//! The bytes in files and directories, and their durability.
 
 use std::ffi::OsString;
 
@@ -19,6 +19,46 @@ pub(crate) fn bytes_at(place: &Place, stop: &dyn Fn() -> bool) -> Result<u64, Er
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(0),
         Err(errno) => Err(errno),
     }
+}
+
+/// Makes the files at a place durable where `syncfs` does not: on FUSE, such as the mount of an
+/// instance.
+pub(crate) fn sync(place: &Place) -> Result<(), Errno> {
+    match place.kind()? {
+        ItemKind::Directory => sync_below(&*place.open_dir()?, MAX_DEPTH),
+        ItemKind::File => match place.parent()? {
+            Some((dir, name)) if is_fuse(&*dir)? => dir.open(&name, None)?.fdatasync(),
+            Some(_) | None => Ok(()),
+        },
+    }
+}
+
+fn is_fuse(dir: &dyn DirHandle) -> Result<bool, Errno> {
+    let Some(descriptor) = dir.descriptor() else { return Ok(false) };
+    Ok(rustix::fs::fstatfs(descriptor)?.f_type == libc::FUSE_SUPER_MAGIC)
+}
+
+fn sync_below(dir: &dyn DirHandle, depth: usize) -> Result<(), Errno> {
+    let depth = depth.checked_sub(1).ok_or(Errno::NAMETOOLONG)?;
+    if !is_fuse(dir)? {
+        return Ok(());
+    }
+    let (mut files, mut directories): (Vec<OsString>, Vec<OsString>) = (Vec::new(), Vec::new());
+    dir.read_dir(&mut |name, stat| {
+        match stat.map(|stat| stat.kind) {
+            Ok(kind) if is_directory(kind) => directories.push(name.to_owned()),
+            Ok(FileKind::File) => files.push(name.to_owned()),
+            Ok(_) | Err(_) => {}
+        }
+        true
+    })?;
+    for name in files {
+        dir.open(&name, None)?.fdatasync()?;
+    }
+    for name in directories {
+        sync_below(&*dir.open_dir(&name)?, depth)?;
+    }
+    rustix::fs::fsync(dir.descriptor().ok_or(Errno::BADF)?)
 }
 
 fn bytes_below(dir: &dyn DirHandle, depth: usize, stop: &dyn Fn() -> bool) -> Result<u64, Errno> {

@@ -192,6 +192,19 @@ impl Registry {
         }
     }
 
+    /// Whether a task that was accepted for `job` may still use a dataspace: its job must not have ended.
+    pub fn authorize_task(
+        &self,
+        is_trusted: bool,
+        job: Option<u32>,
+        nsid: &str,
+    ) -> Result<(), Refused> {
+        match job {
+            Some(job) if !is_trusted && !self.jobs.contains_key(&job) => Err(no_job(job)),
+            Some(_) | None => self.authorize_job(is_trusted, job, nsid),
+        }
+    }
+
     fn share(&mut self, job: Option<u32>, nsid: &str) -> Option<&mut Share> {
         self.jobs.get_mut(&job?)?.shares.get_mut(nsid)
     }

@@ -63,7 +63,9 @@ impl Removal<'_> {
             let is_same = match seen.kind {
                 FileKind::File => {
                     let now = dir.lstat(name)?;
-                    (now.size, now.modified) == (copy.size, copy.modified)
+                    // The copy may be the same file, reached another way: devices differ between nodes.
+                    let is_copy = (now.inode.1, now.changed) != (copy.inode.1, copy.changed);
+                    is_copy && (now.size, now.modified) == (copy.size, copy.modified)
                 }
                 FileKind::Symlink => true,
                 FileKind::Directory | FileKind::Other => false,

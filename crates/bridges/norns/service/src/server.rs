@@ -23,6 +23,8 @@ use crate::task::{Task, TaskRecord};
 
 /// Time for a process to send its call, and to read the reply.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest name of a node or dataspace.
+const MAX_NAME_BYTES: usize = 255;
 
 /// Answers the one call of a connection.
 pub(crate) fn serve_connection(
@@ -175,9 +177,10 @@ fn check_request(request: &TaskRequest, has_network: bool) -> Result<(), Refused
 }
 
 fn check_text(host: &str, path: &DataPath) -> Result<(), Refused> {
-    let lengths = [host.len(), path.nsid.len(), path.path.len()];
-    if lengths.into_iter().any(|length| length > MAX_TEXT_BYTES) {
-        return Err(bad_arguments(format!("a name or path is longer than {MAX_TEXT_BYTES} bytes")));
+    if host.len().max(path.nsid.len()) > MAX_NAME_BYTES || path.path.len() > MAX_TEXT_BYTES {
+        return Err(bad_arguments(format!(
+            "a name is longer than {MAX_NAME_BYTES} bytes, or a path than {MAX_TEXT_BYTES}"
+        )));
     }
     if path.path.contains(&0) || path.path.is_empty() {
         return Err(bad_arguments("the path is empty or contains a null byte"));

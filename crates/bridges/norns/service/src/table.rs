@@ -16,6 +16,9 @@ use crate::task::{Task, TaskRecord};
 /// Maximum number of tasks that are not over, and of those of one user.
 const MAX_TASKS: usize = 8192;
 const MAX_USER_TASKS: usize = 2048;
+/// Bytes of the tasks in a listing, and of one without names and paths; both at most.
+const MAX_LISTED_BYTES: usize = 16 << 20;
+const TASK_ENTRY_BYTES: usize = 256;
 /// Results that are kept.
 const MAX_RESULTS: usize = 8192;
 
@@ -207,15 +210,23 @@ impl TaskTable {
         ServiceStatus { running: count, pending, eta_seconds: eta }
     }
 
-    /// All tasks by number.
+    /// The tasks by number; of those that are over the last ones, as far as they fit into a reply.
     pub fn list(&self) -> Vec<TaskEntry> {
         let inner = self.inner.lock();
         let active = inner.active.values().map(|task| task.record.entry(task.state()));
-        let over = inner
-            .results
-            .values()
-            .filter_map(|record| record.outcome.map(|outcome| record.entry(outcome.state())));
-        let mut entries: Vec<TaskEntry> = active.chain(over).collect();
+        let over = inner.result_order.iter().rev().filter_map(|task| inner.results.get(task));
+        let over =
+            over.filter_map(|record| record.outcome.map(|outcome| record.entry(outcome.state())));
+        let mut left = MAX_LISTED_BYTES;
+        let mut entries: Vec<TaskEntry> = active
+            .chain(over)
+            .take_while(|entry| {
+                let needed = entry.request.text_bytes() + TASK_ENTRY_BYTES;
+                let fits = needed <= left;
+                left = left.saturating_sub(needed);
+                fits
+            })
+            .collect();
         entries.sort_by_key(|entry| entry.task);
         entries
     }

@@ -15,6 +15,11 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The user's number.
+    pub fn uid(&self) -> u32 {
+        self.uid.as_raw()
+    }
+
     /// The identity of user `uid` with group `gid` and the groups of the user database. `None` if
     /// this process runs as that user, or may not act for others.
     pub fn for_user(uid: u32, gid: u32) -> Option<Identity> {

@@ -107,7 +107,14 @@ impl Metadata for OpenFile {
         drop(entered);
         let set = set_xattrs();
         let _entered = self.enter()?;
-        fchmod(&self.fd, Mode::from_raw_mode(wanted.mode))?;
+        // The bits that change the user or group of a program are for the owner that it had.
+        let now = fstat(&self.fd)?;
+        let mode = match (now.st_uid == wanted.uid, now.st_gid == wanted.gid) {
+            (true, true) => wanted.mode,
+            (true, false) => wanted.mode & !0o2000,
+            (false, _) => wanted.mode & !0o6000,
+        };
+        fchmod(&self.fd, Mode::from_raw_mode(mode))?;
         futimens(&self.fd, &timestamps(wanted))?;
         Ok(set)
     }
@@ -187,11 +194,27 @@ impl DirHandle for OpenFile {
     }
 
     fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno> {
-        let mut flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW;
-        if !keep {
-            flags |= OFlags::TRUNC;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = self.open_at(name, flags, mode)?;
+        let found = fstat(&file.fd)?;
+        // Another user may have made a file of this name, or a link to one, to read what is written.
+        let is_own = match &self.user {
+            Some(user) => found.st_uid == user.uid() && found.st_nlink == 1,
+            None => true,
+        };
+        if is_own {
+            if !keep {
+                let _entered = self.enter()?;
+                ftruncate(&file.fd, 0)?;
+            }
+            return Ok(Box::new(file));
         }
-        Ok(Box::new(self.open_at(name, flags, Mode::RUSR | Mode::WUSR)?))
+        if keep {
+            return Err(Errno::EXIST);
+        }
+        self.unlink(name)?;
+        Ok(Box::new(self.open_at(name, flags | OFlags::EXCL, mode)?))
     }
 
     fn readlink(&self, name: &OsStr, _: &FileStat) -> Result<OsString, Errno> {
