@@ -1,5 +1,4 @@
-# make build  forebay, forebayd, dw_wlm_cli, dwstat, nornsctl and the libraries for preloading and
-#             of NORNS in target/dist, stripped, with separate debug symbols
+# make build  all programs, libraries and scripts in target/dist, stripped, with separate debug symbols
 # make run    IOR on Trinity at growing node counts, 16 GiB a process, with flows: a table, files, a
 #             picture, a report; then a job script on a burst buffer in runs/checkpoint
 # make run-packets
@@ -19,11 +18,13 @@ build:
 	scripts/setup.sh build
 	cargo build --release --package forebay --package forebayd --package forebay-datawarp --bins
 	cargo build --release --package forebay-preload --package forebay-nornsctl \
-		--package forebay-libnorns --package forebay-libnornsctl
+		--package forebay-libnorns --package forebay-libnornsctl \
+		--package forebay-workflow --package forebay-spank
 	scripts/strip.sh target/release target/dist \
 		forebay forebayd dw_wlm_cli dwstat nornsctl libforebay_preload.so libnorns.so \
-		libnornsctl.so
-	install -m 644 crates/bridges/datawarp/burst_buffer.lua target/dist/
+		libnornsctl.so forebay-workflow libforebay_spank.so
+	install -m 644 crates/bridges/datawarp/burst_buffer.lua \
+		crates/bridges/workflow/lua/forebay_workflow.lua target/dist/
 
 run: build
 	target/dist/forebay sim ior --machine trinity-phase2 \
