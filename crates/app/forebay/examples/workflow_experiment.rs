@@ -71,7 +71,9 @@ fn main() {
         let read = timed(&format!("dd if={file} of=/dev/null bs=1M status=none"));
         let consumer = site.submit(&read, &["-w", node, &prior, "--workflow-end"]);
         let read = seconds(&site, &consumer);
-        let prepared = site.job(&consumer)["prepared"][node].clone();
+        let consumed = site.job(&consumer);
+        assert_eq!(consumed["nodes"][0], node, "{consumed}");
+        let prepared = consumed["prepared"][node].clone();
         let moved = prepared["moved"].as_u64().filter(|bytes| *bytes > 0);
         let transfer = moved.map_or(0.0, |_| prepared["milliseconds"].as_f64().unwrap() / 1000.0);
         println!(

@@ -144,7 +144,8 @@ impl Shared {
             Effect::Release { job, nodes } => {
                 let id = job.to_string();
                 // Nodes are a preference: without them the job is released all the same.
-                if let Err(error) = set_nodes(job, &nodes.join(",")) {
+                let set = nodes.map_or(Ok(()), |nodes| set_nodes(job, &nodes.join(",")));
+                if let Err(error) = set {
                     tracing::warn!("{error}");
                 }
                 slurm::run("scontrol", &["release", &id]).map(drop)

@@ -124,8 +124,9 @@ pub enum Effect {
     Release {
         /// The job.
         job: u32,
-        /// The nodes that it has to wait for.
-        nodes: Vec<String>,
+        /// The nodes that it has to wait for; none if it may run on any. `None`: its request for nodes
+        /// stays as it is.
+        nodes: Option<Vec<String>>,
     },
     /// Let a job run on any nodes.
     ForgetNodes {
@@ -317,12 +318,13 @@ impl Graph {
         // Slurm may hold a job again whose preferred nodes it cannot give.
         let first = job.released.unwrap_or(now);
         let is_over = job.released.is_some() && first.saturating_add(wait) <= now;
-        let nodes = match job.has_own_nodes || is_over {
-            true => Vec::new(),
-            false => self.preferred_nodes(job),
+        let nodes = match (job.has_own_nodes, is_over) {
+            (true, _) => None,
+            (false, true) => Some(Vec::new()),
+            (false, false) => Some(self.preferred_nodes(job)).filter(|nodes| !nodes.is_empty()),
         };
         let job = self.jobs.get_mut(&id)?;
-        (job.released, job.preferred) = (Some(first), nodes.clone());
+        (job.released, job.preferred) = (Some(first), nodes.clone().unwrap_or_default());
         Some(Effect::Release { job: id, nodes })
     }
 
@@ -375,7 +377,7 @@ mod tests {
             |first, second| [job(1, &[], first), job(2, &[], second), job(3, &[1, 2], Pending)];
         assert_eq!(graph.observe(20, 60, &queue(Running, Pending)), []);
         assert_eq!(graph.observe(20, 60, &queue(Completed, Running)), []);
-        let release = [Effect::Release { job: 3, nodes: Vec::new() }];
+        let release = [Effect::Release { job: 3, nodes: None }];
         assert_eq!(graph.observe(20, 60, &queue(Completed, Completed)), release);
         // Slurm has not done it yet.
         assert_eq!(graph.observe(20, 60, &queue(Completed, Completed)), release);

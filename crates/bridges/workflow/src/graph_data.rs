@@ -327,7 +327,7 @@ mod tests {
     fn job_waits_for_the_nodes_of_its_data_for_the_configured_time() {
         let mut graph = after_producer();
         let mut queue = [job(1, &[], Completed, &["n1"]), job(2, &[1], Pending, &[])];
-        let nodes = vec!["n1".to_owned()];
+        let nodes = Some(vec!["n1".to_owned()]);
         assert_eq!(graph.observe(20, 60, &queue), [Effect::Release { job: 2, nodes }]);
         queue[1].is_held = false;
         assert_eq!(graph.observe(79, 60, &queue), []);
@@ -340,6 +340,22 @@ mod tests {
         let plan = graph.plan(2, "n2", &NornsScript::default()).unwrap();
         assert_eq!((plan.directory, plan.pulls.len()), (1, 1));
         assert_eq!(plan.pulls[0].0.from, "n1");
+    }
+
+    #[test]
+    fn request_for_nodes_stays_and_a_preference_that_slurm_cannot_fulfil_ends() {
+        let mut graph = Graph::default();
+        let mut own = job(2, &[1], Pending, &[]);
+        own.has_own_nodes = true;
+        let queue = [job(1, &[], Completed, &["n1"]), own, job(3, &[1], Pending, &[])];
+        let _ = graph.observe(20, 60, &queue[..1]);
+        graph.report(report(1, "n1", true)).unwrap();
+        let nodes = Some(vec!["n1".to_owned()]);
+        let own = Effect::Release { job: 2, nodes: None };
+        assert_eq!(graph.observe(21, 60, &queue), [own.clone(), Effect::Release { job: 3, nodes }]);
+        // Slurm holds both again, and a minute passes.
+        let any = Effect::Release { job: 3, nodes: Some(Vec::new()) };
+        assert_eq!(graph.observe(81, 60, &queue), [own, any]);
     }
 
     #[test]
