@@ -1,6 +1,9 @@
 //! Errors of commands and their exit codes.
 
 use std::path::Path;
+use std::process::ExitCode;
+
+use crate::print_stderr;
 
 /// An error of a command, with a message for the user.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +17,17 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The exit code of a program with this outcome, whose failure is printed to standard error.
+    pub fn exit(outcome: Result<(), Failure>) -> ExitCode {
+        match outcome {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                print_stderr(format_args!("error: {failure}"));
+                ExitCode::from(failure.exit_code())
+            }
+        }
+    }
+
     /// The exit code of the process.
     pub fn exit_code(&self) -> u8 {
         match self {

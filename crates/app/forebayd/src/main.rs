@@ -67,13 +67,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            print_stderr(format_args!("error: {failure}"));
-            ExitCode::from(failure.exit_code())
-        }
-    }
+    Failure::exit(run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {

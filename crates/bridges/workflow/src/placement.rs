@@ -48,7 +48,7 @@ pub struct Pull {
     pub directories: BTreeSet<u32>,
     /// Bytes to copy.
     pub bytes: u64,
-    /// What the node held when the transfer was planned.
+    /// The parts that the node held when the transfer was planned.
     #[serde(with = "parts_as_list")]
     pub parts: BTreeSet<Part>,
     /// The data there are a later state of all that the target has: their files replace those of the

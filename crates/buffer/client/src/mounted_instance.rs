@@ -10,7 +10,7 @@ use forebay_protocol::address::Address;
 use forebay_protocol::{Errno, InstanceId};
 use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Extended attribute of a mount's root: a [`MountedInstance`] in JSON. It is not listed.
 pub(crate) const ATTRIBUTE: &str = "user.forebay.instance";
@@ -85,5 +85,5 @@ impl MountedInstance {
 /// The key that the environment names. Without one, daemons on other hosts refuse this process.
 fn key_of_environment() -> Option<PoolKey> {
     let file = std::env::var_os(KEY_VARIABLE)?;
-    PoolKey::new(&std::fs::read(file).ok()?).ok()
+    PoolKey::read(Path::new(&file)).ok()
 }

@@ -7,19 +7,13 @@ use std::process::ExitCode;
 
 use arguments::{Action, Arguments, DataspaceAction, JobAction, ProcessAction};
 use clap::Parser;
-use forebay_console::{Failure, print_stderr, print_stdout};
+use forebay_console::{Failure, print_stdout};
 use forebay_norns_api::client;
 use forebay_norns_api::configuration::{read_sockets, selected_file};
 use forebay_norns_api::message::{Call, Command, ControlCall, Process, Reply};
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            print_stderr(format_args!("error: {failure}"));
-            ExitCode::from(failure.exit_code())
-        }
-    }
+    Failure::exit(run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {

@@ -391,18 +391,15 @@ impl Driver {
         let envelope =
             RequestEnvelope { id: ids.next_id(), caller: Owner { uid: 0, gid: 0 }, request };
         let input = ControllerInput::Request(Box::new(envelope));
-        let mut answer = None;
-        for effect in self.controller.step(now(), input) {
-            match effect {
-                ControllerEffect::Persist(changes) => {
-                    self.records.commit(&changes).map_err(|e| e.to_string())?;
-                }
-                ControllerEffect::Reply(_, outcome) => answer = Some(outcome),
-                // Nothing is connected yet; commands are retransmitted.
-                ControllerEffect::SendToStorageNode(..)
-                | ControllerEffect::SendToComputeNode(..) => {}
-            }
-        }
+        self.step(input);
+        let answer = self.effects.iter().find_map(|effect| match effect {
+            ControllerEffect::Reply(_, outcome) => Some(outcome.clone()),
+            ControllerEffect::Persist(_)
+            | ControllerEffect::SendToStorageNode(..)
+            | ControllerEffect::SendToComputeNode(..) => None,
+        });
+        // Nothing is connected yet; commands are retransmitted.
+        self.flush()?;
         answer.ok_or("the controller gave no answer")?.map_err(|failure| failure.to_string())
     }
 }
