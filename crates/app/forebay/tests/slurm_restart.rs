@@ -7,7 +7,7 @@
 mod cluster;
 
 use std::fs;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use cluster::site::{ROOT, USER, expect_success};
 use cluster::slurm::{Plugin, SlurmSite};
@@ -115,7 +115,7 @@ fn lua_restarted_slurmctld_completes_a_running_job() {
 }
 
 #[test]
-fn lua_results_of_a_buffer_that_slurm_forgot_are_recovered() {
+fn lua_buffer_that_slurm_forgot_during_the_run_is_staged_out() {
     let Some(mut slurm) = SlurmSite::start_with(Plugin::Lua, "") else {
         return;
     };
@@ -124,7 +124,29 @@ fn lua_results_of_a_buffer_that_slurm_forgot_are_recovered() {
     slurm.remove_lua_state();
     slurm.restart_slurmctld();
     fs::write(slurm.site.cluster.pfs().join("go"), "").unwrap();
-    slurm.wait_for(&id, "STAGE_OUT");
+    slurm.wait_for(&id, "COMPLETED");
+    slurm.wait_until_removed(&id);
+    let text = fs::read_to_string(results.join(&id).join("file"));
+    assert_eq!(text.ok().as_deref(), Some("result\n"), "{}", slurm.diagnosis(&id));
+}
+
+#[test]
+fn lua_buffer_that_slurm_forgot_during_stage_out_is_recovered() {
+    let Some(mut slurm) = SlurmSite::start_with(Plugin::Lua, "") else {
+        return;
+    };
+    let (_, results) = slurm.make_directories();
+    let held = slurm.hold("data_out");
+    let id = start_saved_job(&slurm);
+    fs::write(slurm.site.cluster.pfs().join("go"), "").unwrap();
+    held.wait_until_called();
+    slurm.save_jobs();
+    slurm.remove_lua_state();
+    slurm.restart_slurmctld();
+    drop(held);
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(slurm.job(&id, "JobState").as_deref(), Some("STAGE_OUT"), "{}", slurm.diagnosis(&id));
+    assert_eq!(slurm.site.nodes_of_instance(&id), 3, "{}", slurm.diagnosis(&id));
     expect_success(&slurm.site.forebay(0, USER, &["recover", "--job-id", &id]));
     let text = fs::read_to_string(results.join(&id).join("file"));
     assert_eq!(text.ok().as_deref(), Some("result\n"), "{}", slurm.diagnosis(&id));
