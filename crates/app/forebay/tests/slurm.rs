@@ -353,7 +353,8 @@ fn run_many_jobs(plugin: Plugin, default_jobs: usize) {
         return;
     };
     let (_, results) = slurm.make_directories();
-    let jobs = std::env::var("FOREBAY_SLURM_JOBS").map_or(default_jobs, |text| text.parse().unwrap());
+    let jobs =
+        std::env::var("FOREBAY_SLURM_JOBS").map_or(default_jobs, |text| text.parse().unwrap());
     // The pool has space for four.
     let directives = slurm.directives().replace("96MiB", "336MiB");
     let script = format!(
