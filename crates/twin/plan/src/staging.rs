@@ -33,16 +33,20 @@ pub struct ParallelRates {
 /// Rates of a pool, bytes per second, as they were measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MoverRates {
+    /// Time of a stage-in besides that of its data, seconds.
+    pub fixed_in: f64,
+    /// Time of a stage-out besides that of its data, seconds.
+    pub fixed_out: f64,
     /// Disk of a storage node, writing, with the sync.
     pub disk_write: f64,
-    /// Disk of a storage node, reading.
-    pub disk_read: f64,
-    /// Link of a storage node, in each direction.
+    /// Stage-out of an instance on one storage node, with reading back if stage-outs are read back.
+    pub stage_out: f64,
+    /// Reading on another host what a storage node has.
+    pub read: f64,
+    /// Link of a storage node, sending to another.
     pub link: f64,
     /// Reading from the parallel file system on a storage node.
     pub pfs_read: f64,
-    /// Writing to the parallel file system on a storage node, with the sync.
-    pub pfs_write: f64,
     /// Whether stage-ins are read back and compared.
     pub read_back_in: bool,
     /// Whether stage-outs are.
@@ -66,13 +70,21 @@ impl Staging {
     /// with its rate.
     pub(crate) fn stage_in(&self, bytes: u64, nodes: u32) -> (f64, String) {
         match self {
-            Staging::Parallel(rates) => timed(bytes, &rates.parts(rates.flash_write, nodes), None),
+            Staging::Parallel(rates) => {
+                timed(bytes, &rates.parts(rates.flash_write, nodes), None, 0.0)
+            }
             Staging::Mover(rates) => {
-                let parts = rates.parts(("disks' writing", rates.disk_write), nodes);
+                let each = 1.0 / f64::from(nodes.max(1));
+                let disks = ("disks' writing", rates.disk_write, each);
                 let from = ("parallel file system's reading", rates.pfs_read, 1.0);
-                let back = [("reading back", rates.disk_read.min(rates.link), 1.0)];
+                let back = [("reading back", rates.read.min(rates.link), 1.0)];
                 let back = rates.read_back_in.then_some(&back[..]);
-                timed(bytes, &[&parts[..], &[from]].concat(), back)
+                timed(
+                    bytes,
+                    &[disks, rates.own_link(rates.link, nodes), from],
+                    back,
+                    rates.fixed_in,
+                )
             }
         }
     }
@@ -80,13 +92,17 @@ impl Staging {
     /// Seconds of a stage-out of `bytes`, and the limiting resource with its rate.
     pub(crate) fn stage_out(&self, bytes: u64, nodes: u32) -> (f64, String) {
         match self {
-            Staging::Parallel(rates) => timed(bytes, &rates.parts(rates.flash_read, nodes), None),
+            Staging::Parallel(rates) => {
+                timed(bytes, &rates.parts(rates.flash_read, nodes), None, 0.0)
+            }
             Staging::Mover(rates) => {
-                let parts = rates.parts(("disks' reading", rates.disk_read), nodes);
-                let to = ("parallel file system's writing", rates.pfs_write, 1.0);
+                // The measured stage-out contains the reading.
+                let reading = if rates.read_back_out { 1.0 / rates.pfs_read } else { 0.0 };
+                let copying = (1.0 / rates.stage_out - reading).max(f64::MIN_POSITIVE);
+                let whole = ("moving node", 1.0 / copying, 1.0);
                 let back = [("reading back", rates.pfs_read, 1.0)];
                 let back = rates.read_back_out.then_some(&back[..]);
-                timed(bytes, &[&parts[..], &[to]].concat(), back)
+                timed(bytes, &[whole, rates.own_link(rates.read, nodes)], back, rates.fixed_out)
             }
         }
     }
@@ -106,14 +122,15 @@ impl ParallelRates {
 }
 
 impl MoverRates {
-    fn parts(&self, (disk, rate): (&'static str, f64), nodes: u32) -> [Part; 2] {
-        let each = 1.0 / f64::from(nodes.max(1));
-        [(disk, rate, each), ("link of the moving node", self.link, 1.0 - each)]
+    /// The link of the moving node, which carries the stripes of the other nodes.
+    fn own_link(&self, rate: f64, nodes: u32) -> Part {
+        let others = 1.0 - 1.0 / f64::from(nodes.max(1));
+        ("link of the moving node", rate, others)
     }
 }
 
-/// The time of a copy, and of the reading that follows it.
-fn timed(bytes: u64, copy: &[Part], read_back: Option<&[Part]>) -> (f64, String) {
+/// The time of a copy, and of the reading that follows it; `fixed` seconds do not depend on the data.
+fn timed(bytes: u64, copy: &[Part], read_back: Option<&[Part]>, fixed: f64) -> (f64, String) {
     if bytes == 0 {
         return (0.0, String::new());
     }
@@ -124,7 +141,7 @@ fn timed(bytes: u64, copy: &[Part], read_back: Option<&[Part]>) -> (f64, String)
         true => format!(", then reading back for {}", human::seconds(reading * bytes as f64)),
         false => String::new(),
     };
-    ((copying + reading) * bytes as f64, format!("{limit}: {rate}{share}"))
+    (fixed + (copying + reading) * bytes as f64, format!("{limit}: {rate}{share}"))
 }
 
 #[cfg(test)]
@@ -157,32 +174,35 @@ mod tests {
     }
 
     /// 1 GB on two nodes: half of it crosses the mover's link at 100 MB/s, 5 s; each disk gets half at
-    /// 60 MB/s, 8.33 s. Out: the disks read at 200 MB/s, so the link is the limit, 5 s, and reading back
-    /// at 500 MB/s takes 2 s more. On one node nothing crosses the link.
+    /// 60 MB/s, 8.33 s. Out: one node alone needs 4 s at 250 MB/s, of which 2 s are reading back at
+    /// 500 MB/s. With two, the link's 5 s are more than the 2 s of copying, and reading back
+    /// follows. A quarter and half a second do not depend on the data.
     #[test]
     fn mover_keeps_its_own_stripes_and_sends_the_others() {
         let staging = Staging::Mover(MoverRates {
+            fixed_in: 0.25,
+            fixed_out: 0.5,
             disk_write: 60e6,
-            disk_read: 200e6,
+            stage_out: 250e6,
+            read: 100e6,
             link: 100e6,
             pfs_read: 500e6,
-            pfs_write: 400e6,
             read_back_in: false,
             read_back_out: true,
         });
         let bytes = 1_000_000_000;
         let (time, limit) = staging.stage_in(bytes, 2);
         assert!(
-            (time - 8.3333).abs() < 1e-3 && limit.starts_with("disks' writing"),
+            (time - 8.5833).abs() < 1e-3 && limit.starts_with("disks' writing"),
             "{time} {limit}"
         );
         let (time, limit) = staging.stage_out(bytes, 2);
         assert!(
-            (time - 7.0).abs() < 1e-9 && limit.starts_with("link of the moving"),
+            (time - 7.5).abs() < 1e-9 && limit.starts_with("link of the moving"),
             "{time} {limit}"
         );
         assert!(limit.ends_with("then reading back for 2.00 s"), "{limit}");
-        assert!((staging.stage_out(bytes, 1).0 - (5.0 + 2.0)).abs() < 1e-9);
-        assert!(staging.stage_out(bytes, 1).1.starts_with("disks' reading"));
+        assert!((staging.stage_out(bytes, 1).0 - 4.5).abs() < 1e-9);
+        assert!(staging.stage_out(bytes, 1).1.starts_with("moving node"));
     }
 }

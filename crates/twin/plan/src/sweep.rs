@@ -9,7 +9,7 @@ use forebay_machine::study::{SimOptions, StudyError, simulate_ior};
 use forebay_policy::allocate::{AllocationRequest, Size, allocate};
 use forebay_policy::layout::Layout;
 use forebay_policy::pool::granules_for;
-use forebay_units::Bytes;
+use forebay_units::{Bytes, Rate};
 use forebay_workload::ior::Access;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -136,22 +136,23 @@ fn simulate(
 }
 
 /// The job on the parallel file system at its peak rate, or at that of the clients if it is less; `None`
-/// if the machine file has no parallel file system.
+/// if its rates are not known.
 pub(crate) fn pfs_bound(system: &System, job: &Job) -> Result<Option<Configuration>, StudyError> {
-    let Some(pfs) = &system.machine.pfs else { return Ok(None) };
+    let Some(pfs) = &system.pfs else { return Ok(None) };
     let pattern = job.pattern().map_err(|e| StudyError::Machine(e.to_string()))?;
     let bytes = pattern.total_bytes() as f64 * f64::from(job.test.repetitions);
     let client = &system.machine.client;
-    let peak = pfs.rate.0 as f64;
-    let seconds = |is_done: bool, client: u64| {
-        let clients = client as f64 * f64::from(job.nodes);
-        is_done.then(|| bytes / clients.min(peak))
-    };
-    let write = seconds(job.test.write, client.write_rate.0);
-    let read = seconds(job.test.read, client.read_rate.0);
+    let of_clients = |rate: Rate| rate.0 as f64 * f64::from(job.nodes);
+    let seconds =
+        |is_done: bool, clients: f64, peak: f64| is_done.then(|| bytes / clients.min(peak));
+    let write = seconds(job.test.write, of_clients(client.write_rate), pfs.write);
+    let read = seconds(job.test.read, of_clients(client.read_rate), pfs.read);
     let io_seconds = write.unwrap_or(0.0) + read.unwrap_or(0.0);
-    let of_clients = client.write_rate.0.max(client.read_rate.0) as f64 * f64::from(job.nodes);
-    let limit = if of_clients < peak { "client" } else { "pfs" };
+    let is_of_clients = match job.test.write {
+        true => of_clients(client.write_rate) < pfs.write,
+        false => of_clients(client.read_rate) < pfs.read,
+    };
+    let limit = if is_of_clients { "client" } else { "pfs" };
     Ok(Some(Configuration {
         file_system: "pfs".into(),
         capacity: None,
@@ -164,10 +165,7 @@ pub(crate) fn pfs_bound(system: &System, job: &Job) -> Result<Option<Configurati
         is_bound: true,
         share: job.share(io_seconds),
         limit: limit.into(),
-        because: format!(
-            "{} at its peak rate of {}, which no job has for itself",
-            pfs.name, pfs.rate
-        ),
+        because: format!("{}: {}", pfs.name, pfs.because),
         stage_in: None,
         stage_out: None,
     }))
