@@ -7,10 +7,7 @@ use crate::section::Section;
 use forebay_units::{Bytes, Rate, Time};
 
 /// Parses `[pfs]`. `link` is the rate of a node's link.
-pub(super) fn read_pfs(
-    section: Section<'_, '_>,
-    link: Option<Rate>,
-) -> Option<ParallelFileSystem> {
+pub(super) fn read_pfs(section: Section<'_, '_>, link: Option<Rate>) -> Option<ParallelFileSystem> {
     let (doc, span) = (section.doc, section.span.clone());
     let name = section.text("name", "Lustre");
     let rate = section.rate("rate");
