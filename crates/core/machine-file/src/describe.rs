@@ -141,8 +141,9 @@ fn storage(bb: &BurstBuffer, nodes: u64, out: &mut String) {
     let (read, write) = (peak(bb.card_read), peak(bb.card_write));
     let _ = writeln!(
         out,
-        "Storage   {} in total; peak {} read, {} write",
+        "Storage   {} in total{}; peak {} read, {} write",
         capacity(nodes),
+        bb.granularity.map(|granule| format!(", in granules of {granule}")).unwrap_or_default(),
         read.times(nodes),
         write.times(nodes)
     );

@@ -78,6 +78,9 @@ pub struct BurstBuffer {
     pub write_latency: Time,
     /// Capacity of one card.
     pub card_capacity: Bytes,
+    /// Granularity of allocations: capacities are rounded up to multiples of it; `None` if it is not
+    /// published.
+    pub granularity: Option<Bytes>,
     /// Length of a file's stripe on one node.
     pub stripe: Bytes,
     /// Order of a file's stripes over the nodes of an instance.

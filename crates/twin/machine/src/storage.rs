@@ -287,6 +287,7 @@ pub(crate) fn target_as_server(
         read_latency: lustre.target_latency,
         write_latency: lustre.target_latency,
         card_capacity: Bytes(pfs.capacity.0 / u64::from(pfs.osts.max(1))),
+        granularity: None,
         stripe,
         stripe_order: StripeOrder::Hashed,
         substripe: stripe,

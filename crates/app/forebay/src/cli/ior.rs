@@ -77,7 +77,7 @@ pub(super) enum FidelityArg {
 }
 
 impl FidelityArg {
-    fn fidelity(self) -> Fidelity {
+    pub(super) fn fidelity(self) -> Fidelity {
         match self {
             FidelityArg::Packet => Fidelity::Packet,
             FidelityArg::Flow => Fidelity::Flow,

@@ -201,6 +201,8 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     let read_latency = section.time("read_latency", Time::ZERO);
     let write_latency = section.time("write_latency", Time::ZERO);
     let capacity = section.bytes("card_capacity", SOME_BYTES);
+    let granularity =
+        section.has_key("granularity").then(|| section.bytes("granularity", SOME_BYTES));
     let stripe = section.bytes("stripe", SOME_BYTES);
     let order = section.choice("stripe_order", &STRIPE_ORDERS);
     let substripe = section.bytes("substripe", SOME_BYTES);
@@ -208,7 +210,7 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     let flash_stripe = section.bytes("flash_stripe", SOME_BYTES);
     section.report_unused_keys();
     let (stripe, substripe, capacity) = (stripe?, substripe?, capacity?);
-    let (objects, flash_stripe) = (objects?, flash_stripe?);
+    let (objects, flash_stripe, cards) = (objects?, flash_stripe?, cards?);
     check_layout(doc, &stripe, &substripe, &flash_stripe);
     let (dirty_limit, background) = (dirty_limit?, background?);
     if background.value > dirty_limit.value {
@@ -228,6 +230,14 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
             "a capacity of at least one stripe",
         );
     }
+    let granularity = match granularity {
+        Some(read) => Some(read?),
+        None => None,
+    };
+    // A card that is too small for a stripe is one problem.
+    if let Some(granule) = granularity.as_ref().filter(|_| capacity.value >= stripe.value) {
+        check_granularity(doc, granule, capacity.value.0.saturating_mul(cards.value.into()));
+    }
     Some(BurstBuffer {
         data_rate: data_rate?.value,
         dispatch: dispatch?.value,
@@ -243,7 +253,7 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
         sync: sync?.value,
         command_gap: command_gap?.value,
         metadata_rate: metadata_rate?.value,
-        cards: cards?.value,
+        cards: cards.value,
         controllers_per_card: controllers?.value,
         channels_per_controller: channels?.value,
         card_read: card_read?.value,
@@ -253,12 +263,24 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
         read_latency: read_latency?.value,
         write_latency: write_latency?.value,
         card_capacity: capacity.value,
+        granularity: granularity.map(|granule| granule.value),
         stripe: stripe.value,
         stripe_order: order?.value,
         substripe: substripe.value,
         objects_per_file: objects.value,
         flash_stripe: flash_stripe.value,
     })
+}
+
+/// Checks that a node holds at least one granule.
+fn check_granularity(doc: &Document<'_>, granule: &Located<Bytes>, node: u64) {
+    if granule.value.0 > node {
+        doc.add_problem(
+            granule.span.start,
+            format!("a node of {} cannot hold a granule of {}", Bytes(node), granule.value),
+            "a granularity up to the capacity of a node's cards",
+        );
+    }
 }
 
 /// Checks that substripes make up stripes or the reverse, and that flash stripes make up both.
