@@ -352,6 +352,21 @@ fn killed_leader_leaves_nothing_unless_data_waits_for_its_stage_out() {
 }
 
 #[test]
+fn hosts_end_when_their_leader_is_silent() {
+    let allocation = Allocation::new(2);
+    let mut leader = allocation.start(&[], "echo lost > $FOREBAY_MOUNT/file");
+    leader.suspend();
+    let stopped = Instant::now();
+    let host = &allocation.cluster.hosts[1];
+    while !host.processes().is_empty() {
+        assert!(stopped.elapsed() < Duration::from_secs(60), "{:?}", host.processes());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    leader.kill();
+    allocation.wait_until_nothing_left(Duration::from_secs(30));
+}
+
+#[test]
 fn interrupted_leader_keeps_its_results_until_they_are_discarded() {
     let allocation = Allocation::new(2);
     let results = users_directory(&allocation, "results");
