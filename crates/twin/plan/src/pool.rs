@@ -1,7 +1,7 @@
 //! A running pool as a system: its storage nodes, with measured rates.
 
 use crate::error::PlanError;
-use crate::staging::{MoverRates, Staging};
+use crate::staging::{MoverRates, Staging, WRITEBACK_BYTES};
 use crate::system::{PfsRates, System};
 use forebay_machine_file::machine::Machine;
 use forebay_policy::pool::StorageNode;
@@ -11,10 +11,6 @@ use serde::{Deserialize, Serialize};
 /// Node ports of a simulated switch, and the most switches: the machine model has 8-bit port numbers.
 const PORTS: u32 = 128;
 const MOST_SWITCHES: u32 = 100;
-
-/// Data of a file on one node that the storage daemon holds in memory before it asks the kernel to write them
-/// back.
-const WRITEBACK_BYTES: u64 = 8 << 20;
 
 /// Rates of a pool, as one host measured them. Bytes per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -144,12 +140,15 @@ impl System {
         })?;
         let least =
             |of: fn(&NodeRates) -> u64| rates.nodes.iter().map(of).min().unwrap_or(1) as f64;
-        let most = |of: fn(&NodeRates) -> f64| rates.nodes.iter().map(of).fold(0.0, f64::max);
+        // Any node may move the files of a stage.
+        let mean = |of: fn(&NodeRates) -> f64| {
+            rates.nodes.iter().map(of).sum::<f64>() / rates.nodes.len().max(1) as f64
+        };
         let staging = Staging::Mover(MoverRates {
-            fixed_in: most(|node| node.stage_in_seconds),
-            fixed_out: most(|node| node.stage_out_seconds),
+            fixed_in: mean(|node| node.stage_in_seconds),
+            fixed_out: mean(|node| node.stage_out_seconds),
             disk_write: least(NodeRates::disk_write),
-            stage_out: least(|node| node.stage_out),
+            stage_out: mean(|node| node.stage_out as f64),
             read: least(|node| node.read),
             link: rates.link() as f64,
             pfs_read: rates.pfs_read as f64,

@@ -46,7 +46,7 @@ pub(super) struct PlanArgs {
     #[allow(clippy::option_option, reason = "an option with an optional value")]
     pool: Option<Option<PathBuf>>,
     /// The rates of the pool, from `forebay measure`
-    #[arg(long, value_name = "FILE", requires = "pool")]
+    #[arg(long, value_name = "FILE", requires = "pool", conflicts_with = "machine")]
     rates: Option<PathBuf>,
     /// Compute nodes [default: the script's --nodes, or 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -116,27 +116,30 @@ impl Script {
         Ok(Script { batch, directives })
     }
 
-    /// Bytes of the sources of its stage-ins on this host. Sources that are not here are reported.
-    fn staged_in(&self) -> Bytes {
-        let mut total = 0u64;
+    /// Bytes and files of the sources of its stage-ins on this host. Sources that are not here are reported.
+    fn staged_in(&self) -> (Bytes, u64) {
+        let (mut total, mut files) = (0u64, 0);
         for stage in self.directives.stages(Direction::In) {
             let StagePath::Pfs(source) = &stage.source else { continue };
             match tree_bytes(Path::new(source)) {
-                Ok(found) => total = total.saturating_add(found),
+                Ok((found, of_tree)) => {
+                    (total, files) = (total.saturating_add(found), files + of_tree);
+                }
                 Err(reason) => print_stderr(format_args!(
                     "note: line {}: the size of {source} is unknown here ({reason}); give --stage-in",
                     stage.line
                 )),
             }
         }
-        Bytes(total)
+        (Bytes(total), files)
     }
 }
 
-/// Bytes of the files below a path, without following links.
-fn tree_bytes(path: &Path) -> Result<u64, String> {
+/// Bytes and number of the files below a path, without following links.
+fn tree_bytes(path: &Path) -> Result<(u64, u64), String> {
     const MOST_ENTRIES: usize = 200_000;
-    let (mut waiting, mut total, mut seen) = (vec![path.to_owned()], 0u64, 0);
+    let (mut waiting, mut seen) = (vec![path.to_owned()], 0);
+    let (mut total, mut files) = (0u64, 0);
     while let Some(path) = waiting.pop() {
         seen += 1;
         if seen > MOST_ENTRIES {
@@ -148,10 +151,10 @@ fn tree_bytes(path: &Path) -> Result<u64, String> {
                 waiting.push(entry.map_err(|error| error.to_string())?.path());
             }
         } else if about.is_file() {
-            total = total.saturating_add(about.len());
+            (total, files) = (total.saturating_add(about.len()), files + 1);
         }
     }
-    Ok(total)
+    Ok((total, files))
 }
 
 impl PlanArgs {
@@ -166,6 +169,10 @@ impl PlanArgs {
         let Some(test) = self.test(u64::from(nodes) * u64::from(ppn))? else { return Ok(None) };
         let sets = if self.checkpoint.is_some() { 2 } else { 1 };
         let has_stages = script.directives.stages(Direction::Out).next().is_some();
+        let (stage_in, stage_in_files) = match self.stage_in {
+            Some(bytes) => (bytes, 1),
+            None => script.staged_in(),
+        };
         let is_staged_out = has_stages || self.script.is_none();
         Ok(Some(Job {
             nodes,
@@ -174,7 +181,8 @@ impl PlanArgs {
             interval: self.interval,
             run_time: self.run_time.or(script.batch.time),
             sets: self.keep.unwrap_or(sets),
-            stage_in: self.stage_in.unwrap_or_else(|| script.staged_in()),
+            stage_in,
+            stage_in_files,
             stage_out: self.stage_out.or((!is_staged_out).then_some(Bytes(0))),
         }))
     }
@@ -347,7 +355,7 @@ fn table(configurations: &[Configuration]) -> String {
         let nodes = (one.storage_nodes > 0).then(|| one.storage_nodes.to_string());
         table.push([
             one.file_system.clone(),
-            shown(one.capacity.clone()),
+            shown(one.capacity.clone().or(one.stripe_count.map(|count| format!("-c {count}")))),
             shown(nodes),
             shown((!one.access_modes.is_empty()).then(|| one.access_modes.join(" or "))),
             bytes(one.transfer),
