@@ -222,3 +222,79 @@ fn missing_directory_is_named() {
     let (code, text) = forebay_log(home.path(), &["replay", "logs", "--stripe", "0B"]);
     assert!(code == Some(2) && text.contains("at least 1 byte"), "{text}");
 }
+
+/// The file of the process that a job script starts.
+const TARGET: &str = "FOREBAY_TEST_LOG_TARGET";
+
+/// Leaves two closed logs, when a job script has started it with a log directory and a target.
+#[test]
+fn process_that_leaves_its_logs() {
+    let Some(target) = std::env::var_os(TARGET).map(PathBuf::from) else { return };
+    let logs = PathBuf::from(std::env::var_os(DIRECTORY).unwrap());
+    for rank in 0..2 {
+        let mut writer = create(&logs, &target, rank as u32);
+        for write in 0..100 {
+            let data = [value(rank, write); WRITE];
+            writer.append(&blocks(rank), write * WRITE as u64, &data).unwrap();
+        }
+        writer.close().unwrap();
+    }
+}
+
+/// Exit code and output of a job that leaves logs for `target` in its instance.
+fn run_job(home: &Path, target: &Path) -> (Option<i32>, String) {
+    fs::create_dir_all(home.join("pfs")).unwrap();
+    let program = std::env::current_exe().unwrap();
+    let script = format!(
+        "#!/bin/sh\n\
+         #DW jobdw capacity=64MiB type=scratch access_mode=striped\n\
+         #DW stage_out type=log source=$DW_JOB_STRIPED/logs destination={}\n\
+         mkdir $DW_JOB_STRIPED/logs\n\
+         export {DIRECTORY}=$DW_JOB_STRIPED/logs {TARGET}={}\n\
+         {} --exact process_that_leaves_its_logs --nocapture || exit\n\
+         {} log list $DW_JOB_STRIPED/logs\n",
+        home.join("pfs").display(),
+        target.display(),
+        program.display(),
+        env!("CARGO_BIN_EXE_forebay"),
+    );
+    fs::write(home.join("job.sh"), script).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["run", "--pool-size", "1GiB", "job.sh"])
+        .current_dir(home)
+        .env_remove("FOREBAY_LOG")
+        .env_remove("XDG_STATE_HOME")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn stage_out_applies_the_logs_of_a_job_to_their_file() {
+    let (home, ..) = directories();
+    let target = home.path().join("pfs/field.nc");
+    fs::create_dir(home.path().join("pfs")).unwrap();
+    // The program had written the file before, and more than it logged.
+    fs::write(&target, [0xff; 300 * WRITE]).unwrap();
+    let (code, text) = run_job(home.path(), &target);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(text.matches("closed").count(), 2, "{text}");
+    let file = fs::read(&target).unwrap();
+    assert_eq!(file.len(), 300 * WRITE);
+    for (block, bytes) in file.chunks(WRITE).enumerate() {
+        let logged = value(block as u64 % 2, block as u64 / 2);
+        let expected = if block < 200 { logged } else { 0xff };
+        assert!(bytes.iter().all(|byte| *byte == expected), "block {block}");
+    }
+}
+
+#[test]
+fn stage_out_refuses_logs_of_files_outside_its_destination() {
+    let (home, _, target) = directories();
+    let (code, text) = run_job(home.path(), &target);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("field.nc") && text.contains("not below the destination"), "{text}");
+    assert!(!target.exists());
+}
