@@ -3,7 +3,7 @@
 use crate::network::named;
 pub use crate::network::{
     AdaptiveBias, Arrangement, LONGEST_PACKET_TIME, LinkClass, LinkSpec, MAX_PORTS, Network,
-    NicSpec, Plugging, Routing, RoutingSpec,
+    NicSpec, Plugging, Routing, RoutingSpec, Structure,
 };
 use forebay_policy::layout::StripeOrder;
 use forebay_units::{Bytes, Rate, Time};
@@ -161,7 +161,7 @@ pub struct ParallelFileSystem {
 pub struct Node {
     /// Its role.
     pub kind: NodeKind,
-    /// Its router: group × routers per group + chassis × routers per chassis + slot.
+    /// Its router: group × routers per group + chassis × routers per chassis + slot (or the leaf).
     pub router: u32,
 }
 
@@ -226,10 +226,10 @@ named!(NodeKind: Compute "compute", BurstBuffer "burst-buffer", Lnet "lnet", Ser
 impl Machine {
     /// Routers in one group.
     pub fn routers_per_group(&self) -> u32 {
-        self.network.chassis_per_group * self.network.routers_per_chassis
+        self.network.routers_per_group()
     }
 
-    /// Routers in the machine.
+    /// Routers in all groups, without the core routers of a fat tree.
     pub fn routers(&self) -> u32 {
         self.network.groups * self.routers_per_group()
     }

@@ -23,7 +23,8 @@
 //! In a group, the blades other than compute blades are spread evenly over the routers:
 //! blade k of n is in chassis k mod C, at slot (2k + 1) × S / 2n of the S slots, so that no
 //! chassis and no slot column has many of them. Compute blades fill the other routers in order;
-//! the remaining routers at the end of the group are empty.
+//! the remaining routers at the end of the group are empty. Where groups have leaf and spine routers,
+//! the leaves are the slots of one chassis, and spines have no blades.
 
 use crate::machine::{Network, Node, NodeKind};
 use crate::node_map;
@@ -145,7 +146,7 @@ fn deal(
     blades: &[Blades],
 ) -> Option<Vec<Vec<GroupBlades>>> {
     let doc = section.doc;
-    let routers = network.chassis_per_group * network.routers_per_chassis;
+    let routers = network.node_routers_per_group();
     let groups = u64::from(network.groups);
     let needed: u64 = blades.iter().map(|b| b.in_all(b.routers(), groups)).sum();
     let available = u64::from(routers) * groups;
@@ -237,7 +238,7 @@ fn deal_totals(blades: &[Blades], routers: usize, dealt: &mut [Vec<GroupBlades>]
 }
 
 fn place(section: &Section<'_, '_>, network: &Network, blades: &[Blades]) -> Option<Vec<Node>> {
-    let routers = network.chassis_per_group * network.routers_per_chassis;
+    let routers = network.routers_per_group();
     let mut nodes = Vec::new();
     for (group, kinds) in (0..).zip(deal(section, network, blades)?) {
         let slots = lay_out(&kinds, network.chassis_per_group, network.routers_per_chassis);

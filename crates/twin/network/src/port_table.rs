@@ -81,7 +81,7 @@ impl PortTable {
         port: u8,
     ) -> (LinkClass, PortEnd, u16) {
         let unplugged = (LinkClass::Node, PortEnd::Unplugged, 0);
-        match topology.class(router, port) {
+        match topology.class(group, router, port) {
             None => unplugged,
             Some(LinkClass::Node) => match topology.node_at(group, router, port) {
                 Some(node) => (LinkClass::Node, PortEnd::Node, topology.location(node).local),

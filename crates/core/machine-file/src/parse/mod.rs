@@ -2,11 +2,12 @@
 
 mod network;
 mod storage;
+mod structure;
 
 pub use network::MAX_ROUTERS;
 
 use crate::document::{Document, Located};
-use crate::machine::{ClientType, Machine, Node, NodeKind, SourceFile};
+use crate::machine::{ClientType, Machine, Network, Node, NodeKind, SourceFile};
 use crate::placement;
 use crate::problem::{MachineError, Problem};
 use crate::section::Section;
@@ -98,7 +99,7 @@ fn read(
     root.report_unused_keys();
     let nodes = nodes?;
     let client = client.map(|(client, types)| {
-        let routers = network.as_ref().map_or(1, |n| n.chassis_per_group * n.routers_per_chassis);
+        let routers = network.as_ref().map_or(1, Network::routers_per_group);
         check_types(doc, &nodes, routers, &types);
         (client, types)
     });
@@ -111,7 +112,7 @@ fn read(
         "node numbers ascend router by router"
     );
     if let (Some(network), Some(last)) = (&network, nodes.last()) {
-        let routers = network.groups * network.chassis_per_group * network.routers_per_chassis;
+        let routers = network.groups * network.routers_per_group();
         assert!(last.router < routers, "a node on a router that does not exist");
     }
     let stem = doc.file.rsplit(['/', '\\']).next().unwrap_or(doc.file);
