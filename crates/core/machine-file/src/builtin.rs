@@ -22,6 +22,8 @@ macro_rules! embed {
 
 const MACHINES: &[Builtin] = embed![
     "toy",
+    "toy-plus",
+    "toy-tree",
     "cori-phase1",
     "theta",
     "edison",

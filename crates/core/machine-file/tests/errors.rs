@@ -263,7 +263,7 @@ fn unknown_machine_names_and_files_are_refused() {
     let message = |name: &str| Machine::load(name).expect_err("unknown").to_string();
     assert_eq!(
         message("trinty"),
-        "trinty: unknown machine; expected `trinity` (known here: toy, cori-phase1, theta, \
+        "trinty: unknown machine; expected `trinity` (known here: toy, toy-plus, toy-tree, cori-phase1, theta, \
          edison, shaheen2, trinity-phase2, cori, trinity), or the path of a file that ends in .toml"
     );
     assert_eq!(

@@ -112,11 +112,8 @@ fn class_use(job: &IoJob, fabric: &Fabric<'_>, times: &PhaseTimes, bytes: f64) -
     let simulated = simulated_bytes(fabric);
     let span = seconds(times.transfers.1 - times.transfers.0).max(1e-12);
     let node_links = (job.topology.nodes() * 2) as u64;
-    let pairs = u64::from(job.topology.groups) * u64::from(job.topology.groups - 1);
-    // In the order of their numbers: sums do not depend on that of the map.
-    let mut direct: Vec<_> = fabric.direct.values().map(|direct| direct.link).collect();
-    direct.sort_unstable();
-    let on_direct: f64 = direct.iter().map(|link| fabric.transport.carried(*link)).sum();
+    let between = fabric.rank3_links();
+    let on_direct: f64 = between.iter().map(|(link, _)| fabric.transport.carried(*link)).sum();
     let use_of = |class: &str, links: u64, bytes: f64, rate: f64| ClassUse {
         class: class.into(),
         links,
@@ -132,9 +129,8 @@ fn class_use(job: &IoJob, fabric: &Fabric<'_>, times: &PhaseTimes, bytes: f64) -
     let busiest = most.map(|link| fabric.transport.carried(*link)).fold(0.0, f64::max);
     node.max_utilisation = busiest / simulated * bytes / span / node_rate;
     let rate = job.network.global.rate.0 as f64;
-    let links = pairs * u64::from(job.topology.parallel);
-    let mut global = use_of("global", links, on_direct / simulated * bytes, rate);
-    let carried = direct.iter().map(|link| fabric.transport.carried(*link));
+    let mut global = use_of("global", job.topology.global_links(), on_direct / simulated * bytes, rate);
+    let carried = between.iter().map(|(link, count)| fabric.transport.carried(*link) / count);
     global.max_utilisation = carried.fold(0.0, f64::max) / simulated * bytes / span / rate;
     vec![node, global]
 }
@@ -150,7 +146,7 @@ fn heat(job: &IoJob, fabric: &Fabric<'_>, bytes: f64) -> Vec<Vec<u64>> {
     let groups = usize::from(job.topology.groups);
     let mut heat = vec![vec![0; groups]; groups];
     let simulated = simulated_bytes(fabric);
-    for ((from, to, _, _), direct) in &fabric.direct {
+    for ((from, to, _, _), direct) in &fabric.network.direct {
         let carried = fabric.transport.carried(direct.link) / simulated * bytes;
         heat[usize::from(*from)][usize::from(*to)] += carried as u64;
     }

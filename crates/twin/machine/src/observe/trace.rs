@@ -59,8 +59,8 @@ impl Trace {
         let process = match passage.router {
             Some(router) => {
                 let number = u32::from(group) * u32::from(topology.routers()) + u32::from(router);
-                let (chassis, slot) = (router / topology.slots, router % topology.slots);
-                let name = || format!("router c{chassis}s{slot} of group {group}");
+                let name =
+                    || format!("router {} of group {group}", topology.router_name(group, router));
                 self.processes.entry(FIRST_ROUTER + number).or_insert_with(name);
                 FIRST_ROUTER + number
             }

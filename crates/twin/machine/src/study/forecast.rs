@@ -188,19 +188,10 @@ fn mean_hops(
             (location.group, location.router)
         })
     };
-    let pair = |i: u64| minimal_hops(topology, pick(from, 2 * i), pick(to, 2 * i + 1));
+    let pair = |i: u64| topology.links_between(pick(from, 2 * i), pick(to, 2 * i + 1));
     let minimal = (0..PAIRS).map(pair).sum::<u32>() as f64 / PAIRS as f64;
     match routing {
         Routing::Valiant => 2.0 * minimal,
         Routing::Minimal | Routing::UgalL | Routing::ProgressiveAdaptive => minimal,
     }
-}
-
-/// Links on a shortest path between two routers, each given by its group and its number there.
-fn minimal_hops(topology: &Topology, from: (u16, u16), to: (u16, u16)) -> u32 {
-    if from.0 == to.0 {
-        return topology.distance(from.1, to.1);
-    }
-    let link = topology.shortest_link(from, to, 0);
-    topology.distance(from.1, link.router) + 1 + topology.distance(link.far_router, to.1)
 }
