@@ -30,6 +30,7 @@ const MACHINES: &[Builtin] = embed![
     "shaheen2",
     "trinity-phase2",
     "cori",
+    "frontier",
     "trinity"
 ];
 

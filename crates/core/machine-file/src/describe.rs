@@ -1,6 +1,6 @@
 //! A machine as text.
 
-use crate::machine::{BurstBuffer, LinkSpec, Machine, Network, NodeKind, Structure};
+use crate::machine::{BurstBuffer, LinkSpec, Machine, Network, Node, NodeKind, Structure};
 use crate::node_map::kind_letter;
 use forebay_units::human::{counted, grouped};
 use forebay_units::{Bytes, Rate};
@@ -61,6 +61,7 @@ fn totals(machine: &Machine, out: &mut String) {
         count(NodeKind::Service)
     );
     routers(machine, out);
+    interfaces(machine, out);
     if let Some(bb) = &machine.burst_buffer {
         storage(bb, machine.count_nodes(NodeKind::BurstBuffer) as u64, out);
     }
@@ -98,6 +99,22 @@ fn routers(machine: &Machine, out: &mut String) {
             n.cores_per_plane
         ),
     };
+}
+
+/// The interfaces of nodes that have several, kind by kind.
+fn interfaces(machine: &Machine, out: &mut String) {
+    for (name, kind) in NodeKind::NAMES {
+        let of_kind = |node: &&Node| node.kind == *kind && node.interfaces > 1;
+        let Some(first) = machine.nodes.iter().find(of_kind) else { continue };
+        let nodes = machine.nodes.iter().filter(of_kind).count() as u64;
+        let _ = writeln!(
+            out,
+            "Interfaces {} of {} {name} nodes, on {} each",
+            first.interfaces,
+            grouped(nodes),
+            counted(first.routers.into(), "router")
+        );
+    }
 }
 
 /// The clients on the compute nodes, type by type.
@@ -171,7 +188,8 @@ fn link_counts(machine: &Machine) -> Vec<(&'static str, &LinkSpec, u64)> {
         Structure::FatTree => (of_leaves, groups * u64::from(n.planes()) * of_pair),
     };
     let rank2 = ("rank-2", &n.rank2, groups * slots * pairs(chassis));
-    let mut counts = vec![("node", &n.node, machine.nodes.len() as u64), ("rank-1", &n.rank1, rank1)];
+    let interfaces = machine.nodes.iter().map(|node| u64::from(node.interfaces)).sum();
+    let mut counts = vec![("node", &n.node, interfaces), ("rank-1", &n.rank1, rank1)];
     counts.extend(n.has_rank2().then_some(rank2));
     counts.push(("global", &n.global, global));
     counts
@@ -298,8 +316,10 @@ fn drawings(machine: &Machine, out: &mut String) {
     const MOST: usize = 3;
     let mut by_router = vec![Vec::new(); machine.routers() as usize];
     for node in &machine.nodes {
-        if let Some(kinds) = by_router.get_mut(node.router as usize) {
-            kinds.push(node.kind);
+        for router in node.router..node.router + u32::from(node.routers) {
+            if let Some(kinds) = by_router.get_mut(router as usize) {
+                kinds.push(node.kind);
+            }
         }
     }
     let mut kinds: Vec<(Vec<String>, Vec<u32>)> = Vec::new();

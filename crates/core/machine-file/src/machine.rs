@@ -161,8 +161,26 @@ pub struct ParallelFileSystem {
 pub struct Node {
     /// Its role.
     pub kind: NodeKind,
-    /// Its router: group × routers per group + chassis × routers per chassis + slot (or the leaf).
+    /// Its router: group × routers per group + chassis × routers per chassis + slot (or the leaf). The
+    /// first one if its interfaces are on several.
     pub router: u32,
+    /// Its network interfaces.
+    pub interfaces: u8,
+    /// Neighbouring routers, from `router` on, that its interfaces are on in turn.
+    pub routers: u8,
+}
+
+impl Node {
+    /// A node with one network interface.
+    pub fn new(kind: NodeKind, router: u32) -> Node {
+        Node { kind, router, interfaces: 1, routers: 1 }
+    }
+
+    /// The router of each of its interfaces.
+    pub fn routers_of_interfaces(&self) -> impl Iterator<Item = u32> {
+        let (first, count) = (self.router, u32::from(self.routers));
+        (0..u32::from(self.interfaces)).map(move |i| first + i % count)
+    }
 }
 
 /// The source of a number.
@@ -262,6 +280,12 @@ impl Machine {
     pub fn nodes_of_type(&self, name: &str) -> Vec<u32> {
         let of_type = self.clients().into_iter().find(|(client, _)| client.name == name);
         of_type.map(|(_, nodes)| nodes).unwrap_or_default()
+    }
+
+    /// Rate of all links of a node; of `nodes`, the one with the fewest.
+    pub fn link_rate(&self, nodes: &[u32]) -> Rate {
+        let interfaces = nodes.iter().map(|node| self.nodes[*node as usize].interfaces).min();
+        self.network.node.rate.times(interfaces.unwrap_or(1).into())
     }
 
     /// Number of nodes of one kind.

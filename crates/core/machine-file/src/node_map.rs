@@ -164,7 +164,7 @@ fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Pro
     for (place, entry) in (0u32..).zip(listed) {
         let router = place / per_group * network.routers_per_group() + place % per_group;
         if let Some((_, letters)) = entry {
-            nodes.extend(letters.chars().filter_map(kind).map(|kind| Node { kind, router }));
+            nodes.extend(letters.chars().filter_map(kind).map(|kind| Node::new(kind, router)));
         }
     }
     Ok(nodes)

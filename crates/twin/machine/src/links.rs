@@ -65,7 +65,7 @@ pub(crate) fn each_link(
 /// (chassis and slot).
 pub(crate) fn link_name(topology: &Topology, group: u16, link: &LinkStatistics) -> String {
     let Some(router) = link.router else {
-        let node = topology.nodes_of_group(group)[usize::from(link.port)];
+        let node = topology.sender(group, link.port);
         return format!("node {node} -> its router, group {group}");
     };
     let port = link.port as u8;

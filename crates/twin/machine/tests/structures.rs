@@ -55,7 +55,10 @@ fn many_processes_are_limited_by_flash_on_both_fabrics() {
         for (packets, flows) in pairs(&with(name, &[]), 56, "-F -w -t 512k -b 16m") {
             assert_close(packets.gbps, dragonfly.phases[0].gbps, 3.0, name);
             assert_close(flows.gbps, packets.gbps, 16.0, name);
-            assert_eq!((packets.limit.resource.as_str(), flows.limit.resource.as_str()), ("ssd", "ssd"));
+            assert_eq!(
+                (packets.limit.resource.as_str(), flows.limit.resource.as_str()),
+                ("ssd", "ssd")
+            );
         }
     }
 }

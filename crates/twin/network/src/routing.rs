@@ -78,7 +78,7 @@ struct Candidate {
 impl RoutePlanner<'_> {
     /// Begins a leg at `packet.router`: sets its target router and exit port.
     pub fn plan_leg(&mut self, packet: &mut Packet) {
-        let destination = self.topology.location(packet.dst);
+        let destination = self.topology.interface(packet.dst);
         let fresh = packet.route() == Route::Unrouted;
         if fresh {
             packet.set_route(Route::Minimal);
@@ -130,7 +130,7 @@ impl RoutePlanner<'_> {
             self.reconsider_core(packet, minimal.queue);
             return;
         }
-        let destination = self.topology.location(packet.dst);
+        let destination = self.topology.interface(packet.dst);
         let (spec, hops) = (self.spec, packet.hops);
         let preferred = |queue| prefers_detour(spec, queue, minimal.queue, hops);
         if let Some(detour) = self.best_detour(packet.router, destination.group, preferred) {

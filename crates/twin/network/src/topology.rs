@@ -11,20 +11,24 @@
 //! have rank-3 ports only, numbered by groups.
 
 mod cables;
+mod interfaces;
 mod paths;
+
+pub(crate) use interfaces::Interfaces;
 
 use forebay_machine_file::machine::{LinkClass, MAX_PORTS, Machine, Structure};
 
-/// A node's location in the machine.
+/// The location of a node, or of one of its network interfaces. That of a node with several interfaces is
+/// the location of its first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLocation {
     /// Group.
     pub group: u16,
     /// Router within the group: chassis × slots + slot.
     pub router: u16,
-    /// Port of the router to which the node is attached, counted over all ports of the router.
+    /// Port of the router to which it is attached, counted over all ports of the router.
     pub port: u8,
-    /// Number of the node within its group.
+    /// Number of the node, or of the interface, within its group.
     pub local: u16,
 }
 
@@ -81,7 +85,7 @@ pub struct Topology {
     /// The same by port: `far_ends[(g × routers + r) × (first_node − first_global) + port −
     /// first_global]` is (group, router, port) of the other end; group `u16::MAX`: no cable.
     far_ends: Vec<(u16, u16, u8)>,
-    locations: Vec<NodeLocation>,
+    interfaces: Interfaces,
     /// Nodes of each group, by their number within the group.
     members: Vec<Vec<u32>>,
 }
@@ -126,7 +130,7 @@ impl Topology {
                 })
                 .collect(),
             far_ends: vec![(u16::MAX, 0, 0); (groups * routers * network.global_ports()) as usize],
-            locations: Vec::new(),
+            interfaces: Interfaces::default(),
             members: vec![Vec::new(); groups as usize],
         };
         match network.structure {
@@ -138,29 +142,6 @@ impl Topology {
         topology.index_near_links();
         topology.place_nodes(machine);
         topology
-    }
-
-    fn place_nodes(&mut self, machine: &Machine) {
-        let routers = machine.routers_per_group();
-        let mut taken = vec![0u8; machine.routers() as usize];
-        for (number, node) in (0..).zip(&machine.nodes) {
-            let group = node.router / routers;
-            let members = &mut self.members[group as usize];
-            let port = &mut taken[node.router as usize];
-            self.locations.push(NodeLocation {
-                group: group as u16,
-                router: (node.router % routers) as u16,
-                port: self.first_node + *port,
-                local: members.len() as u16,
-            });
-            members.push(number);
-            *port += 1;
-            assert!(
-                self.first_node + *port <= self.ports,
-                "too many nodes on router {}",
-                node.router
-            );
-        }
     }
 
     /// Routers per group; in a fat tree, of a group or plane at most.
@@ -224,29 +205,9 @@ impl Topology {
         }
     }
 
-    /// The location of a node.
-    #[inline]
-    pub fn location(&self, node: u32) -> NodeLocation {
-        self.locations[node as usize]
-    }
-
     /// Nodes of a group, by their number within the group.
     pub fn nodes_of_group(&self, group: u16) -> &[u32] {
         &self.members[usize::from(group)]
-    }
-
-    /// The node attached to a router's port.
-    pub fn node_at(&self, group: u16, router: u16, port: u8) -> Option<u32> {
-        let mut nodes = self.nodes_of_group(group).iter().copied();
-        nodes.find(|&node| {
-            let location = self.location(node);
-            location.router == router && location.port == port
-        })
-    }
-
-    /// Nodes of the machine.
-    pub fn nodes(&self) -> usize {
-        self.locations.len()
     }
 
     /// The parallel links from one group to another.

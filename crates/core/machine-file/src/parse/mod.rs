@@ -80,9 +80,6 @@ fn read(
     let title = root.text("title", "the machine in one line");
     let notes = root.text("notes", "choices made, and where sources disagree");
     let network = root.required_section("network").and_then(network::read_network);
-    let link = network.as_ref().map(|network| network.node.rate);
-    let client =
-        root.required_section("client").and_then(|client| storage::read_client(client, link));
     let burst_buffer_section = root.optional_section("burst_buffer");
     let burst_buffer_span = burst_buffer_section.as_ref().map(|s| s.span.start);
     let burst_buffer = burst_buffer_section.map(storage::read_burst_buffer);
@@ -96,6 +93,13 @@ fn read(
         // Without a valid network the nodes cannot be checked.
         _ => None,
     };
+    let link = network.as_ref().zip(nodes.as_ref()).map(|(network, nodes)| {
+        let compute = nodes.iter().filter(|node| node.kind == NodeKind::Compute);
+        let interfaces = compute.map(|node| node.interfaces).max().unwrap_or(1);
+        network.node.rate.times(u64::from(interfaces))
+    });
+    let client =
+        root.required_section("client").and_then(|client| storage::read_client(client, link));
     root.report_unused_keys();
     let nodes = nodes?;
     let client = client.map(|(client, types)| {

@@ -123,7 +123,7 @@ impl<'a> Fabric<'a> {
         for (index, (&node, lone)) in job.nodes.iter().zip(lone).enumerate() {
             let client = &job.clients[usize::from(job.client_of_node[index])];
             let part =
-                slowest(&client_parts(client, job.node_link.0 as f64, self.access, (piece, *lone)));
+                slowest(&client_parts(client, job.links_rate(node), self.access, (piece, *lone)));
             let link =
                 self.add_link(part.resource, format!("{} of node {node}", part.name), part.rate);
             self.clients.push(link);
@@ -252,6 +252,8 @@ fn server_parts(
     (piece, lone): (u64, f64),
 ) -> Vec<Part> {
     let make = &job.burst_buffer;
+    let of_nodes = job.instance.nodes().iter().map(|&node| job.links_rate(node));
+    let links = of_nodes.fold(f64::INFINITY, f64::min);
     let at_server = (lone - job.client.call_overhead.0 as f64).max(1.0);
     let threads = f64::from(make.threads) * piece as f64 * PS_PER_SECOND as f64 / at_server;
     let part = |resource, name, rate| Part { resource, name, rate };
@@ -263,7 +265,7 @@ fn server_parts(
         part(Resource::Server, "dispatch", rates.dispatch),
         part(Resource::Server, path, rates.data_path),
         part(Resource::Server, "threads", threads),
-        part(Resource::NodeLink, "link", job.node_link.0 as f64),
+        part(Resource::NodeLink, "link", links),
     ];
     if access == Access::Read || make.dirty_limit.0 == 0 {
         parts.push(part(Resource::Ssd, "flash", rates.flash));

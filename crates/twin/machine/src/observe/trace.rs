@@ -65,7 +65,7 @@ impl Trace {
                 FIRST_ROUTER + number
             }
             None => {
-                let node = topology.nodes_of_group(group)[usize::from(passage.port)];
+                let node = topology.sender(group, passage.port);
                 self.processes.entry(node).or_insert_with(|| format!("node {node}"));
                 node
             }
@@ -79,7 +79,7 @@ impl Trace {
             label: "wait for link",
             job: PacketKind::of_number(passage.kind).job().name(),
             tag: passage.tag,
-            packet: Some((passage.src, passage.dst, passage.bytes)),
+            packet: Some((passage.src, topology.node_of_interface(passage.dst), passage.bytes)),
             key,
             reserved: Some(passage.end),
         };

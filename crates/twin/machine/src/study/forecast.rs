@@ -150,7 +150,7 @@ pub fn forecast_interference(
     placer.place_job(*ior_nodes, options.placement)?;
     let nodes = placer.place_job(study.traffic_nodes, study.traffic_placement)?;
     let seconds = scenario.io.as_ref().map_or(0.0, |job| least_seconds(job, ior));
-    let bytes = seconds * study.traffic.load * machine.network.node.rate.0 as f64;
+    let bytes = seconds * study.traffic.load * machine.link_rate(&nodes).0 as f64;
     let messages = (bytes / study.traffic.message.0 as f64).ceil().max(1.0) as u64;
     let spec = TrafficSpec { messages, ..study.traffic.clone() };
     let of_traffic = traffic(machine, &scenario, &spec, nodes, options)?;

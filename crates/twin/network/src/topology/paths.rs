@@ -116,10 +116,10 @@ impl Topology {
         row * usize::from(self.groups) + usize::from(to)
     }
 
-    /// Prefetches the rows that [`Topology::shortest_link`] reads for a packet from a router to a node.
+    /// Prefetches the rows that [`Topology::shortest_link`] reads for a packet from a router to an interface.
     #[inline]
-    pub(crate) fn prefetch_near_links(&self, from: (u16, u16), node: u32) {
-        let to = self.location(node);
+    pub(crate) fn prefetch_near_links(&self, from: (u16, u16), interface: u32) {
+        let to = self.interface(interface);
         if to.group != from.0 && !self.near.is_empty() {
             prefetch(&self.near[self.near_row(from, to.group)]);
             prefetch(&self.near[self.near_row((to.group, to.router), from.0)]);
@@ -176,4 +176,3 @@ fn nth_bit(mut mask: u64, n: u32) -> u32 {
     }
     mask.trailing_zeros()
 }
-

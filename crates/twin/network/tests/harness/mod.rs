@@ -57,7 +57,7 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
     let routers = shape.groups * shape.chassis * shape.slots;
     let nodes = (0..routers)
         .flat_map(|router| {
-            (0..shape.nodes_per_router).map(move |_| Node { kind: NodeKind::Compute, router })
+            (0..shape.nodes_per_router).map(move |_| Node::new(NodeKind::Compute, router))
         })
         .collect();
     Machine {
@@ -179,13 +179,20 @@ impl Spined {
     }
 }
 
+/// Gives each node `interfaces` interfaces on as many neighbouring routers; only every `interfaces`-th
+/// router keeps nodes of its own.
+pub fn widen(machine: &mut Machine, interfaces: u8) {
+    machine.nodes.retain(|node| node.router % u32::from(interfaces) == 0);
+    for node in &mut machine.nodes {
+        (node.interfaces, node.routers) = (interfaces, interfaces);
+    }
+}
+
 /// Gives all links buffers of one packet, and adaptive routing no thresholds: any cycle of waiting packets
 /// would close within microseconds.
 pub fn make_tight(machine: &mut Machine) {
     let network = &mut machine.network;
-    for link in
-        [&mut network.node, &mut network.rank1, &mut network.rank2, &mut network.global]
-    {
+    for link in [&mut network.node, &mut network.rank1, &mut network.rank2, &mut network.global] {
         link.buffer.0 = network.packet.0;
     }
     network.routing.rank1_threshold.0 = 0;
