@@ -185,8 +185,8 @@ fn read_wiring(section: &Section<'_, '_>, network: &Network) -> Option<Wiring> {
     let routers = optional("routers_per_node", 16);
     let (interfaces, routers) = (interfaces?.value, routers?);
     let slots = network.routers_per_chassis;
-    let divides = interfaces.is_multiple_of(routers.value)
-        && slots.is_multiple_of(u32::from(routers.value));
+    let divides =
+        interfaces.is_multiple_of(routers.value) && slots.is_multiple_of(u32::from(routers.value));
     if !divides {
         return section.doc.refuse(
             routers.span.start,

@@ -9,7 +9,6 @@ use crate::flow;
 use crate::io::IoJob;
 use crate::results::IorPoint;
 use crate::scenario::Scenario;
-use forebay_workload::ior::Ior;
 
 /// A fabric for the data of an IOR job between its clients and servers. Both fabrics simulate the same
 /// scenario, that is the same machine, topology, nodes, instance, file layout and calls, and give the same
@@ -91,7 +90,6 @@ impl TransferFabric for FlowFabric {
 /// As [`TransferFabric::check`].
 pub(super) fn fabric_for(
     scenario: &Scenario,
-    ior: &Ior,
     options: &SimOptions,
 ) -> Result<&'static dyn TransferFabric, StudyError> {
     let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
@@ -99,7 +97,7 @@ pub(super) fn fabric_for(
         Fidelity::Packet => &PacketFabric,
         Fidelity::Flow => &FlowFabric,
         Fidelity::Auto => {
-            let events = forecast_of(scenario, ior, options).events;
+            let events = forecast_of(scenario, options).events;
             let is_cheap = events <= Fidelity::MOST_EVENTS;
             let packets = is_cheap || FlowFabric.check(job, options).is_err();
             if packets { &PacketFabric } else { &FlowFabric }

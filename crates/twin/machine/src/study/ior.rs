@@ -1,8 +1,9 @@
-//! IOR on burst buffers.
+//! IOR on burst buffers and on the parallel file system.
 
 use super::error::StudyError;
 use super::fabric::fabric_for;
 use super::ior_job::ior_job;
+use super::joined::JoinedTest;
 use super::options::{Fidelity, SimOptions};
 use super::run::{Outcome, Progress};
 use crate::io::IoJob;
@@ -26,8 +27,20 @@ pub fn simulate_ior(
     options: &SimOptions,
     progress: Progress<'_>,
 ) -> Result<IorPoint, StudyError> {
-    let scenario = ior_scenario(machine, ior, nodes, ppn, options)?;
-    fabric_for(&scenario, ior, options)?.simulate(&scenario, options, progress)
+    let test = JoinedTest::new(machine, ior, options);
+    simulate_joined(machine, &test, (nodes, ppn), options, progress)
+}
+
+/// Simulates a test whose calls have been joined.
+pub(crate) fn simulate_joined(
+    machine: &Machine,
+    test: &JoinedTest,
+    (nodes, ppn): (u32, u32),
+    options: &SimOptions,
+    progress: Progress<'_>,
+) -> Result<IorPoint, StudyError> {
+    let scenario = joined_scenario(machine, test, nodes, ppn, options)?;
+    fabric_for(&scenario, options)?.simulate(&scenario, options, progress)
 }
 
 /// The fidelity with which [`simulate_ior`] simulates a test: that of the options, or the one chosen for
@@ -43,7 +56,7 @@ pub fn fidelity_of_ior(
     options: &SimOptions,
 ) -> Result<Fidelity, StudyError> {
     let scenario = ior_scenario(machine, ior, nodes, ppn, options)?;
-    Ok(fabric_for(&scenario, ior, options)?.fidelity())
+    Ok(fabric_for(&scenario, options)?.fidelity())
 }
 
 /// Checks that a test fits a machine, as [`simulate_ior`] does before it simulates.
@@ -68,9 +81,21 @@ pub(super) fn ior_scenario(
     ppn: u32,
     options: &SimOptions,
 ) -> Result<Scenario, StudyError> {
+    let test = JoinedTest::new(machine, ior, options);
+    joined_scenario(machine, &test, nodes, ppn, options)
+}
+
+/// The scenario of a test whose calls have been joined.
+fn joined_scenario(
+    machine: &Machine,
+    test: &JoinedTest,
+    nodes: u32,
+    ppn: u32,
+    options: &SimOptions,
+) -> Result<Scenario, StudyError> {
     let nodes = options.placer(machine)?.place_job(nodes, options.placement)?;
     let idle = options.idle_scenario(machine)?;
-    let job = ior_job(&idle, ior, nodes, ppn, options)?;
+    let job = ior_job(&idle, test, nodes, ppn, options)?;
     Ok(Scenario { io: Some(Arc::new(job)), ..idle })
 }
 
