@@ -17,6 +17,7 @@ fn with_pfs(rate: u64) -> Machine {
         rate: Rate(rate),
         capacity: Bytes(1 << 50),
         osts: 0,
+        lustre: None,
     };
     Machine { pfs: Some(pfs), ..toy() }
 }

@@ -2,6 +2,7 @@
 
 mod adhoc;
 mod collective;
+mod file_system;
 mod forecast;
 mod interference;
 mod ior;

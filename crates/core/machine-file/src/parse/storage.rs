@@ -1,14 +1,13 @@
-//! Storage in a machine file: clients on compute nodes, burst-buffer nodes, the parallel file
-//! system.
+//! Storage in a machine file: clients on compute nodes, burst-buffer nodes.
 
 use crate::document::{Document, Located};
-use crate::machine::{BurstBuffer, Client, ClientType, ParallelFileSystem};
+use crate::machine::{BurstBuffer, Client, ClientType};
 use crate::section::Section;
 use forebay_policy::layout::StripeOrder;
 use forebay_units::{Bytes, Rate, Time};
 
 /// Any size above zero.
-const SOME_BYTES: std::ops::RangeInclusive<Bytes> = Bytes(1)..=Bytes(1 << 60);
+pub(super) const SOME_BYTES: std::ops::RangeInclusive<Bytes> = Bytes(1)..=Bytes(1 << 60);
 
 /// Maximum number of types of compute nodes besides the first.
 const MAX_TYPES: usize = 16;
@@ -19,7 +18,7 @@ const STRIPE_ORDERS: [(&str, StripeOrder); 2] =
 
 /// Parses `[client]`: the client on a compute node, and the types of compute nodes that differ.
 ///
-/// `link` is the rate of a node's link.
+/// `link` is the rate of all links of a node.
 pub(super) fn read_client(
     section: Section<'_, '_>,
     link: Option<Rate>,
@@ -134,7 +133,7 @@ fn read_node(section: &Section<'_, '_>, link: Option<Rate>) -> Option<NodeClient
 }
 
 /// A rate of a client; above the rate of the node's link it would have no effect.
-fn read_node_rate(
+pub(super) fn read_node_rate(
     section: &Section<'_, '_>,
     key: &str,
     link: Option<Rate>,
@@ -311,22 +310,4 @@ fn check_layout(
             "a flash stripe that divides stripe and substripe",
         );
     }
-}
-
-/// Parses `[pfs]`.
-pub(super) fn read_pfs(section: Section<'_, '_>) -> Option<ParallelFileSystem> {
-    let name = section.text("name", "Lustre");
-    let rate = section.rate("rate");
-    let capacity = section.bytes("capacity", SOME_BYTES);
-    let osts = section.has_key("osts").then(|| section.integer("osts", 1..=1_000_000u32));
-    section.report_unused_keys();
-    Some(ParallelFileSystem {
-        name: name?.value,
-        rate: rate?.value,
-        capacity: capacity?.value,
-        osts: match osts {
-            Some(read) => read?.value,
-            None => 0,
-        },
-    })
 }

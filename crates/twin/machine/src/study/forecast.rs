@@ -61,14 +61,16 @@ pub fn forecast_ior(
     ppn: u32,
     options: &SimOptions,
 ) -> Result<Forecast, StudyError> {
-    Ok(forecast_of(&ior_scenario(machine, ior, nodes, ppn, options)?, ior, options))
+    Ok(forecast_of(&ior_scenario(machine, ior, nodes, ppn, options)?, options))
 }
 
 /// The work of a scenario with an IOR job.
-pub(super) fn forecast_of(scenario: &Scenario, ior: &Ior, options: &SimOptions) -> Forecast {
+pub(super) fn forecast_of(scenario: &Scenario, options: &SimOptions) -> Forecast {
     let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
+    let ior = &job.ior;
     let routing = scenario.network.routing.algorithm;
-    let hops = mean_hops(&scenario.topology, &job.nodes, job.instance.nodes(), routing, options);
+    let servers: Vec<u32> = job.storage.data_servers().iter().map(|server| server.node).collect();
+    let hops = mean_hops(&scenario.topology, &job.nodes, &servers, routing, options);
     let packet_bytes = scenario.network.packet.0;
     let (tasks, requests) = (f64::from(job.tasks()), requests(job));
     let data_packets = (job.pattern.total_bytes() as f64 / packet_bytes as f64).max(requests);
@@ -150,7 +152,7 @@ pub fn forecast_interference(
     placer.place_job(*ior_nodes, options.placement)?;
     let nodes = placer.place_job(study.traffic_nodes, study.traffic_placement)?;
     let seconds = scenario.io.as_ref().map_or(0.0, |job| least_seconds(job, ior));
-    let bytes = seconds * study.traffic.load * machine.network.node.rate.0 as f64;
+    let bytes = seconds * study.traffic.load * machine.link_rate(&nodes).0 as f64;
     let messages = (bytes / study.traffic.message.0 as f64).ceil().max(1.0) as u64;
     let spec = TrafficSpec { messages, ..study.traffic.clone() };
     let of_traffic = traffic(machine, &scenario, &spec, nodes, options)?;
@@ -159,7 +161,7 @@ pub fn forecast_interference(
 
 /// The time of all phases at the rates of the clients or of the flash, in seconds.
 fn least_seconds(job: &IoJob, ior: &Ior) -> f64 {
-    let cards = job.instance.nodes().len() as f64 * f64::from(job.burst_buffer.cards);
+    let cards = job.storage.data_servers().len() as f64 * f64::from(job.burst_buffer.cards);
     let nodes = job.nodes.len() as f64;
     let time = |card: u64, client: u64| {
         let rate = (card as f64 * cards).min(client as f64 * nodes).max(1.0);
@@ -188,19 +190,10 @@ fn mean_hops(
             (location.group, location.router)
         })
     };
-    let pair = |i: u64| minimal_hops(topology, pick(from, 2 * i), pick(to, 2 * i + 1));
+    let pair = |i: u64| topology.links_between(pick(from, 2 * i), pick(to, 2 * i + 1));
     let minimal = (0..PAIRS).map(pair).sum::<u32>() as f64 / PAIRS as f64;
     match routing {
         Routing::Valiant => 2.0 * minimal,
         Routing::Minimal | Routing::UgalL | Routing::ProgressiveAdaptive => minimal,
     }
-}
-
-/// Links on a shortest path between two routers, each given by its group and its number there.
-fn minimal_hops(topology: &Topology, from: (u16, u16), to: (u16, u16)) -> u32 {
-    if from.0 == to.0 {
-        return topology.distance(from.1, to.1);
-    }
-    let link = topology.shortest_link(from, to, 0);
-    topology.distance(from.1, link.router) + 1 + topology.distance(link.far_router, to.1)
 }

@@ -2,20 +2,25 @@
 
 mod collective;
 mod error;
+mod fabric;
 mod forecast;
 mod interference;
 mod ior;
 mod ior_job;
+mod joined;
 mod options;
 mod run;
 mod saturation;
 mod traffic;
 
+pub use crate::storage::FileSystem;
 pub use collective::{Background, CollectiveStudy, check_collective_fits, simulate_collective};
 pub use error::StudyError;
 pub use forecast::{Forecast, forecast_interference, forecast_ior, forecast_traffic};
 pub use interference::{InterferenceStudy, simulate_interference};
+pub(crate) use ior::simulate_joined;
 pub use ior::{check_ior_fits, fidelity_of_ior, simulate_ior};
+pub(crate) use joined::{JoinedTest, of_calls};
 pub use options::{Fidelity, SimOptions};
 pub use run::Progress;
 pub use saturation::find_saturation;
