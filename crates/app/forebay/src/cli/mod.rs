@@ -19,6 +19,7 @@ mod pool;
 mod replicates;
 mod scrub;
 mod sensitivity;
+mod study;
 pub(crate) mod sweep;
 mod traffic;
 mod validate;
@@ -75,6 +76,8 @@ enum Command {
     Plan(Box<plan::PlanArgs>),
     /// Measure the rates of a running pool's nodes and of the parallel file system, for `plan --pool`
     Measure(measure::MeasureArgs),
+    /// Simulate two jobs that disturb each other, with measures against it, from a TOML file
+    Study(study::StudyArgs),
     /// Simulate the published cases and compare them with the measurements
     Validate(validate::ValidateArgs),
     #[command(flatten)]
@@ -150,6 +153,7 @@ fn run(command: Command) -> Result<(), Failure> {
             SimCommand::Interference(args) => interference::run(args),
         },
         Command::Plan(args) => plan::run(&args),
+        Command::Study(args) => study::run(&args),
         Command::Validate(args) => validate::run(args),
         Command::Scrub(args) => scrub::run(&args),
         Command::Workflow(command) => workflow::run(command),
