@@ -1,5 +1,6 @@
 //! The resources that runs cross, as links of a flow system.
 
+use super::flash_queue::FlashQueue;
 use super::network_links::{LinkKey, NetworkLinks};
 use super::objects::LockTimes;
 use super::runs::Run;
@@ -73,6 +74,7 @@ pub(super) struct Fabric<'a> {
     pub shared_paths: Vec<LinkId>,
     /// Runs at each server, by their shares of bytes.
     at_servers: Vec<f64>,
+    flash: Option<FlashQueue>,
     /// Parts of each server.
     pub server_parts: Vec<Part>,
     pub network: NetworkLinks,
@@ -120,6 +122,7 @@ impl<'a> Fabric<'a> {
             },
             job,
             access,
+            flash: FlashQueue::of(job, access, slowest_call),
             transport: Transport::new(resolution),
             units: Vec::new(),
             clients: Vec::new(),
@@ -184,6 +187,21 @@ impl<'a> Fabric<'a> {
     pub fn enter_servers(&mut self, run: &Run) {
         for &(server, share) in &run.servers {
             self.at_servers[server as usize] += share;
+            self.limit_flash(server);
+        }
+    }
+
+    /// Gives a server the rate that the processes at it can reach.
+    fn limit_flash(&mut self, server: u32) {
+        let Some(flash) = &mut self.flash else { return };
+        let used = flash.used(self.at_servers[server as usize]);
+        let rate = |part: &Part| match part.resource {
+            Resource::Ssd => part.rate * used,
+            _ => part.rate,
+        };
+        let least = self.server_parts.iter().map(rate).fold(f64::INFINITY, f64::min);
+        if least > 0.0 {
+            self.transport.set_capacity(self.servers[server as usize], least);
         }
     }
 
@@ -214,6 +232,7 @@ impl<'a> Fabric<'a> {
         for &(server, share) in &demand.of_servers {
             let at_server = &mut self.at_servers[server as usize];
             *at_server = (*at_server - share).max(0.0);
+            self.limit_flash(server);
         }
     }
 
