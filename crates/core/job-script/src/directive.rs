@@ -110,6 +110,8 @@ pub struct JobInstance {
     pub access: Vec<Access>,
     /// The pool; `None` for the default pool.
     pub pool: Option<String>,
+    /// Name or number of the group of users who may use it; `None`: only its owner may.
+    pub group: Option<String>,
     /// Modifiers of all access modes.
     pub modifiers: Modifiers,
     /// Line of the directive in the script.
@@ -154,6 +156,8 @@ pub struct CreatePersistent {
     pub access: Vec<Access>,
     /// The pool; `None` for the default pool.
     pub pool: Option<String>,
+    /// Name or number of the group of users who may use it; `None`: only its owner may.
+    pub group: Option<String>,
     /// Whether the line was Slurm's `#BB` (Slurm refuses the same directive after `#DW`).
     pub for_slurm: bool,
     /// Line of the directive in the script.
@@ -228,6 +232,8 @@ pub enum StageKind {
     Directory,
     /// The files named in a list, one per line
     List,
+    /// The logs of MPI-IO writes in a directory, applied to their files
+    Log,
 }
 
 /// The direction of a stage.
@@ -260,7 +266,8 @@ pub struct Stage {
     pub kind: StageKind,
     /// The source; for a list, the path of the list.
     pub source: StagePath,
-    /// The destination: of a file its own path, of a list the directory for the files.
+    /// The destination: of a file its own path, of a list the directory for the files, of logs a
+    /// directory that the files to which they are applied are below.
     pub destination: StagePath,
     /// Line of the directive in the script.
     pub line: u32,
