@@ -192,3 +192,10 @@ fn processes_that_meet_at_controllers_do_not_reach_the_rate_of_flash() {
     let phase = flow(&toy(), 16, "-F -w -t 512k -b 32m");
     assert!(phase.steady_gbps.unwrap() > 0.97 * 7.85);
 }
+
+/// One and two processes a server wait little for each other: by packets, too, each is its own limit.
+#[test]
+fn few_processes_that_meet_at_controllers_are_limited_by_their_own_calls() {
+    let phase = flow(&toy(), 6, "-F -w -t 128k -b 16m");
+    assert_eq!(phase.limit.resource, "client", "{}", phase.limit.because);
+}

@@ -191,6 +191,17 @@ impl<'a> Fabric<'a> {
         }
     }
 
+    /// The resource that limits a run whose rate is that of a link; `None`: the process itself, which
+    /// waits little for others at the flash.
+    pub fn resource_of(&mut self, link: LinkId, run: &Run) -> Option<Resource> {
+        let resource = self.units[link.index()].resource;
+        let Some(flash) = self.flash.as_mut().filter(|_| resource == Resource::Ssd) else {
+            return Some(resource);
+        };
+        let at = run.servers.iter().map(|(server, _)| self.at_servers[*server as usize]);
+        flash.is_limit(at.fold(0.0, f64::max)).then_some(resource)
+    }
+
     /// Gives a server the rate that the processes at it can reach.
     fn limit_flash(&mut self, server: u32) {
         let Some(flash) = &mut self.flash else { return };
