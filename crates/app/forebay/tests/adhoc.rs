@@ -352,6 +352,21 @@ fn killed_leader_leaves_nothing_unless_data_waits_for_its_stage_out() {
 }
 
 #[test]
+fn hosts_end_when_their_leader_is_silent() {
+    let allocation = Allocation::new(2);
+    let mut leader = allocation.start(&[], "echo lost > $FOREBAY_MOUNT/file");
+    leader.suspend();
+    let stopped = Instant::now();
+    let host = &allocation.cluster.hosts[1];
+    while !host.processes().is_empty() {
+        assert!(stopped.elapsed() < Duration::from_secs(60), "{:?}", host.processes());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    leader.kill();
+    allocation.wait_until_nothing_left(Duration::from_secs(30));
+}
+
+#[test]
 fn interrupted_leader_keeps_its_results_until_they_are_discarded() {
     let allocation = Allocation::new(2);
     let results = users_directory(&allocation, "results");
@@ -411,30 +426,59 @@ fn program_on_a_lost_host_ends_with_an_error_and_results_are_kept() {
     assert!(output.contains("a host was lost") && output.contains(&advice), "{output}");
 }
 
-/// `ssh` of the allocation: as the real one, it passes a line to the other host's shell.
-fn install_ssh(allocation: &Allocation) -> PathBuf {
-    let directory = users_directory(allocation, "bin");
-    let script = format!(
-        "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nhost=$2; shift 2\n\
-         [ \"$host\" != n1 ] || exit 255\nexec {} \"$host\" sh -c \"$*\"\n",
-        allocation.launcher
+/// Starts an SSH server on every host but the first, for `USER`'s key. Returns a directory for `PATH`
+/// with an `ssh` that knows the key and the hosts.
+fn start_ssh_servers(allocation: &Allocation) -> (PathBuf, Vec<Daemon>) {
+    let directory = users_directory(allocation, "ssh");
+    let (host, path) = (&allocation.cluster.hosts[0], directory.display());
+    let make_keys = format!(
+        "cd {path}; mkdir -m 700 .ssh; ssh-keygen -q -t ed25519 -N '' -f key\n\
+         cp key.pub .ssh/authorized_keys; chmod 600 .ssh/authorized_keys\n\
+         dropbearkey -t ed25519 -f host_key >/dev/null 2>&1\n\
+         dropbearkey -y -f host_key | sed -n 's/^ssh-/* ssh-/p' >known_hosts\n\
+         printf '#!/bin/sh\\nexec /usr/bin/ssh -F {path}/config \"$@\"\\n' >ssh; chmod 755 ssh\n\
+         printf 'IdentityFile {path}/key\\nUserKnownHostsFile {path}/known_hosts\\n' >config"
     );
-    let path = directory.join("ssh");
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    directory
+    expect_success(&host.shell(USER, &make_keys));
+    let mut config = fs::read_to_string(directory.join("config")).unwrap();
+    let mut servers = Vec::new();
+    for host in &allocation.cluster.hosts[1..] {
+        config += &format!("Host {}\nHostName {}\n", host.name, host.address);
+        // The user's home directory and shell, on this host only.
+        let prepare = format!(
+            "sed 's|^nobody:.*|nobody:x:{}:{}:nobody:{path}:/bin/sh|' /etc/passwd >{path}/passwd\n\
+             mount --bind {path}/passwd /etc/passwd",
+            USER.0, USER.1
+        );
+        expect_success(&host.shell(ROOT, &prepare));
+        let mut command = host.command(ROOT, "dropbear");
+        command.args(["-F", "-E", "-s", "-m", "-p", &format!("{}:22", host.address), "-r"]);
+        command.arg(directory.join("host_key")).args(["-P", ""]);
+        servers.push(host.start_logged("ssh", command));
+    }
+    fs::write(directory.join("config"), config).unwrap();
+    (directory, servers)
 }
 
 #[test]
 fn hosts_are_started_with_ssh_and_this_host_without() {
-    let allocation = Allocation::new(2);
-    let bin = install_ssh(&allocation);
+    let allocation = Allocation::new(3);
+    let (bin, servers) = start_ssh_servers(&allocation);
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let mut command = allocation.leader(&["--launcher", "ssh", "--hosts", "n1,n2"]);
-    command.env("PATH", path).args(["--", "ls", "/nowhere"]);
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", text_of(&output));
-    assert!(text_of(&output).contains("256 MiB on 2 hosts"), "{}", text_of(&output));
+    let run = |hosts: &str, script: &str| {
+        let mut command = allocation.leader(&["--launcher", "ssh", "--hosts", hosts]);
+        command.env("PATH", &path).args(["--", "sh", "-ec", script]).output().unwrap()
+    };
+    let text = expect_success(&run(
+        "n[1-3]",
+        "echo text >$FOREBAY_MOUNT/file; for host in n2 n3; do ssh $host cat $FOREBAY_MOUNT/file; done",
+    ));
+    let logs = || servers.iter().map(Daemon::output).collect::<String>();
+    assert!(text.starts_with("text\ntext\n"), "{text}{}", logs());
+    let failed = run("n[1-2]", "ls /nowhere");
+    assert_eq!(failed.status.code(), Some(2), "{}", text_of(&failed));
+    assert!(text_of(&failed).contains("256 MiB on 2 hosts"), "{}", text_of(&failed));
+    drop(servers);
     allocation.expect_nothing_left();
 }
 

@@ -62,6 +62,36 @@ fn lua_arrays_dependencies_and_requeued_jobs_have_instances_of_their_own() {
     run_arrays_dependencies_and_requeued_jobs(Plugin::Lua);
 }
 
+#[test]
+fn components_of_a_heterogeneous_job_share_its_nodes_but_not_its_instances() {
+    run_heterogeneous_job(Plugin::DataWarp);
+}
+
+#[test]
+fn lua_components_of_a_heterogeneous_job_share_its_nodes_but_not_its_instances() {
+    run_heterogeneous_job(Plugin::Lua);
+}
+
+#[test]
+fn death_of_a_compute_node_leaves_the_results_of_the_others() {
+    kill_a_compute_node(Plugin::DataWarp);
+}
+
+#[test]
+fn lua_death_of_a_compute_node_leaves_the_results_of_the_others() {
+    kill_a_compute_node(Plugin::Lua);
+}
+
+#[test]
+fn many_jobs_four_at_a_time_leave_nothing() {
+    run_many_jobs(Plugin::DataWarp, JOBS);
+}
+
+#[test]
+fn lua_many_jobs_four_at_a_time_leave_nothing() {
+    run_many_jobs(Plugin::Lua, LUA_JOBS);
+}
+
 fn stage_mount_and_remove(plugin: Plugin) {
     let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
@@ -277,13 +307,12 @@ fn run_arrays_dependencies_and_requeued_jobs(plugin: Plugin) {
     assert_eq!(status["sessions"].as_array().map(Vec::len), Some(0), "{status}");
 }
 
-#[test]
-fn components_of_a_heterogeneous_job_share_its_nodes_but_not_its_instances() {
-    let Some(slurm) = SlurmSite::start("") else {
+fn run_heterogeneous_job(plugin: Plugin) {
+    let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
     let script = "#!/bin/sh\n#SBATCH -N1 -w n2\n\
-                  #DW jobdw capacity=32MiB type=scratch access_mode=striped\n\
+                  #DW jobdw pool=flash capacity=32MiB type=scratch access_mode=striped\n\
                   #SBATCH hetjob\n#SBATCH -N1 -w n3\n\
                   echo here > $DW_JOB_STRIPED/file && cat $DW_JOB_STRIPED/file && hostname\n";
     let id = slurm.submit(script, &[]);
@@ -292,9 +321,8 @@ fn components_of_a_heterogeneous_job_share_its_nodes_but_not_its_instances() {
     slurm.wait_until_removed(&id);
 }
 
-#[test]
-fn death_of_a_compute_node_leaves_the_results_of_the_others() {
-    let Some(mut slurm) = SlurmSite::start("") else {
+fn kill_a_compute_node(plugin: Plugin) {
+    let Some(mut slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
     let (_, results) = slurm.make_directories();
@@ -315,16 +343,18 @@ fn death_of_a_compute_node_leaves_the_results_of_the_others() {
     assert_eq!(text.ok().as_deref(), Some("result\n"), "{}", slurm.diagnosis(&id));
 }
 
-/// Jobs of [`many_jobs_four_at_a_time_leave_nothing`]: `FOREBAY_SLURM_JOBS`, or this number.
+/// Jobs of [`run_many_jobs`], unless `FOREBAY_SLURM_JOBS` has another number.
 const JOBS: usize = 200;
+/// The same with the plugin lua, whose calls differ only in their transport.
+const LUA_JOBS: usize = 24;
 
-#[test]
-fn many_jobs_four_at_a_time_leave_nothing() {
-    let Some(slurm) = SlurmSite::start("") else {
+fn run_many_jobs(plugin: Plugin, default_jobs: usize) {
+    let Some(slurm) = SlurmSite::start_with(plugin, "") else {
         return;
     };
     let (_, results) = slurm.make_directories();
-    let jobs = std::env::var("FOREBAY_SLURM_JOBS").map_or(JOBS, |text| text.parse().unwrap());
+    let jobs =
+        std::env::var("FOREBAY_SLURM_JOBS").map_or(default_jobs, |text| text.parse().unwrap());
     // The pool has space for four.
     let directives = slurm.directives().replace("96MiB", "336MiB");
     let script = format!(

@@ -145,7 +145,12 @@ fn lua_buffer_that_slurm_forgot_during_stage_out_is_recovered() {
     slurm.restart_slurmctld();
     drop(held);
     std::thread::sleep(Duration::from_secs(5));
-    assert_eq!(slurm.job(&id, "JobState").as_deref(), Some("STAGE_OUT"), "{}", slurm.diagnosis(&id));
+    assert_eq!(
+        slurm.job(&id, "JobState").as_deref(),
+        Some("STAGE_OUT"),
+        "{}",
+        slurm.diagnosis(&id)
+    );
     assert_eq!(slurm.site.nodes_of_instance(&id), 3, "{}", slurm.diagnosis(&id));
     expect_success(&slurm.site.forebay(0, USER, &["recover", "--job-id", &id]));
     let text = fs::read_to_string(results.join(&id).join("file"));

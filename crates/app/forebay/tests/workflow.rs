@@ -25,6 +25,8 @@ fn workflows_run_under_slurm() {
     data_stay_on_the_nodes_of_the_next_job(&site);
     mapped_files_go_to_their_nodes(&site);
     failed_stages_cancel_the_job_or_keep_its_results(&site);
+    failed_stage_out_is_repeated_on_request(&site);
+    requeued_job_is_staged_again(&site);
     persistent_data_outlive_their_workflow_and_are_shared(&site);
     data_move_from_node_to_node(&site);
     data_move_if_their_node_stays_busy(&site);
@@ -247,6 +249,59 @@ fn persistent_data_outlive_their_workflow_and_are_shared(site: &WorkflowSite) {
     assert_eq!(expect_success(&read(OTHER)), "kept\n");
     expect_success(&site.forebay(USER, &["persist", "delete", location]));
     assert!(!read(USER).status.success());
+}
+
+/// A stage-out whose destination cannot be written, until the user has mended that.
+fn failed_stage_out_is_repeated_on_request(site: &WorkflowSite) {
+    let closed = site.slurm.site.cluster.pfs().join("closed");
+    fs::create_dir(&closed).unwrap();
+    let body = "#NORNS stage_out nvme0://out lustre://closed/out\n\
+                mkdir $NVME0/out && echo result > $NVME0/out/file";
+    let job = site.submit(body, &["-w", "n2", "--workflow-start", "--workflow-end"]);
+    site.wait_for_slurm(&job, "COMPLETED");
+    wait_until("the failure is reported", || {
+        site.job(&job)["finished"]["n2"]["failure"].is_string().then_some(())
+    });
+    let status = expect_success(&site.forebay(USER, &["status"]));
+    let data = format!("data on n2: 7 B in 1 file, of jobs {job}");
+    assert!(status.contains(&data), "{status}");
+    expect_failure(&site.forebay(USER, &["recover", &job]), "on n2: line 2");
+    expect_failure(&site.forebay(OTHER, &["recover", &job]), "you have no workflow");
+    std::os::unix::fs::chown(&closed, Some(USER.0), Some(USER.1)).unwrap();
+    expect_success(&site.forebay(USER, &["recover", &job]));
+    assert_eq!(fs::read_to_string(closed.join("out/file")).unwrap(), "result\n");
+    expect_failure(&site.forebay(USER, &["recover", &job]), "no stage-out");
+    let data = site.data(1, &job, "");
+    wait_until("the data are removed", || {
+        let gone = site.slurm.site.host(1).shell(ROOT, &format!("! [ -e {data} ]"));
+        gone.status.success().then_some(())
+    });
+}
+
+/// The second run is on another node, and a job after it finds that run's data only.
+fn requeued_job_is_staged_again(site: &WorkflowSite) {
+    let pfs = site.slurm.site.cluster.pfs();
+    fs::write(pfs.join("parameters"), "first").unwrap();
+    let body = format!(
+        "#SBATCH --requeue\n#NORNS stage_in lustre://parameters nvme0://\n\
+         cat $NVME0/parameters > $NVME0/result\n\
+         [ $SLURM_RESTART_COUNT ] || {{ touch {}/began; sleep 60; }}",
+        pfs.display()
+    );
+    let job = site.submit(&body, &["-w", "n2", "--workflow-start"]);
+    wait_for_file(&pfs.join("began"));
+    fs::write(pfs.join("parameters"), "second").unwrap();
+    expect_success(&site.slurm.run(USER, "scontrol", &["requeue", &job]));
+    site.wait_for(&job, "Pending");
+    let update = format!("JobId={job}");
+    // Slurm defers a requeued job by two minutes.
+    let update = ["update", &update, "StartTime=now", "NodeList=n3"];
+    expect_success(&site.slurm.run(ROOT, "scontrol", &update));
+    site.wait_for_slurm(&job, "COMPLETED");
+    let prior = format!("--workflow-prior-dependency={job}");
+    let after = site.submit("cat $NVME0/result", &["-w", "n1", &prior, "--workflow-end"]);
+    site.wait_for_slurm(&after, "COMPLETED");
+    assert_eq!(site.slurm.output(&after), "second", "{}", site.diagnosis(&after));
 }
 
 /// Two producers on different nodes, and a consumer on a third one.

@@ -40,6 +40,11 @@ pub enum Request {
         /// The workflow.
         workflow: u32,
     },
+    /// Repeat the failed stages out of a workflow.
+    Recover {
+        /// The workflow.
+        workflow: u32,
+    },
     /// Persistent data of the caller, on all nodes.
     Persist {
         /// The action.

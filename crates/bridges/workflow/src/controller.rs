@@ -20,6 +20,7 @@ use crate::channel::{self, Client, Incoming};
 use crate::config::SiteConfig;
 use crate::graph::{Effect, Graph};
 use crate::node_calls::{NodeReply, NodeRequest};
+use crate::recovery::StageOut;
 use crate::slurm;
 use crate::state_file::StateFile;
 
@@ -197,6 +198,7 @@ impl Shared {
                 self.change(|graph| graph.remove(workflow, peer.uid, peer.trusted))??;
                 Ok(Reply::Done)
             }
+            Request::Recover { workflow } => self.recover(workflow, peer),
             Request::Persist { action, location, principal } => {
                 self.persist(peer, action, &location, principal.as_ref())
             }
@@ -231,6 +233,18 @@ impl Shared {
             *address = node_address(&pull.from, self.config.node.port)?.to_string();
         }
         Ok(plan)
+    }
+
+    fn recover(&self, workflow: u32, peer: &PeerIdentity) -> Result<Reply, String> {
+        let repeat = |graph: &mut Graph| graph.repeat_stage_outs(workflow, peer.uid, peer.trusted);
+        for stage_out in self.change(repeat)?? {
+            let StageOut { job, node } = stage_out.clone();
+            let started = self.call_node(&node.clone(), &NodeRequest::StageOut { job, node });
+            if let Err(reason) = started {
+                self.change(|graph| graph.stage_out_not_started(&stage_out, &reason))?;
+            }
+        }
+        Ok(Reply::Done)
     }
 
     fn claim(&self, stage: (u32, u32), node: &str, names: Vec<String>) -> Result<Reply, String> {

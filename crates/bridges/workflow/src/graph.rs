@@ -242,6 +242,10 @@ impl Graph {
     }
 
     fn update(&mut self, seen: &SlurmJob) {
+        let was_running = self.jobs.get(&seen.id).is_some_and(|job| job.state == JobState::Running);
+        if was_running && seen.state == SlurmState::Pending {
+            self.forget_run(seen.id);
+        }
         let Some(job) = self.jobs.get_mut(&seen.id) else { return };
         (job.starts, job.ends) = (seen.starts, seen.ends);
         job.node_count = seen.node_count;

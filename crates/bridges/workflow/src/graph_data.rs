@@ -283,32 +283,8 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mark::Mark;
-    use crate::slurm::{SlurmJob, SlurmState};
-
-    fn job(id: u32, prior: &[u32], state: SlurmState, nodes: &[&str]) -> SlurmJob {
-        let mark = Mark { end: id == 2, prior: prior.to_vec(), ..Mark::default() };
-        SlurmJob {
-            id,
-            user: "ada".to_owned(),
-            uid: 1000,
-            gid: 100,
-            mark,
-            is_held: state == SlurmState::Pending && !prior.is_empty(),
-            state,
-            nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
-            node_count: 1,
-            submitted: 10,
-            starts: 0,
-            ends: 15,
-            working_directory: String::new(),
-            has_own_nodes: false,
-        }
-    }
-
-    fn report(job: u32, node: &str, ended: bool) -> Report {
-        Report { job, node: node.to_owned(), ended, bytes: 7, files: 1, ..Report::default() }
-    }
+    use crate::sample::{job, report};
+    use crate::slurm::SlurmState;
 
     use SlurmState::{Completed, Pending, Running};
 

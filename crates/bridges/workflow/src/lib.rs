@@ -25,7 +25,10 @@ pub mod mark;
 pub mod node_calls;
 pub mod node_server;
 pub mod placement;
+pub mod recovery;
 pub mod remote;
+#[cfg(test)]
+mod sample;
 pub mod slurm;
 pub mod staging;
 mod state_file;

@@ -23,6 +23,13 @@ pub enum NodeRequest {
         /// The directories.
         directories: BTreeSet<u32>,
     },
+    /// Start to stage out a job's results again. The node reports the outcome to the controller.
+    StageOut {
+        /// The job.
+        job: u32,
+        /// Name of the node.
+        node: String,
+    },
     /// Let a user or group read persistent data, or no longer.
     Share {
         /// The owner.

@@ -1,21 +1,24 @@
 //! The server of a node: it removes and shares data, and reads them for other nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use forebay_net::auth::Authenticator;
 use forebay_net::listener::Listener;
 use forebay_stage::Identity;
 use forebay_stage::end::{DirHandle, FileHandle, FileSystem, LocalFileSystem, Metadata};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::acl;
 use crate::channel::{self, Incoming};
 use crate::config::SiteConfig;
 use crate::directories::{self, Account, node_spaces};
+use crate::job::NodeJob;
 use crate::node_calls::{Access, MAX_READ, NodeReply, NodeRequest};
 
 /// Maximum number of files and directories that a connection has open.
@@ -130,15 +133,48 @@ fn read(handle: &Handle, access: Access, payload: &mut Vec<u8>) -> Result<NodeRe
     })
 }
 
+/// This node: its configuration, and the jobs whose stage-out is repeated.
+struct Node {
+    config: SiteConfig,
+    auth: Authenticator,
+    staging_out: Mutex<BTreeSet<u32>>,
+}
+
+/// Repeats the stage-out of a job on a thread.
+fn start_stage_out(here: &Arc<Node>, job: u32, node: String) -> Result<NodeReply, String> {
+    if !here.staging_out.lock().insert(job) {
+        return Err(format!("the stage-out of job {job} is under way"));
+    }
+    let thread = here.clone();
+    let work = move || {
+        let (config, auth) = (&thread.config, thread.auth.clone());
+        if let Err(error) = (NodeJob { config, auth, job, node }).finish() {
+            tracing::warn!(%error, job, "the outcome of a stage-out was not reported");
+        }
+        thread.staging_out.lock().remove(&job);
+    };
+    match std::thread::Builder::new().name("stage out".to_owned()).spawn(work) {
+        Ok(_) => Ok(NodeReply::Done),
+        Err(error) => {
+            here.staging_out.lock().remove(&job);
+            Err(error.to_string())
+        }
+    }
+}
+
 /// Starts to serve on all addresses of this node, until the listener is dropped.
 pub fn start(config: &SiteConfig) -> Result<Listener, String> {
     let at = SocketAddr::from((Ipv4Addr::UNSPECIFIED, config.node.port));
     let auth = config.authenticator()?;
-    let config = Arc::new(config.clone());
+    let here = Arc::new(Node {
+        config: config.clone(),
+        auth: auth.clone(),
+        staging_out: Mutex::default(),
+    });
     let handle = move |opened: &mut Opened, request: NodeRequest, incoming: Incoming<'_>| {
         let mut payload = Vec::new();
         let reply = match incoming.peer.trusted {
-            true => answer(&config, opened, request, &mut payload),
+            true => answer(&here, opened, request, &mut payload),
             false => Err(format!("user {} may not read for others", incoming.peer.uid)),
         };
         let failed = matches!(reply, Err(_) | Ok(NodeReply::Errno(_)));
@@ -149,13 +185,15 @@ pub fn start(config: &SiteConfig) -> Result<Listener, String> {
 }
 
 fn answer(
-    config: &SiteConfig,
+    here: &Arc<Node>,
     opened: &mut Opened,
     request: NodeRequest,
     payload: &mut Vec<u8>,
 ) -> Result<NodeReply, String> {
     let failed = |error: io::Error| error.to_string();
+    let config = &here.config;
     match request {
+        NodeRequest::StageOut { job, node } => start_stage_out(here, job, node),
         NodeRequest::Clean { uid, gid, directories } => {
             let account = Account::find(uid, gid)?;
             let directories: Vec<u32> = directories.into_iter().collect();

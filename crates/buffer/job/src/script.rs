@@ -24,8 +24,12 @@ pub(crate) fn new_creator() -> String {
     format!("forebay run {number:016x}")
 }
 
-/// Reads the directives of a job script for the job `token`.
-pub(crate) fn read_script(path: &Path, token: &str) -> Result<JobScript, RunError> {
+/// Reads the directives of a job script for the job `token`, with Slurm's `%` symbols replaced as in a job
+/// that is submitted here.
+///
+/// # Errors
+/// As [`read_directives`], and if the working directory is unknown.
+pub fn read_script(path: &Path, token: &str) -> Result<JobScript, RunError> {
     read_directives(path, Some(&symbols(path, token)?))
 }
 

@@ -123,6 +123,7 @@ impl From<Problem> for Failure {
 pub(crate) fn describe(errno: Errno) -> String {
     match errno {
         Errno::NOSPC => "no space left there; free some or request more capacity".to_owned(),
+        Errno::BUSY => "another stage copies to the same name; wait for its end".to_owned(),
         other => std::io::Error::from(other).to_string(),
     }
 }

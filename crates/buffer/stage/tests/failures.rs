@@ -53,6 +53,32 @@ fn tree_staged_over_tcp_is_equal_to_its_source() {
 }
 
 #[test]
+fn of_two_stages_to_one_name_at_a_time_only_one_copies() {
+    let sides = sides();
+    let sources = [noise(24 << 20, 1), noise(24 << 20, 2)];
+    for (number, data) in sources.iter().enumerate() {
+        fs::write(sides.pfs.join(format!("in{number}")), data).unwrap();
+    }
+    let options = StageOptions { segment_bytes: 1 << 20, ..StageOptions::default() };
+    for _ in 0..5 {
+        let stage = |number: usize| {
+            let source = sides.outside(&format!("in{number}"));
+            run(&one(ItemKind::File, source, sides.outside("out")), &options)
+        };
+        let outcomes = std::thread::scope(|scope| {
+            let first = scope.spawn(|| stage(0));
+            [stage(1), first.join().unwrap()]
+        });
+        assert!(outcomes.iter().any(Result::is_ok), "{outcomes:?}");
+        for problem in outcomes.into_iter().filter_map(Result::err) {
+            assert!(problem.to_string().contains("another stage copies"), "{problem}");
+        }
+        let copied = fs::read(sides.pfs.join("out")).unwrap();
+        assert!(sources.contains(&copied), "the copy has parts of both");
+    }
+}
+
+#[test]
 fn stage_as_user_is_limited_to_the_users_permissions() {
     if !root() {
         eprintln!("only root can act for others: not tried");

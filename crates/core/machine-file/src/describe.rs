@@ -1,6 +1,6 @@
 //! A machine as text.
 
-use crate::machine::{BurstBuffer, LinkSpec, Machine, Network, NodeKind};
+use crate::machine::{BurstBuffer, LinkSpec, Lustre, Machine, Network, NodeKind};
 use crate::node_map::kind_letter;
 use forebay_units::human::{counted, grouped};
 use forebay_units::{Bytes, Rate};
@@ -77,7 +77,37 @@ fn totals(machine: &Machine, out: &mut String) {
     if let Some(pfs) = &machine.pfs {
         let osts = if pfs.osts > 0 { format!(", {} OSTs", pfs.osts) } else { String::new() };
         let _ = writeln!(out, "PFS       {}: {}, {}{osts}", pfs.name, pfs.capacity, pfs.rate);
+        if let Some(lustre) = &pfs.lustre {
+            servers(lustre, out);
+        }
     }
+}
+
+/// The parts of the parallel file system.
+fn servers(l: &Lustre, out: &mut String) {
+    let _ = writeln!(
+        out,
+        "          client {} write, {} read per node, {} in RPCs of {}; router {}; OSS {}, {} to {}",
+        l.write_rate,
+        l.read_rate,
+        l.window,
+        l.max_rpc,
+        l.router_rate,
+        l.server_rate,
+        l.threads,
+        counted(l.targets_per_server.into(), "OST")
+    );
+    let _ = writeln!(
+        out,
+        "          OST {} write, {} read; lock callback {}; {}, {} operations/s; {} x {}",
+        l.target_write,
+        l.target_read,
+        l.lock_callback,
+        counted(l.metadata_servers.into(), "metadata server"),
+        l.metadata_rate,
+        counted(l.stripe_count.into(), "stripe"),
+        l.stripe
+    );
 }
 
 /// The clients on the compute nodes, type by type.
@@ -111,8 +141,9 @@ fn storage(bb: &BurstBuffer, nodes: u64, out: &mut String) {
     let (read, write) = (peak(bb.card_read), peak(bb.card_write));
     let _ = writeln!(
         out,
-        "Storage   {} in total; peak {} read, {} write",
+        "Storage   {} in total{}; peak {} read, {} write",
         capacity(nodes),
+        bb.granularity.map(|granule| format!(", in granules of {granule}")).unwrap_or_default(),
         read.times(nodes),
         write.times(nodes)
     );

@@ -11,6 +11,7 @@ pub mod machine;
 mod network;
 mod node_map;
 mod parse;
+mod pfs;
 mod placement;
 mod problem;
 mod section;

@@ -5,6 +5,7 @@ pub use crate::network::{
     AdaptiveBias, Arrangement, LONGEST_PACKET_TIME, LinkClass, LinkSpec, MAX_PORTS, Network,
     NicSpec, Plugging, Routing, RoutingSpec,
 };
+pub use crate::pfs::{Lustre, ParallelFileSystem};
 use forebay_policy::layout::StripeOrder;
 use forebay_units::{Bytes, Rate, Time};
 use serde::Serialize;
@@ -77,6 +78,9 @@ pub struct BurstBuffer {
     pub write_latency: Time,
     /// Capacity of one card.
     pub card_capacity: Bytes,
+    /// Granularity of allocations: capacities are rounded up to multiples of it; `None` if it is not
+    /// published.
+    pub granularity: Option<Bytes>,
     /// Length of a file's stripe on one node.
     pub stripe: Bytes,
     /// Order of a file's stripes over the nodes of an instance.
@@ -141,19 +145,6 @@ pub struct ClientType {
     /// Their client. All but name, rates, requests per node, and the costs of calls and MPI messages
     /// is equal for all types.
     pub client: Client,
-}
-
-/// The parallel file system behind the LNET nodes: facts, used by staging studies.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ParallelFileSystem {
-    /// Name (Lustre).
-    pub name: String,
-    /// Peak aggregate rate.
-    pub rate: Rate,
-    /// Capacity.
-    pub capacity: Bytes,
-    /// Object storage targets, 0 if not published.
-    pub osts: u32,
 }
 
 /// One node of the machine.

@@ -23,6 +23,8 @@ macro_rules! wrong {
 }
 
 wrong! {
+    granule_larger_than_a_node: "granularity = { value = \"16 GiB\"" => "granularity = { value = \"2 TB\"",
+        "toy.toml:118:25: a node of 1 TB cannot hold a granule of 2 TB; expected a granularity up to the capacity of a node's cards";
     unknown_key: "tile_rate = { value = \"5 GB/s\"" => "tile_rat = { value = \"5 GB/s\"",
         "toy.toml:30:1: `network.rank1.tile_rate` is missing; expected tile_rate = { value = \"5.25 GB/s\", from = \"…\" }\ntoy.toml:32:1: unknown key `network.rank1.tile_rat`; expected `tile_rate` (known here: buffer, latency, payload_percent, tile_rate, tiles)";
     unknown_key_of_an_entry: "groups = { value = 4, assumed" => "groups = { value = 4, assume",
@@ -126,7 +128,7 @@ wrong! {
     more_dirty_data_in_the_background_than_fit: "dirty_background = { value = \"0 B\"" => "dirty_background = { value = \"1 MB\"",
         "toy.toml:115:30: `burst_buffer.dirty_background` of 1 MB has no effect: the page cache holds 0 B; expected at most 0 B";
     no_interleaved_message: "interleaved_messages = { value = 4," => "interleaved_messages = { value = 0,",
-        "toy.toml:120:34: `network.nic.interleaved_messages` is 0, out of range; expected a whole number from 1 to 256";
+        "toy.toml:121:34: `network.nic.interleaved_messages` is 0, out of range; expected a whole number from 1 to 256";
     missing_title: "title = " => "name = ",
         "toy.toml:1:1: `title` is missing; expected title = \"the machine in one line\"\ntoy.toml:1:1: unknown key `name`; expected one of burst_buffer, client, network, notes, pfs, placement, sources, title";
     missing_number: "threads = { value = 16, assumed = \"toy\" }\n" => "",

@@ -1,4 +1,4 @@
-//! A simulated machine: compute nodes, burst-buffer nodes and jobs on a fabric.
+//! A simulated machine: compute nodes, burst-buffer nodes, the parallel file system and jobs on a fabric.
 //!
 //! A [`forebay_machine_file::machine::Machine`] and a workload become [`results`]; [`study`] has
 //! the functions.
@@ -22,6 +22,7 @@ pub mod pool;
 pub mod results;
 mod scenario;
 mod steady;
+pub(crate) mod storage;
 pub mod study;
 mod traffic;
 mod warnings;

@@ -7,10 +7,11 @@
 //! network, the class of the busiest link. The transfers examined are those of the group that
 //! ended last: it determines the duration of the phase.
 
-use crate::io::{IoJob, ServerUsage, Waits};
+use crate::io::{Devices, IoJob, ServerUsage, Waits};
 use crate::links::{Links, link_name};
 use crate::phase_totals::PhaseTotals;
 use crate::results::{Limit, ResourceUse};
+use crate::storage::PathKind;
 use forebay_machine_file::machine::LinkClass;
 use forebay_network::Topology;
 use forebay_units::Bytes;
@@ -82,6 +83,7 @@ pub(crate) fn find_limit(job: &IoJob, totals: &PhaseTotals) -> Limit {
     };
     let servers = server_use(job, totals, span);
     let ssd = ssd_use(job, &counts.servers, span);
+    let devices = job.devices();
     let client = Utilisation {
         busiest: "each process, with one transfer in flight".into(),
         peak: 1.0,
@@ -89,20 +91,28 @@ pub(crate) fn find_limit(job: &IoJob, totals: &PhaseTotals) -> Limit {
     };
     // Requests that wait for threads wait for the resource that the threads wait for: locks, or the
     // busier one of flash and the server.
-    let flash_binds = ssd.mean >= servers.mean && shares.ssd >= shares.lock;
+    let routers = job.storage.is_parallel().then(|| router_use(job, totals, span));
+    let busier = routers.as_ref().map_or(servers.mean, |routers| routers.mean.max(servers.mean));
+    let flash_binds = ssd.mean >= busier && shares.ssd >= shares.lock;
     let (server_share, ssd_share) = if flash_binds {
         (shares.lock, shares.ssd + shares.server)
     } else {
         (shares.lock + shares.server, shares.ssd)
     };
+    // Requests that wait for a data path wait for the busier one.
+    let routers_bind = routers.as_ref().is_some_and(|routers| routers.peak > servers.peak);
+    let own = if routers_bind { shares.lock } else { server_share };
+    let routers = routers.map(|routers| (routers, server_share - own));
+    let server_share = own;
     let mut evidence = vec![
         client.resource_use("client", 1.0 - shares.waiting() + shares.client),
         node.resource_use("node-link", network(0)),
         local.resource_use("local-link", network(1)),
         global.resource_use("global-link", network(2)),
         servers.resource_use("server", server_share),
-        ssd.resource_use("ssd", ssd_share),
+        ssd.resource_use(devices.resource, ssd_share),
     ];
+    evidence.extend(routers.map(|(routers, share)| routers.resource_use("lnet-router", share)));
     let resource = if shares.waiting() < MIN_WAITING_SHARE {
         "client".to_string()
     } else {
@@ -111,7 +121,7 @@ pub(crate) fn find_limit(job: &IoJob, totals: &PhaseTotals) -> Limit {
         let most = most.filter(|e| e.time_share >= shares.client);
         most.map_or("client".into(), |e| e.resource.clone())
     };
-    let because = explain(&resource, &evidence, &shares, mean);
+    let because = explain(&resource, &evidence, &shares, mean, devices);
     evidence.sort_by(|a, b| {
         b.time_share
             .total_cmp(&a.time_share)
@@ -120,7 +130,13 @@ pub(crate) fn find_limit(job: &IoJob, totals: &PhaseTotals) -> Limit {
     Limit { resource, because, evidence }
 }
 
-fn explain(resource: &str, evidence: &[ResourceUse], shares: &Shares, mean: f64) -> String {
+fn explain(
+    resource: &str,
+    evidence: &[ResourceUse],
+    shares: &Shares,
+    mean: f64,
+    devices: Devices,
+) -> String {
     let percent = |share: f64| format!("{:.0}%", share * 100.0);
     let us = mean / 1e6;
     let Some(limit) = evidence.iter().find(|e| e.resource == resource) else {
@@ -150,10 +166,18 @@ fn explain(resource: &str, evidence: &[ResourceUse], shares: &Shares, mean: f64)
             percent(limit.time_share),
             percent(limit.mean_utilisation)
         ),
-        "ssd" => format!(
-            "{} of a transfer's {us:.0} us are spent waiting for flash, which is busy {} of the time",
+        "ssd" | "ost" => format!(
+            "{} of a transfer's {us:.0} us are spent waiting for {}, which {} busy {} of the time",
             percent(limit.time_share),
+            devices.word,
+            if devices.word == "disks" { "are" } else { "is" },
             percent(limit.mean_utilisation)
+        ),
+        "lnet-router" => format!(
+            "{} of a transfer's {us:.0} us are spent waiting for the LNET routers, the busiest of which ({}) is busy {} of the time",
+            percent(limit.time_share),
+            limit.busiest,
+            percent(limit.peak_utilisation)
         ),
         _ => format!(
             "{} of a transfer's {us:.0} us are spent waiting on the network, whose busiest link ({}) is in use {} of the time",
@@ -275,6 +299,19 @@ fn server_use(job: &IoJob, totals: &PhaseTotals, span: f64) -> Utilisation {
     }))
 }
 
+/// Use of the LNET routers.
+fn router_use(job: &IoJob, totals: &PhaseTotals, span: f64) -> Utilisation {
+    let places = job.storage.paths();
+    let of_routers = totals.counts.paths.iter().filter_map(|(number, busy)| {
+        let place = &places[*number as usize];
+        let group = job.topology.location(place.node).group;
+        (place.kind == PathKind::Router).then(|| {
+            (share(busy.0.max(busy.1), span), format!("node {}, group {group}", place.node))
+        })
+    });
+    Utilisation::of_units(of_routers)
+}
+
 /// Busy share of a span, at most 1: the end of the last transfer's work at a server, such as a
 /// flash channel's pause after a command, may be after its end.
 fn share(busy: u64, span: f64) -> f64 {
@@ -288,7 +325,7 @@ fn ssd_use(job: &IoJob, servers: &[(u32, ServerUsage)], span: f64) -> Utilisatio
         let group = job.topology.location(node).group;
         (
             share(usage.channels, f64::from(channels) * span),
-            format!("flash of node {node}, group {group}"),
+            format!("{} of node {node}, group {group}", job.devices().word),
         )
     }))
 }

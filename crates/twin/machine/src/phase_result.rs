@@ -5,6 +5,7 @@ use crate::limit::find_limit;
 use crate::links::{class_use, each_link, heat, intervals, utilisation};
 use crate::phase_totals::PhaseTotals;
 use crate::results::{LinkUse, NodeRates, Phase, Series, Spread};
+use crate::study::of_calls;
 use crate::warnings;
 use forebay_machine_file::machine::Network;
 use forebay_network::{LinkStatistics, Timeline};
@@ -22,7 +23,7 @@ pub(crate) fn phase_result(job: &IoJob, totals: &PhaseTotals) -> Phase {
     let transfers = counts.transfers.length();
     let steady = steady_gbps(&counts.timeline);
     let per_second = |amount: f64, time: f64| if time > 0.0 { amount / time } else { 0.0 };
-    Phase {
+    let phase = Phase {
         access: counts.access.name().into(),
         iteration: counts.iteration,
         bytes: counts.bytes,
@@ -44,7 +45,8 @@ pub(crate) fn phase_result(job: &IoJob, totals: &PhaseTotals) -> Phase {
         series: series(&job.network, totals),
         warnings: warnings::of_phase(job, counts, steady),
         each_link: links_used(job, &totals.links, transfers),
-    }
+    };
+    of_calls(phase, job.calls_joined)
 }
 
 fn links_used(job: &IoJob, links: &[Vec<LinkStatistics>], span: u64) -> Vec<LinkUse> {

@@ -60,6 +60,7 @@ impl PhaseTotals {
                 sum.add(waits);
             }
             counts.servers.extend(phase.servers);
+            counts.paths.extend(phase.paths);
             links.push(phase.links);
         }
         last.waits = counts.waits.get(last.group).copied().unwrap_or_default();

@@ -46,7 +46,7 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
         ));
     }
     let dirty_limit = job.burst_buffer.dirty_limit;
-    let of_a_server = counts.bytes / job.instance.nodes().len().max(1) as u64;
+    let of_a_server = counts.bytes / job.storage.data_servers().len().max(1) as u64;
     let synced = job.ior.fsync || job.ior.fsync_per_write;
     if counts.access == Access::Write && !synced && of_a_server <= dirty_limit.0 {
         warnings.push(format!(

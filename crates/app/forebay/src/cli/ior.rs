@@ -1,5 +1,6 @@
 //! `forebay sim ior`.
 
+use super::file_system::FileSystemArgs;
 use super::forecast::Forecaster;
 use super::nodes::NodeCounts;
 use super::observe::delays_text;
@@ -18,7 +19,7 @@ use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{self, Column};
 use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
-use forebay_machine::study::{self, Fidelity, Progress, SimOptions};
+use forebay_machine::study::{self, Fidelity, FileSystem, Progress, SimOptions};
 use forebay_machine_file::machine::Machine;
 use forebay_units::human::{self, counted, grouped, number};
 use forebay_workload::ior::{self, AccessPattern, Ior, IorError, Processes};
@@ -32,7 +33,9 @@ use forebay_workload::ior::{self, AccessPattern, Ior, IorError, Processes};
             -- -F -w -t 1m -b 16m\n  \
         forebay sim ior --machine toy --nodes 4 --sweep nodes=1..16 \\\n      \
             --sweep burst_buffer.threads=8,16,32 -- -F -w -t 1m -b 16m\n  \
-        forebay sim ior --machine toy --nodes 1,2,4 --burst-buffers 1 -- -F -w -r -t 512k -b 4m\n\n\
+        forebay sim ior --machine toy --nodes 1,2,4 --burst-buffers 1 -- -F -w -r -t 512k -b 4m\n  \
+        forebay sim ior --machine shaheen2 --nodes 1..1024 --fidelity flow --file-system pfs \\\n      \
+            --stripe-count 144 -- -w -t 1m -b 4g\n\n\
         `forebay sim ior --machine toy --nodes 1 -- -h` lists IOR's options.")]
 pub(super) struct IorArgs {
     #[command(flatten)]
@@ -46,6 +49,8 @@ pub(super) struct IorArgs {
     /// Burst-buffer nodes of the instance [default: all]
     #[arg(long, value_name = "N")]
     burst_buffers: Option<u32>,
+    #[command(flatten)]
+    file_system: FileSystemArgs,
     /// Level of detail: packets, flows (max-min fair rates: seconds for any amount of data), or auto:
     /// packets up to 50 million estimated events (ten seconds or so), else flows
     #[arg(long, value_enum, default_value_t = FidelityArg::Packet)]
@@ -72,7 +77,7 @@ pub(super) enum FidelityArg {
 }
 
 impl FidelityArg {
-    fn fidelity(self) -> Fidelity {
+    pub(super) fn fidelity(self) -> Fidelity {
         match self {
             FidelityArg::Packet => Fidelity::Packet,
             FidelityArg::Flow => Fidelity::Flow,
@@ -124,10 +129,15 @@ impl IorArgs {
     fn check_tests(&self, tests: &[Ior]) -> Result<(Machine, SimOptions), Failure> {
         let machine = self.sim.machine()?;
         check_nodes(&machine, "--nodes", self.nodes.largest())?;
-        let burst_buffers = check_burst_buffers(&machine, self.burst_buffers)?;
+        let file_system = self.file_system.checked(self.burst_buffers)?;
+        let burst_buffers = match file_system {
+            FileSystem::BurstBuffer => Some(check_burst_buffers(&machine, self.burst_buffers)?),
+            FileSystem::Parallel { .. } => None,
+        };
         let options = SimOptions {
             fidelity: self.fidelity.fidelity(),
-            ..self.sim.options(Some(burst_buffers))
+            file_system,
+            ..self.sim.options(burst_buffers)
         };
         for test in tests {
             for nodes in &self.nodes.0 {
@@ -179,6 +189,7 @@ impl Swept for IorArgs {
         let machine = self.sim.machine()?;
         let options = SimOptions {
             fidelity: self.fidelity.fidelity(),
+            file_system: self.file_system.checked(self.burst_buffers)?,
             ..self.sim.options_of(self.burst_buffers, replicate, threads)
         };
         let point = study::simulate_ior(&machine, &test, nodes, self.ppn, &options, progress)
@@ -202,6 +213,7 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
     let settings = [
         ("nodes", args.nodes.to_string()),
         ("processes per node", args.ppn.to_string()),
+        ("file system", args.file_system.text(&machine)),
         ("burst-buffer nodes", burst_buffers.to_string()),
         ("fidelity", options.fidelity.name().to_string()),
         ("ior", args.ior.join(" ")),
@@ -308,6 +320,7 @@ impl TestRun<'_> {
             machine: self.machine.name.clone(),
             ior: args.ior.clone(),
             ppn: args.ppn,
+            file_system: self.args.file_system.text(self.machine),
             burst_buffers: self.options.burst_buffers.unwrap_or(0),
             seed: args.sim.seed,
             routing: args.sim.routing_of(self.machine).name().to_string(),

@@ -2,6 +2,7 @@
 
 mod adhoc;
 mod collective;
+mod file_system;
 mod forecast;
 mod interference;
 mod ior;
@@ -11,6 +12,7 @@ pub mod nodes;
 mod observe;
 mod options;
 mod output;
+mod plan;
 mod pool;
 mod replicates;
 mod scrub;
@@ -43,6 +45,7 @@ use std::process::ExitCode;
         forebay machine list\n  \
         forebay sim ior --machine trinity-phase2 --nodes 1..8192 -- -a POSIX -F -w -t 1m -b 64m\n  \
         forebay sim traffic --machine theta --pattern uniform --message 4KiB --load 0.3\n  \
+        forebay plan job.sh --machine cori -- -a POSIX -F -w -t 1m -b 4g\n  \
         forebay validate --quick\n\n\
         FOREBAY_LOG is the log filter: error, warn, info, debug, trace, or such as\n\
         forebay_store=debug,warn\n\n\
@@ -65,6 +68,9 @@ enum Command {
     /// Simulate: IOR, traffic, collective operations, or two of them on one machine
     #[command(subcommand)]
     Sim(Box<SimCommand>),
+    /// Predict a job's I/O on burst buffers of several sizes, and recommend a #DW line
+    #[command(args_override_self = true)]
+    Plan(Box<plan::PlanArgs>),
     /// Simulate the published cases and compare them with the measurements
     Validate(validate::ValidateArgs),
     #[command(flatten)]
@@ -129,6 +135,7 @@ fn run(command: Command) -> Result<(), Failure> {
             SimCommand::Collective(args) => collective::run(args),
             SimCommand::Interference(args) => interference::run(args),
         },
+        Command::Plan(args) => plan::run(&args),
         Command::Validate(args) => validate::run(args),
         Command::Scrub(args) => scrub::run(&args),
         Command::Workflow(command) => workflow::run(command),

@@ -7,7 +7,7 @@ use crate::progress::{self, Display};
 use crate::report::Inputs;
 use clap::Args;
 use forebay_console::Failure;
-use forebay_machine::study::{Fidelity, SimOptions, StudyError};
+use forebay_machine::study::{Fidelity, FileSystem, SimOptions, StudyError};
 use forebay_machine_file::Setting;
 use forebay_machine_file::describe;
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
@@ -142,6 +142,7 @@ impl SimArgs {
             node_kind: self.node_kind.clone(),
             each_link: self.links,
             observe: self.observe.options(),
+            file_system: FileSystem::default(),
             fidelity: Fidelity::default(),
         }
     }

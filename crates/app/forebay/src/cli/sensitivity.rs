@@ -174,7 +174,11 @@ fn quantities(case: &Comparison, table: &[Published]) -> Result<Vec<(String, Str
 /// Whether a row compares a number that changes with the machine without steps.
 fn is_continuous(check: &Check) -> bool {
     match check.measure {
-        Measure::WriteSaturation | Measure::ReadSaturation | Measure::Limit => false,
+        Measure::WriteSaturation
+        | Measure::ReadSaturation
+        | Measure::WriteGain
+        | Measure::ReadGain
+        | Measure::Limit => false,
         Measure::WriteRate
         | Measure::ReadRate
         | Measure::WriteRatePerNode

@@ -9,7 +9,7 @@ use crate::validate::published::{Published, measurement};
 use crate::validate::verdict::{self, Row};
 use forebay_console::Failure;
 use forebay_machine::results::{IorPoint, RunCost};
-use forebay_machine::study::{self, Progress, SimOptions};
+use forebay_machine::study::{self, FileSystem, Progress, SimOptions};
 use forebay_machine_file::Setting;
 use forebay_machine_file::machine::Machine;
 
@@ -93,8 +93,11 @@ pub(super) fn simulate_run(
     let [test] = tests.as_slice() else {
         return Err(Failure::Failed(format!("case {} is not one IOR test", case.id)));
     };
-    let burst_buffers = Some(case.burst_buffers / case.part);
-    let options = SimOptions { burst_buffers, ..options.clone() };
+    let burst_buffers = match run.file_system {
+        FileSystem::BurstBuffer => Some(case.burst_buffers / case.part),
+        FileSystem::Parallel { .. } => None,
+    };
+    let options = SimOptions { burst_buffers, file_system: run.file_system, ..options.clone() };
     study::simulate_ior(machine, test, run.nodes / case.part, run.ppn, &options, progress)
         .map_err(|e| study_failure(&e))
 }

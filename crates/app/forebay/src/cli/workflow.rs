@@ -2,17 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 use forebay_console::Failure;
-use forebay_workflow::calls::{Reply, Request, Status};
+use forebay_workflow::calls::{Reply, Report, Request, Status};
 use forebay_workflow::config::{SiteConfig, selected_file};
 use forebay_workflow::controller::call;
 use forebay_workflow::graph::Job;
+use forebay_workflow::recovery::outcome;
 use forebay_workflow_script::{Location, PersistAction, Principal};
 
 use crate::console::print_stdout;
 use crate::show::workflow::describe;
+
+/// Interval at which a recovery looks at its progress.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Commands of `forebay workflow`.
 #[derive(Debug, Subcommand)]
@@ -27,6 +32,13 @@ pub enum WorkflowCommand {
     },
     /// Remove the data that an ended workflow left on the nodes
     Remove {
+        #[command(flatten)]
+        site: SiteArguments,
+        /// The workflow
+        workflow: u32,
+    },
+    /// Repeat the stages out of a workflow that have failed, and wait for them
+    Recover {
         #[command(flatten)]
         site: SiteArguments,
         /// The workflow
@@ -66,12 +78,43 @@ pub struct SiteArguments {
 }
 
 impl SiteArguments {
-    fn call(self, request: &Request) -> Result<Reply, Failure> {
-        let config = SiteConfig::read(&selected_file(self.config));
+    fn call(&self, request: &Request) -> Result<Reply, Failure> {
+        let config = SiteConfig::read(&selected_file(self.config.clone()));
         let config = config.map_err(|error| Failure::Input(error.to_string()))?;
         let auth = config.authenticator().map_err(Failure::Failed)?;
         let reply = call(&config, &auth, request);
         reply.map_err(|error| Failure::Failed(error.to_string()))
+    }
+
+    fn status(&self) -> Result<Status, Failure> {
+        match self.call(&Request::Status)? {
+            Reply::Status(status) => Ok(*status),
+            Reply::Plan(_) | Reply::Done | Reply::Failed(_) => {
+                Err(Failure::Failed("unexpected reply of the controller".to_owned()))
+            }
+        }
+    }
+}
+
+/// Repeats the failed stages out of a workflow and waits for their end.
+fn recover(site: &SiteArguments, workflow: u32) -> Result<(), Failure> {
+    site.call(&Request::Recover { workflow })?;
+    loop {
+        let status = site.status()?;
+        let jobs = status.jobs.iter().filter(|job| job.workflow == workflow);
+        let (copying, failed) = outcome(jobs);
+        if copying.is_empty() {
+            let line = |report: &Report| {
+                let reason = report.failure.as_deref().unwrap_or_default();
+                format!("job {} on {}: {reason}", report.job, report.node)
+            };
+            let lines: Vec<String> = failed.into_iter().map(line).collect();
+            return match lines.is_empty() {
+                true => Ok(()),
+                false => Err(Failure::Failed(lines.join("\n"))),
+            };
+        }
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -79,14 +122,11 @@ impl SiteArguments {
 pub fn run(command: WorkflowCommand) -> Result<(), Failure> {
     let invalid = |(problem, remedy)| Failure::Input(format!("{problem}; {remedy}"));
     match command {
-        WorkflowCommand::Status { site, json } => match site.call(&Request::Status)? {
-            Reply::Status(status) => {
-                print_stdout(&if json { as_json(&status)? } else { describe(&status) })
-            }
-            Reply::Plan(_) | Reply::Done | Reply::Failed(_) => {
-                Err(Failure::Failed("unexpected reply of the controller".to_owned()))
-            }
-        },
+        WorkflowCommand::Status { site, json } => {
+            let status = site.status()?;
+            print_stdout(&if json { as_json(&status)? } else { describe(&status) })
+        }
+        WorkflowCommand::Recover { site, workflow } => recover(&site, workflow),
         WorkflowCommand::Remove { site, workflow } => {
             site.call(&Request::Remove { workflow }).map(drop)
         }

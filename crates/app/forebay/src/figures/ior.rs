@@ -76,10 +76,19 @@ fn curve(
     (!points.is_empty()).then(|| Curve { name: name.to_string(), points, half_widths })
 }
 
+/// The file system of a study, in its title.
+pub fn storage(study: &IorStudy) -> String {
+    match study.burst_buffers {
+        0 => study.file_system.clone(),
+        nodes => format!("{nodes} burst-buffer nodes"),
+    }
+}
+
 /// A limiting resource in a sentence: `local link`, `SSD`.
 pub fn resource(name: &str) -> String {
     match name {
-        "ssd" => "SSD".to_string(),
+        "ssd" | "ost" => name.to_uppercase(),
+        "lnet-router" => "LNET router".to_string(),
         other => other.replace('-', " "),
     }
 }
@@ -90,8 +99,8 @@ pub fn bandwidth(study: &IorStudy, published: &[&Published]) -> Figure {
     Figure {
         title: format!("IOR on {}", study.machine),
         subtitle: format!(
-            "{} burst-buffer nodes, {} {each} a node; {}",
-            study.burst_buffers,
+            "{}, {} {each} a node; {}",
+            storage(study),
             study.ppn,
             study.ior.join(" ")
         ),

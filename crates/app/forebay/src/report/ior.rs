@@ -2,7 +2,9 @@
 
 use super::parts::{self, Cell, text};
 use super::{Inputs, Page};
-use crate::figures::ior::{bandwidth, best, deciding, link_use, node_rates, of_a_node, resource};
+use crate::figures::ior::{
+    bandwidth, best, deciding, link_use, node_rates, of_a_node, resource, storage,
+};
 use crate::plot::palette::PAGE;
 use crate::validate::published::Published;
 use forebay_machine::results::{IorPoint, IorStudy, Phase};
@@ -14,11 +16,11 @@ pub fn ior(study: &IorStudy, published: &[&Published], inputs: &Inputs) -> Strin
     let mut page = Page::new(
         format!("IOR on {}", study.machine),
         format!(
-            "{}; {} {} per node, {} burst-buffer nodes, {} routing, {} placement, seed {}",
+            "{}; {} {} per node, {}, {} routing, {} placement, seed {}",
             study.ior.join(" "),
             study.ppn,
             if study.ppn == 1 { "process" } else { "processes" },
-            study.burst_buffers,
+            storage(study),
             study.routing,
             study.placement,
             study.seed

@@ -146,3 +146,52 @@ fn remark(job: &Job) -> String {
     }
     remarks.join("; ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(changes: serde_json::Value) -> Job {
+        let mut job = serde_json::json!({
+            "id": 7, "workflow": 5, "user": "ada", "uid": 1000, "gid": 100,
+            "mark": { "start": false, "end": true, "held": false, "prior": [5] },
+            "state": "Running", "reason": "", "nodes": ["n1"], "node_count": 1, "submitted": 1,
+            "starts": 2, "ends": 0, "working_directory": "/", "has_own_nodes": false,
+            "released": null, "preferred": [], "script": null, "directory": null, "pulls": {},
+            "prepared": {}, "finished": {}
+        });
+        for (key, value) in changes.as_object().unwrap() {
+            job[key] = value.clone();
+        }
+        serde_json::from_value(job).unwrap()
+    }
+
+    fn report(node: &str, moved: u64, to_move: u64, milliseconds: u64) -> serde_json::Value {
+        let report = Report {
+            job: 7,
+            node: node.to_owned(),
+            under_way: true,
+            moved,
+            to_move,
+            milliseconds,
+            ..Report::default()
+        };
+        serde_json::to_value(report).unwrap()
+    }
+
+    #[test]
+    fn remaining_time_is_that_of_the_slowest_transfer_or_of_the_time_limit() {
+        // 1 of 4 GB in 10 s, and 3 of 4 GB in the same time.
+        let prepared = serde_json::json!({
+            "n1": report("n1", 1_000_000_000, 4_000_000_000, 10_000),
+            "n2": report("n2", 3_000_000_000, 4_000_000_000, 10_000),
+        });
+        let staging = job(serde_json::json!({ "prepared": prepared }));
+        assert_eq!(remaining(&staging, 100).as_deref(), Some("30 s for data"));
+        assert_eq!(state_of(&staging), "staging in");
+        let running = job(serde_json::json!({ "ends": 100 + 3_720 }));
+        assert_eq!(remaining(&running, 100).as_deref(), Some("at most 1 h 2 min"));
+        let unknown = serde_json::json!({ "n1": report("n1", 0, 0, 10_000) });
+        assert_eq!(remaining(&job(serde_json::json!({ "prepared": unknown })), 100), None);
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::status::Basis;
 use forebay_console::Failure;
+use forebay_machine::study::FileSystem;
 use serde::Deserialize;
 
 const TEXT: &str = include_str!("../../../../../validation/cases.toml");
@@ -26,6 +27,10 @@ pub enum Measure {
     WriteSaturation,
     /// The point of the sweep at which the read rate reaches 97% of its maximum.
     ReadSaturation,
+    /// The write rate at a step of the sweep, divided by that at the first.
+    WriteGain,
+    /// The read rate at a step of the sweep, divided by that at the first.
+    ReadGain,
     /// The limiting resource.
     Limit,
 }
@@ -44,6 +49,8 @@ impl Measure {
             Measure::ReadIops => "reads a second",
             Measure::WriteSaturation => "where the write rate reaches 97% of its best",
             Measure::ReadSaturation => "where the read rate reaches 97% of its best",
+            Measure::WriteGain => "write rate / that of the first step",
+            Measure::ReadGain => "read rate / that of the first step",
             Measure::Limit => "the limiting resource",
         }
     }
@@ -51,12 +58,15 @@ impl Measure {
     /// The access that it measures.
     pub fn access(self) -> &'static str {
         match self {
-            Measure::ReadRate | Measure::ReadIops | Measure::ReadSaturation => "read",
+            Measure::ReadRate | Measure::ReadIops | Measure::ReadSaturation | Measure::ReadGain => {
+                "read"
+            }
             Measure::WriteRate
             | Measure::WriteRatePerNode
             | Measure::AcknowledgedWriteRatePerNode
             | Measure::WriteIops
             | Measure::WriteSaturation
+            | Measure::WriteGain
             | Measure::Limit => "write",
         }
     }
@@ -96,6 +106,8 @@ pub struct Check {
     pub measure: Measure,
     /// Another possible meaning of the measurement: shown, but without a verdict.
     pub alternative: Option<Measure>,
+    /// The step of the sweep, by its label, that a gain compares with the first; the last if not given.
+    pub at: Option<String>,
     /// The definition of the rate.
     pub metric: Metric,
     /// Keys of the machine file's parameters that decide the simulated value.
@@ -124,7 +136,14 @@ pub struct Case {
     /// Transfer sizes that replace `TRANSFER` in `ior`.
     #[serde(default)]
     pub transfers: Vec<String>,
-    /// Burst-buffer nodes of the instance.
+    /// File systems; several make a sweep.
+    #[serde(default = "burst_buffer")]
+    pub file_systems: Vec<CaseFileSystem>,
+    /// Targets of a file on the parallel file system; several make a sweep. None: the machine file's.
+    #[serde(default)]
+    pub stripe_counts: Vec<u32>,
+    /// Burst-buffer nodes of the instance; 0 for cases on the parallel file system only.
+    #[serde(default)]
     pub burst_buffers: u32,
     /// The part of nodes and burst-buffer nodes that is simulated: one of so many. Rates of all are
     /// multiplied by it.
@@ -141,6 +160,21 @@ pub struct Case {
     pub check: Vec<Check>,
 }
 
+/// The file system of a case.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum CaseFileSystem {
+    /// The burst buffer.
+    BurstBuffer,
+    /// The parallel file system.
+    Pfs,
+}
+
+/// The file system of a case that names none.
+fn burst_buffer() -> Vec<CaseFileSystem> {
+    vec![CaseFileSystem::BurstBuffer]
+}
+
 /// The part of a case that is simulated in full.
 fn whole() -> u32 {
     1
@@ -153,6 +187,8 @@ pub struct Run {
     pub nodes: u32,
     /// Processes per node.
     pub ppn: u32,
+    /// The file system.
+    pub file_system: FileSystem,
     /// IOR's options, word by word.
     pub ior: Vec<String>,
     /// The swept value as text: nodes, processes per node, or transfer size.
@@ -164,6 +200,10 @@ impl Case {
     pub fn axis(&self) -> &'static str {
         if !self.transfers.is_empty() {
             "transfer"
+        } else if self.file_systems.len() > 1 {
+            "file system"
+        } else if self.stripe_counts.len() > 1 {
+            "stripes"
         } else if self.ppn.len() > 1 {
             "processes a node"
         } else {
@@ -173,6 +213,32 @@ impl Case {
 
     /// The runs of the case, in order.
     pub fn runs(&self) -> Vec<Run> {
+        self.stores().into_iter().flat_map(|store| self.runs_on(store)).collect()
+    }
+
+    /// The file systems and layouts of the runs, each with its label.
+    fn stores(&self) -> Vec<(FileSystem, Option<String>)> {
+        let on_pfs =
+            |count: Option<u32>| FileSystem::Parallel { stripe_count: count, stripe: None };
+        let is_swept = self.stripe_counts.len() > 1;
+        let of = |file_system: &CaseFileSystem| match file_system {
+            CaseFileSystem::BurstBuffer => vec![(FileSystem::BurstBuffer, None)],
+            CaseFileSystem::Pfs if self.stripe_counts.is_empty() => vec![(on_pfs(None), None)],
+            CaseFileSystem::Pfs => {
+                let counts = self.stripe_counts.iter();
+                counts.map(|&n| (on_pfs(Some(n)), is_swept.then(|| n.to_string()))).collect()
+            }
+        };
+        let mut stores: Vec<(FileSystem, Option<String>)> =
+            self.file_systems.iter().flat_map(of).collect();
+        if self.file_systems.len() > 1 {
+            stores.iter_mut().for_each(|(store, label)| *label = Some(store.name().to_string()));
+        }
+        stores
+    }
+
+    /// The runs on a file system.
+    fn runs_on(&self, (file_system, store_label): (FileSystem, Option<String>)) -> Vec<Run> {
         let mut runs = Vec::new();
         let transfers: Vec<Option<&String>> = if self.transfers.is_empty() {
             vec![None]
@@ -186,13 +252,14 @@ impl Case {
                         Some(t) if w == "TRANSFER" => t.to_string(),
                         _ => w.to_string(),
                     };
-                    let label = match transfer {
-                        Some(t) => t.to_string(),
-                        None if self.ppn.len() > 1 => ppn.to_string(),
-                        None => nodes.to_string(),
+                    let label = match (transfer, &store_label) {
+                        (Some(t), _) => t.to_string(),
+                        (None, Some(store)) => store.clone(),
+                        (None, None) if self.ppn.len() > 1 => ppn.to_string(),
+                        (None, None) => nodes.to_string(),
                     };
                     let ior = self.ior.split_whitespace().map(word).collect();
-                    runs.push(Run { nodes: *nodes, ppn: *ppn, ior, label });
+                    runs.push(Run { nodes: *nodes, ppn: *ppn, file_system, ior, label });
                 }
             }
         }
@@ -234,11 +301,20 @@ mod tests {
     fn every_case_parses_and_has_its_measurements() {
         let table = crate::validate::published::all().unwrap();
         for case in all().unwrap() {
-            let sweeps = [case.nodes.len(), case.ppn.len(), case.transfers.len()];
+            let sweeps = [
+                case.nodes.len(),
+                case.ppn.len(),
+                case.transfers.len(),
+                case.file_systems.len(),
+                case.stripe_counts.len(),
+            ];
             assert!(sweeps.iter().filter(|n| **n > 1).count() <= 1, "{}: one sweep", case.id);
             assert!(!case.scaling.is_empty(), "{}", case.id);
-            let parts = case.nodes.iter().chain([&case.burst_buffers]);
+            let uses = |file_system| case.file_systems.contains(&file_system);
+            let of_pool = uses(CaseFileSystem::BurstBuffer).then_some(&case.burst_buffers);
+            let parts = case.nodes.iter().chain(of_pool);
             assert!(parts.copied().all(|n| n % case.part == 0 && n > 0), "{}: part", case.id);
+            assert!(case.part == 1 || !uses(CaseFileSystem::Pfs), "{}: part of a PFS", case.id);
             let text = format!("1/{}", case.part);
             assert!(case.part == 1 || case.scaling.contains(&text), "{}: {text}", case.id);
             for run in case.runs() {
@@ -251,6 +327,9 @@ mod tests {
             }
             for check in &case.check {
                 let row = measurement(&check.row, &table).unwrap();
+                if let Some(at) = &check.at {
+                    assert!(case.runs().iter().any(|run| run.label == *at), "{}: {at}", check.row);
+                }
                 match check.measure {
                     Measure::Limit => assert!(check.expect.is_some(), "{}", check.row),
                     _ => {
@@ -264,10 +343,29 @@ mod tests {
                 }
                 if !row.machine.is_empty() {
                     assert_eq!(row.machine, case.machine, "{}", check.row);
-                    assert_eq!(row.storage_nodes, case.burst_buffers.to_string(), "{}", check.row);
+                    let nodes = match uses(CaseFileSystem::BurstBuffer) {
+                        true => case.burst_buffers.to_string(),
+                        false => row.storage_nodes.clone(),
+                    };
+                    assert_eq!(row.storage_nodes, nodes, "{}", check.row);
                 }
             }
         }
+    }
+
+    #[test]
+    fn sweep_of_stripes_and_file_systems_sets_the_file_system_of_each_run() {
+        let case = all().unwrap().into_iter().find(|c| c.id == "kaust-stripes").unwrap();
+        let labels: Vec<String> = case.runs().into_iter().map(|run| run.label).collect();
+        assert_eq!(labels, ["1", "2", "4", "5", "10"]);
+        assert_eq!(case.axis(), "stripes");
+        let case = all().unwrap().into_iter().find(|c| c.id == "kaust-nga").unwrap();
+        let runs: Vec<_> = case.runs().into_iter().map(|r| (r.label, r.file_system)).collect();
+        let pfs = FileSystem::Parallel { stripe_count: Some(144), stripe: None };
+        assert_eq!(
+            runs,
+            [("pfs".to_string(), pfs), ("burst-buffer".to_string(), FileSystem::BurstBuffer)]
+        );
     }
 
     #[test]

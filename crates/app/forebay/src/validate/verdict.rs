@@ -6,6 +6,7 @@ use super::status::{Status, status};
 use crate::figures::ior::best;
 use forebay_machine::estimate::Estimate;
 use forebay_machine::results::{IorPoint, Phase};
+use forebay_machine::study::FileSystem;
 use forebay_machine_file::machine::Provenance;
 use serde::Serialize;
 
@@ -118,6 +119,8 @@ fn value(measure: Measure, metric: Metric, part: u32, point: &IorPoint) -> Optio
         | Measure::ReadRate
         | Measure::WriteSaturation
         | Measure::ReadSaturation
+        | Measure::WriteGain
+        | Measure::ReadGain
         | Measure::Limit => rate(metric, phase)? * whole,
     })
 }
@@ -142,6 +145,11 @@ fn step(case: &Case, check: &Check, run: &Run, replicates: &[IorPoint]) -> Optio
     let estimate = values(measure)?;
     let x = match case.axis() {
         "nodes" => f64::from(run.nodes),
+        "stripes" => run.label.parse().ok()?,
+        "file system" => match run.file_system {
+            FileSystem::Parallel { .. } => 1.0,
+            FileSystem::BurstBuffer => 2.0,
+        },
         "transfer" => {
             let phase = best(point, measure.access())?;
             phase.bytes as f64 / phase.operations.max(1) as f64
@@ -212,6 +220,20 @@ fn compare_saturation(steps: &[Step], measured: Option<f64>, factor: f64) -> Out
     }
 }
 
+/// Checks that the value at a step, or at the last one, is a multiple of the first one's, within a
+/// percentage.
+fn compare_gain(check: &Check, steps: &[Step], measured: Option<f64>, percent: f64) -> Outcome {
+    let compared = match &check.at {
+        Some(label) => steps.iter().find(|step| step.label == *label),
+        None => steps.last(),
+    };
+    let gain = |step: &Step| Some(step.value / steps.first().filter(|s| s.value > 0.0)?.value);
+    let simulated = compared.and_then(gain);
+    let error = error_percent(measured, simulated).unwrap_or(f64::INFINITY);
+    let met = error.abs() <= percent;
+    Outcome { simulated, met, accepted: format!("within {percent}%"), verdict: words(met) }
+}
+
 /// Checks that all values are within a percentage of the measured one.
 fn compare_values(steps: &[Step], measured: Option<f64>, percent: f64) -> Outcome {
     let values = steps.iter().map(|step| step.value);
@@ -251,6 +273,7 @@ pub fn compare(
         Measure::WriteSaturation | Measure::ReadSaturation => {
             compare_saturation(&steps, measured, tolerance)
         }
+        Measure::WriteGain | Measure::ReadGain => compare_gain(check, &steps, measured, tolerance),
         Measure::WriteRate
         | Measure::ReadRate
         | Measure::WriteRatePerNode
@@ -343,7 +366,9 @@ pub fn compared(check: &Check) -> String {
         | Measure::ReadRate
         | Measure::WriteRatePerNode
         | Measure::WriteSaturation
-        | Measure::ReadSaturation => format!("{quantity}: {}", check.metric.words()),
+        | Measure::ReadSaturation
+        | Measure::WriteGain
+        | Measure::ReadGain => format!("{quantity}: {}", check.metric.words()),
         Measure::AcknowledgedWriteRatePerNode
         | Measure::WriteIops
         | Measure::ReadIops
@@ -386,6 +411,19 @@ mod tests {
         let curve = steps(&[(1.0, 1.0), (2.0, 2.0), (4.0, 3.9), (8.0, 4.0), (16.0, 3.0)]);
         assert_eq!(saturation(&curve), Some(4.0));
         assert_eq!(saturation(&[]), None);
+    }
+
+    #[test]
+    fn gain_is_that_of_a_step_over_the_first_one() {
+        let mut check = crate::validate::cases::all().unwrap().remove(0).check.remove(0);
+        let sweep = steps(&[(1.0, 2.0), (4.0, 5.0), (8.0, 6.0)]);
+        check.at = Some("4".into());
+        let outcome = compare_gain(&check, &sweep, Some(2.0), 30.0);
+        assert_eq!((outcome.simulated, outcome.met), (Some(2.5), true));
+        check.at = None;
+        assert_eq!(compare_gain(&check, &sweep, Some(2.0), 30.0).simulated, Some(3.0));
+        assert!(!compare_gain(&check, &sweep, Some(2.0), 30.0).met);
+        assert!(!compare_gain(&check, &[], Some(2.0), 30.0).met);
     }
 
     #[test]

@@ -103,6 +103,12 @@ pub struct Daemon {
 }
 
 impl Daemon {
+    /// Suspends it with SIGSTOP, as on a host that hangs.
+    pub fn suspend(&self) {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    }
+
     /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         let _ = self.child.kill();

@@ -186,6 +186,7 @@ pub fn study() -> IorStudy {
         machine: "trinity-phase2".to_string(),
         ior: ["-a", "POSIX", "-F", "-i", "2", "-t", "1m", "-b", "64m"].map(String::from).to_vec(),
         ppn: 1,
+        file_system: "burst-buffer".into(),
         burst_buffers: 230,
         seed: 1,
         routing: "progressive-adaptive".to_string(),

@@ -1,6 +1,6 @@
 //! Transfers between two nodes, each with its own service.
 
-use crate::site::{Site, USER, failed};
+use crate::site::{Munged, Site, USER, failed};
 use crate::{await_copying, interrupt, number_of};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -82,6 +82,25 @@ fn node_with_another_key_is_neither_read_nor_written() {
     assert!(failed(&pulled, libc::EACCES), "{pulled}");
     assert_eq!(far.names("open"), ["b"]);
     assert!(near.names("dst").is_empty());
+}
+
+#[test]
+fn nodes_authenticate_with_munge_and_refuse_those_of_another_realm() {
+    let (munged, other) = (Munged::start(), Munged::start());
+    let (near, far) = (Site::with_munge(&munged), Site::with_munge(&munged));
+    let (near, far) = (near.with_job("100"), far.with_job("100"));
+    near.write("open/file", "of the user");
+    near.user(&["copy", "local:open:file", &far.remote("dst", "file")]);
+    let copy = far.path("dst/file");
+    assert_eq!(fs::read(&copy).unwrap(), b"of the user");
+    assert_eq!(fs::metadata(&copy).unwrap().uid(), USER);
+
+    let stranger = Site::with_munge(&other).with_job("100");
+    stranger.write("open/file", "of a stranger");
+    let push = ["copy", "local:open:file", &far.remote("dst", "strange")];
+    let refused = stranger.user_fails(&push);
+    assert!(failed(&refused, libc::EACCES), "{refused}");
+    assert_eq!(far.names("dst"), ["file"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A node with the data transfer service, and a C program that uses its libraries.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,57 @@ pub struct Site {
     pub dir: tempfile::TempDir,
     /// The port for other nodes.
     pub port: u16,
+    /// The line of the configuration with the secret.
+    secret: String,
     daemon: Option<Child>,
+}
+
+/// A `munged` with a key of its own.
+pub struct Munged {
+    home: tempfile::TempDir,
+    child: Child,
+}
+
+impl Munged {
+    pub fn start() -> Munged {
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let mut key = [0; 64];
+        fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut key)).unwrap();
+        fs::write(home.path().join("key"), key).unwrap();
+        fs::set_permissions(home.path().join("key"), fs::Permissions::from_mode(0o600)).unwrap();
+        let mut command = Command::new("munged");
+        command.args(["--foreground", "--force", "--origin=127.0.0.1"]);
+        for (option, name) in [
+            ("key-file", "key"),
+            ("socket", "socket"),
+            ("pid-file", "pid"),
+            ("log-file", "log"),
+            ("seed-file", "seed"),
+        ] {
+            command.arg(format!("--{option}={}", home.path().join(name).display()));
+        }
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = child.expect("munged: `scripts/setup.sh test` installs the package `munge`");
+        let munged = Munged { home, child };
+        let started = Instant::now();
+        while !munged.socket().exists() {
+            assert!(started.elapsed() < Duration::from_secs(20), "munged does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        munged
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.home.path().join("socket")
+    }
+}
+
+impl Drop for Munged {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 fn root() -> PathBuf {
@@ -34,12 +85,25 @@ impl Site {
 
     /// As [`Site::new`], with this secret of its own and of other nodes.
     pub fn with_key(key: &str) -> Site {
+        Site::prepare(|dir| {
+            let file = dir.join("key");
+            fs::write(&file, key).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+            format!("key_file: \"{}\"", file.display())
+        })
+    }
+
+    /// As [`Site::new`], with MUNGE instead of a secret.
+    pub fn with_munge(munged: &Munged) -> Site {
+        Site::prepare(|_| format!("munge_socket: \"{}\"", munged.socket().display()))
+    }
+
+    fn prepare(secret: impl FnOnce(&Path) -> String) -> Site {
         assert!(rustix::process::geteuid().is_root(), "these tests change users: run them as root");
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let mut site = Site { dir, port: free_port(), daemon: None };
-        fs::write(site.path("key"), key).unwrap();
-        fs::set_permissions(site.path("key"), fs::Permissions::from_mode(0o600)).unwrap();
+        let secret = secret(dir.path());
+        let mut site = Site { dir, port: free_port(), secret, daemon: None };
         for space in ["src", "dst", "open"] {
             fs::create_dir(site.path(space)).unwrap();
             chown(site.path(space), Some(USER), Some(USER)).unwrap();
@@ -97,7 +161,7 @@ impl Site {
     }
 
     fn configure(&self) {
-        let (at, port) = (self.dir.path().display(), self.port);
+        let (at, port, secret) = (self.dir.path().display(), self.port, &self.secret);
         let text = format!(
             "global_settings: [
   use_syslog: false,
@@ -109,7 +173,7 @@ impl Site {
   pidfile: \"{at}/urd.pid\",
   workers: 2,
   staging_directory: \"{at}/state\",
-  key_file: \"{at}/key\"
+  {secret}
 ]
 namespaces: [
   [ nsid: \"open\", track_contents: false, mountpoint: \"{at}/open\", type: \"POSIX/SHARED\",

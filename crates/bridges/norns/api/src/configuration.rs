@@ -29,6 +29,7 @@ const GLOBAL: &[&str] = &[
     "workers",
     "staging_directory",
     "key_file",
+    "munge_socket",
 ];
 const DATASPACE: &[&str] =
     &["nsid", "track_contents", "mountpoint", "type", "capacity", "visibility"];
@@ -73,6 +74,8 @@ pub struct Configuration {
     pub staging_directory: PathBuf,
     /// File of the secret with which nodes authenticate each other; `None`: MUNGE.
     pub key_file: Option<PathBuf>,
+    /// Socket of `munged`, if it is not the default one; used without a key file.
+    pub munge_socket: Option<PathBuf>,
     /// Dataspaces that exist from the start.
     pub dataspaces: Vec<(String, DataspaceRequest)>,
 }
@@ -137,6 +140,7 @@ impl Configuration {
             workers: global.number("workers", MAX_WORKERS)?,
             staging_directory: path("staging_directory")?,
             key_file: global.optional("key_file")?.map(PathBuf::from),
+            munge_socket: global.optional("munge_socket")?.map(PathBuf::from),
             dataspaces: dataspaces(top.value("namespaces"))?,
         })
     }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use forebay_protocol::Timestamp;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid,
-    XattrFlags, chownat, fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat, ftruncate,
-    futimens, linkat, mkdirat, openat, readlinkat, renameat, statat, symlinkat, unlinkat,
-    utimensat,
+    AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, SeekFrom, Stat, Timespec,
+    Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fgetxattr, flistxattr, flock, fsetxattr,
+    fstat, ftruncate, futimens, linkat, mkdirat, openat, readlinkat, renameat, statat, symlinkat,
+    unlinkat, utimensat,
 };
 use rustix::io::{Errno, pread, pwrite};
 
@@ -197,7 +197,13 @@ impl DirHandle for OpenFile {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let mode = Mode::RUSR | Mode::WUSR;
         let file = self.open_at(name, flags, mode)?;
+        lock_copy(&file.fd)?;
         let found = fstat(&file.fd)?;
+        // A copy that ended between the open and the lock has given the file its final name.
+        let inode = file_stat(&found).inode;
+        if !self.lstat(name).is_ok_and(|named| named.inode == inode) {
+            return Err(Errno::BUSY);
+        }
         // Another user may have made a file of this name, or a link to one, to read what is written.
         let is_own = match &self.user {
             Some(user) => found.st_uid == user.uid() && found.st_nlink == 1,
@@ -214,7 +220,9 @@ impl DirHandle for OpenFile {
             return Err(Errno::EXIST);
         }
         self.unlink(name)?;
-        Ok(Box::new(self.open_at(name, flags | OFlags::EXCL, mode)?))
+        let file = self.open_at(name, flags | OFlags::EXCL, mode)?;
+        lock_copy(&file.fd)?;
+        Ok(Box::new(file))
     }
 
     fn readlink(&self, name: &OsStr, _: &FileStat) -> Result<OsString, Errno> {
@@ -279,6 +287,16 @@ impl OpenFile {
         let _entered = self.enter()?;
         let fd = openat(&self.fd, name, flags | OFlags::CLOEXEC, mode)?;
         Ok(OpenFile::new(fd, &self.user))
+    }
+}
+
+/// Reserves an incomplete copy for this open file. `EBUSY`: another stage copies to the same name.
+fn lock_copy(file: &OwnedFd) -> Result<(), Errno> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(Errno::BUSY),
+        // Some mounts of parallel file systems have no locks.
+        Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
+        Err(errno) => Err(errno),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Parses a machine file.
 
 mod network;
+mod pfs;
 mod storage;
 
 pub use network::MAX_ROUTERS;
@@ -85,7 +86,10 @@ fn read(
     let burst_buffer_section = root.optional_section("burst_buffer");
     let burst_buffer_span = burst_buffer_section.as_ref().map(|s| s.span.start);
     let burst_buffer = burst_buffer_section.map(storage::read_burst_buffer);
-    let pfs = root.optional_section("pfs").map(storage::read_pfs);
+    let pfs = root.optional_section("pfs").map(|section| {
+        let at = section.span.start;
+        (at, pfs::read_pfs(section, link))
+    });
     let placement = root.required_section("placement");
     let placement_span = placement.as_ref().map_or(0, |s| s.span.start);
     let nodes = match (&network, placement) {
@@ -103,6 +107,9 @@ fn read(
         (client, types)
     });
     check_nodes(doc, &nodes, burst_buffer_span, placement_span);
+    if let Some((at, Some(pfs))) = &pfs {
+        pfs::check_routers(doc, &nodes, pfs, *at);
+    }
     if !doc.has_no_problems() {
         return None;
     }
@@ -129,7 +136,7 @@ fn read(
         client,
         client_types: types.into_iter().map(|t| t.value).collect(),
         pfs: match pfs {
-            Some(read) => Some(read?),
+            Some((_, read)) => Some(read?),
             None => None,
         },
         provenance: Vec::new(),

@@ -1,14 +1,13 @@
-//! Storage in a machine file: clients on compute nodes, burst-buffer nodes, the parallel file
-//! system.
+//! Storage in a machine file: clients on compute nodes, burst-buffer nodes.
 
 use crate::document::{Document, Located};
-use crate::machine::{BurstBuffer, Client, ClientType, ParallelFileSystem};
+use crate::machine::{BurstBuffer, Client, ClientType};
 use crate::section::Section;
 use forebay_policy::layout::StripeOrder;
 use forebay_units::{Bytes, Rate, Time};
 
 /// Any size above zero.
-const SOME_BYTES: std::ops::RangeInclusive<Bytes> = Bytes(1)..=Bytes(1 << 60);
+pub(super) const SOME_BYTES: std::ops::RangeInclusive<Bytes> = Bytes(1)..=Bytes(1 << 60);
 
 /// Maximum number of types of compute nodes besides the first.
 const MAX_TYPES: usize = 16;
@@ -134,7 +133,7 @@ fn read_node(section: &Section<'_, '_>, link: Option<Rate>) -> Option<NodeClient
 }
 
 /// A rate of a client; above the rate of the node's link it would have no effect.
-fn read_node_rate(
+pub(super) fn read_node_rate(
     section: &Section<'_, '_>,
     key: &str,
     link: Option<Rate>,
@@ -202,6 +201,8 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     let read_latency = section.time("read_latency", Time::ZERO);
     let write_latency = section.time("write_latency", Time::ZERO);
     let capacity = section.bytes("card_capacity", SOME_BYTES);
+    let granularity =
+        section.has_key("granularity").then(|| section.bytes("granularity", SOME_BYTES));
     let stripe = section.bytes("stripe", SOME_BYTES);
     let order = section.choice("stripe_order", &STRIPE_ORDERS);
     let substripe = section.bytes("substripe", SOME_BYTES);
@@ -209,7 +210,7 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     let flash_stripe = section.bytes("flash_stripe", SOME_BYTES);
     section.report_unused_keys();
     let (stripe, substripe, capacity) = (stripe?, substripe?, capacity?);
-    let (objects, flash_stripe) = (objects?, flash_stripe?);
+    let (objects, flash_stripe, cards) = (objects?, flash_stripe?, cards?);
     check_layout(doc, &stripe, &substripe, &flash_stripe);
     let (dirty_limit, background) = (dirty_limit?, background?);
     if background.value > dirty_limit.value {
@@ -229,6 +230,14 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
             "a capacity of at least one stripe",
         );
     }
+    let granularity = match granularity {
+        Some(read) => Some(read?),
+        None => None,
+    };
+    // A card that is too small for a stripe is one problem.
+    if let Some(granule) = granularity.as_ref().filter(|_| capacity.value >= stripe.value) {
+        check_granularity(doc, granule, capacity.value.0.saturating_mul(cards.value.into()));
+    }
     Some(BurstBuffer {
         data_rate: data_rate?.value,
         dispatch: dispatch?.value,
@@ -244,7 +253,7 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
         sync: sync?.value,
         command_gap: command_gap?.value,
         metadata_rate: metadata_rate?.value,
-        cards: cards?.value,
+        cards: cards.value,
         controllers_per_card: controllers?.value,
         channels_per_controller: channels?.value,
         card_read: card_read?.value,
@@ -254,12 +263,24 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
         read_latency: read_latency?.value,
         write_latency: write_latency?.value,
         card_capacity: capacity.value,
+        granularity: granularity.map(|granule| granule.value),
         stripe: stripe.value,
         stripe_order: order?.value,
         substripe: substripe.value,
         objects_per_file: objects.value,
         flash_stripe: flash_stripe.value,
     })
+}
+
+/// Checks that a node holds at least one granule.
+fn check_granularity(doc: &Document<'_>, granule: &Located<Bytes>, node: u64) {
+    if granule.value.0 > node {
+        doc.add_problem(
+            granule.span.start,
+            format!("a node of {} cannot hold a granule of {}", Bytes(node), granule.value),
+            "a granularity up to the capacity of a node's cards",
+        );
+    }
 }
 
 /// Checks that substripes make up stripes or the reverse, and that flash stripes make up both.
@@ -289,22 +310,4 @@ fn check_layout(
             "a flash stripe that divides stripe and substripe",
         );
     }
-}
-
-/// Parses `[pfs]`.
-pub(super) fn read_pfs(section: Section<'_, '_>) -> Option<ParallelFileSystem> {
-    let name = section.text("name", "Lustre");
-    let rate = section.rate("rate");
-    let capacity = section.bytes("capacity", SOME_BYTES);
-    let osts = section.has_key("osts").then(|| section.integer("osts", 1..=1_000_000u32));
-    section.report_unused_keys();
-    Some(ParallelFileSystem {
-        name: name?.value,
-        rate: rate?.value,
-        capacity: capacity?.value,
-        osts: match osts {
-            Some(read) => read?.value,
-            None => 0,
-        },
-    })
 }

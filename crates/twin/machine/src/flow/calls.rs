@@ -1,7 +1,8 @@
 //! The duration of a call of a process that has the machine for itself.
 
+use crate::io::IoJob;
 use crate::results::Phase;
-use crate::study::{Fidelity, SimOptions, StudyError, simulate_ior};
+use crate::study::{Fidelity, JoinedTest, SimOptions, StudyError, simulate_joined};
 use forebay_machine_file::machine::Machine;
 use forebay_units::Bytes;
 use forebay_workload::ior::{Access, Ior, Reorder};
@@ -41,11 +42,12 @@ impl LoneCalls {
 /// Simulates a few transfers of one process on the packet fabric, on a node of the given type.
 pub(super) fn lone_calls(
     machine: &Machine,
-    ior: &Ior,
+    job: &IoJob,
     client: &str,
     options: &SimOptions,
 ) -> Result<LoneCalls, StudyError> {
-    let calls = (PROBE_BYTES / ior.transfer.0.max(1)).clamp(PROBE_CALLS.0, PROBE_CALLS.1);
+    let calls = (PROBE_BYTES / job.ior.transfer.0.max(1)).clamp(PROBE_CALLS.0, PROBE_CALLS.1);
+    let ior = &job.ior;
     let probe = Ior {
         block: Bytes(ior.transfer.0.saturating_mul(calls)),
         segments: 1,
@@ -67,18 +69,20 @@ pub(super) fn lone_calls(
         node_kind: (!client.is_empty()).then(|| client.to_string()),
         ..options.clone()
     };
-    let point = simulate_ior(machine, &probe, 1, 1, &alone, &|_, _, _| true)?;
+    let test = JoinedTest { ior: probe, calls: job.calls_joined };
+    let point = simulate_joined(machine, &test, (1, 1), &alone, &|_, _, _| true)?;
     let of_phase = |access: Access| {
         let phase = point.phases.iter().find(|phase| phase.access == access.name())?;
-        Some(lone_call(phase))
+        Some(lone_call(phase, job.calls_joined))
     };
     Ok(LoneCalls { write: of_phase(Access::Write), read: of_phase(Access::Read) })
 }
 
-fn lone_call(phase: &Phase) -> LoneCall {
+/// The calls of a phase; a transfer consists of `joined` calls of the program.
+fn lone_call(phase: &Phase, joined: u64) -> LoneCall {
     let ps = |seconds: f64| seconds * 1e12;
     LoneCall {
-        transfer: ps(phase.operation_seconds.mean).max(1.0),
+        transfer: ps(phase.operation_seconds.mean * joined as f64).max(1.0),
         open: ps(phase.open_seconds) as u64,
         close: ps(phase.close_seconds) as u64,
     }

@@ -7,6 +7,7 @@ use super::transfers::Transfers;
 use crate::io::{IoJob, PS_PER_SECOND};
 use crate::phase_result::{node_rates, steady_gbps};
 use crate::results::{ClassUse, Limit, Phase, ResourceUse, Series, Spread};
+use crate::study::of_calls;
 
 fn seconds(ps: u64) -> f64 {
     ps as f64 / PS_PER_SECOND as f64
@@ -25,7 +26,7 @@ pub(super) fn phase_document(
     let span = seconds(times.transfers.1 - times.transfers.0);
     let operations = job.pattern.transfers_per_rank() * u64::from(job.tasks());
     let gb_per = |time: f64| if time > 0.0 { bytes / 1e9 / time } else { 0.0 };
-    Phase {
+    let phase = Phase {
         access: runs.access.name().into(),
         iteration: 0,
         bytes: bytes as u64,
@@ -47,7 +48,8 @@ pub(super) fn phase_document(
         series: Series::default(),
         warnings: job.network.warnings(),
         each_link: Vec::new(),
-    }
+    };
+    of_calls(phase, job.calls_joined)
 }
 
 /// The rate of the middle of the bytes, as with packets.
@@ -172,11 +174,16 @@ fn limit(job: &IoJob, transfers: &Transfers, fabric: &Fabric<'_>, times: &PhaseT
         Resource::LocalLink,
         Resource::GlobalLink,
         Resource::Server,
+        Resource::Router,
         Resource::Ssd,
     ]
     .into_iter()
+    .filter(|resource| *resource != Resource::Router || job.storage.is_parallel())
     .map(|resource| resource_use(fabric, resource, share_of(resource.name()), simulated))
     .collect();
+    for found in evidence.iter_mut().filter(|found| found.resource == Resource::Ssd.name()) {
+        found.resource = job.devices().resource.into();
+    }
     evidence.sort_by(|a, b| {
         let by_use = b.peak_utilisation.total_cmp(&a.peak_utilisation);
         b.time_share.total_cmp(&a.time_share).then(by_use)

@@ -3,6 +3,7 @@
 use super::objects::LockTimes;
 use super::runs::Run;
 use crate::io::{IoJob, PS_PER_SECOND, ServerRates};
+use crate::storage::PathKind;
 use forebay_flow::{LinkId, Transport};
 use forebay_machine_file::machine::{Client, Routing};
 use forebay_workload::ior::{Access, Transfer};
@@ -16,6 +17,8 @@ pub(super) enum Resource {
     LocalLink,
     GlobalLink,
     Server,
+    /// Of an LNET node.
+    Router,
     Lock,
     Ssd,
 }
@@ -29,6 +32,7 @@ impl Resource {
             Resource::LocalLink => "local-link",
             Resource::GlobalLink => "global-link",
             Resource::Server | Resource::Lock => "server",
+            Resource::Router => "lnet-router",
             Resource::Ssd => "ssd",
         }
     }
@@ -62,9 +66,11 @@ pub(super) struct Fabric<'a> {
     pub transport: Transport,
     /// By the number of the link.
     pub units: Vec<Unit>,
-    /// By the node's index in the job, and by the server's index in the instance.
+    /// By the node's index in the job, and by the server's index in the storage.
     pub clients: Vec<LinkId>,
     pub servers: Vec<LinkId>,
+    /// The data paths that several servers share, by their index in the storage.
+    pub shared_paths: Vec<LinkId>,
     /// Runs at each server, by their shares of bytes.
     at_servers: Vec<f64>,
     /// Parts of each server.
@@ -106,10 +112,19 @@ const DRAWS: u64 = 8;
 
 impl<'a> Fabric<'a> {
     /// `lone` is the duration of a call alone, ps, by the node's index in the job.
-    pub fn new(job: &'a IoJob, access: Access, lone: &[f64], resolution: u64) -> Self {
+    /// `first_run` is a run of the phase.
+    pub fn new(
+        job: &'a IoJob,
+        access: Access,
+        lone: &[f64],
+        resolution: u64,
+        first_run: &Run,
+    ) -> Self {
         let first = job.pattern.transfer(0, access, 0);
         let bytes = job.pieces(first.offset, first.bytes).map(|piece| piece.bytes).max();
         let piece = bytes.unwrap_or(1).max(1);
+        let at_object = first_run.objects.first().map_or(1.0, |(_, share)| *share);
+        let requests_of_run = (first_run.bytes as f64 * at_object / piece as f64).max(1.0);
         let rates = ServerRates::of(job, first.offset, piece, access);
         let slowest_call = lone.iter().copied().fold(1.0, f64::max);
         let mut fabric = Fabric {
@@ -118,7 +133,11 @@ impl<'a> Fabric<'a> {
                 hold: rates.lock_hold as f64,
                 handover: job.burst_buffer.lock_handover.0 as f64,
                 piece: piece as f64,
-                batch: requests_together(job, &first),
+                batch: match job.storage.is_parallel() {
+                    true => requests_of_run,
+                    false => requests_together(job, &first),
+                },
+                extents: job.storage.is_parallel(),
             },
             job,
             access,
@@ -126,7 +145,8 @@ impl<'a> Fabric<'a> {
             units: Vec::new(),
             clients: Vec::new(),
             servers: Vec::new(),
-            at_servers: vec![0.0; job.instance.nodes().len()],
+            at_servers: vec![0.0; job.storage.servers().len()],
+            shared_paths: Vec::new(),
             outward: Vec::new(),
             inward: Vec::new(),
             local: Vec::new(),
@@ -154,11 +174,34 @@ impl<'a> Fabric<'a> {
             self.clients.push(link);
         }
         let part = slowest(&self.server_parts);
-        for &node in job.instance.nodes() {
-            let group = job.topology.location(node).group;
-            let name = format!("{} of node {node}, group {group}", part.name);
-            let link = self.add_link(part.resource, name, part.rate);
+        for (number, place) in job.storage.servers().iter().enumerate() {
+            let of = server_name(job, number as u32, place.node);
+            let link = self.add_link(part.resource, format!("{} of {of}", part.name), part.rate);
             self.servers.push(link);
+        }
+        if job.storage.is_parallel() {
+            self.add_shared_paths();
+        }
+    }
+
+    /// Adds the data paths of the servers of a parallel file system.
+    fn add_shared_paths(&mut self) {
+        let job = self.job;
+        for path in job.storage.paths() {
+            let group = job.topology.location(path.node).group;
+            let (resource, name) = match path.kind {
+                PathKind::Router => {
+                    (Resource::Router, format!("LNET router, node {}, group {group}", path.node))
+                }
+                PathKind::ObjectServer(server) => {
+                    (Resource::Server, format!("data path of OSS {server}"))
+                }
+                PathKind::Node => (Resource::Server, format!("data path of node {}", path.node)),
+            };
+            // The link of its node carries no more.
+            let rate = path.rate.0.min(job.node_link.0) as f64;
+            let link = self.add_link(resource, name, rate);
+            self.shared_paths.push(link);
         }
     }
 
@@ -227,7 +270,7 @@ impl<'a> Fabric<'a> {
     /// The nodes from which and to which data move between a node of the job and a server.
     fn ends(&self, node: u32, server: u32) -> (u32, u32) {
         let client = self.job.nodes[node as usize];
-        let server = self.job.instance.nodes()[server as usize];
+        let server = self.job.storage.node_of(server);
         match self.access {
             Access::Write => (client, server),
             Access::Read => (server, client),
@@ -263,6 +306,10 @@ impl<'a> Fabric<'a> {
         let mut path = vec![(self.clients[node as usize], 1.0)];
         for &(server, share) in &run.servers {
             path.push((self.servers[server as usize], share));
+            if !self.shared_paths.is_empty() {
+                let shared = &self.job.storage.servers()[server as usize].paths;
+                path.extend(shared.iter().map(|at| (self.shared_paths[*at as usize], share)));
+            }
             let ends = self.ends(node, server);
             self.add_network(ends, share, &mut path);
         }
@@ -322,7 +369,7 @@ impl<'a> Fabric<'a> {
 
     /// The links of a kind of resource, without those of servers.
     pub fn links_of(&self, resource: Resource) -> Vec<LinkId> {
-        let of_clients = self.clients.iter().copied();
+        let of_clients = self.clients.iter().chain(&self.shared_paths).copied();
         let of_groups = self.local.iter().chain(&self.outward).chain(&self.inward).copied();
         let direct = self.direct.values().map(|direct| direct.link);
         let mut links: Vec<LinkId> = of_clients.chain(of_groups).chain(direct).collect();
@@ -365,6 +412,15 @@ fn client_parts(
     ]
 }
 
+/// The name of a server: that of its node, or of the target of a parallel file system.
+fn server_name(job: &IoJob, number: u32, node: u32) -> String {
+    let group = job.topology.location(node).group;
+    match job.storage.is_parallel() {
+        true => format!("OST {number} behind node {node}, group {group}"),
+        false => format!("node {node}, group {group}"),
+    }
+}
+
 /// The parts of a server. A request takes a thread for the time of a lone call at most.
 fn server_parts(
     job: &IoJob,
@@ -382,10 +438,14 @@ fn server_parts(
     };
     let mut parts = vec![
         part(Resource::Server, "dispatch", rates.dispatch),
-        part(Resource::Server, path, rates.data_path),
         part(Resource::Server, "threads", threads),
-        part(Resource::NodeLink, "link", job.node_link.0 as f64),
     ];
+    if job.storage.is_parallel() {
+        parts.push(part(Resource::Ssd, "disks", rates.flash));
+        return parts;
+    }
+    parts.push(part(Resource::Server, path, rates.data_path));
+    parts.push(part(Resource::NodeLink, "link", job.node_link.0 as f64));
     if access == Access::Read || make.dirty_limit.0 == 0 {
         parts.push(part(Resource::Ssd, "flash", rates.flash));
     }

@@ -6,9 +6,10 @@
 //! its turn.
 
 use super::runs::ObjectKey;
-use crate::io::PS_PER_SECOND;
+use crate::io::{ExtentLocks, PS_PER_SECOND};
 use forebay_flow::{FlowId, LinkId, Transport};
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 
 /// Times of a write at its object.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +20,11 @@ pub(super) struct LockTimes {
     pub handover: f64,
     /// Bytes of one request.
     pub piece: f64,
-    /// Requests of one call that are at the object together: they follow each other.
+    /// Requests for which the lock is handed over once: those of one call that are at the object
+    /// together, or all of a run.
     pub batch: f64,
+    /// Whether clients lock extents, as on a parallel file system, and not objects.
+    pub extents: bool,
 }
 
 impl LockTimes {
@@ -41,6 +45,8 @@ pub(super) struct Writer {
     pub cap: f64,
     /// Bytes of a transfer, and its duration alone, ps.
     pub transfer: (f64, f64),
+    /// Whether its lock had to be called back from others.
+    pub called_back: bool,
 }
 
 /// An object that was written.
@@ -52,6 +58,15 @@ struct Object {
 }
 
 impl Object {
+    /// Share of the writers that had to call locks back.
+    fn callbacks(&self) -> f64 {
+        let called_back = self.writers.iter().filter(|writer| writer.called_back).count();
+        match self.writers.len() {
+            0 | 1 => 0.0,
+            writers => called_back as f64 / writers as f64,
+        }
+    }
+
     /// Share of the calls that follow one of another node, with the writers in random order.
     fn handovers(&self) -> f64 {
         let writers = self.writers.len() as f64;
@@ -73,26 +88,30 @@ impl Object {
 pub(super) struct Objects {
     times: LockTimes,
     objects: FxHashMap<ObjectKey, Object>,
+    extent_locks: ExtentLocks,
 }
 
 impl Objects {
     pub fn new(times: LockTimes) -> Self {
-        Objects { times, objects: FxHashMap::default() }
+        Objects { times, objects: FxHashMap::default(), extent_locks: ExtentLocks::default() }
     }
 
     /// The link of an object, for a flow that begins to write to it; and the time that the flow's first
-    /// write waits for the hand-over, ps.
+    /// write waits for the hand-over, ps. `extent` are the bytes of the file that it will write.
     pub fn enter(
         &mut self,
         key: ObjectKey,
-        node: u32,
+        (node, extent): (u32, Range<u64>),
         add_link: impl FnOnce(f64) -> LinkId,
     ) -> (LinkId, f64) {
         let object = self.objects.entry(key).or_insert_with(|| {
             let link = add_link(self.times.rate(0.0));
             Object { link, writers: Vec::new(), last_writer: node }
         });
-        let is_handed_over = object.last_writer != node;
+        let is_handed_over = match self.times.extents {
+            true => self.extent_locks.enqueue((key.0, key.1), node, extent, true),
+            false => object.last_writer != node,
+        };
         object.last_writer = node;
         (object.link, if is_handed_over { self.times.handover } else { 0.0 })
     }
@@ -120,7 +139,8 @@ impl Objects {
     fn update(&mut self, key: ObjectKey, transport: &mut Transport) {
         let times = self.times;
         let object = self.object(key);
-        let handovers = object.handovers() / times.batch;
+        let handovers = if times.extents { object.callbacks() } else { object.handovers() };
+        let handovers = handovers / times.batch;
         transport.set_capacity(object.link, times.rate(handovers));
         for writer in &object.writers {
             let (bytes, alone) = writer.transfer;
@@ -138,7 +158,8 @@ mod tests {
     use forebay_flow::FlowSpec;
 
     fn objects() -> (Objects, Transport, Vec<FlowId>) {
-        let times = LockTimes { hold: 50e6, handover: 400e6, piece: 65_536.0, batch: 1.0 };
+        let times =
+            LockTimes { hold: 50e6, handover: 400e6, piece: 65_536.0, batch: 1.0, extents: false };
         let mut transport = Transport::new(1);
         let spec = FlowSpec { count: 1, weight: 1.0, cap: 1e9, path: &[] };
         let flows = (0..4).map(|_| transport.start(spec, 1.0)).collect();
@@ -146,7 +167,7 @@ mod tests {
     }
 
     fn writer(flow: FlowId, node: u32) -> Writer {
-        Writer { flow, node, cap: 1e9, transfer: (65_536.0, 200e6) }
+        Writer { flow, node, cap: 1e9, transfer: (65_536.0, 200e6), called_back: false }
     }
 
     /// By hand: 64 KiB in 50 us are 1.31 GB/s; with a hand-over of 400 us each, 146 MB/s. A process that
@@ -155,11 +176,11 @@ mod tests {
     fn lock_of_several_nodes_is_handed_over_with_each_write() {
         let (mut objects, mut transport, flows) = objects();
         let key = (0, 0, 0);
-        let (link, wait) = objects.enter(key, 7, |rate| transport.add_link(rate));
+        let (link, wait) = objects.enter(key, (7, 0..1), |rate| transport.add_link(rate));
         objects.add(key, writer(flows[0], 7), &mut transport);
         assert_eq!(wait, 0.0);
         assert!((transport.solver().capacity(link) / 1.31072e9 - 1.0).abs() < 1e-9);
-        assert_eq!(objects.enter(key, 8, |_| unreachable!()), (link, 400e6));
+        assert_eq!(objects.enter(key, (8, 0..1), |_| unreachable!()), (link, 400e6));
         objects.add(key, writer(flows[1], 8), &mut transport);
         transport.update_rates();
         assert!((transport.solver().rate(flows[0]) / 109.227e6 - 1.0).abs() < 1e-5);
@@ -174,7 +195,7 @@ mod tests {
         let (mut objects, mut transport, flows) = objects();
         let key = (0, 3, 1);
         for (flow, node) in flows.into_iter().zip([7, 7, 8, 8]) {
-            objects.enter(key, node, |rate| transport.add_link(rate));
+            objects.enter(key, (node, 0..1), |rate| transport.add_link(rate));
             objects.add(key, writer(flow, node), &mut transport);
         }
         assert!((objects.object(key).handovers() - 8.0 / 12.0).abs() < 1e-12);

@@ -84,7 +84,7 @@ fn calls_of_nodes(
             Some(calls) => calls,
             None => {
                 let name = &job.clients[usize::from(kind)].name;
-                lone_calls(&scenario.machine, &job.ior, name, options)?
+                lone_calls(&scenario.machine, job, name, options)?
             }
         };
         *of_type = Some(calls);
@@ -111,7 +111,7 @@ fn simulate_phase(
         true => vec![last_open; opened.len()],
         false => opened,
     };
-    let fabric = Fabric::new(job, access, &lone, resolution);
+    let fabric = Fabric::new(job, access, &lone, resolution, &first_run);
     let mut simulation = Simulation::new(job, runs, fabric, &lone);
     if !simulation.run(&starts, goes_on) {
         return None;
@@ -124,10 +124,10 @@ fn simulate_phase(
 /// The end of each process's open, ps: each server opens one file after another.
 fn ends_of_opens(job: &IoJob, runs: &Runs<'_>, calls: &[LoneCalls]) -> Vec<u64> {
     let cost = PS_PER_SECOND / u64::from(job.burst_buffer.metadata_rate);
-    let mut opened = vec![0; job.instance.nodes().len()];
+    let mut opened = vec![0; job.storage.servers().len()];
     let of_rank = |rank: u32| {
         let server = job.metadata_server_of(runs.pattern.file(rank, runs.access));
-        let before = &mut opened[runs.server_index(server) as usize];
+        let before = &mut opened[server as usize];
         let alone = calls[runs.pattern.node_of(rank) as usize].of(runs.access).open;
         *before += 1;
         alone + (*before - 1) * cost
@@ -188,7 +188,7 @@ fn with_page_cache(job: &IoJob, access: Access, seconds: f64) -> (f64, f64) {
     if access == Access::Read || make.dirty_limit.0 == 0 {
         return (seconds, 0.0);
     }
-    let servers = job.instance.nodes().len() as f64;
+    let servers = job.storage.data_servers().len() as f64;
     let unit = job.largest_request().min(job.pattern.transfer_bytes());
     let caches = PageCaches {
         limit: make.dirty_limit.0 as f64 * servers,
@@ -202,7 +202,7 @@ fn with_page_cache(job: &IoJob, access: Access, seconds: f64) -> (f64, f64) {
 fn sync_time(job: &IoJob, runs: &Runs<'_>) -> f64 {
     let (mut next, last) = (0, job.pattern.transfers_per_rank());
     let mut servers: Vec<u32> = Vec::new();
-    while next < last && servers.len() < job.instance.nodes().len() {
+    while next < last && servers.len() < job.storage.data_servers().len() {
         let run = runs.run(0, next, last);
         servers.extend(run.servers.iter().map(|(server, _)| *server));
         servers.sort_unstable();
@@ -215,7 +215,7 @@ fn sync_time(job: &IoJob, runs: &Runs<'_>) -> f64 {
     let alone = job.client.call_overhead.0 as f64
         + (requests / f64::from(job.client.requests_in_flight)).ceil() * one;
     let all = requests * f64::from(job.tasks());
-    alone.max(all * make.dispatch.0 as f64 / job.instance.nodes().len() as f64)
+    alone.max(all * make.dispatch.0 as f64 / job.storage.data_servers().len() as f64)
 }
 
 /// First begin and last end of the closes, and the longest time of a process in calls, ps.
@@ -233,11 +233,11 @@ fn ends_of_closes(
     }
     order.sort_unstable();
     let first = order.first().map_or(0, |end| end.0);
-    let mut free = vec![0; job.instance.nodes().len()];
+    let mut free = vec![0; job.storage.servers().len()];
     let (mut done, mut most) = (0, 0);
     for (end, rank) in order {
         let server = job.metadata_server_of(runs.pattern.file(rank, runs.access));
-        let free = &mut free[runs.server_index(server) as usize];
+        let free = &mut free[server as usize];
         let alone = calls[runs.pattern.node_of(rank) as usize].of(runs.access).close;
         let begins = end.max(*free);
         *free = begins + cost;

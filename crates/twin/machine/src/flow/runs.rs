@@ -2,9 +2,8 @@
 
 use crate::io::IoJob;
 use forebay_workload::ior::{Access, AccessPattern, FileId, Transfer};
-use rustc_hash::FxHashMap;
 
-/// An object of a file on a server: the file, the server's index in the instance, the object.
+/// An object of a file on a server: the file, the server's index in the storage, the object.
 pub(super) type ObjectKey = (u64, u32, u32);
 
 /// A run.
@@ -12,7 +11,9 @@ pub(super) type ObjectKey = (u64, u32, u32);
 pub(super) struct Run {
     pub transfers: u64,
     pub bytes: u64,
-    /// Servers by their indices in the instance, in ascending order, with their shares of the bytes.
+    /// First byte in the file; the run's bytes follow each other.
+    pub offset: u64,
+    /// Servers by their indices in the storage, in ascending order, with their shares of the bytes.
     pub servers: Vec<(u32, f64)>,
     /// Objects in ascending order, with their shares of the bytes.
     pub objects: Vec<(ObjectKey, f64)>,
@@ -23,18 +24,11 @@ pub(super) struct Runs<'a> {
     job: &'a IoJob,
     pub pattern: AccessPattern,
     pub access: Access,
-    /// Index in the instance of each server, by its number in the machine.
-    index_of_server: FxHashMap<u32, u32>,
 }
 
 impl<'a> Runs<'a> {
     pub fn new(job: &'a IoJob, pattern: AccessPattern, access: Access) -> Self {
-        let index_of_server = job.instance.nodes().iter().copied().zip(0..).collect();
-        Runs { job, pattern, access, index_of_server }
-    }
-
-    pub fn server_index(&self, node: u32) -> u32 {
-        self.index_of_server[&node]
+        Runs { job, pattern, access }
     }
 
     /// The run of a process that begins with transfer `first`, up to transfer `last`, not included.
@@ -44,6 +38,7 @@ impl<'a> Runs<'a> {
         let mut run = Run {
             transfers: 1,
             bytes: transfer.bytes,
+            offset: transfer.offset,
             servers: shares(objects.iter().map(|&((_, server, _), bytes)| (server, bytes))),
             objects: shares(objects.into_iter()),
         };
@@ -70,7 +65,7 @@ impl<'a> Runs<'a> {
     }
 
     fn object(&self, file: FileId, offset: u64) -> ObjectKey {
-        let server = self.index_of_server[&self.job.server_of(file, offset)];
+        let server = self.job.server_of(file, offset);
         (file.0, server, self.job.object_of(offset))
     }
 

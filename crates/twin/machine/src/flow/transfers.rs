@@ -261,13 +261,15 @@ impl<'a> Simulation<'a> {
     fn start_run(&mut self, Prepared { rank, run, demand }: Prepared) {
         let node = self.job.pattern.node_of(rank);
         let mut path = self.fabric.path(node, &run);
-        let waited = self.enter_objects(&run, node, &mut path);
+        let waits = self.enter_objects(&run, node, &mut path);
+        let waited = waits.iter().copied().fold(0.0, f64::max);
         let cap = self.rate_alone(node, &run, waited);
         let spec = FlowSpec { count: 1, weight: 1.0, cap, path: &path };
         let flow = self.fabric.transport.start(spec, run.bytes as f64);
         let transfer = (self.job.pattern.transfer_bytes() as f64, self.lone[node as usize]);
-        for (key, _) in &run.objects {
-            self.add_writer(*key, Writer { flow, node, cap, transfer });
+        for ((key, _), waited) in run.objects.iter().zip(waits) {
+            let called_back = waited > 0.0;
+            self.add_writer(*key, Writer { flow, node, cap, transfer, called_back });
         }
         if self.rank_of_flow.len() <= flow.index() {
             self.rank_of_flow.resize(flow.index() + 1, 0);
@@ -277,19 +279,20 @@ impl<'a> Simulation<'a> {
         self.under_way[rank as usize] = Some(Under { run, demand, flow, began });
     }
 
-    /// Adds the locks of a run's objects to its path; returns the longest wait for a hand-over, ps.
-    fn enter_objects(&mut self, run: &Run, node: u32, path: &mut Path) -> f64 {
-        let Some(objects) = &mut self.objects else { return 0.0 };
-        let mut waited = 0.0f64;
+    /// Adds the locks of a run's objects to its path; returns the wait for each hand-over, ps.
+    fn enter_objects(&mut self, run: &Run, node: u32, path: &mut Path) -> Vec<f64> {
+        let Some(objects) = &mut self.objects else { return Vec::new() };
+        let extent = run.offset..run.offset + run.bytes;
+        let mut waits = Vec::with_capacity(run.objects.len());
         for &(key, share) in &run.objects {
             let fabric = &mut self.fabric;
-            let (link, wait) = objects.enter(key, node, |rate| {
+            let (link, wait) = objects.enter(key, (node, extent.clone()), |rate| {
                 fabric.add_link(Resource::Lock, "the lock of an object".into(), rate)
             });
             path.push((link, share));
-            waited = waited.max(wait);
+            waits.push(wait);
         }
-        waited
+        waits
     }
 
     fn add_writer(&mut self, key: ObjectKey, writer: Writer) {

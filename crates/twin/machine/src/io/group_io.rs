@@ -226,6 +226,7 @@ impl Io {
             waits: self.waits.clone(),
             links: fabric.link_statistics(now),
             servers: self.servers.usage(now),
+            paths: self.servers.path_usage(now),
             ..PhaseCounts::default()
         };
     }
@@ -260,6 +261,9 @@ impl Io {
         }
         for (before, now) in phase.servers.iter_mut().zip(self.servers.usage(now)) {
             before.1 = now.1.since(&before.1);
+        }
+        for (before, now) in phase.paths.iter_mut().zip(self.servers.path_usage(now)) {
+            before.1 = (now.1.0 - before.1.0, now.1.1 - before.1.1);
         }
         self.job.phases.add(self.ended_phases, self.group, phase, &self.job);
         self.ended_phases += 1;

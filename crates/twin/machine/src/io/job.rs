@@ -4,7 +4,7 @@ use super::pieces::Pieces;
 use super::server::object_of;
 use crate::mpi::Team;
 use crate::phase_collector::PhaseCollector;
-use crate::pool::Instance;
+use crate::storage::Storage;
 use forebay_machine_file::machine::{BurstBuffer, Client, Network};
 use forebay_network::Topology;
 use forebay_units::Rate;
@@ -51,9 +51,21 @@ impl RequestTag {
     }
 }
 
-/// An IOR run on an instance of burst-buffer nodes.
+/// Names of the devices that keep data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Devices {
+    /// As a limiting resource.
+    pub resource: &'static str,
+    /// In texts.
+    pub word: &'static str,
+}
+
+/// An IOR run on an instance of burst-buffer nodes, or on the parallel file system.
 pub(crate) struct IoJob {
+    /// The test as it is simulated.
     pub ior: Ior,
+    /// Calls of the program that are one call of the simulated test.
+    pub calls_joined: u64,
     pub steps: Vec<Step>,
     /// For repetition 0.
     pub pattern: AccessPattern,
@@ -63,7 +75,8 @@ pub(crate) struct IoJob {
     pub index_of_node: FxHashMap<u32, u32>,
     /// Processes per node.
     pub ppn: u32,
-    pub instance: Instance,
+    pub storage: Storage,
+    /// The parameters of its servers, be they burst-buffer nodes or targets of the parallel file system.
     pub burst_buffer: BurstBuffer,
     /// The client, where it is the same on all types of nodes.
     pub client: Client,
@@ -135,19 +148,33 @@ impl IoJob {
         node * self.ppn
     }
 
-    /// The machine's number of the node with the stripe that holds `offset`.
+    /// The server with the stripe that holds `offset`, by its index in the storage.
     pub fn server_of(&self, file: FileId, offset: u64) -> u32 {
-        self.instance.node_of(file.0, offset)
+        self.storage.server_of(file.0, offset)
     }
 
-    /// The machine's number of the node that serves metadata operations on a file.
+    /// The server of metadata operations on a file, by its index in the storage.
     pub fn metadata_server_of(&self, file: FileId) -> u32 {
-        self.instance.node_of(file.0, 0)
+        self.storage.metadata_server_of(file.0)
+    }
+
+    /// The name in results of the devices of the servers.
+    pub fn devices(&self) -> Devices {
+        match self.storage.is_parallel() {
+            true => Devices { resource: "ost", word: "disks" },
+            false => Devices { resource: "ssd", word: "flash" },
+        }
+    }
+
+    /// The number in its tag of a request without data, which is the `nth` of its call. Behind an LNET
+    /// node are several servers: it names the request's own.
+    pub fn number_of(&self, server: u32, nth: u32) -> u32 {
+        if self.storage.is_parallel() { server } else { nth }
     }
 
     /// The object that holds `offset` of a file on the file's server.
     pub fn object_of(&self, offset: u64) -> u32 {
-        object_of(offset, self.instance.nodes().len() as u64, &self.burst_buffer)
+        object_of(offset, self.storage.data_servers().len() as u64, &self.burst_buffer)
     }
 
     /// The requests of a transfer.

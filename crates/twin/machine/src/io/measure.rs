@@ -132,6 +132,8 @@ pub(crate) struct PhaseCounts {
     pub links: Vec<LinkStatistics>,
     /// Node number and busy times of each server.
     pub servers: Vec<(u32, ServerUsage)>,
+    /// Number in the storage and busy times, in and out, of each data path, ps.
+    pub paths: Vec<(u32, (u64, u64))>,
 }
 
 impl Default for PhaseCounts {
@@ -157,6 +159,7 @@ impl Default for PhaseCounts {
             waits: Vec::new(),
             links: Vec::new(),
             servers: Vec::new(),
+            paths: Vec::new(),
         }
     }
 }

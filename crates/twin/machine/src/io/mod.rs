@@ -1,4 +1,5 @@
-//! IOR on burst buffers: client processes, servers with flash, and the messages between them.
+//! IOR on burst buffers and on the parallel file system: client processes, servers with flash or disks,
+//! and the messages between them.
 //!
 //! # The life of a write
 //!
@@ -24,12 +25,21 @@
 //! nodes leaves; groups without processes are told by the node of rank 0. No request can precede
 //! that, because each phase begins with another barrier.
 //!
+//! # The parallel file system
+//!
+//! A server is an object storage target behind an LNET node ([`crate::storage`]): its requests and data
+//! cross the machine's network to that node, and then the data paths of the node and of the target's
+//! object storage server. Instead of one lock for each object the clients' locks on extents order writes
+//! (`extent_locks.rs`). Clients have caches: consecutive calls of a process are one here
+//! ([`crate::study`]).
+//!
 //! Collective transfers (`-a MPIIO -c`) go through aggregators, which are clients as above: see
 //! `collective.rs` for the bytes that each accesses, `client/exchange.rs` for the exchange of data.
 
 mod client;
 mod collective;
 mod context;
+mod extent_locks;
 mod group_io;
 mod job;
 mod locks;
@@ -39,7 +49,8 @@ mod position;
 mod server;
 mod ssd;
 
+pub(crate) use extent_locks::ExtentLocks;
 pub(crate) use group_io::Io;
-pub(crate) use job::{IoJob, PS_PER_SECOND, RequestTag};
+pub(crate) use job::{Devices, IoJob, PS_PER_SECOND, RequestTag};
 pub(crate) use measure::{PhaseCounts, ServerUsage, Waits};
 pub(crate) use server::ServerRates;

@@ -50,9 +50,23 @@ fn time_series(scenario: &Scenario, groups: &mut [Group], end: u64) -> TimeSerie
     }
     TimeSeries {
         jobs: series::jobs(&jobs),
-        servers: series::servers(servers, scenario.machine.burst_buffer.as_ref()),
+        servers: series::servers(servers, &device_rates(scenario)),
         links: series::links(&mut fabrics, end, &scenario.network, &scenario.topology),
     }
+}
+
+/// Write and read rates, in bytes per second, of the flash or the disks behind each node with servers.
+fn device_rates(scenario: &Scenario) -> BTreeMap<u32, (f64, f64)> {
+    let mut rates: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+    let Some(job) = &scenario.io else { return rates };
+    let make = &job.burst_buffer;
+    let cards = f64::from(make.cards);
+    for server in job.storage.data_servers() {
+        let (write, read) = rates.entry(server.node).or_default();
+        *write += make.card_write.0 as f64 * cards;
+        *read += make.card_read.0 as f64 * cards;
+    }
+    rates
 }
 
 /// The trace of the messages that all groups have kept.

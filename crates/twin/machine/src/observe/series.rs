@@ -3,7 +3,7 @@
 use super::Job;
 use super::requests::{DEPTH, READ, ServerTimeline, WRITTEN};
 use crate::links::link_name;
-use forebay_machine_file::machine::{BurstBuffer, LinkClass, Network};
+use forebay_machine_file::machine::{LinkClass, Network};
 use forebay_network::{Fabric, JOBS, JobTimeline, LinkBins, LinkStatistics, Topology};
 use std::collections::BTreeMap;
 
@@ -65,22 +65,20 @@ pub(super) fn jobs(timelines: &[JobTimeline]) -> SeriesTable {
     SeriesTable::sorted(all.interval(), JOB_COLUMNS, rows.collect())
 }
 
-/// The servers, by node.
+/// The servers, by node; `devices` has the write and read rate, in bytes per second, of all flash or disks
+/// behind a node.
 pub(super) fn servers(
     mut servers: BTreeMap<u32, ServerTimeline>,
-    make: Option<&BurstBuffer>,
+    devices: &BTreeMap<u32, (f64, f64)>,
 ) -> SeriesTable {
     let interval = servers.values().map(|s| s.timeline.interval()).max().unwrap_or(1 << 20);
     let seconds = interval as f64 * 1e-12;
-    let card_rates = make.map_or((f64::INFINITY, f64::INFINITY), |make| {
-        let cards = f64::from(make.cards);
-        (make.card_write.0 as f64 * cards, make.card_read.0 as f64 * cards)
-    });
     let rows = servers.iter_mut().map(|(node, server)| {
         server.timeline.lengthen_intervals(interval);
+        let rates = devices.get(node).copied().unwrap_or((f64::INFINITY, f64::INFINITY));
         let values = server.timeline.rows().iter().map(|row| {
             let (written, read) = (row[WRITTEN] as f64, row[READ] as f64);
-            let busy = (written / card_rates.0 + read / card_rates.1) / seconds;
+            let busy = (written / rates.0 + read / rates.1) / seconds;
             vec![written, read, row[DEPTH] as f64 / interval as f64, busy]
         });
         (format!("node {node}"), values.collect())

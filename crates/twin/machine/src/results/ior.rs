@@ -159,7 +159,9 @@ pub struct IorStudy {
     pub ior: Vec<String>,
     /// Processes per node.
     pub ppn: u32,
-    /// Burst-buffer nodes of the instance.
+    /// File system: `burst-buffer`, or `pfs` with the stripes of a file.
+    pub file_system: String,
+    /// Burst-buffer nodes of the instance; 0 on the parallel file system.
     pub burst_buffers: u32,
     /// Seed of every random choice.
     pub seed: u64,

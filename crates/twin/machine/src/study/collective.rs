@@ -3,6 +3,7 @@
 use super::error::StudyError;
 use super::ior::ior_point;
 use super::ior_job::{clients_of_nodes, ior_job};
+use super::joined::JoinedTest;
 use super::options::SimOptions;
 use super::run::{Outcome, Progress, run};
 use super::traffic::{traffic_job, traffic_run};
@@ -150,7 +151,8 @@ fn scenarios(
         }
         Some(Background::Ior { ior, nodes, ppn, placement }) => {
             let nodes = placer.place_job(*nodes, *placement)?;
-            let io = Some(Arc::new(ior_job(&idle, ior, nodes, *ppn, options)?));
+            let test = JoinedTest::new(machine, ior, options);
+            let io = Some(Arc::new(ior_job(&idle, &test, nodes, *ppn, options)?));
             Some(Scenario { collective: job()?, io, ..idle })
         }
     };

@@ -61,14 +61,16 @@ pub fn forecast_ior(
     ppn: u32,
     options: &SimOptions,
 ) -> Result<Forecast, StudyError> {
-    Ok(forecast_of(&ior_scenario(machine, ior, nodes, ppn, options)?, ior, options))
+    Ok(forecast_of(&ior_scenario(machine, ior, nodes, ppn, options)?, options))
 }
 
 /// The work of a scenario with an IOR job.
-pub(super) fn forecast_of(scenario: &Scenario, ior: &Ior, options: &SimOptions) -> Forecast {
+pub(super) fn forecast_of(scenario: &Scenario, options: &SimOptions) -> Forecast {
     let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
+    let ior = &job.ior;
     let routing = scenario.network.routing.algorithm;
-    let hops = mean_hops(&scenario.topology, &job.nodes, job.instance.nodes(), routing, options);
+    let servers: Vec<u32> = job.storage.data_servers().iter().map(|server| server.node).collect();
+    let hops = mean_hops(&scenario.topology, &job.nodes, &servers, routing, options);
     let packet_bytes = scenario.network.packet.0;
     let (tasks, requests) = (f64::from(job.tasks()), requests(job));
     let data_packets = (job.pattern.total_bytes() as f64 / packet_bytes as f64).max(requests);
@@ -159,7 +161,7 @@ pub fn forecast_interference(
 
 /// The time of all phases at the rates of the clients or of the flash, in seconds.
 fn least_seconds(job: &IoJob, ior: &Ior) -> f64 {
-    let cards = job.instance.nodes().len() as f64 * f64::from(job.burst_buffer.cards);
+    let cards = job.storage.data_servers().len() as f64 * f64::from(job.burst_buffer.cards);
     let nodes = job.nodes.len() as f64;
     let time = |card: u64, client: u64| {
         let rate = (card as f64 * cards).min(client as f64 * nodes).max(1.0);

@@ -3,6 +3,7 @@
 use super::error::StudyError;
 use super::ior::ior_point;
 use super::ior_job::ior_job;
+use super::joined::JoinedTest;
 use super::options::SimOptions;
 use super::run::{Progress, run};
 use super::traffic::{traffic_job, traffic_run};
@@ -52,8 +53,8 @@ pub fn simulate_interference(
     let traffic_nodes = placer.place_job(study.traffic_nodes, study.traffic_placement)?;
     let idle = options.idle_scenario(machine)?;
     let io = || {
-        ior_job(&idle, &study.ior, ior_nodes.clone(), study.ppn, options)
-            .map(|job| Some(Arc::new(job)))
+        let test = JoinedTest::new(machine, &study.ior, options);
+        ior_job(&idle, &test, ior_nodes.clone(), study.ppn, options).map(|job| Some(Arc::new(job)))
     };
     let traffic = |generation, span| {
         traffic_job(machine, spec, traffic_nodes.clone(), options.seed, generation, span)

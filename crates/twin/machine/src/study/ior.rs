@@ -1,8 +1,9 @@
-//! IOR on burst buffers.
+//! IOR on burst buffers and on the parallel file system.
 
 use super::error::StudyError;
 use super::forecast::forecast_of;
 use super::ior_job::ior_job;
+use super::joined::JoinedTest;
 use super::options::{Fidelity, SimOptions};
 use super::run::{Outcome, Progress, run};
 use crate::flow;
@@ -27,9 +28,21 @@ pub fn simulate_ior(
     options: &SimOptions,
     progress: Progress<'_>,
 ) -> Result<IorPoint, StudyError> {
-    let scenario = ior_scenario(machine, ior, nodes, ppn, options)?;
+    let test = JoinedTest::new(machine, ior, options);
+    simulate_joined(machine, &test, (nodes, ppn), options, progress)
+}
+
+/// Simulates a test whose calls have been joined.
+pub(crate) fn simulate_joined(
+    machine: &Machine,
+    test: &JoinedTest,
+    (nodes, ppn): (u32, u32),
+    options: &SimOptions,
+    progress: Progress<'_>,
+) -> Result<IorPoint, StudyError> {
+    let scenario = joined_scenario(machine, test, nodes, ppn, options)?;
     let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
-    match fidelity(&scenario, ior, options)? {
+    match fidelity(&scenario, options)? {
         Fidelity::Packet | Fidelity::Auto => {
             Ok(ior_point(&scenario, run(&scenario, options, progress)?))
         }
@@ -54,16 +67,16 @@ pub fn fidelity_of_ior(
     ppn: u32,
     options: &SimOptions,
 ) -> Result<Fidelity, StudyError> {
-    fidelity(&ior_scenario(machine, ior, nodes, ppn, options)?, ior, options)
+    fidelity(&ior_scenario(machine, ior, nodes, ppn, options)?, options)
 }
 
-fn fidelity(scenario: &Scenario, ior: &Ior, options: &SimOptions) -> Result<Fidelity, StudyError> {
+fn fidelity(scenario: &Scenario, options: &SimOptions) -> Result<Fidelity, StudyError> {
     let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
     match options.fidelity {
         Fidelity::Packet => Ok(Fidelity::Packet),
         Fidelity::Flow => flow::check(job, options).map(|()| Fidelity::Flow),
         Fidelity::Auto => {
-            let events = forecast_of(scenario, ior, options).events;
+            let events = forecast_of(scenario, options).events;
             let is_cheap = events <= Fidelity::MOST_EVENTS;
             let packets = is_cheap || flow::check(job, options).is_err();
             Ok(if packets { Fidelity::Packet } else { Fidelity::Flow })
@@ -93,9 +106,21 @@ pub(super) fn ior_scenario(
     ppn: u32,
     options: &SimOptions,
 ) -> Result<Scenario, StudyError> {
+    let test = JoinedTest::new(machine, ior, options);
+    joined_scenario(machine, &test, nodes, ppn, options)
+}
+
+/// The scenario of a test whose calls have been joined.
+fn joined_scenario(
+    machine: &Machine,
+    test: &JoinedTest,
+    nodes: u32,
+    ppn: u32,
+    options: &SimOptions,
+) -> Result<Scenario, StudyError> {
     let nodes = options.placer(machine)?.place_job(nodes, options.placement)?;
     let idle = options.idle_scenario(machine)?;
-    let job = ior_job(&idle, ior, nodes, ppn, options)?;
+    let job = ior_job(&idle, test, nodes, ppn, options)?;
     Ok(Scenario { io: Some(Arc::new(job)), ..idle })
 }
 

@@ -1,16 +1,18 @@
 //! IOR jobs on a machine, and the checks that they fit it.
 
 use super::error::StudyError;
+use super::joined::{JoinedTest, lustre_of};
 use super::options::SimOptions;
 use crate::io::{IoJob, RequestTag};
 use crate::mpi::{Team, TeamId};
 use crate::phase_collector::PhaseCollector;
 use crate::pool::{Instance, StoragePool};
 use crate::scenario::Scenario;
+use crate::storage::{FileSystem, Storage, target_as_server};
 use forebay_job_script::{Capacity, OptimizationStrategy};
-use forebay_machine_file::machine::{BurstBuffer, Client, Machine};
+use forebay_machine_file::machine::{BurstBuffer, Client, Lustre, Machine, ParallelFileSystem};
 use forebay_network::lookahead;
-use forebay_units::{Bytes, Rate};
+use forebay_units::{Bytes, Rate, Time};
 use forebay_workload::ior::{AccessPattern, Api, Ior, Processes};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -18,30 +20,27 @@ use std::sync::Arc;
 const FEWER_PROCESSES: &str = "use fewer nodes or processes a node";
 const SMALLER_TRANSFERS: &str = "use smaller transfers (-t)";
 
-/// An IOR job on given nodes of an idle machine and on an instance of its burst buffers.
+/// An IOR job on given nodes of an idle machine and on the file system of the options.
 pub(super) fn ior_job(
     idle: &Scenario,
-    ior: &Ior,
+    test: &JoinedTest,
     nodes: Vec<u32>,
     ppn: u32,
     options: &SimOptions,
 ) -> Result<IoJob, StudyError> {
     let (machine, topology) = (&*idle.machine, &idle.topology);
-    let Some(burst_buffer) = machine.burst_buffer.clone() else {
-        return Err(StudyError::Machine(format!(
-            "{} has no burst-buffer nodes; IOR is simulated on burst buffers: \
-             choose a machine that has some (`forebay machine list`)",
-            machine.name
-        )));
-    };
-    let instance = allocate_instance(machine, &burst_buffer, options.burst_buffers)?;
+    let ior = &test.ior;
+    let (storage, burst_buffer) = storage(machine, options)?;
     let Some(count) = (nodes.len() as u32).checked_mul(ppn) else {
         return Err(too_many("processes", RequestTag::MAX_RANKS, FEWER_PROCESSES));
     };
     check_duration(ior)?;
     let processes = Processes { count, per_node: ppn, seed: options.seed };
     let pattern = AccessPattern::new(ior, processes)?;
-    let clients = clients(machine, ior, ppn, pattern.transfer_bytes());
+    let clients = match options.file_system {
+        FileSystem::BurstBuffer => clients(machine, ior, ppn, pattern.transfer_bytes()),
+        FileSystem::Parallel { .. } => pfs_clients(machine, test.calls, &storage)?,
+    };
     let client_of_node = clients_of_nodes(machine, &nodes);
     let team = Team::new(
         TeamId::Io,
@@ -58,7 +57,10 @@ pub(super) fn ior_job(
         team: Arc::new(team),
         groups_without_ranks: Vec::new(),
         lookahead: lookahead(&machine.network),
-        client: machine.client.clone(),
+        client: match options.file_system {
+            FileSystem::BurstBuffer => machine.client.clone(),
+            FileSystem::Parallel { .. } => clients[0].clone(),
+        },
         clients,
         client_of_node,
         node_link: machine.network.node.rate,
@@ -66,7 +68,8 @@ pub(super) fn ior_job(
         index_of_node: nodes.iter().copied().zip(0..).collect(),
         ppn,
         nodes,
-        instance,
+        storage,
+        calls_joined: test.calls,
         burst_buffer,
         topology: topology.clone(),
         phases: PhaseCollector::new(topology.groups, phases_of(ior)),
@@ -114,6 +117,72 @@ fn clients(machine: &Machine, ior: &Ior, ppn: u32, transfer_bytes: u64) -> Vec<C
         client
     };
     machine.clients().into_iter().map(|(client, _)| with_rates(client)).collect()
+}
+
+/// The clients of the parallel file system on the types of nodes. Rates and costs of other types of nodes
+/// are in the same proportion as those of their clients of the burst buffer.
+fn pfs_clients(
+    machine: &Machine,
+    calls_joined: u64,
+    storage: &Storage,
+) -> Result<Vec<Client>, StudyError> {
+    let (_, lustre) = described_lustre(machine)?;
+    let base = &machine.client;
+    let scaled = |value: u64, own: u64, base: u64| {
+        (u128::from(value) * u128::from(own) / u128::from(base.max(1))) as u64
+    };
+    let in_flight = lustre.rpcs_in_flight.saturating_mul(storage.servers_of_file());
+    let in_flight = in_flight.min(RequestTag::MAX_REQUESTS as u32 - 1);
+    let client = |own: &Client| {
+        let overhead = match base.call_overhead.0 {
+            0 => lustre.call_overhead.0,
+            of_base => scaled(lustre.call_overhead.0, own.call_overhead.0, of_base),
+        };
+        Client {
+            write_rate: Rate(scaled(lustre.write_rate.0, own.write_rate.0, base.write_rate.0)),
+            read_rate: Rate(scaled(lustre.read_rate.0, own.read_rate.0, base.read_rate.0)),
+            call_overhead: Time(overhead.saturating_mul(calls_joined)),
+            max_request: lustre.max_rpc,
+            requests_in_flight: in_flight,
+            // The limit is one for each target.
+            requests_per_node: u32::MAX,
+            ..own.clone()
+        }
+    };
+    Ok(machine.clients().into_iter().map(|(own, _)| client(own)).collect())
+}
+
+/// The storage of the options' file system, and the parameters of its servers.
+fn storage(machine: &Machine, options: &SimOptions) -> Result<(Storage, BurstBuffer), StudyError> {
+    match options.file_system {
+        FileSystem::BurstBuffer => {
+            let Some(make) = machine.burst_buffer.clone() else {
+                return Err(StudyError::Machine(format!(
+                    "{} has no burst-buffer nodes; IOR is simulated on burst buffers: \
+                     choose a machine that has some (`forebay machine list`)",
+                    machine.name
+                )));
+            };
+            let instance = allocate_instance(machine, &make, options.burst_buffers)?;
+            Ok((Storage::of_instance(instance, &make), make))
+        }
+        FileSystem::Parallel { stripe_count, stripe } => {
+            let (pfs, lustre) = described_lustre(machine)?;
+            let storage = Storage::of_targets(machine, (pfs, lustre), stripe_count, stripe)?;
+            Ok((storage, target_as_server(pfs, lustre, stripe)))
+        }
+    }
+}
+
+/// The parallel file system of a machine, and its parts.
+fn described_lustre(machine: &Machine) -> Result<(&ParallelFileSystem, &Lustre), StudyError> {
+    lustre_of(machine).ok_or_else(|| {
+        StudyError::Machine(format!(
+            "the machine file of {} does not describe the servers of a parallel file system \
+             (`[pfs.lustre]`); cori, cori-phase1 and shaheen2 do",
+            machine.name
+        ))
+    })
 }
 
 /// Index of the client of each node of a job.
@@ -186,11 +255,14 @@ fn check_request_numbers(job: &IoJob) -> Result<(), StudyError> {
     if job.pattern.transfer_bytes() / unit + 2 >= RequestTag::MAX_REQUESTS {
         return too_many("requests for one transfer", RequestTag::MAX_REQUESTS, SMALLER_TRANSFERS);
     }
-    if job.ior.fsync && job.instance.nodes().len() as u64 >= RequestTag::MAX_REQUESTS {
+    // Requests without data carry the number of their server.
+    let servers = job.storage.servers().len() as u64;
+    let is_numbered = job.ior.fsync || job.storage.is_parallel();
+    if is_numbered && servers >= RequestTag::MAX_REQUESTS {
         return too_many(
-            "servers for an fsync",
+            "servers",
             RequestTag::MAX_REQUESTS,
-            "use a smaller instance",
+            "use a smaller instance, or a machine file with fewer OSTs",
         );
     }
     if job.is_collective() {
@@ -209,21 +281,23 @@ fn check_request_numbers(job: &IoJob) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// Checks that the test's files fit the instance.
+/// Checks that the test's files fit the file system.
 fn check_capacity(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
     let kept =
         if job.ior.multi_file && job.ior.keep_file { u64::from(job.ior.repetitions) } else { 1 };
     let needed = u128::from(job.pattern.total_bytes()) * u128::from(kept);
-    let BurstBuffer { cards, card_capacity, .. } = job.burst_buffer;
-    let servers = job.instance.nodes().len();
-    let capacity = card_capacity.0 * u64::from(cards) * servers as u64;
-    if needed > u128::from(capacity) {
+    let capacity = job.storage.capacity;
+    if needed > u128::from(capacity.0) {
+        let servers = match job.storage.is_parallel() {
+            true => "the parallel file system".to_string(),
+            false => format!("{} burst-buffer nodes", job.storage.data_servers().len()),
+        };
+        let holds = if job.storage.is_parallel() { "holds" } else { "hold" };
         return Err(StudyError::Capacity(format!(
-            "the test's files have {}, and {servers} burst-buffer nodes of {} hold {}: \
+            "the test's files have {}, and {servers} of {} {holds} {capacity}: \
              use a smaller block (-b), fewer segments (-s) or fewer processes",
             Bytes(u64::try_from(needed).unwrap_or(u64::MAX)),
-            machine.name,
-            Bytes(capacity)
+            machine.name
         )));
     }
     Ok(())

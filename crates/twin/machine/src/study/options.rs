@@ -3,6 +3,7 @@
 use super::error::StudyError;
 use crate::observe::ObserveOptions;
 use crate::scenario::Scenario;
+use crate::storage::FileSystem;
 use forebay_machine_file::machine::{LONGEST_PACKET_TIME, Machine, NodeKind, Routing};
 use forebay_network::Topology;
 use forebay_units::Bytes;
@@ -61,6 +62,8 @@ pub struct SimOptions {
     pub each_link: bool,
     /// Observation of single packets and requests.
     pub observe: ObserveOptions,
+    /// The file system of IOR's files.
+    pub file_system: FileSystem,
     /// Level of detail; studies other than IOR's simulate packets.
     pub fidelity: Fidelity,
 }
@@ -79,6 +82,7 @@ impl Default for SimOptions {
             node_kind: None,
             each_link: false,
             observe: ObserveOptions::default(),
+            file_system: FileSystem::default(),
             fidelity: Fidelity::default(),
         }
     }

@@ -46,7 +46,7 @@ impl Network {
                 let key = PoolKey::read(file).map_err(io::Error::other)?;
                 Authenticator { key: Some(key), ..Authenticator::default() }
             }
-            None => match Munge::new(None) {
+            None => match Munge::new(configuration.munge_socket.clone()) {
                 Ok(munge) => Authenticator { munge: Some(munge), ..Authenticator::default() },
                 Err(_) => return Ok(None),
             },

@@ -61,13 +61,18 @@ impl Requests {
             let Some((server, kind)) = self.next_request(rank, io) else {
                 break;
             };
-            let tag = RequestTag { rank: rank.rank, call: rank.transfer, request: rank.sent };
+            let request = match kind {
+                RequestKind::Write | RequestKind::Read => rank.sent,
+                RequestKind::Sync | RequestKind::Metadata => io.job.number_of(server, rank.sent),
+            };
+            let tag = RequestTag { rank: rank.rank, call: rank.transfer, request };
             rank.sent += 1;
             rank.in_flight += 1;
             self.nodes[local].in_flight += 1;
             if let Some(observer) = io.observer {
                 observer.begin_request(tag.pack(), kind, io.context.now);
             }
+            let server = io.job.storage.node_of(server);
             io.send(client, server, PacketKind::Request(kind), 0, tag.pack());
         }
     }
@@ -185,7 +190,7 @@ impl Requests {
 /// The servers with data that a process wrote in this phase.
 fn servers_written(rank: &Rank, io: &IoContext<'_, '_>) -> Vec<u32> {
     let (job, pattern) = (io.job, &io.position.pattern);
-    let all = job.instance.nodes().len();
+    let all = job.storage.data_servers().len();
     let mut servers = Vec::new();
     for nth in 0..rank.transfer {
         let transfer = pattern.transfer(rank.rank, io.position.access, nth);
@@ -202,7 +207,7 @@ fn servers_written(rank: &Rank, io: &IoContext<'_, '_>) -> Vec<u32> {
         }
     }
     if servers.is_empty() {
-        servers.push(job.metadata_server_of(pattern.file(rank.rank, io.position.access)));
+        servers.push(job.server_of(pattern.file(rank.rank, io.position.access), 0));
     }
     servers
 }
@@ -269,5 +274,6 @@ pub(super) fn send_write_data(bits: u64, io: &mut IoContext<'_, '_>) {
     let tag = RequestTag::unpack(bits);
     let (file, piece) = io.position.piece(tag, io.job);
     let (client, server) = (io.job.node_of(tag.rank), io.job.server_of(file, piece.offset));
+    let server = io.job.storage.node_of(server);
     io.send(client, server, PacketKind::WriteData, piece.bytes, bits);
 }

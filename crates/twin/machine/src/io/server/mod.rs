@@ -1,4 +1,4 @@
-//! Burst-buffer nodes.
+//! The servers: burst-buffer nodes, or those of the parallel file system.
 
 mod flusher;
 mod layout;

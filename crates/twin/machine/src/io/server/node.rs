@@ -1,10 +1,11 @@
-//! One burst-buffer node: its resources.
+//! One server and the data paths of servers: their resources.
 
 use super::page_cache::PageCache;
 use crate::io::locks::Locks;
 use crate::io::measure::ServerUsage;
 use crate::io::ssd::Ssd;
 use forebay_machine_file::machine::BurstBuffer;
+use forebay_units::{Bytes, Rate};
 use std::collections::VecDeque;
 
 /// A resource that serves one request after another.
@@ -40,16 +41,59 @@ impl SerialResource {
     }
 }
 
-/// One burst-buffer node.
+/// A data path: of one server, or of several behind one node.
+pub(super) struct Path {
+    rate: Rate,
+    /// From clients, reserved when the data are requested: paces the requests.
+    inbound: SerialResource,
+    /// The same direction as it is used when the data arrive.
+    arriving: SerialResource,
+    outbound: SerialResource,
+}
+
+impl Path {
+    pub fn new(rate: Rate) -> Self {
+        Path {
+            rate,
+            inbound: SerialResource::default(),
+            arriving: SerialResource::default(),
+            outbound: SerialResource::default(),
+        }
+    }
+
+    /// Time for `bytes`, ps.
+    pub fn time(&self, bytes: u64) -> u64 {
+        self.rate.time_for(Bytes(bytes)).0
+    }
+
+    /// Reserves it for data that a server requests; returns the start.
+    pub fn request(&mut self, now: u64, bytes: u64) -> u64 {
+        self.inbound.reserve(now, self.time(bytes))
+    }
+
+    /// Takes in data that have arrived; returns the end.
+    pub fn take_in(&mut self, now: u64, bytes: u64) -> u64 {
+        self.arriving.finish(now, self.time(bytes))
+    }
+
+    /// Reserves it for data that a server sends; returns the start.
+    pub fn send(&mut self, now: u64, bytes: u64) -> u64 {
+        self.outbound.reserve(now, self.time(bytes))
+    }
+
+    /// Busy times up to `now`, in and out, ps.
+    pub fn busy_until(&self, now: u64) -> (u64, u64) {
+        (self.inbound.busy_until(now), self.outbound.busy_until(now))
+    }
+}
+
+/// One server: a burst-buffer node, or a target or metadata server of the parallel file system.
 pub(super) struct Server {
-    /// The machine's number of the node.
+    /// The machine's number of the node through which it is reached.
     pub node: u32,
     pub dispatch: SerialResource,
-    /// Path of data from clients, reserved when the data are requested: paces the requests.
-    pub inbound: SerialResource,
-    /// The same path as it is used when the data arrive.
-    pub arriving: SerialResource,
-    pub outbound: SerialResource,
+    /// Its data paths, by their index in the group.
+    pub paths: Vec<u32>,
     pub metadata: SerialResource,
     idle_threads: u32,
     /// Dispatched requests without a thread. A process has at most `requests_in_flight` of them.
@@ -62,13 +106,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub fn new(node: u32, make: &BurstBuffer) -> Self {
+    /// `paths` are its data paths, by their index in the group.
+    pub fn new(node: u32, paths: Vec<u32>, make: &BurstBuffer) -> Self {
         Server {
             node,
             dispatch: SerialResource::default(),
-            inbound: SerialResource::default(),
-            arriving: SerialResource::default(),
-            outbound: SerialResource::default(),
+            paths,
             metadata: SerialResource::default(),
             idle_threads: make.threads,
             ready: VecDeque::new(),
@@ -100,14 +143,13 @@ impl Server {
         next
     }
 
-    /// Busy times up to `now`, ps.
+    /// Busy times up to `now`, ps, without those of its data paths.
     pub fn usage(&self, now: u64) -> ServerUsage {
         ServerUsage {
             dispatch: self.dispatch.busy_until(now),
-            inbound: self.inbound.busy_until(now),
-            outbound: self.outbound.busy_until(now),
             metadata: self.metadata.busy_until(now),
             channels: self.ssd.busy_until(now),
+            ..ServerUsage::default()
         }
     }
 }

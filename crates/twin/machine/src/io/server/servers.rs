@@ -2,11 +2,11 @@
 //! locks, flash, the reply.
 
 use super::flusher::Flushes;
-use super::layout::object_of;
-use super::node::Server;
+use super::node::{Path, Server};
 use super::request::{Request, RequestTable};
 use crate::event::{PacketKind, ReplyKind, RequestKind, ServerEvent};
 use crate::io::context::IoContext;
+use crate::io::extent_locks::ExtentLocks;
 use crate::io::job::{IoJob, PS_PER_SECOND, RequestTag};
 use crate::io::measure::ServerUsage;
 use crate::io::ssd::Completion;
@@ -22,8 +22,16 @@ const NO_SERVER: u32 = u32::MAX;
 /// The servers of one group.
 pub(crate) struct Servers {
     pub(super) servers: Vec<Server>,
-    /// Index of each node's server, by the node's number within the group, or [`NO_SERVER`].
+    /// Index here of each server of the storage, or [`NO_SERVER`].
+    index_of_server: Vec<u32>,
+    /// The only server of each node of a burst buffer, by the node's number within the group.
     server_of_node: Vec<u32>,
+    /// The data paths of the group's nodes.
+    paths: Vec<Path>,
+    /// Number in the storage of each of them.
+    path_numbers: Vec<u32>,
+    /// Locks of the clients of a parallel file system.
+    extent_locks: ExtentLocks,
     pub(super) requests: RequestTable,
     pub(super) flushes: Flushes,
     /// Writes whose data are in flight, by tag.
@@ -35,17 +43,31 @@ impl Servers {
         let nodes = job.topology.nodes_of_group(group).len();
         let mut servers = Servers {
             servers: Vec::new(),
+            index_of_server: vec![NO_SERVER; job.storage.servers().len()],
             server_of_node: vec![NO_SERVER; nodes],
+            paths: Vec::new(),
+            path_numbers: Vec::new(),
+            extent_locks: ExtentLocks::default(),
             requests: RequestTable::default(),
             flushes: Flushes::default(),
             fetching: FxHashMap::default(),
         };
-        for &node in job.instance.nodes() {
-            let location = job.topology.location(node);
+        let mut index_of_path = vec![u32::MAX; job.storage.paths().len()];
+        for (number, path) in (0..).zip(job.storage.paths()) {
+            if job.topology.location(path.node).group == group {
+                index_of_path[number as usize] = servers.paths.len() as u32;
+                servers.paths.push(Path::new(path.rate));
+                servers.path_numbers.push(number);
+            }
+        }
+        for (number, place) in job.storage.servers().iter().enumerate() {
+            let location = job.topology.location(place.node);
             if location.group == group {
                 let index = servers.servers.len() as u32;
+                servers.index_of_server[number] = index;
                 servers.server_of_node[usize::from(location.local)] = index;
-                servers.servers.push(Server::new(node, &job.burst_buffer));
+                let paths = place.paths.iter().map(|path| index_of_path[*path as usize]).collect();
+                servers.servers.push(Server::new(place.node, paths, &job.burst_buffer));
             }
         }
         servers
@@ -53,7 +75,20 @@ impl Servers {
 
     /// Node number and busy times up to `now` (ps) of each server.
     pub fn usage(&self, now: u64) -> Vec<(u32, ServerUsage)> {
-        self.servers.iter().map(|s| (s.node, s.usage(now))).collect()
+        let usage = |server: &Server| {
+            let usage = server.usage(now);
+            // The first is the server's own, or that nearest to it.
+            let path = server.paths.first().map(|path| &self.paths[*path as usize]);
+            let (inbound, outbound) = path.map_or((0, 0), |path| path.busy_until(now));
+            (server.node, ServerUsage { inbound, outbound, ..usage })
+        };
+        self.servers.iter().map(usage).collect()
+    }
+
+    /// Number in the storage and busy times, in and out up to `now` (ps), of each data path.
+    pub fn path_usage(&self, now: u64) -> Vec<(u32, (u64, u64))> {
+        let usage = |(number, path): (&u32, &Path)| (*number, path.busy_until(now));
+        self.path_numbers.iter().zip(&self.paths).map(usage).collect()
     }
 
     /// Runs an event.
@@ -68,7 +103,7 @@ impl Servers {
                 let bytes = self.requests.get(index).bytes;
                 self.reply(index, ReplyKind::ReadData, bytes, io);
             }
-            ServerEvent::ReleaseLock(index) => self.end_lock_of_write(index, io),
+            ServerEvent::ReleaseLock(index) => self.end_lock(index, io),
             ServerEvent::ReadSent(index) => self.end_read(index, io),
             ServerEvent::Reply(index) => self.end_without_data(index, io),
             ServerEvent::SubmitFlush(index) => self.submit_flush(index, io),
@@ -83,9 +118,7 @@ impl Servers {
         packet: &Packet,
         io: &mut IoContext<'_, '_>,
     ) {
-        let local = io.job.topology.location(packet.dst).local;
-        let server = self.server_of_node[usize::from(local)];
-        assert!(server != NO_SERVER, "a request for no server: {packet:?}");
+        let server = self.server_of_request(kind, packet, io);
         let mut request = Request {
             tag: packet.tag(),
             client: packet.src,
@@ -103,11 +136,12 @@ impl Servers {
         let (start, end, event): (_, _, fn(u32) -> ServerEvent) = if kind == RequestKind::Metadata {
             let cost = PS_PER_SECOND / u64::from(io.job.burst_buffer.metadata_rate);
             let start = state.metadata.reserve(io.now(), cost);
-            (start, start + cost, ServerEvent::Reply)
+            // There and back.
+            (start, start + cost + 2 * io.job.storage.latency.0, ServerEvent::Reply)
         } else {
             let cost = io.job.burst_buffer.dispatch.0;
             let start = state.dispatch.reserve(io.now(), cost);
-            (start, start + cost, ServerEvent::Dispatched)
+            (start, start + cost + io.job.storage.latency.0, ServerEvent::Dispatched)
         };
         if matches!(kind, RequestKind::Write | RequestKind::Read) {
             locate(&mut request, io);
@@ -129,6 +163,26 @@ impl Servers {
         io.schedule(end, event(index));
     }
 
+    /// The index of the server for which a request is.
+    fn server_of_request(&self, kind: RequestKind, packet: &Packet, io: &IoContext<'_, '_>) -> u32 {
+        let tag = RequestTag::unpack(packet.tag());
+        let server = if !io.job.storage.is_parallel() {
+            let local = io.job.topology.location(packet.dst).local;
+            self.server_of_node[usize::from(local)]
+        } else {
+            let number = match kind {
+                RequestKind::Write | RequestKind::Read => {
+                    let (file, piece) = io.position.piece(tag, io.job);
+                    io.job.server_of(file, piece.offset)
+                }
+                RequestKind::Sync | RequestKind::Metadata => tag.request,
+            };
+            self.index_of_server[number as usize]
+        };
+        assert!(server != NO_SERVER, "a request for no server: {packet:?}");
+        server
+    }
+
     /// Accepts data of a write.
     pub fn receive_data(&mut self, packet: &Packet, io: &mut IoContext<'_, '_>) {
         let Some(&index) = self.fetching.get(&packet.tag()) else {
@@ -142,8 +196,7 @@ impl Servers {
             let requested_at = request.dispatched_at;
             self.fetching.remove(&packet.tag());
             io.count_network_wait(packet, packet.src, bytes);
-            let time = data_path_time(bytes, io.job);
-            let at = self.servers[server].arriving.finish(io.now(), time);
+            let at = self.take_in(server, bytes, io);
             let node = self.servers[server].node;
             io.stage(node, packet.tag(), Stage::FetchData, (requested_at, io.now()), 0);
             io.stage(node, packet.tag(), Stage::DataPath, (io.now(), at), at - io.now());
@@ -154,6 +207,25 @@ impl Servers {
                 self.write_when_room(index, io);
             }
         }
+    }
+
+    /// Reserves all data paths of a server; returns the latest start.
+    fn reserve(&mut self, server: u32, mut reserve: impl FnMut(&mut Path) -> u64) -> u64 {
+        let paths = &self.servers[server as usize].paths;
+        paths.iter().map(|path| reserve(&mut self.paths[*path as usize])).max().unwrap_or(0)
+    }
+
+    /// Takes data that have arrived at a server's node in over its data paths; returns the end.
+    fn take_in(&mut self, server: usize, bytes: u64, io: &IoContext<'_, '_>) -> u64 {
+        let paths = &self.servers[server].paths;
+        let end = paths.iter().map(|path| self.paths[*path as usize].take_in(io.now(), bytes));
+        end.max().unwrap_or(io.now()) + io.job.storage.latency.0
+    }
+
+    /// Time of the slowest data path of a server for `bytes`, ps.
+    fn slowest_path_time(&self, server: u32, bytes: u64) -> u64 {
+        let paths = &self.servers[server as usize].paths;
+        paths.iter().map(|path| self.paths[*path as usize].time(bytes)).max().unwrap_or(0)
     }
 
     /// The data of a write are at the server: it goes on when the page cache has room.
@@ -185,14 +257,12 @@ impl Servers {
         io.stage(node, request.tag, Stage::Thread, (request.dispatched_at, now), waited);
         match request.kind {
             RequestKind::Write => {
-                let time = data_path_time(request.bytes, io.job);
-                let server = &mut self.servers[request.server as usize];
-                let at = server.inbound.reserve(now, time);
+                let at = self.reserve(request.server, |path| path.request(now, request.bytes));
                 io.waits_of(request.client).server += at - now;
                 io.stage(node, request.tag, Stage::DataPath, (now, at), at - now);
                 self.requests.get_mut(index).dispatched_at = at;
                 self.fetching.insert(request.tag, index);
-                io.schedule(at, ServerEvent::FetchData(index));
+                io.schedule(at + io.job.storage.latency.0, ServerEvent::FetchData(index));
             }
             RequestKind::Read => self.lock_object(index, io),
             RequestKind::Sync | RequestKind::Metadata => {
@@ -230,15 +300,20 @@ impl Servers {
     /// a shared file, until blocks that it covers partly have been read.
     fn use_lock(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let request = self.requests.get(index);
-        if request.kind != RequestKind::Write {
+        let is_parallel = io.job.storage.is_parallel();
+        if request.kind != RequestKind::Write && !is_parallel {
             self.release_lock(index, io);
             return self.access_flash(index, io);
         }
         let make = &io.job.burst_buffer;
-        let mut held = make.lock_hold.0 + copy_time(request.bytes, io.job);
-        if io.job.has_shared_file() {
+        let mut held = match is_parallel {
+            // The clients' locks are on extents; nothing else orders writes to an object.
+            true => self.wait_for_callback(request, io),
+            false => make.lock_hold.0 + copy_time(request.bytes, io.job),
+        };
+        if io.job.has_shared_file() && request.kind == RequestKind::Write {
             let server = &mut self.servers[request.server as usize];
-            if server.locks.changes_writer(request.object, request.client) {
+            if !is_parallel && server.locks.changes_writer(request.object, request.client) {
                 held += make.lock_handover.0;
                 io.waits_of(request.client).lock += make.lock_handover.0;
             }
@@ -252,6 +327,20 @@ impl Servers {
         let node = self.servers[request.server as usize].node;
         io.stage(node, request.tag, Stage::HoldLock, (io.now(), io.now() + held), 0);
         io.schedule(io.now() + held, ServerEvent::ReleaseLock(index));
+    }
+
+    /// The time for which the locks of other clients on a request's extent are called back, ps.
+    fn wait_for_callback(&mut self, request: Request, io: &mut IoContext<'_, '_>) -> u64 {
+        // Files have numbers of their own, and a server has one object of each.
+        let object = (request.file.0, request.server);
+        let extent = request.offset..request.offset + request.bytes;
+        let is_write = request.kind == RequestKind::Write;
+        if !self.extent_locks.enqueue(object, request.client, extent, is_write) {
+            return 0;
+        }
+        let callback = io.job.burst_buffer.lock_handover.0;
+        io.waits_of(request.client).lock += callback;
+        callback
     }
 
     fn access_flash(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
@@ -268,7 +357,8 @@ impl Servers {
         io.waits_of(request.client).ssd += done.waited;
         io.stage(node, request.tag, Stage::Flash, (io.now(), done.at), done.waited);
         if is_write {
-            return io.schedule(done.at, ServerEvent::FlashWritten(index));
+            return io
+                .schedule(done.at + io.job.storage.latency.0, ServerEvent::FlashWritten(index));
         }
         let copied = done.at + copy_time(request.bytes, io.job);
         io.stage(node, request.tag, Stage::Copy, (done.at, copied), 0);
@@ -297,12 +387,13 @@ impl Servers {
     /// The data of a read are in memory: they wait for the data path.
     fn send_when_free(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let request = self.requests.get(index);
-        let time = data_path_time(request.bytes, io.job);
-        let server = &mut self.servers[request.server as usize];
-        let at = server.outbound.reserve(io.now(), time);
-        io.waits_of(request.client).server += at - io.now();
-        let node = server.node;
-        io.stage(node, request.tag, Stage::DataPath, (io.now(), at), at - io.now());
+        let now = io.now();
+        let at = self.reserve(request.server, |path| path.send(now, request.bytes));
+        let time = self.slowest_path_time(request.server, request.bytes);
+        io.waits_of(request.client).server += at - now;
+        let node = self.servers[request.server as usize].node;
+        io.stage(node, request.tag, Stage::DataPath, (now, at), at - now);
+        let at = at + io.job.storage.latency.0;
         io.stage(node, request.tag, Stage::SendData, (at, at + time), 0);
         io.schedule(at, ServerEvent::SendReadData(index));
         io.schedule(at + time, ServerEvent::ReadSent(index));
@@ -315,11 +406,11 @@ impl Servers {
         self.release_thread(server, io);
     }
 
-    /// A write releases its lock; it is complete if the page cache keeps it, or goes to flash.
-    fn end_lock_of_write(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+    /// A request releases its lock; a write is complete if the page cache keeps it, others go to flash.
+    fn end_lock(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         self.release_lock(index, io);
-        let server = self.requests.get(index).server;
-        if self.servers[server as usize].cache.is_write_back() {
+        let Request { server, kind, .. } = self.requests.get(index);
+        if kind == RequestKind::Write && self.servers[server as usize].cache.is_write_back() {
             self.end_write_in_cache(index, io);
         } else {
             self.access_flash(index, io);
@@ -362,11 +453,6 @@ impl Servers {
     }
 }
 
-/// Time of the server's data path for `bytes`, ps.
-fn data_path_time(bytes: u64, job: &IoJob) -> u64 {
-    job.burst_buffer.data_rate.time_for(Bytes(bytes)).0
-}
-
 /// Time that a thread of the server takes to copy `bytes` into or out of the page cache, ps.
 fn copy_time(bytes: u64, job: &IoJob) -> u64 {
     job.burst_buffer.copy_rate.time_for(Bytes(bytes)).0
@@ -375,10 +461,8 @@ fn copy_time(bytes: u64, job: &IoJob) -> u64 {
 /// Sets the bytes and the object of a request.
 fn locate(request: &mut Request, io: &IoContext<'_, '_>) {
     let (file, piece) = io.position.piece(RequestTag::unpack(request.tag), io.job);
-    let make = &io.job.burst_buffer;
-    let nodes = io.job.instance.nodes().len() as u64;
     request.bytes = piece.bytes;
     request.missing = piece.bytes;
     (request.file, request.offset) = (file, piece.offset);
-    request.object = (file.0, object_of(piece.offset, nodes, make));
+    request.object = (file.0, io.job.object_of(piece.offset));
 }

@@ -1,0 +1,308 @@
+//! `forebay plan`.
+
+use super::ior::{FidelityArg, parse_tests};
+use super::machine::load_with;
+use super::options::{check_nodes, cores, placement, seed, setting};
+use super::output::to_json;
+use super::pool::size;
+use crate::console::{print_stderr, print_stdout};
+use crate::run_directory::write_file;
+use clap::Args;
+use forebay_console::Failure;
+use forebay_console::table::{Column, Table};
+use forebay_job::{RunError, read_script};
+use forebay_job_script::{Direction, JobScript, StagePath};
+use forebay_machine::study::SimOptions;
+use forebay_machine_file::Setting;
+use forebay_plan::{
+    BatchOptions, Configuration, Job, Plan, PlanError, StageTime, System, checkpoint_arguments,
+    parse_duration, plan,
+};
+use forebay_units::Bytes;
+use forebay_units::human::{bytes, counted, percent, seconds};
+use forebay_workload::ior::Ior;
+use forebay_workload::placement::Placement;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+        forebay plan job.sh --machine cori -- -a POSIX -F -w -t 1m -b 4g\n  \
+        forebay plan --machine cori --nodes 64 --ppn 32 --checkpoint 8TiB --interval 1h\n  \
+        forebay plan job.sh --machine shaheen2 --checkpoint 2TiB --interval 30min --json -\n\n\
+        Nodes, processes and time limit come from the script's #SBATCH lines, stages from its #DW\n\
+        lines, unless options say otherwise. docs/plan.md describes the model.")]
+pub(super) struct PlanArgs {
+    /// The job script
+    script: Option<PathBuf>,
+    /// The machine: a built-in name (`forebay machine list`) or the path of a .toml file
+    #[arg(long, value_name = "NAME|FILE")]
+    machine: String,
+    /// Compute nodes [default: the script's --nodes, or 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: Option<u32>,
+    /// Processes per node [default: the script's, or 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    ppn: Option<u32>,
+    /// The I/O is a checkpoint of this size, which all processes write together, each to a file of its
+    /// own; instead of IOR options
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "ior")]
+    checkpoint: Option<Bytes>,
+    /// Time of computation between two repetitions of the I/O, such as 30min
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    interval: Option<f64>,
+    /// Time of the whole run, such as 6h [default: the script's --time]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    run_time: Option<f64>,
+    /// Complete sets of the files that the buffer holds at a time [default: 2 checkpoints, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    keep: Option<u32>,
+    /// Data that are staged in [default: those of the script's stage_in lines, as far as they are here]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    stage_in: Option<Bytes>,
+    /// Data that are staged out [default: one set of the files]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    stage_out: Option<Bytes>,
+    /// Level of detail
+    #[arg(long, value_enum, default_value_t = FidelityArg::Flow)]
+    fidelity: FidelityArg,
+    /// Placement of the job: contiguous, random-nodes, random-routers, random-groups
+    #[arg(long, value_name = "HOW", default_value = "contiguous", value_parser = placement)]
+    placement: Placement,
+    /// Seed of every random choice
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = seed)]
+    seed: u64,
+    /// Only compute nodes of this type, as `knl` of cori [default: all types]
+    #[arg(long, value_name = "TYPE")]
+    node_kind: Option<String>,
+    /// A number of the machine instead of its file's, as burst_buffer.granularity=20GiB; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
+    set: Vec<Setting>,
+    /// Also write the result document to a file, or with `-` to standard output and nothing else there
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<PathBuf>,
+    /// IOR's options, after `--`
+    #[arg(last = true, value_name = "IOR OPTIONS", allow_hyphen_values = true)]
+    ior: Vec<String>,
+}
+
+/// The job script: its batch options and its directives.
+#[derive(Default)]
+struct Script {
+    batch: BatchOptions,
+    directives: JobScript,
+}
+
+impl Script {
+    fn read(path: &Path) -> Result<Script, Failure> {
+        let directives = read_script(path, "plan").map_err(|error| match error {
+            error if error.is_bad_input() => Failure::Input(error.to_string()),
+            error @ RunError::Unreadable(..) => Failure::Input(error.to_string()),
+            error => Failure::Failed(error.to_string()),
+        })?;
+        let text = std::fs::read(path)
+            .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+        let batch = BatchOptions::parse(&String::from_utf8_lossy(&text));
+        Ok(Script { batch, directives })
+    }
+
+    /// Bytes of the sources of its stage-ins on this host. Sources that are not here are reported.
+    fn staged_in(&self) -> Bytes {
+        let mut total = 0u64;
+        for stage in self.directives.stages(Direction::In) {
+            let StagePath::Pfs(source) = &stage.source else { continue };
+            match tree_bytes(Path::new(source)) {
+                Ok(found) => total = total.saturating_add(found),
+                Err(reason) => print_stderr(format_args!(
+                    "note: line {}: the size of {source} is unknown here ({reason}); give --stage-in",
+                    stage.line
+                )),
+            }
+        }
+        Bytes(total)
+    }
+}
+
+/// Bytes of the files below a path, without following links.
+fn tree_bytes(path: &Path) -> Result<u64, String> {
+    const MOST_ENTRIES: usize = 200_000;
+    let (mut waiting, mut total, mut seen) = (vec![path.to_owned()], 0u64, 0);
+    while let Some(path) = waiting.pop() {
+        seen += 1;
+        if seen > MOST_ENTRIES {
+            return Err(format!("more than {MOST_ENTRIES} files"));
+        }
+        let about = path.symlink_metadata().map_err(|error| error.to_string())?;
+        if about.is_dir() {
+            for entry in std::fs::read_dir(&path).map_err(|error| error.to_string())? {
+                waiting.push(entry.map_err(|error| error.to_string())?.path());
+            }
+        } else if about.is_file() {
+            total = total.saturating_add(about.len());
+        }
+    }
+    Ok(total)
+}
+
+impl PlanArgs {
+    /// The job; `None` after `-h` among IOR's options, which prints IOR's help.
+    fn job(&self) -> Result<Option<Job>, Failure> {
+        let script = match &self.script {
+            Some(path) => Script::read(path)?,
+            None => Script::default(),
+        };
+        let nodes = self.nodes.or(script.batch.nodes).unwrap_or(1);
+        let ppn = self.ppn.or_else(|| script.batch.per_node(nodes)).unwrap_or(1);
+        let Some(test) = self.test(u64::from(nodes) * u64::from(ppn))? else { return Ok(None) };
+        let sets = if self.checkpoint.is_some() { 2 } else { 1 };
+        let has_stages = script.directives.stages(Direction::Out).next().is_some();
+        let is_staged_out = has_stages || self.script.is_none();
+        Ok(Some(Job {
+            nodes,
+            ppn,
+            test,
+            interval: self.interval,
+            run_time: self.run_time.or(script.batch.time),
+            sets: self.keep.unwrap_or(sets),
+            stage_in: self.stage_in.unwrap_or_else(|| script.staged_in()),
+            stage_out: self.stage_out.or((!is_staged_out).then_some(Bytes(0))),
+        }))
+    }
+
+    /// The test that stands for the job's I/O.
+    fn test(&self, processes: u64) -> Result<Option<Ior>, Failure> {
+        let arguments = match self.checkpoint {
+            Some(size) => checkpoint_arguments(size, processes).map_err(invalid)?,
+            None if self.ior.is_empty() => {
+                return Err(Failure::Input(
+                    "the job's I/O is missing: write IOR's options after `--`, as \
+                     `-- -a POSIX -F -w -t 1m -b 4g`, or give --checkpoint SIZE"
+                        .into(),
+                ));
+            }
+            None => self.ior.clone(),
+        };
+        let Some(mut tests) = parse_tests(&arguments)? else { return Ok(None) };
+        let count = tests.len();
+        match (tests.pop(), tests.is_empty()) {
+            (Some(test), true) => Ok(Some(test)),
+            (Some(_), false) | (None, _) => {
+                Err(Failure::Input(format!("the IOR script has {count} tests; a plan takes one")))
+            }
+        }
+    }
+
+    fn options(&self) -> SimOptions {
+        SimOptions {
+            threads: cores(),
+            seed: self.seed,
+            placement: self.placement,
+            node_kind: self.node_kind.clone(),
+            fidelity: self.fidelity.fidelity(),
+            ..SimOptions::default()
+        }
+    }
+}
+
+fn invalid(error: PlanError) -> Failure {
+    Failure::Input(error.to_string())
+}
+
+pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
+    let Some(job) = args.job()? else { return Ok(()) };
+    let machine = load_with(&args.machine, &args.set)?;
+    check_nodes(&machine, "--nodes", job.nodes)?;
+    let system = System::of_machine(machine);
+    let found = plan(&system, &job, &args.options()).map_err(invalid)?;
+    if let Some(path) = &args.json {
+        let text = to_json(&found)?;
+        if path.as_os_str() == "-" {
+            return print_stdout(&text);
+        }
+        write_file(path, text)?;
+    }
+    print_stdout(&text(&found))
+}
+
+/// The plan as text.
+fn text(plan: &Plan) -> String {
+    let mut out = format!(
+        "{}: {} with {} each; a burst buffer has to hold {}\n\n",
+        plan.machine,
+        counted(plan.nodes.into(), "node"),
+        match plan.processes_per_node {
+            1 => "1 process".to_owned(),
+            more => format!("{more} processes"),
+        },
+        bytes(plan.needed_bytes)
+    );
+    out.push_str(&table(&plan.configurations));
+    if !plan.transfers.is_empty() {
+        out.push_str("\nWith other transfer sizes:\n");
+        out.push_str(&table(&plan.transfers));
+    }
+    let advice = &plan.recommendation;
+    out.push_str("\nRecommended: ");
+    match (&advice.directive, advice.file_system.as_str()) {
+        (Some(directive), _) => out.push_str(directive),
+        (None, "pfs") => out.push_str("the parallel file system, without a burst buffer"),
+        (None, _) => out.push_str("nothing"),
+    }
+    out.push_str(&format!("\n{}\n", sentence(&advice.reason)));
+    out
+}
+
+/// A reason as a sentence.
+fn sentence(reason: &str) -> String {
+    let mut letters = reason.chars();
+    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{first}{}.", letters.as_str())
+}
+
+fn table(configurations: &[Configuration]) -> String {
+    let mut table = Table::new([
+        Column::text("file system", 0),
+        Column::text("capacity", 0),
+        Column::number("nodes", 0),
+        Column::text("access", 0),
+        Column::number("transfer", 0),
+        Column::number("write", 0),
+        Column::number("read", 0),
+        Column::number("of the run", 0),
+        Column::number("stage-in", 0),
+        Column::number("stage-out", 0),
+        Column::text("limit", 0),
+    ]);
+    for one in configurations {
+        let at_best = if one.is_bound { "≥ " } else { "" };
+        let time = |time: Option<f64>| time.map(|t| format!("{at_best}{}", seconds(t)));
+        let stage = |stage: &Option<StageTime>| stage.as_ref().map(|stage| seconds(stage.seconds));
+        let shown = |text: Option<String>| text.unwrap_or_else(|| "–".into());
+        let nodes = (one.storage_nodes > 0).then(|| one.storage_nodes.to_string());
+        table.push([
+            one.file_system.clone(),
+            shown(one.capacity.clone()),
+            shown(nodes),
+            shown((!one.access_modes.is_empty()).then(|| one.access_modes.join(" or "))),
+            bytes(one.transfer),
+            shown(time(one.write_seconds)),
+            shown(time(one.read_seconds)),
+            shown(one.share.map(|share| format!("{at_best}{}", percent(share)))),
+            shown(stage(&one.stage_in)),
+            shown(stage(&one.stage_out)),
+            limits(one),
+        ]);
+    }
+    table.to_string()
+}
+
+/// The limit of the I/O, and those of the stages.
+fn limits(one: &Configuration) -> String {
+    let mut limits = vec![one.limit.clone()];
+    for (name, stage) in [("in", &one.stage_in), ("out", &one.stage_out)] {
+        let limit = stage.as_ref().map_or("", |stage| stage.limit.as_str());
+        if !limit.is_empty() {
+            limits.push(format!("{name}: {limit}"));
+        }
+    }
+    limits.join("; ")
+}

@@ -1,0 +1,106 @@
+//! `forebay plan`.
+#![allow(clippy::unwrap_used)]
+
+mod forebay;
+use forebay::WorkDir;
+
+const SCRIPT: &str = "#!/bin/sh\n#SBATCH --nodes=8 --ntasks-per-node=2 --time=00:10:00\n\
+                      #DW jobdw capacity=1GiB type=scratch access_mode=striped\n\
+                      #DW stage_in type=directory source=%d/in destination=$DW_JOB_STRIPED/in\n\
+                      #DW stage_out type=directory source=$DW_JOB_STRIPED/out destination=%d/out\n\
+                      ./solve\n";
+
+/// A directory with a job script and 3 MB of input.
+fn job_directory() -> WorkDir {
+    let dir = WorkDir::new();
+    dir.write("job.sh", SCRIPT);
+    std::fs::create_dir_all(dir.path().join("in/deep")).unwrap();
+    dir.write("in/a", &"a".repeat(1_000_000));
+    dir.write("in/deep/b", &"b".repeat(2_000_000));
+    dir
+}
+
+#[test]
+fn nodes_time_and_stages_come_from_the_script() {
+    let dir = job_directory();
+    let plan = dir.json("plan job.sh --machine shaheen2 --json - -- -a POSIX -F -w -t 1m -b 1g");
+    assert_eq!((&plan["kind"], &plan["machine"]), (&"plan".into(), &"shaheen2".into()));
+    assert_eq!((&plan["nodes"], &plan["processes_per_node"]), (&8.into(), &2.into()));
+    assert_eq!(plan["needed_bytes"], 16 * (1u64 << 30) + 3_000_000);
+    let first = &plan["configurations"][0];
+    assert_eq!(first["capacity"], "406976MiB");
+    assert_eq!(first["storage_nodes"], 1);
+    assert_eq!(first["stage_in"]["bytes"], 3_000_000);
+    assert_eq!(first["stage_out"]["bytes"], 16 * (1u64 << 30));
+    let io = first["io_seconds"].as_f64().unwrap();
+    assert!((first["share"].as_f64().unwrap() - io / 600.0).abs() < 1e-12);
+    let last = plan["configurations"].as_array().unwrap().last().unwrap();
+    assert_eq!((&last["file_system"], &last["is_bound"]), (&"pfs".into(), &true.into()));
+}
+
+#[test]
+fn options_replace_what_the_script_says() {
+    let dir = job_directory();
+    let line = "plan job.sh --machine toy --nodes 4 --ppn 1 --run-time 1h --stage-in 5GB \
+                --stage-out 1GB --keep 3 --json - -- -F -w -t 1m -b 1g";
+    let plan = dir.json(line);
+    assert_eq!((&plan["nodes"], &plan["processes_per_node"]), (&4.into(), &1.into()));
+    assert_eq!(plan["needed_bytes"], 3 * 4 * (1u64 << 30) + 5_000_000_000);
+    let first = &plan["configurations"][0];
+    let io = first["io_seconds"].as_f64().unwrap();
+    assert!((first["share"].as_f64().unwrap() - io / 3600.0).abs() < 1e-12);
+}
+
+/// Two checkpoints of 32 GiB are four granules of 16 GiB.
+#[test]
+fn checkpoint_is_written_at_each_interval_and_kept_twice() {
+    let dir = WorkDir::new();
+    let line = "plan --machine toy --nodes 8 --ppn 2 --checkpoint 32GiB --interval 30min";
+    let plan = dir.json(&format!("{line} --json -"));
+    assert_eq!(plan["needed_bytes"], 64 * (1u64 << 30));
+    let first = &plan["configurations"][0];
+    assert_eq!((&first["capacity"], &first["storage_nodes"]), (&"64GiB".into(), &4.into()));
+    let io = first["io_seconds"].as_f64().unwrap();
+    assert!((first["share"].as_f64().unwrap() - io / (1800.0 + io)).abs() < 1e-12);
+    let text = dir.expect_success(line).stdout;
+    let directive = "Recommended: #DW jobdw capacity=64GiB type=scratch access_mode=striped\n";
+    assert!(text.contains(directive), "{text}");
+    assert!(dir.list_files().is_empty(), "a plan writes nothing");
+}
+
+/// The recommended directive is one that job scripts accept, with enough capacity.
+#[test]
+fn recommended_directive_parses_and_holds_the_files() {
+    let dir = WorkDir::new();
+    for machine in ["toy", "trinity-phase2"] {
+        let line = format!("plan --machine {machine} --nodes 4 --json - -- -F -w -t 4m -b 1g");
+        let plan = dir.json(&line);
+        let directive = plan["recommendation"]["directive"].as_str().unwrap();
+        let script = forebay_job_script::JobScript::parse(directive, None).unwrap();
+        let capacity = script.job().unwrap().capacity;
+        match capacity {
+            forebay_job_script::Capacity::Bytes(bytes) => assert!(bytes.0 >= 4 << 30),
+            forebay_job_script::Capacity::Nodes(count) => assert!(count > 0, "{machine}"),
+        }
+    }
+}
+
+#[test]
+fn invalid_input_is_refused_with_the_reason() {
+    let dir = WorkDir::new();
+    for (options, word) in [
+        ("--machine toy --nodes 4", "--checkpoint SIZE"),
+        ("--machine toy --nodes 57 -- -F", "56 compute nodes"),
+        ("--machine nowhere -- -F", "nowhere"),
+        ("absent.sh --machine toy -- -F", "absent.sh"),
+        ("--machine toy --checkpoint 1GiB -- -F", "cannot be used with"),
+        ("--machine toy --checkpoint 1 -- ", "unit"),
+        ("--machine toy --interval 30 -- -F", "30min"),
+        ("--machine toy -- -c -a MPIIO -w -t 1m -b 4m", "--fidelity packet"),
+        ("--machine toy --nodes 4 --node-kind x -- -F -w", "no compute nodes of type"),
+        ("--machine toy -- -t 3m -b 4m", "multiple"),
+    ] {
+        let error = dir.expect_invalid_input(&format!("plan {options}"));
+        assert!(error.contains(word), "{options}: {error}");
+    }
+}

@@ -1,0 +1,47 @@
+//! The log of MPI-IO writes, without MPI.
+//!
+//! A process logs its writes to a file as they are: a [`View`] (a datatype tree, repeated over the
+//! file) and a range of its byte stream, with the data. An [`Entry`] has constant size, whatever
+//! the number of its pieces in the file.
+//!
+//! - [`LogWriter`] appends to a log file of bounded size and makes entries durable.
+//! - [`Index`] finds the entries of a range, for reads that see logged data.
+//! - [`scan`] reads what a crash left, [`replay`] puts it into the files.
+//! - [`plan`] merges entries into contiguous writes aligned to stripes; [`apply`] carries them out.
+#![warn(missing_docs)]
+
+mod append_error;
+mod create;
+mod datatype;
+mod encoding;
+mod entry;
+mod format;
+mod identity;
+mod index;
+mod merge;
+mod plan;
+mod replay;
+mod scan;
+mod segment_views;
+mod segments;
+mod tail;
+mod type_map;
+mod view;
+mod walk;
+mod writer;
+
+pub use append_error::AppendError;
+pub use datatype::{Block, Bounds, Datatype, Field, InvalidDatatype, MAX_DEPTH};
+pub use encoding::DecodeError;
+pub use entry::{Entry, Order, Place, decode_entries, encode_entries};
+pub use format::{FORMAT_VERSION, MAX_SEGMENT_BYTES, MAX_SLOTS, MIN_SEGMENT_BYTES};
+pub use identity::{EXTENSION, Identity, Limits};
+pub use index::Index;
+pub use merge::{MergeCounts, Merged, Piece, merge};
+pub use plan::{
+    Alignment, Applied, DataSource, MAX_PIECES, MergedWrite, Plan, Target, apply, gather, plan,
+};
+pub use replay::{Discarded, ReplayError, ReplayOptions, Replayed, discard, logs, replay};
+pub use scan::{Damage, LogReader, ScanError, ScannedLog, ScannedSlot, scan};
+pub use view::{Segment, Segments, View};
+pub use writer::{LogWriter, Sequence};

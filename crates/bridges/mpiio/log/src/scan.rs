@@ -1,0 +1,214 @@
+//! Reading logs that a process left: what they contain, and whether anything is damaged.
+
+use crate::entry::{Entry, Place};
+use crate::format::{BadHeader, ENCODED_STATE_BYTES, Geometry, HEADER_BYTES, Header, SlotState};
+use crate::plan::DataSource;
+use crate::walk::walk_slot;
+use crate::writer::Sequence;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Reason why a log cannot be read.
+#[derive(Debug)]
+pub enum ScanError {
+    /// The file cannot be read.
+    Io(io::Error),
+    /// The file was created, but nothing was synced to it.
+    Blank,
+    /// The file is no log, or its header is damaged.
+    BadHeader,
+    /// The log was written in another version of the format.
+    Version(u32),
+}
+
+impl fmt::Display for ScanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ScanError::Io(error) => write!(f, "cannot read the log: {error}"),
+            ScanError::Blank => f.write_str("the log is empty: nothing was synced"),
+            ScanError::BadHeader => f.write_str("not a log, or its header is damaged"),
+            ScanError::Version(version) => write!(
+                f,
+                "the log has version {version} of the format, this program reads version {}",
+                crate::format::FORMAT_VERSION
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ScanError {}
+
+impl From<io::Error> for ScanError {
+    fn from(error: io::Error) -> ScanError {
+        ScanError::Io(error)
+    }
+}
+
+/// Missing or damaged records although they were durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// First missing record.
+    pub first: Sequence,
+    /// Last missing record that is known.
+    pub last: Sequence,
+    /// Offset in the log at which the first one was expected.
+    pub offset: u64,
+}
+
+/// What a process left in its slot.
+#[derive(Clone, Debug)]
+pub struct ScannedSlot {
+    /// Number of the slot.
+    pub slot: u32,
+    /// Rank of the process.
+    pub rank: u32,
+    /// Entries up to this sequence number are in the file.
+    pub applied: Sequence,
+    /// Last valid record.
+    pub last: Sequence,
+    /// The log was closed, so that its end is known.
+    pub closed: bool,
+    /// Valid entries that are not in the file, in the order of their sequence numbers.
+    pub entries: Vec<Entry>,
+    /// Entries behind a gap that were not durable and are therefore ignored.
+    pub dropped: u64,
+    /// Damage of durable records.
+    pub damage: Vec<Damage>,
+    pub(crate) state: SlotState,
+}
+
+/// The contents of a log.
+#[derive(Debug)]
+pub struct ScannedLog {
+    /// Path of the log.
+    pub path: PathBuf,
+    /// The file to which the entries belong.
+    pub target: PathBuf,
+    /// The opening of the file to which the log belongs.
+    pub run: String,
+    /// Number of processes that opened the file.
+    pub ranks: u32,
+    /// Time of creation.
+    pub created: SystemTime,
+    /// The slots that processes took.
+    pub slots: Vec<ScannedSlot>,
+    /// For the data of the entries; they have log number 0.
+    pub reader: LogReader,
+    pub(crate) geometry: Geometry,
+}
+
+impl ScannedLog {
+    /// Bytes of all entries.
+    pub fn bytes(&self) -> u64 {
+        self.entries().map(|entry| entry.length).sum()
+    }
+
+    /// The entries of all slots.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.slots.iter().flat_map(|slot| &slot.entries)
+    }
+
+    /// Whether durable records are damaged.
+    pub fn is_damaged(&self) -> bool {
+        self.slots.iter().any(|slot| !slot.damage.is_empty())
+    }
+}
+
+/// Access to the data of one or more log files; the number of a file is its place in the order of
+/// [`LogReader::add`].
+#[derive(Debug, Default)]
+pub struct LogReader {
+    files: Vec<File>,
+}
+
+impl LogReader {
+    /// No logs.
+    pub fn new() -> LogReader {
+        LogReader::default()
+    }
+
+    /// Adds a log file and returns its number.
+    pub fn add(&mut self, file: File) -> u32 {
+        self.files.push(file);
+        self.files.len() as u32 - 1
+    }
+
+    /// The files in the order of their numbers.
+    pub(crate) fn files(&self) -> &[File] {
+        &self.files
+    }
+
+    pub(crate) fn into_files(self) -> Vec<File> {
+        self.files
+    }
+}
+
+impl DataSource for LogReader {
+    fn read_at(&self, place: Place, buffer: &mut [u8]) -> io::Result<()> {
+        match self.files.get(place.log as usize) {
+            Some(file) => file.read_exact_at(buffer, place.offset),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+/// Reads a log and verifies all checksums. Entries up to the first record that is neither valid nor
+/// was durable count; what a crash or a power failure left behind it does not.
+///
+/// # Errors
+/// See [`ScanError`]. Damage of records is no error, but reported in the slots.
+pub fn scan(path: &Path) -> Result<ScannedLog, ScanError> {
+    scan_file(path, File::open(path)?)
+}
+
+/// As [`scan`], of an open file.
+pub(crate) fn scan_file(path: &Path, file: File) -> Result<ScannedLog, ScanError> {
+    let length = file.metadata()?.len();
+    let mut bytes = vec![0; HEADER_BYTES.min(length) as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    let header = Header::decode(&bytes).map_err(|error| match error {
+        BadHeader::Blank => ScanError::Blank,
+        BadHeader::Damaged => ScanError::BadHeader,
+        BadHeader::Version(version) => ScanError::Version(version),
+    })?;
+    let mut slots = Vec::new();
+    for slot in 0..header.geometry.slots {
+        // A slot without a state was not taken.
+        if let Some(state) = read_state(&file, header.geometry, slot)? {
+            slots.push(walk_slot(&file, length, header.geometry, slot, state)?);
+        }
+    }
+    Ok(ScannedLog {
+        path: path.to_owned(),
+        target: PathBuf::from(OsString::from_vec(header.target)),
+        run: String::from_utf8_lossy(&header.run).into_owned(),
+        ranks: header.ranks,
+        created: UNIX_EPOCH + Duration::from_nanos(header.created),
+        slots,
+        reader: LogReader { files: vec![file] },
+        geometry: header.geometry,
+    })
+}
+
+/// The newer one of the valid copies of a slot's state.
+fn read_state(file: &File, geometry: Geometry, slot: u32) -> io::Result<Option<SlotState>> {
+    let mut newest: Option<SlotState> = None;
+    for copy in 0..2 {
+        let mut bytes = [0; ENCODED_STATE_BYTES];
+        match file.read_exact_at(&mut bytes, geometry.state_offset(slot, copy)) {
+            Ok(()) => {}
+            // The file ends before, and the slot has no segments either.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+            Err(error) => return Err(error),
+        }
+        let state = SlotState::decode(&bytes);
+        newest = newest.into_iter().chain(state).max_by_key(|state| state.counter);
+    }
+    Ok(newest)
+}

@@ -1,0 +1,383 @@
+//! Writing a log.
+
+use crate::append_error::AppendError;
+use crate::entry::{Entry, Order, Place};
+use crate::format::{Geometry, HEAD_BYTES, Head, Kind, SlotState, padded};
+use crate::identity::Limits;
+use crate::plan::DataSource;
+use crate::segment_views::SegmentViews;
+use crate::segments::Segments;
+use crate::tail::Tail;
+use crate::view::View;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Smallest part of a write for which a record is begun at the end of a segment.
+const MIN_PART: u64 = 4096;
+
+/// Sequence number of a record; the first is 1.
+pub type Sequence = u64;
+
+/// The log of one process for one open file.
+///
+/// Data is acknowledged when it is in memory or in the log, and durable after [`LogWriter::sync`].
+/// A failed write of the buffer loses nothing: the data can still be read through the writer and
+/// applied to the file.
+#[derive(Debug)]
+pub struct LogWriter {
+    path: PathBuf,
+    tail: Tail,
+    geometry: Geometry,
+    slot: u32,
+    rank: u32,
+    max_entries: usize,
+    segments: Segments,
+    /// Where the next record goes.
+    at: Option<Position>,
+    views: SegmentViews,
+    entries: Vec<Entry>,
+    epoch: u64,
+    /// Sequence number of the next record.
+    next: Sequence,
+    durable: Sequence,
+    state: SlotState,
+    /// The name of the file is durable.
+    named: bool,
+}
+
+/// The place of the next record.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    offset: u64,
+    /// End of the segment.
+    end: u64,
+}
+
+impl LogWriter {
+    /// Begins to write a slot of a log, whose header exists.
+    pub(crate) fn start(
+        path: PathBuf,
+        file: File,
+        geometry: Geometry,
+        slot: u32,
+        rank: u32,
+        limits: Limits,
+    ) -> io::Result<LogWriter> {
+        let mut writer = LogWriter {
+            path,
+            tail: Tail::new(file, limits.buffer_bytes),
+            geometry,
+            slot,
+            rank,
+            max_entries: limits.entries,
+            segments: Segments::new(limits.segments()),
+            at: None,
+            views: SegmentViews::default(),
+            entries: Vec::new(),
+            epoch: 0,
+            next: 1,
+            durable: 0,
+            state: SlotState { rank, ..SlotState::default() },
+            named: false,
+        };
+        writer.write_state(writer.state)?;
+        Ok(writer)
+    }
+
+    /// Path of the log file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The logged writes that were not released, in the order of their sequence numbers.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The logged writes behind a sequence number.
+    pub fn entries_after(&self, sequence: Sequence) -> &[Entry] {
+        let from = self.entries.partition_point(|entry| entry.order.sequence <= sequence);
+        &self.entries[from..]
+    }
+
+    /// Sequence number of the last record; 0 in an empty log.
+    pub fn last_sequence(&self) -> Sequence {
+        self.next - 1
+    }
+
+    /// Sequence number of the last record that is durable.
+    pub fn durable_sequence(&self) -> Sequence {
+        self.durable
+    }
+
+    /// Bytes of segments in use.
+    pub fn used_bytes(&self) -> u64 {
+        self.segments.used() * self.geometry.segment_bytes
+    }
+
+    /// Sets the epoch of the following writes ([`Order`]).
+    ///
+    /// # Panics
+    /// If the epoch decreases.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        assert!(epoch >= self.epoch, "epochs increase");
+        self.epoch = epoch;
+    }
+
+    /// Logs `data` as the bytes from `position` on in the stream of `view`. Returns the sequence
+    /// number of the last record; a write longer than a segment has several, and several entries.
+    ///
+    /// # Errors
+    /// See [`AppendError`].
+    pub fn append(
+        &mut self,
+        view: &Arc<View>,
+        position: u64,
+        data: &[u8],
+    ) -> Result<Sequence, AppendError> {
+        if data.is_empty() {
+            return Ok(self.last_sequence());
+        }
+        if !view.contains(position, data.len() as u64) {
+            return Err(AppendError::BehindView);
+        }
+        self.reserve(view, data.len() as u64)?;
+        let (mut position, mut rest) = (position, data);
+        while !rest.is_empty() {
+            let mut usable = self.usable(view);
+            if usable < MIN_PART.min(rest.len() as u64) {
+                self.begin_segment()?;
+                usable = self.usable(view);
+            }
+            let (part, others) = rest.split_at(rest.len().min(usable as usize));
+            let number = self.define(view)?;
+            let order = Order { epoch: self.epoch, rank: self.rank, sequence: self.next };
+            let offset = self.put(Kind::Write, number, position, part)?;
+            let length = part.len() as u64;
+            let place = Place { log: self.rank, offset };
+            self.entries.push(Entry { order, view: Arc::clone(view), position, length, place });
+            position += length;
+            rest = others;
+        }
+        Ok(self.last_sequence())
+    }
+
+    /// Bytes of data that fit into the current segment behind the definition of `view`.
+    fn usable(&mut self, view: &Arc<View>) -> u64 {
+        let Some(at) = self.at else { return 0 };
+        let definition = match self.views.number(view) {
+            Some(_) => 0,
+            None => padded((HEAD_BYTES + view.encoded().len()) as u64),
+        };
+        (at.end - at.offset).saturating_sub(definition + HEAD_BYTES as u64)
+    }
+
+    /// Ensures space for a write of `length` bytes.
+    fn reserve(&mut self, view: &Arc<View>, length: u64) -> Result<(), AppendError> {
+        let head = HEAD_BYTES as u64;
+        let definition = padded(head + view.encoded().len() as u64);
+        let fresh = (self.geometry.segment_bytes - padded(head))
+            .checked_sub(definition + head)
+            .filter(|fresh| *fresh >= MIN_PART);
+        let Some(fresh) = fresh else {
+            let limit = self.geometry.segment_bytes - 3 * head - MIN_PART - 8;
+            return Err(AppendError::ViewTooLarge { bytes: view.encoded().len(), limit });
+        };
+        let usable = self.usable(view);
+        let first = if usable < MIN_PART.min(length) { 0 } else { usable.min(length) };
+        let segments = (length - first).div_ceil(fresh);
+        if self.entries.len() as u64 + segments + 1 > self.max_entries as u64 {
+            return Err(AppendError::Full);
+        }
+        let (file, geometry, slot) = (self.tail.file(), self.geometry, self.slot);
+        let reserved =
+            self.segments.reserve(segments, |index| allocate(file, geometry, slot, index))?;
+        if reserved { Ok(()) } else { Err(AppendError::Full) }
+    }
+
+    /// Begins a segment, which was reserved.
+    fn begin_segment(&mut self) -> Result<(), AppendError> {
+        let index = self.segments.next();
+        let index = index.unwrap_or_else(|| unreachable!("a segment was reserved"));
+        let offset = self.geometry.segment_offset(self.slot, index);
+        self.tail.move_to(offset)?;
+        self.segments.take(self.next);
+        self.at = Some(Position { offset, end: offset + self.geometry.segment_bytes });
+        self.views = SegmentViews::default();
+        self.put(Kind::Segment, self.slot, index, &[])?;
+        Ok(())
+    }
+
+    /// The number of a view in the current segment, which defines it if necessary.
+    fn define(&mut self, view: &Arc<View>) -> Result<u32, AppendError> {
+        if let Some(number) = self.views.number(view) {
+            return Ok(number);
+        }
+        let number = self.views.next();
+        self.put(Kind::View, number, 0, view.encoded())?;
+        self.views.define(view);
+        Ok(number)
+    }
+
+    /// Appends a record to the current segment and returns the place of its payload.
+    fn put(
+        &mut self,
+        kind: Kind,
+        view: u32,
+        position: u64,
+        payload: &[u8],
+    ) -> Result<u64, AppendError> {
+        let at = self.at.unwrap_or_else(|| unreachable!("a segment was begun"));
+        let head = Head {
+            kind,
+            sequence: self.next,
+            durable: self.durable,
+            epoch: self.epoch,
+            view,
+            position,
+            length: payload.len() as u32,
+            payload_sum: crc32c::crc32c(payload),
+        };
+        let offset = at.offset + head.record_bytes();
+        assert!(offset <= at.end, "a record exceeds its segment");
+        let padding = head.record_bytes() as usize - HEAD_BYTES - payload.len();
+        self.tail.append([&head.encode(self.geometry.salt), payload, &[0; 8][..padding]])?;
+        self.at = Some(Position { offset, ..at });
+        self.next += 1;
+        Ok(at.offset + HEAD_BYTES as u64)
+    }
+
+    /// Writes the buffer to the log, so that other processes can read all entries.
+    ///
+    /// # Errors
+    /// The log cannot be written. Nothing is lost: the data stays readable through this writer.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.tail.flush()
+    }
+
+    /// Makes all entries durable and returns the sequence number of the last one.
+    ///
+    /// # Errors
+    /// The entries may not be durable; apply them to the file, and sync that.
+    pub fn sync(&mut self) -> io::Result<Sequence> {
+        self.tail.flush()?;
+        self.tail.file().sync_data()?;
+        if !self.named {
+            sync_parent(&self.path)?;
+            self.named = true;
+        }
+        self.durable = self.last_sequence();
+        Ok(self.durable)
+    }
+
+    /// Ends the current segment, so that all records so far can be released while later ones follow.
+    /// Returns the sequence number of the last one.
+    pub fn seal(&mut self) -> Sequence {
+        self.at = None;
+        self.views = SegmentViews::default();
+        self.last_sequence()
+    }
+
+    /// Releases the entries up to `through`, because they are in the file: they will not be replayed,
+    /// and their space is used again. If some of them were synced, or the file is to be synced
+    /// later, the caller has made the file durable before.
+    ///
+    /// # Errors
+    /// The log cannot be written; the entries stay.
+    ///
+    /// # Panics
+    /// If `through` was never logged.
+    pub fn release(&mut self, through: Sequence) -> io::Result<()> {
+        assert!(through < self.next, "a record that was never logged");
+        if through <= self.state.applied {
+            return Ok(());
+        }
+        let was_durable = self.durable > self.state.applied;
+        self.write_state(SlotState { applied: through, ..self.state })?;
+        if was_durable {
+            self.tail.file().sync_data()?;
+        }
+        let released = self.entries.partition_point(|entry| entry.order.sequence <= through);
+        self.entries.drain(..released);
+        if through == self.last_sequence() {
+            self.tail.clear();
+            self.seal();
+        }
+        self.segments.release(through, self.last_sequence());
+        Ok(())
+    }
+
+    /// Releases all entries after a flush ([`LogWriter::release`]).
+    ///
+    /// # Errors
+    /// The log cannot be written; the entries stay.
+    pub fn reset(&mut self) -> io::Result<()> {
+        self.release(self.last_sequence())
+    }
+
+    /// Closes a log whose entries will be applied later, for example by the storage nodes after the
+    /// job. All entries are durable then, and a damaged one is always noticed.
+    ///
+    /// # Errors
+    /// The entries may not be durable.
+    pub fn close(mut self) -> io::Result<()> {
+        let closed = self.sync()?;
+        self.write_state(SlotState { closed, ..self.state })?;
+        self.tail.file().sync_data()
+    }
+
+    /// Removes the log, because its entries are in the file, or not wanted. Of a shared log, one
+    /// process removes the file when the others have released their entries.
+    ///
+    /// # Errors
+    /// The log cannot be written or removed.
+    pub fn discard(mut self) -> io::Result<()> {
+        // A removal that is not durable must not bring the entries back.
+        self.reset()?;
+        std::fs::remove_file(&self.path)
+    }
+
+    fn write_state(&mut self, state: SlotState) -> io::Result<()> {
+        let state = SlotState { counter: self.state.counter + 1, ..state };
+        let offset = self.geometry.state_offset(self.slot, state.counter);
+        self.tail.file().write_all_at(&state.encode(), offset)?;
+        self.state = state;
+        Ok(())
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        // The entries can be replayed; a failure leaves those that were written before.
+        let _ = self.tail.flush();
+    }
+}
+
+impl DataSource for LogWriter {
+    fn read_at(&self, place: Place, buffer: &mut [u8]) -> io::Result<()> {
+        if place.log != self.rank {
+            let text = format!("log {} is not that of rank {}", place.log, self.rank);
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        self.tail.read_at(place.offset, buffer)
+    }
+}
+
+/// Allocates a segment, if the file system can, so that buffered data has its space.
+fn allocate(file: &File, geometry: Geometry, slot: u32, index: u64) -> io::Result<()> {
+    let offset = geometry.segment_offset(slot, index);
+    let flags = rustix::fs::FallocateFlags::empty();
+    match rustix::fs::fallocate(file, flags, offset, geometry.segment_bytes) {
+        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes the name of a file durable.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}

@@ -1,0 +1,72 @@
+//! The parallel file system of a machine.
+
+use forebay_units::{Bytes, Rate, Time};
+use serde::Serialize;
+
+/// The parallel file system behind the LNET nodes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ParallelFileSystem {
+    /// Name (Lustre).
+    pub name: String,
+    /// Peak aggregate rate.
+    pub rate: Rate,
+    /// Capacity.
+    pub capacity: Bytes,
+    /// Object storage targets, 0 if not published.
+    pub osts: u32,
+    /// Its parts, as far as a simulation needs them; `None`: it cannot be simulated.
+    pub lustre: Option<Lustre>,
+}
+
+/// The parts of a Lustre file system: clients, LNET routers, servers, targets, locks, layout.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Lustre {
+    /// Payload rate at which one node's client sends data of writes, for all its processes.
+    pub write_rate: Rate,
+    /// Payload rate at which one node's client takes in data of reads, for all its processes.
+    pub read_rate: Rate,
+    /// Cost of one call of a program, besides the data's.
+    pub call_overhead: Time,
+    /// Bytes of a process's file that its client holds for write-back, or reads ahead: consecutive
+    /// calls move them together.
+    pub window: Bytes,
+    /// Bytes of a request for data.
+    pub max_rpc: Bytes,
+    /// Requests of a process in flight to one target.
+    pub rpcs_in_flight: u32,
+    /// Rate at which an LNET router forwards data, each way.
+    pub router_rate: Rate,
+    /// Time of a message through a router and the storage network, one way.
+    pub router_latency: Time,
+    /// Object storage targets of one object storage server.
+    pub targets_per_server: u32,
+    /// Rate at which a server moves data between the storage network and its targets, each way.
+    pub server_rate: Rate,
+    /// Serial cost of a request at its target's server.
+    pub dispatch: Time,
+    /// Threads of a server for the requests of one target.
+    pub threads: u32,
+    /// Sequential write rate of a target.
+    pub target_write: Rate,
+    /// Sequential read rate of a target.
+    pub target_read: Rate,
+    /// Writes of one command a second of a target, at most.
+    pub target_write_iops: u64,
+    /// Reads of one command a second of a target, at most.
+    pub target_read_iops: u64,
+    /// Commands on which the disks of a target work at the same time.
+    pub target_channels: u32,
+    /// Latency of a command, in addition to its transfer time.
+    pub target_latency: Time,
+    /// Time to call back the locks that other clients hold on the extent of a request: messages to
+    /// and from them, and the flush of their data.
+    pub lock_callback: Time,
+    /// Metadata servers; files are distributed over them.
+    pub metadata_servers: u32,
+    /// Opens, creates and closes a second of a metadata server.
+    pub metadata_rate: u32,
+    /// Bytes of a stripe, where the test does not say.
+    pub stripe: Bytes,
+    /// Targets of a file, where the test does not say.
+    pub stripe_count: u32,
+}

@@ -1,0 +1,199 @@
+//! The plan of a job and its recommendation.
+
+use crate::configuration::Configuration;
+use crate::error::PlanError;
+use crate::job::Job;
+use crate::sweep::{Candidate, candidates, pfs_bound, simulate_all};
+use crate::system::System;
+use forebay_machine::study::SimOptions;
+use forebay_units::{Bytes, human};
+use serde::Serialize;
+
+/// I/O that takes at most this many times as long as the fastest is as good.
+const AS_GOOD: f64 = 1.1;
+
+/// The predicted times of a job's I/O on several configurations, and the advice.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// Version of this document.
+    pub schema: u32,
+    /// `plan`.
+    pub kind: String,
+    /// The machine's name.
+    pub machine: String,
+    /// Compute nodes.
+    pub nodes: u32,
+    /// Processes per node.
+    pub processes_per_node: u32,
+    /// Bytes that an instance has to hold.
+    pub needed_bytes: u64,
+    /// Burst buffers in the order of capacity, then the parallel file system.
+    pub configurations: Vec<Configuration>,
+    /// The recommended burst buffer with other transfer sizes.
+    pub transfers: Vec<Configuration>,
+    /// The advice.
+    pub recommendation: Recommendation,
+}
+
+/// The advice for a job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Recommendation {
+    /// `burst-buffer`, `pfs`, or `none` if the files fit nowhere.
+    pub file_system: String,
+    /// The directive that requests the burst buffer.
+    pub directive: Option<String>,
+    /// Transfer size with which the I/O is more than a tenth faster than with the job's.
+    pub transfer: Option<u64>,
+    /// The reason.
+    pub reason: String,
+}
+
+/// Plans a job on a system. The seed, the placement, the nodes and the fidelity are those of `options`;
+/// its threads simulate configurations at the same time.
+///
+/// # Errors
+/// [`PlanError`] if the job does not fit the machine, or the simulator cannot represent it.
+pub fn plan(system: &System, job: &Job, options: &SimOptions) -> Result<Plan, PlanError> {
+    let needed_bytes = job.needed_bytes()?;
+    let candidates = candidates(system, job)?;
+    let jobs: Vec<(Job, Candidate)> =
+        candidates.iter().map(|candidate| (job.clone(), *candidate)).collect();
+    let mut configurations = simulate_all(system, &jobs, options)?;
+    let chosen = smallest_of_the_fastest(&configurations);
+    let mut transfers = Vec::new();
+    if let Some(chosen) = chosen {
+        let other = other_transfers(job).into_iter().map(|job| (job, candidates[chosen]));
+        transfers = simulate_all(system, &other.collect::<Vec<_>>(), options)?;
+    }
+    let pfs = pfs_bound(system, job)?;
+    let recommendation = recommend(
+        needed_bytes,
+        chosen.map(|chosen| &configurations[chosen]),
+        &configurations,
+        &transfers,
+        pfs.as_ref(),
+    );
+    configurations.extend(pfs);
+    Ok(Plan {
+        schema: forebay_machine::results::SCHEMA,
+        kind: "plan".into(),
+        machine: system.machine.name.clone(),
+        nodes: job.nodes,
+        processes_per_node: job.ppn,
+        needed_bytes,
+        configurations,
+        transfers,
+        recommendation,
+    })
+}
+
+/// The first, hence smallest, configuration that is as good as the fastest.
+fn smallest_of_the_fastest(configurations: &[Configuration]) -> Option<usize> {
+    let times = configurations.iter().map(|one| one.io_seconds);
+    let fastest = times.min_by(f64::total_cmp)?;
+    configurations.iter().position(|one| one.io_seconds <= fastest * AS_GOOD)
+}
+
+/// The job with other transfer sizes: a quarter, four and sixteen times its own, as far as blocks are
+/// made of them.
+fn other_transfers(job: &Job) -> Vec<Job> {
+    const LIMITS: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
+    let own = job.test.transfer.0;
+    let sizes = [own / 4, own.saturating_mul(4), own.saturating_mul(16)];
+    let fits = |size: &u64| LIMITS.contains(size) && job.test.block.0.is_multiple_of(*size);
+    let with = |size: u64| {
+        let mut job = job.clone();
+        job.test.transfer = Bytes(size);
+        job
+    };
+    sizes.into_iter().filter(fits).map(with).collect()
+}
+
+fn recommend(
+    needed: u64,
+    chosen: Option<&Configuration>,
+    all: &[Configuration],
+    transfers: &[Configuration],
+    pfs: Option<&Configuration>,
+) -> Recommendation {
+    let Some(chosen) = chosen else {
+        return without_burst_buffer(needed, pfs);
+    };
+    let time = human::seconds(chosen.io_seconds);
+    let nodes = human::counted(chosen.storage_nodes.into(), "storage node");
+    let mut reason = match all {
+        [_] => format!("the I/O takes {time} on {nodes}; the capacity leaves no other choice"),
+        [first, .., last] if first.capacity == chosen.capacity => format!(
+            "the I/O takes {time} on {nodes}, and {} on {}: more capacity gains less than a tenth",
+            human::seconds(last.io_seconds),
+            last.storage_nodes
+        ),
+        [first, ..] => format!(
+            "the I/O takes {time} on {nodes}, and {} on {}; more capacity gains less than a tenth",
+            human::seconds(first.io_seconds),
+            first.storage_nodes
+        ),
+        [] => String::new(),
+    };
+    reason.push_str(&format!("; the limit is the {}: {}", chosen.limit, chosen.because));
+    if let Some(pfs) = pfs {
+        let at_best = human::seconds(pfs.io_seconds);
+        if !pfs.is_bound && pfs.io_seconds <= chosen.io_seconds {
+            return Recommendation {
+                file_system: "pfs".into(),
+                directive: None,
+                transfer: None,
+                reason: format!(
+                    "the parallel file system takes {at_best}, a burst buffer {time} and its stages"
+                ),
+            };
+        }
+        reason.push_str(&match (pfs.is_bound, pfs.io_seconds > chosen.io_seconds) {
+            (false, _) => format!("; the parallel file system takes {at_best}"),
+            (true, true) => format!("; the parallel file system takes {at_best} at best"),
+            (true, false) => format!(
+                "; the parallel file system at its peak rate would take {at_best}, which other jobs \
+                 and locks can multiply"
+            ),
+        });
+    }
+    let faster = transfers.iter().min_by(|a, b| a.io_seconds.total_cmp(&b.io_seconds));
+    let faster = faster.filter(|one| one.io_seconds * AS_GOOD < chosen.io_seconds);
+    if let Some(faster) = faster {
+        reason.push_str(&format!(
+            "; with transfers of {} it takes {}",
+            human::bytes(faster.transfer),
+            human::seconds(faster.io_seconds)
+        ));
+    }
+    let capacity = chosen.capacity.clone().unwrap_or_default();
+    Recommendation {
+        file_system: chosen.file_system.clone(),
+        directive: Some(format!("#DW jobdw capacity={capacity} type=scratch access_mode=striped")),
+        transfer: faster.map(|one| one.transfer),
+        reason,
+    }
+}
+
+/// The advice where no burst buffer can hold the files.
+fn without_burst_buffer(needed: u64, pfs: Option<&Configuration>) -> Recommendation {
+    let needed = format!("the files have {}", human::bytes(needed));
+    let (file_system, reason) = match pfs {
+        Some(pfs) => (
+            "pfs",
+            format!(
+                "{needed}, which no burst buffer of the machine can hold; the parallel file system takes {}{}",
+                human::seconds(pfs.io_seconds),
+                if pfs.is_bound { " at best" } else { "" }
+            ),
+        ),
+        None => (
+            "none",
+            format!(
+                "{needed}, which no burst buffer of the machine can hold, and its machine file has no \
+                 `[pfs]`"
+            ),
+        ),
+    };
+    Recommendation { file_system: file_system.into(), directive: None, transfer: None, reason }
+}

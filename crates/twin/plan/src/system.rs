@@ -1,0 +1,64 @@
+//! The system on which a job is planned.
+
+use crate::staging::{ParallelRates, Staging};
+use forebay_machine_file::machine::{BurstBuffer, Machine, NodeKind};
+use forebay_policy::pool::{NodeId, NodeState, StorageNode};
+use forebay_units::Bytes;
+
+/// A machine, the pool of its storage nodes, and the way in which they stage.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// The machine that is simulated.
+    pub machine: Machine,
+    /// The storage nodes, with the granules that are in use; empty without burst buffers.
+    pub storage: Vec<StorageNode>,
+    /// Granularity of allocations; `None`: only whole nodes can be requested.
+    pub granularity: Option<Bytes>,
+    /// The stages of the storage nodes; `None` if the rates of the parallel file system are not known.
+    pub staging: Option<Staging>,
+}
+
+impl System {
+    /// A machine whose storage nodes are all free.
+    pub fn of_machine(machine: Machine) -> System {
+        let burst_buffer = machine.burst_buffer.clone();
+        let granularity = burst_buffer.as_ref().and_then(|make| make.granularity);
+        let nodes = machine.count_nodes(NodeKind::BurstBuffer) as u32;
+        let node = |make: &BurstBuffer, id: u32| {
+            let capacity = make.card_capacity.0 * u64::from(make.cards);
+            StorageNode {
+                id: NodeId(id),
+                state: NodeState::Online,
+                total: capacity / granularity.map_or(capacity, |granule| granule.0),
+                used: 0,
+                instances: 0,
+                written: Bytes(0),
+            }
+        };
+        let storage = burst_buffer
+            .as_ref()
+            .map_or(Vec::new(), |make| (0..nodes).map(|id| node(make, id)).collect());
+        let staging = burst_buffer.as_ref().and_then(|make| parallel(&machine, make));
+        System { machine, storage, granularity, staging: staging.map(Staging::Parallel) }
+    }
+
+    /// Capacity of a storage node of the machine, bytes; 0 without burst buffers.
+    pub(crate) fn node_capacity(&self) -> u64 {
+        let make = self.machine.burst_buffer.as_ref();
+        make.map_or(0, |make| make.card_capacity.0 * u64::from(make.cards))
+    }
+}
+
+fn parallel(machine: &Machine, make: &BurstBuffer) -> Option<ParallelRates> {
+    let cards = f64::from(make.cards);
+    let routers = machine.count_nodes(NodeKind::Lnet) as f64;
+    let link = machine.network.node.rate.0 as f64;
+    Some(ParallelRates {
+        flash_write: make.card_write.0 as f64 * cards,
+        flash_read: make.card_read.0 as f64 * cards,
+        data_path: make.data_rate.0 as f64,
+        link,
+        routers: if routers > 0.0 { routers * link } else { f64::INFINITY },
+        pfs: machine.pfs.as_ref()?.rate.0 as f64,
+    })
+}

@@ -1,0 +1,157 @@
+//! Plans on the machine `toy`, against calculations by hand.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use forebay_machine::study::{Fidelity, SimOptions};
+use forebay_machine_file::machine::{Machine, ParallelFileSystem};
+use forebay_plan::{Job, Plan, System, plan};
+use forebay_units::{Bytes, Rate};
+use forebay_workload::ior::Ior;
+
+fn toy() -> Machine {
+    Machine::load("toy").unwrap()
+}
+
+fn with_pfs(rate: u64) -> Machine {
+    let pfs = ParallelFileSystem {
+        name: "Lustre".into(),
+        rate: Rate(rate),
+        capacity: Bytes(1 << 50),
+        osts: 0,
+        lustre: None,
+    };
+    Machine { pfs: Some(pfs), ..toy() }
+}
+
+fn job(nodes: u32, ppn: u32, line: &str) -> Job {
+    let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    Job {
+        nodes,
+        ppn,
+        test: Ior::parse(&words).unwrap().remove(0),
+        interval: None,
+        run_time: None,
+        sets: 1,
+        stage_in: Bytes(0),
+        stage_out: None,
+    }
+}
+
+fn flows() -> SimOptions {
+    SimOptions { fidelity: Fidelity::Flow, threads: 2, ..SimOptions::default() }
+}
+
+fn planned(machine: Machine, job: &Job) -> Plan {
+    plan(&System::of_machine(machine), job, &flows()).unwrap()
+}
+
+fn near(value: f64, expected: f64, percent: f64) -> bool {
+    (value / expected - 1.0).abs() < percent / 100.0
+}
+
+/// 16 processes write 1 GiB each: one granule of 16 GiB, so one storage node at least. Flash takes
+/// commands of 512 KiB on 8 channels of 250 MB/s, each with 20 us latency and 10 us gap:
+/// 2,097 + 30 us, so 1.972 GB/s a node. 17.18 GB take at least 8.71 s on one node, 4.36 s on two, 2.18 s on
+/// four; processes that meet at one of several nodes leave the others idle for some of the time.
+#[test]
+fn capacity_decides_the_number_of_storage_nodes_and_the_time() {
+    let plan = planned(toy(), &job(8, 2, "-F -w -t 1m -b 1g"));
+    let all: Vec<_> = plan.configurations.iter().collect();
+    let capacities: Vec<&str> = all.iter().map(|one| one.capacity.as_deref().unwrap()).collect();
+    assert_eq!(capacities, ["16GiB", "32GiB", "64GiB"]);
+    let nodes: Vec<u32> = all.iter().map(|one| one.storage_nodes).collect();
+    assert_eq!(nodes, [1, 2, 4]);
+    for (one, expected) in all.iter().zip([8.71, 4.36, 2.18]) {
+        let of_expected = one.io_seconds / expected;
+        assert!((0.99..1.3).contains(&of_expected), "{} s of {expected}", one.io_seconds);
+        assert_eq!(one.limit, "ssd", "{one:?}");
+        assert_eq!(one.access_modes, ["striped", "private"]);
+    }
+    let directive = plan.recommendation.directive.unwrap();
+    assert_eq!(directive, "#DW jobdw capacity=64GiB type=scratch access_mode=striped");
+}
+
+/// One process with one call at a time cannot use more than one storage node: the smallest capacity is as
+/// good as all.
+#[test]
+fn capacity_that_gains_nothing_is_not_recommended() {
+    let plan = planned(toy(), &job(1, 1, "-F -w -t 512k -b 256m"));
+    let first = plan.configurations[0].io_seconds;
+    assert!(plan.configurations.iter().all(|one| near(one.io_seconds, first, 10.0)));
+    assert!(plan.recommendation.directive.unwrap().contains("capacity=16GiB "));
+    assert!(plan.recommendation.reason.contains("gains less than a tenth"));
+}
+
+/// Two sets of 16 GiB and 20 GiB of input are 52 GiB: four granules, all four nodes.
+#[test]
+fn instance_holds_all_sets_and_the_input() {
+    let mut job = job(8, 2, "-F -w -t 1m -b 1g");
+    job.sets = 2;
+    job.stage_in = Bytes(20 << 30);
+    let plan = planned(with_pfs(5_000_000_000), &job);
+    assert_eq!(plan.needed_bytes, 52 << 30);
+    let [one, pfs] = plan.configurations.as_slice() else { panic!("{plan:#?}") };
+    assert_eq!((one.capacity.as_deref(), one.storage_nodes), (Some("64GiB"), 4));
+    assert_eq!(one.access_modes, ["striped"], "all nodes read the input");
+    // The parallel file system's 5 GB/s are less than the nodes' 8 and 16.
+    let (input, output) = (one.stage_in.clone().unwrap(), one.stage_out.clone().unwrap());
+    assert!(near(input.seconds, 21.475 / 5.0, 0.1), "{input:?}");
+    assert!(near(output.seconds, 17.18 / 5.0, 0.1), "{output:?}");
+    assert!(output.limit.starts_with("parallel file system's peak rate"), "{output:?}");
+    assert!(pfs.is_bound && near(pfs.io_seconds, 17.18 / 5.0, 0.1), "{pfs:?}");
+}
+
+/// 17.18 GB in 2.2 s every 100 s.
+#[test]
+fn share_of_the_run_follows_from_interval_or_time() {
+    let mut job = job(8, 2, "-F -w -t 1m -b 1g");
+    let share = |job: &Job| {
+        let plan = planned(toy(), job);
+        let last = plan.configurations.last().unwrap().clone();
+        (last.io_seconds, last.share)
+    };
+    assert_eq!(share(&job).1, None);
+    job.run_time = Some(1000.0);
+    let (io, of_run) = share(&job);
+    assert_eq!(of_run, Some(io / 1000.0));
+    job.interval = Some(100.0);
+    assert_eq!(share(&job).1, Some(io / (100.0 + io)));
+}
+
+#[test]
+fn files_that_no_burst_buffer_holds_go_to_the_parallel_file_system() {
+    let big = job(8, 2, "-F -w -t 1m -b 300g");
+    let plan = planned(with_pfs(5_000_000_000), &big);
+    assert_eq!(plan.configurations.len(), 1);
+    assert_eq!(plan.recommendation.file_system, "pfs");
+    assert_eq!(plan.recommendation.directive, None);
+    let nowhere = planned(toy(), &big);
+    assert_eq!(nowhere.recommendation.file_system, "none");
+}
+
+/// Without a granularity only whole nodes can be requested: 16 GiB need one of 1 TB.
+#[test]
+fn machine_without_granularity_gets_whole_nodes() {
+    let mut machine = toy();
+    machine.burst_buffer.as_mut().unwrap().granularity = None;
+    let plan = planned(machine, &job(8, 2, "-F -w -t 1m -b 1g"));
+    let capacities: Vec<_> =
+        plan.configurations.iter().map(|one| one.capacity.clone().unwrap()).collect();
+    assert_eq!(capacities, ["1nodes", "2nodes", "4nodes"]);
+}
+
+#[test]
+fn plan_is_the_same_for_any_number_of_threads() {
+    let job = job(8, 2, "-w -r -t 1m -b 64m");
+    let system = System::of_machine(toy());
+    let with = |threads| plan(&system, &job, &SimOptions { threads, ..flows() }).unwrap();
+    assert_eq!(with(1), with(4));
+    assert_eq!(with(1).configurations[0].access_modes, ["striped"]);
+}
+
+/// Calls of 128 KiB, of which one process has one at a time, cost more than those of 2 MiB.
+#[test]
+fn larger_transfers_are_suggested_where_they_help() {
+    let plan = planned(toy(), &job(4, 1, "-F -w -t 128k -b 64m"));
+    assert!(plan.transfers.iter().any(|one| one.transfer == 2 << 20));
+    assert_eq!(plan.recommendation.transfer, Some(2 << 20), "{:?}", plan.recommendation);
+}
