@@ -18,9 +18,8 @@ type Shared = Arc<Mutex<LoggedFile>>;
 static FILES: LazyLock<RwLock<HashMap<Handle, Shared>>> = LazyLock::new(RwLock::default);
 
 /// The names of file systems that MPI libraries accept before a path, with a colon.
-const PREFIXES: [&[u8]; 10] = [
-    b"ufs", b"nfs", b"lustre", b"gpfs", b"panfs", b"pvfs2", b"xfs", b"testfs", b"daos", b"beegfs",
-];
+const PREFIXES: [&[u8]; 10] =
+    [b"ufs", b"nfs", b"lustre", b"gpfs", b"panfs", b"pvfs2", b"xfs", b"testfs", b"daos", b"beegfs"];
 
 fn find(file: Handle) -> Option<Shared> {
     FILES.read().get(&file).cloned()
@@ -173,7 +172,8 @@ pub unsafe fn set_view(
         return Some(set);
     }
     // SAFETY: the representation is a C string, which the MPI library has accepted.
-    let native = unsafe { CStr::from_ptr(representation) }.to_bytes().eq_ignore_ascii_case(b"native");
+    let native =
+        unsafe { CStr::from_ptr(representation) }.to_bytes().eq_ignore_ascii_case(b"native");
     let result = FileView::decode(displacement, etype, filetype, native)
         .and_then(|view| shared.lock().set_view(view));
     Some(code(file, result))
@@ -181,11 +181,13 @@ pub unsafe fn set_view(
 
 /// `MPI_File_set_size`.
 pub fn set_size(file: Handle, size: i64) -> Option<c_int> {
+    let size = u64::try_from(size).ok()?;
     on_file(file, |file| file.set_size(size))
 }
 
 /// `MPI_File_preallocate`.
 pub fn preallocate(file: Handle, size: i64) -> Option<c_int> {
+    let size = u64::try_from(size).ok()?;
     on_file(file, |file| file.preallocate(size))
 }
 

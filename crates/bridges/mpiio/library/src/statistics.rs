@@ -104,10 +104,10 @@ impl Report {
     fn print(&self) {
         for (path, counters) in &self.files {
             let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
-            let hidden = counters.background_nanoseconds.saturating_sub(counters.waited_nanoseconds);
+            let hidden =
+                counters.background_nanoseconds.saturating_sub(counters.waited_nanoseconds);
             let apply = seconds(counters.flush_nanoseconds + counters.background_nanoseconds);
-            let rate = counters.merged_bytes as f64 / 1e6 / apply.max(1e-9)
-                * self.processes as f64;
+            let rate = counters.merged_bytes as f64 / 1e6 / apply.max(1e-9) * self.processes as f64;
             eprintln!(
                 "forebay: {path}: {} writes of {} bytes logged, {} past the log; {} merged writes \
                  of {} bytes at {rate:.0} MB/s; {} bytes read from logs; {:.3} s of all processes \

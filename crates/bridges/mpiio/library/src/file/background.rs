@@ -78,7 +78,8 @@ pub fn wait_for_all() {
 }
 
 fn wait(selected: impl Fn(&Pending) -> bool) {
-    let threads: Vec<Pending> = PENDING.lock().extract_if(.., |pending| selected(pending)).collect();
+    let threads: Vec<Pending> =
+        PENDING.lock().extract_if(.., |pending| selected(pending)).collect();
     for Pending { path, thread } in threads {
         let started = Instant::now();
         let Ok(mut counters) = thread.join() else {
@@ -130,8 +131,7 @@ impl Remains {
     fn apply_part(&mut self) -> io::Result<()> {
         let Some(range) = self.index.cover(1).pop() else { return Ok(()) };
         let part = part_of_rank(&range, self.rank as u64, self.ranks as u64, self.stripe);
-        let sources =
-            Sources { rank: self.rank as u32, writer: &self.writer, logs: &self.logs };
+        let sources = Sources { rank: self.rank as u32, writer: &self.writer, logs: &self.logs };
         let applied = apply(
             self.index.touching(part.clone()),
             part,

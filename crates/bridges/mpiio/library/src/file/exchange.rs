@@ -36,7 +36,7 @@ impl LoggedFile {
     /// with the range that each reads.
     pub(super) fn before_collective_read(&mut self, read: Range<u64>) -> Result<(), MpiError> {
         self.advance();
-        let mut written = u64::MAX..0;
+        let mut written = Range { start: u64::MAX, end: 0 };
         for entry in self.writer.entries_after(self.exchanged).iter().chain(&self.in_file) {
             let hull = entry.hull();
             written = written.start.min(hull.start)..written.end.max(hull.end);

@@ -110,11 +110,8 @@ impl LoggedFile {
         range: Range<u64>,
         keep: impl Fn(u32) -> bool,
     ) -> Result<(), MpiError> {
-        let sources = Sources {
-            rank: self.comm.rank as u32,
-            writer: &self.writer,
-            logs: &self.logs,
-        };
+        let sources =
+            Sources { rank: self.comm.rank as u32, writer: &self.writer, logs: &self.logs };
         let started = Instant::now();
         let applied = apply(
             self.index.touching(range.clone()),
@@ -137,8 +134,7 @@ impl LoggedFile {
     pub(super) fn flush(&mut self) -> Result<(), MpiError> {
         self.advance();
         let written = self.writer.flush();
-        let [alone] =
-            self.comm.max([u64::from(written.is_err() || !self.readable)])?;
+        let [alone] = self.comm.max([u64::from(written.is_err() || !self.readable)])?;
         self.exchange()?;
         let Some(range) = self.index.cover(1).pop() else { return Ok(()) };
         let result = self.apply_part(&range, alone != 0);

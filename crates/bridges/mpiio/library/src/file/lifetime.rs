@@ -6,7 +6,7 @@ use super::view::FileView;
 use super::{LoggedFile, background, report};
 use crate::mpi::communicator::{Communicator, check};
 use crate::mpi::{
-    Handle, MODE_APPEND, MODE_DELETE_ON_CLOSE, MODE_WRONLY, MpiError, functions,
+    Handle, MODE_APPEND, MODE_DELETE_ON_CLOSE, MODE_WRONLY, MpiError, functions, library,
 };
 use crate::selection::{Flush, Settings, select};
 use crate::statistics::{self, Counters};
@@ -223,17 +223,37 @@ impl LoggedFile {
     }
 
     /// `MPI_File_set_size`. Collective.
-    pub fn set_size(&mut self, size: i64) -> Result<(), MpiError> {
-        self.flush()?;
-        // SAFETY: the handle is that of an open file.
-        check(unsafe { functions::file_set_size(self.handle, size) })
+    pub fn set_size(&mut self, size: u64) -> Result<(), MpiError> {
+        self.change_size(|file| file.set_len(size))
     }
 
     /// `MPI_File_preallocate`. Collective.
-    pub fn preallocate(&mut self, size: i64) -> Result<(), MpiError> {
+    pub fn preallocate(&mut self, size: u64) -> Result<(), MpiError> {
+        self.change_size(|file| {
+            let flags = rustix::fs::FallocateFlags::empty();
+            match rustix::fs::fallocate(file, flags, 0, size) {
+                Ok(()) => Ok(()),
+                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                    let length = file.metadata()?.len();
+                    if length < size { file.set_len(size) } else { Ok(()) }
+                }
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    /// Changes the size of the file, by the first rank, when the logs are applied.
+    fn change_size(
+        &mut self,
+        change: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<(), MpiError> {
         self.flush()?;
-        // SAFETY: the handle is that of an open file.
-        check(unsafe { functions::file_preallocate(self.handle, size) })
+        let changed = if self.comm.rank == 0 { change(&self.target) } else { Ok(()) };
+        if let Err(error) = &changed {
+            self.failed("change the size of", error);
+        }
+        let [failed] = self.comm.max([u64::from(changed.is_err())])?;
+        if failed == 0 { Ok(()) } else { Err(MpiError(library().error_io)) }
     }
 
     /// `MPI_File_get_size`.

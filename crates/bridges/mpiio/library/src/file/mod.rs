@@ -103,7 +103,8 @@ impl LoggedFile {
 
     /// Bytes of the file with the logged writes that this process knows.
     fn size(&self) -> Result<u64, MpiError> {
-        let length = self.target.metadata().map_err(|error| self.failed("read the length of", &error))?;
+        let length =
+            self.target.metadata().map_err(|error| self.failed("read the length of", &error))?;
         Ok(length.len().max(self.known_end))
     }
 

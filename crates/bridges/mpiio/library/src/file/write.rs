@@ -94,7 +94,7 @@ impl LoggedFile {
     /// [`AGREEMENT`]th collective write.
     pub(super) fn make_space_together(&mut self) -> Result<(), MpiError> {
         self.collective_writes += 1;
-        if self.collective_writes % AGREEMENT == 0 {
+        if self.collective_writes.is_multiple_of(AGREEMENT) {
             let [full] = self.comm.max([u64::from(self.is_half_full())])?;
             if full != 0 {
                 self.flush()?;

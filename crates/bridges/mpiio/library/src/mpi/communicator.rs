@@ -136,11 +136,8 @@ impl Communicator {
 
     /// The byte strings of all ranks, by rank.
     pub fn gather_all(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, MpiError> {
-        let lengths: Vec<u64> = self
-            .gather_numbers([bytes.len() as u64])?
-            .iter()
-            .map(|[length]| *length)
-            .collect();
+        let lengths: Vec<u64> =
+            self.gather_numbers([bytes.len() as u64])?.iter().map(|[length]| *length).collect();
         let mut all: Vec<Vec<u8>> =
             lengths.iter().map(|length| Vec::with_capacity(*length as usize)).collect();
         // Each round carries at most a share of the largest message from each rank.

@@ -1,68 +1,15 @@
 //! Datatypes of MPI, decoded into trees.
 
 use super::communicator::check;
-use super::symbols::Symbol;
+use super::constructor::{Combiner, Contents, contents, envelope, natural, unsupported};
 use super::{Flavour, Handle, MpiError, functions, library};
 use forebay_mpiio_log::{Block, Datatype, Field};
-use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 /// Longest name of a datatype, with its NUL.
 const NAME_LENGTH: usize = 256;
 /// Most levels of nested constructors.
 const DEPTH: usize = 48;
-
-/// Constructors of datatypes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Combiner {
-    /// A predefined type, or one made from a precision (`MPI_Type_create_f90_real`).
-    Named,
-    Dup,
-    Contiguous,
-    Vector,
-    HVector,
-    Indexed,
-    HIndexed,
-    IndexedBlock,
-    HIndexedBlock,
-    Struct,
-    Subarray,
-    Darray,
-    Resized,
-}
-
-/// Numbers of arguments of a constructor, and the constructor.
-struct Envelope {
-    integers: usize,
-    addresses: usize,
-    large_counts: usize,
-    datatypes: usize,
-    combiner: Combiner,
-}
-
-/// Arguments of a constructor.
-struct Contents {
-    integers: Vec<i64>,
-    addresses: Vec<i64>,
-    large_counts: Vec<i64>,
-    datatypes: Vec<Derived>,
-}
-
-/// A datatype that the MPI library returned as an argument of a constructor.
-struct Derived {
-    handle: Handle,
-    combiner: Combiner,
-}
-
-impl Drop for Derived {
-    /// Predefined types must not be freed, all others must.
-    fn drop(&mut self) {
-        if self.combiner != Combiner::Named {
-            // SAFETY: the handle came from `MPI_Type_get_contents`, and is not used after this.
-            unsafe { functions::type_free(&mut self.handle) };
-        }
-    }
-}
 
 /// Bytes of data of a datatype.
 pub fn size(datatype: Handle) -> Result<u64, MpiError> {
@@ -115,10 +62,6 @@ fn decode_within(datatype: Handle, depth: usize) -> Result<Datatype, MpiError> {
     Ok(Datatype::Resized { lower_bound, extent, element: Arc::new(tree) })
 }
 
-fn unsupported() -> MpiError {
-    MpiError(library().error_argument)
-}
-
 /// A predefined type. Of those with a hole only that of a short and an int has it between its parts.
 fn named(datatype: Handle) -> Result<Datatype, MpiError> {
     let size = size(datatype)?;
@@ -152,24 +95,22 @@ fn repeated(combiner: Combiner, contents: &Contents, depth: usize) -> Result<Dat
     let numbers = contents.numbers();
     let number = |index: usize| numbers.get(index).copied().ok_or(unsupported());
     let count = |index: usize| number(index).and_then(natural);
-    let blocks = |lengths: usize, displacements: usize, unit: i64| -> Result<Vec<Block>, MpiError> {
-        let count = count(0)? as usize;
-        (0..count)
-            .map(|index| {
-                let length = natural(number(lengths + index)?)?;
-                let displacement = number(displacements + index)?.checked_mul(unit);
-                Ok(Block { displacement: displacement.ok_or(unsupported())?, length })
-            })
-            .collect()
-    };
+    let blocks =
+        |lengths: usize, displacements: usize, unit: i64| -> Result<Vec<Block>, MpiError> {
+            let count = count(0)? as usize;
+            (0..count)
+                .map(|index| {
+                    let length = natural(number(lengths + index)?)?;
+                    let displacement = number(displacements + index)?.checked_mul(unit);
+                    Ok(Block { displacement: displacement.ok_or(unsupported())?, length })
+                })
+                .collect()
+        };
     let equal_blocks = |unit: i64| -> Result<Vec<Block>, MpiError> {
         let length = count(1)?;
         let displacements = numbers.get(2..).unwrap_or_default();
         let place = |at: &i64| at.checked_mul(unit).ok_or(unsupported());
-        displacements
-            .iter()
-            .map(|at| Ok(Block { displacement: place(at)?, length }))
-            .collect()
+        displacements.iter().map(|at| Ok(Block { displacement: place(at)?, length })).collect()
     };
     let total = |count: u64| count as usize;
     Ok(match combiner {
@@ -198,10 +139,6 @@ fn repeated(combiner: Combiner, contents: &Contents, depth: usize) -> Result<Dat
         | Combiner::Subarray
         | Combiner::Darray => (*element).clone(),
     })
-}
-
-fn natural(number: i64) -> Result<u64, MpiError> {
-    u64::try_from(number).map_err(|_| unsupported())
 }
 
 /// Arguments: count, lengths, displacements in bytes, and a datatype for each block.
@@ -348,163 +285,12 @@ fn darray(contents: &Contents, depth: usize) -> Result<Datatype, MpiError> {
     let mut part = decode_within(inner.handle, depth)?;
     let (_, mut stride) = extent(inner.handle)?;
     for dimension in array {
-        let element = Arc::new(Datatype::Resized {
-            lower_bound: 0,
-            extent: stride,
-            element: Arc::new(part),
-        });
+        let element =
+            Arc::new(Datatype::Resized { lower_bound: 0, extent: stride, element: Arc::new(part) });
         let blocks = dimension.blocks()?;
         let place = |(first, length): (i64, u64)| Block { displacement: first * stride, length };
         part = Datatype::Indexed { blocks: blocks.into_iter().map(place).collect(), element };
         stride *= dimension.size;
     }
     Ok(Datatype::Resized { lower_bound: 0, extent: stride, element: Arc::new(part) })
-}
-
-impl Contents {
-    /// Integers and addresses, or large counts, in the order of the constructor's arguments.
-    fn numbers(&self) -> Vec<i64> {
-        if self.large_counts.is_empty() {
-            self.integers.iter().chain(&self.addresses).copied().collect()
-        } else {
-            self.large_counts.clone()
-        }
-    }
-}
-
-type GetEnvelopeLarge = unsafe extern "C" fn(
-    Handle,
-    *mut i64,
-    *mut i64,
-    *mut i64,
-    *mut i64,
-    *mut c_int,
-) -> c_int;
-type GetContentsLarge = unsafe extern "C" fn(
-    Handle,
-    i64,
-    i64,
-    i64,
-    i64,
-    *mut c_int,
-    *mut isize,
-    *mut i64,
-    *mut c_void,
-) -> c_int;
-
-static GET_ENVELOPE_LARGE: Symbol = Symbol::new("PMPI_Type_get_envelope_c\0");
-static GET_CONTENTS_LARGE: Symbol = Symbol::new("PMPI_Type_get_contents_c\0");
-
-fn envelope(datatype: Handle) -> Result<Envelope, MpiError> {
-    let (integers, addresses, large_counts, datatypes, combiner);
-    if let Some(address) = GET_ENVELOPE_LARGE.find() {
-        let mut counts = [0i64; 4];
-        let mut number = 0;
-        let [a, b, c, d] = &mut counts;
-        // SAFETY: the function of this name has this type in MPI 4.
-        check(unsafe {
-            let function = std::mem::transmute::<*mut c_void, GetEnvelopeLarge>(address);
-            function(datatype, a, b, c, d, &mut number)
-        })?;
-        [integers, addresses, large_counts, datatypes] = counts;
-        combiner = number;
-    } else {
-        let (mut a, mut b, mut c, mut number) = (0, 0, 0, 0);
-        // SAFETY: the results have the types of MPI.
-        check(unsafe {
-            functions::type_get_envelope(datatype, &mut a, &mut b, &mut c, &mut number)
-        })?;
-        (integers, addresses, large_counts, datatypes) = (a.into(), b.into(), 0, c.into());
-        combiner = number;
-    }
-    Ok(Envelope {
-        integers: natural(integers)? as usize,
-        addresses: natural(addresses)? as usize,
-        large_counts: natural(large_counts)? as usize,
-        datatypes: natural(datatypes)? as usize,
-        combiner: combiner_of(combiner)?,
-    })
-}
-
-/// The numbers of Open MPI begin at 0, those of MPICH at 1, and a few differ.
-fn combiner_of(number: c_int) -> Result<Combiner, MpiError> {
-    use Combiner::*;
-    const NUMBERS: [Combiner; 19] = [
-        Named,
-        Dup,
-        Contiguous,
-        Vector,
-        HVector,
-        HVector,
-        Indexed,
-        HIndexed,
-        HIndexed,
-        IndexedBlock,
-        Struct,
-        Struct,
-        Subarray,
-        Darray,
-        Named,
-        Named,
-        Named,
-        Resized,
-        HIndexedBlock,
-    ];
-    let first = match library().flavour {
-        Flavour::OpenMpi => 0,
-        Flavour::Mpich => 1,
-    };
-    let index = usize::try_from(number - first).map_err(|_| unsupported())?;
-    NUMBERS.get(index).copied().ok_or(unsupported())
-}
-
-fn contents(datatype: Handle, envelope: &Envelope) -> Result<Contents, MpiError> {
-    let mut integers: Vec<c_int> = vec![0; envelope.integers];
-    let mut addresses: Vec<isize> = vec![0; envelope.addresses];
-    let mut large_counts = vec![0i64; envelope.large_counts];
-    let width = library().flavour.width();
-    let mut handles = vec![0u8; width * envelope.datatypes];
-    // SAFETY: the buffers have the lengths that the calls are told, in the library's types.
-    check(unsafe {
-        match GET_CONTENTS_LARGE.find() {
-            Some(address) if envelope.large_counts > 0 => {
-                let function = std::mem::transmute::<*mut c_void, GetContentsLarge>(address);
-                function(
-                    datatype,
-                    integers.len() as i64,
-                    addresses.len() as i64,
-                    large_counts.len() as i64,
-                    envelope.datatypes as i64,
-                    integers.as_mut_ptr(),
-                    addresses.as_mut_ptr(),
-                    large_counts.as_mut_ptr(),
-                    handles.as_mut_ptr().cast(),
-                )
-            }
-            Some(_) | None => functions::type_get_contents(
-                datatype,
-                integers.len() as c_int,
-                addresses.len() as c_int,
-                envelope.datatypes as c_int,
-                integers.as_mut_ptr(),
-                addresses.as_mut_ptr(),
-                handles.as_mut_ptr().cast(),
-            ),
-        }
-    })?;
-    let mut datatypes = Vec::with_capacity(envelope.datatypes);
-    for bytes in handles.chunks_exact(width) {
-        let mut word = [0u8; 8];
-        word[..width].copy_from_slice(bytes);
-        let handle = u64::from_le_bytes(word) as Handle;
-        // `MPI_Type_free` of a type made by `MPI_Type_create_f90_real` is an error, as it is for a
-        // predefined one.
-        datatypes.push(Derived { handle, combiner: self::envelope(handle)?.combiner });
-    }
-    Ok(Contents {
-        integers: integers.into_iter().map(i64::from).collect(),
-        addresses: addresses.into_iter().map(|address| address as i64).collect(),
-        large_counts,
-        datatypes,
-    })
 }

@@ -61,8 +61,6 @@ functions! {
     file_open = "PMPI_File_open" (comm: Handle, path: *const c_char, mode: c_int, info: Handle, file: *mut c_void);
     file_close = "PMPI_File_close" (file: *mut c_void);
     file_set_view = "PMPI_File_set_view" (file: Handle, displacement: i64, etype: Handle, filetype: Handle, representation: *const c_char, info: Handle);
-    file_set_size = "PMPI_File_set_size" (file: Handle, size: i64);
-    file_preallocate = "PMPI_File_preallocate" (file: Handle, size: i64);
     file_get_info = "PMPI_File_get_info" (file: Handle, info: *mut c_void);
     file_set_atomicity = "PMPI_File_set_atomicity" (file: Handle, flag: c_int);
     file_sync = "PMPI_File_sync" (file: Handle);

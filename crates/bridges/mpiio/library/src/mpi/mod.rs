@@ -6,6 +6,7 @@
 //! and values read from memory depend on the library ([`Flavour::width`]).
 
 pub mod communicator;
+pub mod constructor;
 pub mod datatype;
 pub mod functions;
 pub mod info;
@@ -98,7 +99,8 @@ impl Flavour {
 pub fn library() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        symbols::find_object(c"ompi_mpi_comm_world").map_or_else(mpich, |world| open_mpi(world as usize))
+        symbols::find_object(c"ompi_mpi_comm_world")
+            .map_or_else(mpich, |world| open_mpi(world as usize))
     })
 }
 

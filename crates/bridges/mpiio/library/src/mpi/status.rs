@@ -31,7 +31,9 @@ pub unsafe fn completed_request(request: *mut c_void, bytes: u64) -> Result<(), 
     check(unsafe { functions::grequest_start(query, free, cancel, state.cast(), &mut handle) })?;
     let width = library().flavour.width();
     // SAFETY: the program's request has the width of a handle, whose bytes come first.
-    unsafe { std::ptr::copy_nonoverlapping((&raw const handle).cast(), request.cast::<u8>(), width) };
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const handle).cast(), request.cast::<u8>(), width)
+    };
     // SAFETY: the request was started above.
     check(unsafe { functions::grequest_complete(handle) })
 }
