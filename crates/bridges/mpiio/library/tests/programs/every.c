@@ -23,8 +23,8 @@ static void report(const char *what) {
     if (rank == 0) printf("%s %d %d\n", what, count, found[0]);
     memset(found, 0, sizeof found);
 }
-#define WAIT MUST(MPI_Wait(&request, &status))
 #define STATUS(call) (MUST(call), report(#call))
+#define NEXT MPI_Barrier(MPI_COMM_WORLD)
 #define REQUEST(call) (MUST(call), MUST(MPI_Wait(&request, &status)), report(#call))
 #define SPLIT(begin, end) (MUST(begin), MUST(end), report(#begin))
 
@@ -97,11 +97,16 @@ static void shared_pointers(void) {
     MPI_Offset position;
     synchronize();
     MUST(MPI_File_seek_shared(file, 2000, MPI_SEEK_SET));
+    NEXT;
     STATUS(MPI_File_write_ordered(file, data, 8, MPI_INT, &status));
+    NEXT;
     SPLIT(MPI_File_write_ordered_begin(file, data, 8, MPI_INT), MPI_File_write_ordered_end(file, data, &status));
+    NEXT;
 #if MPI_VERSION >= 4
     STATUS(MPI_File_write_ordered_c(file, data, 4, MPI_INT, &status));
+    NEXT;
     SPLIT(MPI_File_write_ordered_begin_c(file, data, 4, MPI_INT), MPI_File_write_ordered_end(file, data, &status));
+    NEXT;
 #endif
     for (int turn = 0; turn < ranks; turn++) {
         if (turn == rank) {
@@ -118,11 +123,16 @@ static void shared_pointers(void) {
     if (rank == 0) printf("shared position %lld\n", (long long)position);
     synchronize();
     MUST(MPI_File_seek_shared(file, 2000, MPI_SEEK_SET));
+    NEXT;
     STATUS(MPI_File_read_ordered(file, found, 8, MPI_INT, &status));
+    NEXT;
     SPLIT(MPI_File_read_ordered_begin(file, found, 8, MPI_INT), MPI_File_read_ordered_end(file, found, &status));
+    NEXT;
 #if MPI_VERSION >= 4
     STATUS(MPI_File_read_ordered_c(file, found, 4, MPI_INT, &status));
+    NEXT;
     SPLIT(MPI_File_read_ordered_begin_c(file, found, 4, MPI_INT), MPI_File_read_ordered_end(file, found, &status));
+    NEXT;
 #endif
     for (int turn = 0; turn < ranks; turn++) {
         if (turn == rank) {
@@ -179,7 +189,9 @@ int main(int argc, char **argv) {
     MUST(MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
     MUST(MPI_File_set_view(file, 16, MPI_INT, MPI_INT, "native", MPI_INFO_NULL));
     MUST(MPI_File_preallocate(file, 4096));
+    synchronize();
     explicit_offsets();
+    synchronize();
     individual_pointers();
     shared_pointers();
     queries();
