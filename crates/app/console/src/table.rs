@@ -51,8 +51,12 @@ impl Table {
 
     /// Appends a row.
     pub fn push(&mut self, cells: impl Into<Vec<String>>) {
-        let cells = cells.into();
+        let mut cells = cells.into();
         debug_assert!(cells.len() <= self.columns.len());
+        // A line end in a name would begin a row.
+        for cell in cells.iter_mut().filter(|cell| cell.contains(['\n', '\t'])) {
+            *cell = cell.replace('\n', "\\n").replace('\t', "\\t");
+        }
         self.rows.push(cells);
     }
 }

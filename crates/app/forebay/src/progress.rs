@@ -1,5 +1,6 @@
 //! Progress on standard error: redrawn in place on a terminal, an occasional line elsewhere.
 
+use forebay_console::without_controls;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::{LazyLock, Mutex};
@@ -85,7 +86,8 @@ impl Progress {
     /// one is due, and then all lines of the text with `prefix` before each.
     pub fn update(&self, share: f64, prefix: &str, text: impl FnOnce() -> String) {
         if let Some(drawn) = &self.drawn {
-            drawn.set_message(text().replace('\n', "; "));
+            let text = text().replace('\n', "; ");
+            drawn.set_message(without_controls(&text).into_owned());
             drawn.set_position((share.clamp(0.0, 1.0) * STEPS as f64) as u64);
         } else if self.lines {
             // Another thread that prints already has nothing older to say.

@@ -242,6 +242,23 @@ exit 7
 }
 
 #[test]
+fn status_of_a_failed_script_is_reported_beside_the_failed_stage_out() {
+    let home = Home::new();
+    let text = "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_out type=file source=$DW_JOB_STRIPED/never destination=%d/never
+exit 7
+";
+    let output = home.script("fails.sh", text);
+    let text = text_of(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("the script ended with status 7"), "{text}");
+    assert!(text.contains("$DW_JOB_STRIPED/never: does not exist"), "{text}");
+    home.forebay(&["recover", "--discard"]);
+    assert_clean(&home);
+}
+
+#[test]
 fn full_instance_returns_enospc() {
     let home = Home::new();
     let text = "#!/bin/sh

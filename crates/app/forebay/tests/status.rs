@@ -168,3 +168,20 @@ echo result >${DW_JOB_STRIPED}r
         "{frame}"
     );
 }
+
+#[test]
+fn control_characters_in_names_do_not_reach_the_terminal() {
+    let home = Home::new();
+    fs::create_dir(home.path("in")).unwrap();
+    // A pipe cannot be staged, and the message names it.
+    let pipe = home.path("in/a\u{1b}[31mred\u{1b}]0;title");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let output = home.script(
+        "#!/bin/sh\n#DW jobdw capacity=64MiB type=scratch access_mode=striped\n\
+         #DW stage_in type=directory source=%d/in destination=$DW_JOB_STRIPED/in\n",
+    );
+    assert!(!output.status.success());
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap() + &home.status();
+    assert!(text.contains("a\\u{1b}[31mred"), "{text:?}");
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+}

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use forebay_net::lock_file;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -20,10 +20,7 @@ impl StateFile {
     /// Opens the state in a directory, which is created if missing, and reads it.
     pub fn open<T: DeserializeOwned + Default>(directory: &Path) -> io::Result<(StateFile, T)> {
         fs::create_dir_all(directory)?;
-        let mut options = OpenOptions::new();
-        let options = options.create(true).truncate(false).write(true).mode(0o600);
-        let lock = options.open(directory.join("lock"))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        let lock = lock_file::lock_directory(directory)?.ok_or_else(|| {
             io::Error::new(ErrorKind::AddrInUse, "another controller of workflows uses it")
         })?;
         let path = directory.join("state.json");

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::messages::{
-    ActivationId, ComputeCommand, ComputeReport, MountPlan, Report, StampedCommand, UnixMillis,
+    ActivationId, ComputeCommand, ComputeReport, MountPlan, Report, StampedCommand, StateStamp,
+    UnixMillis,
 };
 
 /// Ended activations that are remembered, so that a delayed command does not mount them again.
@@ -61,6 +62,8 @@ pub struct ComputeNode {
     /// Sequence number at the start of the agent.
     first_sequence: u64,
     sequence: u64,
+    /// The latest state of the controller whose commands were obeyed.
+    obeyed: StateStamp,
     mounts: BTreeMap<ActivationId, (MountPlan, LocalMountState)>,
     ended: BTreeSet<ActivationId>,
     effects: Vec<ComputeEffect>,
@@ -75,6 +78,7 @@ impl ComputeNode {
             name,
             first_sequence: sequence,
             sequence,
+            obeyed: StateStamp::default(),
             mounts: BTreeMap::new(),
             ended: BTreeSet::new(),
             effects: Vec::new(),
@@ -85,10 +89,15 @@ impl ComputeNode {
     pub fn step(&mut self, input: ComputeInput) -> Vec<ComputeEffect> {
         let before = self.sequence;
         match input {
-            ComputeInput::Command(stamped) => match stamped.command {
-                ComputeCommand::Mount(plan) => self.mount(plan, stamped.last_report),
-                ComputeCommand::Unmount(activation) => self.unmount(activation),
-            },
+            // Late, or of a controller that was restored from a backup.
+            ComputeInput::Command(stamped) if !stamped.state.follows(&self.obeyed) => {}
+            ComputeInput::Command(stamped) => {
+                self.obeyed = stamped.state;
+                match stamped.command {
+                    ComputeCommand::Mount(plan) => self.mount(plan, stamped.last_report),
+                    ComputeCommand::Unmount(activation) => self.unmount(activation),
+                }
+            }
             ComputeInput::Mounted(activation, outcome) => self.mount_done(activation, outcome),
             ComputeInput::Unmounted(activation, outcome) => self.unmount_done(activation, outcome),
             ComputeInput::Tick => self.heartbeat(),

@@ -183,8 +183,33 @@ pub struct StampedCommand<C> {
     /// lost its state since (a restarted agent, a replaced disk) creates and mounts nothing on an
     /// older command: the controller must first learn what was lost.
     pub last_report: u64,
+    /// The controller's state that the command follows from. A peer refuses commands of a state that
+    /// does not follow from those whose commands it has obeyed.
+    pub state: StateStamp,
     /// The command.
     pub command: C,
+}
+
+/// A durable state of the controller. Every start of the controller begins an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateStamp {
+    /// The epoch: the time of the controller's start in milliseconds since 1970.
+    pub epoch: u64,
+    /// The epoch's first revision.
+    pub first: u64,
+    /// Number of changes that were durable.
+    pub revision: u64,
+}
+
+impl StateStamp {
+    /// Whether this state is `earlier` or follows from it. It does not if the controller's database
+    /// was restored from a backup that is older than `earlier`.
+    pub fn follows(&self, earlier: &StateStamp) -> bool {
+        match self.epoch == earlier.epoch {
+            true => self.revision >= earlier.revision,
+            false => self.first > earlier.revision,
+        }
+    }
 }
 
 /// A report to the controller. Its sequence number increases with every report of the sender, also
@@ -196,6 +221,9 @@ pub enum Report {
     Storage {
         /// The sender.
         node: NodeId,
+        /// Id of the directory that holds its fragments and its records: the sequence number with
+        /// which the directory was taken into use.
+        disk: u64,
         /// Its sequence number.
         sequence: u64,
         /// Contents.
@@ -239,6 +267,8 @@ pub enum StorageReport {
         fragments: Vec<FragmentId>,
         /// Bytes written to its flash since the disk was taken into use.
         written: Bytes,
+        /// The latest state of the controller whose commands it has obeyed.
+        obeyed: StateStamp,
     },
     /// The fragment can be used.
     FragmentReady(FragmentId),

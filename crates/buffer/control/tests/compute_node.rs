@@ -3,14 +3,18 @@
 use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
 use forebay_control::messages::{
     ActivationId, ComputeCommand, ComputeReport, InstanceId, MountPlan, Owner, Report,
-    StampedCommand, UnixMillis,
+    StampedCommand, StateStamp, UnixMillis,
 };
 use forebay_job_script::AccessMode;
 
 const ACTIVATION: ActivationId = ActivationId(1);
 
 fn stamped(command: ComputeCommand) -> ComputeInput {
-    ComputeInput::Command(StampedCommand { last_report: u64::MAX, command })
+    ComputeInput::Command(StampedCommand {
+        last_report: u64::MAX,
+        state: StateStamp::default(),
+        command,
+    })
 }
 
 fn mount(generation: u32) -> ComputeInput {

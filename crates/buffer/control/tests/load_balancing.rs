@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_control::controller::{Cause, ControllerInput, Request, Settings};
 use forebay_control::messages::{
     ComputeCommand, ComputeReport, FragmentId, Report, StagePlan, StageProgress, StampedCommand,
-    StorageCommand, StorageReport,
+    StateStamp, StorageCommand, StorageReport,
 };
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
@@ -48,6 +48,7 @@ impl ObedientPeers {
         self.sequence += 1;
         inputs.push(ControllerInput::Report(Report::Storage {
             node,
+            disk: 1,
             sequence: self.sequence,
             body,
         }));
@@ -67,6 +68,7 @@ impl SimPeers for ObedientPeers {
             let heartbeat = StorageReport::Heartbeat {
                 fragments: fragments.iter().copied().collect(),
                 written: Bytes(0),
+                obeyed: StateStamp::default(),
             };
             self.storage_report(NodeId(node), heartbeat, inputs);
         }

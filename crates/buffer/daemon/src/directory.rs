@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use forebay_net::lock_file;
+
 use crate::error::DaemonError;
 
 /// Longest path of a Unix socket in bytes, below the kernel's limit of 107.
@@ -45,19 +47,12 @@ pub(crate) fn write_atomically(path: &Path, contents: &[u8], mode: u32) -> std::
 
 /// Locks a daemon's directory. Closing the file releases the lock.
 pub(crate) fn lock_directory(path: &Path) -> Result<fs::File, DaemonError> {
-    let name = path.join("lock");
-    let file = fs::OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&name)
-        .map_err(DaemonError::with_context(name.display()))?;
-    let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-    locked.map_err(|_| {
+    let locked = lock_file::lock_directory(path);
+    let locked = locked.map_err(DaemonError::with_context(path.join("lock").display()))?;
+    locked.ok_or_else(|| {
         let path = path.display();
         DaemonError::new(format!("{path}: locked: another Forebay daemon uses this directory"))
-    })?;
-    Ok(file)
+    })
 }
 
 /// The path of a socket called `name` in `directory`. In a directory whose path is too long for a

@@ -8,6 +8,8 @@ use forebay_policy::pool::NodeId;
 #[test]
 fn metrics_mark_forgotten_nodes() {
     let node = |id, forgotten: bool| NodeStatus {
+        wrong_disk: false,
+        unknown: 0,
         id: NodeId(id),
         name: format!("bb{id}"),
         pool: "fast".to_owned(),

@@ -79,9 +79,12 @@ impl<'a> JobLife<'a> {
         let Some(code) = self.run_script(script, options)? else {
             return Err(RunError::Interrupted(self.token.to_owned(), true));
         };
-        let kept = self
-            .finish(code, options.on_failure)
-            .map_err(|(step, error)| self.keep_results(step, error))?;
+        let kept = self.finish(code, options.on_failure).map_err(|(step, error)| {
+            if code != 0 {
+                self.observer.note(&format!("the script ended with status {code}"));
+            }
+            self.keep_results(step, error)
+        })?;
         if !kept {
             self.destroy_persistents(script)?;
         }

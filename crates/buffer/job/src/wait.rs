@@ -162,7 +162,9 @@ fn job_of(request: &Request) -> Option<&str> {
         | Request::AddPool { .. }
         | Request::AddNode { .. }
         | Request::DrainNode { .. }
-        | Request::ForgetNode { .. } => None,
+        | Request::ForgetNode { .. }
+        | Request::AcceptRestored
+        | Request::DiscardUnknown { .. } => None,
     }
 }
 

@@ -6,7 +6,7 @@
 //! by the pool's key ([`auth`]) or by MUNGE ([`munge`]), and everything except bulk data is encrypted
 //! ([`record`]). [`connection`] is a client's end of a connection to a storage daemon, [`listener`] a
 //! daemon's socket, [`admission`] limits connections, and [`job_socket`] carries the calls of
-//! `libdatawarp`. [`writeback`] and [`random`] are services of the operating system that several
+//! `libdatawarp`. [`writeback`], [`random`] and [`lock_file`] are services of the operating system that several
 //! crates use.
 #![warn(missing_docs)]
 
@@ -20,6 +20,7 @@ pub mod frame;
 pub mod handshake;
 pub mod job_socket;
 pub mod listener;
+pub mod lock_file;
 pub mod munge;
 pub mod random;
 pub mod record;

@@ -5,6 +5,8 @@
 //! [`run_stage`] copies with several threads and returns a [`StageReport`], or the problems of
 //! single files.
 //!
+//! [`apply_logs`] brings logs of MPI-IO writes into their files.
+//!
 //! Copies preserve contents, holes, permissions, owner and group (as far as the process may set
 //! them), times, symbolic links, hard links among the staged files, extended attributes of users and
 //! access control lists.
@@ -19,6 +21,7 @@
 //! - Inside an instance no path and no symbolic link leads out of it.
 #![warn(missing_docs)]
 
+mod apply_logs;
 mod context;
 mod copy_file;
 mod copy_large;
@@ -42,6 +45,7 @@ mod verify;
 mod walk;
 mod worker;
 
+pub use apply_logs::apply_logs;
 pub use end::{Identity, Namespace};
 pub use error::{Problem, StageError};
 pub use journal::{AppendFile, JournalHost, Os};

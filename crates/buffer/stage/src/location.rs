@@ -51,6 +51,11 @@ impl StageLocation {
         }
     }
 
+    /// Another path on the same side.
+    pub(crate) fn sibling(&self, path: &Path) -> StageLocation {
+        StageLocation { end: self.end.clone(), path: path.to_owned() }
+    }
+
     /// A problem with this location.
     pub(crate) fn problem(&self, reason: impl Into<String>, errno: Errno) -> Problem {
         Problem::new(self.display(), reason, errno)

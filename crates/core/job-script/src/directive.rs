@@ -228,6 +228,8 @@ pub enum StageKind {
     Directory,
     /// The files named in a list, one per line
     List,
+    /// The logs of MPI-IO writes in a directory, applied to their files
+    Log,
 }
 
 /// The direction of a stage.
@@ -260,7 +262,8 @@ pub struct Stage {
     pub kind: StageKind,
     /// The source; for a list, the path of the list.
     pub source: StagePath,
-    /// The destination: of a file its own path, of a list the directory for the files.
+    /// The destination: of a file its own path, of a list the directory for the files, of logs a
+    /// directory that the files to which they are applied are below.
     pub destination: StagePath,
     /// Line of the directive in the script.
     pub line: u32,

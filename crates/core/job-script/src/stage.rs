@@ -73,10 +73,11 @@ pub(super) fn parse_stage(
         "file" => Some(StageKind::File),
         "directory" => Some(StageKind::Directory),
         "list" => Some(StageKind::List),
+        "log" => Some(StageKind::Log),
         other => findings.refuse(
             value.at,
             format!("unknown type {}", quote(other)),
-            "write `file`, `directory` or `list`",
+            "write `file`, `directory`, `list` or, to stage out, `log`",
         ),
     });
     // The list of a stage-out may be in the instance or on the parallel file system.
@@ -97,7 +98,15 @@ fn build_stage(
     line: u32,
     findings: &mut Findings,
 ) -> Option<Stage> {
-    if kind != StageKind::Directory && (source.slash || path::last_name(&source.path).is_none()) {
+    if kind == StageKind::Log && direction == Direction::In {
+        return findings.refuse(
+            source_at,
+            "logs are not staged in",
+            "write `stage_out type=log`, which applies them to their files",
+        );
+    }
+    let is_file = matches!(kind, StageKind::File | StageKind::List);
+    if is_file && (source.slash || path::last_name(&source.path).is_none()) {
         return findings.refuse(
             source_at,
             "the source names a directory, not a file",

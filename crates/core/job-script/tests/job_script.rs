@@ -322,6 +322,7 @@ const BAD_STAGES: &[(&str, u32, &str)] = &[
         "persistentdw name=x",
     ),
     ("stage_in type=fille source=/p/a destination=$DW_JOB_STRIPED/b", 19, "unknown type"),
+    ("stage_in type=log source=/p/a destination=$DW_JOB_STRIPED/b", 30, "stage_out type=log"),
     ("stage_in type=file source=\"/p/a\" destination=$DW_JOB_STRIPED/b", 31, "quotation mark"),
     ("stage_in source=/p/a destination=$DW_JOB_STRIPED/b", 5, "without `type=`"),
 ];

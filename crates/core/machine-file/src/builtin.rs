@@ -22,12 +22,15 @@ macro_rules! embed {
 
 const MACHINES: &[Builtin] = embed![
     "toy",
+    "toy-plus",
+    "toy-tree",
     "cori-phase1",
     "theta",
     "edison",
     "shaheen2",
     "trinity-phase2",
     "cori",
+    "frontier",
     "trinity"
 ];
 

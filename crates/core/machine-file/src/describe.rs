@@ -1,6 +1,6 @@
 //! A machine as text.
 
-use crate::machine::{BurstBuffer, LinkSpec, Lustre, Machine, Network, NodeKind};
+use crate::machine::{BurstBuffer, LinkSpec, Lustre, Machine, Network, Node, NodeKind, Structure};
 use crate::node_map::kind_letter;
 use forebay_units::human::{counted, grouped};
 use forebay_units::{Bytes, Rate};
@@ -51,7 +51,6 @@ pub fn list_sources(machine: &Machine) -> String {
 }
 
 fn totals(machine: &Machine, out: &mut String) {
-    let n = &machine.network;
     let count = |kind| grouped(machine.count_nodes(kind) as u64);
     let _ = writeln!(
         out,
@@ -61,15 +60,8 @@ fn totals(machine: &Machine, out: &mut String) {
         count(NodeKind::Lnet),
         count(NodeKind::Service)
     );
-    let _ = writeln!(
-        out,
-        "Routers   {} = {} groups x {} chassis x {} slots, {} node ports each",
-        grouped(u64::from(machine.routers())),
-        n.groups,
-        n.chassis_per_group,
-        n.routers_per_chassis,
-        n.node_ports_per_router
-    );
+    routers(machine, out);
+    interfaces(machine, out);
     if let Some(bb) = &machine.burst_buffer {
         storage(bb, machine.count_nodes(NodeKind::BurstBuffer) as u64, out);
     }
@@ -80,6 +72,51 @@ fn totals(machine: &Machine, out: &mut String) {
         if let Some(lustre) = &pfs.lustre {
             servers(lustre, out);
         }
+    }
+}
+
+/// The routers, by the network's structure.
+fn routers(machine: &Machine, out: &mut String) {
+    let n = &machine.network;
+    let cores = n.planes() * n.cores_per_plane;
+    let all = grouped(u64::from(machine.routers() + cores));
+    let (groups, leaves, spines) = (n.groups, n.routers_per_chassis, n.spines_per_group);
+    let ports = n.node_ports_per_router;
+    let _ = match n.structure {
+        Structure::Dragonfly => writeln!(
+            out,
+            "Routers   {all} = {groups} groups x {} chassis x {leaves} slots, {ports} node ports each",
+            n.chassis_per_group
+        ),
+        Structure::DragonflyPlus => writeln!(
+            out,
+            "Routers   {all} = {groups} groups x ({leaves} leaves + {spines} spines), {ports} node ports \
+             a leaf"
+        ),
+        Structure::FatTree => writeln!(
+            out,
+            "Routers   {all} = {} x ({leaves} leaves + {spines} spines) + {} planes x {} cores, {ports} \
+             node ports a leaf",
+            counted(groups.into(), "group"),
+            n.planes(),
+            n.cores_per_plane
+        ),
+    };
+}
+
+/// The interfaces of nodes that have several, kind by kind.
+fn interfaces(machine: &Machine, out: &mut String) {
+    for (name, kind) in NodeKind::NAMES {
+        let of_kind = |node: &&Node| node.kind == *kind && node.interfaces > 1;
+        let Some(first) = machine.nodes.iter().find(of_kind) else { continue };
+        let nodes = machine.nodes.iter().filter(of_kind).count() as u64;
+        let _ = writeln!(
+            out,
+            "Interfaces {} of {} {name} nodes, on {} each",
+            first.interfaces,
+            grouped(nodes),
+            counted(first.routers.into(), "router")
+        );
     }
 }
 
@@ -169,17 +206,24 @@ fn storage(bb: &BurstBuffer, nodes: u64, out: &mut String) {
 }
 
 /// Number of links of each class in the whole machine; both directions count as one link.
-fn link_counts(machine: &Machine) -> [(&'static str, &LinkSpec, u64); 4] {
+fn link_counts(machine: &Machine) -> Vec<(&'static str, &LinkSpec, u64)> {
     let n = &machine.network;
     let (groups, chassis, slots) =
         (u64::from(n.groups), u64::from(n.chassis_per_group), u64::from(n.routers_per_chassis));
     let pairs = |k: u64| k * (k.max(1) - 1) / 2;
-    [
-        ("node", &n.node, machine.nodes.len() as u64),
-        ("rank-1", &n.rank1, groups * chassis * pairs(slots)),
-        ("rank-2", &n.rank2, groups * slots * pairs(chassis)),
-        ("global", &n.global, pairs(groups) * u64::from(n.links_per_group_pair())),
-    ]
+    let of_pair = u64::from(n.links_per_group_pair());
+    let of_leaves = groups * slots * u64::from(n.spines_per_group);
+    let (rank1, global) = match n.structure {
+        Structure::Dragonfly => (groups * chassis * pairs(slots), pairs(groups) * of_pair),
+        Structure::DragonflyPlus => (of_leaves, pairs(groups) * of_pair),
+        Structure::FatTree => (of_leaves, groups * u64::from(n.planes()) * of_pair),
+    };
+    let rank2 = ("rank-2", &n.rank2, groups * slots * pairs(chassis));
+    let interfaces = machine.nodes.iter().map(|node| u64::from(node.interfaces)).sum();
+    let mut counts = vec![("node", &n.node, interfaces), ("rank-1", &n.rank1, rank1)];
+    counts.extend(n.has_rank2().then_some(rank2));
+    counts.push(("global", &n.global, global));
+    counts
 }
 
 fn links(machine: &Machine, out: &mut String) {
@@ -203,32 +247,44 @@ fn links(machine: &Machine, out: &mut String) {
             spec.rate.times(count)
         );
     }
-    let _ = writeln!(
-        out,
-        "  router {}, packets of {}; {} of {} to each other group, {} arrangement, {} of {} sockets ({})",
-        n.router_traversal,
-        n.packet,
-        counted(n.cables_per_group_pair.into(), "cable"),
-        counted(n.routers_per_cable.into(), "link"),
-        n.arrangement.name(),
-        u64::from(n.cables_per_group_pair) * u64::from(n.groups.max(1) - 1),
-        n.cable_sockets_per_group,
-        n.plugging.name()
-    );
+    let _ = match n.structure {
+        Structure::Dragonfly | Structure::DragonflyPlus => writeln!(
+            out,
+            "  router {}, packets of {}; {} of {} to each other group, {} arrangement, {} of {} sockets ({})",
+            n.router_traversal,
+            n.packet,
+            counted(n.cables_per_group_pair.into(), "cable"),
+            counted(n.routers_per_cable.into(), "link"),
+            n.arrangement.name(),
+            u64::from(n.cables_per_group_pair) * u64::from(n.groups.max(1) - 1),
+            n.cable_sockets_per_group,
+            n.plugging.name()
+        ),
+        Structure::FatTree => writeln!(
+            out,
+            "  router {}, packets of {}; each spine linked to {} of its plane",
+            n.router_traversal,
+            n.packet,
+            counted(n.cores_per_plane.into(), "core router")
+        ),
+    };
     let _ = writeln!(
         out,
         "  network interfaces interleave {} of a class",
         counted(n.nic.interleaved_messages.into(), "long message")
     );
     let r = &n.routing;
+    let rank2 = match n.has_rank2() {
+        true => format!(", {} (rank-2)", r.rank2_threshold),
+        false => String::new(),
+    };
     let _ = writeln!(
         out,
-        "  routing {}, {} candidates, bias {}, detours from {} (rank-1), {} (rank-2), {} (global) queued",
+        "  routing {}, {} candidates, bias {}, detours from {} (rank-1){rank2}, {} (global) queued",
         r.algorithm.name(),
         r.candidates,
         r.bias.name(),
         r.rank1_threshold,
-        r.rank2_threshold,
         r.global_threshold
     );
 }
@@ -237,6 +293,19 @@ fn links(machine: &Machine, out: &mut String) {
 fn bisection(n: &Network, out: &mut String) {
     if n.groups < 2 {
         let _ = writeln!(out, "Bisection one group: no global links");
+        return;
+    }
+    if n.structure == Structure::FatTree {
+        let links = n.spines_per_group * n.cores_per_plane;
+        let count = u64::from(n.groups / 2) * u64::from(links);
+        let _ = writeln!(
+            out,
+            "Bisection {} each way = {} x {} x {}",
+            n.global.rate.times(count),
+            counted((n.groups / 2).into(), "group"),
+            counted(links.into(), "link"),
+            n.global.rate
+        );
         return;
     }
     let (low, high) = (n.groups / 2, n.groups - n.groups / 2);
@@ -278,8 +347,10 @@ fn drawings(machine: &Machine, out: &mut String) {
     const MOST: usize = 3;
     let mut by_router = vec![Vec::new(); machine.routers() as usize];
     for node in &machine.nodes {
-        if let Some(kinds) = by_router.get_mut(node.router as usize) {
-            kinds.push(node.kind);
+        for router in node.router..node.router + u32::from(node.routers) {
+            if let Some(kinds) = by_router.get_mut(router as usize) {
+                kinds.push(node.kind);
+            }
         }
     }
     let mut kinds: Vec<(Vec<String>, Vec<u32>)> = Vec::new();
@@ -291,7 +362,11 @@ fn drawings(machine: &Machine, out: &mut String) {
         }
     }
     for (rows, groups) in kinds.iter().take(MOST) {
-        let _ = writeln!(out, "{} (chassis by slot)", group_list(groups));
+        let what = match machine.network.structure {
+            Structure::Dragonfly => "chassis by slot",
+            Structure::DragonflyPlus | Structure::FatTree => "leaf routers",
+        };
+        let _ = writeln!(out, "{} ({what})", group_list(groups));
         let _ = write!(out, "      ");
         for slot in 0..machine.network.routers_per_chassis {
             let _ = write!(out, "{}", slot % 10);

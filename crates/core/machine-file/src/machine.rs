@@ -3,7 +3,7 @@
 use crate::network::named;
 pub use crate::network::{
     AdaptiveBias, Arrangement, LONGEST_PACKET_TIME, LinkClass, LinkSpec, MAX_PORTS, Network,
-    NicSpec, Plugging, Routing, RoutingSpec,
+    NicSpec, Plugging, Routing, RoutingSpec, Structure,
 };
 pub use crate::pfs::{Lustre, ParallelFileSystem};
 use forebay_policy::layout::StripeOrder;
@@ -152,8 +152,26 @@ pub struct ClientType {
 pub struct Node {
     /// Its role.
     pub kind: NodeKind,
-    /// Its router: group × routers per group + chassis × routers per chassis + slot.
+    /// Its router: group × routers per group + chassis × routers per chassis + slot (or the leaf). The
+    /// first one if its interfaces are on several.
     pub router: u32,
+    /// Its network interfaces.
+    pub interfaces: u8,
+    /// Neighbouring routers, from `router` on, that its interfaces are on in turn.
+    pub routers: u8,
+}
+
+impl Node {
+    /// A node with one network interface.
+    pub fn new(kind: NodeKind, router: u32) -> Node {
+        Node { kind, router, interfaces: 1, routers: 1 }
+    }
+
+    /// The router of each of its interfaces.
+    pub fn routers_of_interfaces(&self) -> impl Iterator<Item = u32> {
+        let (first, count) = (self.router, u32::from(self.routers));
+        (0..u32::from(self.interfaces)).map(move |i| first + i % count)
+    }
 }
 
 /// The source of a number.
@@ -217,10 +235,10 @@ named!(NodeKind: Compute "compute", BurstBuffer "burst-buffer", Lnet "lnet", Ser
 impl Machine {
     /// Routers in one group.
     pub fn routers_per_group(&self) -> u32 {
-        self.network.chassis_per_group * self.network.routers_per_chassis
+        self.network.routers_per_group()
     }
 
-    /// Routers in the machine.
+    /// Routers in all groups, without the core routers of a fat tree.
     pub fn routers(&self) -> u32 {
         self.network.groups * self.routers_per_group()
     }
@@ -253,6 +271,12 @@ impl Machine {
     pub fn nodes_of_type(&self, name: &str) -> Vec<u32> {
         let of_type = self.clients().into_iter().find(|(client, _)| client.name == name);
         of_type.map(|(_, nodes)| nodes).unwrap_or_default()
+    }
+
+    /// Rate of all links of a node; of `nodes`, the one with the fewest.
+    pub fn link_rate(&self, nodes: &[u32]) -> Rate {
+        let interfaces = nodes.iter().map(|node| self.nodes[*node as usize].interfaces).min();
+        self.network.node.rate.times(interfaces.unwrap_or(1).into())
     }
 
     /// Number of nodes of one kind.

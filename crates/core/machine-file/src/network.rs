@@ -1,4 +1,4 @@
-//! The interconnect of a machine: a dragonfly of groups, chassis and routers, and its routing.
+//! The interconnect of a machine: groups of routers, the links within and between them, and its routing.
 
 use forebay_units::{Bytes, Rate, Time};
 use serde::Serialize;
@@ -9,12 +9,30 @@ use serde::Serialize;
 pub enum LinkClass {
     /// Node to its router and back (PCIe, NIC).
     Node,
-    /// Rank-1 ("green"): all routers of a chassis, all-to-all.
+    /// Rank-1 ("green"): all routers of a chassis, all-to-all. In a group of leaf and spine routers: those
+    /// between each leaf and each spine.
     Rank1,
     /// Rank-2 ("black"): the same slot in all chassis of a group, all-to-all.
     Rank2,
-    /// Rank-3 ("blue"): optical links between groups.
+    /// Rank-3 ("blue"): optical links between groups; in a fat tree, between spine and core routers.
     Global,
+}
+
+/// The structure of a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Structure {
+    /// Groups of chassis x slots routers, all of which may have nodes and links to other groups (Kim et
+    /// al., ISCA 2008). With one chassis the groups are one-dimensional: each router has a link to each
+    /// other router of its group, as in Slingshot.
+    #[default]
+    Dragonfly,
+    /// Groups of leaf routers, which have the nodes, and spine routers, which have the links to other
+    /// groups; a link joins each leaf and each spine (Shpiner et al., HiPINEB 2017).
+    DragonflyPlus,
+    /// Groups of leaf and spine routers, joined by core routers: spine s of each group has a link to each
+    /// core router of plane s. One group without core routers is a tree of two levels.
+    FatTree,
 }
 
 /// One class of links; rates and buffers are for each direction of a link.
@@ -136,18 +154,24 @@ impl Default for NicSpec {
 /// The interconnect.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Network {
+    /// The structure.
+    pub structure: Structure,
     /// Number of groups G.
     pub groups: u32,
-    /// Chassis a group: the rank-2 dimension.
+    /// Chassis a group: the rank-2 dimension. 1 in groups of leaf and spine routers.
     pub chassis_per_group: u32,
-    /// Routers a chassis: the rank-1 dimension.
+    /// Routers a chassis: the rank-1 dimension. In groups of leaf and spine routers, the leaves.
     pub routers_per_chassis: u32,
+    /// Spine routers a group, after its other routers in their numbers; 0 in a dragonfly.
+    pub spines_per_group: u32,
+    /// Core routers to which each spine router of a fat tree has a link: those of a plane.
+    pub cores_per_plane: u32,
     /// Node ports per router.
     pub node_ports_per_router: u32,
-    /// Sockets for rank-3 cables per group, spread evenly over its routers
+    /// Sockets for rank-3 cables per group, spread evenly over its routers, or its spines
     /// (Aries: 240 for 96 routers, five for each two routers).
     pub cable_sockets_per_group: u32,
-    /// Rank-3 cables between each two groups.
+    /// Rank-3 cables between each two groups; in a fat tree, between a group and a plane.
     pub cables_per_group_pair: u32,
     /// Neighbouring routers that share a socket: a cable carries one link for each of them.
     pub routers_per_cable: u32,
@@ -165,7 +189,7 @@ pub struct Network {
     pub node: LinkSpec,
     /// Rank-1 links.
     pub rank1: LinkSpec,
-    /// Rank-2 links.
+    /// Rank-2 links; as those of rank 1 where groups have one dimension.
     pub rank2: LinkSpec,
     /// Rank-3 links.
     pub global: LinkSpec,
@@ -192,6 +216,7 @@ macro_rules! named {
 
 pub(crate) use named;
 
+named!(Structure: Dragonfly "dragonfly", DragonflyPlus "dragonfly-plus", FatTree "fat-tree");
 named!(Arrangement: Absolute "absolute", Relative "relative", Circulant "circulant");
 named!(Plugging: InOrder "in-order", Spread "spread", AcrossChassis "across-chassis");
 named!(AdaptiveBias: Adaptive0 "adaptive-0", Adaptive1 "adaptive-1", Adaptive2 "adaptive-2",
@@ -200,26 +225,64 @@ named!(Routing:
     Minimal "minimal", Valiant "valiant", UgalL "ugal-l", ProgressiveAdaptive "progressive-adaptive");
 
 impl Network {
-    /// Rank-3 links between each two groups.
+    /// Rank-3 links between each two groups; in a fat tree, between a group and a plane.
     pub fn links_per_group_pair(&self) -> u32 {
         self.cables_per_group_pair * self.routers_per_cable
     }
 
-    /// Cable sockets of each set of [`Network::routers_per_cable`] neighbouring routers of a group:
-    /// the group's sockets, distributed evenly.
+    /// Routers of a group that may have nodes.
+    pub fn node_routers_per_group(&self) -> u32 {
+        self.chassis_per_group * self.routers_per_chassis
+    }
+
+    /// Routers of a group.
+    pub fn routers_per_group(&self) -> u32 {
+        self.node_routers_per_group() + self.spines_per_group
+    }
+
+    /// Whether groups have rank-2 links.
+    pub fn has_rank2(&self) -> bool {
+        self.structure == Structure::Dragonfly && self.chassis_per_group > 1
+    }
+
+    /// Planes of core routers: one for each spine of a group.
+    pub fn planes(&self) -> u32 {
+        if self.cores_per_plane > 0 { self.spines_per_group } else { 0 }
+    }
+
+    /// Cable sockets of each set of [`Network::routers_per_cable`] neighbouring routers of a group that
+    /// have some: the group's sockets, distributed evenly.
     pub fn socket_counts(&self) -> Vec<u32> {
-        let routers = self.chassis_per_group * self.routers_per_chassis;
+        let routers = match self.structure {
+            Structure::Dragonfly => self.node_routers_per_group(),
+            Structure::DragonflyPlus | Structure::FatTree => self.spines_per_group,
+        };
         let sets = (routers / self.routers_per_cable.max(1)).max(1);
         let total = u64::from(self.cable_sockets_per_group);
         let share = |set: u32| (u64::from(set) * total / u64::from(sets)) as u32;
         (0..sets).map(|set| share(set + 1) - share(set)).collect()
     }
 
-    /// Ports of a router: rank-1, rank-2, rank-3, nodes. The port to itself in each of the first
-    /// two ranks counts, too.
+    /// Ports of a router for links within its group. The ports of a dragonfly's router to itself, one in
+    /// each of two ranks, count, too.
+    pub fn local_ports(&self) -> u32 {
+        match self.structure {
+            Structure::Dragonfly => self.routers_per_chassis + self.chassis_per_group,
+            Structure::DragonflyPlus | Structure::FatTree => {
+                self.routers_per_chassis.max(self.spines_per_group)
+            }
+        }
+    }
+
+    /// Most rank-3 ports of a router; a core router has one for each group.
+    pub fn global_ports(&self) -> u32 {
+        let of_cores = if self.planes() > 0 { self.groups } else { 0 };
+        self.socket_counts().into_iter().max().unwrap_or(0).max(of_cores)
+    }
+
+    /// Ports of a router: within the group, rank-3, nodes.
     pub fn ports_per_router(&self) -> u32 {
-        let sockets = self.socket_counts().into_iter().max().unwrap_or(0);
-        self.routers_per_chassis + self.chassis_per_group + sockets + self.node_ports_per_router
+        self.local_ports() + self.global_ports() + self.node_ports_per_router
     }
 
     /// The longest time that a packet of `packet` occupies any link.

@@ -9,7 +9,7 @@
 //!
 //! Groups, chassis and slots count from 0. `nodes` has a letter for each node of the router:
 //! C compute, B burst buffer, L LNET, S service. Unlisted routers are empty. The order of the
-//! lines does not matter: nodes are numbered router by router.
+//! lines does not matter: nodes are numbered router by router. Leaf routers are the slots of chassis 0.
 
 use crate::document::Located;
 use crate::machine::{Network, Node, NodeKind};
@@ -109,9 +109,8 @@ fn expected_count(section: &Section<'_, '_>, key: &str) -> Option<Located<u32>> 
 fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut header_seen = false;
-    let routers = network.groups as usize
-        * network.chassis_per_group as usize
-        * network.routers_per_chassis as usize;
+    let per_group = network.node_routers_per_group();
+    let routers = network.groups as usize * per_group as usize;
     let mut listed: Vec<Option<(usize, &str)>> = vec![None; routers];
     let mut offset = 0;
     for (number, raw) in (1..).zip(text.split('\n')) {
@@ -162,9 +161,10 @@ fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Pro
         return Err(problems);
     }
     let mut nodes = Vec::new();
-    for (router, entry) in (0..).zip(listed) {
+    for (place, entry) in (0u32..).zip(listed) {
+        let router = place / per_group * network.routers_per_group() + place % per_group;
         if let Some((_, letters)) = entry {
-            nodes.extend(letters.chars().filter_map(kind).map(|kind| Node { kind, router }));
+            nodes.extend(letters.chars().filter_map(kind).map(|kind| Node::new(kind, router)));
         }
     }
     Ok(nodes)
@@ -173,7 +173,7 @@ fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Pro
 /// An error in a line: byte offset, problem, expected input.
 type Wrong = (usize, String, String);
 
-/// The router index and the node letters of a line.
+/// The index of the router among those that may have nodes, and the node letters of a line.
 fn router_line<'t>(line: &'t str, network: &Network) -> Result<(usize, &'t str), Wrong> {
     let fields: Vec<&str> = line.split(',').collect();
     let [group, chassis, slot, nodes] = fields[..] else {

@@ -17,14 +17,20 @@
 //! compute = { value = 12076, from = "nersc" }   # expected count, checked against the map
 //! ```
 //!
+//! `interfaces_per_node` and `routers_per_node` (1 without them) say how many network interfaces each of
+//! the nodes has, and on how many neighbouring routers they are, in turn: a blade of n nodes on r routers
+//! takes n × interfaces / r ports of each.
+//!
 //! A total is distributed blade by blade over the groups in turn, compute blades last, so that
 //! groups differ by at most one blade; the last blade carries the remainder.
 //!
 //! In a group, the blades other than compute blades are spread evenly over the routers:
 //! blade k of n is in chassis k mod C, at slot (2k + 1) × S / 2n of the S slots, so that no
 //! chassis and no slot column has many of them. Compute blades fill the other routers in order;
-//! the remaining routers at the end of the group are empty.
+//! the remaining routers at the end of the group are empty. Where groups have leaf and spine routers,
+//! the leaves are the slots of one chassis, and spines have no blades.
 
+use crate::document::Located;
 use crate::machine::{Network, Node, NodeKind};
 use crate::node_map;
 use crate::section::Section;
@@ -38,7 +44,15 @@ struct Blades {
     kind: NodeKind,
     nodes_per_router: u32,
     count: Count,
+    wiring: Wiring,
     offset: usize,
+}
+
+/// The network interfaces of a node, and the neighbouring routers that they are on in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wiring {
+    interfaces: u8,
+    routers: u8,
 }
 
 enum Count {
@@ -49,10 +63,15 @@ enum Count {
 }
 
 impl Blades {
-    /// Routers needed, per group or in total.
-    fn routers(&self) -> u32 {
+    /// Blades, each on as many routers as its nodes, per group or in total.
+    fn blades(&self) -> u32 {
         let (Count::PerGroup(nodes) | Count::Total(nodes)) = self.count;
         nodes.div_ceil(self.nodes_per_router)
+    }
+
+    /// Routers needed, per group or in total.
+    fn routers(&self) -> u32 {
+        self.blades() * u32::from(self.wiring.routers)
     }
 
     /// `count`, which is per group or in total, for the whole machine.
@@ -68,6 +87,7 @@ impl Blades {
 struct GroupBlades {
     kind: NodeKind,
     nodes: Vec<u32>,
+    wiring: Wiring,
 }
 
 /// The nodes in the order of their numbers, router by router; `None` after a problem.
@@ -103,6 +123,7 @@ fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
     let doc = section.doc;
     let kind = section.unsourced_choice("kind", NodeKind::NAMES);
     let per_router = section.integer("nodes_per_router", 1..=256u32);
+    let wiring = read_wiring(&section, network);
     let count = match (section.has_key("per_group"), section.has_key("total")) {
         (true, false) => {
             section.integer("per_group", 1..=10_000_000u32).map(|n| Count::PerGroup(n.value))
@@ -115,23 +136,69 @@ fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
                 format!("the blade has {message}"),
                 "per_group = { value = …, from = \"…\" } or total = { value = …, from = \"…\" }",
             );
-            section.report_unknown_keys(&["kind", "nodes_per_router", "per_group", "total"]);
+            section.report_unknown_keys(&[
+                "kind",
+                "nodes_per_router",
+                "interfaces_per_node",
+                "routers_per_node",
+                "per_group",
+                "total",
+            ]);
             return None;
         }
     };
     section.report_unused_keys();
-    let per_router = per_router?;
-    if per_router.value > network.node_ports_per_router {
+    let (per_router, wiring, kind) = (per_router?, wiring?, kind?.value);
+    let each = u32::from(wiring.interfaces / wiring.routers);
+    let most = network.node_ports_per_router / each;
+    if per_router.value > most {
+        let interfaces = match each {
+            1 => String::new(),
+            each => format!(" with {each} interfaces each"),
+        };
         return doc.refuse(
             per_router.span.start,
             format!(
-                "{} nodes on a router that has {} node ports",
+                "{} nodes{interfaces} on a router that has {} node ports",
                 per_router.value, network.node_ports_per_router
             ),
-            format!("at most {}", network.node_ports_per_router),
+            format!("at most {most}"),
         );
     }
-    Some(Blades { kind: kind?.value, nodes_per_router: per_router.value, count: count?, offset })
+    if kind != NodeKind::Compute && wiring.routers > 1 {
+        return doc.refuse(
+            offset,
+            format!("{} nodes on {} routers each", kind.name(), wiring.routers),
+            "routers_per_node for compute nodes only",
+        );
+    }
+    Some(Blades { kind, nodes_per_router: per_router.value, count: count?, wiring, offset })
+}
+
+/// Reads the interfaces of each node, and the routers that they are on; one of each without the keys.
+fn read_wiring(section: &Section<'_, '_>, network: &Network) -> Option<Wiring> {
+    let optional = |key: &str, most: u8| match section.has_key(key) {
+        true => section.integer(key, 1..=most),
+        false => Some(Located { value: 1, span: section.span.clone() }),
+    };
+    let interfaces = optional("interfaces_per_node", 16);
+    let routers = optional("routers_per_node", 16);
+    let (interfaces, routers) = (interfaces?.value, routers?);
+    let slots = network.routers_per_chassis;
+    let divides =
+        interfaces.is_multiple_of(routers.value) && slots.is_multiple_of(u32::from(routers.value));
+    if !divides {
+        return section.doc.refuse(
+            routers.span.start,
+            format!(
+                "`{}` is {}, for nodes with {interfaces} interfaces in rows of {slots} routers",
+                section.dotted_key("routers_per_node"),
+                routers.value
+            ),
+            "a divisor of both",
+        );
+    }
+    Some(Wiring { interfaces, routers: routers.value })
 }
 
 /// The nodes on each blade of each kind, by group; `None` after a problem.
@@ -145,7 +212,7 @@ fn deal(
     blades: &[Blades],
 ) -> Option<Vec<Vec<GroupBlades>>> {
     let doc = section.doc;
-    let routers = network.chassis_per_group * network.routers_per_chassis;
+    let routers = network.node_routers_per_group();
     let groups = u64::from(network.groups);
     let needed: u64 = blades.iter().map(|b| b.in_all(b.routers(), groups)).sum();
     let available = u64::from(routers) * groups;
@@ -197,18 +264,18 @@ fn counted_by_group(blades: &[Blades]) -> Vec<GroupBlades> {
         let each = blade.nodes_per_router;
         let nodes = match blade.count {
             Count::PerGroup(nodes) => {
-                (0..blade.routers()).map(|i| each.min(nodes - i * each)).collect()
+                (0..blade.blades()).map(|i| each.min(nodes - i * each)).collect()
             }
             Count::Total(_) => Vec::new(),
         };
-        GroupBlades { kind: blade.kind, nodes }
+        GroupBlades { kind: blade.kind, nodes, wiring: blade.wiring }
     };
     blades.iter().map(of_kind).collect()
 }
 
 /// Number of used routers of a group.
 fn used(kinds: &[GroupBlades]) -> usize {
-    kinds.iter().map(|kind| kind.nodes.len()).sum()
+    kinds.iter().map(|kind| kind.nodes.len() * usize::from(kind.wiring.routers)).sum()
 }
 
 /// Distributes the blades with a total over the groups.
@@ -223,7 +290,7 @@ fn deal_totals(blades: &[Blades], routers: usize, dealt: &mut [Vec<GroupBlades>]
         };
         while left > 0 {
             let Some(kinds) = open.pop_front() else { break };
-            if used(kinds) >= routers {
+            if used(kinds) + usize::from(blade.wiring.routers) > routers {
                 continue;
             }
             let count = left.min(blade.nodes_per_router);
@@ -237,47 +304,75 @@ fn deal_totals(blades: &[Blades], routers: usize, dealt: &mut [Vec<GroupBlades>]
 }
 
 fn place(section: &Section<'_, '_>, network: &Network, blades: &[Blades]) -> Option<Vec<Node>> {
-    let routers = network.chassis_per_group * network.routers_per_chassis;
+    let routers = network.routers_per_group();
     let mut nodes = Vec::new();
     for (group, kinds) in (0..).zip(deal(section, network, blades)?) {
-        let slots = lay_out(&kinds, network.chassis_per_group, network.routers_per_chassis);
-        for (slot, content) in (0..).zip(slots) {
-            if let Some((kind, count)) = content {
+        let laid = lay_out(&kinds, network.chassis_per_group, network.routers_per_chassis);
+        let Some(slots) = laid else {
+            return section.doc.refuse(
+                section.span.start,
+                format!("group {group} has too few neighbouring routers for its compute nodes"),
+                "fewer blades of other kinds, or fewer nodes",
+            );
+        };
+        for (slot, blade) in (0..).zip(slots) {
+            if let Slot::Blade(kind, count, Wiring { interfaces, routers: of_node }) = blade {
                 let router = group * routers + slot;
-                nodes.extend((0..count).map(|_| Node { kind, router }));
+                let node = Node { kind, router, interfaces, routers: of_node };
+                nodes.extend((0..count).map(|_| node));
             }
         }
     }
     Some(nodes)
 }
 
-/// Kind and number of the nodes on each router of a group, by chassis and slot.
-fn lay_out(kinds: &[GroupBlades], chassis: u32, slots: u32) -> Vec<Option<(NodeKind, u32)>> {
+/// A router of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    Free,
+    /// The first router of a blade: kind, number and interfaces of its nodes.
+    Blade(NodeKind, u32, Wiring),
+    /// Another router of the blade before.
+    Taken,
+}
+
+/// The blade on each router of a group, by chassis and slot; `None` if they do not fit.
+fn lay_out(kinds: &[GroupBlades], chassis: u32, slots: u32) -> Option<Vec<Slot>> {
     // Blades other than compute, the kinds mixed evenly: the j-th of n is at (2j + 1) / 2n.
-    let mut special: Vec<(u64, usize, NodeKind, u32)> = Vec::new();
+    let mut special: Vec<(u64, usize, Slot)> = Vec::new();
     for (order, kind) in kinds.iter().enumerate().filter(|(_, k)| k.kind != NodeKind::Compute) {
         let n = kind.nodes.len() as u64;
         for (j, count) in (0u64..).zip(&kind.nodes) {
-            special.push((((2 * j + 1) << 32) / (2 * n), order, kind.kind, *count));
+            let blade = Slot::Blade(kind.kind, *count, kind.wiring);
+            special.push((((2 * j + 1) << 32) / (2 * n), order, blade));
         }
     }
-    special.sort_by_key(|(place, order, _, _)| (*place, *order));
-    let mut routers = vec![None; (chassis * slots) as usize];
+    special.sort_by_key(|(place, order, _)| (*place, *order));
+    let mut routers = vec![Slot::Free; (chassis * slots) as usize];
     let n = special.len() as u64;
-    for (k, (_, _, kind, count)) in (0u64..).zip(special) {
+    for (k, (_, _, blade)) in (0u64..).zip(special) {
         let column = (2 * k + 1) * u64::from(slots) / (2 * n);
         let row = k % u64::from(chassis);
         // Two blades of one chassis are C blades apart, so C × S / n ≥ 1 slots apart.
         if let Some(router) = routers.get_mut((row * u64::from(slots) + column) as usize) {
-            *router = Some((kind, count));
+            *router = blade;
         }
     }
-    let mut compute = kinds
-        .iter()
-        .filter(|k| k.kind == NodeKind::Compute)
-        .flat_map(|k| k.nodes.iter().map(|count| (NodeKind::Compute, *count)));
-    for router in routers.iter_mut().filter(|r| r.is_none()) {
-        *router = compute.next();
+    let mut next = 0usize;
+    for kind in kinds.iter().filter(|k| k.kind == NodeKind::Compute) {
+        let width = usize::from(kind.wiring.routers);
+        for count in &kind.nodes {
+            // The next routers that are free together; as their number divides that of a chassis, they
+            // are in one chassis.
+            next = next.next_multiple_of(width);
+            while routers.get(next..next + width)?.iter().any(|router| *router != Slot::Free) {
+                next += width;
+            }
+            let of_blade = routers.get_mut(next..next + width)?;
+            of_blade.fill(Slot::Taken);
+            of_blade[0] = Slot::Blade(kind.kind, *count, kind.wiring);
+            next += width;
+        }
     }
-    routers
+    Some(routers)
 }

@@ -32,6 +32,7 @@ fn node_counts_match_the_sources() {
     assert_eq!(counts(&load("cori-phase1")), [1_630, 140, 130, 0]);
     assert_eq!(counts(&load("cori")), [12_076, 288, 130, 94]);
     assert_eq!(counts(&load("shaheen2")), [6_174, 268, 72, 0]);
+    assert_eq!(counts(&load("frontier")), [9_408, 0, 0, 0]);
     assert_eq!(counts(&load("edison")), [5_586, 0, 0, 106]);
 }
 
@@ -64,6 +65,24 @@ fn aries_links_have_the_published_rates() {
     assert_eq!(network.node.rate, Rate(8_000_000_000));
     assert_eq!(network.router_traversal, Time::from_ns(100));
     assert_eq!(network.packet, Bytes::kib(4));
+}
+
+/// 16 nodes of a chassis have one interface each on each of its four switches.
+#[test]
+fn nodes_of_frontier_are_on_the_four_switches_of_their_chassis() {
+    let machine = load("frontier");
+    assert!(machine.nodes.iter().all(|n| (n.interfaces, n.routers, n.router % 4) == (4, 4, 0)));
+    let mut interfaces = vec![0; machine.routers() as usize];
+    for router in machine.nodes.iter().flat_map(|node| node.routers_of_interfaces()) {
+        interfaces[router as usize] += 1;
+    }
+    assert!(interfaces.iter().all(|&count| count == 16 || count == 0));
+    assert_eq!(interfaces.iter().filter(|&&count| count == 0).count(), 64 / 16 * 4);
+    // Four links to each of 73 groups, 57% of what 512 interfaces inject.
+    let network = &machine.network;
+    let out = 73 * network.links_per_group_pair();
+    assert_eq!((out, 100 * out / 512), (292, 57));
+    assert_eq!(machine.link_rate(&[0]), Rate(95_000_000_000));
 }
 
 #[test]

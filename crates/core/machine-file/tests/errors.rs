@@ -102,7 +102,7 @@ wrong! {
     two_counts_of_nodes: "per_group = { value = 14, assumed = \"toy\" }" => "per_group = { value = 14, assumed = \"toy\" }\ntotal = { value = 14, assumed = \"toy\" }",
         "toy.toml:61:1: the blade has both `per_group` and `total`; expected per_group = { value = …, from = \"…\" } or total = { value = …, from = \"…\" }";
     misspelt_count_of_nodes: "per_group = { value = 14," => "pergroup = { value = 14,",
-        "toy.toml:61:1: the blade has no count of nodes; expected per_group = { value = …, from = \"…\" } or total = { value = …, from = \"…\" }\ntoy.toml:64:1: unknown key `placement.blade.0.pergroup`; expected `per_group` (known here: kind, nodes_per_router, per_group, total)";
+        "toy.toml:61:1: the blade has no count of nodes; expected per_group = { value = …, from = \"…\" } or total = { value = …, from = \"…\" }\ntoy.toml:64:1: unknown key `placement.blade.0.pergroup`; expected `per_group` (known here: kind, nodes_per_router, interfaces_per_node, routers_per_node, per_group, total)";
     no_compute_node: "kind = \"compute\"" => "kind = \"service\"",
         "toy.toml:61:3: the machine has no compute node; expected at least one node of kind compute in `[placement]`";
     burst_buffers_not_described: "[burst_buffer]\n" => "[burst_bufer]\n",
@@ -265,8 +265,8 @@ fn unknown_machine_names_and_files_are_refused() {
     let message = |name: &str| Machine::load(name).expect_err("unknown").to_string();
     assert_eq!(
         message("trinty"),
-        "trinty: unknown machine; expected `trinity` (known here: toy, cori-phase1, theta, \
-         edison, shaheen2, trinity-phase2, cori, trinity), or the path of a file that ends in .toml"
+        "trinty: unknown machine; expected `trinity` (known here: toy, toy-plus, toy-tree, cori-phase1, theta, \
+         edison, shaheen2, trinity-phase2, cori, frontier, trinity), or the path of a file that ends in .toml"
     );
     assert_eq!(
         message("no/such.toml"),

@@ -65,19 +65,19 @@ pub(crate) fn each_link(
 /// (chassis and slot).
 pub(crate) fn link_name(topology: &Topology, group: u16, link: &LinkStatistics) -> String {
     let Some(router) = link.router else {
-        let node = topology.nodes_of_group(group)[usize::from(link.port)];
+        let node = topology.sender(group, link.port);
         return format!("node {node} -> its router, group {group}");
     };
     let port = link.port as u8;
-    let at = |r: u16| format!("c{}s{}", r / topology.slots, r % topology.slots);
-    let from = at(router);
-    let local = || at(topology.neighbour(router, port));
+    let from = topology.router_name(group, router);
+    let local = || topology.router_name(group, topology.neighbour(router, port));
     match link.class {
         LinkClass::Rank1 => format!("rank-1 link, group {group}: {from} -> {}", local()),
         LinkClass::Rank2 => format!("rank-2 link, group {group}: {from} -> {}", local()),
         LinkClass::Global => {
             topology.far_end(group, router, port).map_or(String::new(), |(far, far_router, _)| {
-                format!("rank-3 link, group {group} {from} -> group {far} {}", at(far_router))
+                let to = topology.router_name(far, far_router);
+                format!("rank-3 link, group {group} {from} -> group {far} {to}")
             })
         }
         LinkClass::Node => topology.node_at(group, router, port).map_or(String::new(), |node| {

@@ -14,6 +14,7 @@
 //! the end of that span: one event for many.
 
 mod delivery;
+mod interfaces;
 mod observe;
 mod returns;
 
@@ -21,7 +22,7 @@ pub use delivery::Delivery;
 
 use crate::credits::CreditBatches;
 use crate::event::{NetContext, NetEvent, NetMessage, NetQueue};
-use crate::nic::{MAX_NIC_MESSAGES, Message, MessageClass, Nic};
+use crate::nic::{Message, MessageClass, Nic};
 use crate::packet::{INTERMEDIATE, Packet};
 use crate::packet_table::{PacketId, PacketTable};
 use crate::port::{
@@ -50,6 +51,8 @@ pub struct Fabric {
     traversal: u64,
     ports: PortTable,
     nics: Vec<Nic>,
+    /// Messages of each class that each node has sent, where nodes have several interfaces.
+    turns: Vec<[u32; 2]>,
     packets: PacketTable,
     batches: CreditBatches,
     random: RandomSequence,
@@ -57,7 +60,7 @@ pub struct Fabric {
     pub deliveries: [DeliveryStatistics; 2],
     /// Bytes granted to the links of each class over time (`LinkClass as usize`).
     pub timeline: Timeline<4>,
-    /// Nodes (numbers within the group) whose interface has free slots again after having had
+    /// Nodes (numbers within the group) of which an interface has free slots again after having had
     /// none. The model empties the list after each event.
     pub drained: Vec<u16>,
     /// Observation of single packets, if requested.
@@ -75,7 +78,11 @@ impl Fabric {
     /// The fabric of one group; `seed` determines its random choices.
     pub fn new(topology: Arc<Topology>, network: Arc<Network>, group: u16, seed: u64) -> Self {
         let costs = link_costs(&network);
-        let nodes = topology.nodes_of_group(group);
+        let interfaces = topology.interfaces_of_group(group);
+        let turns = match topology.has_several_interfaces() {
+            true => vec![[0; 2]; topology.nodes_of_group(group).len()],
+            false => Vec::new(),
+        };
         Fabric {
             costs,
             group,
@@ -83,7 +90,8 @@ impl Fabric {
             interleaved: network.nic.interleaved_messages as usize,
             traversal: network.router_traversal.0,
             ports: PortTable::new(&topology, group, &costs),
-            nics: nodes.iter().map(|_| Nic::default()).collect(),
+            nics: interfaces.iter().map(|_| Nic::default()).collect(),
+            turns,
             packets: PacketTable::new(),
             batches: CreditBatches::new(),
             random: RandomSequence::of_unit(seed, stream_label("routing"), group.into()),
@@ -181,21 +189,8 @@ impl Fabric {
         }
     }
 
-    /// Messages that the interface of a node (number within the group) accepts of either kind.
-    pub fn free_message_slots(&self, local: u16) -> usize {
-        match self.ports[self.ports.nic_port(local)].sender_waits {
-            true => self.nics[usize::from(local)].free_slots(),
-            false => MAX_NIC_MESSAGES,
-        }
-    }
-
-    /// Prefetches the data that sending from a node (number within the group) will touch.
-    #[inline]
-    pub fn prefetch_sender(&self, local: u16) {
-        prefetch(&self.ports[self.ports.nic_port(local)]);
-    }
-
-    /// Passes a message to the interface of `node`, which is in this group.
+    /// Passes a message to an interface of `node`, which is in this group. The messages of each class
+    /// take the interfaces of their sender in turn, and those of their receiver.
     #[inline]
     pub fn send<E, M>(&mut self, node: u32, message: Message, context: &mut Context<'_, E, M>)
     where
@@ -204,22 +199,26 @@ impl Fabric {
     {
         let location = self.topology.location(node);
         debug_assert!(location.group == self.group && message.bytes > 0);
+        let (local, message) = match self.topology.has_several_interfaces() {
+            false => (location.local, message),
+            true => self.choose_interfaces(node, message),
+        };
         let is_short = message.bytes <= u64::from(self.packet_bytes);
-        let index = self.ports.nic_port(location.local);
+        let index = self.ports.nic_port(local);
         let channel = NODE_CHANNELS[message.class as usize];
         // An empty interface with credits: no need to queue.
         if is_short
             && !self.ports[index].sender_waits
             && u64::from(self.ports.credits(index, channel)) >= message.bytes
         {
-            self.emit(index, location.local, &message, message.bytes as u32, context);
+            self.emit(index, local, &message, message.bytes as u32, context);
             return;
         }
-        self.nics[usize::from(location.local)].push_message(message, is_short);
-        self.inject_packets(location.local, context);
+        self.nics[usize::from(local)].push_message(message, is_short);
+        self.inject_packets(local, context);
     }
 
-    /// Sends packets of a node's messages as far as there are credits.
+    /// Sends packets of an interface's messages as far as there are credits.
     fn inject_packets(&mut self, local: u16, context: &mut impl NetContext) {
         let index = self.ports.nic_port(local);
         let was_full = self.nics[usize::from(local)].free_slots() == 0;
@@ -237,11 +236,11 @@ impl Fabric {
         }
         self.ports[index].sender_waits = !self.nics[usize::from(local)].is_empty();
         if was_full && self.nics[usize::from(local)].free_slots() > 0 {
-            self.drained.push(local);
+            self.drained.push(self.node_of_local(local));
         }
     }
 
-    /// Puts one packet of a message on the link from a node to its router; there are credits.
+    /// Puts one packet of a message on the link from an interface to its router; there are credits.
     fn emit(
         &mut self,
         index: usize,
@@ -250,14 +249,15 @@ impl Fabric {
         bytes: u32,
         context: &mut impl NetContext,
     ) {
-        let node = self.topology.nodes_of_group(self.group)[usize::from(local)];
+        let interface = self.topology.interfaces_of_group(self.group)[usize::from(local)];
         let channel = NODE_CHANNELS[message.class as usize];
         self.ports.take_credit(index, channel, bytes);
         self.ports[index].occupy(bytes);
         let (start, end) = self.grant(index, context.now(), bytes, message.class);
         self.deliveries[usize::from(message.kind != 0)].count_injection(bytes);
+        let node = self.topology.node_of_interface(interface);
         let mut packet = Packet::new(node, bytes, message);
-        packet.router = self.topology.location(node).router;
+        packet.router = self.topology.interface(interface).router;
         packet.credit_to = Upstream::near(index, LinkClass::Node, channel as u8).0;
         packet.tail_lag = (end - start) as u32;
         if self.probe.is_some() {

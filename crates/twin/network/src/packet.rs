@@ -20,7 +20,7 @@ pub enum Route {
 pub struct Packet {
     /// Sending node.
     pub src: u32,
-    /// Receiving node.
+    /// Receiving node; while the packet is in the fabric, its interface.
     pub dst: u32,
     tag: [u32; 2],
     born: [u32; 2],

@@ -78,7 +78,7 @@ pub(crate) struct Port {
     pub occupied: u32,
     /// Longest queue that a packet has found here, in units of 2^10 ps.
     longest_queue: u32,
-    /// Router-to-router links within the group: router at the far end. Node links: node number. Rank-3
+    /// Router-to-router links within the group: router at the far end. Node links: number of the interface within its group. Rank-3
     /// links: number of the link among those of the group.
     pub peer: u16,
     pub class: LinkClass,

@@ -39,7 +39,7 @@ pub(crate) struct FarEnd {
     pub index: u32,
 }
 
-/// Output ports of a group's routers, router by router, then one port per node into its router.
+/// Output ports of a group's routers, router by router, then one port per interface of a node into its router.
 pub(crate) struct PortTable {
     ports: Vec<Port>,
     queues: Vec<PortQueues>,
@@ -53,7 +53,7 @@ impl PortTable {
     pub fn new(topology: &Topology, group: u16, costs: &[LinkCost; 4]) -> Self {
         let first_nic = usize::from(topology.routers()) * usize::from(topology.ports);
         let mut table = PortTable {
-            ports: Vec::with_capacity(first_nic + topology.nodes_of_group(group).len()),
+            ports: Vec::with_capacity(first_nic + topology.interfaces_of_group(group).len()),
             queues: Vec::new(),
             far_ends: Vec::new(),
             ports_per_router: usize::from(topology.ports),
@@ -65,7 +65,7 @@ impl PortTable {
                 table.ports.push(Port::new(class, end, peer, costs));
             }
         }
-        for (local, _) in (0..).zip(topology.nodes_of_group(group)) {
+        for (local, _) in (0..).zip(topology.interfaces_of_group(group)) {
             table.ports.push(Port::new(LinkClass::Node, PortEnd::Inward, local, costs));
         }
         table.queues = table.ports.iter().map(|port| PortQueues::new(port, costs)).collect();
@@ -81,10 +81,10 @@ impl PortTable {
         port: u8,
     ) -> (LinkClass, PortEnd, u16) {
         let unplugged = (LinkClass::Node, PortEnd::Unplugged, 0);
-        match topology.class(router, port) {
+        match topology.class(group, router, port) {
             None => unplugged,
-            Some(LinkClass::Node) => match topology.node_at(group, router, port) {
-                Some(node) => (LinkClass::Node, PortEnd::Node, topology.location(node).local),
+            Some(LinkClass::Node) => match topology.interface_at(group, router, port) {
+                Some(number) => (LinkClass::Node, PortEnd::Node, topology.interface(number).local),
                 None => unplugged,
             },
             Some(LinkClass::Global) => {
@@ -107,7 +107,7 @@ impl PortTable {
         usize::from(router) * self.ports_per_router + usize::from(port)
     }
 
-    /// Index of the port from a node (number within the group) into its router.
+    /// Index of the port from an interface (number within the group) into its router.
     #[inline]
     pub fn nic_port(&self, local: u16) -> usize {
         self.first_nic + usize::from(local)

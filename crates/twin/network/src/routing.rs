@@ -1,5 +1,7 @@
 //! Routing of packets: minimal, Valiant, UGAL-L, progressive adaptive.
 //!
+//! This describes dragonflies; [`spines`] has groups of leaf and spine routers.
+//!
 //! A path consists of *legs*. In each leg a packet crosses at most one rank-1 and one rank-2 link, in
 //! either order, then at most one rank-3 link; the leg ends behind the rank-3 link, at an
 //! intermediate router, or at the destination's router. The longest paths have four legs: source
@@ -40,12 +42,14 @@
 //! The rules of peer simulators, [`AdaptiveBias::Codes`] and [`AdaptiveBias::Ugal`], compare the queues of
 //! the first links alone, with the bytes on the link and in the buffer behind it.
 
+mod spines;
+
 use crate::nic::MessageClass;
 use crate::packet::{INTERMEDIATE, Packet, Route};
 use crate::port::LinkCost;
 use crate::port_table::PortTable;
 use crate::topology::{GlobalLink, Topology};
-use forebay_machine_file::machine::{AdaptiveBias, LinkClass, Routing, RoutingSpec};
+use forebay_machine_file::machine::{AdaptiveBias, LinkClass, Routing, RoutingSpec, Structure};
 use forebay_random::RandomSequence;
 
 /// Chooses paths from the queues of one group's ports.
@@ -74,7 +78,7 @@ struct Candidate {
 impl RoutePlanner<'_> {
     /// Begins a leg at `packet.router`: sets its target router and exit port.
     pub fn plan_leg(&mut self, packet: &mut Packet) {
-        let destination = self.topology.location(packet.dst);
+        let destination = self.topology.interface(packet.dst);
         let fresh = packet.route() == Route::Unrouted;
         if fresh {
             packet.set_route(Route::Minimal);
@@ -91,10 +95,10 @@ impl RoutePlanner<'_> {
             self.leave_source(packet, to);
             return;
         }
-        // In the intermediate group. Over a random router of it, so that packets that enter by one
+        // In the intermediate group, or at a core router. Over a random router of it, so that packets that enter by one
         // link and leave by another do not all take the same local links; not after a late detour,
         // which leaves no leg for it.
-        if packet.leg == 1 {
+        if packet.leg == 1 && self.topology.structure == Structure::Dragonfly {
             let via = self.random.below(self.topology.routers().into()) as u16;
             if via != packet.router {
                 (packet.target, packet.exit) = (via, INTERMEDIATE);
@@ -122,7 +126,11 @@ impl RoutePlanner<'_> {
         if self.is_short(&minimal) {
             return;
         }
-        let destination = self.topology.location(packet.dst);
+        if self.topology.structure == Structure::FatTree {
+            self.reconsider_core(packet, minimal.queue);
+            return;
+        }
+        let destination = self.topology.interface(packet.dst);
         let (spec, hops) = (self.spec, packet.hops);
         let preferred = |queue| prefers_detour(spec, queue, minimal.queue, hops);
         if let Some(detour) = self.best_detour(packet.router, destination.group, preferred) {
@@ -137,6 +145,9 @@ impl RoutePlanner<'_> {
     /// one with the shorter queue, and other routing either at random.
     #[inline]
     pub fn local_port(&mut self, from: u16, to: u16, class: MessageClass) -> u8 {
+        if self.topology.has_spines() {
+            return self.spine_port(from, to);
+        }
         let (rank1, rank2) = self.topology.local_ports_toward(from, to);
         if rank1 == rank2 || class == MessageClass::Response {
             return rank1;
@@ -181,6 +192,10 @@ impl RoutePlanner<'_> {
 
     /// Lets a packet to the same group take a detour over an intermediate router.
     fn consider_local_detour(&mut self, packet: &mut Packet) {
+        if self.topology.has_spines() {
+            // All paths over spines are minimal.
+            return;
+        }
         let adaptive = match self.spec.algorithm {
             Routing::Minimal => return,
             Routing::Valiant => false,
@@ -233,7 +248,7 @@ impl RoutePlanner<'_> {
     }
 
     /// The best of a few links to a random third group, if its queue is `acceptable`; `None` if there is
-    /// no third group. What is not acceptable must not become so with a longer queue.
+    /// no third group, or in a fat tree, all whose paths are minimal. What is not acceptable must not become so with a longer queue.
     fn best_detour(
         &mut self,
         from: u16,
@@ -241,7 +256,7 @@ impl RoutePlanner<'_> {
         acceptable: impl Fn(u64) -> bool,
     ) -> Option<Candidate> {
         let groups = u32::from(self.topology.groups);
-        if groups < 3 {
+        if groups < 3 || self.topology.structure == Structure::FatTree {
             return None;
         }
         let tries = if self.is_adaptive() { self.spec.candidates } else { 1 };
@@ -252,7 +267,7 @@ impl RoutePlanner<'_> {
             let mut via = self.random.below(groups - 2) as u16;
             via += u16::from(via >= low);
             via += u16::from(via >= high);
-            let link = self.random_link(via);
+            let Some(link) = self.random_link(from, via) else { continue };
             let limit = best.map_or(u64::MAX, |b| b.queue);
             let shorter = self.over(from, &link, true, |queue| queue < limit && acceptable(queue));
             best = shorter.or(best);
@@ -272,7 +287,7 @@ impl RoutePlanner<'_> {
                 if self.is_short(&best) {
                     break;
                 }
-                let link = self.random_link(to.0);
+                let Some(link) = self.random_link(from, to.0) else { break };
                 let shorter = self.over(from, &link, false, |queue| queue < best.queue);
                 best = shorter.unwrap_or(best);
             }
@@ -280,10 +295,14 @@ impl RoutePlanner<'_> {
         best
     }
 
-    /// A random one of the links to a group.
-    fn random_link(&mut self, to: u16) -> GlobalLink {
+    /// A random one of the links to a group that packets at a router may take.
+    #[inline]
+    fn random_link(&mut self, from: u16, to: u16) -> Option<GlobalLink> {
+        if self.topology.has_spines() {
+            return self.random_spine_link(from, to);
+        }
         let links = self.topology.links(self.group, to);
-        links[self.random.below(links.len() as u32) as usize]
+        Some(links[self.random.below(links.len() as u32) as usize])
     }
 
     /// The path from a router over a link, as a detour if it `is_detour`, if its queue is `acceptable`.
@@ -325,6 +344,10 @@ impl RoutePlanner<'_> {
     /// Time to transmit the queues on the way to another router of the group, ps, and the class of
     /// the first link. Where there are two ways, that with the shorter first queue.
     fn local_queue(&self, from: u16, to: u16) -> (u64, LinkClass) {
+        if self.topology.has_spines() && self.topology.routers_between(from, to).is_some() {
+            // Which one is chosen later, by its queue.
+            return (0, LinkClass::Rank1);
+        }
         let (rank1, rank2) = self.topology.local_ports_toward(from, to);
         let (mut queue, mut port, mut next) = (self.queue(from, rank1), rank1, rank2);
         if rank1 != rank2 {

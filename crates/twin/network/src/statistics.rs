@@ -222,7 +222,7 @@ pub struct LinkStatistics {
     pub class: LinkClass,
     /// Router at its near end, within its group; `None` for links from nodes.
     pub router: Option<u16>,
-    /// Port of that router; for links from nodes, the node's number within its group.
+    /// Port of that router; for links from nodes, the number of the interface within its group.
     pub port: u16,
     /// Group at the far end.
     pub to_group: u16,

@@ -5,7 +5,7 @@ mod harness;
 use forebay_machine_file::machine::{LinkClass, Routing};
 use forebay_network::Topology;
 use forebay_random::RandomSequence;
-use harness::{SMALL, Shape, TestMessage, machine, run};
+use harness::{SMALL, Shape, TestMessage, machine, make_tight, random_messages, run};
 
 /// Packets of 4,000 bytes: node link 500 ns, rank-1 800 ns, rank-2 266.67 ns, rank-3 200 ns.
 const NODE: u64 = 500_000;
@@ -112,21 +112,7 @@ fn adversarial_traffic_exceeds_one_global_link_only_with_detours() {
 
 fn uniform(shape: Shape, count: u32, bytes: u64, seed: u64) -> Vec<TestMessage> {
     let nodes = shape.groups * shape.chassis * shape.slots * shape.nodes_per_router;
-    let mut random = RandomSequence::new(seed);
-    let mut messages = Vec::new();
-    for from in 0..nodes {
-        for i in 0..count {
-            let to = (from + 1 + random.below(nodes - 1)) % nodes;
-            messages.push(TestMessage {
-                from,
-                to,
-                bytes: 1 + u64::from(random.below(bytes as u32)),
-                at: u64::from(i) * 10_000,
-                response: false,
-            });
-        }
-    }
-    messages
+    random_messages(nodes, count, bytes, seed)
 }
 
 #[test]
@@ -139,17 +125,7 @@ fn overload_with_tiny_buffers_never_deadlocks_and_conserves_bytes() {
     {
         for seed in 0..3 {
             let mut machine = machine(shape, routing);
-            for link in [
-                &mut machine.network.node,
-                &mut machine.network.rank1,
-                &mut machine.network.rank2,
-                &mut machine.network.global,
-            ] {
-                link.buffer.0 = 4_000;
-            }
-            machine.network.routing.rank1_threshold.0 = 0;
-            machine.network.routing.rank2_threshold.0 = 0;
-            machine.network.routing.global_threshold.0 = 0;
+            make_tight(&mut machine);
             let mut messages = uniform(shape, 60, 12_000, seed);
             for s in messages.iter_mut().step_by(3) {
                 s.to = if s.from == 7 { 8 } else { 7 };

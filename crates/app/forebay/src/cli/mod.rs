@@ -8,6 +8,7 @@ mod interference;
 mod ior;
 mod job;
 mod machine;
+mod mpiio_log;
 pub mod nodes;
 mod observe;
 mod options;
@@ -84,6 +85,9 @@ enum Command {
     /// Show workflows of Slurm jobs
     #[command(subcommand)]
     Workflow(workflow::WorkflowCommand),
+    /// List, check, replay or discard logs of MPI-IO writes
+    #[command(subcommand)]
+    Log(mpiio_log::LogCommand),
     /// Compare the data on a storage node with its checksums
     Scrub(scrub::ScrubArgs),
 }
@@ -139,6 +143,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Validate(args) => validate::run(args),
         Command::Scrub(args) => scrub::run(&args),
         Command::Workflow(command) => workflow::run(command),
+        Command::Log(command) => mpiio_log::run(command),
         Command::Check(args) => wlm::check(&args),
         Command::Job(_) | Command::Adhoc(_) | Command::Wlm(_) => {
             unreachable!("main runs the commands of jobs")

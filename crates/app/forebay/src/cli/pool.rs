@@ -106,6 +106,22 @@ pub enum PoolCommand {
         #[arg(long)]
         lost: bool,
     },
+    /// Accept that the controller's database was restored from a backup
+    ///
+    /// Until then the controller does nothing. What happened since the backup is lost to it: stages
+    /// that had not ended then fail, and instances that were created since stay on the storage nodes
+    /// until `forebay discard-unknown`.
+    AcceptRestored {
+        #[command(flatten)]
+        pool: PoolArguments,
+    },
+    /// Remove the data of instances on a storage node that a restored controller does not know
+    DiscardUnknown {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// The node's name
+        node: String,
+    },
     /// Create an instance that outlives jobs
     CreatePersistent(CreatePersistentArguments),
     /// Destroy a persistent instance with its data
@@ -178,6 +194,14 @@ fn drain(selection: &PoolSelection, name: &str, drained: bool) -> Result<(), Run
     pool.close()
 }
 
+fn discard_unknown(selection: &PoolSelection, name: &str) -> Result<(), RunError> {
+    let pool = PoolHandle::open_existing(selection)?;
+    let fail = |failure| RunError::Step("discard-unknown", failure);
+    let node = find_node(&pool, name).map_err(fail)?.id;
+    pool.controller().request(Request::DiscardUnknown { node }).map_err(fail)?;
+    pool.close()
+}
+
 /// Gives up a node and returns the message for the operator.
 fn forget(selection: &PoolSelection, name: &str, lost: bool) -> Result<String, RunError> {
     if let PoolSelection::Embedded(options) = selection {
@@ -211,6 +235,10 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
         PoolCommand::Forget { pool, node, lost } => {
             return Ok(print_answer(&forget(&pool.selection()?, &node, lost)?));
         }
+        PoolCommand::AcceptRestored { pool } => {
+            request_once(&pool.selection()?, "accept-restored", Request::AcceptRestored)?;
+        }
+        PoolCommand::DiscardUnknown { pool, node } => discard_unknown(&pool.selection()?, &node)?,
         PoolCommand::CreatePersistent(arguments) => create_persistent(arguments)?,
         PoolCommand::DestroyPersistent { pool, name, hurry } => {
             let request = Request::DestroyPersistent { name, hurry };

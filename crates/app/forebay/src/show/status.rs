@@ -9,7 +9,7 @@ use forebay_daemon::embedded::POOL_NAME;
 use forebay_protocol::progress::StageAmount;
 use forebay_store::log::LogSpace;
 use forebay_store::objects::RemovalProgress;
-use forebay_units::human::{bytes, seconds};
+use forebay_units::human::{bytes, counted, seconds};
 
 use forebay_console::table::{Column, Table};
 
@@ -80,6 +80,7 @@ pub fn status(status: &Status, now: UnixMillis) -> String {
     text.push('\n');
     add_instances(&mut text, status, now);
     add_stages(&mut text, status);
+    add_decisions(&mut text, status);
     add_advice(&mut text, status);
     text
 }
@@ -117,6 +118,7 @@ fn add_nodes(text: &mut String, status: &Status) {
     for node in &status.nodes {
         let state = match (node.online, node.drained) {
             _ if node.forgotten => "given up",
+            _ if node.wrong_disk => "wrong disk",
             (false, true) => "drained, offline",
             (_, true) if node.fragments > 0 => "draining",
             (_, true) => "drained",
@@ -267,6 +269,33 @@ fn is_embedded(status: &Status) -> bool {
     status.pools.iter().all(|pool| pool.name == POOL_NAME)
 }
 
+/// What an operator has to decide before nodes or the controller are used.
+fn add_decisions(text: &mut String, status: &Status) {
+    if status.outdated {
+        text.push_str(
+            "the controller's database is older than what the storage nodes have obeyed, and it does \
+             nothing: restore the latest one, or accept the loss of what happened since with \
+             `forebay accept-restored`\n",
+        );
+    }
+    for node in &status.nodes {
+        let name = &node.name;
+        if node.wrong_disk {
+            text.push_str(&format!(
+                "{name} reports a directory that is not the one with its fragments: mount its \
+                 flash, or give up what was on it with `forebay forget {name} --lost`\n"
+            ));
+        }
+        if node.unknown > 0 {
+            text.push_str(&format!(
+                "{name} has {} that the restored controller does not know; `forebay \
+                 discard-unknown {name}` removes what is in them\n",
+                counted(node.unknown.into(), "fragment")
+            ));
+        }
+    }
+}
+
 /// Instances with data on nodes that are offline. The node of an embedded pool is offline whenever
 /// no process uses the pool.
 fn add_unreachable_data(text: &mut String, status: &Status) {
@@ -388,6 +417,8 @@ mod tests {
                 granules: 64,
                 used: 32,
                 fragments: 2,
+                wrong_disk: false,
+                unknown: 0,
             }],
             sessions: vec![
                 session(1, "42", Lifetime::Job),
@@ -526,6 +557,23 @@ stage of  line  direction  state           files                   data
         shared.nodes[0].online = true;
         let text = status(&shared, UnixMillis(125_900));
         assert!(!text.contains("offline"), "{text}");
+    }
+
+    #[test]
+    fn status_says_what_an_operator_has_to_decide() {
+        let mut pool = example();
+        pool.nodes[0].wrong_disk = true;
+        pool.nodes[0].unknown = 2;
+        pool.control.outdated = true;
+        let text = status(&pool, UnixMillis(0));
+        for advice in [
+            "embedded  embedded  wrong disk",
+            "accept the loss of what happened since with `forebay accept-restored`\n",
+            "mount its flash, or give up what was on it with `forebay forget embedded --lost`\n",
+            "has 2 fragments that the restored controller does not know",
+        ] {
+            assert!(text.contains(advice), "{advice}: {text}");
+        }
     }
 
     #[test]

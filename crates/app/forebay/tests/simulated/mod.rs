@@ -22,7 +22,7 @@ use forebay_protocol::progress::StageProgress;
 use serde_json::{Value, json};
 
 /// Version of the control protocol.
-const VERSION: u16 = 7;
+const VERSION: u16 = 8;
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const TICK_INTERVAL: Duration = Duration::from_secs(1);

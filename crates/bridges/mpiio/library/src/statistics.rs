@@ -38,6 +38,8 @@ pub struct Counters {
     pub overlapping_reads: u64,
     /// Applications of the log to the file.
     pub flushes: u64,
+    /// Applications by one process alone, because its log was full.
+    pub early_flushes: u64,
     /// Writes to the file from the log.
     pub merged_writes: u64,
     /// Their bytes.
@@ -51,7 +53,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    fn fields(&mut self) -> [&mut u64; 16] {
+    fn fields(&mut self) -> [&mut u64; 17] {
         [
             &mut self.opened,
             &mut self.logged_requests,
@@ -64,6 +66,7 @@ impl Counters {
             &mut self.log_read_bytes,
             &mut self.overlapping_reads,
             &mut self.flushes,
+            &mut self.early_flushes,
             &mut self.merged_writes,
             &mut self.merged_bytes,
             &mut self.flush_nanoseconds,

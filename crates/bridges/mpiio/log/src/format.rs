@@ -169,12 +169,14 @@ pub(crate) struct SlotState {
     pub rank: u32,
     /// Entries up to this sequence number are in the target.
     pub applied: u64,
+    /// Entries up to this sequence number are durable.
+    pub durable: u64,
     /// Last sequence number of a log that was closed; 0 while it is written.
     pub closed: u64,
 }
 
 /// Bytes of an encoded state.
-pub(crate) const ENCODED_STATE_BYTES: usize = 40;
+pub(crate) const ENCODED_STATE_BYTES: usize = 48;
 
 impl SlotState {
     pub fn encode(&self) -> [u8; ENCODED_STATE_BYTES] {
@@ -183,7 +185,8 @@ impl SlotState {
         bytes[8..16].copy_from_slice(&self.counter.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.applied.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.closed.to_le_bytes());
-        bytes[32..40].copy_from_slice(&MAGIC);
+        bytes[32..40].copy_from_slice(&self.durable.to_le_bytes());
+        bytes[40..48].copy_from_slice(&MAGIC);
         let sum = crc32c::crc32c(&bytes[4..]);
         bytes[..4].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -191,12 +194,13 @@ impl SlotState {
 
     pub fn decode(bytes: &[u8]) -> Option<SlotState> {
         let bytes = bytes.get(..ENCODED_STATE_BYTES)?;
-        let valid = u32_at(bytes, 0)? == crc32c::crc32c(&bytes[4..]) && bytes[32..40] == MAGIC;
+        let valid = u32_at(bytes, 0)? == crc32c::crc32c(&bytes[4..]) && bytes[40..48] == MAGIC;
         let state = SlotState {
             rank: u32_at(bytes, 4)?,
             counter: u64_at(bytes, 8)?,
             applied: u64_at(bytes, 16)?,
             closed: u64_at(bytes, 24)?,
+            durable: u64_at(bytes, 32)?,
         };
         valid.then_some(state)
     }

@@ -18,6 +18,8 @@ mod entry;
 mod format;
 mod identity;
 mod index;
+mod log_file;
+mod logged_run;
 mod merge;
 mod plan;
 mod replay;
@@ -37,11 +39,15 @@ pub use entry::{Entry, Order, Place, decode_entries, encode_entries};
 pub use format::{FORMAT_VERSION, MAX_SEGMENT_BYTES, MAX_SLOTS, MIN_SEGMENT_BYTES};
 pub use identity::{EXTENSION, Identity, Limits};
 pub use index::Index;
+pub use log_file::{LogFile, LogReader};
+pub use logged_run::{FinishedLog, LoggedRun};
 pub use merge::{MergeCounts, Merged, Piece, merge};
 pub use plan::{
     Alignment, Applied, DataSource, MAX_PIECES, MergedWrite, Plan, Target, apply, gather, plan,
 };
-pub use replay::{Discarded, ReplayError, ReplayOptions, Replayed, discard, logs, replay};
-pub use scan::{Damage, LogReader, ScanError, ScannedLog, ScannedSlot, scan};
+pub use replay::{
+    Discarded, ReplayError, ReplayOptions, Replayed, discard, is_in_use, logs, replay,
+};
+pub use scan::{Damage, ScanError, ScannedLog, ScannedSlot, scan, scan_file};
 pub use view::{Segment, Segments, View};
 pub use writer::{LogWriter, Sequence};

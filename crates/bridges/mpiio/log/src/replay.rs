@@ -3,13 +3,12 @@
 //! A replay that is interrupted is repeated: it writes the same bytes again. When the file is
 //! durable, the log is marked as applied and then removed, so that a later replay changes nothing.
 
-use crate::entry::{Entry, Place};
-use crate::format::SlotState;
 use crate::identity::is_log_name;
-use crate::plan::{Alignment, Applied, Target, apply, plan};
-use crate::scan::{LogReader, ScanError, ScannedLog, scan_file};
+use crate::logged_run::{FinishedLog, LoggedRun};
+use crate::plan::{Alignment, Applied, Target};
+use crate::scan::{ScanError, ScannedLog, scan_file};
+use crate::writer::sync_parent;
 use rustix::fs::FlockOperation;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -136,6 +135,18 @@ pub fn logs(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// Whether a process has a log open for writing.
+///
+/// # Errors
+/// The log cannot be opened or locked.
+pub fn is_in_use(path: &Path) -> io::Result<bool> {
+    match rustix::fs::flock(File::open(path)?, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Replays the logs in directories. The logs of several ranks of a run are replayed together, in
 /// the order of their entries, and the runs in the order of their creation. Blank logs are removed.
 /// Files that do not exist are created.
@@ -146,16 +157,11 @@ pub fn replay(
     directories: &[PathBuf],
     options: &ReplayOptions,
 ) -> Result<Vec<Replayed>, ReplayError> {
-    let mut runs: BTreeMap<(PathBuf, String), Vec<ScannedLog>> = BTreeMap::new();
-    for log in open_all(directories, options.target.as_deref())? {
-        if log.is_damaged() && !options.skip_damaged {
-            return Err(ReplayError::Damaged(log.path));
-        }
-        runs.entry((log.target.clone(), log.run.clone())).or_default().push(log);
+    let logs = open_all(directories, options.target.as_deref())?;
+    if let Some(log) = logs.iter().find(|log| log.is_damaged() && !options.skip_damaged) {
+        return Err(ReplayError::Damaged(log.path.clone()));
     }
-    let mut runs: Vec<_> = runs.into_values().collect();
-    runs.sort_by_key(|logs| logs.iter().map(|log| log.created).min());
-    runs.into_iter().map(|logs| replay_run(logs, options)).collect()
+    LoggedRun::group(logs).iter().map(|run| replay_run(run, options)).collect()
 }
 
 /// Removes the logs in a directory without replaying them, and returns what they contained. Logs that
@@ -167,7 +173,7 @@ pub fn discard(directory: &Path, target: Option<&Path>) -> Result<Vec<Discarded>
     let mut discarded = Vec::new();
     let listed = logs(directory).map_err(|error| log_error(directory, error))?;
     for path in listed {
-        let scanned = scan_file(&path, open_exclusively(&path)?);
+        let scanned = scan_file(&path, Box::new(open_exclusively(&path)?));
         let is_wanted =
             target.is_none_or(|target| scanned.as_ref().is_ok_and(|log| log.target == target));
         if is_wanted {
@@ -206,7 +212,7 @@ fn open_all(
     for directory in directories {
         for path in logs(directory).map_err(|error| log_error(directory, error))? {
             let file = open_exclusively(&path)?;
-            match scan_file(&path, file) {
+            match scan_file(&path, Box::new(file)) {
                 Ok(log) if target.is_none_or(|target| log.target == target) => found.push(log),
                 Ok(_) => {}
                 Err(ScanError::Blank) => {
@@ -219,76 +225,43 @@ fn open_all(
     Ok(found)
 }
 
-fn replay_run(logs: Vec<ScannedLog>, options: &ReplayOptions) -> Result<Replayed, ReplayError> {
-    let Some(first) = logs.first() else { unreachable!("a run has a log") };
-    let present: BTreeSet<u32> =
-        logs.iter().flat_map(|log| &log.slots).map(|slot| slot.rank).collect();
+fn replay_run(run: &LoggedRun, options: &ReplayOptions) -> Result<Replayed, ReplayError> {
     let mut replayed = Replayed {
-        target: first.target.clone(),
-        run: first.run.clone(),
-        created: logs.iter().map(|log| log.created).min().unwrap_or(first.created),
-        logs: logs.len(),
-        entries: 0,
+        target: run.target().to_owned(),
+        run: run.run().to_owned(),
+        created: run.created(),
+        logs: run.logs().len(),
+        entries: run.entries().len() as u64,
         applied: Applied::default(),
-        missing_ranks: (0..first.ranks).filter(|rank| !present.contains(rank)).collect(),
-        skipped: 0,
+        missing_ranks: run.missing_ranks().to_vec(),
+        skipped: run.skipped(),
     };
-    let (mut reader, mut entries) = (LogReader::new(), Vec::new());
-    let mut finished = Vec::new();
-    for log in logs {
-        let number = reader.files().len() as u32;
-        let numbered = |entry: Entry| {
-            let place = Place { log: number, ..entry.place };
-            Entry { place, ..entry }
-        };
-        let is_damaged = log.is_damaged();
-        let damage = log.slots.iter().flat_map(|slot| &slot.damage);
-        replayed.skipped += damage.map(|damage| damage.last + 1 - damage.first).sum::<u64>();
-        let mut states = Vec::new();
-        for slot in log.slots {
-            let offset = log.geometry.state_offset(slot.slot, slot.state.counter + 1);
-            let counter = slot.state.counter + 1;
-            states.push((offset, SlotState { counter, applied: slot.last, ..slot.state }));
-            entries.extend(slot.entries.into_iter().map(numbered));
-        }
-        log.reader.into_files().into_iter().for_each(|file| {
-            reader.add(file);
-        });
-        if !is_damaged {
-            finished.push((number, log.path, states));
-        }
+    if !run.entries().is_empty() {
+        replayed.applied = write_target(run, options)
+            .map_err(|error| ReplayError::Target { path: run.target().to_owned(), error })?;
     }
-    replayed.entries = entries.len() as u64;
-    if !entries.is_empty() {
-        replayed.applied = write_target(&replayed.target, &entries, &reader, options)
-            .map_err(|error| ReplayError::Target { path: replayed.target.clone(), error })?;
-    }
-    for (number, path, states) in finished {
-        let file = &reader.files()[number as usize];
-        retire(file, &path, &states).map_err(|error| log_error(&path, error))?;
+    for log in run.logs().iter().filter(|log| !log.is_damaged) {
+        retire(log).map_err(|error| log_error(&log.path, error))?;
     }
     Ok(replayed)
 }
 
-/// Writes entries to the file and makes it durable.
-fn write_target(
-    target: &Path,
-    entries: &[Entry],
-    reader: &LogReader,
-    options: &ReplayOptions,
-) -> io::Result<Applied> {
+/// Writes the entries to the file and makes it durable.
+fn write_target(run: &LoggedRun, options: &ReplayOptions) -> io::Result<Applied> {
+    let target = run.target();
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(target)?;
-    let applied = apply(plan(entries, 0..u64::MAX, options.alignment), reader, &file)?;
+    let applied = run.apply(&file, options.alignment)?;
     Target::sync(&file)?;
-    crate::writer::sync_parent(target)?;
+    sync_parent(target)?;
     Ok(applied)
 }
 
 /// Marks a log as applied, so that it is not replayed if its removal is not durable, and removes it.
-fn retire(file: &File, path: &Path, states: &[(u64, SlotState)]) -> io::Result<()> {
-    for (offset, state) in states {
-        file.write_all_at(&state.encode(), *offset)?;
+fn retire(log: &FinishedLog) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(&log.path)?;
+    for (offset, mark) in &log.marks {
+        file.write_all_at(mark, *offset)?;
     }
     file.sync_data()?;
-    std::fs::remove_file(path)
+    std::fs::remove_file(&log.path)
 }

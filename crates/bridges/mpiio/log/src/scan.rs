@@ -1,8 +1,8 @@
 //! Reading logs that a process left: what they contain, and whether anything is damaged.
 
-use crate::entry::{Entry, Place};
+use crate::entry::Entry;
 use crate::format::{BadHeader, ENCODED_STATE_BYTES, Geometry, HEADER_BYTES, Header, SlotState};
-use crate::plan::DataSource;
+use crate::log_file::{LogFile, LogReader};
 use crate::walk::walk_slot;
 use crate::writer::Sequence;
 use std::ffi::OsString;
@@ -10,7 +10,6 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -120,58 +119,23 @@ impl ScannedLog {
     }
 }
 
-/// Access to the data of one or more log files; the number of a file is its place in the order of
-/// [`LogReader::add`].
-#[derive(Debug, Default)]
-pub struct LogReader {
-    files: Vec<File>,
-}
-
-impl LogReader {
-    /// No logs.
-    pub fn new() -> LogReader {
-        LogReader::default()
-    }
-
-    /// Adds a log file and returns its number.
-    pub fn add(&mut self, file: File) -> u32 {
-        self.files.push(file);
-        self.files.len() as u32 - 1
-    }
-
-    /// The files in the order of their numbers.
-    pub(crate) fn files(&self) -> &[File] {
-        &self.files
-    }
-
-    pub(crate) fn into_files(self) -> Vec<File> {
-        self.files
-    }
-}
-
-impl DataSource for LogReader {
-    fn read_at(&self, place: Place, buffer: &mut [u8]) -> io::Result<()> {
-        match self.files.get(place.log as usize) {
-            Some(file) => file.read_exact_at(buffer, place.offset),
-            None => Err(io::ErrorKind::NotFound.into()),
-        }
-    }
-}
-
 /// Reads a log and verifies all checksums. Entries up to the first record that is neither valid nor
 /// was durable count; what a crash or a power failure left behind it does not.
 ///
 /// # Errors
 /// See [`ScanError`]. Damage of records is no error, but reported in the slots.
 pub fn scan(path: &Path) -> Result<ScannedLog, ScanError> {
-    scan_file(path, File::open(path)?)
+    scan_file(path, Box::new(File::open(path)?))
 }
 
-/// As [`scan`], of an open file.
-pub(crate) fn scan_file(path: &Path, file: File) -> Result<ScannedLog, ScanError> {
-    let length = file.metadata()?.len();
+/// As [`scan`], of an open file; `path` is only noted.
+///
+/// # Errors
+/// See [`ScanError`].
+pub fn scan_file(path: &Path, file: Box<dyn LogFile>) -> Result<ScannedLog, ScanError> {
+    let length = file.length()?;
     let mut bytes = vec![0; HEADER_BYTES.min(length) as usize];
-    file.read_exact_at(&mut bytes, 0)?;
+    file.read_range(&mut bytes, 0)?;
     let header = Header::decode(&bytes).map_err(|error| match error {
         BadHeader::Blank => ScanError::Blank,
         BadHeader::Damaged => ScanError::BadHeader,
@@ -180,10 +144,12 @@ pub(crate) fn scan_file(path: &Path, file: File) -> Result<ScannedLog, ScanError
     let mut slots = Vec::new();
     for slot in 0..header.geometry.slots {
         // A slot without a state was not taken.
-        if let Some(state) = read_state(&file, header.geometry, slot)? {
-            slots.push(walk_slot(&file, length, header.geometry, slot, state)?);
+        if let Some(state) = read_state(&*file, header.geometry, slot)? {
+            slots.push(walk_slot(&*file, length, header.geometry, slot, state)?);
         }
     }
+    let mut reader = LogReader::new();
+    reader.add(file);
     Ok(ScannedLog {
         path: path.to_owned(),
         target: PathBuf::from(OsString::from_vec(header.target)),
@@ -191,17 +157,17 @@ pub(crate) fn scan_file(path: &Path, file: File) -> Result<ScannedLog, ScanError
         ranks: header.ranks,
         created: UNIX_EPOCH + Duration::from_nanos(header.created),
         slots,
-        reader: LogReader { files: vec![file] },
+        reader,
         geometry: header.geometry,
     })
 }
 
 /// The newer one of the valid copies of a slot's state.
-fn read_state(file: &File, geometry: Geometry, slot: u32) -> io::Result<Option<SlotState>> {
+fn read_state(file: &dyn LogFile, geometry: Geometry, slot: u32) -> io::Result<Option<SlotState>> {
     let mut newest: Option<SlotState> = None;
     for copy in 0..2 {
         let mut bytes = [0; ENCODED_STATE_BYTES];
-        match file.read_exact_at(&mut bytes, geometry.state_offset(slot, copy)) {
+        match file.read_range(&mut bytes, geometry.state_offset(slot, copy)) {
             Ok(()) => {}
             // The file ends before, and the slot has no segments either.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,

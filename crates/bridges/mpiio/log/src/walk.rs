@@ -2,13 +2,12 @@
 
 use crate::entry::{Entry, Order, Place};
 use crate::format::{Geometry, HEAD_BYTES, Head, Kind, SlotState};
+use crate::log_file::LogFile;
 use crate::scan::{Damage, ScannedSlot};
 use crate::view::View;
 use crate::writer::Sequence;
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// Bytes that are read at a time.
@@ -16,7 +15,7 @@ const WINDOW_BYTES: usize = 1 << 20;
 
 /// A file that is read in windows.
 struct Window<'a> {
-    file: &'a File,
+    file: &'a dyn LogFile,
     /// Length of the file.
     length: u64,
     salt: u32,
@@ -32,7 +31,7 @@ impl Window<'_> {
         if offset < self.start || end > self.start + self.bytes.len() as u64 {
             let length = self.length.saturating_sub(offset).min(WINDOW_BYTES as u64);
             self.bytes.resize(length as usize, 0);
-            self.file.read_exact_at(&mut self.bytes, offset)?;
+            self.file.read_range(&mut self.bytes, offset)?;
             self.start = offset;
         }
         let from = ((offset - self.start) as usize).min(self.bytes.len());
@@ -81,7 +80,7 @@ struct Walk<'a> {
 
 /// Finds the valid records of a slot in all its segments.
 pub(crate) fn walk_slot(
-    file: &File,
+    file: &dyn LogFile,
     length: u64,
     geometry: Geometry,
     slot: u32,
@@ -91,7 +90,7 @@ pub(crate) fn walk_slot(
         window: Window { file, length, salt: geometry.salt, start: 0, bytes: Vec::new() },
         state,
         expected: state.applied + 1,
-        durable: state.closed,
+        durable: state.closed.max(state.durable),
         views: HashMap::new(),
         entries: Vec::new(),
         gaps: Vec::new(),
@@ -167,7 +166,7 @@ impl Walk<'_> {
             Kind::Segment => Ok(true),
             Kind::View => {
                 let mut bytes = vec![0; head.length as usize];
-                self.window.file.read_exact_at(&mut bytes, payload)?;
+                self.window.file.read_range(&mut bytes, payload)?;
                 let Ok(view) = View::decode(&bytes) else { return Ok(false) };
                 self.views.insert(head.view, Arc::new(view));
                 Ok(true)
@@ -191,8 +190,8 @@ impl Walk<'_> {
 
     /// Distinguishes damage of durable records from the end that a crash left.
     fn finish(mut self, slot: u32) -> ScannedSlot {
-        if self.state.closed >= self.expected {
-            let (first, last) = (self.expected, self.state.closed);
+        if self.durable >= self.expected {
+            let (first, last) = (self.expected, self.durable);
             self.gaps.push(Gap { first, last, offset: self.window.length });
         }
         let durable = self.durable;

@@ -270,6 +270,9 @@ impl LogWriter {
             self.named = true;
         }
         self.durable = self.last_sequence();
+        // Once the kernel has written it, damage of these entries is told from an incomplete end.
+        // A failure leaves only that undone.
+        let _ = self.write_state(SlotState { durable: self.durable, ..self.state });
         Ok(self.durable)
     }
 

@@ -220,7 +220,7 @@ fn twelve_writes(log: &Path, target: &Path) -> LogWriter {
     let bytes = Arc::new(View::bytes(0));
     for i in 0..12 {
         writer.append(&bytes, i * 100, &[i as u8 + 1; 100]).unwrap();
-        if i == 4 || i == 9 {
+        if i == 9 {
             writer.sync().unwrap();
         }
     }

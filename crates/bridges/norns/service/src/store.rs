@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use forebay_net::lock_file;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -26,17 +26,8 @@ impl Store {
     pub fn open(directory: &Path) -> io::Result<Store> {
         let tasks = directory.join("tasks");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&tasks)?;
-        let mut options = File::options();
-        let lock = options.write(true).create(true).truncate(false).mode(0o600);
-        let lock = lock.open(directory.join("lock"))?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
-            let text = "another service uses this directory";
-            if errno == rustix::io::Errno::WOULDBLOCK {
-                io::Error::other(text)
-            } else {
-                errno.into()
-            }
-        })?;
+        let lock = lock_file::lock_directory(directory)?;
+        let lock = lock.ok_or_else(|| io::Error::other("another service uses this directory"))?;
         Ok(Store { directory: directory.to_owned(), _lock: lock })
     }
 

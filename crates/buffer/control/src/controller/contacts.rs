@@ -1,11 +1,11 @@
 //! Contact with the peers: when each last reported, and the bytes written to its flash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 
-use crate::messages::{Peer, UnixMillis};
+use crate::messages::{FragmentId, Peer, UnixMillis};
 
 /// Contact with one peer since the controller started.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +21,10 @@ pub(super) struct Contacts {
     started_at: Option<UnixMillis>,
     peers: BTreeMap<Peer, PeerContact>,
     written: BTreeMap<NodeId, Bytes>,
+    /// Nodes whose last report was about another disk than theirs.
+    wrong_disks: BTreeSet<NodeId>,
+    /// Fragments that nodes have and only a lost state of the controller knew.
+    unknown: BTreeMap<NodeId, Vec<FragmentId>>,
 }
 
 impl Contacts {
@@ -36,6 +40,41 @@ impl Contacts {
         let newest = sequence > contact.last_sequence;
         contact.last_sequence = contact.last_sequence.max(sequence);
         newest
+    }
+
+    /// Notes a report about another disk than the node's.
+    pub fn record_wrong_disk(&mut self, node: NodeId) {
+        self.wrong_disks.insert(node);
+    }
+
+    /// Notes a report about the node's own disk.
+    pub fn record_right_disk(&mut self, node: NodeId) {
+        self.wrong_disks.remove(&node);
+    }
+
+    /// Whether a node's last report was about another disk than its own.
+    pub fn has_wrong_disk(&self, node: NodeId) -> bool {
+        self.wrong_disks.contains(&node)
+    }
+
+    /// A node has another disk: sequence numbers begin anew.
+    pub fn forget_sequence(&mut self, peer: &Peer) {
+        if let Some(contact) = self.peers.get_mut(peer) {
+            contact.last_sequence = 0;
+        }
+    }
+
+    /// Notes the fragments of a node that only a lost state of the controller knew.
+    pub fn record_unknown(&mut self, node: NodeId, fragments: Vec<FragmentId>) {
+        match fragments.is_empty() {
+            true => self.unknown.remove(&node),
+            false => self.unknown.insert(node, fragments),
+        };
+    }
+
+    /// The fragments of a node that only a lost state of the controller knew.
+    pub fn unknown(&self, node: NodeId) -> &[FragmentId] {
+        self.unknown.get(&node).map_or(&[], Vec::as_slice)
     }
 
     /// Whether a peer has reported since the controller started.

@@ -107,6 +107,8 @@ impl Controller {
                 check_operator(caller)?;
                 self.forget_node(node, allow_data_loss)
             }
+            Request::AcceptRestored => self.accept_restored(caller),
+            Request::DiscardUnknown { node } => self.discard_unknown(caller, node),
         }
     }
 
@@ -167,6 +169,8 @@ impl Controller {
                 drained: false,
                 forgotten: None,
                 address,
+                disk: None,
+                discards_unknown: false,
             }),
         };
         Ok(Accepted::Answer(Answer::Node(id)))
@@ -182,7 +186,7 @@ impl Controller {
 }
 
 /// Refuses a request that only operators may make.
-fn check_operator(caller: Owner) -> Result<(), Failure> {
+pub(super) fn check_operator(caller: Owner) -> Result<(), Failure> {
     if caller.uid == 0 {
         return Ok(());
     }

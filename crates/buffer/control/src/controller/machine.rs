@@ -7,7 +7,9 @@ use super::request::{Outcome, RequestEnvelope, RequestId};
 use super::sent_commands::SentCommands;
 use super::settings::Settings;
 use super::state::State;
-use crate::messages::{ComputeCommand, Peer, Report, StampedCommand, StorageCommand, UnixMillis};
+use crate::messages::{
+    ComputeCommand, Peer, Report, StampedCommand, StateStamp, StorageCommand, UnixMillis,
+};
 use crate::records::{Change, CorruptRecord, StoredRecord};
 
 /// Input of a controller.
@@ -46,6 +48,11 @@ pub struct Controller {
     /// Time of the current step.
     pub(super) now: UnixMillis,
     pub(super) contacts: Contacts,
+    /// The present epoch and its first revision, since the first step.
+    pub(super) epoch: Option<(u64, u64)>,
+    /// Revision of a state that storage nodes have obeyed and this one does not follow from: the
+    /// database was restored from a backup.
+    pub(super) lost_revision: Option<u64>,
     pub(super) sent: SentCommands,
     /// Time at which a request was last refused for lack of space.
     pub(super) short_of_space_at: Option<UnixMillis>,
@@ -64,10 +71,18 @@ impl Controller {
             state: State::restore(records)?,
             now: UnixMillis(0),
             contacts: Contacts::default(),
+            epoch: None,
+            lost_revision: None,
             sent: SentCommands::default(),
             short_of_space_at: None,
             effects: Vec::new(),
         })
+    }
+
+    /// The present durable state.
+    pub(super) fn stamp(&self) -> StateStamp {
+        let (epoch, first) = self.epoch.unwrap_or_default();
+        StateStamp { epoch, first, revision: self.state.revision() }
     }
 
     /// All objects.
@@ -90,9 +105,11 @@ impl Controller {
         self.silence_ms(peer) <= self.settings.offline_after_ms
     }
 
-    /// Whether a storage node is online and not given up.
+    /// Whether a storage node is online with its own disk, and not given up.
     pub(super) fn is_node_online(&self, node: NodeId) -> bool {
-        !self.state.storage.is_forgotten(node) && self.is_online(&Peer::StorageNode(node))
+        !self.state.storage.is_forgotten(node)
+            && !self.contacts.has_wrong_disk(node)
+            && self.is_online(&Peer::StorageNode(node))
     }
 
     /// The nodes of a pool as the allocation policy sees them; those that are not `usable` count as
@@ -110,6 +127,8 @@ impl Controller {
     pub(super) fn send_to_storage_node(&mut self, node: NodeId, command: StorageCommand) {
         let stamped = StampedCommand {
             last_report: self.contacts.last_sequence(&Peer::StorageNode(node)),
+            // Set when the step ends.
+            state: StateStamp::default(),
             command,
         };
         let effect = ControllerEffect::SendToStorageNode(node, stamped);
@@ -118,7 +137,9 @@ impl Controller {
 
     pub(super) fn send_to_compute_node(&mut self, host: String, command: ComputeCommand) {
         let peer = Peer::ComputeNode(host.clone());
-        let stamped = StampedCommand { last_report: self.contacts.last_sequence(&peer), command };
+        let last_report = self.contacts.last_sequence(&peer);
+        // The state is set when the step ends.
+        let stamped = StampedCommand { last_report, state: StateStamp::default(), command };
         let effect = ControllerEffect::SendToComputeNode(host, stamped);
         self.effects.push(effect);
     }

@@ -30,6 +30,7 @@ mod replicas;
 mod reports;
 mod request;
 mod request_table;
+mod restored;
 mod sent_commands;
 mod session_table;
 mod settings;

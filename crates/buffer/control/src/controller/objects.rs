@@ -43,6 +43,13 @@ pub struct NodeRecord {
     pub forgotten: Option<u64>,
     /// Address of its storage daemon, if other hosts can reach it.
     pub address: Option<String>,
+    /// Id of the directory with its fragments, when it has reported.
+    #[serde(default)]
+    pub disk: Option<u64>,
+    /// An operator has decided that fragments on it which only a lost state of the controller knew are
+    /// to be removed.
+    #[serde(default)]
+    pub discards_unknown: bool,
 }
 
 /// The use of the buffer by a job, or for a persistent instance.

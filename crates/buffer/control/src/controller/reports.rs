@@ -13,6 +13,11 @@ use crate::messages::{
 impl Controller {
     pub(super) fn apply_report(&mut self, report: Report) {
         let (peer, sequence) = (report.sender(), report.sequence());
+        if let Report::Storage { node, disk, .. } = report
+            && !self.is_own_disk(node, disk)
+        {
+            return self.contacts.record_wrong_disk(node);
+        }
         // The heartbeat of a report that was overtaken is outdated.
         let newest = self.contacts.record_report(peer, sequence, self.now);
         match report {
@@ -33,7 +38,10 @@ impl Controller {
         body: StorageReport,
     ) {
         match body {
-            StorageReport::Heartbeat { fragments, written } => {
+            StorageReport::Heartbeat { obeyed, .. } if !self.stamp().follows(&obeyed) => {
+                self.note_lost_state(obeyed);
+            }
+            StorageReport::Heartbeat { fragments, written, obeyed: _ } => {
                 if newest {
                     self.contacts.record_written(node, written);
                     self.compare_fragments(node, sequence, &fragments);
@@ -94,14 +102,36 @@ impl Controller {
     /// Compares the fragments that a storage node has with those that it should have.
     fn compare_fragments(&mut self, node: NodeId, sequence: u64, present: &[FragmentId]) {
         let mut empty = true;
+        let mut unknown = Vec::new();
+        let discards = self.state.storage.node(node).is_some_and(|node| node.discards_unknown);
         for id in present {
-            // Removed, never made durable, or given up with the node: no longer in use.
+            // Removed, or given up with the node: no longer in use.
             let known = self.state.storage.fragment(*id);
-            if known.is_none_or(|f| f.state == FragmentState::Forgotten) {
+            let is_unknown = match known.map(|fragment| (fragment.node, fragment.state)) {
+                Some((of, _)) if of != node => true,
+                Some((_, FragmentState::Forgotten)) => false,
+                Some((_, FragmentState::Lost)) => {
+                    self.fragment_is_back(*id, sequence);
+                    continue;
+                }
+                Some(_) => continue,
+                None => self.state.is_lost_id(id.0),
+            };
+            empty = false;
+            if is_unknown {
+                unknown.push(*id);
+            }
+            if discards || !is_unknown {
                 self.send_to_storage_node(node, StorageCommand::RemoveFragment(*id));
-                empty = false;
             }
         }
+        if discards
+            && unknown.is_empty()
+            && let Some(row) = self.state.storage.node_mut(node)
+        {
+            row.discards_unknown = false;
+        }
+        self.contacts.record_unknown(node, unknown);
         self.readmit_node(node, sequence, empty);
         let fragments = self.state.storage.fragments();
         let of_node = fragments.filter(|(id, f)| f.node == node && !present.contains(id));
@@ -122,7 +152,11 @@ impl Controller {
     fn compare_mounts(&mut self, host: &str, sequence: u64, present: &[ActivationId]) {
         for id in present {
             let activation = self.state.sessions.activation(*id);
-            if activation.is_none_or(|activation| !activation.hosts.contains_key(host)) {
+            // A job that only a lost state of the controller knew may be running.
+            let is_unknown = activation.is_none() && self.state.is_lost_id(id.0);
+            if !is_unknown
+                && activation.is_none_or(|activation| !activation.hosts.contains_key(host))
+            {
                 self.send_to_compute_node(host.to_owned(), ComputeCommand::Unmount(*id));
             }
         }

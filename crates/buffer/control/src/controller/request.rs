@@ -259,6 +259,13 @@ pub enum Request {
         /// Whether to do so even if that loses data.
         allow_data_loss: bool,
     },
+    /// Accept that the database was restored from a backup (operators only).
+    AcceptRestored,
+    /// Remove what a node has and only a state before such a restoration knew (operators only).
+    DiscardUnknown {
+        /// The node.
+        node: NodeId,
+    },
 }
 
 impl Request {

@@ -52,6 +52,13 @@ pub struct NodeStatus {
     pub used: u64,
     /// Number of fragments.
     pub fragments: u32,
+    /// It reports another directory than the one with its fragments: its flash is not mounted, for
+    /// instance.
+    #[serde(default)]
+    pub wrong_disk: bool,
+    /// Number of fragments that it has and only a lost state of the controller knew.
+    #[serde(default)]
+    pub unknown: u32,
 }
 
 /// Status of a session.
@@ -198,6 +205,10 @@ pub struct ControlStatus {
     pub activations: Vec<ActivationStatus>,
     /// Stages.
     pub stages: Vec<StageStatus>,
+    /// Whether the controller's database was restored from a backup, and an operator has to accept
+    /// that before it does anything.
+    #[serde(default)]
+    pub outdated: bool,
     /// Process id of the driver, if the pool is embedded and in use.
     pub process: Option<u32>,
 }
@@ -254,6 +265,7 @@ impl Controller {
             fragments: fragments.map(|(id, row)| fragment_status(id, row)).collect(),
             activations: activations.map(|(id, row)| activation_status(id, row)).collect(),
             stages: stages.map(|(id, row)| self.stage_status(id, row)).collect(),
+            outdated: self.lost_revision.is_some(),
             process: None,
         }
     }
@@ -285,6 +297,9 @@ impl Controller {
                     granules: node.total,
                     used: node.used,
                     fragments: node.instances,
+                    wrong_disk: self.contacts.has_wrong_disk(node.id),
+                    unknown: u32::try_from(self.contacts.unknown(node.id).len())
+                        .unwrap_or(u32::MAX),
                 });
             }
         }

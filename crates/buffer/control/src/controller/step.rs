@@ -9,6 +9,10 @@ impl Controller {
         assert!(self.effects.is_empty(), "effects of an earlier step are left");
         self.now = now;
         self.contacts.start(now);
+        self.epoch.get_or_insert((now.0, self.state.revision() + 1));
+        if self.lost_revision.is_some() {
+            return self.step_outdated(input);
+        }
         match input {
             ControllerInput::Request(envelope) => self.accept_request(*envelope),
             ControllerInput::Report(report) => self.apply_report(report),
@@ -16,6 +20,9 @@ impl Controller {
                 let retention = self.settings.reply_retention_ms;
                 self.state.requests.forget_old(now, retention);
             }
+        }
+        if self.lost_revision.is_some() {
+            return self.finish_step();
         }
         self.remove_ended_activations();
         self.recreate_instances();
@@ -26,13 +33,25 @@ impl Controller {
         self.start_stages();
         self.answer_pending_requests();
         self.send_commands();
+        self.finish_step()
+    }
 
+    /// Makes the changes of a step its first effect, and stamps its commands.
+    pub(super) fn finish_step(&mut self) -> Vec<ControllerEffect> {
         let changes = self.state.take_changes();
         let mut effects = Vec::with_capacity(self.effects.len() + 1);
         if !changes.is_empty() {
             effects.push(ControllerEffect::Persist(changes));
         }
         effects.append(&mut self.effects);
+        let stamp = self.stamp();
+        for effect in &mut effects {
+            match effect {
+                ControllerEffect::SendToStorageNode(_, command) => command.state = stamp,
+                ControllerEffect::SendToComputeNode(_, command) => command.state = stamp,
+                ControllerEffect::Persist(_) | ControllerEffect::Reply(..) => {}
+            }
+        }
         self.check_step(&effects);
         effects
     }
@@ -40,7 +59,9 @@ impl Controller {
     /// Panics if a step has broken an invariant.
     fn check_step(&self, effects: &[ControllerEffect]) {
         let is_reply_to_known = |effect: &ControllerEffect| match effect {
-            ControllerEffect::Reply(id, _) => self.state.requests.get(*id).is_some(),
+            ControllerEffect::Reply(id, _) => {
+                self.lost_revision.is_some() || self.state.requests.get(*id).is_some()
+            }
             ControllerEffect::Persist(_)
             | ControllerEffect::SendToStorageNode(..)
             | ControllerEffect::SendToComputeNode(..) => true,

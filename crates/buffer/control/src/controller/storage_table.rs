@@ -269,6 +269,11 @@ impl StorageTable {
         self.fragments.iter()
     }
 
+    /// Whether a node has, or is to have, a fragment.
+    pub(super) fn has_fragments_on(&self, node: NodeId) -> bool {
+        self.usage.get(&node).is_some_and(|used| used.fragments > 0)
+    }
+
     /// The fragments of an instance, in stripe order.
     pub fn fragments_of(
         &self,

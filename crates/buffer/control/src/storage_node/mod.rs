@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::messages::{
     FragmentId, FragmentPlan, InstanceId, Report, StageFailure, StageId, StagePlan, StageProgress,
-    StampedCommand, StorageCommand, StorageReport, UnixMillis,
+    StampedCommand, StateStamp, StorageCommand, StorageReport, UnixMillis,
 };
 use crate::records::{Change, CorruptRecord, StoredRecord, Table};
 
@@ -123,6 +123,9 @@ struct Counters {
     reserved_sequence: u64,
     /// Bytes written to flash since the disk was taken into use, rounded down.
     written: Bytes,
+    /// The latest state of the controller from which a change of the records follows.
+    #[serde(default)]
+    obeyed: StateStamp,
 }
 
 /// The state of a storage node.
@@ -140,6 +143,8 @@ pub struct StorageNode {
     /// Bytes that earlier processes have written to flash.
     written_before: Bytes,
     written: Bytes,
+    /// The latest state of the controller whose commands were obeyed.
+    obeyed: StateStamp,
     /// Attempt and progress of the movers that run in this process.
     movers: BTreeMap<StageId, (u32, StageProgress)>,
     effects: Vec<StorageEffect>,
@@ -170,6 +175,7 @@ impl StorageNode {
             first_sequence: now.0 << 16,
             reserved_sequence: now.0 << 16,
             written: Bytes(0),
+            obeyed: StateStamp::default(),
         });
         if known.is_none() {
             counters.insert((), durable);
@@ -185,6 +191,7 @@ impl StorageNode {
             sequence: durable.reserved_sequence,
             written_before: durable.written,
             written: durable.written,
+            obeyed: durable.obeyed,
             movers: BTreeMap::new(),
             effects: Vec::new(),
         })
@@ -242,6 +249,10 @@ impl StorageNode {
         self.fragments.take_changes(&mut changes);
         self.tombstones.take_changes(&mut changes);
         self.stages.take_changes(&mut changes);
+        if !changes.is_empty() && self.durable.obeyed != self.obeyed {
+            self.durable.obeyed = self.obeyed;
+            self.counters.insert((), self.durable);
+        }
         self.counters.take_changes(&mut changes);
         let mut effects = Vec::new();
         if !changes.is_empty() {
@@ -284,6 +295,7 @@ impl StorageNode {
         }
         self.effects.push(StorageEffect::Report(Report::Storage {
             node: self.id,
+            disk: self.durable.first_sequence,
             sequence: self.sequence,
             body,
         }));
@@ -293,6 +305,7 @@ impl StorageNode {
         self.report(StorageReport::Heartbeat {
             fragments: self.fragments.keys(),
             written: self.written,
+            obeyed: self.obeyed,
         });
     }
 
@@ -321,6 +334,11 @@ impl StorageNode {
     }
 
     fn command(&mut self, stamped: StampedCommand<StorageCommand>) {
+        if !stamped.state.follows(&self.obeyed) {
+            // A late command; or the controller was restored from a backup and learns that here.
+            return self.heartbeat();
+        }
+        self.obeyed = stamped.state;
         let outdated = stamped.last_report < self.durable.first_sequence;
         match stamped.command {
             // The controller does not know yet that this disk is new.

@@ -42,6 +42,9 @@ pub trait SimPeers {
     );
 }
 
+/// A copy of a controller's database.
+pub struct Backup(BTreeMap<(String, u128), Vec<u8>>);
+
 /// A controller with one pool, `fast`, of nodes with ten granules of 1 GiB each.
 pub struct ControllerHarness<P> {
     pub controller: Controller,
@@ -156,6 +159,17 @@ impl<P: SimPeers> ControllerHarness<P> {
                 None => self.records.remove(&key),
             };
         }
+    }
+
+    /// A copy of the controller's database.
+    pub fn back_up(&self) -> Backup {
+        Backup(self.records.clone())
+    }
+
+    /// Kills the controller and restores it from a backup.
+    pub fn restore(&mut self, backup: &Backup) {
+        self.records.clone_from(&backup.0);
+        self.restart();
     }
 
     /// Kills the controller and restores it from its durable records.

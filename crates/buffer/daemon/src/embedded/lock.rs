@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use forebay_net::lock_file;
+
 use crate::mounts;
 
 /// Time to wait for a killed process to exit.
@@ -46,21 +48,14 @@ fn is_dying(process: &str) -> bool {
 
 /// Locks the directory, unless another process has it.
 pub fn try_lock_directory(directory: &Path) -> Result<fs::File, String> {
-    let path = directory.join("lock");
-    let open =
-        fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
-    let mut file = open.map_err(|e| format!("`lock` cannot be created: {e}"))?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let holder = fs::read_to_string(&path).unwrap_or_default();
-            return Err(format!(
-                "process {} uses it; wait until that has ended, or name another directory",
-                holder.trim()
-            ));
-        }
-        Err(errno) => return Err(format!("`lock` cannot be locked: {errno}")),
-    }
+    let locked = lock_file::lock_directory(directory);
+    let Some(mut file) = locked.map_err(|e| format!("`lock` cannot be locked: {e}"))? else {
+        let holder = fs::read_to_string(directory.join("lock")).unwrap_or_default();
+        return Err(format!(
+            "process {} uses it; wait until that has ended, or name another directory",
+            holder.trim()
+        ));
+    };
     let noted = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     noted.map_err(|e| format!("`lock` cannot be written: {e}"))?;
     Ok(file)

@@ -63,7 +63,7 @@ impl StageIndex {
             }
             let entry = Entry {
                 kind: match stage.directive.kind {
-                    StageKind::Directory => PathKind::Directory,
+                    StageKind::Directory | StageKind::Log => PathKind::Directory,
                     StageKind::File | StageKind::List => PathKind::File,
                 },
                 out,

@@ -13,7 +13,7 @@ use forebay_protocol::{Credentials, Errno};
 use forebay_stage::end::{FileSystem, LocalFileSystem};
 use forebay_stage::{
     Identity, ItemKind, Problem, ProgressCounters, StageError, StageItem, StageLocation,
-    StageOptions, StageRequest, Verify,
+    StageOptions, StageReport, StageRequest, Verify, apply_logs,
 };
 
 use crate::mounts::STRIPED_DIRECTORY;
@@ -46,11 +46,11 @@ pub fn run_stage(
         });
         MoverOutcome::Failed(StageFailure::new(reason, files, progress()))
     };
-    let request = match Ends::open(plan, attached, pfs).and_then(|ends| ends.request()) {
-        Ok(request) => request,
-        Err(problem) => return fail(problem.to_string(), vec![problem]),
+    let outcome = match Ends::open(plan, attached, pfs) {
+        Ok(ends) => ends.run(options, counters),
+        Err(problem) => Err(StageError::Stopped(problem)),
     };
-    let error = match forebay_stage::run_stage(&request, options, counters) {
+    let error = match outcome {
         Ok(_) => return MoverOutcome::Completed(progress()),
         Err(error) => error,
     };
@@ -123,20 +123,33 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// The items to copy.
-    fn request(&self) -> Result<StageRequest, Problem> {
+    fn run(
+        &self,
+        options: &StageOptions,
+        counters: &ProgressCounters,
+    ) -> Result<StageReport, StageError> {
         let stage = &self.plan.directive;
-        let one = |kind| StageRequest {
+        let request = match stage.kind {
+            StageKind::File => self.one(ItemKind::File),
+            StageKind::Directory => self.one(ItemKind::Directory),
+            StageKind::List => self.list_request().map_err(StageError::Stopped)?,
+            StageKind::Log => {
+                let (logs, below) = (&stage.source, &stage.destination);
+                return apply_logs(&self.location(logs), &self.location(below), counters);
+            }
+        };
+        forebay_stage::run_stage(&request, options, counters)
+    }
+
+    /// A request to copy the source to the destination.
+    fn one(&self, kind: ItemKind) -> StageRequest {
+        let stage = &self.plan.directive;
+        StageRequest {
             items: vec![StageItem {
                 kind,
                 source: self.location(&stage.source),
                 target: self.location(&stage.destination),
             }],
-        };
-        match stage.kind {
-            StageKind::File => Ok(one(ItemKind::File)),
-            StageKind::Directory => Ok(one(ItemKind::Directory)),
-            StageKind::List => self.list_request(),
         }
     }
 

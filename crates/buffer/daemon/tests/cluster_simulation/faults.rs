@@ -108,6 +108,23 @@ impl World {
             self.controller_step(controller::ControllerInput::Request(Box::new(envelope)));
         }
         self.give_up_nodes();
+        self.give_up_lost_disks();
+    }
+
+    /// An operator gives up the data on disks that were lost, so that the new ones are used.
+    fn give_up_lost_disks(&mut self) {
+        let Some(controller) = &self.controller else {
+            return;
+        };
+        let wrong = controller.status().nodes.into_iter().filter(|node| node.wrong_disk);
+        for node in wrong.map(|node| node.id).collect::<Vec<_>>() {
+            if self.random.chance(900) {
+                continue;
+            }
+            let request = Request::ForgetNode { node, allow_data_loss: true };
+            let envelope = envelope(self.random.next().into(), request);
+            self.controller_step(controller::ControllerInput::Request(Box::new(envelope)));
+        }
     }
 
     /// An operator gives up nodes that will not return, and now and then one that would have.

@@ -21,8 +21,8 @@ use crate::state::NodeState;
 use crate::storage::{DiskStorage, is_out_of_space};
 use forebay_net::auth::Authenticator;
 use forebay_net::listener::{bind_tcp, bind_unix};
+use forebay_net::lock_file;
 use forebay_protocol::address::Address;
-use rustix::fs::{FlockOperation, flock};
 use std::fmt;
 use std::fs::{File, Permissions};
 use std::io;
@@ -41,12 +41,8 @@ fn at<T>(what: impl fmt::Display, result: io::Result<T>) -> Result<T, StartError
 /// Create the directory if it is missing, and lock it as long as the returned file is open.
 fn lock_directory(dir: &Path) -> Result<File, StartError> {
     at(dir.display(), std::fs::create_dir_all(dir))?;
-    let path = dir.join("lock");
-    let lock = at(path.display(), File::create(&path))?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(_) => Err(StartError::DirectoryInUse(dir.to_owned())),
-    }
+    let lock = at(dir.join("lock").display(), lock_file::lock_directory(dir))?;
+    lock.ok_or_else(|| StartError::DirectoryInUse(dir.to_owned()))
 }
 
 /// Recover the state and ensure log space for the start record.

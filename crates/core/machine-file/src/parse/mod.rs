@@ -3,14 +3,16 @@
 mod network;
 mod pfs;
 mod storage;
+mod structure;
 
 pub use network::MAX_ROUTERS;
 
 use crate::document::{Document, Located};
-use crate::machine::{ClientType, Machine, Node, NodeKind, SourceFile};
+use crate::machine::{ClientType, Machine, Network, Node, NodeKind, SourceFile};
 use crate::placement;
 use crate::problem::{MachineError, Problem};
 use crate::section::Section;
+use forebay_units::Rate;
 use std::cell::RefCell;
 use toml::de::DeTable;
 
@@ -80,16 +82,9 @@ fn read(
     let title = root.text("title", "the machine in one line");
     let notes = root.text("notes", "choices made, and where sources disagree");
     let network = root.required_section("network").and_then(network::read_network);
-    let link = network.as_ref().map(|network| network.node.rate);
-    let client =
-        root.required_section("client").and_then(|client| storage::read_client(client, link));
     let burst_buffer_section = root.optional_section("burst_buffer");
     let burst_buffer_span = burst_buffer_section.as_ref().map(|s| s.span.start);
     let burst_buffer = burst_buffer_section.map(storage::read_burst_buffer);
-    let pfs = root.optional_section("pfs").map(|section| {
-        let at = section.span.start;
-        (at, pfs::read_pfs(section, link))
-    });
     let placement = root.required_section("placement");
     let placement_span = placement.as_ref().map_or(0, |s| s.span.start);
     let nodes = match (&network, placement) {
@@ -99,10 +94,17 @@ fn read(
         // Without a valid network the nodes cannot be checked.
         _ => None,
     };
+    let link = network.as_ref().zip(nodes.as_ref()).map(|(n, nodes)| all_links(n, nodes));
+    let client =
+        root.required_section("client").and_then(|client| storage::read_client(client, link));
+    let pfs = root.optional_section("pfs").map(|section| {
+        let at = section.span.start;
+        (at, pfs::read_pfs(section, link))
+    });
     root.report_unused_keys();
     let nodes = nodes?;
     let client = client.map(|(client, types)| {
-        let routers = network.as_ref().map_or(1, |n| n.chassis_per_group * n.routers_per_chassis);
+        let routers = network.as_ref().map_or(1, Network::routers_per_group);
         check_types(doc, &nodes, routers, &types);
         (client, types)
     });
@@ -118,7 +120,7 @@ fn read(
         "node numbers ascend router by router"
     );
     if let (Some(network), Some(last)) = (&network, nodes.last()) {
-        let routers = network.groups * network.chassis_per_group * network.routers_per_chassis;
+        let routers = network.groups * network.routers_per_group();
         assert!(last.router < routers, "a node on a router that does not exist");
     }
     let stem = doc.file.rsplit(['/', '\\']).next().unwrap_or(doc.file);
@@ -142,6 +144,13 @@ fn read(
         provenance: Vec::new(),
         files: Vec::new(),
     })
+}
+
+/// Rate of all links of the compute node with most interfaces.
+fn all_links(network: &Network, nodes: &[Node]) -> Rate {
+    let compute = nodes.iter().filter(|node| node.kind == NodeKind::Compute);
+    let interfaces = compute.map(|node| node.interfaces).max().unwrap_or(1);
+    network.node.rate.times(u64::from(interfaces))
 }
 
 /// Checks that the groups of each type of client have as many compute nodes as it says.

@@ -1,9 +1,10 @@
 //! The network in a machine file: groups, routers, links, routing.
 
+use super::structure::{Routers, read_routers};
 use crate::document::{Document, Located};
 use crate::machine::{
-    AdaptiveBias, Arrangement, LONGEST_PACKET_TIME, LinkSpec, MAX_PORTS, Network, NicSpec,
-    Plugging, Routing, RoutingSpec,
+    AdaptiveBias, LONGEST_PACKET_TIME, LinkSpec, MAX_PORTS, Network, NicSpec, Routing, RoutingSpec,
+    Structure,
 };
 use crate::section::Section;
 use forebay_units::{Bytes, Rate, Time};
@@ -14,15 +15,8 @@ pub const MAX_ROUTERS: u32 = 1_000_000;
 /// Parses `[network]` and its subtables.
 pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
     let doc = section.doc;
-    let groups = section.integer("groups", 1..=10_000u32);
-    let chassis = section.integer("chassis_per_group", 1..=1_000u32);
-    let routers = section.integer("routers_per_chassis", 1..=1_000u32);
+    let routers = read_routers(&section);
     let node_ports = section.integer("node_ports_per_router", 1..=256u32);
-    let sockets = section.integer("cable_sockets_per_group", 0..=1_000_000u32);
-    let pair = section.integer("cables_per_group_pair", 0..=10_000u32);
-    let per_cable = section.integer("routers_per_cable", 1..=16u32);
-    let arrangement = section.choice("arrangement", Arrangement::NAMES);
-    let plugging = section.choice("plugging", Plugging::NAMES);
     let router_traversal = section.time("router_traversal", Time::ZERO);
     let packet = section.bytes("packet", Bytes(64)..=Bytes::mib(1));
     let packet_size = packet.as_ref().map(|p| p.value);
@@ -33,46 +27,26 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
     let nic = section.optional_section("nic").map_or(Some(NicSpec::default()), read_nic);
     let node = link("node", Time::ZERO);
     let rank1 = link("rank1", Time::ZERO);
-    let rank2 = link("rank2", Time::ZERO);
+    // A structure that cannot be read may have rank-2 links, so that these are no further problem.
+    let has_rank2 = routers.as_ref().is_none_or(Routers::has_rank2);
+    let rank2 = if has_rank2 { link("rank2", Time::ZERO) } else { rank1.clone() };
     let global = link("global", Time(1));
-    let routing = section.required_section("routing").and_then(read_routing);
+    let routing = section.required_section("routing").and_then(|r| read_routing(r, has_rank2));
     section.report_unused_keys();
-    let (groups, chassis, routers) = (groups?, chassis?, routers?);
-    let all = u64::from(groups.value) * u64::from(chassis.value) * u64::from(routers.value);
-    if all > u64::from(MAX_ROUTERS) {
-        return doc.refuse(
-            groups.span.start,
-            format!(
-                "{} groups of {} x {} routers are {all} routers",
-                groups.value, chassis.value, routers.value
-            ),
-            format!("at most {MAX_ROUTERS} routers"),
-        );
-    }
-    let (sockets, pair) = (sockets?, pair?);
-    check_cables(doc, groups.value, &sockets, &pair);
-    let per_cable = per_cable?;
-    if routers.value % per_cable.value != 0 {
-        return doc.refuse(
-            per_cable.span.start,
-            format!(
-                "`network.routers_per_cable` is {}: the {} routers of a chassis cannot be divided \
-                 into sets of {}",
-                per_cable.value, routers.value, per_cable.value
-            ),
-            "a divisor of routers_per_chassis",
-        );
-    }
+    let routers = routers?;
     let network = Network {
-        groups: groups.value,
-        chassis_per_group: chassis.value,
-        routers_per_chassis: routers.value,
+        structure: routers.structure,
+        groups: routers.groups,
+        chassis_per_group: routers.chassis,
+        routers_per_chassis: routers.slots,
+        spines_per_group: routers.spines,
+        cores_per_plane: routers.cores,
         node_ports_per_router: node_ports?.value,
-        cable_sockets_per_group: sockets.value,
-        cables_per_group_pair: pair.value,
-        routers_per_cable: per_cable.value,
-        arrangement: arrangement?.value,
-        plugging: plugging?.value,
+        cable_sockets_per_group: routers.sockets,
+        cables_per_group_pair: routers.pair,
+        routers_per_cable: routers.per_cable,
+        arrangement: routers.arrangement,
+        plugging: routers.plugging,
         router_traversal: router_traversal?.value,
         packet: packet?.value,
         nic: nic?,
@@ -82,7 +56,7 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
         global: global?,
         routing: routing?,
     };
-    check_limits(doc, &network, chassis.span.start);
+    check_limits(doc, &network, routers.at);
     Some(network)
 }
 
@@ -90,13 +64,20 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
 fn check_limits(doc: &Document<'_>, network: &Network, at: usize) {
     let ports = network.ports_per_router();
     if ports > MAX_PORTS {
-        let sockets = network.socket_counts().into_iter().max().unwrap_or(0);
+        let local = match network.structure {
+            Structure::Dragonfly => format!(
+                "{} rank-1, {} rank-2",
+                network.routers_per_chassis, network.chassis_per_group
+            ),
+            Structure::DragonflyPlus | Structure::FatTree => {
+                format!("{} within the group", network.local_ports())
+            }
+        };
         doc.add_problem(
             at,
             format!(
-                "a router has {ports} ports: {} rank-1, {} rank-2, {sockets} rank-3, {} node ports",
-                network.routers_per_chassis,
-                network.chassis_per_group,
+                "a router has {ports} ports: {local}, {} rank-3, {} node ports",
+                network.global_ports(),
                 network.node_ports_per_router
             ),
             format!("at most {MAX_PORTS} ports"),
@@ -108,38 +89,6 @@ fn check_limits(doc: &Document<'_>, network: &Network, at: usize) {
             at,
             format!("a packet of {} occupies the slowest link for {time}", network.packet),
             format!("at most {LONGEST_PACKET_TIME}: smaller packets, or faster links"),
-        );
-    }
-}
-
-/// Checks that all groups are connected, and that a group has enough sockets.
-fn check_cables(doc: &Document<'_>, groups: u32, sockets: &Located<u32>, pair: &Located<u32>) {
-    let others = groups.saturating_sub(1);
-    let needed = u64::from(pair.value) * u64::from(others);
-    if needed > u64::from(sockets.value) {
-        let most = sockets.value / others.max(1);
-        let expected = if most == 0 {
-            format!("cable_sockets_per_group of at least {needed}, or fewer groups")
-        } else {
-            format!(
-                "cables_per_group_pair of at most {most}, or cable_sockets_per_group of at least {needed}"
-            )
-        };
-        doc.add_problem(
-            pair.span.start,
-            format!(
-                "`network.cables_per_group_pair` is {}: with {others} other groups this needs \
-                 {needed} sockets of the {} a group has",
-                pair.value, sockets.value
-            ),
-            expected,
-        );
-    }
-    if others > 0 && pair.value == 0 {
-        doc.add_problem(
-            pair.span.start,
-            format!("`network.cables_per_group_pair` is 0, so {groups} groups are not joined"),
-            "at least 1",
         );
     }
 }
@@ -183,12 +132,15 @@ fn read_link(
     })
 }
 
-fn read_routing(section: Section<'_, '_>) -> Option<RoutingSpec> {
+fn read_routing(section: Section<'_, '_>, has_rank2: bool) -> Option<RoutingSpec> {
     let algorithm = section.choice("algorithm", Routing::NAMES);
     let candidates = section.integer("candidates", 1..=4u32);
     let bias = section.choice("bias", AdaptiveBias::NAMES);
     let rank1_threshold = section.time("rank1_threshold", Time::ZERO);
-    let rank2_threshold = section.time("rank2_threshold", Time::ZERO);
+    let rank2_threshold = match has_rank2 {
+        true => section.time("rank2_threshold", Time::ZERO),
+        false => rank1_threshold.as_ref().map(|t| Located { value: t.value, span: t.span.clone() }),
+    };
     let global_threshold = section.time("global_threshold", Time::ZERO);
     let small_bias = section.time("small_bias", Time::ZERO);
     let large_bias = section.integer("large_bias", 1..=1_000u32);

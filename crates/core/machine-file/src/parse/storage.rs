@@ -18,7 +18,7 @@ const STRIPE_ORDERS: [(&str, StripeOrder); 2] =
 
 /// Parses `[client]`: the client on a compute node, and the types of compute nodes that differ.
 ///
-/// `link` is the rate of a node's link.
+/// `link` is the rate of all links of a node.
 pub(super) fn read_client(
     section: Section<'_, '_>,
     link: Option<Rate>,

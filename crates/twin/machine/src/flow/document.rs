@@ -8,6 +8,7 @@ use crate::io::{IoJob, PS_PER_SECOND};
 use crate::phase_result::{node_rates, steady_gbps};
 use crate::results::{ClassUse, Limit, Phase, ResourceUse, Series, Spread};
 use crate::study::of_calls;
+use forebay_flow::LinkId;
 
 fn seconds(ps: u64) -> f64 {
     ps as f64 / PS_PER_SECOND as f64
@@ -113,12 +114,9 @@ fn least_mean(transfers: &Transfers, times: &PhaseTimes) -> f64 {
 fn class_use(job: &IoJob, fabric: &Fabric<'_>, times: &PhaseTimes, bytes: f64) -> Vec<ClassUse> {
     let simulated = simulated_bytes(fabric);
     let span = seconds(times.transfers.1 - times.transfers.0).max(1e-12);
-    let node_links = (job.topology.nodes() * 2) as u64;
-    let pairs = u64::from(job.topology.groups) * u64::from(job.topology.groups - 1);
-    // In the order of their numbers: sums do not depend on that of the map.
-    let mut direct: Vec<_> = fabric.direct.values().map(|direct| direct.link).collect();
-    direct.sort_unstable();
-    let on_direct: f64 = direct.iter().map(|link| fabric.transport.carried(*link)).sum();
+    let node_links = (job.topology.interfaces() * 2) as u64;
+    let between = fabric.rank3_links();
+    let on_direct: f64 = between.iter().map(|(link, _)| fabric.transport.carried(*link)).sum();
     let use_of = |class: &str, links: u64, bytes: f64, rate: f64| ClassUse {
         class: class.into(),
         links,
@@ -130,13 +128,18 @@ fn class_use(job: &IoJob, fabric: &Fabric<'_>, times: &PhaseTimes, bytes: f64) -
     };
     let node_rate = job.node_link.0 as f64;
     let mut node = use_of("node", node_links, 2.0 * bytes, node_rate);
-    let most = fabric.clients.iter().chain(&fabric.servers);
-    let busiest = most.map(|link| fabric.transport.carried(*link)).fold(0.0, f64::max);
+    let servers = job.storage.servers().iter().map(|server| &server.node);
+    let nodes = job.nodes.iter().chain(servers);
+    let most = fabric.clients.iter().chain(&fabric.servers).zip(nodes);
+    let of_link = |(link, node): (&LinkId, &u32)| {
+        fabric.transport.carried(*link) / f64::from(job.topology.count_interfaces_of(*node))
+    };
+    let busiest = most.map(of_link).fold(0.0, f64::max);
     node.max_utilisation = busiest / simulated * bytes / span / node_rate;
     let rate = job.network.global.rate.0 as f64;
-    let links = pairs * u64::from(job.topology.parallel);
-    let mut global = use_of("global", links, on_direct / simulated * bytes, rate);
-    let carried = direct.iter().map(|link| fabric.transport.carried(*link));
+    let mut global =
+        use_of("global", job.topology.global_links(), on_direct / simulated * bytes, rate);
+    let carried = between.iter().map(|(link, count)| fabric.transport.carried(*link) / count);
     global.max_utilisation = carried.fold(0.0, f64::max) / simulated * bytes / span / rate;
     vec![node, global]
 }
@@ -152,7 +155,7 @@ fn heat(job: &IoJob, fabric: &Fabric<'_>, bytes: f64) -> Vec<Vec<u64>> {
     let groups = usize::from(job.topology.groups);
     let mut heat = vec![vec![0; groups]; groups];
     let simulated = simulated_bytes(fabric);
-    for ((from, to, _, _), direct) in &fabric.direct {
+    for ((from, to, _, _), direct) in &fabric.network.direct {
         let carried = fabric.transport.carried(direct.link) / simulated * bytes;
         heat[usize::from(*from)][usize::from(*to)] += carried as u64;
     }

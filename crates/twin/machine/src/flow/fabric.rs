@@ -1,13 +1,13 @@
 //! The resources that runs cross, as links of a flow system.
 
+use super::network_links::{LinkKey, NetworkLinks};
 use super::objects::LockTimes;
 use super::runs::Run;
 use crate::io::{IoJob, PS_PER_SECOND, ServerRates};
 use crate::storage::PathKind;
 use forebay_flow::{LinkId, Transport};
-use forebay_machine_file::machine::{Client, Routing};
+use forebay_machine_file::machine::Client;
 use forebay_workload::ior::{Access, Transfer};
-use rustc_hash::FxHashMap;
 
 /// A kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +61,7 @@ pub(super) struct Unit {
 
 /// The resources of one phase of a job.
 pub(super) struct Fabric<'a> {
-    job: &'a IoJob,
+    pub(super) job: &'a IoJob,
     access: Access,
     pub transport: Transport,
     /// By the number of the link.
@@ -75,26 +75,8 @@ pub(super) struct Fabric<'a> {
     at_servers: Vec<f64>,
     /// Parts of each server.
     pub server_parts: Vec<Part>,
-    /// All links between groups that lead out of each group, and into it.
-    outward: Vec<LinkId>,
-    inward: Vec<LinkId>,
-    local: Vec<LinkId>,
-    /// All links between groups.
-    global: Option<LinkId>,
-    /// Links between groups that lie on minimal paths.
-    pub direct: FxHashMap<LinkKey, DirectLink>,
+    pub network: NetworkLinks,
     pub lock_times: LockTimes,
-}
-
-/// A link between groups: the groups from which and to which it leads, router and port in the first.
-pub(super) type LinkKey = (u16, u16, u16, u8);
-
-/// A link between groups.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DirectLink {
-    pub link: LinkId,
-    /// Sum of the most rates of the flows with minimal paths over the link.
-    demand: f64,
 }
 
 /// Demand of a run at links between groups, for each of its servers [`DRAWS`] times.
@@ -106,9 +88,6 @@ pub(super) struct Demand {
 
 /// Links, each with the share of a run's bytes that cross it.
 pub(super) type Path = Vec<(LinkId, f64)>;
-
-/// Draws among the shortest paths between two nodes, over which minimal traffic is spread evenly.
-const DRAWS: u64 = 8;
 
 impl<'a> Fabric<'a> {
     /// `lone` is the duration of a call alone, ps, by the node's index in the job.
@@ -147,11 +126,7 @@ impl<'a> Fabric<'a> {
             servers: Vec::new(),
             at_servers: vec![0.0; job.storage.servers().len()],
             shared_paths: Vec::new(),
-            outward: Vec::new(),
-            inward: Vec::new(),
-            local: Vec::new(),
-            global: None,
-            direct: FxHashMap::default(),
+            network: NetworkLinks::default(),
         };
         fabric.add_nodes((piece, lone));
         fabric.add_groups();
@@ -168,7 +143,7 @@ impl<'a> Fabric<'a> {
         for (index, (&node, lone)) in job.nodes.iter().zip(lone).enumerate() {
             let client = &job.clients[usize::from(job.client_of_node[index])];
             let part =
-                slowest(&client_parts(client, job.node_link.0 as f64, self.access, (piece, *lone)));
+                slowest(&client_parts(client, job.links_rate(node), self.access, (piece, *lone)));
             let link =
                 self.add_link(part.resource, format!("{} of node {node}", part.name), part.rate);
             self.clients.push(link);
@@ -198,36 +173,10 @@ impl<'a> Fabric<'a> {
                 }
                 PathKind::Node => (Resource::Server, format!("data path of node {}", path.node)),
             };
-            // The link of its node carries no more.
-            let rate = path.rate.0.min(job.node_link.0) as f64;
+            // The links of its node carry no more.
+            let rate = (path.rate.0 as f64).min(job.links_rate(path.node));
             let link = self.add_link(resource, name, rate);
             self.shared_paths.push(link);
-        }
-    }
-
-    fn add_groups(&mut self) {
-        let (topology, network) = (self.job.topology.clone(), self.job.network.clone());
-        let routers = f64::from(topology.routers());
-        let local = routers
-            * (f64::from(topology.slots - 1) * network.rank1.rate.0 as f64
-                + f64::from(topology.chassis - 1) * network.rank2.rate.0 as f64);
-        let others = f64::from(topology.groups - 1);
-        let global = others * f64::from(topology.parallel) * network.global.rate.0 as f64;
-        for group in 0..topology.groups {
-            let name = format!("the local links of group {group}");
-            let link = self.add_link(Resource::LocalLink, name, local);
-            self.local.push(link);
-            let name = format!("all rank-3 links out of group {group}");
-            let link = self.add_link(Resource::GlobalLink, name, global);
-            self.outward.push(link);
-            let name = format!("all rank-3 links into group {group}");
-            let link = self.add_link(Resource::GlobalLink, name, global);
-            self.inward.push(link);
-        }
-        if topology.groups > 1 {
-            let all = global * f64::from(topology.groups);
-            let link = self.add_link(Resource::GlobalLink, "all rank-3 links".into(), all);
-            self.global = Some(link);
         }
     }
 
@@ -246,8 +195,9 @@ impl<'a> Fabric<'a> {
             let capacity = self.transport.solver().capacity(self.servers[server as usize]);
             let fair = capacity * share / self.at_servers[server as usize].max(share);
             let (from, to) = self.ends(node, server);
-            for link in self.direct_links(from, to) {
-                let part = (cap * share).min(fair) / DRAWS as f64;
+            let links = self.direct_links(from, to);
+            for &link in &links {
+                let part = (cap * share).min(fair) / links.len() as f64;
                 demand.of_links.push((link, part));
                 self.direct_link(link).demand += part;
             }
@@ -277,30 +227,6 @@ impl<'a> Fabric<'a> {
         }
     }
 
-    /// The links between groups on [`DRAWS`] of the shortest paths between two nodes; none within a group.
-    fn direct_links(&self, from: u32, to: u32) -> Vec<LinkKey> {
-        let (a, b) = (self.job.topology.location(from), self.job.topology.location(to));
-        let draws = if a.group == b.group { 0 } else { DRAWS };
-        let link = |draw: u64| {
-            let random = u64::MAX / DRAWS * draw;
-            let ends = ((a.group, a.router), (b.group, b.router));
-            let link = self.job.topology.shortest_link(ends.0, ends.1, random);
-            (a.group, b.group, link.router, link.port)
-        };
-        (0..draws).map(link).collect()
-    }
-
-    fn direct_link(&mut self, key: LinkKey) -> &mut DirectLink {
-        if !self.direct.contains_key(&key) {
-            let name = format!("a rank-3 link from group {} to {}", key.0, key.1);
-            let capacity = self.job.network.global.rate.0 as f64;
-            let link = self.add_link(Resource::GlobalLink, name, capacity);
-            self.direct.insert(key, DirectLink { link, demand: 0.0 });
-        }
-        let link = self.direct.get_mut(&key);
-        link.unwrap_or_else(|| unreachable!("{key:?} was inserted"))
-    }
-
     /// The path of a run of a process on a node of the job, without locks.
     pub fn path(&mut self, node: u32, run: &Run) -> Path {
         let mut path = vec![(self.clients[node as usize], 1.0)];
@@ -322,57 +248,10 @@ impl<'a> Fabric<'a> {
         path
     }
 
-    /// Adds the links between two nodes.
-    fn add_network(&mut self, (from, to): (u32, u32), share: f64, path: &mut Path) {
-        let topology = self.job.topology.clone();
-        let (a, b) = (topology.location(from), topology.location(to));
-        if a.group == b.group {
-            let hops = f64::from(topology.distance(a.router, b.router));
-            return self.add_local(a.group, share * hops, path);
-        }
-        path.push((self.outward[usize::from(a.group)], share));
-        path.push((self.inward[usize::from(b.group)], share));
-        let part = share / DRAWS as f64;
-        let mut minimal = 0.0;
-        for key in self.direct_links(from, to) {
-            let far = topology.far_end(key.0, key.2, key.3).map_or(b.router, |far| far.1);
-            self.add_local(a.group, part * f64::from(topology.distance(a.router, key.2)), path);
-            self.add_local(b.group, part * f64::from(topology.distance(far, b.router)), path);
-            let direct = part * self.minimal_share(key);
-            minimal += direct;
-            if direct > 0.0 {
-                path.push((self.direct_link(key).link, direct));
-            }
-        }
-        // A detour crosses another link, of a group on its way.
-        path.extend(self.global.map(|link| (link, 2.0 * share - minimal)));
-    }
-
-    /// The share of the minimal traffic that stays on a link: adaptive routing takes detours for what the
-    /// link cannot carry.
-    fn minimal_share(&mut self, key: LinkKey) -> f64 {
-        let demand = self.direct_link(key).demand;
-        let capacity = self.job.network.global.rate.0 as f64;
-        match self.job.network.routing.algorithm {
-            Routing::Minimal => 1.0,
-            Routing::Valiant => 0.0,
-            Routing::UgalL | Routing::ProgressiveAdaptive if self.job.topology.groups < 3 => 1.0,
-            Routing::UgalL | Routing::ProgressiveAdaptive => (capacity / demand).min(1.0),
-        }
-    }
-
-    fn add_local(&self, group: u16, share: f64, path: &mut Path) {
-        if share > 0.0 {
-            path.push((self.local[usize::from(group)], share));
-        }
-    }
-
     /// The links of a kind of resource, without those of servers.
     pub fn links_of(&self, resource: Resource) -> Vec<LinkId> {
         let of_clients = self.clients.iter().chain(&self.shared_paths).copied();
-        let of_groups = self.local.iter().chain(&self.outward).chain(&self.inward).copied();
-        let direct = self.direct.values().map(|direct| direct.link);
-        let mut links: Vec<LinkId> = of_clients.chain(of_groups).chain(direct).collect();
+        let mut links: Vec<LinkId> = of_clients.chain(self.network.links()).collect();
         links.retain(|link| self.units[link.index()].resource == resource);
         links.sort_unstable();
         links
@@ -445,7 +324,8 @@ fn server_parts(
         return parts;
     }
     parts.push(part(Resource::Server, path, rates.data_path));
-    parts.push(part(Resource::NodeLink, "link", job.node_link.0 as f64));
+    let of_nodes = job.storage.servers().iter().map(|server| job.links_rate(server.node));
+    parts.push(part(Resource::NodeLink, "link", of_nodes.fold(f64::INFINITY, f64::min)));
     if access == Access::Read || make.dirty_limit.0 == 0 {
         parts.push(part(Resource::Ssd, "flash", rates.flash));
     }

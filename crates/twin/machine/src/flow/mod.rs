@@ -20,6 +20,7 @@
 mod calls;
 mod document;
 mod fabric;
+mod network_links;
 mod objects;
 mod page_cache;
 mod phase;

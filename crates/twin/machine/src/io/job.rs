@@ -84,7 +84,7 @@ pub(crate) struct IoJob {
     pub clients: Vec<Client>,
     /// Index of each node's client, by the node's index in the job.
     pub client_of_node: Vec<u8>,
-    /// Rate of a node's link.
+    /// Rate of the link of a node's interface.
     pub node_link: Rate,
     pub topology: Arc<Topology>,
     /// Position of each rank among the ranks of its group.
@@ -113,6 +113,11 @@ impl IoJob {
     /// The machine's number of the node of a rank.
     pub fn node_of(&self, rank: u32) -> u32 {
         self.nodes[self.pattern.node_of(rank) as usize]
+    }
+
+    /// Rate of all links of a node, bytes per second.
+    pub fn links_rate(&self, node: u32) -> f64 {
+        self.node_link.0 as f64 * f64::from(self.topology.count_interfaces_of(node))
     }
 
     /// Slots of the ranks on a node of the job.

@@ -59,13 +59,13 @@ impl Trace {
         let process = match passage.router {
             Some(router) => {
                 let number = u32::from(group) * u32::from(topology.routers()) + u32::from(router);
-                let (chassis, slot) = (router / topology.slots, router % topology.slots);
-                let name = || format!("router c{chassis}s{slot} of group {group}");
+                let name =
+                    || format!("router {} of group {group}", topology.router_name(group, router));
                 self.processes.entry(FIRST_ROUTER + number).or_insert_with(name);
                 FIRST_ROUTER + number
             }
             None => {
-                let node = topology.nodes_of_group(group)[usize::from(passage.port)];
+                let node = topology.sender(group, passage.port);
                 self.processes.entry(node).or_insert_with(|| format!("node {node}"));
                 node
             }
@@ -79,7 +79,7 @@ impl Trace {
             label: "wait for link",
             job: PacketKind::of_number(passage.kind).job().name(),
             tag: passage.tag,
-            packet: Some((passage.src, passage.dst, passage.bytes)),
+            packet: Some((passage.src, topology.node_of_interface(passage.dst), passage.bytes)),
             key,
             reserved: Some(passage.end),
         };

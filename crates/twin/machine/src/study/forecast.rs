@@ -152,7 +152,7 @@ pub fn forecast_interference(
     placer.place_job(*ior_nodes, options.placement)?;
     let nodes = placer.place_job(study.traffic_nodes, study.traffic_placement)?;
     let seconds = scenario.io.as_ref().map_or(0.0, |job| least_seconds(job, ior));
-    let bytes = seconds * study.traffic.load * machine.network.node.rate.0 as f64;
+    let bytes = seconds * study.traffic.load * machine.link_rate(&nodes).0 as f64;
     let messages = (bytes / study.traffic.message.0 as f64).ceil().max(1.0) as u64;
     let spec = TrafficSpec { messages, ..study.traffic.clone() };
     let of_traffic = traffic(machine, &scenario, &spec, nodes, options)?;
@@ -190,19 +190,10 @@ fn mean_hops(
             (location.group, location.router)
         })
     };
-    let pair = |i: u64| minimal_hops(topology, pick(from, 2 * i), pick(to, 2 * i + 1));
+    let pair = |i: u64| topology.links_between(pick(from, 2 * i), pick(to, 2 * i + 1));
     let minimal = (0..PAIRS).map(pair).sum::<u32>() as f64 / PAIRS as f64;
     match routing {
         Routing::Valiant => 2.0 * minimal,
         Routing::Minimal | Routing::UgalL | Routing::ProgressiveAdaptive => minimal,
     }
-}
-
-/// Links on a shortest path between two routers, each given by its group and its number there.
-fn minimal_hops(topology: &Topology, from: (u16, u16), to: (u16, u16)) -> u32 {
-    if from.0 == to.0 {
-        return topology.distance(from.1, to.1);
-    }
-    let link = topology.shortest_link(from, to, 0);
-    topology.distance(from.1, link.router) + 1 + topology.distance(link.far_router, to.1)
 }

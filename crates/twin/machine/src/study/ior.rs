@@ -1,12 +1,11 @@
 //! IOR on burst buffers and on the parallel file system.
 
 use super::error::StudyError;
-use super::forecast::forecast_of;
+use super::fabric::fabric_for;
 use super::ior_job::ior_job;
 use super::joined::JoinedTest;
 use super::options::{Fidelity, SimOptions};
-use super::run::{Outcome, Progress, run};
-use crate::flow;
+use super::run::{Outcome, Progress};
 use crate::io::IoJob;
 use crate::observe::Observed;
 use crate::results::{IorPoint, Phase, RunCost};
@@ -41,18 +40,7 @@ pub(crate) fn simulate_joined(
     progress: Progress<'_>,
 ) -> Result<IorPoint, StudyError> {
     let scenario = joined_scenario(machine, test, nodes, ppn, options)?;
-    let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
-    match fidelity(&scenario, options)? {
-        Fidelity::Packet | Fidelity::Auto => {
-            Ok(ior_point(&scenario, run(&scenario, options, progress)?))
-        }
-        Fidelity::Flow => {
-            let (phases, cost) = flow::simulate(&scenario, job, options, progress)?;
-            let left_out = flow::LEFT_OUT.iter().map(|text| text.to_string()).collect();
-            let point = point(job, phases, cost);
-            Ok(IorPoint { fidelity: Fidelity::Flow.name().into(), left_out, ..point })
-        }
-    }
+    fabric_for(&scenario, options)?.simulate(&scenario, options, progress)
 }
 
 /// The fidelity with which [`simulate_ior`] simulates a test: that of the options, or the one chosen for
@@ -67,21 +55,8 @@ pub fn fidelity_of_ior(
     ppn: u32,
     options: &SimOptions,
 ) -> Result<Fidelity, StudyError> {
-    fidelity(&ior_scenario(machine, ior, nodes, ppn, options)?, options)
-}
-
-fn fidelity(scenario: &Scenario, options: &SimOptions) -> Result<Fidelity, StudyError> {
-    let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
-    match options.fidelity {
-        Fidelity::Packet => Ok(Fidelity::Packet),
-        Fidelity::Flow => flow::check(job, options).map(|()| Fidelity::Flow),
-        Fidelity::Auto => {
-            let events = forecast_of(scenario, options).events;
-            let is_cheap = events <= Fidelity::MOST_EVENTS;
-            let packets = is_cheap || flow::check(job, options).is_err();
-            Ok(if packets { Fidelity::Packet } else { Fidelity::Flow })
-        }
-    }
+    let scenario = ior_scenario(machine, ior, nodes, ppn, options)?;
+    Ok(fabric_for(&scenario, options)?.fidelity())
 }
 
 /// Checks that a test fits a machine, as [`simulate_ior`] does before it simulates.
@@ -132,7 +107,7 @@ pub(super) fn ior_point(scenario: &Scenario, outcome: Outcome) -> IorPoint {
 }
 
 /// The document of a run from those of its phases, as one of packets without observations.
-fn point(job: &IoJob, phases: Vec<Phase>, cost: RunCost) -> IorPoint {
+pub(super) fn point(job: &IoJob, phases: Vec<Phase>, cost: RunCost) -> IorPoint {
     let best = |access: Access| {
         let of_kind = phases.iter().filter(|p| p.access == access.name());
         of_kind.max_by(|a, b| a.gbps.total_cmp(&b.gbps))

@@ -2,6 +2,7 @@
 
 mod collective;
 mod error;
+mod fabric;
 mod forecast;
 mod interference;
 mod ior;

@@ -71,7 +71,7 @@ pub(super) fn traffic_job(
     span: Option<f64>,
 ) -> Result<TrafficJob, StudyError> {
     let groups: Vec<u32> = nodes.iter().map(|&n| machine.group_of(n)).collect();
-    let arrivals = spec.arrivals(machine.network.node.rate)?;
+    let arrivals = spec.arrivals(machine.link_rate(&nodes))?;
     Ok(TrafficJob {
         destinations: spec.pattern.resolve(&groups, seed)?,
         arrivals,
@@ -155,7 +155,7 @@ pub(super) fn traffic_run(
     let Totals { links, packets, delivered, .. } = &totals;
     let steady = totals.steady_state(job, earliest);
     let nodes = job.nodes.len();
-    let link_rate = scenario.network.node.rate.0 as f64 * nodes as f64;
+    let link_rate = scenario.machine.link_rate(&job.nodes).0 as f64 * nodes as f64;
     let load = |bytes: u64, (from, to): (u64, u64)| {
         let seconds = to.saturating_sub(from) as f64 * 1e-12;
         if seconds > 0.0 { bytes as f64 / seconds / link_rate } else { 0.0 }

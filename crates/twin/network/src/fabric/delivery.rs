@@ -27,7 +27,8 @@ impl Fabric {
 
     /// Takes a packet whose last bit reaches its node at time `at` out of the fabric.
     pub(super) fn deliver(&mut self, id: PacketId, at: u64) -> Delivery {
-        let packet = self.packets.remove(id);
+        let mut packet = self.packets.remove(id);
+        packet.dst = self.topology.node_of_interface(packet.dst);
         self.deliveries[usize::from(packet.kind() != 0)].count_packet(&packet, at);
         Delivery { packet, at }
     }

@@ -4,12 +4,13 @@
 use forebay_engine::{Context, Partition, Picoseconds, Queue, Simulation};
 use forebay_machine_file::machine::{
     AdaptiveBias, Arrangement, Client, LinkSpec, Machine, Network, NicSpec, Node, NodeKind,
-    Plugging, Routing, RoutingSpec,
+    Plugging, Routing, RoutingSpec, Structure,
 };
 use forebay_network::{
     Delivery, DeliveryStatistics, Fabric, LinkStatistics, Message, MessageClass, NetEvent,
     NetMessage, Packet, Topology, lookahead,
 };
+use forebay_random::RandomSequence;
 use forebay_units::{Bytes, Rate, Time};
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
     let routers = shape.groups * shape.chassis * shape.slots;
     let nodes = (0..routers)
         .flat_map(|router| {
-            (0..shape.nodes_per_router).map(move |_| Node { kind: NodeKind::Compute, router })
+            (0..shape.nodes_per_router).map(move |_| Node::new(NodeKind::Compute, router))
         })
         .collect();
     Machine {
@@ -64,6 +65,9 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
         title: String::new(),
         notes: String::new(),
         network: Network {
+            structure: Structure::Dragonfly,
+            spines_per_group: 0,
+            cores_per_plane: 0,
             groups: shape.groups,
             chassis_per_group: shape.chassis,
             routers_per_chassis: shape.slots,
@@ -116,6 +120,103 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
         provenance: Vec::new(),
         files: Vec::new(),
     }
+}
+
+/// Shape of a machine whose groups have leaf and spine routers.
+#[derive(Clone, Copy, Debug)]
+pub struct Spined {
+    pub groups: u32,
+    pub leaves: u32,
+    pub spines: u32,
+    pub nodes_per_leaf: u32,
+    /// Core routers of a plane in a fat tree; in a dragonfly+, cables between each two groups, which are
+    /// on the spines in turn.
+    pub upper: u32,
+}
+
+impl Spined {
+    pub fn nodes(self) -> u32 {
+        self.groups * self.leaves * self.nodes_per_leaf
+    }
+
+    /// A dragonfly+ with the links of [`machine`].
+    pub fn dragonfly_plus(self, routing: Routing) -> Machine {
+        let mut machine = self.machine(routing);
+        let network = &mut machine.network;
+        network.structure = Structure::DragonflyPlus;
+        network.cables_per_group_pair = self.upper;
+        network.cable_sockets_per_group = self.upper * (self.groups - 1);
+        machine
+    }
+
+    /// A fat tree with the links of [`machine`].
+    pub fn fat_tree(self, routing: Routing) -> Machine {
+        let mut machine = self.machine(routing);
+        let network = &mut machine.network;
+        network.structure = Structure::FatTree;
+        network.cores_per_plane = self.upper;
+        network.cables_per_group_pair = self.upper;
+        network.cable_sockets_per_group = self.upper * self.spines;
+        machine
+    }
+
+    fn machine(self, routing: Routing) -> Machine {
+        let shape = Shape {
+            groups: self.groups,
+            chassis: 1,
+            slots: self.leaves,
+            nodes_per_router: self.nodes_per_leaf,
+            plugging: Plugging::InOrder,
+            ..SMALL
+        };
+        let mut machine = machine(shape, routing);
+        machine.network.spines_per_group = self.spines;
+        for node in &mut machine.nodes {
+            let (group, leaf) = (node.router / self.leaves, node.router % self.leaves);
+            node.router = group * (self.leaves + self.spines) + leaf;
+        }
+        machine
+    }
+}
+
+/// Gives each node `interfaces` interfaces on as many neighbouring routers; only every `interfaces`-th
+/// router keeps nodes of its own.
+pub fn widen(machine: &mut Machine, interfaces: u8) {
+    machine.nodes.retain(|node| node.router % u32::from(interfaces) == 0);
+    for node in &mut machine.nodes {
+        (node.interfaces, node.routers) = (interfaces, interfaces);
+    }
+}
+
+/// Gives all links buffers of one packet, and adaptive routing no thresholds: any cycle of waiting packets
+/// would close within microseconds.
+pub fn make_tight(machine: &mut Machine) {
+    let network = &mut machine.network;
+    for link in [&mut network.node, &mut network.rank1, &mut network.rank2, &mut network.global] {
+        link.buffer.0 = network.packet.0;
+    }
+    network.routing.rank1_threshold.0 = 0;
+    network.routing.rank2_threshold.0 = 0;
+    network.routing.global_threshold.0 = 0;
+}
+
+/// Messages of up to `bytes` from each of `nodes` nodes to random others, `count` from each.
+pub fn random_messages(nodes: u32, count: u32, bytes: u64, seed: u64) -> Vec<TestMessage> {
+    let mut random = RandomSequence::new(seed);
+    let mut messages = Vec::new();
+    for from in 0..nodes {
+        for i in 0..count {
+            let to = (from + 1 + random.below(nodes - 1)) % nodes;
+            messages.push(TestMessage {
+                from,
+                to,
+                bytes: 1 + u64::from(random.below(bytes as u32)),
+                at: u64::from(i) * 10_000,
+                response: false,
+            });
+        }
+    }
+    messages
 }
 
 /// A message to send at time `at`, ps.

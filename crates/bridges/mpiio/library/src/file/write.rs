@@ -118,6 +118,7 @@ impl LoggedFile {
             self.target.sync_data().map_err(|error| self.failed("sync", &error))?;
         }
         self.writer.reset().map_err(|error| self.failed("release the log of", &error))?;
+        self.counters.early_flushes += 1;
         for mut entry in own {
             entry.place = Place { log: IN_FILE, offset: 0 };
             self.index.insert(entry.clone());

@@ -1,0 +1,336 @@
+//! `forebay log`: logs of MPI-IO writes that programs left.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::{Args, Subcommand};
+use forebay_console::Failure;
+use forebay_console::table::{Column, Table};
+use forebay_mpiio_log::{
+    Alignment, Damage, Discarded, ReplayError, ReplayOptions, Replayed, ScanError, ScannedLog,
+    discard, is_in_use, logs, replay, scan,
+};
+use forebay_units::Bytes;
+use forebay_units::human::{bytes, grouped};
+use serde::Serialize;
+
+use crate::console::print_stdout;
+
+/// Commands of `forebay log`.
+#[derive(Debug, Subcommand)]
+pub(super) enum LogCommand {
+    /// List the logs in directories: the file, the process, what is not in the file yet
+    List {
+        #[command(flatten)]
+        directories: Directories,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Verify all checksums; exit code 1 if a synced write is damaged
+    Check {
+        #[command(flatten)]
+        directories: Directories,
+    },
+    /// Write what the logs contain to the files, and remove the logs
+    Replay(ReplayArguments),
+    /// Remove logs without writing what they contain
+    Discard {
+        /// Directory with logs
+        directory: PathBuf,
+        /// Only the logs of this file
+        #[arg(long)]
+        file: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Directories {
+    /// Directories with logs
+    #[arg(required = true, value_name = "DIR")]
+    directories: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReplayArguments {
+    #[command(flatten)]
+    directories: Directories,
+    /// Only the logs of this file
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// Replay the valid writes of damaged logs, too, and keep these logs
+    #[arg(long)]
+    skip_damaged: bool,
+    /// Stripe size of the parallel file system; long writes end at its multiples
+    #[arg(long, default_value = "1MiB")]
+    stripe: Bytes,
+    /// Longest write
+    #[arg(long, default_value = "16MiB")]
+    largest: Bytes,
+}
+
+pub(super) fn run(command: LogCommand) -> Result<(), Failure> {
+    match command {
+        LogCommand::List { directories, json } => list(&directories.directories, json),
+        LogCommand::Check { directories } => check(&directories.directories),
+        LogCommand::Replay(arguments) => replay_logs(arguments),
+        LogCommand::Discard { directory, file } => discard_logs(&directory, file.as_deref()),
+    }
+}
+
+/// A log and what a scan found.
+struct Found {
+    path: PathBuf,
+    contents: Result<ScannedLog, ScanError>,
+    in_use: bool,
+}
+
+/// Scans the logs in directories.
+fn find(directories: &[PathBuf]) -> Result<Vec<Found>, Failure> {
+    let mut found = Vec::new();
+    for directory in directories {
+        let paths = logs(directory).map_err(|error| Failure::io("read", directory, error))?;
+        for path in paths {
+            let in_use = is_in_use(&path).map_err(|error| Failure::io("open", &path, error))?;
+            let contents = scan(&path);
+            found.push(Found { path, contents, in_use });
+        }
+    }
+    Ok(found)
+}
+
+/// The state of a log in a word.
+fn state(found: &Found) -> &'static str {
+    match &found.contents {
+        Err(ScanError::Blank) => "blank",
+        Err(ScanError::Io(_) | ScanError::BadHeader | ScanError::Version(_)) => "unreadable",
+        Ok(_) if found.in_use => "in use",
+        Ok(log) if log.is_damaged() => "damaged",
+        Ok(log) if log.slots.iter().all(|slot| slot.closed) => "closed",
+        Ok(_) => "interrupted",
+    }
+}
+
+/// A log as JSON.
+#[derive(Serialize)]
+struct Listed {
+    log: PathBuf,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(flatten)]
+    contents: Option<ListedContents>,
+}
+
+#[derive(Serialize)]
+struct ListedContents {
+    file: PathBuf,
+    run: String,
+    ranks: u32,
+    created_seconds: u64,
+    slots: Vec<ListedSlot>,
+}
+
+#[derive(Serialize)]
+struct ListedSlot {
+    rank: u32,
+    writes: usize,
+    bytes: u64,
+    dropped_writes: u64,
+    damaged_records: u64,
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn missing(damage: &[Damage]) -> u64 {
+    damage.iter().map(|damage| damage.last + 1 - damage.first).sum()
+}
+
+fn listed(found: Found) -> Listed {
+    let state = state(&found);
+    let (error, contents) = match found.contents {
+        Ok(log) => (None, Some(log)),
+        Err(error) => (Some(error.to_string()), None),
+    };
+    let contents = contents.map(|log| ListedContents {
+        slots: log
+            .slots
+            .iter()
+            .map(|slot| ListedSlot {
+                rank: slot.rank,
+                writes: slot.entries.len(),
+                bytes: slot.entries.iter().map(|entry| entry.length).sum(),
+                dropped_writes: slot.dropped,
+                damaged_records: missing(&slot.damage),
+            })
+            .collect(),
+        file: log.target,
+        run: log.run,
+        ranks: log.ranks,
+        created_seconds: seconds(log.created),
+    });
+    Listed { log: found.path, state, error, contents }
+}
+
+fn list(directories: &[PathBuf], json: bool) -> Result<(), Failure> {
+    let found = find(directories)?;
+    if json {
+        let listed: Vec<_> = found.into_iter().map(listed).collect();
+        let text = serde_json::to_string_pretty(&listed);
+        let text = text.map_err(|error| Failure::Failed(error.to_string()))?;
+        return print_stdout(&(text + "\n"));
+    }
+    if found.is_empty() {
+        return print_stdout("no logs\n");
+    }
+    let mut table = Table::new([
+        Column::text("log", 0),
+        Column::text("file", 0),
+        Column::text("ranks", 0),
+        Column::number("writes", 0),
+        Column::number("data", 0),
+        Column::text("state", 0),
+    ]);
+    for found in &found {
+        let name = found.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Ok(log) = &found.contents else {
+            let blank = String::new;
+            table.push([name, blank(), blank(), blank(), blank(), state(found).to_owned()]);
+            continue;
+        };
+        let ranks: Vec<_> = log.slots.iter().map(|slot| slot.rank.to_string()).collect();
+        table.push([
+            name,
+            log.target.display().to_string(),
+            format!("{} of {}", ranks.join(","), log.ranks),
+            grouped(log.entries().count() as u64),
+            bytes(log.bytes()),
+            state(found).to_owned(),
+        ]);
+    }
+    print_stdout(&table.to_string())
+}
+
+fn check(directories: &[PathBuf]) -> Result<(), Failure> {
+    let found = find(directories)?;
+    let mut bad = 0;
+    for Found { path, contents, .. } in &found {
+        let path = path.display();
+        let text = match contents {
+            Err(ScanError::Blank) => format!("{path}: blank, nothing was synced\n"),
+            Err(error) => {
+                bad += 1;
+                format!("{path}: {error}\n")
+            }
+            Ok(log) => {
+                bad += u64::from(log.is_damaged());
+                describe(log)
+            }
+        };
+        print_stdout(&text)?;
+    }
+    match bad {
+        0 => Ok(()),
+        n => Err(Failure::Failed(format!("{n} of {} logs damaged", found.len()))),
+    }
+}
+
+/// The outcome of a check of a log, in lines.
+fn describe(log: &ScannedLog) -> String {
+    let mut text = String::new();
+    for slot in &log.slots {
+        let (path, rank) = (log.path.display(), slot.rank);
+        let writes = grouped(slot.entries.len() as u64);
+        text += &format!("{path}: rank {rank}: {writes} writes valid");
+        if slot.dropped > 0 {
+            text += &format!(", {} behind the last sync lost", grouped(slot.dropped));
+        }
+        text.push('\n');
+        for Damage { first, last, offset } in &slot.damage {
+            text += &format!(
+                "{path}: rank {rank}: synced records {first} to {last} are damaged from byte \
+                 {offset} on\n"
+            );
+        }
+    }
+    text
+}
+
+fn replay_logs(arguments: ReplayArguments) -> Result<(), Failure> {
+    let (stripe, largest) = (arguments.stripe.0, arguments.largest.0);
+    if stripe == 0 || largest == 0 {
+        return Err(Failure::Input("--stripe and --largest are at least 1 byte".to_owned()));
+    }
+    let options = ReplayOptions {
+        target: arguments.file,
+        skip_damaged: arguments.skip_damaged,
+        alignment: Alignment { stripe, largest },
+    };
+    let replayed = replay(&arguments.directories.directories, &options).map_err(failure)?;
+    if replayed.is_empty() {
+        return print_stdout("no logs\n");
+    }
+    for replayed in &replayed {
+        print_stdout(&summary(replayed))?;
+    }
+    Ok(())
+}
+
+/// A replay in lines.
+fn summary(replayed: &Replayed) -> String {
+    let target = replayed.target.display();
+    let mut text = format!(
+        "{target}: {} writes of {} logs, {} in {} writes\n",
+        grouped(replayed.entries),
+        replayed.logs,
+        bytes(replayed.applied.bytes),
+        grouped(replayed.applied.writes),
+    );
+    if replayed.skipped > 0 {
+        text += &format!("{target}: {} damaged records skipped\n", grouped(replayed.skipped));
+    }
+    if !replayed.missing_ranks.is_empty() {
+        let ranks: Vec<_> = replayed.missing_ranks.iter().map(u32::to_string).collect();
+        let ranks = ranks.join(",");
+        text +=
+            &format!("{target}: no log of ranks {ranks} here; look in other nodes' directories\n");
+    }
+    text
+}
+
+fn failure(error: ReplayError) -> Failure {
+    let advice = match error {
+        ReplayError::Damaged(_) => {
+            "; `forebay log check` names them, --skip-damaged replays the others"
+        }
+        ReplayError::Log { .. }
+        | ReplayError::Scan { .. }
+        | ReplayError::InUse(_)
+        | ReplayError::Foreign { .. }
+        | ReplayError::Target { .. } => "",
+    };
+    Failure::Failed(format!("{error}{advice}"))
+}
+
+fn discard_logs(directory: &Path, file: Option<&Path>) -> Result<(), Failure> {
+    let discarded = discard(directory, file).map_err(failure)?;
+    if discarded.is_empty() {
+        return print_stdout("no logs\n");
+    }
+    for Discarded { path, contents } in &discarded {
+        let path = path.display();
+        let text = match contents {
+            Ok(log) => format!(
+                "{path}: discarded {} writes, {}, of {}\n",
+                grouped(log.entries().count() as u64),
+                bytes(log.bytes()),
+                log.target.display()
+            ),
+            Err(error) => format!("{path}: discarded; {error}\n"),
+        };
+        print_stdout(&text)?;
+    }
+    Ok(())
+}

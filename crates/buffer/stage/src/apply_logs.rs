@@ -1,0 +1,190 @@
+//! Logs of MPI-IO writes that a job left in an instance, applied to their files on the parallel file
+//! system.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::Instant;
+
+use forebay_mpiio_log::{
+    Alignment, EXTENSION, FinishedLog, LogFile, LoggedRun, ScanError, ScannedLog, Target, scan_file,
+};
+use forebay_protocol::progress::StagePhase;
+use rustix::io::Errno;
+
+use crate::end::{DirHandle, FileHandle, FileKind};
+use crate::error::{Problem, StageError, describe};
+use crate::location::StageLocation;
+use crate::progress::ProgressCounters;
+use crate::request::StageReport;
+
+/// Applies the logs in the directory `logs` to their files, which are below `below` on the parallel
+/// file system. A file that does not exist is created in an existing directory. When the files are
+/// durable, the logs are removed, so that an interrupted stage can be repeated.
+///
+/// # Errors
+/// Nothing is written if a log is damaged, unreadable, or names a file that is not below `below`. The
+/// logs of files that cannot be written are kept; those of others may have been applied.
+pub fn apply_logs(
+    logs: &StageLocation,
+    below: &StageLocation,
+    progress: &ProgressCounters,
+) -> Result<StageReport, StageError> {
+    let started = Instant::now();
+    let mut report = StageReport::default();
+    progress.enter_phase(StagePhase::Copying);
+    let directory = logs.open_dir().map_err(StageError::Stopped)?;
+    let runs = LoggedRun::group(scan_logs(logs, &*directory)?);
+    for run in &runs {
+        if !run.target().starts_with(below.display()) {
+            let reason = format!(
+                "a log in {} is for this file, which is not below the destination {}",
+                logs.display().display(),
+                below.display().display()
+            );
+            let problem = Problem::new(run.target(), reason, Errno::XDEV);
+            return Err(StageError::Stopped(problem));
+        }
+        progress.copied.expect_file(run.entries().iter().map(|entry| entry.length).sum());
+    }
+    progress.set_all_found();
+    for run in &runs {
+        apply_run(run, below, progress, &mut report)?;
+        progress.enter_phase(StagePhase::Finishing);
+        for log in run.logs() {
+            let removed = remove(&*directory, log);
+            removed.map_err(|errno| stopped(&log.path, "removing an applied log", errno))?;
+        }
+    }
+    report.time = started.elapsed();
+    Ok(report)
+}
+
+fn stopped(path: &Path, action: &str, errno: Errno) -> StageError {
+    StageError::Stopped(Problem::new(path, format!("{action}: {}", describe(errno)), errno))
+}
+
+/// A log that the movers read.
+struct Log(Box<dyn FileHandle>);
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Log")
+    }
+}
+
+impl LogFile for Log {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.stat()?.size)
+    }
+
+    fn read_range(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.0.read_at(bytes, offset)? {
+            read if read == bytes.len() => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+/// Scans all logs of a directory.
+fn scan_logs(
+    logs: &StageLocation,
+    directory: &dyn DirHandle,
+) -> Result<Vec<ScannedLog>, StageError> {
+    let mut names: Vec<OsString> = Vec::new();
+    let listed = directory.read_dir(&mut |name, stat| {
+        let is_log = Path::new(name).extension().is_some_and(|extension| extension == EXTENSION);
+        if is_log && stat.is_ok_and(|stat| stat.kind == FileKind::File) {
+            names.push(name.to_owned());
+        }
+        true
+    });
+    listed.map_err(|errno| stopped(&logs.display(), "reading the directory", errno))?;
+    names.sort();
+    let mut scanned = Vec::new();
+    for name in names {
+        let path = logs.display().join(&name);
+        let file = directory.open(&name, None);
+        let file = file.map_err(|errno| stopped(&path, "opening the log", errno))?;
+        match scan_file(&path, Box::new(Log(file))) {
+            Ok(log) if log.is_damaged() => {
+                let reason =
+                    "synced writes in this log are damaged; `forebay log check` names them";
+                return Err(StageError::Stopped(Problem::new(path, reason, Errno::IO)));
+            }
+            Ok(log) => scanned.push(log),
+            Err(ScanError::Blank) => {}
+            Err(error) => {
+                return Err(StageError::Stopped(Problem::new(path, error.to_string(), Errno::IO)));
+            }
+        }
+    }
+    Ok(scanned)
+}
+
+/// A file to which logs are applied.
+struct Applied<'a> {
+    file: Box<dyn FileHandle>,
+    progress: &'a ProgressCounters,
+}
+
+impl Target for Applied<'_> {
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        if self.progress.is_cancelled() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        self.file.write_all_at(data, offset)?;
+        self.progress.copied.add_bytes(data.len() as u64);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(self.file.fdatasync()?)
+    }
+}
+
+/// Writes the entries of a run to their file, and makes it durable.
+fn apply_run(
+    run: &LoggedRun,
+    below: &StageLocation,
+    progress: &ProgressCounters,
+    report: &mut StageReport,
+) -> Result<(), StageError> {
+    let location = below.sibling(run.target());
+    let (directory, name) = location.open_parent().map_err(StageError::Stopped)?;
+    let opened = directory.create(&name, true);
+    let file = opened.map_err(|errno| match errno {
+        Errno::EXIST => {
+            let reason = "belongs to another user or has several hard links";
+            StageError::Stopped(Problem::new(run.target(), reason, errno))
+        }
+        errno => stopped(run.target(), "opening the file", errno),
+    })?;
+    let target = Applied { file, progress };
+    let failed = |action: &str, error: io::Error| match error.kind() {
+        io::ErrorKind::Interrupted => StageError::Cancelled,
+        _ => stopped(run.target(), action, Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+    };
+    let applied = run.apply(&target, Alignment::default());
+    let applied = applied.map_err(|error| failed("applying its logs", error))?;
+    progress.enter_phase(StagePhase::Syncing);
+    target.sync().map_err(|error| failed("syncing it", error))?;
+    directory.syncfs().map_err(|errno| stopped(run.target(), "syncing its directory", errno))?;
+    progress.copied.add_file();
+    report.files += 1;
+    report.bytes += applied.bytes;
+    Ok(())
+}
+
+/// Marks a log as applied, so that it is not applied again if its removal is not durable, and
+/// removes it.
+fn remove(directory: &dyn DirHandle, log: &FinishedLog) -> Result<(), Errno> {
+    let name = log.path.file_name().ok_or(Errno::INVAL)?;
+    let file = directory.create(name, true)?;
+    for (offset, mark) in &log.marks {
+        file.write_all_at(mark, *offset)?;
+    }
+    file.fdatasync()?;
+    directory.unlink(name)
+}
