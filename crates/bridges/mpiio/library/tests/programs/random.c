@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 8, BLOCKS = 3000, MOST = 400, NONE = -1, MANY = -2 };
+enum { BLOCK = 8, BLOCKS = 9000, MOST = 1200, NONE = -1, MANY = -2 };
 
 static int rank, ranks;
 static int lenient, number;
