@@ -291,9 +291,9 @@ impl LoggedFile {
         &self.path
     }
 
-    /// Whether the program may only write.
-    pub fn is_write_only(&self) -> bool {
-        self.mode & MODE_WRONLY != 0
+    /// Access mode of `MPI_File_open`.
+    pub fn mode(&self) -> i32 {
+        self.mode
     }
 }
 

@@ -9,6 +9,7 @@
 //! In atomic mode, and in views of other data representations than `native`, the log is empty and
 //! reads and writes are those of the MPI library ([`through`]).
 
+pub mod alias;
 pub mod background;
 pub mod exchange;
 pub mod flush;

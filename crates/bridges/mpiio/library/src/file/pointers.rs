@@ -70,6 +70,14 @@ impl LoggedFile {
         self.position
     }
 
+    /// `MPI_File_seek_shared` of a handle that this process has alone.
+    pub fn seek_shared_alone(&mut self, offset: i64, whence: i32) -> Result<(), MpiError> {
+        let current = self.fetch_add_shared(0)?;
+        let value = self.target_of_seek(offset, whence, current)?;
+        self.shared.set(value);
+        Ok(())
+    }
+
     /// `MPI_File_seek_shared`. Collective.
     pub fn seek_shared(&mut self, offset: i64, whence: i32) -> Result<(), MpiError> {
         self.advance();

@@ -63,6 +63,7 @@ functions! {
     file_set_view = "PMPI_File_set_view" (file: Handle, displacement: i64, etype: Handle, filetype: Handle, representation: *const c_char, info: Handle);
     file_get_info = "PMPI_File_get_info" (file: Handle, info: *mut c_void);
     file_set_atomicity = "PMPI_File_set_atomicity" (file: Handle, flag: c_int);
+    file_seek = "PMPI_File_seek" (file: Handle, offset: i64, whence: c_int);
     file_sync = "PMPI_File_sync" (file: Handle);
     file_read_at = "PMPI_File_read_at" (file: Handle, offset: i64, buffer: *mut c_void, count: c_int, datatype: Handle, status: *mut c_void);
     file_read_at_all = "PMPI_File_read_at_all" (file: Handle, offset: i64, buffer: *mut c_void, count: c_int, datatype: Handle, status: *mut c_void);

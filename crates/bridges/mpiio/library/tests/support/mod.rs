@@ -42,12 +42,12 @@ impl Mpi {
         let fortran = source.ends_with(".F90");
         let compiler = if fortran { "mpif90" } else { "mpicc" };
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
-        let program = to.join(format!("{source}{}.{}", options.concat(), self.name()));
+        let program = to.join(format!("{source}.{}", self.name()));
         let output = Command::new(format!("{compiler}.{}", self.name()))
             .args(["-O1", "-g", "-o"])
             .arg(&program)
-            .args(options)
             .arg(sources.join(source))
+            .args(options)
             .current_dir(to)
             .output()
             .unwrap();
@@ -68,8 +68,7 @@ impl Mpi {
         command.arg("-n").arg(ranks.to_string()).arg(program);
         // ROMIO writes strided data by reading a range, changing and writing it, which undoes what
         // other ranks have written between. Without this its files differ from run to run.
-        let hints = program.with_extension("hints");
-        std::fs::write(&hints, "romio_ds_write disable\nromio_cb_write disable\n").unwrap();
+        let hints = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/romio_hints");
         command.env("ROMIO_HINTS", hints);
         for variable in
             ["FOREBAY_MPIIO", "FOREBAY_LOG_DIR", "FOREBAY_LOG_FLUSH", "FOREBAY_LOG_SIZE"]
