@@ -1,5 +1,5 @@
-// Writes interleaved blocks and syncs; then writes others over a part of them, and is killed:
-// killed PATH sync|kill. With `sync` it ends after the sync.
+// Writes interleaved blocks and syncs; then writes others over a part of them, syncs and is killed:
+// killed PATH kill|end [HINT VALUE]. With `end` it closes the file.
 #include <mpi.h>
 #include <signal.h>
 #include <string.h>
@@ -13,7 +13,12 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file)) return 1;
+    MPI_Info hints = MPI_INFO_NULL;
+    if (argc > 4) {
+        MPI_Info_create(&hints);
+        MPI_Info_set(hints, argv[3], argv[4]);
+    }
+    if (MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, hints, &file)) return 1;
     for (int i = 0; i < BLOCKS; i++) {
         memset(data, rank * 100 + i % 100, BLOCK);
         MPI_File_write_at_all(file, (MPI_Offset)(i * ranks + rank) * BLOCK, data, BLOCK, MPI_BYTE, MPI_STATUS_IGNORE);
