@@ -351,15 +351,14 @@ fn server_parts(
         Access::Write => "data path in",
         Access::Read => "data path out",
     };
-    let mut parts = vec![
-        part(Resource::Server, "dispatch", rates.dispatch),
-        part(Resource::Server, "threads", threads),
-    ];
+    let mut parts = vec![part(Resource::Server, "dispatch", rates.dispatch)];
     if job.storage.is_parallel() {
+        parts.push(part(Resource::Server, "threads", threads));
         parts.push(part(Resource::Ssd, "disks", rates.flash));
         return parts;
     }
     parts.push(part(Resource::Server, path, rates.data_path));
+    parts.push(part(Resource::Server, "threads", threads));
     let of_nodes = job.storage.servers().iter().map(|server| job.links_rate(server.node));
     parts.push(part(Resource::NodeLink, "link", of_nodes.fold(f64::INFINITY, f64::min)));
     if access == Access::Read || make.dirty_limit.0 == 0 {
