@@ -10,6 +10,7 @@ pub mod csv_files;
 pub mod figures;
 pub mod interrupt;
 pub mod ior_output;
+pub mod measure;
 pub mod plot;
 pub mod progress;
 pub mod report;

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use cluster::site::{Job, OTHER, ROOT, Site, USER, expect_failure, expect_success, job_script};
-use cluster::{Cluster, Host, text_of, wait_until};
+use cluster::{Cluster, Host, User, text_of, wait_until};
 
 /// The pool, and a job of `USER` with a striped and a private view on all hosts.
 struct SharedInstance {
@@ -261,6 +261,7 @@ fn operator_drains_and_undrains_a_node() {
     expect_success(&site.forebay(2, USER, &destroy));
 
     public_instance_keeps_its_owner(&site);
+    instance_is_for_its_owner_or_the_group_that_was_named(&site);
     invalid_input_is_refused(&site);
     daemons_stop_on_sigterm(site);
 }
@@ -292,6 +293,41 @@ fn public_instance_keeps_its_owner(site: &Site) {
     assert!(output.contains(". 41000:41000 1777"), "{output}");
     assert!(output.contains("words 41001:41001 "), "{output}");
     expect_success(&site.forebay(2, USER, &["destroy-persistent", "open"]));
+}
+
+/// A primary group alone, which many users may share, gives no access.
+fn instance_is_for_its_owner_or_the_group_that_was_named(site: &Site) {
+    const COLLEAGUE: User = (41_002, USER.1);
+    let pfs = site.cluster.pfs();
+    let run = |user: User, name: &str, body: &str| {
+        let script = pfs.join(format!("{name}-{}.sh", user.0));
+        let text = format!("#!/bin/sh\n#DW persistentdw name={name}\nset -e\n{body}\n");
+        fs::write(&script, text).unwrap();
+        let arguments = ["run", "--pool", site.file(), script.to_str().unwrap()];
+        site.host(1).forebay(user, &arguments)
+    };
+    let create = ["create-persistent", "own", "--capacity", "96MiB"];
+    expect_success(&site.forebay(0, USER, &create));
+    expect_failure(&run(COLLEAGUE, "own", "true"), "belongs to user 41000");
+    let group = OTHER.1.to_string();
+    let create = ["create-persistent", "team", "--capacity", "96MiB", "--group", &group];
+    expect_success(&site.forebay(0, USER, &create));
+    expect_failure(&run(COLLEAGUE, "team", "true"), "belongs to user 41000");
+    let body = "cd $DW_PERSISTENT_STRIPED_team; stat -c '%u:%g %a' .; echo other >file";
+    let output = expect_success(&run(OTHER, "team", body));
+    assert!(output.contains("41000:41001 2770"), "{output}");
+    let body = "stat -c '%u:%g' $DW_PERSISTENT_STRIPED_team/file";
+    let output = expect_success(&run(USER, "team", body));
+    assert!(output.contains("41001:41001"), "{output}");
+    let unknown = site.forebay(
+        0,
+        USER,
+        &["create-persistent", "x", "--capacity", "1GiB", "--group", "nogroup-x"],
+    );
+    expect_failure(&unknown, "there is no group `nogroup-x` on this host");
+    for name in ["own", "team"] {
+        expect_success(&site.forebay(2, USER, &["destroy-persistent", name]));
+    }
 }
 
 fn invalid_input_is_refused(site: &Site) {

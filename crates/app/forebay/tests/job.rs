@@ -242,6 +242,23 @@ exit 7
 }
 
 #[test]
+fn status_of_a_failed_script_is_reported_beside_the_failed_stage_out() {
+    let home = Home::new();
+    let text = "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_out type=file source=$DW_JOB_STRIPED/never destination=%d/never
+exit 7
+";
+    let output = home.script("fails.sh", text);
+    let text = text_of(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("the script ended with status 7"), "{text}");
+    assert!(text.contains("$DW_JOB_STRIPED/never: does not exist"), "{text}");
+    home.forebay(&["recover", "--discard"]);
+    assert_clean(&home);
+}
+
+#[test]
 fn full_instance_returns_enospc() {
     let home = Home::new();
     let text = "#!/bin/sh
@@ -494,4 +511,29 @@ fn hosts_option_is_refused_for_an_embedded_pool() {
         text_of(&output)
     );
     assert!(!home.path(".forebay").exists(), "no pool is created");
+}
+
+#[test]
+fn instance_is_for_its_owner_unless_a_group_is_named() {
+    let home = Home::new();
+    let script = |group: &str| {
+        format!(
+            "#!/bin/sh\n#DW jobdw capacity=16MiB type=scratch access_mode=striped {group}\n\
+             stat -c 'mode %a of %G' $DW_JOB_STRIPED\n"
+        )
+    };
+    let output = home.script("own.sh", &script(""));
+    // Only this user's processes can reach the mount.
+    assert!(text_of(&output).contains("mode 755 of "), "{}", text_of(&output));
+    let output = home.script("team.sh", &script("group=daemon"));
+    assert!(text_of(&output).contains("mode 2770 of daemon"), "{}", text_of(&output));
+    for (group, reason) in [
+        ("group=no-such-group", "there is no group `no-such-group` on this host"),
+        ("group=a/b", "`a/b` cannot name a group; write the name or number of a group of users"),
+    ] {
+        let output = home.script("wrong.sh", &script(group));
+        assert!(!output.status.success());
+        assert!(text_of(&output).contains(reason), "{}", text_of(&output));
+    }
+    assert_clean(&home);
 }

@@ -35,7 +35,7 @@ fn nodes_time_and_stages_come_from_the_script() {
     let io = first["io_seconds"].as_f64().unwrap();
     assert!((first["share"].as_f64().unwrap() - io / 600.0).abs() < 1e-12);
     let last = plan["configurations"].as_array().unwrap().last().unwrap();
-    assert_eq!((&last["file_system"], &last["is_bound"]), (&"pfs".into(), &true.into()));
+    assert_eq!((&last["file_system"], &last["is_bound"]), (&"pfs".into(), &false.into()));
 }
 
 #[test]
@@ -85,6 +85,19 @@ fn recommended_directive_parses_and_holds_the_files() {
     }
 }
 
+/// A shared file over one of Shaheen's targets is slow, over all of them it is not.
+#[test]
+fn shared_file_is_also_striped_over_all_targets() {
+    let dir = WorkDir::new();
+    let plan = dir.json("plan --machine shaheen2 --nodes 16 --json - -- -w -t 1m -b 1g");
+    let all = plan["configurations"].as_array().unwrap();
+    let on_pfs: Vec<_> = all.iter().filter(|one| one["file_system"] == "pfs").collect();
+    let [default, striped] = on_pfs.as_slice() else { panic!("{plan:#}") };
+    assert_eq!((&default["stripe_count"], &striped["stripe_count"]), (&().into(), &144.into()));
+    let seconds = |one: &serde_json::Value| one["io_seconds"].as_f64().unwrap();
+    assert!(seconds(striped) < 0.5 * seconds(default), "{plan:#}");
+}
+
 #[test]
 fn invalid_input_is_refused_with_the_reason() {
     let dir = WorkDir::new();
@@ -99,6 +112,10 @@ fn invalid_input_is_refused_with_the_reason() {
         ("--machine toy -- -c -a MPIIO -w -t 1m -b 4m", "--fidelity packet"),
         ("--machine toy --nodes 4 --node-kind x -- -F -w", "no compute nodes of type"),
         ("--machine toy -- -t 3m -b 4m", "multiple"),
+        ("--pool absent.toml -- -F", "--rates"),
+        ("--rates absent.toml --machine toy -- -F", "--machine"),
+        ("--pool absent.toml --rates absent.toml -- -F", "absent.toml"),
+        ("-- -F", "--machine"),
     ] {
         let error = dir.expect_invalid_input(&format!("plan {options}"));
         assert!(error.contains(word), "{options}: {error}");

@@ -5,7 +5,7 @@ use std::path::Path;
 use forebay_control::controller::{
     ControlStatus, InstanceSpec, PlannedAllocation, Setup, mount_variable,
 };
-use forebay_job::{RunError, read_directives, script_warnings};
+use forebay_job::{RunError, read_directives, script_warnings, setup_of};
 use forebay_job_script::{
     AccessMode, BufferPath, Capacity, InstanceType, JobScript, Stage, StageKind, StagePath,
 };
@@ -93,7 +93,8 @@ impl Requested {
             };
             WlmError::new(ErrorKind::Invalid, message)
         })?;
-        let setup = Setup::from_script(&directives);
+        let setup = setup_of(&directives)
+            .map_err(|error| WlmError::new(ErrorKind::Invalid, error.to_string()))?;
         Ok(Requested { directives, setup })
     }
 }

@@ -5,8 +5,8 @@ mod harness;
 
 use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
 use forebay_control::controller::{
-    Answer, Cause, Controller, ControllerInput, Outcome, Request, Settings, Setup, StageState,
-    StageStatus,
+    Answer, Cause, Controller, ControllerInput, InstanceSpec, Outcome, Request, Settings, Setup,
+    StageState, StageStatus,
 };
 use forebay_control::messages::{
     ComputeCommand, Owner, StampedCommand, StorageCommand, UnixMillis,
@@ -86,9 +86,13 @@ fn stage_of(script: &str) -> Stage {
     JobScript::parse(script, None).unwrap().stages.remove(0)
 }
 
-fn persistent(pool: &mut TestPool, owner: Owner, name: &str, public: bool) -> Outcome {
+fn persistent_spec() -> InstanceSpec {
     let text = "#DW jobdw capacity=2GiB type=scratch access_mode=striped\n";
-    let spec = Setup::from_script(&JobScript::parse(text, None).unwrap()).instance.unwrap();
+    Setup::from_script(&JobScript::parse(text, None).unwrap()).instance.unwrap()
+}
+
+fn persistent(pool: &mut TestPool, owner: Owner, name: &str, public: bool) -> Outcome {
+    let spec = persistent_spec();
     pool.request(owner, Request::CreatePersistent { name: name.into(), owner, spec, public })
 }
 
@@ -169,15 +173,27 @@ fn persistent_instance_is_shared_by_name_and_outlives_jobs() {
     persistent(&mut pool, ADA, "dbs", false).unwrap();
     let user = "#DW persistentdw name=dbs\n";
     assert_eq!(cause(pool.setup(BOB, "1", user)), Cause::Denied);
-    pool.setup(EVE_IN_ADAS_GROUP, "2", user).unwrap();
+    assert_eq!(cause(pool.setup(EVE_IN_ADAS_GROUP, "2", user)), Cause::Denied);
+    let mut spec = persistent_spec();
+    spec.group = Some(ADA.gid);
+    let name = token("shared");
+    let create = Request::CreatePersistent { name, owner: ADA, spec, public: false };
+    pool.request(ADA, create).unwrap();
+    let shared = "#DW persistentdw name=shared\n";
+    pool.setup(EVE_IN_ADAS_GROUP, "2", shared).unwrap();
+    assert_eq!(cause(pool.setup(BOB, "1", shared)), Cause::Denied);
+    pool.teardown(EVE_IN_ADAS_GROUP, "2", false).unwrap();
+    let destroy = Request::DestroyPersistent { name: token("shared"), hurry: true };
+    pool.request(ADA, destroy).unwrap();
+    pool.setup(ADA, "2", user).unwrap();
     pool.setup(ADA, "3", user).unwrap();
     let path = &pool.controller.mount_variables("3", ADA).unwrap()[0];
     assert_eq!(path.0, "DW_PERSISTENT_STRIPED_dbs");
     assert!(path.1.ends_with("/"));
     let destroy = Request::DestroyPersistent { name: token("dbs"), hurry: true };
     assert_eq!(cause(pool.request(ADA, destroy.clone())), Cause::Busy, "other sessions use it");
-    for (owner, job) in [(EVE_IN_ADAS_GROUP, "2"), (ADA, "3")] {
-        pool.teardown(owner, job, false).unwrap();
+    for job in ["2", "3"] {
+        pool.teardown(ADA, job, false).unwrap();
     }
     assert_eq!(pool.controller.status().instances.len(), 1);
     assert_eq!(cause(pool.request(BOB, destroy.clone())), Cause::Denied);

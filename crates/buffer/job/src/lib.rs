@@ -16,5 +16,5 @@ pub use options::{OnFailure, RunOptions, RunPhase, RunReport};
 pub use pool::{PoolHandle, PoolSelection, pool_status, request_once};
 pub use recover::{Recovered, Recovery, recover, stage_now};
 pub use run::run_job;
-pub use script::{read_directives, read_script, script_warnings};
+pub use script::{group_id, read_directives, read_script, script_warnings, setup_of};
 pub use wait::Observer;

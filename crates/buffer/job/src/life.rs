@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-use forebay_control::controller::{
-    Cause, Failure, InstanceSpec, Lifetime, Request, Setup, mount_variable,
-};
+use forebay_control::controller::{Cause, Failure, Lifetime, Request, mount_variable};
 use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 use forebay_job_script::{Direction, JobScript};
@@ -79,9 +77,12 @@ impl<'a> JobLife<'a> {
         let Some(code) = self.run_script(script, options)? else {
             return Err(RunError::Interrupted(self.token.to_owned(), true));
         };
-        let kept = self
-            .finish(code, options.on_failure)
-            .map_err(|(step, error)| self.keep_results(step, error))?;
+        let kept = self.finish(code, options.on_failure).map_err(|(step, error)| {
+            if code != 0 {
+                self.observer.note(&format!("the script ended with status {code}"));
+            }
+            self.keep_results(step, error)
+        })?;
         if !kept {
             self.destroy_persistents(script)?;
         }
@@ -91,11 +92,15 @@ impl<'a> JobLife<'a> {
     /// The steps before the script runs.
     fn prepare(&mut self, script: &JobScript, options: &RunOptions) -> Result<(), FailedStep> {
         let token = || self.token.to_owned();
+        let setup = script::setup_of(script).map_err(|error| {
+            let failure = Failure::new(Cause::Invalid, error.to_string());
+            ("set up", StepError::Failed(failure))
+        })?;
         let set_up = Request::Setup {
             token: token(),
             owner: self.client().caller(),
             creator: self.creator.clone(),
-            setup: Setup::from_script(script),
+            setup,
         };
         let stage_in = Request::StageIn { token: token() };
         self.step("set up", set_up, None)?;
@@ -189,11 +194,7 @@ impl<'a> JobLife<'a> {
     /// Creates the persistent instances that the script names.
     fn create_persistents(&mut self, script: &JobScript) -> Result<(), RunError> {
         for created in &script.creates {
-            let spec = InstanceSpec::scratch(
-                created.capacity,
-                created.access.clone(),
-                created.pool.clone(),
-            );
+            let spec = script::persistent_spec(created)?;
             let request = Request::CreatePersistent {
                 name: created.name.clone(),
                 owner: self.client().caller(),

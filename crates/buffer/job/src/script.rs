@@ -4,7 +4,10 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebay_job_script::{Direction, InstanceType, JobScript, StagePath, Symbols};
+use forebay_control::controller::{Cause, Failure, InstanceSpec, Setup};
+use forebay_job_script::{
+    CreatePersistent, Direction, InstanceType, JobScript, StagePath, Symbols,
+};
 
 use crate::error::RunError;
 
@@ -112,4 +115,44 @@ fn unsupported(script: &JobScript) -> Option<String> {
         ));
     }
     None
+}
+
+/// The setup that a script requests, with the numbers of its groups.
+///
+/// # Errors
+/// A group does not exist on this host.
+pub fn setup_of(script: &JobScript) -> Result<Setup, RunError> {
+    let mut setup = Setup::from_script(script);
+    if let (Some(spec), Some(job)) = (&mut setup.instance, script.job()) {
+        spec.group = job.group.as_deref().map(group_id).transpose()?;
+    }
+    Ok(setup)
+}
+
+/// The persistent instance that a `create_persistent` requests.
+///
+/// # Errors
+/// Its group does not exist on this host.
+pub(crate) fn persistent_spec(created: &CreatePersistent) -> Result<InstanceSpec, RunError> {
+    let access = created.access.clone();
+    let mut spec = InstanceSpec::scratch(created.capacity, access, created.pool.clone());
+    spec.group = created.group.as_deref().map(group_id).transpose()?;
+    Ok(spec)
+}
+
+/// The number of a group, from its name or number.
+///
+/// # Errors
+/// The group does not exist on this host.
+pub fn group_id(text: &str) -> Result<u32, RunError> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    match nix::unistd::Group::from_name(text) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        Ok(None) | Err(_) => {
+            let reason = format!("there is no group `{text}` on this host");
+            Err(RunError::Step("set up", Failure::new(Cause::Invalid, reason)))
+        }
+    }
 }

@@ -110,6 +110,8 @@ pub struct JobInstance {
     pub access: Vec<Access>,
     /// The pool; `None` for the default pool.
     pub pool: Option<String>,
+    /// Name or number of the group of users who may use it; `None`: only its owner may.
+    pub group: Option<String>,
     /// Modifiers of all access modes.
     pub modifiers: Modifiers,
     /// Line of the directive in the script.
@@ -154,6 +156,8 @@ pub struct CreatePersistent {
     pub access: Vec<Access>,
     /// The pool; `None` for the default pool.
     pub pool: Option<String>,
+    /// Name or number of the group of users who may use it; `None`: only its owner may.
+    pub group: Option<String>,
     /// Whether the line was Slurm's `#BB` (Slurm refuses the same directive after `#DW`).
     pub for_slurm: bool,
     /// Line of the directive in the script.

@@ -187,6 +187,20 @@ impl<'a> Fields<'a> {
         findings.refuse(value.at, format!("{} cannot name a persistent instance", quote(&value.text)), format!("use at most {MAX_NAME_BYTES} letters, digits and `_`, not beginning with a digit: the name becomes part of the variable DW_PERSISTENT_STRIPED_name"))
     }
 
+    /// The value of the optional key `group`: the name or number of a group.
+    pub fn take_group(&mut self, findings: &mut Findings) -> Option<String> {
+        let value = self.take_value("group")?;
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
+        if value.text.is_empty() || !value.text.chars().all(is_allowed) {
+            return findings.refuse(
+                value.at,
+                format!("{} cannot name a group", quote(&value.text)),
+                "write the name or number of a group of users",
+            );
+        }
+        Some(value.text)
+    }
+
     /// The value of the optional key `pool`.
     pub fn take_pool(&mut self, findings: &mut Findings) -> Option<String> {
         let value = self.take_value("pool")?;

@@ -17,6 +17,7 @@ pub(super) fn parse_jobdw(
     let kind = fields.require_value("type", "scratch", findings);
     let modes = fields.require_value("access_mode", "striped", findings);
     let pool = fields.take_pool(findings);
+    let group = fields.take_group(findings);
     let pfs = fields.take_value("pfs");
     let modifiers = access::take_modifiers(fields, findings);
     let kind = kind.and_then(|value| instance_type(&value, pfs, findings));
@@ -31,6 +32,7 @@ pub(super) fn parse_jobdw(
         kind: kind?,
         access: access?,
         pool,
+        group,
         modifiers: modifiers.values,
         line,
     })
@@ -100,9 +102,18 @@ pub(super) fn parse_create_persistent(
     let name = fields.require_name(findings);
     let capacity = fields.require_capacity(findings);
     let pool = fields.take_pool(findings);
+    let group = fields.take_group(findings);
     check_scratch(fields, bb, findings);
     let access = persistent_access(fields, bb, findings)?;
-    Some(CreatePersistent { name: name?, capacity: capacity?, access, pool, for_slurm: bb, line })
+    Some(CreatePersistent {
+        name: name?,
+        capacity: capacity?,
+        access,
+        pool,
+        group,
+        for_slurm: bb,
+        line,
+    })
 }
 
 /// Checks the type of a persistent instance.

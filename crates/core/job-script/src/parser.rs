@@ -80,12 +80,12 @@ fn find_form(name: &Word<'_>, bb: bool) -> Result<DirectiveForm, (String, String
 /// The arguments of a directive; `None` if there is no such directive.
 fn form(directive: &str, bb: bool) -> Option<DirectiveForm> {
     let keys: &[&'static str] = match directive {
-        "jobdw" => &["capacity", "type", "access_mode", "pool", "pfs"],
+        "jobdw" => &["capacity", "type", "access_mode", "pool", "pfs", "group"],
         "persistentdw" | "destroy_persistent" => &["name"],
         "swap" => &["pool"],
         "stage_in" | "stage_out" => &["type", "source", "destination"],
         "create_persistent" if bb => &["name", "capacity", "access", "access_mode", "pool", "type"],
-        "create_persistent" => &["name", "capacity", "type", "access_mode", "pool"],
+        "create_persistent" => &["name", "capacity", "type", "access_mode", "pool", "group"],
         _ => return None,
     };
     let mut keys = keys.to_vec();

@@ -3,7 +3,7 @@
 use crate::configuration::Configuration;
 use crate::error::PlanError;
 use crate::job::Job;
-use crate::sweep::{Candidate, candidates, pfs_bound, simulate_all};
+use crate::sweep::{Place, candidates, is_costly, pfs_bound, pfs_places, simulate_all};
 use crate::system::System;
 use forebay_machine::study::SimOptions;
 use forebay_units::{Bytes, human};
@@ -56,24 +56,30 @@ pub struct Recommendation {
 pub fn plan(system: &System, job: &Job, options: &SimOptions) -> Result<Plan, PlanError> {
     let needed_bytes = job.needed_bytes()?;
     let candidates = candidates(system, job)?;
-    let jobs: Vec<(Job, Candidate)> =
-        candidates.iter().map(|candidate| (job.clone(), *candidate)).collect();
+    let burst_buffers = candidates.iter().map(|candidate| Place::BurstBuffer(*candidate));
+    let places = burst_buffers.chain(pfs_places(system, job));
+    let jobs: Vec<(Job, Place)> = places.map(|place| (job.clone(), place)).collect();
     let mut configurations = simulate_all(system, &jobs, options)?;
+    let mut on_pfs = configurations.split_off(candidates.len());
+    if on_pfs.is_empty() {
+        on_pfs.extend(pfs_bound(system, job)?);
+    }
     let chosen = smallest_of_the_fastest(&configurations);
     let mut transfers = Vec::new();
     if let Some(chosen) = chosen {
-        let other = other_transfers(job).into_iter().map(|job| (job, candidates[chosen]));
+        let place = Place::BurstBuffer(candidates[chosen]);
+        let other = other_transfers(job).into_iter().map(|job| (job, place));
         transfers = simulate_all(system, &other.collect::<Vec<_>>(), options)?;
     }
-    let pfs = pfs_bound(system, job)?;
+    let pfs = on_pfs.iter().min_by(|a, b| a.io_seconds.total_cmp(&b.io_seconds));
     let recommendation = recommend(
         needed_bytes,
         chosen.map(|chosen| &configurations[chosen]),
         &configurations,
         &transfers,
-        pfs.as_ref(),
+        pfs,
     );
-    configurations.extend(pfs);
+    configurations.extend(on_pfs);
     Ok(Plan {
         schema: forebay_machine::results::SCHEMA,
         kind: "plan".into(),
@@ -94,13 +100,14 @@ fn smallest_of_the_fastest(configurations: &[Configuration]) -> Option<usize> {
     configurations.iter().position(|one| one.io_seconds <= fastest * AS_GOOD)
 }
 
-/// The job with other transfer sizes: a quarter, four and sixteen times its own, as far as blocks are
-/// made of them.
+/// The job with transfers four and sixteen times as large, as far as blocks are made of them and
+/// simulations are fast.
 fn other_transfers(job: &Job) -> Vec<Job> {
-    const LIMITS: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
+    const MOST: u64 = 64 << 20;
     let own = job.test.transfer.0;
-    let sizes = [own / 4, own.saturating_mul(4), own.saturating_mul(16)];
-    let fits = |size: &u64| LIMITS.contains(size) && job.test.block.0.is_multiple_of(*size);
+    let sizes = [own.saturating_mul(4), own.saturating_mul(16)];
+    let fits =
+        |size: &u64| !is_costly(job) && *size <= MOST && job.test.block.0.is_multiple_of(*size);
     let with = |size: u64| {
         let mut job = job.clone();
         job.test.transfer = Bytes(size);
@@ -144,12 +151,18 @@ fn recommend(
                 directive: None,
                 transfer: None,
                 reason: format!(
-                    "the parallel file system takes {at_best}, a burst buffer {time} and its stages"
+                    "the parallel file system takes {at_best}{}, a burst buffer {time} and its stages; \
+                     the limit there is the {}: {}",
+                    striping(pfs),
+                    pfs.limit,
+                    pfs.because
                 ),
             };
         }
         reason.push_str(&match (pfs.is_bound, pfs.io_seconds > chosen.io_seconds) {
-            (false, _) => format!("; the parallel file system takes {at_best}"),
+            (false, _) => {
+                format!("; the parallel file system takes {at_best}{}", striping(pfs))
+            }
             (true, true) => format!("; the parallel file system takes {at_best} at best"),
             (true, false) => format!(
                 "; the parallel file system at its peak rate would take {at_best}, which other jobs \
@@ -172,6 +185,14 @@ fn recommend(
         directive: Some(format!("#DW jobdw capacity={capacity} type=scratch access_mode=striped")),
         transfer: faster.map(|one| one.transfer),
         reason,
+    }
+}
+
+/// The striping with which the parallel file system was simulated, where it is not the default.
+fn striping(pfs: &Configuration) -> String {
+    match pfs.stripe_count {
+        Some(count) => format!(" (lfs setstripe -c {count})"),
+        None => String::new(),
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Job {
     pub sets: u32,
     /// Bytes that are staged in before the job.
     pub stage_in: Bytes,
+    /// Files of the stage-in.
+    pub stage_in_files: u64,
     /// Bytes that are staged out after the job; `None`: one set of the files that the test writes.
     pub stage_out: Option<Bytes>,
 }

@@ -33,21 +33,29 @@ pub struct ParallelRates {
 /// Rates of a pool, bytes per second, as they were measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MoverRates {
+    /// Time of a stage-in besides that of its data, seconds.
+    pub fixed_in: f64,
+    /// Time of a stage-out besides that of its data, seconds.
+    pub fixed_out: f64,
     /// Disk of a storage node, writing, with the sync.
     pub disk_write: f64,
-    /// Disk of a storage node, reading.
-    pub disk_read: f64,
-    /// Link of a storage node, in each direction.
+    /// Stage-out of an instance on one storage node, with reading back if stage-outs are read back.
+    pub stage_out: f64,
+    /// Reading on another host what a storage node has.
+    pub read: f64,
+    /// Link of a storage node, sending to another.
     pub link: f64,
     /// Reading from the parallel file system on a storage node.
     pub pfs_read: f64,
-    /// Writing to the parallel file system on a storage node, with the sync.
-    pub pfs_write: f64,
     /// Whether stage-ins are read back and compared.
     pub read_back_in: bool,
     /// Whether stage-outs are.
     pub read_back_out: bool,
 }
+
+/// Data of a file on one node that the storage daemon holds in memory before it asks the kernel to write them
+/// back.
+pub(crate) const WRITEBACK_BYTES: u64 = 8 << 20;
 
 /// A resource of a stage: its name, its rate, and the share of the bytes that cross it.
 type Part = (&'static str, f64, f64);
@@ -62,17 +70,22 @@ fn slowest(parts: &[Part]) -> (f64, &'static str) {
 }
 
 impl Staging {
-    /// Seconds of a stage-in of `bytes` to an instance on `nodes` storage nodes, and the limiting resource
-    /// with its rate.
-    pub(crate) fn stage_in(&self, bytes: u64, nodes: u32) -> (f64, String) {
+    /// Seconds of a stage-in of `bytes` in `files` to an instance on `nodes` storage nodes, and the limiting
+    /// resource with its rate.
+    pub(crate) fn stage_in(&self, (bytes, files): (u64, u64), nodes: u32) -> (f64, String) {
         match self {
-            Staging::Parallel(rates) => timed(bytes, &rates.parts(rates.flash_write, nodes), None),
+            Staging::Parallel(rates) => {
+                timed(bytes, &rates.parts(rates.flash_write, nodes), None, 0.0)
+            }
             Staging::Mover(rates) => {
-                let parts = rates.parts(("disks' writing", rates.disk_write), nodes);
+                let each = 1.0 / f64::from(nodes.max(1));
+                let fixed = rates.fixed_in + rates.waits_of_disks((bytes, files), nodes);
+                let disks = ("disks' writing", rates.disk_write, each);
                 let from = ("parallel file system's reading", rates.pfs_read, 1.0);
-                let back = [("reading back", rates.disk_read.min(rates.link), 1.0)];
+                let back = [("reading back", rates.read.min(rates.link), 1.0)];
                 let back = rates.read_back_in.then_some(&back[..]);
-                timed(bytes, &[&parts[..], &[from]].concat(), back)
+                let link = rates.own_link(rates.link, nodes);
+                timed(bytes, &[disks, link, from], back, fixed)
             }
         }
     }
@@ -80,13 +93,17 @@ impl Staging {
     /// Seconds of a stage-out of `bytes`, and the limiting resource with its rate.
     pub(crate) fn stage_out(&self, bytes: u64, nodes: u32) -> (f64, String) {
         match self {
-            Staging::Parallel(rates) => timed(bytes, &rates.parts(rates.flash_read, nodes), None),
+            Staging::Parallel(rates) => {
+                timed(bytes, &rates.parts(rates.flash_read, nodes), None, 0.0)
+            }
             Staging::Mover(rates) => {
-                let parts = rates.parts(("disks' reading", rates.disk_read), nodes);
-                let to = ("parallel file system's writing", rates.pfs_write, 1.0);
+                // The measured stage-out contains the reading.
+                let reading = if rates.read_back_out { 1.0 / rates.pfs_read } else { 0.0 };
+                let copying = (1.0 / rates.stage_out - reading).max(f64::MIN_POSITIVE);
+                let whole = ("moving node", 1.0 / copying, 1.0);
                 let back = [("reading back", rates.pfs_read, 1.0)];
                 let back = rates.read_back_out.then_some(&back[..]);
-                timed(bytes, &[&parts[..], &[to]].concat(), back)
+                timed(bytes, &[whole, rates.own_link(rates.read, nodes)], back, rates.fixed_out)
             }
         }
     }
@@ -106,14 +123,30 @@ impl ParallelRates {
 }
 
 impl MoverRates {
-    fn parts(&self, (disk, rate): (&'static str, f64), nodes: u32) -> [Part; 2] {
-        let each = 1.0 / f64::from(nodes.max(1));
-        [(disk, rate, each), ("link of the moving node", self.link, 1.0 - each)]
+    /// Seconds for which disks wait for the link during a stage-in. A storage node starts writing back when it
+    /// has [`WRITEBACK_BYTES`] of a file, and a file is synced before its thread begins another. Disks and link
+    /// together take their sum at most.
+    fn waits_of_disks(&self, (bytes, files): (u64, u64), nodes: u32) -> f64 {
+        if nodes < 2 || files == 0 {
+            return 0.0;
+        }
+        let on_each = bytes as f64 / files as f64 / f64::from(nodes);
+        let first = on_each.min(WRITEBACK_BYTES as f64);
+        let shorter = bytes as f64
+            * (1.0 / f64::from(nodes) / self.disk_write)
+                .min((1.0 - 1.0 / f64::from(nodes)) / self.link);
+        (files as f64 * first / self.link).min(shorter)
+    }
+
+    /// The link of the moving node, which carries the stripes of the other nodes.
+    fn own_link(&self, rate: f64, nodes: u32) -> Part {
+        let others = 1.0 - 1.0 / f64::from(nodes.max(1));
+        ("link of the moving node", rate, others)
     }
 }
 
-/// The time of a copy, and of the reading that follows it.
-fn timed(bytes: u64, copy: &[Part], read_back: Option<&[Part]>) -> (f64, String) {
+/// The time of a copy, and of the reading that follows it; `fixed` seconds do not depend on the data.
+fn timed(bytes: u64, copy: &[Part], read_back: Option<&[Part]>, fixed: f64) -> (f64, String) {
     if bytes == 0 {
         return (0.0, String::new());
     }
@@ -124,7 +157,7 @@ fn timed(bytes: u64, copy: &[Part], read_back: Option<&[Part]>) -> (f64, String)
         true => format!(", then reading back for {}", human::seconds(reading * bytes as f64)),
         false => String::new(),
     };
-    ((copying + reading) * bytes as f64, format!("{limit}: {rate}{share}"))
+    (fixed + (copying + reading) * bytes as f64, format!("{limit}: {rate}{share}"))
 }
 
 #[cfg(test)]
@@ -147,42 +180,50 @@ mod tests {
         let staging = Staging::Parallel(PARALLEL);
         let bytes = 60_000_000_000;
         let takes = |time: f64, expected: f64| assert!((time - expected).abs() < 1e-9, "{time} s");
-        takes(staging.stage_in(bytes, 2).0, 15.0);
-        assert!(staging.stage_in(bytes, 2).1.starts_with("storage nodes' flash: "));
+        takes(staging.stage_in((bytes, 1), 2).0, 15.0);
+        assert!(staging.stage_in((bytes, 1), 2).1.starts_with("storage nodes' flash: "));
         takes(staging.stage_out(bytes, 2).0, 10.0);
         assert!(staging.stage_out(bytes, 2).1.starts_with("storage nodes' data paths: "));
-        takes(staging.stage_in(bytes, 8).0, 6.0);
-        assert!(staging.stage_in(bytes, 8).1.starts_with("parallel file system's peak rate: "));
-        assert_eq!(staging.stage_in(0, 8), (0.0, String::new()));
+        takes(staging.stage_in((bytes, 1), 8).0, 6.0);
+        assert!(
+            staging.stage_in((bytes, 1), 8).1.starts_with("parallel file system's peak rate: ")
+        );
+        assert_eq!(staging.stage_in((0, 0), 8), (0.0, String::new()));
     }
 
     /// 1 GB on two nodes: half of it crosses the mover's link at 100 MB/s, 5 s; each disk gets half at
-    /// 60 MB/s, 8.33 s. Out: the disks read at 200 MB/s, so the link is the limit, 5 s, and reading back
-    /// at 500 MB/s takes 2 s more. On one node nothing crosses the link.
+    /// 60 MB/s, 8.33 s. Out: one node alone needs 4 s at 250 MB/s, of which 2 s are reading back at
+    /// 500 MB/s. With two, the link's 5 s are more than the 2 s of copying, and reading back
+    /// follows. A quarter and half a second do not depend on the data. The disks wait for the first
+    /// 8 MiB of each file, 84 ms each, but not longer than the link's 5 s.
     #[test]
     fn mover_keeps_its_own_stripes_and_sends_the_others() {
         let staging = Staging::Mover(MoverRates {
+            fixed_in: 0.25,
+            fixed_out: 0.5,
             disk_write: 60e6,
-            disk_read: 200e6,
+            stage_out: 250e6,
+            read: 100e6,
             link: 100e6,
             pfs_read: 500e6,
-            pfs_write: 400e6,
             read_back_in: false,
             read_back_out: true,
         });
         let bytes = 1_000_000_000;
-        let (time, limit) = staging.stage_in(bytes, 2);
+        let (time, limit) = staging.stage_in((bytes, 1), 2);
         assert!(
-            (time - 8.3333).abs() < 1e-3 && limit.starts_with("disks' writing"),
+            (time - 8.6672).abs() < 1e-3 && limit.starts_with("disks' writing"),
             "{time} {limit}"
         );
+        assert!((staging.stage_in((bytes, 10), 2).0 - (8.5833 + 0.8389)).abs() < 1e-3);
+        assert!((staging.stage_in((bytes, 1000), 2).0 - (8.5833 + 5.0)).abs() < 1e-1);
         let (time, limit) = staging.stage_out(bytes, 2);
         assert!(
-            (time - 7.0).abs() < 1e-9 && limit.starts_with("link of the moving"),
+            (time - 7.5).abs() < 1e-9 && limit.starts_with("link of the moving"),
             "{time} {limit}"
         );
         assert!(limit.ends_with("then reading back for 2.00 s"), "{limit}");
-        assert!((staging.stage_out(bytes, 1).0 - (5.0 + 2.0)).abs() < 1e-9);
-        assert!(staging.stage_out(bytes, 1).1.starts_with("disks' reading"));
+        assert!((staging.stage_out(bytes, 1).0 - 4.5).abs() < 1e-9);
+        assert!(staging.stage_out(bytes, 1).1.starts_with("moving node"));
     }
 }

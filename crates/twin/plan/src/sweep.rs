@@ -5,22 +5,39 @@ use crate::error::PlanError;
 use crate::job::Job;
 use crate::system::System;
 use forebay_job_script::{Capacity, OptimizationStrategy};
-use forebay_machine::study::{SimOptions, StudyError, simulate_ior};
+use forebay_machine::study::{FileSystem, SimOptions, StudyError, simulate_ior};
 use forebay_policy::allocate::{AllocationRequest, Size, allocate};
 use forebay_policy::layout::Layout;
 use forebay_policy::pool::granules_for;
-use forebay_units::Bytes;
+use forebay_units::{Bytes, Rate};
 use forebay_workload::ior::Access;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Processes from which capacities are four times apart instead of two, for an answer within seconds.
-const MANY_PROCESSES: u64 = 4096;
+/// Cost of a simulation from which fewer are made, for an answer within seconds: processes, those that write
+/// or read a shared file four times.
+const HIGH_COST: u64 = 4096;
 
 /// A capacity to request, and the number of storage nodes on which it is allocated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub capacity: Capacity,
     pub nodes: u32,
+}
+
+/// The file system of a simulation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Place {
+    /// An instance of the burst buffer.
+    BurstBuffer(Candidate),
+    /// The parallel file system, with this number of targets of a file, or the machine's default.
+    Pfs(Option<u32>),
+}
+
+/// Whether simulations of a job take so long that only a few are made.
+pub(crate) fn is_costly(job: &Job) -> bool {
+    let processes = u64::from(job.nodes) * u64::from(job.ppn);
+    let each = if job.test.file_per_process { 1 } else { 4 };
+    processes * each > HIGH_COST
 }
 
 /// The storage nodes on which the pool's allocation puts a request; `None` if it is refused.
@@ -43,10 +60,7 @@ pub(crate) fn candidates(system: &System, job: &Job) -> Result<Vec<Candidate>, P
     let unit = system.granularity.unwrap_or(Bytes(system.node_capacity().max(1)));
     let Some(least) = granules_for(needed, unit) else { return Ok(Vec::new()) };
     let usable = system.storage.iter().filter(|node| node.free_granules() > 0).count() as u64;
-    let factor = match u64::from(job.nodes) * u64::from(job.ppn) > MANY_PROCESSES {
-        true => 4,
-        false => 2,
-    };
+    let factor = if is_costly(job) { 4 } else { 2 };
     let mut sizes = vec![least];
     let mut next = least;
     while next < usable {
@@ -64,10 +78,22 @@ pub(crate) fn candidates(system: &System, job: &Job) -> Result<Vec<Candidate>, P
     Ok(sizes.into_iter().filter_map(candidate).collect())
 }
 
-/// Simulates a job on several candidates, on all cores; the results are in the candidates' order.
+/// The parallel file system as it is simulated: with the machine's default striping, and a shared file also
+/// over all targets. Empty if the machine file does not describe its parts.
+pub(crate) fn pfs_places(system: &System, job: &Job) -> Vec<Place> {
+    let Some(pfs) = &system.machine.pfs else { return Vec::new() };
+    let Some(lustre) = &pfs.lustre else { return Vec::new() };
+    let mut places = vec![Place::Pfs(None)];
+    if !job.test.file_per_process && lustre.stripe_count < pfs.osts {
+        places.push(Place::Pfs(Some(pfs.osts)));
+    }
+    places
+}
+
+/// Simulates a job on several file systems, on all cores; the results are in their order.
 pub(crate) fn simulate_all(
     system: &System,
-    jobs: &[(Job, Candidate)],
+    jobs: &[(Job, Place)],
     options: &SimOptions,
 ) -> Result<Vec<Configuration>, PlanError> {
     let next = AtomicUsize::new(0);
@@ -75,8 +101,8 @@ pub(crate) fn simulate_all(
         let mut done = Vec::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some((job, candidate)) = jobs.get(index) else { return done };
-            done.push((index, simulate(system, job, *candidate, options)));
+            let Some((job, place)) = jobs.get(index) else { return done };
+            done.push((index, simulate(system, job, *place, options)));
         }
     };
     let threads = options.threads.clamp(1, jobs.len().max(1));
@@ -95,11 +121,19 @@ pub(crate) fn simulate_all(
 fn simulate(
     system: &System,
     job: &Job,
-    candidate: Candidate,
+    place: Place,
     options: &SimOptions,
 ) -> Result<Configuration, PlanError> {
-    let options =
-        SimOptions { threads: 1, burst_buffers: Some(candidate.nodes), ..options.clone() };
+    let alone = SimOptions { threads: 1, ..options.clone() };
+    let options = match place {
+        Place::BurstBuffer(candidate) => {
+            SimOptions { burst_buffers: Some(candidate.nodes), ..alone }
+        }
+        Place::Pfs(stripe_count) => {
+            let file_system = FileSystem::Parallel { stripe_count, stripe: None };
+            SimOptions { file_system, ..alone }
+        }
+    };
     let goes_on = |_, _, _| true;
     let point = simulate_ior(&system.machine, &job.test, job.nodes, job.ppn, &options, &goes_on)?;
     let seconds = |access: Access| {
@@ -113,15 +147,12 @@ fn simulate(
     };
     let (write, read) = (seconds(Access::Write), seconds(Access::Read));
     let io_seconds = write.unwrap_or(0.0) + read.unwrap_or(0.0);
-    let modes = if job.is_private() { &["striped", "private"][..] } else { &["striped"] };
-    let stage = |bytes: u64, (seconds, limit)| StageTime { bytes, seconds, limit };
-    let (bytes_in, bytes_out) = (job.stage_in.0, job.staged_out_bytes()?);
-    let staging = system.staging.as_ref();
-    Ok(Configuration {
-        file_system: "burst-buffer".into(),
-        capacity: Some(capacity_text(candidate.capacity)),
-        storage_nodes: candidate.nodes,
-        access_modes: modes.iter().map(|mode| (*mode).to_owned()).collect(),
+    let configuration = Configuration {
+        file_system: options.file_system.name().into(),
+        capacity: None,
+        stripe_count: None,
+        storage_nodes: 0,
+        access_modes: Vec::new(),
         transfer: job.test.transfer.0,
         write_seconds: write,
         read_seconds: read,
@@ -130,31 +161,59 @@ fn simulate(
         share: job.share(io_seconds),
         limit: longest.limit.resource.clone(),
         because: longest.limit.because.clone(),
-        stage_in: staging.map(|s| stage(bytes_in, s.stage_in(bytes_in, candidate.nodes))),
+        stage_in: None,
+        stage_out: None,
+    };
+    match place {
+        Place::BurstBuffer(candidate) => on_burst_buffer(system, job, candidate, configuration),
+        Place::Pfs(stripe_count) => Ok(Configuration { stripe_count, ..configuration }),
+    }
+}
+
+/// Adds what only a burst buffer has.
+fn on_burst_buffer(
+    system: &System,
+    job: &Job,
+    candidate: Candidate,
+    times: Configuration,
+) -> Result<Configuration, PlanError> {
+    let modes = if job.is_private() { &["striped", "private"][..] } else { &["striped"] };
+    let stage = |bytes: u64, (seconds, limit)| StageTime { bytes, seconds, limit };
+    let (bytes_in, bytes_out) = (job.stage_in.0, job.staged_out_bytes()?);
+    let staging = system.staging.as_ref();
+    Ok(Configuration {
+        capacity: Some(capacity_text(candidate.capacity)),
+        storage_nodes: candidate.nodes,
+        access_modes: modes.iter().map(|mode| (*mode).to_owned()).collect(),
+        stage_in: staging
+            .map(|s| stage(bytes_in, s.stage_in((bytes_in, job.stage_in_files), candidate.nodes))),
         stage_out: staging.map(|s| stage(bytes_out, s.stage_out(bytes_out, candidate.nodes))),
+        ..times
     })
 }
 
 /// The job on the parallel file system at its peak rate, or at that of the clients if it is less; `None`
-/// if the machine file has no parallel file system.
+/// if its rates are not known.
 pub(crate) fn pfs_bound(system: &System, job: &Job) -> Result<Option<Configuration>, StudyError> {
-    let Some(pfs) = &system.machine.pfs else { return Ok(None) };
+    let Some(pfs) = &system.pfs else { return Ok(None) };
     let pattern = job.pattern().map_err(|e| StudyError::Machine(e.to_string()))?;
     let bytes = pattern.total_bytes() as f64 * f64::from(job.test.repetitions);
     let client = &system.machine.client;
-    let peak = pfs.rate.0 as f64;
-    let seconds = |is_done: bool, client: u64| {
-        let clients = client as f64 * f64::from(job.nodes);
-        is_done.then(|| bytes / clients.min(peak))
-    };
-    let write = seconds(job.test.write, client.write_rate.0);
-    let read = seconds(job.test.read, client.read_rate.0);
+    let of_clients = |rate: Rate| rate.0 as f64 * f64::from(job.nodes);
+    let seconds =
+        |is_done: bool, clients: f64, peak: f64| is_done.then(|| bytes / clients.min(peak));
+    let write = seconds(job.test.write, of_clients(client.write_rate), pfs.write);
+    let read = seconds(job.test.read, of_clients(client.read_rate), pfs.read);
     let io_seconds = write.unwrap_or(0.0) + read.unwrap_or(0.0);
-    let of_clients = client.write_rate.0.max(client.read_rate.0) as f64 * f64::from(job.nodes);
-    let limit = if of_clients < peak { "client" } else { "pfs" };
+    let is_of_clients = match job.test.write {
+        true => of_clients(client.write_rate) < pfs.write,
+        false => of_clients(client.read_rate) < pfs.read,
+    };
+    let limit = if is_of_clients { "client" } else { "pfs" };
     Ok(Some(Configuration {
         file_system: "pfs".into(),
         capacity: None,
+        stripe_count: None,
         storage_nodes: 0,
         access_modes: Vec::new(),
         transfer: job.test.transfer.0,
@@ -164,10 +223,7 @@ pub(crate) fn pfs_bound(system: &System, job: &Job) -> Result<Option<Configurati
         is_bound: true,
         share: job.share(io_seconds),
         limit: limit.into(),
-        because: format!(
-            "{} at its peak rate of {}, which no job has for itself",
-            pfs.name, pfs.rate
-        ),
+        because: format!("{}: {}", pfs.name, pfs.because),
         stage_in: None,
         stage_out: None,
     }))

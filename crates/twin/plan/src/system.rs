@@ -16,6 +16,21 @@ pub struct System {
     pub granularity: Option<Bytes>,
     /// The stages of the storage nodes; `None` if the rates of the parallel file system are not known.
     pub staging: Option<Staging>,
+    /// The parallel file system, if its rates are known.
+    pub pfs: Option<PfsRates>,
+}
+
+/// Rates that a parallel file system gives a job at best, bytes per second.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PfsRates {
+    /// Its name.
+    pub name: String,
+    /// Writing.
+    pub write: f64,
+    /// Reading.
+    pub read: f64,
+    /// The meaning of these rates.
+    pub because: String,
 }
 
 impl System {
@@ -39,7 +54,14 @@ impl System {
             .as_ref()
             .map_or(Vec::new(), |make| (0..nodes).map(|id| node(make, id)).collect());
         let staging = burst_buffer.as_ref().and_then(|make| parallel(&machine, make));
-        System { machine, storage, granularity, staging: staging.map(Staging::Parallel) }
+        let pfs = machine.pfs.as_ref().map(|pfs| PfsRates {
+            name: pfs.name.clone(),
+            write: pfs.rate.0 as f64,
+            read: pfs.rate.0 as f64,
+            because: format!("its peak rate of {}, which no job has for itself", pfs.rate),
+        });
+        let staging = staging.map(Staging::Parallel);
+        System { machine, storage, granularity, staging, pfs }
     }
 
     /// Capacity of a storage node of the machine, bytes; 0 without burst buffers.

@@ -32,6 +32,7 @@ fn job(nodes: u32, ppn: u32, line: &str) -> Job {
         run_time: None,
         sets: 1,
         stage_in: Bytes(0),
+        stage_in_files: 0,
         stage_out: None,
     }
 }

@@ -8,6 +8,7 @@ mod interference;
 mod ior;
 mod job;
 mod machine;
+mod measure;
 mod mpiio_log;
 pub mod nodes;
 mod observe;
@@ -72,6 +73,8 @@ enum Command {
     /// Predict a job's I/O on burst buffers of several sizes, and recommend a #DW line
     #[command(args_override_self = true)]
     Plan(Box<plan::PlanArgs>),
+    /// Measure the rates of a running pool's nodes and of the parallel file system, for `plan --pool`
+    Measure(measure::MeasureArgs),
     /// Simulate the published cases and compare them with the measurements
     Validate(validate::ValidateArgs),
     #[command(flatten)]
@@ -119,6 +122,13 @@ pub fn main() -> ExitCode {
         // Jobs handle signals themselves and have exit codes of their own.
         Command::Job(command) => return job::run(command),
         Command::Adhoc(arguments) => return adhoc::run(arguments),
+        // Runs a job, which handles signals.
+        Command::Measure(arguments) => {
+            return match measure::run(arguments) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(failure) => print_failure(&failure),
+            };
+        }
         // A batch system stops a call by killing it.
         Command::Wlm(arguments) => return wlm::run(&arguments),
         command => run(command),
@@ -145,7 +155,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Workflow(command) => workflow::run(command),
         Command::Log(command) => mpiio_log::run(command),
         Command::Check(args) => wlm::check(&args),
-        Command::Job(_) | Command::Adhoc(_) | Command::Wlm(_) => {
+        Command::Job(_) | Command::Adhoc(_) | Command::Wlm(_) | Command::Measure(_) => {
             unreachable!("main runs the commands of jobs")
         }
     }

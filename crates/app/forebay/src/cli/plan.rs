@@ -10,14 +10,16 @@ use crate::run_directory::write_file;
 use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
-use forebay_job::{RunError, read_script};
+use forebay_daemon::config::{PoolConfig, selected_file};
+use forebay_job::{PoolSelection, RunError, pool_status, read_script};
 use forebay_job_script::{Direction, JobScript, StagePath};
 use forebay_machine::study::SimOptions;
 use forebay_machine_file::Setting;
 use forebay_plan::{
-    BatchOptions, Configuration, Job, Plan, PlanError, StageTime, System, checkpoint_arguments,
-    parse_duration, plan,
+    BatchOptions, Configuration, Job, MeasuredRates, Plan, PlanError, PoolDescription, StageTime,
+    System, checkpoint_arguments, parse_duration, plan,
 };
+use forebay_policy::pool::{NodeState, StorageNode};
 use forebay_units::Bytes;
 use forebay_units::human::{bytes, counted, percent, seconds};
 use forebay_workload::ior::Ior;
@@ -28,15 +30,24 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:\n  \
         forebay plan job.sh --machine cori -- -a POSIX -F -w -t 1m -b 4g\n  \
         forebay plan --machine cori --nodes 64 --ppn 32 --checkpoint 8TiB --interval 1h\n  \
-        forebay plan job.sh --machine shaheen2 --checkpoint 2TiB --interval 30min --json -\n\n\
+        forebay plan job.sh --machine shaheen2 --checkpoint 2TiB --interval 30min --json -\n  \
+        forebay plan job.sh --pool --rates rates.toml -- -a POSIX -F -w -t 1m -b 4g\n\n\
         Nodes, processes and time limit come from the script's #SBATCH lines, stages from its #DW\n\
         lines, unless options say otherwise. docs/plan.md describes the model.")]
 pub(super) struct PlanArgs {
     /// The job script
     script: Option<PathBuf>,
     /// The machine: a built-in name (`forebay machine list`) or the path of a .toml file
-    #[arg(long, value_name = "NAME|FILE")]
-    machine: String,
+    #[arg(long, value_name = "NAME|FILE", required_unless_present = "pool")]
+    machine: Option<String>,
+    /// Instead of a machine, a running pool: its nodes and free granules, with the rates of --rates
+    /// [without FILE: $FOREBAY_POOL, or /etc/forebay/pool.toml]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with_all = ["machine", "set", "node_kind"], requires = "rates")]
+    #[allow(clippy::option_option, reason = "an option with an optional value")]
+    pool: Option<Option<PathBuf>>,
+    /// The rates of the pool, from `forebay measure`
+    #[arg(long, value_name = "FILE", requires = "pool", conflicts_with = "machine")]
+    rates: Option<PathBuf>,
     /// Compute nodes [default: the script's --nodes, or 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: Option<u32>,
@@ -105,27 +116,30 @@ impl Script {
         Ok(Script { batch, directives })
     }
 
-    /// Bytes of the sources of its stage-ins on this host. Sources that are not here are reported.
-    fn staged_in(&self) -> Bytes {
-        let mut total = 0u64;
+    /// Bytes and files of the sources of its stage-ins on this host. Sources that are not here are reported.
+    fn staged_in(&self) -> (Bytes, u64) {
+        let (mut total, mut files) = (0u64, 0);
         for stage in self.directives.stages(Direction::In) {
             let StagePath::Pfs(source) = &stage.source else { continue };
             match tree_bytes(Path::new(source)) {
-                Ok(found) => total = total.saturating_add(found),
+                Ok((found, of_tree)) => {
+                    (total, files) = (total.saturating_add(found), files + of_tree);
+                }
                 Err(reason) => print_stderr(format_args!(
                     "note: line {}: the size of {source} is unknown here ({reason}); give --stage-in",
                     stage.line
                 )),
             }
         }
-        Bytes(total)
+        (Bytes(total), files)
     }
 }
 
-/// Bytes of the files below a path, without following links.
-fn tree_bytes(path: &Path) -> Result<u64, String> {
+/// Bytes and number of the files below a path, without following links.
+fn tree_bytes(path: &Path) -> Result<(u64, u64), String> {
     const MOST_ENTRIES: usize = 200_000;
-    let (mut waiting, mut total, mut seen) = (vec![path.to_owned()], 0u64, 0);
+    let (mut waiting, mut seen) = (vec![path.to_owned()], 0);
+    let (mut total, mut files) = (0u64, 0);
     while let Some(path) = waiting.pop() {
         seen += 1;
         if seen > MOST_ENTRIES {
@@ -137,10 +151,10 @@ fn tree_bytes(path: &Path) -> Result<u64, String> {
                 waiting.push(entry.map_err(|error| error.to_string())?.path());
             }
         } else if about.is_file() {
-            total = total.saturating_add(about.len());
+            (total, files) = (total.saturating_add(about.len()), files + 1);
         }
     }
-    Ok(total)
+    Ok((total, files))
 }
 
 impl PlanArgs {
@@ -155,6 +169,10 @@ impl PlanArgs {
         let Some(test) = self.test(u64::from(nodes) * u64::from(ppn))? else { return Ok(None) };
         let sets = if self.checkpoint.is_some() { 2 } else { 1 };
         let has_stages = script.directives.stages(Direction::Out).next().is_some();
+        let (stage_in, stage_in_files) = match self.stage_in {
+            Some(bytes) => (bytes, 1),
+            None => script.staged_in(),
+        };
         let is_staged_out = has_stages || self.script.is_none();
         Ok(Some(Job {
             nodes,
@@ -163,7 +181,8 @@ impl PlanArgs {
             interval: self.interval,
             run_time: self.run_time.or(script.batch.time),
             sets: self.keep.unwrap_or(sets),
-            stage_in: self.stage_in.unwrap_or_else(|| script.staged_in()),
+            stage_in,
+            stage_in_files,
             stage_out: self.stage_out.or((!is_staged_out).then_some(Bytes(0))),
         }))
     }
@@ -191,6 +210,21 @@ impl PlanArgs {
         }
     }
 
+    /// The system, and the job as it is simulated there.
+    fn system(&self, job: Job) -> Result<(System, Job), Failure> {
+        let (Some(pool), Some(rates)) = (&self.pool, &self.rates) else {
+            let name = self.machine.as_deref().unwrap_or_default();
+            let machine = load_with(name, &self.set)?;
+            check_nodes(&machine, "--nodes", job.nodes)?;
+            return Ok((System::of_machine(machine), job));
+        };
+        let description = describe_pool(&selected_file(pool.clone()), read_rates(rates)?)?;
+        let system = System::of_pool(&description, job.nodes, job.ppn).map_err(invalid)?;
+        // A pool's nodes take writes into memory; the data are safe after a sync.
+        let test = Ior { fsync: job.test.fsync || job.test.write, ..job.test };
+        Ok((system, Job { test, ..job }))
+    }
+
     fn options(&self) -> SimOptions {
         SimOptions {
             threads: cores(),
@@ -203,15 +237,56 @@ impl PlanArgs {
     }
 }
 
+/// The rates of a pool in a file of `forebay measure`.
+fn read_rates(path: &Path) -> Result<MeasuredRates, Failure> {
+    let at = |error: String| Failure::Input(format!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| at(error.to_string()))?;
+    let rates: MeasuredRates = toml::from_str(&text)
+        .map_err(|error| at(format!("no file of `forebay measure`: {}", error.message())))?;
+    rates.check().map_err(|error| at(error.to_string()))
+}
+
+/// A running pool with measured rates.
+fn describe_pool(file: &Path, rates: MeasuredRates) -> Result<PoolDescription, Failure> {
+    let config = PoolConfig::read(file).map_err(|error| Failure::Input(error.to_string()))?;
+    let status = pool_status(&PoolSelection::Shared(file.to_owned()))
+        .map_err(|error| Failure::Failed(error.to_string()))?;
+    if rates.pool != config.name {
+        return Err(Failure::Input(format!(
+            "the rates are those of pool {}, and {} describes pool {}: measure this one with \
+             `forebay measure`",
+            rates.pool,
+            file.display(),
+            config.name
+        )));
+    }
+    let nodes = status.nodes.iter().filter(|node| node.online && !node.drained);
+    let storage = nodes.map(|node| StorageNode {
+        id: node.id,
+        state: NodeState::Online,
+        total: node.granules,
+        used: node.used,
+        instances: node.fragments,
+        written: Bytes(0),
+    });
+    let read_back = |direction| config.read_back.applies_to(direction);
+    Ok(PoolDescription {
+        storage: storage.collect(),
+        read_back: (read_back(Direction::In), read_back(Direction::Out)),
+        name: config.name,
+        granularity: config.granularity,
+        stripe: config.stripe,
+        rates,
+    })
+}
+
 fn invalid(error: PlanError) -> Failure {
     Failure::Input(error.to_string())
 }
 
 pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let Some(job) = args.job()? else { return Ok(()) };
-    let machine = load_with(&args.machine, &args.set)?;
-    check_nodes(&machine, "--nodes", job.nodes)?;
-    let system = System::of_machine(machine);
+    let (system, job) = args.system(job)?;
     let found = plan(&system, &job, &args.options()).map_err(invalid)?;
     if let Some(path) = &args.json {
         let text = to_json(&found)?;
@@ -280,7 +355,7 @@ fn table(configurations: &[Configuration]) -> String {
         let nodes = (one.storage_nodes > 0).then(|| one.storage_nodes.to_string());
         table.push([
             one.file_system.clone(),
-            shown(one.capacity.clone()),
+            shown(one.capacity.clone().or(one.stripe_count.map(|count| format!("-c {count}")))),
             shown(nodes),
             shown((!one.access_modes.is_empty()).then(|| one.access_modes.join(" or "))),
             bytes(one.transfer),

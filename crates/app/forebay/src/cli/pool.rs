@@ -11,7 +11,7 @@ use forebay_control::controller::{Answer, Cause, Failure, InstanceSpec, NodeStat
 use forebay_control::messages::Owner;
 use forebay_daemon::config::{DEFAULT_CONFIG_FILE, POOL_VARIABLE, pool_from_environment};
 use forebay_daemon::embedded::EmbeddedPoolOptions;
-use forebay_job::{PoolHandle, PoolSelection, RunError, request_once};
+use forebay_job::{PoolHandle, PoolSelection, RunError, group_id, request_once};
 use forebay_job_script::{Access, AccessMode, Capacity};
 use forebay_units::Bytes;
 
@@ -152,6 +152,9 @@ pub struct CreatePersistentArguments {
     /// Open to all users
     #[arg(long)]
     public: bool,
+    /// Open to a group of users, by name or number [default: only to you]
+    #[arg(long, conflicts_with = "public")]
+    group: Option<String>,
     /// For this user and group, as `UID:GID` (operators only) [default: yours]
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     owner: Option<Owner>,
@@ -251,7 +254,8 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
 fn create_persistent(arguments: CreatePersistentArguments) -> Result<(), RunError> {
     let pool = PoolHandle::open(&arguments.pool.selection()?)?;
     let access = vec![Access { mode: arguments.access, modifiers: Default::default() }];
-    let spec = InstanceSpec::scratch(Capacity::Bytes(arguments.capacity), access, None);
+    let mut spec = InstanceSpec::scratch(Capacity::Bytes(arguments.capacity), access, None);
+    spec.group = arguments.group.as_deref().map(group_id).transpose()?;
     let request = Request::CreatePersistent {
         name: arguments.name,
         owner: arguments.owner.unwrap_or(pool.controller().caller()),

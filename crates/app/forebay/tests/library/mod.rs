@@ -30,7 +30,7 @@ pub fn install(prefix: &Path) {
 /// Compiles a C program with pkg-config, into `prefix`.
 pub fn compile(prefix: &Path, source: &Path, program: &str) {
     let flags = Command::new("pkg-config")
-        .args(["--cflags", "--libs", "cray-datawarp"])
+        .args(["--cflags", "--libs", "cray-datawarp >= 1.0"])
         .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
         .output()
         .unwrap();

@@ -13,7 +13,7 @@ use super::objects::{
 };
 use super::sent_commands::CommandTarget;
 use crate::messages::{
-    ActivationId, ComputeCommand, FragmentId, FragmentPlan, InstanceId, MountPlan, StageId,
+    ActivationId, ComputeCommand, FragmentId, FragmentPlan, InstanceId, MountPlan, Owner, StageId,
     StagePlan, StorageCommand,
 };
 
@@ -99,14 +99,15 @@ impl Controller {
         let limits = configurations.clone().filter_map(|c| c.modifiers.max_files);
         let spec = session.setup.instance.as_ref();
         let max_files = limits.chain(spec.and_then(|spec| spec.modifiers.max_files));
-        let root_permissions = configurations.next().map(|c| c.root_permissions);
+        let root = configurations.next().map(|c| (c.group, c.root_permissions));
+        let (group, root_permissions) = root.unwrap_or((session.owner.gid, 0o700));
         Some(FragmentPlan {
             fragment: id,
             instance: fragment.instance,
             granules: fragment.granules,
             capacity: pool::bytes_in(fragment.granules, granularity).unwrap_or(Bytes(u64::MAX)),
-            owner: session.owner,
-            root_permissions: root_permissions.unwrap_or(0o770),
+            owner: Owner { gid: group, ..session.owner },
+            root_permissions,
             max_files: max_files.min(),
             place: self.fragment_place(id, fragment.instance)?,
         })

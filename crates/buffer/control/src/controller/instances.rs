@@ -125,7 +125,7 @@ impl Controller {
             return;
         };
         row.instance = Some(id);
-        let group = row.owner.gid;
+        let group = spec.group.unwrap_or(row.owner.gid);
         let instance = Instance {
             session,
             label: row.token.clone(),
@@ -147,7 +147,7 @@ impl Controller {
                 kind: spec.kind.clone(),
                 mode: access.mode,
                 group,
-                root_permissions: if public { 0o1777 } else { 0o770 },
+                root_permissions: root_permissions(public, spec.group.is_some()),
                 modifiers: access.modifiers.clone(),
             };
             let id = ConfigurationId(self.state.next_id());
@@ -191,4 +191,14 @@ fn full(pool: &Pool, refusal: AllocationError) -> Failure {
     };
     let reason = format!("pool `{}`: {refusal} (a granule is {}{sizes})", pool.name, bytes(1));
     Failure::new(Cause::Full, reason)
+}
+
+/// Permissions of the root directory: for the owner alone, for a group, whose files stay those of the
+/// group, or for all users, as those of `/tmp`.
+fn root_permissions(public: bool, for_group: bool) -> u32 {
+    match (public, for_group) {
+        (true, _) => 0o1777,
+        (false, true) => 0o2770,
+        (false, false) => 0o700,
+    }
 }

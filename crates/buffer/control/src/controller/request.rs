@@ -55,6 +55,9 @@ pub struct InstanceSpec {
     pub preference: OptimizationStrategy,
     /// Limits for all access modes.
     pub modifiers: Modifiers,
+    /// The group whose members may use it, besides its owner.
+    #[serde(default)]
+    pub group: Option<u32>,
 }
 
 impl InstanceSpec {
@@ -67,6 +70,7 @@ impl InstanceSpec {
             pool,
             preference: OptimizationStrategy::default(),
             modifiers: Modifiers::default(),
+            group: None,
         }
     }
 }
@@ -92,6 +96,8 @@ impl Setup {
             pool: job.pool.clone(),
             preference: job.modifiers.optimization_strategy.unwrap_or_default(),
             modifiers: job.modifiers.clone(),
+            // The client resolves its name.
+            group: None,
         });
         let persistents = script.persistents.iter().map(|used| used.name.clone());
         Setup { instance, persistents: persistents.collect(), stages: script.stages.clone() }

@@ -180,7 +180,10 @@ impl Controller {
             if session.ending {
                 refuse!(Busy, "the persistent instance `{name}` is being destroyed");
             }
-            if !instance.public && owner.gid != session.owner.gid {
+            let mut configurations = self.state.storage.configurations_of(instance);
+            let is_for_group =
+                configurations.any(|c| c.root_permissions & 0o070 != 0 && c.group == owner.gid);
+            if !instance.public && !is_for_group {
                 let object = format!("the persistent instance `{name}`");
                 check_may_act(owner, session.owner, &object)?;
             }

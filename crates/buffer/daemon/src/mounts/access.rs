@@ -94,7 +94,7 @@ pub(super) fn make_mode_directory(attached: &Fs, space: &Path, owner: Owner) -> 
     let own = rustix::process::geteuid().as_raw() == owner.uid
         && rustix::process::getegid().as_raw() == owner.gid;
     // Other users have no access to an instance of this process's user anyway.
-    let mode = if own && mode & 0o007 == 0 { 0o755 } else { mode };
+    let mode = if own && mode & 0o077 == 0 { 0o755 } else { mode };
     let (uid, gid) = (owner.uid, owner.gid);
     // Already authorized: the directory above belongs to root.
     let checked = true;

@@ -27,6 +27,7 @@ pub fn create_persistent(name: &str, owner: Owner, capacity: Bytes) -> Request {
             pool: None,
             preference: Default::default(),
             modifiers: Default::default(),
+            group: None,
         },
         public: false,
     }

@@ -83,7 +83,8 @@ impl<O: Objects + Clone> Node<O> {
             None => {}
             Some(id) => {
                 let spec = &self.volume(id).ok_or(Errno::ENOENT)?.spec;
-                if !peer.trusted && peer.uid != spec.uid && !peer.in_group(spec.gid) {
+                let is_for_group = spec.mode & 0o070 != 0 && peer.in_group(spec.gid);
+                if !peer.trusted && peer.uid != spec.uid && !is_for_group {
                     return Err(Errno::EACCES);
                 }
             }

@@ -1,0 +1,268 @@
+//! Rates of a running pool: a small instance on each storage node is mounted here, written, synced and
+//! read, and so is a directory of the parallel file system.
+
+mod probe;
+
+pub use probe::{ProbeRates, probe};
+
+use crate::show::Terminal;
+use forebay_console::Failure;
+use forebay_control::controller::{InstanceSpec, Request};
+use forebay_daemon::activity::Status;
+use forebay_job::{
+    OnFailure, PoolHandle, PoolSelection, RunError, RunOptions, pool_status, run_job, stage_now,
+};
+use forebay_job_script::{Access, AccessMode, Capacity, Direction, InstanceRef, Stage, StageKind};
+use forebay_plan::{MeasuredRates, NodeRates};
+use forebay_units::Bytes;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Rates of instances by name.
+type Measured = BTreeMap<String, (ProbeRates, Stages)>;
+
+/// Rate, bytes per second, and time without data, seconds, of a stage-in and of a stage-out.
+type Stages = ((u64, f64), (u64, f64));
+
+/// Storage nodes that are measured at most.
+const MOST_NODES: usize = 64;
+/// Least bytes of a measurement.
+const LEAST_BYTES: u64 = 4 << 20;
+/// Environment variables with the mounts of persistent instances begin with this.
+const MOUNT_VARIABLE: &str = "DW_PERSISTENT_STRIPED_";
+
+/// The measurement of a pool.
+pub struct Measurement<'a> {
+    /// The pool's configuration file.
+    pub pool: &'a Path,
+    /// A directory of the parallel file system.
+    pub directory: &'a Path,
+    /// Bytes of each measurement; less if a granule is smaller.
+    pub bytes: u64,
+}
+
+impl Measurement<'_> {
+    /// Measures, and removes everything that was made for it.
+    ///
+    /// # Errors
+    /// The pool has no free granule on some node, no agent runs here, or a file cannot be written.
+    pub fn run(&self, terminal: &mut Terminal) -> Result<MeasuredRates, Failure> {
+        let selection = PoolSelection::Shared(self.pool.to_owned());
+        let status = pool_status(&selection).map_err(failure)?;
+        let [pool] = status.pools.as_slice() else {
+            return Err(Failure::Failed("the status has no pool, or several".into()));
+        };
+        let granule = pool.granularity.0;
+        let bytes = self.bytes.min(granule / 4 * 3) / 4096 * 4096;
+        if bytes < LEAST_BYTES {
+            return Err(Failure::Input(format!(
+                "{} is too little for a measurement, which takes up to three quarters of a granule of \
+                 {}: at least {} is needed",
+                Bytes(bytes),
+                pool.granularity,
+                Bytes(LEAST_BYTES)
+            )));
+        }
+        let online = status.nodes.iter().filter(|node| node.online && !node.drained).count();
+        let handle = PoolHandle::open(&selection).map_err(failure)?;
+        let host = handle.controller().host().map(str::to_owned);
+        let Some(host) = host else {
+            return Err(Failure::Failed(
+                "no agent of the pool runs on this host: start one, or measure on another host"
+                    .into(),
+            ));
+        };
+        let prefix = format!("measure{}x", std::process::id());
+        let names: Vec<String> =
+            (0..online.min(MOST_NODES)).map(|nth| format!("{prefix}{nth}")).collect();
+        let outcome = self.with_instances(&handle, &selection, (&names, granule, bytes), terminal);
+        destroy(&handle, &names);
+        handle.close().map_err(failure)?;
+        let (status, measured) = outcome?;
+        let pfs = probe(self.directory, bytes)
+            .map_err(|error| Failure::Failed(format!("{}: {error}", self.directory.display())))?;
+        let rates = MeasuredRates {
+            pool: pool.name.clone(),
+            nodes: of_nodes(&status, &measured, &host),
+            host,
+            bytes,
+            pfs_write: pfs.write,
+            pfs_read: pfs.read,
+        };
+        rates.check().map_err(|error| Failure::Failed(error.to_string()))
+    }
+
+    /// Creates the instances and measures each; the pool's status with them, and their rates by name.
+    fn with_instances(
+        &self,
+        handle: &PoolHandle,
+        selection: &PoolSelection,
+        (names, granule, bytes): (&[String], u64, u64),
+        terminal: &mut Terminal,
+    ) -> Result<(Status, Measured), Failure> {
+        for name in names {
+            let access = vec![Access { mode: AccessMode::Striped, modifiers: Default::default() }];
+            let capacity = Capacity::Bytes(Bytes(granule));
+            let request = Request::CreatePersistent {
+                name: name.clone(),
+                owner: handle.controller().caller(),
+                spec: InstanceSpec::scratch(capacity, access, None),
+                public: false,
+            };
+            let created = handle.controller().request(request);
+            created.map_err(|error| Failure::Failed(format!("creating an instance: {error}")))?;
+        }
+        let status = pool_status(selection).map_err(failure)?;
+        let script = self.write_script(names)?;
+        let out = script.with_extension("json");
+        let arguments = [out.as_os_str().to_owned(), bytes.to_string().into()];
+        let options = RunOptions {
+            pool: selection.clone(),
+            hosts: Vec::new(),
+            script: script.clone(),
+            arguments: arguments.into(),
+            token: None,
+            on_failure: OnFailure::Discard,
+            metrics: None,
+        };
+        let outcome = run_job(&options, terminal).map_err(failure);
+        terminal.clear();
+        let text = std::fs::read_to_string(&out);
+        let _ = std::fs::remove_file(&script);
+        let _ = std::fs::remove_file(&out);
+        let report = outcome?;
+        if report.code != 0 {
+            return Err(Failure::Failed(format!(
+                "the measurement ended with status {}",
+                report.code
+            )));
+        }
+        let text = text.map_err(|error| Failure::Failed(format!("{}: {error}", out.display())))?;
+        let probes = serde_json::from_str(&text);
+        let probes: BTreeMap<String, ProbeRates> =
+            probes.map_err(|error| Failure::Failed(format!("{}: {error}", out.display())))?;
+        let mut measured = BTreeMap::new();
+        for (name, probe) in probes {
+            let stages = self.stages(selection, &name, bytes, terminal)?;
+            measured.insert(name, (probe, stages));
+        }
+        terminal.clear();
+        Ok((status, measured))
+    }
+
+    /// Rates of staging a file into an instance and out of it, bytes per second.
+    fn stages(
+        &self,
+        selection: &PoolSelection,
+        name: &str,
+        bytes: u64,
+        terminal: &mut Terminal,
+    ) -> Result<Stages, Failure> {
+        let path = |end: &str| {
+            self.directory.join(format!(".forebay-measure-{}.{end}", std::process::id()))
+        };
+        let (source, copy) = (path("in"), path("out"));
+        let mut staged = |direction: Direction, pfs: &Path| -> Result<f64, Failure> {
+            let pfs = pfs.display().to_string();
+            let stage = Stage::new(direction, StageKind::File, InstanceRef::Job, &pfs, "staged");
+            let stage = stage.map_err(Failure::Failed)?;
+            let began = Instant::now();
+            stage_now(selection, name, stage, terminal).map_err(failure)?;
+            Ok(began.elapsed().as_secs_f64())
+        };
+        let mut timed = |bytes: u64| {
+            let _ = std::fs::remove_file(&source);
+            let written = probe::write(&source, bytes).and_then(|file| file.sync_all());
+            written
+                .map_err(|error| Failure::Failed(format!("{}: {error}", source.display())))
+                .and_then(|()| {
+                    Ok((staged(Direction::In, &source)?, staged(Direction::Out, &copy)?))
+                })
+        };
+        let both = timed(probe::lesser(bytes)).and_then(|less| Ok((less, timed(bytes)?)));
+        let outcome = both.map(|(less, all)| {
+            let rate = |less, all| probe::rate_between(bytes, less, all);
+            (rate(less.0, all.0), rate(less.1, all.1))
+        });
+        let _ = std::fs::remove_file(&source);
+        let _ = std::fs::remove_file(&copy);
+        outcome
+    }
+
+    /// The job script, in the directory of the parallel file system.
+    fn write_script(&self, names: &[String]) -> Result<PathBuf, Failure> {
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::Failed(format!("the path of this program: {error}")))?;
+        let mut text = "#!/bin/sh\n".to_owned();
+        for name in names {
+            let _ = writeln!(text, "#DW persistentdw name={name}");
+        }
+        let _ =
+            writeln!(text, "exec '{}' measure --probe \"$1\" --size \"$2 B\"", program.display());
+        let path = self.directory.join(format!(".forebay-measure-{}.sh", std::process::id()));
+        std::fs::write(&path, text)
+            .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+        Ok(path)
+    }
+}
+
+/// Measures the instances that are mounted for the calling job, and writes their rates to `out`.
+///
+/// # Errors
+/// A file cannot be written or read.
+pub fn probe_mounts(out: &Path, bytes: u64) -> Result<(), Failure> {
+    let mut rates = BTreeMap::new();
+    for (variable, directory) in std::env::vars() {
+        let Some(name) = variable.strip_prefix(MOUNT_VARIABLE) else { continue };
+        let measured = probe(Path::new(&directory), bytes)
+            .map_err(|error| Failure::Failed(format!("{directory}: {error}")))?;
+        rates.insert(name.to_owned(), measured);
+    }
+    let text = serde_json::to_string(&rates)
+        .map_err(|error| Failure::Failed(format!("the rates as JSON: {error}")))?;
+    std::fs::write(out, text)
+        .map_err(|error| Failure::Failed(format!("{}: {error}", out.display())))
+}
+
+/// The rates by storage node; of a node with several instances, those of the first.
+fn of_nodes(status: &Status, measured: &Measured, host: &str) -> Vec<NodeRates> {
+    let mut found: BTreeMap<String, NodeRates> = BTreeMap::new();
+    for (label, (rates, stages)) in measured {
+        let instance = status.instances.iter().find(|instance| instance.label == *label);
+        let id = instance.and_then(|instance| instance.nodes.first());
+        let node = status.nodes.iter().find(|node| Some(&node.id) == id);
+        let Some(node) = node else { continue };
+        let name = node.name.clone();
+        found.entry(name.clone()).or_insert_with(|| NodeRates {
+            is_local: name == host,
+            name,
+            send: rates.send,
+            write: rates.write,
+            read: rates.read,
+            stage_in: stages.0.0,
+            stage_out: stages.1.0,
+            stage_in_seconds: stages.0.1,
+            stage_out_seconds: stages.1.1,
+        });
+    }
+    found.into_values().collect()
+}
+
+/// Removes the instances that exist.
+fn destroy(handle: &PoolHandle, names: &[String]) {
+    for name in names {
+        let request = Request::DestroyPersistent { name: name.clone(), hurry: true };
+        // One that was not created is unknown.
+        let _ = handle.controller().request(request);
+    }
+}
+
+fn failure(error: RunError) -> Failure {
+    if error.is_bad_input() {
+        Failure::Input(error.to_string())
+    } else {
+        Failure::Failed(error.to_string())
+    }
+}

@@ -1,0 +1,382 @@
+//! A running pool as a system: its storage nodes, with measured rates.
+
+use crate::error::PlanError;
+use crate::staging::{MoverRates, Staging, WRITEBACK_BYTES};
+use crate::system::{PfsRates, System};
+use forebay_machine_file::machine::Machine;
+use forebay_policy::pool::StorageNode;
+use forebay_units::{Bytes, Rate};
+use serde::{Deserialize, Serialize};
+
+/// Node ports of a simulated switch, and the most switches: the machine model has 8-bit port numbers.
+const PORTS: u32 = 128;
+const MOST_SWITCHES: u32 = 100;
+
+/// Rates of a pool, as one host measured them. Bytes per second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredRates {
+    /// Name of the pool.
+    pub pool: String,
+    /// Host that measured.
+    pub host: String,
+    /// Bytes of each measurement.
+    pub bytes: u64,
+    /// Writing to the parallel file system, with the sync.
+    pub pfs_write: u64,
+    /// Reading from it.
+    pub pfs_read: u64,
+    /// Storage nodes.
+    #[serde(rename = "node")]
+    pub nodes: Vec<NodeRates>,
+}
+
+/// Rates of a storage node, as a host of the pool sees them. Bytes per second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeRates {
+    /// Its name.
+    pub name: String,
+    /// Whether it is the host that measured, whose data do not cross a link.
+    pub is_local: bool,
+    /// Writing until the node has the data.
+    pub send: u64,
+    /// Writing until the data are on its disk.
+    pub write: u64,
+    /// Reading data that were just written.
+    pub read: u64,
+    /// Stage-in of one file to an instance on this node alone.
+    pub stage_in: u64,
+    /// Stage-out of it.
+    pub stage_out: u64,
+    /// Time of such a stage-in besides that of its data, seconds.
+    pub stage_in_seconds: f64,
+    /// Time of such a stage-out besides that of its data, seconds.
+    pub stage_out_seconds: f64,
+}
+
+impl NodeRates {
+    /// The disk's rate of writing, or less: the faster one of the two ways in which data went there. Writes of
+    /// another host begin with the time in which the node gets the first data; a stage may wait for the
+    /// parallel file system.
+    fn disk_write(&self) -> u64 {
+        self.write.max(self.stage_in)
+    }
+}
+
+impl MeasuredRates {
+    /// Reads a file of rates.
+    ///
+    /// # Errors
+    /// The text is no such file, or has a rate of zero or no node.
+    pub fn check(self) -> Result<MeasuredRates, PlanError> {
+        let of_nodes = self
+            .nodes
+            .iter()
+            .flat_map(|node| [node.send, node.write, node.read, node.stage_in, node.stage_out]);
+        let has_zero = of_nodes.chain([self.pfs_write, self.pfs_read]).any(|rate| rate == 0);
+        if has_zero || self.nodes.is_empty() {
+            return Err(PlanError::Job(format!(
+                "the rates of pool {} have a node without rates, or none: measure again with \
+                 `forebay measure`",
+                self.pool
+            )));
+        }
+        Ok(self)
+    }
+
+    /// The rate of a link: the slowest at which a node on another host took data. If all nodes are local,
+    /// the rate at which they did.
+    fn link(&self) -> u64 {
+        let remote = self.nodes.iter().filter(|node| !node.is_local).map(|node| node.send).min();
+        remote.or_else(|| self.nodes.iter().map(|node| node.send).min()).unwrap_or(1).max(1)
+    }
+}
+
+/// A pool for a plan.
+#[derive(Clone, Debug)]
+pub struct PoolDescription {
+    /// Its name.
+    pub name: String,
+    /// Bytes in a granule.
+    pub granularity: Bytes,
+    /// Bytes in a stripe.
+    pub stripe: Bytes,
+    /// Its storage nodes in service, with the granules in use.
+    pub storage: Vec<StorageNode>,
+    /// Its rates.
+    pub rates: MeasuredRates,
+    /// Whether stage-ins are read back and compared, and whether stage-outs are.
+    pub read_back: (bool, bool),
+}
+
+impl System {
+    /// A pool with `nodes` compute nodes of `ppn` processes each, on hosts without storage, behind one switch.
+    ///
+    /// # Errors
+    /// The pool is too large for the simulation, or has no node in service.
+    pub fn of_pool(pool: &PoolDescription, nodes: u32, ppn: u32) -> Result<System, PlanError> {
+        let rates = &pool.rates;
+        let count = pool.storage.len() as u32;
+        if count == 0 {
+            return Err(PlanError::Job(format!(
+                "no storage node of pool {} is in service",
+                pool.name
+            )));
+        }
+        let switches = nodes.div_ceil(PORTS) + count.div_ceil(PORTS);
+        if switches > MOST_SWITCHES {
+            return Err(PlanError::Job(format!(
+                "{nodes} compute nodes and {count} storage nodes: a plan for a pool has at most {}",
+                PORTS * MOST_SWITCHES
+            )));
+        }
+        let text = machine_text(pool, (nodes, ppn), switches);
+        let machine = Machine::parse(&format!("{}.toml", pool.name), &text, &|_| {
+            Err("a pool has no node map".to_owned())
+        });
+        let machine = machine.map_err(|error| {
+            PlanError::Job(format!("the pool's rates are outside the simulation's range: {error}"))
+        })?;
+        let least =
+            |of: fn(&NodeRates) -> u64| rates.nodes.iter().map(of).min().unwrap_or(1) as f64;
+        // Any node may move the files of a stage.
+        let mean = |of: fn(&NodeRates) -> f64| {
+            rates.nodes.iter().map(of).sum::<f64>() / rates.nodes.len().max(1) as f64
+        };
+        let staging = Staging::Mover(MoverRates {
+            fixed_in: mean(|node| node.stage_in_seconds),
+            fixed_out: mean(|node| node.stage_out_seconds),
+            disk_write: least(NodeRates::disk_write),
+            stage_out: mean(|node| node.stage_out as f64),
+            read: least(|node| node.read),
+            link: rates.link() as f64,
+            pfs_read: rates.pfs_read as f64,
+            read_back_in: pool.read_back.0,
+            read_back_out: pool.read_back.1,
+        });
+        let pfs = PfsRates {
+            name: "parallel file system".into(),
+            write: rates.pfs_write as f64 * f64::from(nodes),
+            read: rates.pfs_read as f64 * f64::from(nodes),
+            because: format!("{} measured it alone", rates.host),
+        };
+        Ok(System {
+            machine,
+            storage: pool.storage.clone(),
+            granularity: Some(pool.granularity),
+            staging: Some(staging),
+            pfs: Some(pfs),
+        })
+    }
+}
+
+/// The machine file of a pool: hosts behind switches that carry everything.
+fn machine_text(pool: &PoolDescription, (nodes, ppn): (u32, u32), switches: u32) -> String {
+    let rates = &pool.rates;
+    let link = rates.link();
+    let least = |of: fn(&NodeRates) -> u64| rates.nodes.iter().map(of).min().unwrap_or(1);
+    let granules = pool.storage.iter().map(|node| node.total).max().unwrap_or(1).max(1);
+    let capacity = granules.saturating_mul(pool.granularity.0).max(pool.stripe.0);
+    let processes = u64::from(nodes) * u64::from(ppn);
+    let unwritten = WRITEBACK_BYTES.saturating_mul(processes).min(capacity);
+    let stripe = pool.stripe.0;
+    let measured = |rate: u64| format!("{{ value = \"{}\", from = \"measured\" }}", Rate(rate));
+    let fabric = |latency: &str| {
+        format!(
+            "tiles = {{ value = 1, assumed = \"a switch\" }}\n\
+             tile_rate = {{ value = \"10 TB/s\", assumed = \"the switch carries everything\" }}\n\
+             payload_percent = {{ value = 100, assumed = \"payload\" }}\n\
+             latency = {{ value = \"{latency}\", assumed = \"a switch\" }}\n\
+             buffer = {{ value = \"1 MiB\", assumed = \"a switch\" }}\n"
+        )
+    };
+    let (local, global) = (fabric("1 us"), fabric("1 us"));
+    format!(
+        r#"title = "Pool {name}: {nodes} compute nodes, {count} storage nodes, measured rates"
+notes = "Hosts behind one switch. Storage nodes hold written data in memory while they go to disk."
+
+[sources]
+measured = "forebay measure on host {host}, {bytes} for each measurement"
+pool = "status and configuration of the pool"
+
+[network]
+groups = {{ value = 1, assumed = "one switch" }}
+chassis_per_group = {{ value = 1, assumed = "one switch" }}
+routers_per_chassis = {{ value = {switches}, assumed = "one switch of several chips" }}
+node_ports_per_router = {{ value = {PORTS}, assumed = "one switch" }}
+cable_sockets_per_group = {{ value = 0, assumed = "one switch" }}
+cables_per_group_pair = {{ value = 0, assumed = "one switch" }}
+routers_per_cable = {{ value = 1, assumed = "one switch" }}
+arrangement = {{ value = "absolute", assumed = "without effect" }}
+plugging = {{ value = "in-order", assumed = "without effect" }}
+router_traversal = {{ value = "1 us", assumed = "a switch" }}
+packet = {{ value = "4 KiB", assumed = "segments of TCP are not simulated" }}
+
+[network.node]
+tiles = {{ value = 1, assumed = "one port" }}
+tile_rate = {rate}
+payload_percent = {{ value = 100, from = "measured" }}
+latency = {{ value = "10 us", assumed = "TCP on Ethernet" }}
+buffer = {{ value = "1 MiB", assumed = "a socket's buffer" }}
+
+[network.rank1]
+{local}
+[network.rank2]
+{local}
+[network.global]
+{global}
+[network.routing]
+algorithm = {{ value = "minimal", assumed = "one switch" }}
+candidates = {{ value = 1, assumed = "without effect" }}
+bias = {{ value = "adaptive-0", assumed = "without effect" }}
+rank1_threshold = {{ value = "2 us", assumed = "without effect" }}
+rank2_threshold = {{ value = "2 us", assumed = "without effect" }}
+global_threshold = {{ value = "2 us", assumed = "without effect" }}
+small_bias = {{ value = "2 us", assumed = "without effect" }}
+large_bias = {{ value = 4, assumed = "without effect" }}
+
+[[placement.blade]]
+kind = "compute"
+nodes_per_router = {{ value = {PORTS}, assumed = "one switch" }}
+total = {{ value = {nodes}, assumed = "the job's nodes" }}
+
+[[placement.blade]]
+kind = "burst-buffer"
+nodes_per_router = {{ value = {PORTS}, assumed = "one switch" }}
+total = {{ value = {count}, from = "pool" }}
+
+[client]
+write_rate = {rate}
+read_rate = {rate}
+requests_per_node = {{ value = 4096, assumed = "no limit" }}
+cache = {{ value = "1 TiB", assumed = "without effect" }}
+uncached_percent = {{ value = 100, assumed = "without effect" }}
+call_overhead = {{ value = "100 us", assumed = "a call through FUSE" }}
+max_request = {{ value = "1 MiB", assumed = "a chunk" }}
+requests_in_flight = {{ value = 8, assumed = "pieces for several nodes go out together" }}
+control_message = {{ value = "128 B", assumed = "a header" }}
+collective_buffer = {{ value = "16 MiB", assumed = "ROMIO's default" }}
+copy_rate = {{ value = "5 GB/s", assumed = "without effect" }}
+mpi_overhead = {{ value = "5 us", assumed = "MPI over TCP" }}
+shared_memory_latency = {{ value = "1 us", assumed = "memory" }}
+mpi_envelope = {{ value = "64 B", assumed = "an envelope" }}
+eager_limit = {{ value = "64 KiB", assumed = "MPI over TCP" }}
+
+[burst_buffer]
+data_rate = {{ value = "1 TB/s", assumed = "the link and the disk are the limits" }}
+dispatch = {{ value = "20 us", assumed = "a request" }}
+threads = {{ value = 1024, from = "pool" }}
+copy_rate = {{ value = "1 TB/s", assumed = "the link and the disk are the limits" }}
+dirty_limit = {{ value = "{capacity} B", assumed = "writes go to memory, and disks work meanwhile" }}
+dirty_background = {{ value = "{unwritten} B", assumed = "the daemon starts writing back when it has 8 MiB of a file" }}
+extent_cost = {{ value = "0 us", assumed = "part of the measured rate" }}
+flush_depth = {{ value = 128, assumed = "Linux's default" }}
+lock_hold = {{ value = "0 us", assumed = "objects have no locks" }}
+lock_handover = {{ value = "0 us", assumed = "objects have no locks" }}
+block = {{ value = "4 KiB", assumed = "usual block" }}
+sync = {{ value = "1 ms", assumed = "a log record" }}
+command_gap = {{ value = "0 us", assumed = "part of the measured rate" }}
+metadata_rate = {{ value = 10000, assumed = "opens and closes of a node a second" }}
+cards = {{ value = 1, assumed = "the disk of a node" }}
+controllers_per_card = {{ value = 1, assumed = "the disk of a node" }}
+channels_per_controller = {{ value = 1, assumed = "the disk of a node" }}
+card_read = {read}
+card_write = {write}
+card_read_iops = {{ value = 1000000, assumed = "large transfers" }}
+card_write_iops = {{ value = 1000000, assumed = "large transfers" }}
+read_latency = {{ value = "0 us", assumed = "part of the measured rate" }}
+write_latency = {{ value = "0 us", assumed = "part of the measured rate" }}
+card_capacity = {{ value = "{capacity} B", from = "pool" }}
+granularity = {{ value = "{granularity} B", from = "pool" }}
+stripe = {{ value = "{stripe} B", from = "pool" }}
+stripe_order = {{ value = "hashed", from = "pool" }}
+substripe = {{ value = "{stripe} B", from = "pool" }}
+objects_per_file = {{ value = 1, from = "pool" }}
+flash_stripe = {{ value = "{stripe} B", from = "pool" }}
+"#,
+        name = pool.name,
+        count = pool.storage.len(),
+        host = rates.host,
+        bytes = Bytes(rates.bytes),
+        rate = measured(link),
+        read = measured(least(|node| node.read)),
+        write = measured(least(NodeRates::disk_write)),
+        granularity = pool.granularity.0,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_policy::pool::{NodeId, NodeState};
+
+    fn pool() -> PoolDescription {
+        let rates = |name: &str, is_local, send, write| NodeRates {
+            name: name.into(),
+            is_local,
+            send,
+            write,
+            read: 90_000_000,
+            stage_in: 55_000_000,
+            stage_out: 70_000_000,
+            stage_in_seconds: 0.1,
+            stage_out_seconds: 0.2,
+        };
+        PoolDescription {
+            name: "flash".into(),
+            granularity: Bytes::mib(16),
+            stripe: Bytes::kib(64),
+            storage: (0..2)
+                .map(|id| StorageNode {
+                    id: NodeId(id),
+                    state: NodeState::Online,
+                    total: 32,
+                    used: id.into(),
+                    instances: 0,
+                    written: Bytes(0),
+                })
+                .collect(),
+            rates: MeasuredRates {
+                pool: "flash".into(),
+                host: "n1".into(),
+                bytes: 64 << 20,
+                pfs_write: 400_000_000,
+                pfs_read: 500_000_000,
+                nodes: vec![
+                    rates("n1", true, 3_000_000_000, 50_000_000),
+                    rates("n2", false, 100_000_000, 60_000_000),
+                ],
+            },
+            read_back: (false, true),
+        }
+    }
+
+    #[test]
+    fn pool_becomes_a_machine_with_the_slowest_measured_rates() {
+        let system = System::of_pool(&pool(), 3, 2).unwrap_or_else(|e| panic!("{e}"));
+        let make = system.machine.burst_buffer.clone().unwrap_or_else(|| panic!("no storage"));
+        assert_eq!(
+            system.machine.network.node.rate,
+            Rate(100_000_000),
+            "of the node on another host"
+        );
+        assert_eq!((make.card_write, make.card_read), (Rate(55_000_000), Rate(90_000_000)));
+        assert_eq!(system.machine.count_nodes(forebay_machine_file::machine::NodeKind::Compute), 3);
+        assert_eq!(system.storage.len(), 2);
+        assert_eq!(make.granularity, Some(Bytes::mib(16)));
+        assert_eq!(make.dirty_background, Bytes::mib(48), "8 MiB of each of six files");
+    }
+
+    #[test]
+    fn pool_without_nodes_or_rates_is_refused() {
+        let empty = PoolDescription { storage: Vec::new(), ..pool() };
+        let error = System::of_pool(&empty, 1, 1).map(drop).unwrap_err().to_string();
+        assert!(error.contains("in service"), "{error}");
+        let error = System::of_pool(&pool(), 1 << 20, 1).map(drop).unwrap_err().to_string();
+        assert!(error.contains("at most"), "{error}");
+        let rates = MeasuredRates { pfs_read: 0, ..pool().rates };
+        assert!(rates.check().is_err());
+        assert!(pool().rates.check().is_ok());
+    }
+}
