@@ -1,5 +1,6 @@
 //! The resources that runs cross, as links of a flow system.
 
+use super::flash_queue::FlashQueue;
 use super::network_links::{LinkKey, NetworkLinks};
 use super::objects::LockTimes;
 use super::runs::Run;
@@ -74,6 +75,7 @@ pub(super) struct Fabric<'a> {
     pub shared_paths: Vec<Option<LinkId>>,
     /// Runs at each server, by their shares of bytes.
     at_servers: Vec<f64>,
+    flash: Option<FlashQueue>,
     /// Parts of each server.
     pub server_parts: Vec<Part>,
     pub network: NetworkLinks,
@@ -121,6 +123,7 @@ impl<'a> Fabric<'a> {
             },
             job,
             access,
+            flash: FlashQueue::of(job, access, slowest_call),
             transport: Transport::new(resolution),
             units: Vec::new(),
             clients: Vec::new(),
@@ -189,6 +192,32 @@ impl<'a> Fabric<'a> {
     pub fn enter_servers(&mut self, run: &Run) {
         for &(server, share) in &run.servers {
             self.at_servers[server as usize] += share;
+            self.limit_flash(server);
+        }
+    }
+
+    /// The resource that limits a run whose rate is that of a link; `None`: the process itself, which
+    /// waits little for others at the flash.
+    pub fn resource_of(&mut self, link: LinkId, run: &Run) -> Option<Resource> {
+        let resource = self.units[link.index()].resource;
+        let Some(flash) = self.flash.as_mut().filter(|_| resource == Resource::Ssd) else {
+            return Some(resource);
+        };
+        let at = run.servers.iter().map(|(server, _)| self.at_servers[*server as usize]);
+        flash.is_limit(at.fold(0.0, f64::max)).then_some(resource)
+    }
+
+    /// Gives a server the rate that the processes at it can reach.
+    fn limit_flash(&mut self, server: u32) {
+        let Some(flash) = &mut self.flash else { return };
+        let used = flash.used(self.at_servers[server as usize]);
+        let rate = |part: &Part| match part.resource {
+            Resource::Ssd => part.rate * used,
+            _ => part.rate,
+        };
+        let least = self.server_parts.iter().map(rate).fold(f64::INFINITY, f64::min);
+        if least > 0.0 {
+            self.transport.set_capacity(self.servers[server as usize], least);
         }
     }
 
@@ -219,6 +248,7 @@ impl<'a> Fabric<'a> {
         for &(server, share) in &demand.of_servers {
             let at_server = &mut self.at_servers[server as usize];
             *at_server = (*at_server - share).max(0.0);
+            self.limit_flash(server);
         }
     }
 
