@@ -54,3 +54,4 @@ bench:
 	cargo bench --package forebay-flow --bench flows
 	cargo bench --package forebay-client --bench buffer
 	cargo bench --package forebay-stage --bench staging
+	cargo bench --package forebay-mpiio-log --bench log

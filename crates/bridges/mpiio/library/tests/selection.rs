@@ -42,6 +42,26 @@ fn a_hint_selects_a_file_and_excludes_one_that_a_pattern_matches() {
 }
 
 #[test]
+fn a_file_whose_log_cannot_be_created_is_reported_and_passed_on() {
+    for mpi in Mpi::installed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path();
+        let program = mpi.compile("killed.c", &[], scratch);
+        let (plain, passed) = (scratch.join("plain"), scratch.join("passed"));
+        run(mpi.launch(RANKS, &program).arg(&plain).arg("end"));
+        let mut command = mpi.launch(RANKS, &program);
+        intercept(&mut command, "passed", scratch);
+        command.env("FOREBAY_LOG_DIR", scratch.join("missing"));
+        let output = run(command.arg(&passed).arg("end"));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("cannot log the writes to"), "{mpi:?}: {errors}");
+        assert!(errors.contains("missing"), "{mpi:?}: the directory is named: {errors}");
+        assert!(std::fs::read(&passed).unwrap() == std::fs::read(&plain).unwrap(), "{mpi:?}");
+        assert_eq!(statistics(scratch).files(), Vec::<String>::new(), "{mpi:?}");
+    }
+}
+
+#[test]
 fn the_policy_of_the_nearest_directory_selects_files() {
     let Some(mpi) = Mpi::installed().pop() else { return };
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

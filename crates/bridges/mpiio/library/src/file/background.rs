@@ -57,12 +57,19 @@ pub fn start(mut file: LoggedFile) -> Result<(), MpiError> {
     }
     let remains = file.into_background();
     let path = remains.path.clone();
+    let mark = mark(remains.writer.path());
     let thread = std::thread::Builder::new()
         .name("forebay-flush".to_string())
         .spawn(move || remains.apply());
     match thread {
         Ok(thread) => PENDING.lock().push(Pending { path, thread }),
-        Err(error) => return Err(report(&path, "apply the log, which stays, to", &error)),
+        Err(error) => {
+            // The others keep their logs, too.
+            if let Err(error) = std::fs::write(&mark, FAILED) {
+                report(&mark, "write", &error);
+            }
+            return Err(report(&path, "apply the log, which stays, to", &error));
+        }
     }
     Ok(())
 }

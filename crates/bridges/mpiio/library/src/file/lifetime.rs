@@ -61,10 +61,17 @@ impl LoggedFile {
             }
         };
         let paths = comm.gather_all(own)?;
-        let failed = paths.iter().any(Vec::is_empty);
-        let (Ok(opened), false) = (opened, failed) else {
-            comm.free();
-            return Ok(None);
+        let opened = match opened {
+            Ok(opened) if paths.iter().all(|path| !path.is_empty()) => opened,
+            refused => {
+                // Another process has no log; it has reported that.
+                let removed = refused.map(|opened| opened.writer.discard());
+                if let Ok(Err(error)) = removed {
+                    report(path, "remove the log of", &error);
+                }
+                comm.free();
+                return Ok(None);
+            }
         };
         let paths: Vec<PathBuf> =
             paths.into_iter().map(|path| PathBuf::from(OsStr::from_bytes(&path))).collect();
