@@ -19,10 +19,10 @@ build:
 	cargo build --release --package forebay --package forebayd --package forebay-datawarp --bins
 	cargo build --release --package forebay-preload --package forebay-nornsctl \
 		--package forebay-libnorns --package forebay-libnornsctl \
-		--package forebay-workflow --package forebay-spank
+		--package forebay-workflow --package forebay-spank --package forebay-mpiio
 	scripts/strip.sh target/release target/dist \
 		forebay forebayd dw_wlm_cli dwstat nornsctl libforebay_preload.so libnorns.so \
-		libnornsctl.so forebay-workflow libforebay_spank.so
+		libnornsctl.so forebay-workflow libforebay_spank.so libforebay_mpiio.so
 	install -m 644 crates/bridges/datawarp/burst_buffer.lua \
 		crates/bridges/workflow/lua/forebay_workflow.lua target/dist/
 
@@ -54,3 +54,4 @@ bench:
 	cargo bench --package forebay-flow --bench flows
 	cargo bench --package forebay-client --bench buffer
 	cargo bench --package forebay-stage --bench staging
+	cargo bench --package forebay-mpiio-log --bench log

@@ -3,7 +3,7 @@
 #   scripts/setup.sh build   a C linker, Rust, and FUSE's mount helper
 #   scripts/setup.sh bench   the same, and GlusterFS for comparison, if available
 #   scripts/setup.sh test    the same as `build`; Chromium, for the tests of reports; and programs
-#                            that the tests run on mounts and between hosts, Slurm among them
+#                            that the tests run on mounts and between hosts, Slurm and MPI among them
 #   scripts/setup.sh slurm   the same as `build`, and Slurm
 set -euo pipefail
 
@@ -146,6 +146,18 @@ want_slurm_accounting() {
         say "slurmdbd or MariaDB is not available; the test of Slurm's accounting is skipped"
 }
 
+# Both MPI libraries, with Fortran, and the libraries over MPI-IO that tests run. Without them the
+# tests of MPI-IO are skipped and say so.
+want_mpi() {
+    command -v mpicc.openmpi >/dev/null && command -v mpicc.mpich >/dev/null &&
+        command -v mpif90.openmpi >/dev/null && command -v mpif90.mpich >/dev/null &&
+        [ -e /usr/include/pnetcdf.h ] && [ -d /usr/include/hdf5/openmpi ] &&
+        /usr/bin/python3 -c 'import mpi4py' 2>/dev/null && return
+    (apt_install gfortran libopenmpi-dev openmpi-bin libmpich-dev mpich libpnetcdf-dev \
+        libhdf5-openmpi-dev libhdf5-mpich-dev libnetcdf-mpi-dev python3-mpi4py) ||
+        say "the MPI libraries are not available; the tests of MPI-IO are skipped"
+}
+
 # Without it the benchmarks skip the comparison.
 want_glusterfs() {
     command -v glusterd >/dev/null && command -v ip >/dev/null && return
@@ -173,6 +185,7 @@ test)
     need_programs
     want_slurm
     want_slurm_accounting
+    want_mpi
     ;;
 slurm)
     need_linker

@@ -215,6 +215,39 @@ fn only_the_logs_of_the_named_file_are_replayed_or_discarded() {
 }
 
 #[test]
+fn variables_of_a_netcdf_file_are_listed_from_its_log() {
+    let (home, logs, target) = directories();
+    // CDF-1 with one variable: t(y, x) of 4 x 6 doubles at byte 100.
+    let mut header = b"CDF\x01\0\0\0\0".to_vec();
+    for word in [0x0a, 2, 1, 0x7900_0000, 4, 1, 0x7800_0000, 6, 0, 0, 0x0b, 1, 1, 0x7400_0000] {
+        header.extend(u32::to_be_bytes(word));
+    }
+    for word in [2, 0, 1, 0, 0, 6, 192, 100_u32] {
+        header.extend(word.to_be_bytes());
+    }
+    let part = Datatype::subarray(&[4, 6], &[2, 3], &[1, 3], 8).unwrap();
+    let part = Arc::new(View::new(100, part).unwrap());
+    let mut writer = create(&logs, &target, 0);
+    writer.append(&part, 0, &[7; 48]).unwrap();
+    writer.close().unwrap();
+    let (code, text) = forebay_log(home.path(), &["variables", "logs"]);
+    assert!(code == Some(0) && text.contains("no NetCDF header"), "{text}");
+    // Rank 1 wrote the header: it is in its log, and not in the file.
+    let mut writer = create(&logs, &target, 1);
+    writer.append(&Arc::new(View::bytes(0)), 0, &header).unwrap();
+    writer.close().unwrap();
+    let (code, text) = forebay_log(home.path(), &["variables", "logs"]);
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(code, Some(0));
+    assert_eq!(rows[0], [target.to_str().unwrap()]);
+    assert_eq!(rows[2], ["0", "t", "double", "4x6", "1,3", "2,3", "48", "B"], "{text}");
+    assert_eq!(rows.len(), 3);
+    // With the header in the file, the log of rank 0 is enough.
+    fs::write(&target, header).unwrap();
+    assert_eq!(forebay_log(home.path(), &["variables", "logs"]).1, text);
+}
+
+#[test]
 fn missing_directory_is_named() {
     let (home, ..) = directories();
     let (code, text) = forebay_log(home.path(), &["list", "nowhere"]);

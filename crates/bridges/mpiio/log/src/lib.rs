@@ -7,6 +7,7 @@
 //! - [`LogWriter`] appends to a log file of bounded size and makes entries durable.
 //! - [`Index`] finds the entries of a range, for reads that see logged data.
 //! - [`scan`] reads what a crash left, [`replay`] puts it into the files.
+//! - [`NetcdfFile`] names the variables and subarrays of entries.
 //! - [`plan`] merges entries into contiguous writes aligned to stripes; [`apply`] carries them out.
 #![warn(missing_docs)]
 
@@ -21,6 +22,7 @@ mod index;
 mod log_file;
 mod logged_run;
 mod merge;
+mod netcdf;
 mod plan;
 mod replay;
 mod scan;
@@ -42,6 +44,7 @@ pub use index::Index;
 pub use log_file::{LogFile, LogReader};
 pub use logged_run::{FinishedLog, LoggedRun};
 pub use merge::{MergeCounts, Merged, Piece, merge};
+pub use netcdf::{NetcdfFile, Subarray, Variable, file_start};
 pub use plan::{
     Alignment, Applied, DataSource, MAX_PIECES, MergedWrite, Plan, Target, apply, gather, plan,
 };

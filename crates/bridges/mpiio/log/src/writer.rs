@@ -18,6 +18,17 @@ use std::sync::Arc;
 /// Smallest part of a write for which a record is begun at the end of a segment.
 const MIN_PART: u64 = 4096;
 
+/// Longest part of a write in a record: it stays in the processor's cache between its checksum and its
+/// way to the file. A multiple of 8.
+const MAX_PART: u64 = 256 << 10;
+
+/// Bytes of data that at least fit into `room` bytes of a segment.
+fn capacity(room: u64) -> u64 {
+    let record = MAX_PART + HEAD_BYTES as u64;
+    let rest = (room % record).saturating_sub(HEAD_BYTES as u64);
+    room / record * MAX_PART + if rest < MIN_PART { 0 } else { rest }
+}
+
 /// Sequence number of a record; the first is 1.
 pub type Sequence = u64;
 
@@ -128,7 +139,8 @@ impl LogWriter {
     }
 
     /// Logs `data` as the bytes from `position` on in the stream of `view`. Returns the sequence
-    /// number of the last record; a write longer than a segment has several, and several entries.
+    /// number of the last record; a write longer than 256 KiB, or than the rest of a segment, has
+    /// several, and several entries.
     ///
     /// # Errors
     /// See [`AppendError`].
@@ -152,7 +164,7 @@ impl LogWriter {
                 self.begin_segment()?;
                 usable = self.usable(view);
             }
-            let (part, others) = rest.split_at(rest.len().min(usable as usize));
+            let (part, others) = rest.split_at(rest.len().min(usable.min(MAX_PART) as usize));
             let number = self.define(view)?;
             let order = Order { epoch: self.epoch, rank: self.rank, sequence: self.next };
             let offset = self.put(Kind::Write, number, position, part)?;
@@ -187,9 +199,14 @@ impl LogWriter {
             return Err(AppendError::ViewTooLarge { bytes: view.encoded().len(), limit });
         };
         let usable = self.usable(view);
-        let first = if usable < MIN_PART.min(length) { 0 } else { usable.min(length) };
-        let segments = (length - first).div_ceil(fresh);
-        if self.entries.len() as u64 + segments + 1 > self.max_entries as u64 {
+        let first = if usable >= length.min(MAX_PART) {
+            capacity(usable + head).max(length.min(MAX_PART))
+        } else {
+            capacity(usable + head)
+        };
+        let segments = length.saturating_sub(first).div_ceil(capacity(fresh + head));
+        let records = length.div_ceil(MAX_PART) + segments + 1;
+        if self.entries.len() as u64 + records - 1 > self.max_entries as u64 {
             return Err(AppendError::Full);
         }
         let (file, geometry, slot) = (self.tail.file(), self.geometry, self.slot);

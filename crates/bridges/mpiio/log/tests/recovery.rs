@@ -493,3 +493,44 @@ fn foreign_files_are_no_logs() {
     let error = scan(&path).unwrap_err().to_string();
     assert!(error.contains("version 9") && error.contains("reads version 1"), "{error}");
 }
+
+#[test]
+fn long_writes_of_any_length_fit_or_are_refused_as_a_whole() {
+    let (_home, log, target) = directories();
+    let limits = Limits { bytes: 3 << 20, segment_bytes: 1 << 20, ..LIMITS };
+    let view = Arc::new(View::bytes(0));
+    let data: Vec<u8> = (0..2_000_000_u32).map(|i| (i / 251) as u8).collect();
+    let (mut refused, mut long) = (0, 0);
+    for seed in 0..30 {
+        let mut random = RandomSequence::new(seed);
+        let mut writer = LogWriter::create(&log, &identity(&target, 0, 1), limits).unwrap();
+        let mut position = 0;
+        loop {
+            // Around the lengths of records and segments, too.
+            let length = match below(&mut random, 3) {
+                0 => (1 << 18) * (1 + below(&mut random, 6)) + below(&mut random, 200) - 100,
+                1 => 1 + below(&mut random, 5000),
+                _ => 1 + below(&mut random, 2_000_000),
+            };
+            let before = writer.entries().len();
+            match writer.append(&view, position, &data[..length as usize]) {
+                Ok(_) => long += u32::from(writer.entries().len() - before > 3),
+                Err(AppendError::Full) => {
+                    assert_eq!(writer.entries().len(), before);
+                    refused += 1;
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            }
+            position += length;
+        }
+        let logged: u64 = writer.entries().iter().map(|entry| entry.length).sum();
+        assert_eq!(logged, position, "seed {seed}");
+        assert!(writer.used_bytes() <= limits.bytes);
+        writer.close().unwrap();
+        let scanned = scan(&logs(&log).unwrap()[0]).unwrap();
+        assert!(!scanned.is_damaged() && scanned.bytes() == position);
+        discard(&log, None).unwrap();
+    }
+    assert!(refused == 30 && long > 10, "{long} writes of several records");
+}

@@ -1,10 +1,11 @@
 //! The resources that runs cross, as links of a flow system.
 
+use super::flash_queue::FlashQueue;
 use super::network_links::{LinkKey, NetworkLinks};
 use super::objects::LockTimes;
 use super::runs::Run;
 use crate::io::{IoJob, PS_PER_SECOND, ServerRates};
-use crate::storage::PathKind;
+use crate::storage::{DataPath, PathKind};
 use forebay_flow::{LinkId, Transport};
 use forebay_machine_file::machine::Client;
 use forebay_workload::ior::{Access, Transfer};
@@ -69,10 +70,12 @@ pub(super) struct Fabric<'a> {
     /// By the node's index in the job, and by the server's index in the storage.
     pub clients: Vec<LinkId>,
     pub servers: Vec<LinkId>,
-    /// The data paths that several servers share, by their index in the storage.
-    pub shared_paths: Vec<LinkId>,
+    /// The data paths that several servers share, by their index in the storage; `None` for those that
+    /// cannot limit anything before that of their LNET node does.
+    pub shared_paths: Vec<Option<LinkId>>,
     /// Runs at each server, by their shares of bytes.
     at_servers: Vec<f64>,
+    flash: Option<FlashQueue>,
     /// Parts of each server.
     pub server_parts: Vec<Part>,
     pub network: NetworkLinks,
@@ -120,6 +123,7 @@ impl<'a> Fabric<'a> {
             },
             job,
             access,
+            flash: FlashQueue::of(job, access, slowest_call),
             transport: Transport::new(resolution),
             units: Vec::new(),
             clients: Vec::new(),
@@ -162,7 +166,12 @@ impl<'a> Fabric<'a> {
     /// Adds the data paths of the servers of a parallel file system.
     fn add_shared_paths(&mut self) {
         let job = self.job;
-        for path in job.storage.paths() {
+        let paths = job.storage.paths();
+        let routers = paths.iter().filter(|path| path.kind == PathKind::Router);
+        // The links of its node carry no more.
+        let rate = |path: &DataPath| (path.rate.0 as f64).min(job.links_rate(path.node));
+        let of_router = routers.map(rate).fold(f64::INFINITY, f64::min);
+        for path in paths {
             let group = job.topology.location(path.node).group;
             let (resource, name) = match path.kind {
                 PathKind::Router => {
@@ -173,9 +182,8 @@ impl<'a> Fabric<'a> {
                 }
                 PathKind::Node => (Resource::Server, format!("data path of node {}", path.node)),
             };
-            // The links of its node carry no more.
-            let rate = (path.rate.0 as f64).min(job.links_rate(path.node));
-            let link = self.add_link(resource, name, rate);
+            let binds = path.kind == PathKind::Router || rate(path) < of_router;
+            let link = binds.then(|| self.add_link(resource, name, rate(path)));
             self.shared_paths.push(link);
         }
     }
@@ -184,6 +192,32 @@ impl<'a> Fabric<'a> {
     pub fn enter_servers(&mut self, run: &Run) {
         for &(server, share) in &run.servers {
             self.at_servers[server as usize] += share;
+            self.limit_flash(server);
+        }
+    }
+
+    /// The resource that limits a run whose rate is that of a link; `None`: the process itself, which
+    /// waits little for others at the flash.
+    pub fn resource_of(&mut self, link: LinkId, run: &Run) -> Option<Resource> {
+        let resource = self.units[link.index()].resource;
+        let Some(flash) = self.flash.as_mut().filter(|_| resource == Resource::Ssd) else {
+            return Some(resource);
+        };
+        let at = run.servers.iter().map(|(server, _)| self.at_servers[*server as usize]);
+        flash.is_limit(at.fold(0.0, f64::max)).then_some(resource)
+    }
+
+    /// Gives a server the rate that the processes at it can reach.
+    fn limit_flash(&mut self, server: u32) {
+        let Some(flash) = &mut self.flash else { return };
+        let used = flash.used(self.at_servers[server as usize]);
+        let rate = |part: &Part| match part.resource {
+            Resource::Ssd => part.rate * used,
+            _ => part.rate,
+        };
+        let least = self.server_parts.iter().map(rate).fold(f64::INFINITY, f64::min);
+        if least > 0.0 {
+            self.transport.set_capacity(self.servers[server as usize], least);
         }
     }
 
@@ -195,7 +229,7 @@ impl<'a> Fabric<'a> {
             let capacity = self.transport.solver().capacity(self.servers[server as usize]);
             let fair = capacity * share / self.at_servers[server as usize].max(share);
             let (from, to) = self.ends(node, server);
-            let links = self.direct_links(from, to);
+            let links = self.direct_links(from, to, run.servers.len());
             for &link in &links {
                 let part = (cap * share).min(fair) / links.len() as f64;
                 demand.of_links.push((link, part));
@@ -214,6 +248,7 @@ impl<'a> Fabric<'a> {
         for &(server, share) in &demand.of_servers {
             let at_server = &mut self.at_servers[server as usize];
             *at_server = (*at_server - share).max(0.0);
+            self.limit_flash(server);
         }
     }
 
@@ -234,10 +269,11 @@ impl<'a> Fabric<'a> {
             path.push((self.servers[server as usize], share));
             if !self.shared_paths.is_empty() {
                 let shared = &self.job.storage.servers()[server as usize].paths;
-                path.extend(shared.iter().map(|at| (self.shared_paths[*at as usize], share)));
+                let links = shared.iter().filter_map(|at| self.shared_paths[*at as usize]);
+                path.extend(links.map(|link| (link, share)));
             }
             let ends = self.ends(node, server);
-            self.add_network(ends, share, &mut path);
+            self.add_network(ends, (share, run.servers.len()), &mut path);
         }
         path.sort_unstable_by_key(|(link, _)| *link);
         path.dedup_by(|next, before| {
@@ -250,7 +286,7 @@ impl<'a> Fabric<'a> {
 
     /// The links of a kind of resource, without those of servers.
     pub fn links_of(&self, resource: Resource) -> Vec<LinkId> {
-        let of_clients = self.clients.iter().chain(&self.shared_paths).copied();
+        let of_clients = self.clients.iter().chain(self.shared_paths.iter().flatten()).copied();
         let mut links: Vec<LinkId> = of_clients.chain(self.network.links()).collect();
         links.retain(|link| self.units[link.index()].resource == resource);
         links.sort_unstable();
@@ -315,15 +351,14 @@ fn server_parts(
         Access::Write => "data path in",
         Access::Read => "data path out",
     };
-    let mut parts = vec![
-        part(Resource::Server, "dispatch", rates.dispatch),
-        part(Resource::Server, "threads", threads),
-    ];
+    let mut parts = vec![part(Resource::Server, "dispatch", rates.dispatch)];
     if job.storage.is_parallel() {
+        parts.push(part(Resource::Server, "threads", threads));
         parts.push(part(Resource::Ssd, "disks", rates.flash));
         return parts;
     }
     parts.push(part(Resource::Server, path, rates.data_path));
+    parts.push(part(Resource::Server, "threads", threads));
     let of_nodes = job.storage.servers().iter().map(|server| job.links_rate(server.node));
     parts.push(part(Resource::NodeLink, "link", of_nodes.fold(f64::INFINITY, f64::min)));
     if access == Access::Read || make.dirty_limit.0 == 0 {

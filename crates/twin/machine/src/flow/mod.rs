@@ -11,6 +11,9 @@
 //! larger than a transfer divided by the duration of a *lone call*, which one process on the packet
 //! fabric determines ([`calls`]): this keeps the effects of the transfer size.
 //!
+//! Processes that meet at a controller of the flash while another is idle wait for each other
+//! ([`flash_queue`]).
+//!
 //! Processes enter their next runs as their runs end ([`transfers`]), so that collisions of processes at
 //! servers, the convoys of processes in lockstep and the tail of the last ones result. A phase with more
 //! than 8,192 runs, and more than three of each process, is a steady state for nearly all of its time: so
@@ -20,6 +23,7 @@
 mod calls;
 mod document;
 mod fabric;
+mod flash_queue;
 mod network_links;
 mod objects;
 mod page_cache;

@@ -8,6 +8,7 @@ use super::fabric::{Fabric, Path, Resource};
 use forebay_flow::LinkId;
 use forebay_machine_file::machine::{Routing, Structure};
 use forebay_network::NodeLocation;
+use forebay_random::hash_number;
 use rustc_hash::FxHashMap;
 
 /// The links of the network.
@@ -105,18 +106,30 @@ impl Fabric<'_> {
         }
     }
 
-    /// The links between groups on [`DRAWS`] of the shortest paths between two nodes, or [`ALL`] where all
-    /// lie on such paths; none within a group and in a fat tree.
-    pub(super) fn direct_links(&self, from: u32, to: u32) -> Vec<LinkKey> {
+    /// Draws for each of the servers of a run. The many targets of a wide file on the parallel file system
+    /// spread its traffic themselves.
+    fn draws(&self, servers: usize) -> u64 {
+        match self.job.storage.is_parallel() {
+            true => (DRAWS / servers.max(1) as u64).max(1),
+            false => DRAWS,
+        }
+    }
+
+    /// The links between groups on some of the shortest paths between two nodes, or [`ALL`] where all
+    /// lie on such paths; none within a group and in a fat tree. `servers` are those of the run.
+    pub(super) fn direct_links(&self, from: u32, to: u32, servers: usize) -> Vec<LinkKey> {
         let (a, b) = (self.job.topology.location(from), self.job.topology.location(to));
         let draws = match self.job.topology.structure {
             _ if a.group == b.group => 0,
-            Structure::Dragonfly => DRAWS,
+            Structure::Dragonfly => self.draws(servers),
             Structure::DragonflyPlus => return vec![(a.group, b.group, ALL.0, ALL.1)],
             Structure::FatTree => 0,
         };
+        // With fewer draws, the pairs of nodes begin at different links.
+        let is_few = draws < DRAWS;
+        let first = if is_few { hash_number((u64::from(from) << 32) | u64::from(to)) } else { 0 };
         let link = |draw: u64| {
-            let random = u64::MAX / DRAWS * draw;
+            let random = first.wrapping_add(u64::MAX / draws * draw);
             let ends = ((a.group, a.router), (b.group, b.router));
             let link = self.job.topology.shortest_link(ends.0, ends.1, random);
             (a.group, b.group, link.router, link.port)
@@ -162,8 +175,14 @@ impl Fabric<'_> {
         links
     }
 
-    /// Adds the links between two nodes.
-    pub(super) fn add_network(&mut self, (from, to): (u32, u32), share: f64, path: &mut Path) {
+    /// Adds the links between two nodes, of which one is one of the `servers` servers of a run, for `share`
+    /// of its bytes.
+    pub(super) fn add_network(
+        &mut self,
+        (from, to): (u32, u32),
+        (share, servers): (f64, usize),
+        path: &mut Path,
+    ) {
         let topology = self.job.topology.clone();
         let (a, b) = (topology.location(from), topology.location(to));
         if a.group == b.group && !topology.has_spines() {
@@ -179,7 +198,7 @@ impl Fabric<'_> {
         }
         path.push((self.network.outward[usize::from(a.group)], share));
         path.push((self.network.inward[usize::from(b.group)], share));
-        let direct = self.direct_links(from, to);
+        let direct = self.direct_links(from, to, servers);
         let part = share / direct.len() as f64;
         let mut minimal = 0.0;
         for key in direct {

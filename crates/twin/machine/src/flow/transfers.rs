@@ -200,7 +200,7 @@ impl<'a> Simulation<'a> {
             };
             let bottleneck = match self.fabric.transport.bottleneck(flow) {
                 Bottleneck::Cap => None,
-                Bottleneck::Link(link) => Some(self.fabric.units[link.index()].resource),
+                Bottleneck::Link(link) => self.fabric.resource_of(link, &run),
             };
             let took = now - began;
             *self.result.bottlenecks.entry(bottleneck).or_default() += took as f64;

@@ -54,3 +54,4 @@ pub(crate) use group_io::Io;
 pub(crate) use job::{Devices, IoJob, PS_PER_SECOND, RequestTag};
 pub(crate) use measure::{PhaseCounts, ServerUsage, Waits};
 pub(crate) use server::ServerRates;
+pub(crate) use ssd::Ssd;

@@ -100,6 +100,13 @@ impl Ssd {
         ((share + direction.gap) * width) as f64 / self.free.len() as f64
     }
 
+    /// Channels of its controller that a command takes, and for how long, ps.
+    pub fn command(&self, bytes: u64, write: bool) -> (u64, u64) {
+        let direction = self.direction(write);
+        let (width, share) = direction.spread(bytes, self.channels);
+        (width, share + direction.gap)
+    }
+
     /// Time of a command that does not wait, ps.
     pub fn time_alone(&self, bytes: u64, write: bool) -> u64 {
         let direction = self.direction(write);

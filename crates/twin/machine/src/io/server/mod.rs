@@ -4,6 +4,7 @@ mod flusher;
 mod layout;
 mod node;
 mod page_cache;
+mod paths;
 mod rates;
 mod request;
 mod servers;

@@ -8,7 +8,6 @@ use crate::event::{PacketKind, ReplyKind, RequestKind, ServerEvent};
 use crate::io::context::IoContext;
 use crate::io::extent_locks::ExtentLocks;
 use crate::io::job::{IoJob, PS_PER_SECOND, RequestTag};
-use crate::io::measure::ServerUsage;
 use crate::io::ssd::Completion;
 use crate::observe::Stage;
 use forebay_network::Packet;
@@ -17,19 +16,19 @@ use forebay_workload::ior::FileId;
 use rustc_hash::FxHashMap;
 
 /// In place of a server's index: the node is no server.
-const NO_SERVER: u32 = u32::MAX;
+pub(super) const NO_SERVER: u32 = u32::MAX;
 
 /// The servers of one group.
 pub(crate) struct Servers {
     pub(super) servers: Vec<Server>,
     /// Index here of each server of the storage, or [`NO_SERVER`].
-    index_of_server: Vec<u32>,
+    pub(super) index_of_server: Vec<u32>,
     /// The only server of each node of a burst buffer, by the node's number within the group.
-    server_of_node: Vec<u32>,
+    pub(super) server_of_node: Vec<u32>,
     /// The data paths of the group's nodes.
-    paths: Vec<Path>,
+    pub(super) paths: Vec<Path>,
     /// Number in the storage of each of them.
-    path_numbers: Vec<u32>,
+    pub(super) path_numbers: Vec<u32>,
     /// Locks of the clients of a parallel file system.
     extent_locks: ExtentLocks,
     pub(super) requests: RequestTable,
@@ -71,24 +70,6 @@ impl Servers {
             }
         }
         servers
-    }
-
-    /// Node number and busy times up to `now` (ps) of each server.
-    pub fn usage(&self, now: u64) -> Vec<(u32, ServerUsage)> {
-        let usage = |server: &Server| {
-            let usage = server.usage(now);
-            // The first is the server's own, or that nearest to it.
-            let path = server.paths.first().map(|path| &self.paths[*path as usize]);
-            let (inbound, outbound) = path.map_or((0, 0), |path| path.busy_until(now));
-            (server.node, ServerUsage { inbound, outbound, ..usage })
-        };
-        self.servers.iter().map(usage).collect()
-    }
-
-    /// Number in the storage and busy times, in and out up to `now` (ps), of each data path.
-    pub fn path_usage(&self, now: u64) -> Vec<(u32, (u64, u64))> {
-        let usage = |(number, path): (&u32, &Path)| (*number, path.busy_until(now));
-        self.path_numbers.iter().zip(&self.paths).map(usage).collect()
     }
 
     /// Runs an event.
@@ -163,26 +144,6 @@ impl Servers {
         io.schedule(end, event(index));
     }
 
-    /// The index of the server for which a request is.
-    fn server_of_request(&self, kind: RequestKind, packet: &Packet, io: &IoContext<'_, '_>) -> u32 {
-        let tag = RequestTag::unpack(packet.tag());
-        let server = if !io.job.storage.is_parallel() {
-            let local = io.job.topology.location(packet.dst).local;
-            self.server_of_node[usize::from(local)]
-        } else {
-            let number = match kind {
-                RequestKind::Write | RequestKind::Read => {
-                    let (file, piece) = io.position.piece(tag, io.job);
-                    io.job.server_of(file, piece.offset)
-                }
-                RequestKind::Sync | RequestKind::Metadata => tag.request,
-            };
-            self.index_of_server[number as usize]
-        };
-        assert!(server != NO_SERVER, "a request for no server: {packet:?}");
-        server
-    }
-
     /// Accepts data of a write.
     pub fn receive_data(&mut self, packet: &Packet, io: &mut IoContext<'_, '_>) {
         let Some(&index) = self.fetching.get(&packet.tag()) else {
@@ -207,25 +168,6 @@ impl Servers {
                 self.write_when_room(index, io);
             }
         }
-    }
-
-    /// Reserves all data paths of a server; returns the latest start.
-    fn reserve(&mut self, server: u32, mut reserve: impl FnMut(&mut Path) -> u64) -> u64 {
-        let paths = &self.servers[server as usize].paths;
-        paths.iter().map(|path| reserve(&mut self.paths[*path as usize])).max().unwrap_or(0)
-    }
-
-    /// Takes data that have arrived at a server's node in over its data paths; returns the end.
-    fn take_in(&mut self, server: usize, bytes: u64, io: &IoContext<'_, '_>) -> u64 {
-        let paths = &self.servers[server].paths;
-        let end = paths.iter().map(|path| self.paths[*path as usize].take_in(io.now(), bytes));
-        end.max().unwrap_or(io.now()) + io.job.storage.latency.0
-    }
-
-    /// Time of the slowest data path of a server for `bytes`, ps.
-    fn slowest_path_time(&self, server: u32, bytes: u64) -> u64 {
-        let paths = &self.servers[server as usize].paths;
-        paths.iter().map(|path| self.paths[*path as usize].time(bytes)).max().unwrap_or(0)
     }
 
     /// The data of a write are at the server: it goes on when the page cache has room.

@@ -1,0 +1,175 @@
+//! Application of logged writes to the file.
+//!
+//! All ranks learn all entries. The range of the file that they touch is divided into as many parts
+//! as there are ranks, at the boundaries of stripes, and each rank brings the last write of every
+//! byte of its part from the logs into the file, in large writes. If a process cannot read the logs
+//! of others, each writes what is in its own.
+
+use super::{IN_FILE, LoggedFile};
+use crate::mpi::MpiError;
+use forebay_mpiio_log::{Alignment, DataSource, Entry, MergedWrite, gather, plan};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+use super::sources::Sources;
+
+/// Most bytes of a merged write, unless a stripe is longer.
+const LARGEST_WRITE: u64 = 16 << 20;
+/// Most writes whose data is read together.
+const LARGEST_BATCH: usize = 1 << 12;
+
+/// Counts of writes to the file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Applied {
+    /// Writes.
+    pub writes: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// The alignment of writes to a file with these stripes.
+pub fn alignment(stripe: u64) -> Alignment {
+    Alignment { stripe, largest: LARGEST_WRITE.max(stripe) }
+}
+
+/// The part of a range of the file that a rank writes: whole stripes, except at the ends.
+pub fn part_of_rank(range: &Range<u64>, rank: u64, ranks: u64, stripe: u64) -> Range<u64> {
+    let first = range.start - range.start % stripe;
+    let length = (range.end - first).div_ceil(ranks).next_multiple_of(stripe);
+    let start = first.saturating_add(length.saturating_mul(rank)).min(range.end);
+    let end = start.saturating_add(length).min(range.end);
+    start.max(range.start)..end
+}
+
+/// Brings bytes of `range` from the logs for which `keep` is true into the file.
+pub fn apply<'a>(
+    entries: impl IntoIterator<Item = &'a Entry>,
+    range: Range<u64>,
+    alignment: Alignment,
+    keep: impl Fn(u32) -> bool,
+    source: &impl DataSource,
+    target: &File,
+) -> io::Result<Applied> {
+    let mut applied = Applied::default();
+    let (mut buffer, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let mut write_batch = |batch: &mut Vec<MergedWrite>| -> io::Result<()> {
+        gather(source, batch, &mut buffer)?;
+        let mut rest = &buffer[..];
+        for write in batch.drain(..) {
+            let (data, others) = rest.split_at(write.length as usize);
+            target.write_all_at(data, write.offset)?;
+            rest = others;
+            applied.writes += 1;
+            applied.bytes += write.length;
+        }
+        Ok(())
+    };
+    for planned in plan(entries, range, alignment) {
+        for write in kept(planned, &keep) {
+            bytes += write.length;
+            batch.push(write);
+        }
+        if bytes >= alignment.largest || batch.len() >= LARGEST_BATCH {
+            write_batch(&mut batch)?;
+            bytes = 0;
+        }
+    }
+    write_batch(&mut batch)?;
+    Ok(applied)
+}
+
+/// The parts of a merged write whose data is in logs for which `keep` is true.
+fn kept(write: MergedWrite, keep: &impl Fn(u32) -> bool) -> Vec<MergedWrite> {
+    if write.pieces.iter().all(|piece| keep(piece.place.log)) {
+        return vec![write];
+    }
+    let mut writes: Vec<MergedWrite> = Vec::new();
+    for piece in write.pieces.into_iter().filter(|piece| keep(piece.place.log)) {
+        match writes.last_mut() {
+            Some(last) if last.offset + last.length == piece.offset => {
+                last.length += piece.length;
+                last.pieces.push(piece);
+            }
+            Some(_) | None => writes.push(MergedWrite {
+                offset: piece.offset,
+                length: piece.length,
+                pieces: vec![piece],
+            }),
+        }
+    }
+    writes
+}
+
+impl LoggedFile {
+    /// Applies entries that this process knows to the file.
+    pub(super) fn apply(
+        &mut self,
+        range: Range<u64>,
+        keep: impl Fn(u32) -> bool,
+    ) -> Result<(), MpiError> {
+        let sources =
+            Sources { rank: self.comm.rank as u32, writer: &self.writer, logs: &self.logs };
+        let started = Instant::now();
+        let applied = apply(
+            self.index.touching(range.clone()),
+            range,
+            alignment(self.settings.alignment),
+            keep,
+            &sources,
+            &self.target,
+        )
+        .map_err(|error| self.failed("apply the log to", &error))?;
+        self.unsynced |= applied.bytes > 0;
+        self.counters.merged_writes += applied.writes;
+        self.counters.merged_bytes += applied.bytes;
+        self.counters.flush_nanoseconds += started.elapsed().as_nanos() as u64;
+        Ok(())
+    }
+
+    /// Applies the logs of all ranks to the file, and empties them. Collective. After an error the
+    /// logs stay.
+    pub(super) fn flush(&mut self) -> Result<(), MpiError> {
+        self.advance();
+        let written = self.writer.flush();
+        let [alone] = self.comm.max([u64::from(written.is_err() || !self.readable)])?;
+        self.exchange()?;
+        let Some(range) = self.index.cover(1).pop() else { return Ok(()) };
+        let result = self.apply_part(&range, alone != 0);
+        // All ranks must have written before a log is emptied.
+        let [failures] = self.comm.max([u64::from(result.is_err())])?;
+        result?;
+        if failures > 0 {
+            return Err(self.failed(
+                "apply the log to",
+                &"another rank failed; the logs stay, and 'forebay log replay' applies them",
+            ));
+        }
+        self.writer.reset().map_err(|error| self.failed("release the log of", &error))?;
+        self.index.clear();
+        self.in_file.clear();
+        self.exchanged = self.writer.last_sequence();
+        self.known_end = 0;
+        self.synced = false;
+        self.counters.flushes += 1;
+        Ok(())
+    }
+
+    fn apply_part(&mut self, range: &Range<u64>, alone: bool) -> Result<(), MpiError> {
+        let rank = self.comm.rank;
+        if alone {
+            self.apply(range.clone(), |place| place == rank as u32)?;
+        } else {
+            let ranks = self.comm.size as u64;
+            let part = part_of_rank(range, rank as u64, ranks, self.settings.alignment);
+            self.apply(part, |place| place != IN_FILE)?;
+        }
+        if self.synced && self.unsynced {
+            self.target.sync_data().map_err(|error| self.failed("sync", &error))?;
+            self.unsynced = false;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,366 @@
+//! Opening and closing of a file, and collective calls that change what it is.
+
+use super::shared_pointer::SharedPointer;
+use super::sources::Logs;
+use super::view::FileView;
+use super::{LoggedFile, background, report};
+use crate::mpi::communicator::{Communicator, check};
+use crate::mpi::{
+    Handle, MODE_APPEND, MODE_DELETE_ON_CLOSE, MODE_WRONLY, MpiError, functions, library,
+};
+use crate::selection::{Flush, Settings, select};
+use crate::statistics::{self, Counters};
+use forebay_mpiio_log::{Identity, Index, Limits, LogWriter, MIN_SEGMENT_BYTES};
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Least default capacity of a log in bytes.
+const LEAST_CAPACITY: u64 = 64 << 20;
+
+/// A file that a process has opened, before it is known whether the others could do so.
+struct Opened {
+    writer: LogWriter,
+    target: File,
+}
+
+impl LoggedFile {
+    /// Begins to log the writes to a file that the MPI library has opened, if it is selected.
+    /// Collective. `None` also if a process cannot create its log, which it reports.
+    pub fn attach(
+        handle: Handle,
+        comm: Handle,
+        path: &Path,
+        mode: i32,
+        hints: Handle,
+    ) -> Result<Option<LoggedFile>, MpiError> {
+        let program = Communicator::of(comm)?;
+        let mut message = Vec::new();
+        if program.rank == 0
+            && let Some(settings) = select(path, hints)
+        {
+            let run = run();
+            message.extend((run.len() as u64).to_le_bytes());
+            message.extend(run.as_bytes());
+            message.extend(settings.encode());
+        }
+        let message = program.broadcast_string(message, 0)?;
+        let Some((run, mut settings)) = parse(&message) else { return Ok(None) };
+        let comm = program.duplicate()?;
+        let opened = open(&comm, path, mode, &run, &mut settings);
+        let own = match &opened {
+            Ok(opened) => opened.writer.path().as_os_str().as_bytes(),
+            Err(error) => {
+                report(path, "log the writes to", error);
+                &[]
+            }
+        };
+        let paths = comm.gather_all(own)?;
+        let opened = match opened {
+            Ok(opened) if paths.iter().all(|path| !path.is_empty()) => opened,
+            refused => {
+                // Another process has no log; it has reported that.
+                let removed = refused.map(|opened| opened.writer.discard());
+                if let Ok(Err(error)) = removed {
+                    report(path, "remove the log of", &error);
+                }
+                comm.free();
+                return Ok(None);
+            }
+        };
+        let paths: Vec<PathBuf> =
+            paths.into_iter().map(|path| PathBuf::from(OsStr::from_bytes(&path))).collect();
+        let sees = |path: Option<&PathBuf>| path.is_some_and(|path| path.exists());
+        let apart = !(sees(paths.first()) && sees(paths.last()));
+        let [apart] = comm.max([u64::from(apart)])?;
+        let mut file = LoggedFile::new(handle, comm, path, mode, settings, opened, paths);
+        file.readable = apart == 0;
+        if mode & MODE_APPEND != 0 {
+            file.position = file.size()?;
+        }
+        file.shared = SharedPointer::new(file.shared_pointer_path(&run), file.position);
+        Ok(Some(file))
+    }
+
+    fn new(
+        handle: Handle,
+        comm: Communicator,
+        path: &Path,
+        mode: i32,
+        settings: Settings,
+        opened: Opened,
+        paths: Vec<PathBuf>,
+    ) -> LoggedFile {
+        LoggedFile {
+            handle,
+            world: comm.is_world(),
+            comm,
+            path: path.to_owned(),
+            mode,
+            settings,
+            target: Arc::new(opened.target),
+            view: FileView::initial(),
+            position: 0,
+            shared: SharedPointer::new(PathBuf::new(), 0),
+            atomic: false,
+            writer: opened.writer,
+            logs: Logs::new(paths),
+            readable: false,
+            index: Index::new(),
+            exchanged: 0,
+            in_file: Vec::new(),
+            known_end: 0,
+            epoch: 0,
+            collective_writes: 0,
+            unsynced: false,
+            synced: false,
+            opened_twice: false,
+            split: None,
+            counters: Counters { opened: 1, ..Counters::default() },
+        }
+    }
+
+    /// The file of the shared pointer is next to the logs if all see that directory, otherwise next
+    /// to the file.
+    fn shared_pointer_path(&self, run: &str) -> PathBuf {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let directory = if self.readable {
+            self.settings.directory.as_path()
+        } else {
+            self.path.parent().unwrap_or(Path::new("/"))
+        };
+        directory.join(format!(".{name}.{run}.shared_pointer"))
+    }
+
+    /// Ends the logging of a file that is about to be closed. Collective.
+    pub fn close(mut self) -> Result<(), MpiError> {
+        let result = if self.mode & MODE_DELETE_ON_CLOSE != 0 {
+            self.comm.barrier()
+        } else {
+            match self.settings.flush {
+                Flush::Background if self.world && self.readable => {
+                    return background::start(self);
+                }
+                Flush::Close | Flush::Background => self.flush(),
+                Flush::StageOut => return self.leave_to_movers(),
+            }
+        };
+        self.end(result, |writer| writer.discard())
+    }
+
+    /// Closes a log that the movers of the burst buffer will apply.
+    fn leave_to_movers(mut self) -> Result<(), MpiError> {
+        let result = if self.in_file.is_empty() { self.comm.barrier() } else { self.flush() };
+        self.end(result, LogWriter::close)
+    }
+
+    /// Removes what belongs to an open file. After a failure the log stays.
+    pub(super) fn end(
+        self,
+        result: Result<(), MpiError>,
+        finish: impl FnOnce(LogWriter) -> io::Result<()>,
+    ) -> Result<(), MpiError> {
+        let LoggedFile { comm, path, writer, shared, counters, .. } = self;
+        if comm.rank == 0 {
+            shared.remove();
+        }
+        comm.free();
+        statistics::add(&path, counters);
+        match result {
+            Ok(()) => finish(writer).map_err(|error| report(&path, "end the log of", &error)),
+            Err(error) => {
+                let directory = writer.path().parent().unwrap_or(Path::new("/")).display();
+                eprintln!(
+                    "forebay: the log of {} stays; 'forebay log replay {directory}' applies it",
+                    path.display()
+                );
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes what a flush after the close needs, and releases the rest.
+    pub(super) fn into_background(self) -> background::Remains {
+        let LoggedFile { comm, path, settings, writer, logs, index, target, shared, .. } = self;
+        let (rank, ranks) = (comm.rank, comm.size);
+        if rank == 0 {
+            shared.remove();
+        }
+        comm.free();
+        background::Remains {
+            path,
+            rank,
+            ranks,
+            stripe: settings.alignment,
+            writer,
+            logs,
+            index,
+            target,
+            synced: self.synced,
+            counters: self.counters,
+        }
+    }
+
+    /// The view that the program has set. Collective.
+    pub fn set_view(&mut self, view: FileView) -> Result<(), MpiError> {
+        self.advance();
+        if !view.native {
+            self.flush()?;
+        }
+        self.view = view.or_equal(&self.view);
+        self.position = 0;
+        self.shared.set(0);
+        Ok(())
+    }
+
+    /// `MPI_File_set_atomicity`. Collective.
+    pub fn set_atomicity(&mut self, atomic: bool) -> Result<(), MpiError> {
+        if atomic {
+            self.flush()?;
+        }
+        // SAFETY: the handle is that of an open file.
+        check(unsafe { functions::file_set_atomicity(self.handle, i32::from(atomic)) })?;
+        self.atomic = atomic;
+        Ok(())
+    }
+
+    /// `MPI_File_set_size`. Collective.
+    pub fn set_size(&mut self, size: u64) -> Result<(), MpiError> {
+        self.change_size(|file| file.set_len(size))
+    }
+
+    /// `MPI_File_preallocate`. Collective.
+    pub fn preallocate(&mut self, size: u64) -> Result<(), MpiError> {
+        self.change_size(|file| {
+            let flags = rustix::fs::FallocateFlags::empty();
+            match rustix::fs::fallocate(file, flags, 0, size) {
+                Ok(()) => Ok(()),
+                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                    let length = file.metadata()?.len();
+                    if length < size { file.set_len(size) } else { Ok(()) }
+                }
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    /// Changes the size of the file, by the first rank, when the logs are applied.
+    fn change_size(
+        &mut self,
+        change: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<(), MpiError> {
+        self.flush()?;
+        let changed = if self.comm.rank == 0 { change(&self.target) } else { Ok(()) };
+        if let Err(error) = &changed {
+            self.failed("change the size of", error);
+        }
+        let [failed] = self.comm.max([u64::from(changed.is_err())])?;
+        if failed == 0 { Ok(()) } else { Err(MpiError(library().error_io)) }
+    }
+
+    /// `MPI_File_get_size`.
+    pub fn visible_size(&self) -> Result<i64, MpiError> {
+        Ok(i64::try_from(self.size()?).unwrap_or(i64::MAX))
+    }
+
+    /// `MPI_File_sync` of the MPI library, for what it has written.
+    pub fn sync_through(&self) -> Result<(), MpiError> {
+        if !self.is_through() {
+            return Ok(());
+        }
+        // SAFETY: the handle is that of an open file.
+        check(unsafe { functions::file_sync(self.handle) })
+    }
+
+    /// Whether two communicators have the same processes, in this order.
+    pub fn has_processes_of(&self, comm: Handle) -> bool {
+        self.comm.is_congruent(comm)
+    }
+
+    /// Applies the logs before the program opens the file again. Collective.
+    pub fn flush_for_second_handle(&mut self) -> Result<(), MpiError> {
+        self.opened_twice = true;
+        self.flush()
+    }
+
+    /// Notes that a second handle of the file exists.
+    pub fn set_opened_twice(&mut self) {
+        self.opened_twice = true;
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Access mode of `MPI_File_open`.
+    pub fn mode(&self) -> i32 {
+        self.mode
+    }
+}
+
+/// A name for one opening of a file, different from all others on all hosts.
+fn run() -> String {
+    static OPENINGS: AtomicU64 = AtomicU64::new(0);
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!(
+        "{}-{}-{:x}-{}",
+        host.trim(),
+        std::process::id(),
+        time.as_nanos(),
+        OPENINGS.fetch_add(1, Ordering::Relaxed)
+    )
+}
+
+fn parse(message: &[u8]) -> Option<(String, Settings)> {
+    let (length, rest) = message.split_first_chunk()?;
+    let (run, settings) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
+    Some((String::from_utf8_lossy(run).into_owned(), Settings::decode(settings)?))
+}
+
+/// Opens the file itself, and creates the log of this process.
+fn open(
+    comm: &Communicator,
+    path: &Path,
+    mode: i32,
+    run: &str,
+    settings: &mut Settings,
+) -> io::Result<Opened> {
+    let target = OpenOptions::new().read(mode & MODE_WRONLY == 0).write(true).open(path)?;
+    if settings.capacity == 0 {
+        let free = free_bytes(&settings.directory)?;
+        settings.capacity = (free / 2 / comm.size as u64).max(LEAST_CAPACITY);
+    }
+    let default = Limits::default();
+    let segment = settings.capacity / 4096 * 4096;
+    let limits = Limits {
+        bytes: settings.capacity,
+        segment_bytes: segment.clamp(MIN_SEGMENT_BYTES, default.segment_bytes),
+        ..default
+    };
+    let identity = Identity {
+        target: path.to_owned(),
+        run: run.to_owned(),
+        rank: comm.rank as u32,
+        ranks: comm.size as u32,
+    };
+    let writer = LogWriter::create(&settings.directory, &identity, limits)?;
+    Ok(Opened { writer, target })
+}
+
+/// Bytes that are free in the file system of a directory.
+fn free_bytes(directory: &Path) -> io::Result<u64> {
+    let state = rustix::fs::statvfs(directory).map_err(|error| {
+        io::Error::new(
+            io::Error::from(error).kind(),
+            format!("directory of logs {}: {error}", directory.display()),
+        )
+    })?;
+    Ok(state.f_bavail.saturating_mul(state.f_frsize))
+}

@@ -1,0 +1,122 @@
+//! A file whose writes are logged.
+//!
+//! The program's handle stays that of the MPI library, which knows view and access mode of the file
+//! and answers queries of them. Reads and writes are carried out here: writes go to the log of the
+//! process ([`write`]), reads see the file below the logged writes ([`read`]). Collective calls on
+//! the file are counted; the count orders the writes of different ranks ([`LoggedFile::advance`]).
+//! A flush brings the logged writes into the file ([`flush`]).
+//!
+//! In atomic mode, and in views of other data representations than `native`, the log is empty and
+//! reads and writes are those of the MPI library ([`through`]).
+
+pub mod alias;
+pub mod background;
+pub mod exchange;
+pub mod flush;
+pub mod lifetime;
+pub mod memory;
+pub mod pointers;
+pub mod read;
+pub mod shared_pointer;
+pub mod sources;
+pub mod through;
+pub mod transfer;
+pub mod view;
+pub mod write;
+
+use crate::mpi::communicator::Communicator;
+use crate::mpi::{Handle, MpiError, library};
+use crate::selection::Settings;
+use crate::statistics::Counters;
+use forebay_mpiio_log::{Index, LogWriter};
+use shared_pointer::SharedPointer;
+use sources::Logs;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use view::FileView;
+
+/// Rank in the place of an entry whose data is in the file: it hides older entries.
+pub const IN_FILE: u32 = u32::MAX;
+
+/// Step of epochs from one collective call to the next.
+const COLLECTIVE: u64 = 1 << 24;
+
+/// A file whose writes are logged.
+#[derive(Debug)]
+pub struct LoggedFile {
+    /// The program's handle.
+    handle: Handle,
+    /// The processes that opened the file.
+    comm: Communicator,
+    /// All processes of the program opened the file.
+    world: bool,
+    path: PathBuf,
+    mode: i32,
+    settings: Settings,
+    /// The file itself.
+    target: Arc<File>,
+    view: FileView,
+    /// Individual file pointer in elementary types.
+    position: u64,
+    shared: SharedPointer,
+    atomic: bool,
+    writer: LogWriter,
+    logs: Logs,
+    /// All processes can read all logs.
+    readable: bool,
+    /// The logged writes that this process knows: its own, and those of others up to the last
+    /// exchange.
+    index: Index,
+    /// Sequence number of the own entries that the others know.
+    exchanged: u64,
+    /// Own entries that were written to the file before the others knew them.
+    in_file: Vec<forebay_mpiio_log::Entry>,
+    /// End of the last write that this process knows.
+    known_end: u64,
+    /// Collective calls on the file, times [`COLLECTIVE`], and writes past the log since.
+    epoch: u64,
+    /// Blocking collective writes.
+    collective_writes: u64,
+    /// Data was written to the file that was not synced.
+    unsynced: bool,
+    /// Logged writes were synced since the last flush, so that the file must be, too.
+    synced: bool,
+    /// The program has opened the file a second time, so that a sync must reach the file.
+    opened_twice: bool,
+    /// Result of the split collective operation that was begun.
+    split: Option<u64>,
+    counters: Counters,
+}
+
+impl LoggedFile {
+    /// Counts a collective call. Writes before it precede those after it, on all ranks.
+    fn advance(&mut self) {
+        self.epoch = (self.epoch / COLLECTIVE + 1) * COLLECTIVE;
+        self.writer.set_epoch(self.epoch);
+    }
+
+    /// Counts a write past the log of this process.
+    fn advance_alone(&mut self) {
+        self.epoch += 1;
+        self.writer.set_epoch(self.epoch);
+    }
+
+    /// Bytes of the file with the logged writes that this process knows.
+    fn size(&self) -> Result<u64, MpiError> {
+        let length =
+            self.target.metadata().map_err(|error| self.failed("read the length of", &error))?;
+        Ok(length.len().max(self.known_end))
+    }
+
+    /// Reports a failure of the file or its log.
+    fn failed(&self, action: &str, error: &dyn std::fmt::Display) -> MpiError {
+        report(&self.path, action, error)
+    }
+}
+
+/// Reports a failure of a file or its log.
+fn report(path: &std::path::Path, action: &str, error: &dyn std::fmt::Display) -> MpiError {
+    eprintln!("forebay: cannot {action} {}: {error}", path.display());
+    MpiError(library().error_io)
+}

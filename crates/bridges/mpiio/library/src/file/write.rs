@@ -1,0 +1,131 @@
+//! Writes.
+
+use super::{IN_FILE, LoggedFile};
+use crate::mpi::{MpiError, library};
+use forebay_mpiio_log::{AppendError, Entry, Order, Place};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// Most entries that record writes past the log; a process with more is told to use a larger log.
+const MAX_IN_FILE: usize = 1 << 20;
+/// Collective writes from one agreement about the logs' space to the next.
+const AGREEMENT: u64 = 16;
+
+impl LoggedFile {
+    /// Writes `data` from a position of the view's stream on: to the log or, if that is full, to the
+    /// file.
+    pub(super) fn write(&mut self, position: u64, data: &[u8]) -> Result<(), MpiError> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let view = Arc::clone(&self.view.view);
+        if !view.contains(position, data.len() as u64) {
+            return Err(MpiError(library().error_argument));
+        }
+        let before = self.writer.last_sequence();
+        match self.writer.append(&view, position, data) {
+            Ok(_) => {}
+            Err(AppendError::Full) if self.make_space()? => {
+                return self.write(position, data);
+            }
+            Err(AppendError::Full | AppendError::ViewTooLarge { .. }) => {
+                return self.write_past_log(position, data);
+            }
+            Err(error @ (AppendError::Io(_) | AppendError::BehindView)) => {
+                self.failed("log a write to", &error);
+                return self.write_past_log(position, data);
+            }
+        }
+        self.counters.logged_requests += 1;
+        self.counters.logged_bytes += data.len() as u64;
+        for entry in self.writer.entries_after(before) {
+            self.known_end = self.known_end.max(entry.hull().end);
+            self.index.insert(entry.clone());
+        }
+        Ok(())
+    }
+
+    /// Writes to the file, and notes that older entries of the range no longer count.
+    fn write_past_log(&mut self, position: u64, data: &[u8]) -> Result<(), MpiError> {
+        let view = Arc::clone(&self.view.view);
+        let length = data.len() as u64;
+        let mut rest = data;
+        for segment in view.segments(position, length) {
+            let (part, others) = rest.split_at(segment.length as usize);
+            self.target
+                .write_all_at(part, segment.offset)
+                .map_err(|error| self.failed("write", &error))?;
+            rest = others;
+        }
+        self.unsynced = true;
+        // The entry follows those of the log before, and precedes those after.
+        self.advance_alone();
+        let order = Order {
+            epoch: self.epoch,
+            rank: self.comm.rank as u32,
+            sequence: self.writer.last_sequence(),
+        };
+        let place = Place { log: IN_FILE, offset: 0 };
+        self.counters.past_log_requests += 1;
+        self.counters.past_log_bytes += length;
+        self.note_in_file(Entry { order, view, position, length, place })
+    }
+
+    /// Keeps an entry whose data is in the file, so that older entries of its range do not replace
+    /// it. If there are too many, those without older entries that this process knows are not kept.
+    fn note_in_file(&mut self, entry: Entry) -> Result<(), MpiError> {
+        let needed = self.index.touching(entry.hull()).next().is_some();
+        if self.in_file.len() < MAX_IN_FILE {
+            self.index.insert(entry.clone());
+            self.in_file.push(entry);
+        } else if needed {
+            return Err(self.failed(
+                "write",
+                &format_args!(
+                    "the log is full, and {MAX_IN_FILE} writes went past it; a larger log is \
+                     needed (hint forebay_log_size)"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Empties the logs if one of them is more than half full. The processes agree about it in every
+    /// [`AGREEMENT`]th collective write.
+    pub(super) fn make_space_together(&mut self) -> Result<(), MpiError> {
+        self.collective_writes += 1;
+        if self.collective_writes.is_multiple_of(AGREEMENT) {
+            let [full] = self.comm.max([u64::from(self.is_half_full())])?;
+            if full != 0 {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the log of this process to the file, if no other process knows its entries. Returns
+    /// whether there is space now.
+    fn make_space(&mut self) -> Result<bool, MpiError> {
+        let first = self.exchanged;
+        let own: Vec<Entry> = self.writer.entries().to_vec();
+        if own.is_empty() || own.iter().any(|entry| entry.order.sequence <= first) {
+            return Ok(false);
+        }
+        // Entries of others that follow own ones keep their places.
+        let rank = self.comm.rank as u32;
+        self.apply(0..i64::MAX as u64, |place| place == rank)?;
+        if self.synced {
+            self.target.sync_data().map_err(|error| self.failed("sync", &error))?;
+        }
+        self.writer.reset().map_err(|error| self.failed("release the log of", &error))?;
+        self.counters.early_flushes += 1;
+        for mut entry in own {
+            entry.place = Place { log: IN_FILE, offset: 0 };
+            self.index.insert(entry.clone());
+            if self.in_file.len() < MAX_IN_FILE {
+                self.in_file.push(entry);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,430 @@
+//! The open files whose writes are logged, by the program's handles.
+
+use crate::file::alias::Alias;
+use crate::file::transfer::{Completion, Direction, Request};
+use crate::file::view::FileView;
+use crate::file::{LoggedFile, background};
+use crate::mpi::communicator::Communicator;
+use crate::mpi::{
+    Handle, MODE_RDONLY, MODE_SEQUENTIAL, MODE_WRONLY, MpiError, SEEK_SET, SUCCESS, functions,
+    info, library, status,
+};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+/// A logged file; `None` when it was closed and a second handle remains.
+type Shared = Arc<Mutex<Option<LoggedFile>>>;
+
+/// What a handle stands for.
+#[derive(Clone)]
+enum Open {
+    /// A logged file.
+    File(Shared),
+    /// A second handle of a logged file.
+    Alias(Arc<Mutex<Alias>>, Shared),
+}
+
+static FILES: LazyLock<RwLock<HashMap<Handle, Open>>> = LazyLock::new(RwLock::default);
+
+/// The names of file systems that MPI libraries accept before a path, with a colon.
+const PREFIXES: [&[u8]; 10] =
+    [b"ufs", b"nfs", b"lustre", b"gpfs", b"panfs", b"pvfs2", b"xfs", b"testfs", b"daos", b"beegfs"];
+
+fn find(file: Handle) -> Option<Open> {
+    FILES.read().get(&file).cloned()
+}
+
+/// The result of MPI for one of this library; an error goes to the file's error handler first.
+fn code(file: Handle, result: Result<(), MpiError>) -> c_int {
+    match result {
+        Ok(()) => SUCCESS,
+        Err(MpiError(code)) => {
+            // SAFETY: the handle is that of an open file.
+            unsafe { functions::file_call_errhandler(file, code) };
+            code
+        }
+    }
+}
+
+/// Carries out a call on a logged file: `body`, or `alone` for a handle that this process has alone.
+fn on_file(
+    file: Handle,
+    body: impl FnOnce(&mut LoggedFile) -> Result<(), MpiError>,
+    alone: impl FnOnce(&mut LoggedFile) -> Result<(), MpiError>,
+) -> Option<c_int> {
+    let result = match find(file)? {
+        Open::File(shared) => body(shared.lock().as_mut()?),
+        Open::Alias(alias, shared) => {
+            let mut alias = alias.lock();
+            match shared.lock().as_mut() {
+                Some(logged) => alias.on(logged, alone),
+                None => return pass_on(file, &alias),
+            }
+        }
+    };
+    Some(code(file, result))
+}
+
+/// Leaves a handle to the MPI library, because the logged file was closed.
+fn pass_on(file: Handle, alias: &Alias) -> Option<c_int> {
+    FILES.write().remove(&file);
+    // SAFETY: the handle is that of an open file.
+    unsafe { functions::file_seek(file, alias.position() as i64, SEEK_SET) };
+    None
+}
+
+/// The absolute path of a file name of MPI.
+///
+/// # Safety
+/// `name` is a C string.
+unsafe fn absolute(name: *const c_char) -> Option<PathBuf> {
+    // SAFETY: by the contract of this function.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let path = match name.iter().position(|&byte| byte == b':') {
+        Some(at) if PREFIXES.contains(&&name[..at]) => &name[at + 1..],
+        Some(_) | None => name,
+    };
+    std::path::absolute(OsStr::from_bytes(path)).ok()
+}
+
+/// `MPI_File_open`.
+///
+/// # Safety
+/// The arguments are those of MPI.
+pub unsafe fn open(
+    comm: Handle,
+    name: *const c_char,
+    mode: c_int,
+    hints: Handle,
+    file: *mut c_void,
+) -> Option<c_int> {
+    // SAFETY: by the contract of this function.
+    let path = unsafe { absolute(name) }?;
+    background::wait_for(&path);
+    if mode & MODE_SEQUENTIAL != 0 {
+        return None;
+    }
+    let before = first_handle(&path, comm);
+    if before.is_none() && mode & MODE_RDONLY != 0 {
+        return None;
+    }
+    // SAFETY: the arguments are those of the caller.
+    let opened = unsafe { functions::file_open(comm, name, mode, hints, file) };
+    if opened != SUCCESS {
+        return Some(opened);
+    }
+    // SAFETY: both libraries have pointers as handles of files, and the file was opened.
+    let handle = unsafe { *file.cast::<Handle>() };
+    let result = match before {
+        Some(First::Alone(shared)) => open_alias(handle, shared, mode),
+        Some(First::Together) | None if mode & MODE_RDONLY != 0 => Ok(()),
+        Some(First::Together) => attach(handle, comm, &path, mode, hints, true),
+        None => attach(handle, comm, &path, mode, hints, false),
+    };
+    Some(match result {
+        Ok(()) => SUCCESS,
+        Err(error) => code(handle, Err(error)),
+    })
+}
+
+fn attach(
+    handle: Handle,
+    comm: Handle,
+    path: &Path,
+    mode: c_int,
+    hints: Handle,
+    twice: bool,
+) -> Result<(), MpiError> {
+    if let Some(mut logged) = LoggedFile::attach(handle, comm, path, mode, hints)? {
+        if twice {
+            logged.set_opened_twice();
+        }
+        FILES.write().insert(handle, Open::File(Arc::new(Mutex::new(Some(logged)))));
+    }
+    Ok(())
+}
+
+fn open_alias(handle: Handle, shared: Shared, mode: c_int) -> Result<(), MpiError> {
+    let alias = match shared.lock().as_ref() {
+        Some(logged) => Alias::new(handle, logged, mode)?,
+        None => return Ok(()),
+    };
+    FILES.write().insert(handle, Open::Alias(Arc::new(Mutex::new(alias)), shared));
+    Ok(())
+}
+
+/// A handle of a file that is being opened again.
+enum First {
+    /// This process opens the file alone, and has it open with others.
+    Alone(Shared),
+    /// Other cases.
+    Together,
+}
+
+/// A handle of a file that is open already. What was logged through handles of the same processes is
+/// applied, because it must be visible after a sync.
+fn first_handle(path: &Path, comm: Handle) -> Option<First> {
+    let all: Vec<(Handle, Open)> =
+        FILES.read().iter().map(|(handle, open)| (*handle, open.clone())).collect();
+    let mut first = None;
+    for (handle, open) in all {
+        let Open::File(shared) = open else { continue };
+        let mut guard = shared.lock();
+        let Some(file) = guard.as_mut().filter(|file| file.path() == path) else { continue };
+        if file.has_processes_of(comm) {
+            code(handle, file.flush_for_second_handle());
+            first = Some(First::Together);
+        } else if Communicator::of(comm).is_ok_and(|comm| comm.size == 1) {
+            drop(guard);
+            return Some(First::Alone(shared));
+        } else {
+            file.set_opened_twice();
+            first = Some(First::Together);
+        }
+    }
+    first
+}
+
+/// `MPI_File_close`.
+///
+/// # Safety
+/// `file` points to a handle.
+pub unsafe fn close(file: *mut c_void) -> Option<c_int> {
+    // SAFETY: both libraries have pointers as handles of files.
+    let handle = unsafe { *file.cast::<Handle>() };
+    let result = match FILES.write().remove(&handle)? {
+        Open::File(shared) => {
+            let logged = shared.lock().take();
+            logged.map_or(Ok(()), LoggedFile::close)
+        }
+        Open::Alias(alias, _) => {
+            if let Ok(alias) = Arc::try_unwrap(alias) {
+                alias.into_inner().close();
+            }
+            Ok(())
+        }
+    };
+    // SAFETY: as above.
+    let closed = unsafe { functions::file_close(file) };
+    Some(match result {
+        Ok(()) => closed,
+        Err(MpiError(code)) => code,
+    })
+}
+
+/// `MPI_File_delete`: a log that is being applied must be complete, so that it does not come after.
+///
+/// # Safety
+/// `name` is a C string.
+pub unsafe fn delete(name: *const c_char) -> Option<c_int> {
+    // SAFETY: by the contract of this function.
+    background::wait_for(&unsafe { absolute(name) }?);
+    None
+}
+
+/// `MPI_File_set_view`.
+///
+/// # Safety
+/// The arguments are those of MPI.
+pub unsafe fn set_view(
+    file: Handle,
+    displacement: i64,
+    etype: Handle,
+    filetype: Handle,
+    representation: *const c_char,
+    hints: Handle,
+) -> Option<c_int> {
+    let open = find(file)?;
+    // SAFETY: the arguments are those of the caller.
+    let set = unsafe {
+        functions::file_set_view(file, displacement, etype, filetype, representation, hints)
+    };
+    if set != SUCCESS {
+        return Some(set);
+    }
+    // SAFETY: the representation is a C string, which the MPI library has accepted.
+    let native =
+        unsafe { CStr::from_ptr(representation) }.to_bytes().eq_ignore_ascii_case(b"native");
+    let decoded = FileView::decode(displacement, etype, filetype, native);
+    let result = match (decoded, open) {
+        (Ok(view), Open::File(shared)) => {
+            shared.lock().as_mut().map_or(Ok(()), |logged| logged.set_view(view))
+        }
+        (Ok(view), Open::Alias(alias, shared)) => {
+            let mut alias = alias.lock();
+            shared.lock().as_ref().map_or(Ok(()), |logged| alias.set_view(logged, view))
+        }
+        (Err(error), _) => Err(error),
+    };
+    Some(code(file, result))
+}
+
+/// `MPI_File_set_size`.
+pub fn set_size(file: Handle, size: i64) -> Option<c_int> {
+    let size = u64::try_from(size).ok()?;
+    on_file(file, |file| file.set_size(size), |file| Err(file.refuse_alone("change the size of")))
+}
+
+/// `MPI_File_preallocate`.
+pub fn preallocate(file: Handle, size: i64) -> Option<c_int> {
+    let size = u64::try_from(size).ok()?;
+    on_file(file, |file| file.preallocate(size), |file| Err(file.refuse_alone("preallocate")))
+}
+
+/// `MPI_File_get_size`.
+///
+/// # Safety
+/// `size` points to a number.
+pub unsafe fn get_size(file: Handle, size: *mut i64) -> Option<c_int> {
+    let query = |file: &mut LoggedFile| {
+        // SAFETY: by the contract of this function.
+        unsafe { *size = file.visible_size()? };
+        Ok(())
+    };
+    on_file(file, query, query)
+}
+
+/// `MPI_File_get_info`: the hints of the MPI library, and that the file is logged.
+///
+/// # Safety
+/// `result` points to a handle.
+pub unsafe fn get_info(file: Handle, result: *mut c_void) -> Option<c_int> {
+    find(file)?;
+    // SAFETY: the arguments are those of the caller.
+    let code = unsafe { functions::file_get_info(file, result) };
+    if code == SUCCESS {
+        let mut word = [0u8; 8];
+        let width = library().flavour.width();
+        // SAFETY: the MPI library has stored a handle of this width.
+        unsafe { std::ptr::copy_nonoverlapping(result.cast::<u8>(), word.as_mut_ptr(), width) };
+        info::set(u64::from_le_bytes(word) as Handle, "forebay_log", "enable");
+    }
+    Some(code)
+}
+
+/// `MPI_File_set_atomicity`.
+pub fn set_atomicity(file: Handle, flag: c_int) -> Option<c_int> {
+    on_file(
+        file,
+        |file| file.set_atomicity(flag != 0),
+        |file| if flag == 0 { Ok(()) } else { Err(file.refuse_alone("set atomic mode for")) },
+    )
+}
+
+/// `MPI_File_sync`.
+pub fn sync(file: Handle) -> Option<c_int> {
+    let sync = |file: &mut LoggedFile| {
+        file.sync()?;
+        file.sync_through()
+    };
+    on_file(file, sync, LoggedFile::sync_alone)
+}
+
+/// `MPI_File_seek`.
+pub fn seek(file: Handle, offset: i64, whence: c_int) -> Option<c_int> {
+    let seek = |file: &mut LoggedFile| file.seek(offset, whence);
+    on_file(file, seek, seek)
+}
+
+/// `MPI_File_seek_shared`.
+pub fn seek_shared(file: Handle, offset: i64, whence: c_int) -> Option<c_int> {
+    on_file(
+        file,
+        |file| file.seek_shared(offset, whence),
+        |file| file.seek_shared_alone(offset, whence),
+    )
+}
+
+/// `MPI_File_get_position`.
+///
+/// # Safety
+/// `offset` points to a number.
+pub unsafe fn get_position(file: Handle, offset: *mut i64) -> Option<c_int> {
+    let query = |file: &mut LoggedFile| {
+        // SAFETY: by the contract of this function.
+        unsafe { *offset = file.position() as i64 };
+        Ok(())
+    };
+    on_file(file, query, query)
+}
+
+/// `MPI_File_get_position_shared`.
+///
+/// # Safety
+/// `offset` points to a number.
+pub unsafe fn get_position_shared(file: Handle, offset: *mut i64) -> Option<c_int> {
+    let query = |file: &mut LoggedFile| {
+        // SAFETY: by the contract of this function.
+        unsafe { *offset = file.position_shared()? as i64 };
+        Ok(())
+    };
+    on_file(file, query, query)
+}
+
+/// A read or write. Those that the file's access mode forbids are left to the MPI library.
+///
+/// # Safety
+/// The arguments are those of MPI.
+pub unsafe fn transfer(
+    file: Handle,
+    request: &Request,
+    buffer: *mut c_void,
+    count: i64,
+    datatype: Handle,
+    completion: Completion,
+) -> Option<c_int> {
+    // The MPI library reports what the access mode forbids.
+    let mode = match find(file)? {
+        Open::File(shared) => shared.lock().as_ref()?.mode(),
+        Open::Alias(alias, _) => alias.lock().mode(),
+    };
+    let forbidden = match request.direction {
+        Direction::Read => MODE_WRONLY,
+        Direction::Write => MODE_RDONLY,
+    };
+    if mode & forbidden != 0 {
+        return None;
+    }
+    let finish = |logged: &mut LoggedFile, bytes: u64| -> Result<(), MpiError> {
+        match completion {
+            // SAFETY: by the contract of this function.
+            Completion::Status(to) => unsafe { status::set(to, bytes) },
+            // SAFETY: as above.
+            Completion::Request(to) => unsafe { status::completed_request(to, bytes)? },
+            Completion::Split => logged.begin_split(bytes),
+        }
+        Ok(())
+    };
+    on_file(
+        file,
+        |logged| {
+            // SAFETY: as above.
+            let bytes = unsafe { logged.transfer(request, buffer, count, datatype, &completion)? };
+            finish(logged, bytes)
+        },
+        |logged| {
+            // SAFETY: as above.
+            let bytes =
+                unsafe { logged.transfer_alone(request, buffer, count, datatype, &completion)? };
+            finish(logged, bytes)
+        },
+    )
+}
+
+/// The second call of a split collective operation.
+///
+/// # Safety
+/// `to` is `MPI_STATUS_IGNORE` or points to a status.
+pub unsafe fn end_transfer(file: Handle, to: *mut c_void) -> Option<c_int> {
+    let end = |file: &mut LoggedFile| {
+        let bytes = file.end_split()?;
+        // SAFETY: by the contract of this function.
+        unsafe { status::set(to, bytes) };
+        Ok(())
+    };
+    on_file(file, end, end)
+}

@@ -1,0 +1,193 @@
+//! Selection of the files whose writes are logged, and their settings.
+
+use crate::mpi::{Handle, info};
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Extended attribute of a directory: `enable` or `disable` for the files in it and below.
+const POLICY: &std::ffi::CStr = c"user.forebay.log";
+/// Default of the size to which writes are aligned, in bytes.
+const DEFAULT_ALIGNMENT: u64 = 1 << 20;
+
+/// The time at which the log is applied to the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// Before the file is closed.
+    Close,
+    /// By a thread, after the file is closed.
+    Background,
+    /// After the job, by the movers of the burst buffer.
+    StageOut,
+}
+
+/// Settings of a file whose writes are logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Directory of logs.
+    pub directory: PathBuf,
+    /// The time at which the log is applied.
+    pub flush: Flush,
+    /// Most bytes of a process's log; 0 for a part of the free space.
+    pub capacity: u64,
+    /// Bytes to whose multiples large writes are aligned: the stripes of the file system.
+    pub alignment: u64,
+}
+
+/// The settings of a file that is being opened, or `None` if it is not selected. A selected file
+/// without a directory for its log is reported, and passed on.
+pub fn select(path: &Path, hints: Handle) -> Option<Settings> {
+    if !is_selected(path, hints) {
+        return None;
+    }
+    let Some(directory) = value(hints, "forebay_log_dir", "FOREBAY_LOG_DIR") else {
+        eprintln!(
+            "forebay: {} is selected for logging, but neither FOREBAY_LOG_DIR nor the hint \
+             forebay_log_dir names a directory; its writes are not logged",
+            path.display()
+        );
+        return None;
+    };
+    Some(Settings {
+        directory: PathBuf::from(directory),
+        flush: flush(hints),
+        capacity: bytes(hints, "forebay_log_size", "FOREBAY_LOG_SIZE").unwrap_or(0),
+        alignment: bytes(hints, "striping_unit", "FOREBAY_LOG_ALIGNMENT")
+            .filter(|&unit| unit > 0)
+            .unwrap_or(DEFAULT_ALIGNMENT),
+    })
+}
+
+/// A hint, or else a variable of the environment.
+fn value(hints: Handle, hint: &str, variable: &str) -> Option<OsString> {
+    info::get(hints, hint)
+        .map(OsString::from)
+        .or_else(|| std::env::var_os(variable))
+        .filter(|value| !value.is_empty())
+}
+
+/// The hint decides, then the environment, then the policy of the nearest directory.
+fn is_selected(path: &Path, hints: Handle) -> bool {
+    match info::get(hints, "forebay_log").as_deref() {
+        Some("enable") => return true,
+        Some("disable") => return false,
+        Some(other) => eprintln!(
+            "forebay: hint forebay_log is '{other}'; expected 'enable' or 'disable', ignored"
+        ),
+        None => {}
+    }
+    match std::env::var_os("FOREBAY_MPIIO") {
+        Some(patterns) if matches_any(&patterns, path) => true,
+        Some(_) | None => policy(path).unwrap_or(false),
+    }
+}
+
+/// Whether one of the patterns, separated by colons, matches the path or, if the pattern has no
+/// slash, the file's name.
+fn matches_any(patterns: &OsStr, path: &Path) -> bool {
+    patterns.as_bytes().split(|&byte| byte == b':').any(|pattern| {
+        let subject = if pattern.contains(&b'/') {
+            path.as_os_str()
+        } else {
+            path.file_name().unwrap_or_default()
+        };
+        matches(pattern, subject.as_bytes())
+    })
+}
+
+/// Whether a shell pattern matches; `*` also matches slashes.
+fn matches(pattern: &[u8], subject: &[u8]) -> bool {
+    let (Ok(pattern), Ok(subject)) = (CString::new(pattern), CString::new(subject)) else {
+        return false;
+    };
+    // SAFETY: both are C strings.
+    unsafe { libc::fnmatch(pattern.as_ptr(), subject.as_ptr(), 0) == 0 }
+}
+
+/// The policy of the nearest directory above the path that has one.
+fn policy(path: &Path) -> Option<bool> {
+    for directory in path.ancestors().skip(1) {
+        let name = CString::new(directory.as_os_str().as_bytes()).ok()?;
+        let mut value = [0u8; 16];
+        // SAFETY: names are C strings, and the value has the length that is given.
+        let length = unsafe {
+            libc::getxattr(name.as_ptr(), POLICY.as_ptr(), value.as_mut_ptr().cast(), value.len())
+        };
+        match usize::try_from(length).ok().and_then(|length| value.get(..length)) {
+            Some(b"enable") => return Some(true),
+            Some(b"disable") => return Some(false),
+            Some(_) => {
+                eprintln!(
+                    "forebay: attribute user.forebay.log of {} is neither 'enable' nor 'disable'",
+                    directory.display()
+                );
+                return None;
+            }
+            None => {}
+        }
+    }
+    None
+}
+
+fn flush(hints: Handle) -> Flush {
+    let Some(text) = value(hints, "forebay_log_flush", "FOREBAY_LOG_FLUSH") else {
+        return Flush::Close;
+    };
+    match text.as_bytes() {
+        b"close" => Flush::Close,
+        b"background" => Flush::Background,
+        b"stage-out" => Flush::StageOut,
+        _ => {
+            eprintln!(
+                "forebay: forebay_log_flush is '{}'; expected close, background or stage-out; \
+                 the log is applied at close",
+                text.display()
+            );
+            Flush::Close
+        }
+    }
+}
+
+/// A number of bytes.
+fn bytes(hints: Handle, hint: &str, variable: &str) -> Option<u64> {
+    let text = value(hints, hint, variable)?;
+    let number = text.to_str().and_then(|text| text.trim().parse().ok());
+    if number.is_none() {
+        eprintln!("forebay: {hint} is '{}'; expected a number of bytes, ignored", text.display());
+    }
+    number
+}
+
+impl Settings {
+    /// The settings in bytes, for the other ranks.
+    pub fn encode(&self) -> Vec<u8> {
+        let flush = match self.flush {
+            Flush::Close => 0,
+            Flush::Background => 1,
+            Flush::StageOut => 2,
+        };
+        let mut bytes = vec![flush];
+        bytes.extend(self.capacity.to_le_bytes());
+        bytes.extend(self.alignment.to_le_bytes());
+        bytes.extend(self.directory.as_os_str().as_bytes());
+        bytes
+    }
+
+    /// The settings that `encode` has written.
+    pub fn decode(bytes: &[u8]) -> Option<Settings> {
+        let (flush, rest) = bytes.split_first()?;
+        let (capacity, rest) = rest.split_first_chunk()?;
+        let (alignment, directory) = rest.split_first_chunk()?;
+        Some(Settings {
+            flush: match flush {
+                0 => Flush::Close,
+                1 => Flush::Background,
+                2 => Flush::StageOut,
+                _ => return None,
+            },
+            capacity: u64::from_le_bytes(*capacity),
+            alignment: u64::from_le_bytes(*alignment),
+            directory: PathBuf::from(OsString::from_vec(directory.to_vec())),
+        })
+    }
+}
