@@ -55,3 +55,4 @@ bench:
 	cargo bench --package forebay-client --bench buffer
 	cargo bench --package forebay-stage --bench staging
 	cargo bench --package forebay-mpiio-log --bench log
+	cargo test --package forebay --test plan_pool -- --ignored --nocapture

@@ -199,6 +199,7 @@ fn job(directory: &Path, capacity: &str) -> String {
 /// job's link is the limit of writing, 2.7 s at 50 MB/s; the mover keeps half, so both disks take 2.1 s.
 /// Of the stage-outs, writing and reading back take 1.9 s each at 70 MB/s of the parallel file system.
 #[test]
+#[ignore = "compares times, which needs a machine without other load; `make bench` runs it"]
 fn plan_of_a_pool_agrees_with_jobs_on_throttled_hosts() {
     let pool = Pool::start();
     let directory = pool.cluster.pfs().join("results");
