@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 const POLICY: &std::ffi::CStr = c"user.forebay.log";
 /// Default of the size to which writes are aligned, in bytes.
 const DEFAULT_ALIGNMENT: u64 = 1 << 20;
+/// Default of the least contiguous write that goes past a log that is applied at close, in bytes.
+const DEFAULT_DIRECT: u64 = 4 << 20;
 
 /// The time at which the log is applied to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,9 @@ pub struct Settings {
     pub capacity: u64,
     /// Bytes to whose multiples large writes are aligned: the stripes of the file system.
     pub alignment: u64,
+    /// Contiguous writes of at least so many bytes go to the file and not to the log, which would
+    /// write them a second time and gain nothing; `u64::MAX` for none.
+    pub direct: u64,
 }
 
 /// The settings of a file that is being opened, or `None` if it is not selected. A selected file
@@ -48,13 +53,17 @@ pub fn select(path: &Path, hints: Handle) -> Option<Settings> {
         );
         return None;
     };
+    let flush = flush(hints);
+    // Applied after the close, a log hides the time of large writes, too.
+    let direct = if flush == Flush::Close { DEFAULT_DIRECT } else { u64::MAX };
     Some(Settings {
         directory: PathBuf::from(directory),
-        flush: flush(hints),
+        flush,
         capacity: bytes(hints, "forebay_log_size", "FOREBAY_LOG_SIZE").unwrap_or(0),
         alignment: bytes(hints, "striping_unit", "FOREBAY_LOG_ALIGNMENT")
             .filter(|&unit| unit > 0)
             .unwrap_or(DEFAULT_ALIGNMENT),
+        direct: bytes(hints, "forebay_log_direct", "FOREBAY_LOG_DIRECT").unwrap_or(direct),
     })
 }
 
@@ -169,6 +178,7 @@ impl Settings {
         let mut bytes = vec![flush];
         bytes.extend(self.capacity.to_le_bytes());
         bytes.extend(self.alignment.to_le_bytes());
+        bytes.extend(self.direct.to_le_bytes());
         bytes.extend(self.directory.as_os_str().as_bytes());
         bytes
     }
@@ -177,7 +187,8 @@ impl Settings {
     pub fn decode(bytes: &[u8]) -> Option<Settings> {
         let (flush, rest) = bytes.split_first()?;
         let (capacity, rest) = rest.split_first_chunk()?;
-        let (alignment, directory) = rest.split_first_chunk()?;
+        let (alignment, rest) = rest.split_first_chunk()?;
+        let (direct, directory) = rest.split_first_chunk()?;
         Some(Settings {
             flush: match flush {
                 0 => Flush::Close,
@@ -187,6 +198,7 @@ impl Settings {
             },
             capacity: u64::from_le_bytes(*capacity),
             alignment: u64::from_le_bytes(*alignment),
+            direct: u64::from_le_bytes(*direct),
             directory: PathBuf::from(OsString::from_vec(directory.to_vec())),
         })
     }

@@ -79,6 +79,11 @@ fn random_programs_whose_logs_are_full_leave_the_files_of_plain_mpi_io() {
 }
 
 #[test]
+fn random_programs_whose_larger_writes_go_past_the_log_leave_the_files_of_plain_mpi_io() {
+    check(Mpi::Mpich, &[("FOREBAY_LOG_DIRECT", "200")], "past_log_requests");
+}
+
+#[test]
 fn random_programs_with_flushes_in_the_background_leave_the_files_of_plain_mpi_io() {
     let environment = [("FOREBAY_LOG_FLUSH", "background")];
     check(Mpi::OpenMpi, &environment, "background_nanoseconds");

@@ -12,8 +12,8 @@ const MAX_IN_FILE: usize = 1 << 20;
 const AGREEMENT: u64 = 16;
 
 impl LoggedFile {
-    /// Writes `data` from a position of the view's stream on: to the log or, if that is full, to the
-    /// file.
+    /// Writes `data` from a position of the view's stream on: to the log or, if that is full or the
+    /// write is large and contiguous, to the file.
     pub(super) fn write(&mut self, position: u64, data: &[u8]) -> Result<(), MpiError> {
         if data.is_empty() {
             return Ok(());
@@ -21,6 +21,13 @@ impl LoggedFile {
         let view = Arc::clone(&self.view.view);
         if !view.contains(position, data.len() as u64) {
             return Err(MpiError(library().error_argument));
+        }
+        let length = data.len() as u64;
+        let is_direct = length >= self.settings.direct
+            && self.in_file.len() < MAX_IN_FILE
+            && view.segments(position, length).next().is_some_and(|first| first.length == length);
+        if is_direct {
+            return self.write_past_log(position, data);
         }
         let before = self.writer.last_sequence();
         match self.writer.append(&view, position, data) {
