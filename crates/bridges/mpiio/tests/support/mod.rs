@@ -58,7 +58,7 @@ impl Mpi {
     /// A command that runs a program on `ranks` processes, for at most two minutes.
     pub fn launch(self, ranks: usize, program: &Path) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", "120"]);
+        command.args(["--kill-after=5", "400"]);
         match self {
             Mpi::OpenMpi => command
                 .args(["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"])
