@@ -196,7 +196,9 @@ fn first_handle(path: &Path, comm: Handle) -> Option<First> {
 pub unsafe fn close(file: *mut c_void) -> Option<c_int> {
     // SAFETY: both libraries have pointers as handles of files.
     let handle = unsafe { *file.cast::<Handle>() };
-    let result = match FILES.write().remove(&handle)? {
+    // The guard must not live through the collective calls of a close.
+    let open = FILES.write().remove(&handle)?;
+    let result = match open {
         Open::File(shared) => {
             let logged = shared.lock().take();
             logged.map_or(Ok(()), LoggedFile::close)

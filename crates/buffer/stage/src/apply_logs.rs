@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::time::Instant;
 
 use forebay_mpiio_log::{
@@ -21,23 +21,27 @@ use crate::request::StageReport;
 
 /// Applies the logs in the directory `logs` to their files, which are below `below` on the parallel
 /// file system. A file that does not exist is created in an existing directory. When the files are
-/// durable, the logs are removed, so that an interrupted stage can be repeated.
+/// durable, the logs are removed, so that an interrupted stage can be repeated. `owner` is the user for
+/// whom this is done.
 ///
 /// # Errors
-/// Nothing is written if a log is damaged, unreadable, or names a file that is not below `below`. The
+/// Nothing is written if a log is damaged, unreadable, of another user than `owner`, or names a file
+/// that is not below `below`. The
 /// logs of files that cannot be written are kept; those of others may have been applied.
 pub fn apply_logs(
     logs: &StageLocation,
     below: &StageLocation,
+    owner: u32,
     progress: &ProgressCounters,
 ) -> Result<StageReport, StageError> {
     let started = Instant::now();
     let mut report = StageReport::default();
     progress.enter_phase(StagePhase::Copying);
     let directory = logs.open_dir().map_err(StageError::Stopped)?;
-    let runs = LoggedRun::group(scan_logs(logs, &*directory)?);
+    let runs = LoggedRun::group(scan_logs(logs, &*directory, owner)?);
     for run in &runs {
-        if !run.target().starts_with(below.display()) {
+        let is_plain = !run.target().components().any(|part| part == Component::ParentDir);
+        if !is_plain || !run.target().starts_with(below.display()) {
             let reason = format!(
                 "a log in {} is for this file, which is not below the destination {}",
                 logs.display().display(),
@@ -91,6 +95,7 @@ impl LogFile for Log {
 fn scan_logs(
     logs: &StageLocation,
     directory: &dyn DirHandle,
+    owner: u32,
 ) -> Result<Vec<ScannedLog>, StageError> {
     let mut names: Vec<OsString> = Vec::new();
     let listed = directory.read_dir(&mut |name, stat| {
@@ -107,6 +112,13 @@ fn scan_logs(
         let path = logs.display().join(&name);
         let file = directory.open(&name, None);
         let file = file.map_err(|errno| stopped(&path, "opening the log", errno))?;
+        let stat = file.opened_stat();
+        let stat = stat.map_err(|errno| stopped(&path, "reading its attributes", errno))?;
+        // Other users of a shared instance must not write with the owner's rights.
+        if stat.uid != owner {
+            let reason = format!("belongs to user {}, and not to user {owner}", stat.uid);
+            return Err(StageError::Stopped(Problem::new(path, reason, Errno::PERM)));
+        }
         match scan_file(&path, Box::new(Log(file))) {
             Ok(log) if log.is_damaged() => {
                 let reason =

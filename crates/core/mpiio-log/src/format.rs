@@ -74,6 +74,12 @@ impl Geometry {
     }
 }
 
+/// Most processes that have a file open.
+const MAX_RANKS: u32 = 1 << 22;
+/// Largest number that counts records, epochs or states: no program reaches it, and sums do not
+/// overflow.
+const MAX_COUNT: u64 = 1 << 62;
+
 /// The header of a log file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -156,7 +162,7 @@ impl Header {
             run: names.get(..run)?.to_vec(),
             target: names.get(run..run.checked_add(target)?)?.to_vec(),
         };
-        geometry.is_valid().then_some(header)
+        (geometry.is_valid() && header.ranks <= MAX_RANKS).then_some(header)
     }
 }
 
@@ -202,7 +208,8 @@ impl SlotState {
             closed: u64_at(bytes, 24)?,
             durable: u64_at(bytes, 32)?,
         };
-        valid.then_some(state)
+        let counts = [state.counter, state.applied, state.closed, state.durable];
+        (valid && counts.iter().all(|count| *count <= MAX_COUNT)).then_some(state)
     }
 }
 
@@ -274,7 +281,7 @@ impl Head {
         if u32_at(bytes, 4)? != sum {
             return None;
         }
-        Some(Head {
+        let head = Head {
             kind,
             sequence: u64_at(bytes, 8)?,
             durable: u64_at(bytes, 16)?,
@@ -283,7 +290,9 @@ impl Head {
             view: u32_at(bytes, 40)?,
             length: u32_at(bytes, 44)?,
             payload_sum: u32_at(bytes, 48)?,
-        })
+        };
+        let counts = [head.sequence, head.durable, head.epoch];
+        counts.iter().all(|count| *count <= MAX_COUNT).then_some(head)
     }
 
     /// Bytes of the whole record, padded.

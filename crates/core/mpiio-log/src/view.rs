@@ -18,6 +18,8 @@ pub struct View {
     extent: u64,
     /// File offsets increase along the stream.
     ordered: bool,
+    /// The copies of the file type are one contiguous range.
+    dense: bool,
     encoded: Arc<[u8]>,
 }
 
@@ -72,7 +74,8 @@ impl View {
         put_number(&mut encoded, displacement);
         put_datatype(&mut encoded, &filetype);
         let ordered = map.is_ordered() && tiles;
-        Ok(View { displacement, filetype, map, extent, ordered, encoded: encoded.into() })
+        let dense = map.size() > 0 && extent == map.size() && map.locate(0).length == map.size();
+        Ok(View { displacement, filetype, map, extent, ordered, dense, encoded: encoded.into() })
     }
 
     /// The view of all bytes from `displacement` on.
@@ -184,6 +187,12 @@ impl View {
 
     /// The rest of the run that contains a stream byte.
     fn locate(&self, position: u64) -> Segment {
+        if self.dense {
+            let first = i128::from(self.displacement) + i128::from(self.map.low());
+            let offset = (first + i128::from(position)) as u64;
+            assert!(offset < 1 << 63, "offsets were checked");
+            return Segment { offset, length: (1 << 63) - offset, stream: position };
+        }
         let copy = position / self.map.size();
         let run = self.map.locate(position % self.map.size());
         let base = self.displacement + copy * self.extent;

@@ -78,6 +78,9 @@ struct Walk<'a> {
     gaps: Vec<Gap>,
 }
 
+/// Largest encoded view that is read, in bytes.
+const MAX_VIEW_BYTES: u32 = 16 << 20;
+
 /// Finds the valid records of a slot in all its segments.
 pub(crate) fn walk_slot(
     file: &dyn LogFile,
@@ -164,6 +167,7 @@ impl Walk<'_> {
     fn accept(&mut self, head: &Head, payload: u64) -> io::Result<bool> {
         match head.kind {
             Kind::Segment => Ok(true),
+            Kind::View if head.length > MAX_VIEW_BYTES => Ok(false),
             Kind::View => {
                 let mut bytes = vec![0; head.length as usize];
                 self.window.file.read_range(&mut bytes, payload)?;

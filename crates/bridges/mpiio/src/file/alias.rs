@@ -11,6 +11,7 @@ use super::transfer::{Completion, Participation, Place, Request};
 use super::view::FileView;
 use crate::mpi::{Handle, MODE_APPEND, MpiError, library};
 use std::ffi::c_void;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A second handle of a logged file.
 #[derive(Debug)]
@@ -27,10 +28,10 @@ impl Alias {
     /// A second handle of `file`, opened with an access mode.
     pub fn new(handle: Handle, file: &LoggedFile, mode: i32) -> Result<Alias, MpiError> {
         let position = if mode & MODE_APPEND != 0 { file.size()? } else { 0 };
-        let path = file
-            .settings
-            .directory
-            .join(format!(".{}-{handle:x}.shared_pointer", std::process::id()));
+        // A process of another node may have the same number, and a file of an earlier one be left.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let name = format!(".{}-{handle:x}-{now:x}.shared_pointer", std::process::id());
+        let path = file.settings.directory.join(name);
         let shared = SharedPointer::new(path, position);
         Ok(Alias { handle, view: FileView::initial(), position, shared, split: None, mode })
     }
@@ -90,6 +91,7 @@ impl LoggedFile {
     pub fn sync_alone(&mut self) -> Result<(), MpiError> {
         let synced = self.writer.sync();
         synced.map_err(|error| self.failed("sync the log of", &error))?;
+        self.synced = true;
         if self.unsynced {
             self.target.sync_data().map_err(|error| self.failed("sync", &error))?;
         }

@@ -134,7 +134,10 @@ impl LoggedFile {
     pub(super) fn flush(&mut self) -> Result<(), MpiError> {
         self.advance();
         let written = self.writer.flush();
-        let [alone] = self.comm.max([u64::from(written.is_err() || !self.readable)])?;
+        let alone = u64::from(written.is_err() || !self.readable);
+        // A process may have synced through a handle of its own; another one writes its data.
+        let [alone, synced] = self.comm.max([alone, u64::from(self.synced)])?;
+        self.synced = synced != 0;
         self.exchange()?;
         let Some(range) = self.index.cover(1).pop() else { return Ok(()) };
         let result = self.apply_part(&range, alone != 0);

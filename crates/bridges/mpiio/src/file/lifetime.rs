@@ -146,8 +146,8 @@ impl LoggedFile {
                 Flush::Background if self.world && self.readable => {
                     return background::start(self);
                 }
-                Flush::Close | Flush::Background => self.flush(),
-                Flush::StageOut => return self.leave_to_movers(),
+                Flush::StageOut if self.world => return self.leave_to_movers(),
+                Flush::Close | Flush::Background | Flush::StageOut => self.flush(),
             }
         };
         self.end(result, |writer| writer.discard())
@@ -155,7 +155,13 @@ impl LoggedFile {
 
     /// Closes a log that the movers of the burst buffer will apply.
     fn leave_to_movers(mut self) -> Result<(), MpiError> {
-        let result = if self.in_file.is_empty() { self.comm.barrier() } else { self.flush() };
+        // All must flush if one has written past its log.
+        let past_log = u64::from(!self.in_file.is_empty());
+        let result = match self.comm.max([past_log]) {
+            Ok([0]) => Ok(()),
+            Ok(_) => self.flush(),
+            Err(error) => Err(error),
+        };
         self.end(result, LogWriter::close)
     }
 

@@ -7,7 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 /// A shared file pointer.
@@ -38,6 +38,8 @@ impl SharedPointer {
         if self.file.is_none() {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create(true).truncate(false);
+            // Another user may have made a link of this name.
+            let file = file.mode(0o600).custom_flags(libc::O_NOFOLLOW);
             self.file = Some(file.open(&self.path)?);
         }
         let Some(file) = &self.file else { unreachable!("the file was opened") };

@@ -135,7 +135,8 @@ impl<'a> Ends<'a> {
             StageKind::List => self.list_request().map_err(StageError::Stopped)?,
             StageKind::Log => {
                 let (logs, below) = (&stage.source, &stage.destination);
-                return apply_logs(&self.location(logs), &self.location(below), counters);
+                let owner = self.plan.owner.uid;
+                return apply_logs(&self.location(logs), &self.location(below), owner, counters);
             }
         };
         forebay_stage::run_stage(&request, options, counters)
