@@ -15,7 +15,7 @@ const RANKS: usize = 2;
 /// Programs of a test. `FOREBAY_RANDOM_PROGRAMS` sets another number.
 fn programs() -> u32 {
     let wanted = std::env::var("FOREBAY_RANDOM_PROGRAMS");
-    wanted.ok().and_then(|number| number.parse().ok()).unwrap_or(10)
+    wanted.ok().and_then(|number| number.parse().ok()).unwrap_or(40)
 }
 
 /// Runs the programs, which write into `directory` of `scratch`.
