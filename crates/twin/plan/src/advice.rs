@@ -165,8 +165,8 @@ fn recommend(
             }
             (true, true) => format!("; the parallel file system takes {at_best} at best"),
             (true, false) => format!(
-                "; the parallel file system at its peak rate would take {at_best}, which other jobs \
-                 and locks can multiply"
+                "; the parallel file system would take {at_best} at best, which other jobs and locks \
+                 can multiply"
             ),
         });
     }
@@ -203,16 +203,18 @@ fn without_burst_buffer(needed: u64, pfs: Option<&Configuration>) -> Recommendat
         Some(pfs) => (
             "pfs",
             format!(
-                "{needed}, which no burst buffer of the machine can hold; the parallel file system takes {}{}",
+                "{needed}, which no burst buffer of the machine can hold, if it has any; the parallel file \
+                 system takes {}{}{}",
                 human::seconds(pfs.io_seconds),
+                striping(pfs),
                 if pfs.is_bound { " at best" } else { "" }
             ),
         ),
         None => (
             "none",
             format!(
-                "{needed}, which no burst buffer of the machine can hold, and its machine file has no \
-                 `[pfs]`"
+                "{needed}, which no burst buffer of the machine can hold, if it has any; its machine file \
+                 has no `[pfs]` to compare with"
             ),
         ),
     };

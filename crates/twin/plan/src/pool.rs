@@ -222,8 +222,6 @@ buffer = {{ value = "1 MiB", assumed = "a socket's buffer" }}
 
 [network.rank1]
 {local}
-[network.rank2]
-{local}
 [network.global]
 {global}
 [network.routing]
@@ -231,7 +229,6 @@ algorithm = {{ value = "minimal", assumed = "one switch" }}
 candidates = {{ value = 1, assumed = "without effect" }}
 bias = {{ value = "adaptive-0", assumed = "without effect" }}
 rank1_threshold = {{ value = "2 us", assumed = "without effect" }}
-rank2_threshold = {{ value = "2 us", assumed = "without effect" }}
 global_threshold = {{ value = "2 us", assumed = "without effect" }}
 small_bias = {{ value = "2 us", assumed = "without effect" }}
 large_bias = {{ value = 4, assumed = "without effect" }}

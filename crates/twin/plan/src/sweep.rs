@@ -9,7 +9,7 @@ use forebay_machine::study::{FileSystem, SimOptions, StudyError, simulate_ior};
 use forebay_policy::allocate::{AllocationRequest, Size, allocate};
 use forebay_policy::layout::Layout;
 use forebay_policy::pool::granules_for;
-use forebay_units::{Bytes, Rate};
+use forebay_units::Bytes;
 use forebay_workload::ior::Access;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -78,11 +78,19 @@ pub(crate) fn candidates(system: &System, job: &Job) -> Result<Vec<Candidate>, P
     Ok(sizes.into_iter().filter_map(candidate).collect())
 }
 
+/// Most processes with a shared file whose transfers to the parallel file system are simulated: a file
+/// over hundreds of targets takes minutes otherwise.
+const MOST_SHARING: u64 = 256;
+
 /// The parallel file system as it is simulated: with the machine's default striping, and a shared file also
-/// over all targets. Empty if the machine file does not describe its parts.
+/// over all targets. Empty if the machine file does not describe its parts, or that takes too long.
 pub(crate) fn pfs_places(system: &System, job: &Job) -> Vec<Place> {
     let Some(pfs) = &system.machine.pfs else { return Vec::new() };
     let Some(lustre) = &pfs.lustre else { return Vec::new() };
+    let processes = u64::from(job.nodes) * u64::from(job.ppn);
+    if !job.test.file_per_process && processes > MOST_SHARING {
+        return Vec::new();
+    }
     let mut places = vec![Place::Pfs(None)];
     if !job.test.file_per_process && lustre.stripe_count < pfs.osts {
         places.push(Place::Pfs(Some(pfs.osts)));
@@ -166,7 +174,12 @@ fn simulate(
     };
     match place {
         Place::BurstBuffer(candidate) => on_burst_buffer(system, job, candidate, configuration),
-        Place::Pfs(stripe_count) => Ok(Configuration { stripe_count, ..configuration }),
+        // Real programs were up to fifteen times slower on shared files than the twin's locks make them.
+        Place::Pfs(stripe_count) => Ok(Configuration {
+            stripe_count,
+            is_bound: !job.test.file_per_process,
+            ..configuration
+        }),
     }
 }
 
@@ -192,24 +205,21 @@ fn on_burst_buffer(
     })
 }
 
-/// The job on the parallel file system at its peak rate, or at that of the clients if it is less; `None`
-/// if its rates are not known.
+/// The job on the parallel file system at its peak rate, or at that of the nodes' links if it is less;
+/// `None` if its rates are not known.
 pub(crate) fn pfs_bound(system: &System, job: &Job) -> Result<Option<Configuration>, StudyError> {
     let Some(pfs) = &system.pfs else { return Ok(None) };
     let pattern = job.pattern().map_err(|e| StudyError::Machine(e.to_string()))?;
     let bytes = pattern.total_bytes() as f64 * f64::from(job.test.repetitions);
-    let client = &system.machine.client;
-    let of_clients = |rate: Rate| rate.0 as f64 * f64::from(job.nodes);
-    let seconds =
-        |is_done: bool, clients: f64, peak: f64| is_done.then(|| bytes / clients.min(peak));
-    let write = seconds(job.test.write, of_clients(client.write_rate), pfs.write);
-    let read = seconds(job.test.read, of_clients(client.read_rate), pfs.read);
+    let link = system.machine.network.node.rate.0 as f64;
+    let interfaces = system.machine.nodes.iter().map(|node| node.interfaces).max();
+    let of_links = link * f64::from(interfaces.unwrap_or(1)) * f64::from(job.nodes);
+    let seconds = |is_done: bool, peak: f64| is_done.then(|| bytes / of_links.min(peak));
+    let write = seconds(job.test.write, pfs.write);
+    let read = seconds(job.test.read, pfs.read);
     let io_seconds = write.unwrap_or(0.0) + read.unwrap_or(0.0);
-    let is_of_clients = match job.test.write {
-        true => of_clients(client.write_rate) < pfs.write,
-        false => of_clients(client.read_rate) < pfs.read,
-    };
-    let limit = if is_of_clients { "client" } else { "pfs" };
+    let peak = if job.test.write { pfs.write } else { pfs.read };
+    let limit = if of_links < peak { "node-link" } else { "pfs" };
     Ok(Some(Configuration {
         file_system: "pfs".into(),
         capacity: None,

@@ -164,7 +164,15 @@ impl PlanArgs {
             Some(path) => Script::read(path)?,
             None => Script::default(),
         };
-        let nodes = self.nodes.or(script.batch.nodes).unwrap_or(1);
+        let nodes = self.nodes.or(script.batch.nodes);
+        if let (None, None, Some(tasks)) = (nodes, script.batch.tasks_per_node, script.batch.tasks)
+            && tasks > 1
+        {
+            return Err(Failure::Input(format!(
+                "the script asks for {tasks} tasks and not for nodes: add --nodes"
+            )));
+        }
+        let nodes = nodes.unwrap_or(1);
         let ppn = self.ppn.or_else(|| script.batch.per_node(nodes)).unwrap_or(1);
         let Some(test) = self.test(u64::from(nodes) * u64::from(ppn))? else { return Ok(None) };
         let sets = if self.checkpoint.is_some() { 2 } else { 1 };
