@@ -1,6 +1,6 @@
 //! Options of a batch script: the lines `#SBATCH`.
 
-/// What a batch script says about the job's size and time. Options that it does not have, and forms that
+/// The size and time of a job in its batch script. Options that it does not have, and forms that
 /// do not determine a number, are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BatchOptions {

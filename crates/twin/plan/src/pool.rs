@@ -75,9 +75,14 @@ impl MeasuredRates {
             .iter()
             .flat_map(|node| [node.send, node.write, node.read, node.stage_in, node.stage_out]);
         let has_zero = of_nodes.chain([self.pfs_write, self.pfs_read]).any(|rate| rate == 0);
-        if has_zero || self.nodes.is_empty() {
+        let is_time = |seconds: f64| seconds.is_finite() && seconds >= 0.0;
+        let has_times = self
+            .nodes
+            .iter()
+            .all(|node| is_time(node.stage_in_seconds) && is_time(node.stage_out_seconds));
+        if has_zero || !has_times || self.nodes.is_empty() {
             return Err(PlanError::Job(format!(
-                "the rates of pool {} have a node without rates, or none: measure again with \
+                "the rates of pool {} have a node without rates or with an impossible time, or none: measure again with \
                  `forebay measure`",
                 self.pool
             )));

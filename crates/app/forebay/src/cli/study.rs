@@ -87,7 +87,7 @@ struct TrafficJob {
     messages: u64,
 }
 
-/// What a case has different from the machine and its defaults.
+/// The differences of a case from the machine and its defaults.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Measure {
@@ -148,7 +148,8 @@ impl StudyFile {
         if study.measure.len() > MOST_MEASURES {
             return Err(at(format!("more than {MOST_MEASURES} measures")));
         }
-        let mut names: Vec<&str> = study.measure.iter().map(|one| one.name.as_str()).collect();
+        let mut names: Vec<&str> =
+            study.measure.iter().map(|one| one.name.as_str()).chain(["none"]).collect();
         names.sort_unstable();
         match names.windows(2).find(|two| two[0] == two[1]) {
             Some(two) => {
@@ -187,7 +188,10 @@ impl StudyFile {
             None => None,
             Some(name) => {
                 let found = Routing::NAMES.iter().find(|(known, _)| known == name);
-                Some(found.ok_or_else(|| at(format!("no routing algorithm `{name}`")))?.1)
+                let known: Vec<&str> = Routing::NAMES.iter().map(|(known, _)| *known).collect();
+                let unknown =
+                    || at(format!("no routing algorithm `{name}`; there are {}", known.join(", ")));
+                Some(found.ok_or_else(unknown)?.1)
             }
         };
         let options = SimOptions {
@@ -228,11 +232,16 @@ impl TrafficJob {
 }
 
 impl Case {
+    /// Its file. Measures whose names differ only in other characters than letters and digits have
+    /// files of their own.
     fn path(&self, out: &Path) -> PathBuf {
-        let letters = self.measure.name.chars();
-        let name: String =
-            letters.map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        out.join(format!("case-{name}.json"))
+        let name = &self.measure.name;
+        let safe: String =
+            name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        match safe == *name {
+            true => out.join(format!("case-{safe}.json")),
+            false => out.join(format!("case-{safe}-{:08x}.json", crc32c::crc32c(name.as_bytes()))),
+        }
     }
 
     /// Its result in the directory, if that has one of the same inputs; else it is simulated.
