@@ -185,6 +185,9 @@ fn restored_controller_is_recognised_after_it_has_accepted_requests() {
         pool.send_request(ADA, Request::Setup { token: token.into(), owner, creator, setup });
     }
     pool.advance_ms(1000);
+    // It starts once more before a node has reported.
+    pool.restart();
+    pool.advance_ms(1000);
     pool.peers.silent.clear();
     pool.advance_ms(OFFLINE_MS);
     assert!(pool.controller.status().outdated);

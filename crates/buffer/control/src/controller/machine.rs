@@ -124,7 +124,12 @@ impl Controller {
         self.state.storage.candidate_nodes(pool, online, written)
     }
 
+    /// Sends a command to a storage node whose state is known. It is repeated if it has no effect.
     pub(super) fn send_to_storage_node(&mut self, node: NodeId, command: StorageCommand) {
+        // The first report tells if the node has obeyed a later state, which is lost.
+        if !self.contacts.has_reported(&Peer::StorageNode(node)) {
+            return;
+        }
         let stamped = StampedCommand {
             last_report: self.contacts.last_sequence(&Peer::StorageNode(node)),
             // Set when the step ends.

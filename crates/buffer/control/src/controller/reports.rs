@@ -38,7 +38,7 @@ impl Controller {
         body: StorageReport,
     ) {
         match body {
-            StorageReport::Heartbeat { obeyed, .. } if !self.stamp().follows(&obeyed) => {
+            StorageReport::Heartbeat { obeyed, .. } if !self.state.is_known(&obeyed) => {
                 self.note_lost_state(obeyed);
             }
             StorageReport::Heartbeat { fragments, written, obeyed: _ } => {

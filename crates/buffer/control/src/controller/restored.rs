@@ -85,7 +85,7 @@ impl Controller {
         };
         self.state.skip_lost(lost);
         self.lost_revision = None;
-        self.epoch = Some((self.now.0, self.state.revision()));
+        self.epoch = Some((self.now.0, self.state.begin_epoch(self.now.0)));
         let reason = "the controller's database was restored from a backup while this stage had not \
                       ended: it may have been done since; request it again if it has not";
         let stages = &mut self.state.stages;

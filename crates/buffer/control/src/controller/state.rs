@@ -1,10 +1,12 @@
 //! The controller's durable state: each table owns the records of related objects.
 
+use serde::{Deserialize, Serialize};
+
 use super::request_table::RequestTable;
 use super::session_table::SessionTable;
 use super::stage_table::StageTable;
 use super::storage_table::StorageTable;
-use crate::messages::{InstanceId, Owner, SessionId};
+use crate::messages::{InstanceId, Owner, SessionId, StateStamp};
 use crate::records::{Change, CorruptRecord, StoredRecord, Table, record_key};
 
 /// All objects.
@@ -22,6 +24,10 @@ pub struct State {
     last_id: Table<(), u64>,
     /// Number of changes that were made durable so far.
     revision: Table<(), u64>,
+    /// The controller's starts, numbered.
+    epochs: Table<EpochNumber, Epoch>,
+    /// The revision up to which an operator has accepted the loss of a later state.
+    accepted: Table<(), u64>,
     /// Ranges of ids that a lost state of the controller may have given: last id by first.
     lost_ids: Table<LostIds, u64>,
 }
@@ -30,11 +36,27 @@ pub struct State {
 /// have used. Slurm keeps ids in 32 bits.
 const SKIPPED_IDS: u64 = 1 << 20;
 
+/// Starts that are remembered.
+const MAX_EPOCHS: usize = 4096;
+
+/// Number of a start of the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct EpochNumber(u64);
+
+/// A start of the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Epoch {
+    /// Its time, in milliseconds since 1970.
+    id: u64,
+    /// Its first revision.
+    first: u64,
+}
+
 /// The first id of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct LostIds(u64);
 
-record_key!(LostIds);
+record_key!(LostIds, EpochNumber);
 
 impl Default for State {
     fn default() -> State {
@@ -45,6 +67,8 @@ impl Default for State {
             requests: RequestTable::default(),
             last_id: Table::new("last_id"),
             revision: Table::new("revision"),
+            epochs: Table::new("epochs"),
+            accepted: Table::new("accepted_loss"),
             lost_ids: Table::new("lost_ids"),
         }
     }
@@ -63,6 +87,8 @@ impl State {
                 || state.requests.restore(&record)?
                 || state.last_id.restore(&record)?
                 || state.revision.restore(&record)?
+                || state.epochs.restore(&record)?
+                || state.accepted.restore(&record)?
                 || state.lost_ids.restore(&record)?;
         }
         state.storage.finish_restore();
@@ -81,6 +107,8 @@ impl State {
         self.requests.take_changes(&mut changes);
         self.last_id.take_changes(&mut changes);
         self.lost_ids.take_changes(&mut changes);
+        self.epochs.take_changes(&mut changes);
+        self.accepted.take_changes(&mut changes);
         if !changes.is_empty() {
             let next = self.revision() + 1;
             self.revision.insert((), next);
@@ -94,6 +122,40 @@ impl State {
         self.revision.get(()).copied().unwrap_or(0)
     }
 
+    /// The controller starts at the time `id`. Returns the first revision of this epoch.
+    pub(super) fn begin_epoch(&mut self, id: u64) -> u64 {
+        let first = self.revision() + 1;
+        let number = self.epochs.last_key().map_or(0, |last| last.0 + 1);
+        self.epochs.insert_new(EpochNumber(number), Epoch { id, first });
+        if let Some(old) = number.checked_sub(MAX_EPOCHS as u64) {
+            self.epochs.remove(EpochNumber(old));
+        }
+        first
+    }
+
+    /// Whether a state that a node has obeyed is an earlier one of this controller, or the present one.
+    /// It is not if the database was restored from a backup that is older, however often the controller
+    /// has started since and whatever it has done.
+    pub(super) fn is_known(&self, obeyed: &StateStamp) -> bool {
+        let is_accepted = self.accepted.get(()).is_some_and(|last| obeyed.revision <= *last);
+        if is_accepted || *obeyed == StateStamp::default() {
+            return true;
+        }
+        let mut end = self.revision();
+        let present = self.epochs.last_key().and_then(|last| self.epochs.get(last));
+        if present.is_some_and(|epoch| (epoch.id, epoch.first) == (obeyed.epoch, obeyed.first)) {
+            return obeyed.revision <= end;
+        }
+        let epochs: Vec<Epoch> = self.epochs.iter().map(|(_, epoch)| *epoch).collect();
+        for epoch in epochs.iter().rev() {
+            if (epoch.id, epoch.first) == (obeyed.epoch, obeyed.first) {
+                return obeyed.revision <= end;
+            }
+            end = epoch.first - 1;
+        }
+        false
+    }
+
     /// Accepts that this state follows a later one, which is lost. Ids and revisions continue above
     /// all that the lost one can have used.
     pub(super) fn skip_lost(&mut self, lost_revision: u64) {
@@ -102,7 +164,9 @@ impl State {
         self.lost_ids.insert(LostIds(first), last);
         self.last_id.insert((), last);
         let revision = self.revision().max(lost_revision);
-        self.revision.insert((), revision.saturating_add(SKIPPED_IDS));
+        let revision = revision.saturating_add(SKIPPED_IDS);
+        self.revision.insert((), revision);
+        self.accepted.insert((), revision);
     }
 
     /// Whether a lost state may have given an id.

@@ -9,7 +9,9 @@ impl Controller {
         assert!(self.effects.is_empty(), "effects of an earlier step are left");
         self.now = now;
         self.contacts.start(now);
-        self.epoch.get_or_insert((now.0, self.state.revision() + 1));
+        if self.epoch.is_none() {
+            self.epoch = Some((now.0, self.state.begin_epoch(now.0)));
+        }
         if self.lost_revision.is_some() {
             return self.step_outdated(input);
         }
