@@ -346,7 +346,7 @@ fn kill_a_compute_node(plugin: Plugin) {
 /// Jobs of [`run_many_jobs`], unless `FOREBAY_SLURM_JOBS` has another number.
 const JOBS: usize = 200;
 /// The same with the plugin lua, whose calls differ only in their transport.
-const LUA_JOBS: usize = 24;
+const LUA_JOBS: usize = 12;
 
 fn run_many_jobs(plugin: Plugin, default_jobs: usize) {
     let Some(slurm) = SlurmSite::start_with(plugin, "") else {
