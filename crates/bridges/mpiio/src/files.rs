@@ -19,7 +19,7 @@ use std::sync::{Arc, LazyLock};
 /// A logged file; `None` when it was closed and a second handle remains.
 type Shared = Arc<Mutex<Option<LoggedFile>>>;
 
-/// What a handle stands for.
+/// The file of a handle.
 #[derive(Clone)]
 enum Open {
     /// A logged file.

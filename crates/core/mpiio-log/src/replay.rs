@@ -115,7 +115,7 @@ pub struct Replayed {
 pub struct Discarded {
     /// Its path.
     pub path: PathBuf,
-    /// What it contained.
+    /// Its contents.
     pub contents: Result<ScannedLog, ScanError>,
 }
 

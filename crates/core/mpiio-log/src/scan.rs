@@ -60,7 +60,7 @@ pub struct Damage {
     pub offset: u64,
 }
 
-/// What a process left in its slot.
+/// The writes that a process left in its slot.
 #[derive(Clone, Debug)]
 pub struct ScannedSlot {
     /// Number of the slot.

@@ -46,7 +46,7 @@ pub struct LogWriter {
     rank: u32,
     max_entries: usize,
     segments: Segments,
-    /// Where the next record goes.
+    /// The place of the next record.
     at: Option<Position>,
     views: SegmentViews,
     entries: Vec<Entry>,

@@ -269,7 +269,7 @@ fn is_embedded(status: &Status) -> bool {
     status.pools.iter().all(|pool| pool.name == POOL_NAME)
 }
 
-/// What an operator has to decide before nodes or the controller are used.
+/// Decisions of an operator on which the use of nodes or of the controller depends.
 fn add_decisions(text: &mut String, status: &Status) {
     if status.outdated {
         text.push_str(

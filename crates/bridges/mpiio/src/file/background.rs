@@ -25,7 +25,7 @@ const APPLIED: &[u8] = b"applied";
 /// Mark of a process that failed.
 const FAILED: &[u8] = b"failed";
 
-/// What remains of a closed file.
+/// The remains of a closed file.
 #[derive(Debug)]
 pub struct Remains {
     pub path: PathBuf,

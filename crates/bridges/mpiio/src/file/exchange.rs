@@ -5,7 +5,7 @@ use crate::mpi::MpiError;
 use forebay_mpiio_log::{decode_entries, encode_entries};
 use std::ops::Range;
 
-/// What a rank tells the others before a collective read.
+/// The message of a rank to the others before a collective read.
 struct Announcement {
     /// The range of the file that it reads.
     read: Range<u64>,

@@ -48,7 +48,7 @@ pub struct Request {
     pub participation: Participation,
 }
 
-/// Where the program gets the result.
+/// The way in which the program gets the result.
 #[derive(Clone, Copy, Debug)]
 pub enum Completion {
     /// A status when the call returns.

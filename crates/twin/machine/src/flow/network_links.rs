@@ -2,7 +2,7 @@
 //!
 //! Links that traffic to one destination may take alike are one resource: those within a dragonfly's group,
 //! of a leaf to all spines, of a dragonfly+ from group to group, of a fat tree's group to all core routers.
-//! What adaptive routing does within such a set, which it fills evenly, is not simulated.
+//! Adaptive routing within such a set is not simulated: it fills the set evenly.
 
 use super::fabric::{Fabric, Path, Resource};
 use forebay_flow::LinkId;
