@@ -47,6 +47,7 @@ pub use merge::{MergeCounts, Merged, Piece, merge};
 pub use netcdf::{NetcdfFile, Subarray, Variable, file_start};
 pub use plan::{
     Alignment, Applied, DataSource, MAX_PIECES, MergedWrite, Plan, Target, apply, gather, plan,
+    write_merged,
 };
 pub use replay::{
     Discarded, ReplayError, ReplayOptions, Replayed, discard, is_in_use, logs, replay,

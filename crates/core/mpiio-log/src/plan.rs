@@ -207,13 +207,28 @@ pub struct Applied {
     pub groups: MergeCounts,
 }
 
-/// Writes the planned data to `target`, in the order of the file. Memory is bounded by twice the
-/// largest write. Nothing is synced.
+/// Writes the planned data to `target`, in the order of the file. Nothing is synced.
+///
+/// # Errors
+/// As [`write_merged`].
+pub fn apply(
+    mut plan: Plan<'_>,
+    source: &impl DataSource,
+    target: &impl Target,
+) -> io::Result<Applied> {
+    let largest = plan.alignment.largest;
+    let applied = write_merged(&mut plan, largest, source, target)?;
+    Ok(Applied { groups: plan.counts(), ..applied })
+}
+
+/// Carries out merged writes of at most `largest` bytes. Memory is bounded by twice the largest write.
+/// Nothing is synced.
 ///
 /// # Errors
 /// A log cannot be read or the target not be written; any part may have been written.
-pub fn apply(
-    mut plan: Plan<'_>,
+pub fn write_merged(
+    mut writes: impl Iterator<Item = MergedWrite>,
+    largest: u64,
     source: &impl DataSource,
     target: &impl Target,
 ) -> io::Result<Applied> {
@@ -222,14 +237,13 @@ pub fn apply(
     loop {
         let mut bytes = 0;
         let mut pieces = 0;
-        while bytes < plan.alignment.largest && pieces < MAX_PIECES && batch.len() < MAX_BATCH {
-            let Some(write) = plan.next() else { break };
+        while bytes < largest && pieces < MAX_PIECES && batch.len() < MAX_BATCH {
+            let Some(write) = writes.next() else { break };
             bytes += write.length;
             pieces += write.pieces.len();
             batch.push(write);
         }
         if batch.is_empty() {
-            applied.groups = plan.counts();
             return Ok(applied);
         }
         gather(source, &batch, &mut buffer)?;

@@ -7,29 +7,16 @@
 
 use super::{IN_FILE, LoggedFile};
 use crate::mpi::MpiError;
-use forebay_mpiio_log::{Alignment, DataSource, Entry, MergedWrite, gather, plan};
+use forebay_mpiio_log::{Alignment, Applied, DataSource, Entry, MergedWrite, plan, write_merged};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use super::sources::Sources;
 
 /// Most bytes of a merged write, unless a stripe is longer.
 const LARGEST_WRITE: u64 = 16 << 20;
-/// Most writes whose data is read together.
-const LARGEST_BATCH: usize = 1 << 12;
-
-/// Counts of writes to the file.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Applied {
-    /// Writes.
-    pub writes: u64,
-    /// Bytes.
-    pub bytes: u64,
-}
-
 /// The alignment of writes to a file with these stripes.
 pub fn alignment(stripe: u64) -> Alignment {
     Alignment { stripe, largest: LARGEST_WRITE.max(stripe) }
@@ -53,32 +40,8 @@ pub fn apply<'a>(
     source: &impl DataSource,
     target: &File,
 ) -> io::Result<Applied> {
-    let mut applied = Applied::default();
-    let (mut buffer, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
-    let mut write_batch = |batch: &mut Vec<MergedWrite>| -> io::Result<()> {
-        gather(source, batch, &mut buffer)?;
-        let mut rest = &buffer[..];
-        for write in batch.drain(..) {
-            let (data, others) = rest.split_at(write.length as usize);
-            target.write_all_at(data, write.offset)?;
-            rest = others;
-            applied.writes += 1;
-            applied.bytes += write.length;
-        }
-        Ok(())
-    };
-    for planned in plan(entries, range, alignment) {
-        for write in kept(planned, &keep) {
-            bytes += write.length;
-            batch.push(write);
-        }
-        if bytes >= alignment.largest || batch.len() >= LARGEST_BATCH {
-            write_batch(&mut batch)?;
-            bytes = 0;
-        }
-    }
-    write_batch(&mut batch)?;
-    Ok(applied)
+    let writes = plan(entries, range, alignment).flat_map(|write| kept(write, &keep));
+    write_merged(writes, alignment.largest, source, target)
 }
 
 /// The parts of a merged write whose data is in logs for which `keep` is true.
