@@ -154,24 +154,8 @@ fn simulate(
         return Err(PlanError::Job("the test has no phase: give -w, -r or both".into()));
     };
     let (write, read) = (seconds(Access::Write), seconds(Access::Read));
-    let io_seconds = write.unwrap_or(0.0) + read.unwrap_or(0.0);
-    let configuration = Configuration {
-        file_system: options.file_system.name().into(),
-        capacity: None,
-        stripe_count: None,
-        storage_nodes: 0,
-        access_modes: Vec::new(),
-        transfer: job.test.transfer.0,
-        write_seconds: write,
-        read_seconds: read,
-        io_seconds,
-        is_bound: false,
-        share: job.share(io_seconds),
-        limit: longest.limit.resource.clone(),
-        because: longest.limit.because.clone(),
-        stage_in: None,
-        stage_out: None,
-    };
+    let limit = (longest.limit.resource.clone(), longest.limit.because.clone());
+    let configuration = timed(job, options.file_system.name(), (write, read), limit);
     match place {
         Place::BurstBuffer(candidate) => on_burst_buffer(system, job, candidate, configuration),
         // Real programs were up to fifteen times slower on shared files than the twin's locks make them.
@@ -180,6 +164,33 @@ fn simulate(
             is_bound: !job.test.file_per_process,
             ..configuration
         }),
+    }
+}
+
+/// A configuration with the seconds of its writes and reads, and the limit with its evidence.
+fn timed(
+    job: &Job,
+    file_system: &str,
+    (write_seconds, read_seconds): (Option<f64>, Option<f64>),
+    (limit, because): (String, String),
+) -> Configuration {
+    let io_seconds = write_seconds.unwrap_or(0.0) + read_seconds.unwrap_or(0.0);
+    Configuration {
+        file_system: file_system.into(),
+        capacity: None,
+        stripe_count: None,
+        storage_nodes: 0,
+        access_modes: Vec::new(),
+        transfer: job.test.transfer.0,
+        write_seconds,
+        read_seconds,
+        io_seconds,
+        is_bound: false,
+        share: job.share(io_seconds),
+        limit,
+        because,
+        stage_in: None,
+        stage_out: None,
     }
 }
 
@@ -217,24 +228,8 @@ pub(crate) fn pfs_bound(system: &System, job: &Job) -> Result<Option<Configurati
     let seconds = |is_done: bool, peak: f64| is_done.then(|| bytes / of_links.min(peak));
     let write = seconds(job.test.write, pfs.write);
     let read = seconds(job.test.read, pfs.read);
-    let io_seconds = write.unwrap_or(0.0) + read.unwrap_or(0.0);
     let peak = if job.test.write { pfs.write } else { pfs.read };
     let limit = if of_links < peak { "node-link" } else { "pfs" };
-    Ok(Some(Configuration {
-        file_system: "pfs".into(),
-        capacity: None,
-        stripe_count: None,
-        storage_nodes: 0,
-        access_modes: Vec::new(),
-        transfer: job.test.transfer.0,
-        write_seconds: write,
-        read_seconds: read,
-        io_seconds,
-        is_bound: true,
-        share: job.share(io_seconds),
-        limit: limit.into(),
-        because: format!("{}: {}", pfs.name, pfs.because),
-        stage_in: None,
-        stage_out: None,
-    }))
+    let limit = (limit.to_owned(), format!("{}: {}", pfs.name, pfs.because));
+    Ok(Some(Configuration { is_bound: true, ..timed(job, "pfs", (write, read), limit) }))
 }
