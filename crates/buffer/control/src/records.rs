@@ -131,7 +131,7 @@ impl<K: RecordKey, R: Serialize + DeserializeOwned> Table<K, R> {
     }
 
     /// All records, by ascending key.
-    pub fn iter(&self) -> impl Iterator<Item = (K, &R)> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &R)> {
         self.rows.iter().map(|(key, row)| (*key, row))
     }
 

@@ -142,12 +142,7 @@ impl State {
             return true;
         }
         let mut end = self.revision();
-        let present = self.epochs.last_key().and_then(|last| self.epochs.get(last));
-        if present.is_some_and(|epoch| (epoch.id, epoch.first) == (obeyed.epoch, obeyed.first)) {
-            return obeyed.revision <= end;
-        }
-        let epochs: Vec<Epoch> = self.epochs.iter().map(|(_, epoch)| *epoch).collect();
-        for epoch in epochs.iter().rev() {
+        for (_, epoch) in self.epochs.iter().rev() {
             if (epoch.id, epoch.first) == (obeyed.epoch, obeyed.first) {
                 return obeyed.revision <= end;
             }
