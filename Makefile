@@ -52,7 +52,9 @@ bench:
 	scripts/setup.sh bench
 	cargo bench --package forebay --bench twin
 	cargo bench --package forebay-flow --bench flows
+	cargo bench --package forebay-plan --bench plan
 	cargo bench --package forebay-client --bench buffer
 	cargo bench --package forebay-stage --bench staging
+	cargo bench --package forebay-control --bench controller
 	cargo bench --package forebay-mpiio-log --bench log
 	cargo test --package forebay --test plan_pool -- --ignored --nocapture

@@ -5,6 +5,8 @@
 
 mod failure;
 pub mod log;
+mod log_file;
+pub mod service_manager;
 pub mod table;
 
 pub use failure::Failure;

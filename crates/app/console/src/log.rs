@@ -1,10 +1,11 @@
 //! Logs: to a file, or to standard error.
 
 use crate::failure::Failure;
+use crate::log_file::LogFile;
 use clap::{Args, ValueEnum};
-use std::fs::OpenOptions;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use tracing_subscriber::EnvFilter;
 pub use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -28,7 +29,7 @@ pub enum LogFormat {
 /// Command-line options for logging.
 #[derive(Debug, Args)]
 pub struct LogArguments {
-    /// Append logs to this file [default: errors to standard error]
+    /// Append logs to this file [default: standard error, only errors; of daemons also warnings]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Logs")]
     log: Option<PathBuf>,
     /// Format of the logs
@@ -57,14 +58,30 @@ pub fn start<W>(arguments: &LogArguments, stderr: W) -> Result<(), Failure>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    start_service(arguments, stderr, LevelFilter::ERROR)
+    start_with(arguments, stderr, LevelFilter::ERROR, Arc::default())
 }
 
 /// As [`start`], to the file of `arguments` or else to `writer`, with this default filter there.
+/// SIGHUP no longer ends the process: the file is opened again.
 pub fn start_service<W>(
     arguments: &LogArguments,
     writer: W,
     default: LevelFilter,
+) -> Result<(), Failure>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let reopen = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, reopen.clone())
+        .map_err(|error| Failure::Failed(format!("cannot handle SIGHUP: {error}")))?;
+    start_with(arguments, writer, default, reopen)
+}
+
+fn start_with<W>(
+    arguments: &LogArguments,
+    writer: W,
+    default: LevelFilter,
+    reopen: Arc<AtomicBool>,
 ) -> Result<(), Failure>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -76,7 +93,7 @@ where
     let filter = parse_filter(std::env::var(FILTER_VARIABLE).ok().as_deref(), default)?;
     let installed = match &arguments.log {
         Some(path) => {
-            let file = OpenOptions::new().create(true).append(true).open(path);
+            let file = LogFile::open(path.clone(), reopen);
             let file =
                 file.map_err(|error| Failure::Input(format!("--log {}: {error}", path.display())))?;
             install(filter, arguments.log_format, Mutex::new(file))

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -259,6 +260,30 @@ exit 7
 }
 
 #[test]
+fn script_is_read_from_standard_input() {
+    let home = Home::new();
+    let text = "#!/bin/sh\n#DW jobdw capacity=16MiB type=scratch access_mode=striped\n\
+                test -d $DW_JOB_STRIPED && echo mounted for $1\n";
+    let mut command = home.command(&["run", "--pool-size", "1GiB", "-", "me"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text_of(&output));
+    assert!(text_of(&output).contains("mounted for me"), "{}", text_of(&output));
+    assert_clean(&home);
+}
+
+#[test]
+fn script_with_a_missing_interpreter_is_told_apart_from_a_missing_script() {
+    let home = Home::new();
+    let text = "#!/no/such/shell\n#DW jobdw capacity=16MiB type=scratch access_mode=striped\n";
+    let text = text_of(&home.script("job.sh", text));
+    assert!(text.contains("its interpreter `/no/such/shell` does not exist"), "{text}");
+    assert_clean(&home);
+}
+
+#[test]
 fn full_instance_returns_enospc() {
     let home = Home::new();
     let text = "#!/bin/sh
@@ -275,7 +300,11 @@ echo fits >${DW_JOB_STRIPED}small
         "#!/bin/sh\n#DW jobdw capacity=1TiB type=scratch access_mode=striped\n",
     );
     assert!(!output.status.success());
-    assert!(text_of(&output).contains("65536 granules requested, 64 free"), "{}", text_of(&output));
+    assert!(
+        text_of(&output).contains("65536 granules requested, 64 in all"),
+        "{}",
+        text_of(&output)
+    );
     assert_clean(&home);
 }
 
@@ -301,6 +330,30 @@ fn invalid_directives_are_reported_with_line_and_column() {
     );
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(home.forebay(&["run", "absent.sh"]).status.code(), Some(2));
+}
+
+#[test]
+fn recover_removes_a_job_whose_stage_out_source_was_never_written() {
+    let home = Home::new();
+    let text = "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_out type=file source=$DW_JOB_STRIPED/r destination=%d/r
+#DW stage_out type=directory source=$DW_JOB_STRIPED/never destination=%d/never
+echo result >${DW_JOB_STRIPED}r
+";
+    let output = home.script("never.sh", text);
+    assert_eq!(output.status.code(), Some(1));
+    let text = text_of(&output);
+    let missing = "$DW_JOB_STRIPED/never: does not exist: nothing was written there";
+    assert!(text.contains(missing) && text.contains("are kept in the pool"), "{text}");
+    assert_eq!(fs::read_to_string(home.path("r")).unwrap(), "result\n");
+    let recover = home.forebay(&["recover"]);
+    let text = text_of(&recover);
+    assert!(
+        recover.status.success() && text.contains("removed") && text.contains(missing),
+        "{text}"
+    );
+    assert!(text_of(&home.forebay(&["recover"])).contains("nothing to recover"));
 }
 
 #[test]

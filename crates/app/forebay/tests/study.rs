@@ -5,12 +5,17 @@ mod forebay;
 use forebay::WorkDir;
 
 const STUDY: &str = "title = \"Two jobs\"\nmachine = \"toy\"\n\
-    [io]\nnodes = 4\nior = \"-a POSIX -F -w -t 512k -b 2m\"\n\
-    [traffic]\nnodes = 40\npattern = \"uniform\"\nmessage = \"16KiB\"\nload = 0.3\nmessages = 100\n\
-    [[measure]]\nname = \"one storage node\"\nburst_buffers = 1\n";
+    [[job]]\nname = \"io\"\nnodes = 4\nior = \"-a POSIX -F -w -t 512k -b 2m\"\n\
+    [[job]]\nname = \"solver\"\nnodes = 40\n\
+    traffic = { pattern = \"uniform\", message = \"16KiB\", load = 0.3, messages = 100 }\n\
+    [[measure]]\nname = \"one storage node\"\njob.io.burst_buffers = 1\n";
 
 fn summary(dir: &WorkDir) -> serde_json::Value {
     serde_json::from_str(&dir.read("out/summary.json")).unwrap()
+}
+
+fn number(value: &serde_json::Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
 /// The case without a measure is the same as `sim interference`; one storage node with 2 GB/s of flash cannot
@@ -21,23 +26,62 @@ fn study_compares_measures_with_the_case_without_one() {
     dir.write("study.toml", STUDY);
     dir.expect_success("study study.toml --out out");
     let found = summary(&dir);
-    let cases = found["cases"].as_array().unwrap();
-    let names: Vec<&str> = cases.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    let measures = found["measures"].as_array().unwrap();
+    let names: Vec<&str> = measures.iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["none", "one storage node"]);
     let alone = dir.json(
         "sim interference --machine toy --nodes 4 --traffic-nodes 40 --pattern uniform --load 0.3 \
          --message 16KiB --messages 100 --no-out --json - -- -a POSIX -F -w -t 512k -b 2m",
     );
-    let number = |value: &serde_json::Value| value.as_f64().unwrap();
-    let slowdown = 1.0 / number(&alone["ior_rate_ratio"]);
-    assert!((number(&cases[0]["io_slowdown"]) - slowdown).abs() < 1e-9);
-    assert_eq!(cases[0]["traffic_slowdown"], alone["traffic_latency_ratio"]);
-    assert_eq!(cases[0]["io_gbps"][1], alone["ior_together"]["write_GBps"]);
-    assert!(number(&cases[1]["io_gbps"][0]) < 2.0);
-    let delayed = cases[0]["io_delayed"].as_array().unwrap();
-    assert!(delayed.iter().any(|of_class| number(&of_class[1]) > 0.0), "{found:#}");
+    let jobs = &measures[0]["together"][0]["jobs"];
+    let slowdown = |job: usize| number(&jobs[job]["slowdown"]["mean"]);
+    assert!((slowdown(0) * number(&alone["ior_rate_ratio"]) - 1.0).abs() < 1e-9, "{jobs}");
+    assert!((slowdown(1) / number(&alone["traffic_latency_ratio"]) - 1.0).abs() < 1e-9, "{jobs}");
+    let rate = number(&jobs[0]["together"]["write_gbps"]["mean"]);
+    assert_eq!(rate, number(&alone["ior_together"]["write_GBps"]));
+    assert!(number(&measures[1]["alone"][0]["write_gbps"]["mean"]) < 2.0);
+    let delays = measures[0]["together"][0]["delays"].as_array().unwrap();
+    assert!(delays.iter().any(|one| one["job"] == "io" && number(&one["seconds"]) > 0.0));
     let report = dir.read("out/report.md");
-    for text in ["# Two jobs", "one storage node", "rank-1", "beside traffic"] {
+    for text in ["# Two jobs", "one storage node", "rank-1", "beside solver"] {
+        assert!(report.contains(text), "{text} in {report}");
+    }
+}
+
+/// Three seeds of three jobs: each pair and all, with intervals; the mean is that of the single seeds.
+#[test]
+fn several_seeds_give_a_matrix_with_intervals() {
+    let dir = WorkDir::new();
+    let reader = "[[job]]\nname = \"reader\"\nnodes = 4\nior = \"-a POSIX -F -r -t 512k -b 2m\"\n";
+    let study = STUDY.replace("[[measure]]", &format!("{reader}[[measure]]"));
+    let study = study.replace("machine =", "seeds = 3\nseed = 5\nmachine =");
+    dir.write("study.toml", &study);
+    dir.expect_success("study study.toml --out out");
+    let found = summary(&dir);
+    assert_eq!(found["seeds"].to_string(), "[5,6,7]");
+    let sets = found["measures"][0]["together"].as_array().unwrap();
+    let jobs = |set: &serde_json::Value| -> Vec<u64> {
+        let all = set["jobs"].as_array().unwrap().iter();
+        all.map(|one| one["job"].as_u64().unwrap()).collect()
+    };
+    let sets: Vec<Vec<u64>> = sets.iter().map(jobs).collect();
+    assert_eq!(sets, [vec![0, 1], vec![0, 2], vec![1, 2], vec![0, 1, 2]]);
+    let slowdown = &found["measures"][0]["together"][3]["jobs"][2]["slowdown"];
+    let values: Vec<f64> = slowdown["values"].as_array().unwrap().iter().map(number).collect();
+    assert_eq!(values.len(), 3);
+    assert!((values.iter().sum::<f64>() / 3.0 - number(&slowdown["mean"])).abs() < 1e-12);
+    assert!(number(&slowdown["half_width"]) >= 0.0);
+    let report = dir.read("out/report.md");
+    let diagonal: Vec<bool> = report
+        .lines()
+        .skip_while(|line| !line.starts_with("| slowdown of"))
+        .skip(2)
+        .take(3)
+        .enumerate()
+        .map(|(job, line)| line.split('|').nth(job + 2).is_some_and(|cell| cell.trim() == "–"))
+        .collect();
+    assert_eq!(diagonal, [true; 3], "{report}");
+    for text in ["Means of 3 seeds from 5 on", "beside reader", "beside all", "±", "read alone"] {
         assert!(report.contains(text), "{text} in {report}");
     }
 }
@@ -49,42 +93,125 @@ fn interrupted_study_goes_on_with_the_cases_that_are_missing_or_changed() {
     let first = dir.expect_success("study study.toml --out out --threads 1");
     assert!(!first.stderr.contains("done before"), "{}", first.stderr);
     let (results, report) = (summary(&dir), dir.read("out/report.md"));
-    std::fs::remove_file(dir.path().join("out/case-none.json")).unwrap();
+    std::fs::remove_file(dir.path().join("out/case-none-seed1.json")).unwrap();
     let second = dir.expect_success("study study.toml --out out --threads 2");
-    assert!(second.stderr.contains("none: done\n"), "{}", second.stderr);
-    assert!(second.stderr.contains("one storage node: done before\n"), "{}", second.stderr);
+    assert!(second.stderr.contains("none, seed 1: done\n"), "{}", second.stderr);
+    assert!(second.stderr.contains("one storage node, seed 1: done before\n"), "{}", second.stderr);
     assert_eq!((summary(&dir), dir.read("out/report.md")), (results, report));
     dir.write("study.toml", &STUDY.replace("burst_buffers = 1", "burst_buffers = 2"));
     let third = dir.expect_success("study study.toml --out out");
-    assert!(third.stderr.contains("one storage node: done\n"), "{}", third.stderr);
-    assert!(third.stderr.contains("none: done before\n"), "{}", third.stderr);
+    assert!(third.stderr.contains("one storage node, seed 1: done\n"), "{}", third.stderr);
+    assert!(third.stderr.contains("none, seed 1: done before\n"), "{}", third.stderr);
 }
 
-/// The report in `examples/` is the one that the study there gives.
+/// The reports in `examples/` are those that the studies there give.
 #[test]
-fn example_gives_the_report_beside_it() {
+fn examples_give_the_reports_beside_them() {
+    for (study, report) in [
+        (
+            include_str!("../../../../examples/interference.toml"),
+            include_str!("../../../../examples/interference.md"),
+        ),
+        (
+            include_str!("../../../../examples/sizing.toml"),
+            include_str!("../../../../examples/sizing.md"),
+        ),
+    ] {
+        let dir = WorkDir::new();
+        dir.write("study.toml", study);
+        let output = dir.expect_success("study study.toml --out out");
+        assert_eq!(output.stdout, report);
+    }
+}
+
+/// Two values of one variation and two of another: four measures with both changes. Flash of twice the
+/// rate on two storage nodes instead of one: four times.
+#[test]
+fn variations_are_combined_into_measures() {
     let dir = WorkDir::new();
-    dir.write("study.toml", include_str!("../../../../examples/interference.toml"));
-    let output = dir.expect_success("study study.toml --out out");
-    assert_eq!(output.stdout, include_str!("../../../../examples/interference.md"));
+    let study = "title = \"Sizing\"\nmachine = \"toy\"\nfidelity = \"flow\"\n\
+        [[job]]\nname = \"io\"\nnodes = 16\nppn = 2\nior = \"-a POSIX -F -w -t 512k -b 16m\"\n\
+        [[vary]]\nname = \"nodes\"\nvalue = [{ name = \"1\", job.io.burst_buffers = 1 }, \
+        { name = \"2\", job.io.burst_buffers = 2 }]\n\
+        [[vary]]\nname = \"flash\"\nvalue = [{ name = \"1 GB/s\", \
+        set = [\"burst_buffer.card_write=1GB/s\"] }, { name = \"2 GB/s\" }]\n";
+    dir.write("study.toml", study);
+    dir.expect_success("study study.toml --out out");
+    let found = summary(&dir);
+    let measures = found["measures"].as_array().unwrap();
+    let rates: Vec<(&str, f64)> = measures[1..]
+        .iter()
+        .map(|one| {
+            let rate = number(&one["alone"][0]["write_gbps"]["mean"]);
+            (one["name"].as_str().unwrap(), rate)
+        })
+        .collect();
+    let by_hand = [
+        ("nodes 1, flash 1 GB/s", 1.0),
+        ("nodes 1, flash 2 GB/s", 2.0),
+        ("nodes 2, flash 1 GB/s", 2.0),
+        ("nodes 2, flash 2 GB/s", 4.0),
+    ];
+    for ((name, rate), (expected, by_hand)) in rates.iter().zip(by_hand) {
+        assert_eq!(*name, expected);
+        assert!((rate / by_hand - 1.0).abs() < 0.1, "{name}: {rate}, by hand {by_hand}");
+    }
+    assert_eq!(rates.len(), 4);
+    for (from, to, word) in [
+        ("fidelity = \"flow\"", "fidelity = \"exact\"", "packet, flow, auto"),
+        ("{ name = \"2\", job.io.burst_buffers = 2 }", "{ name = \"1\" }", "two measures"),
+        ("card_write=1GB/s", "card_write=fast", "burst_buffer.card_write"),
+    ] {
+        assert!(study.contains(from), "{from}");
+        dir.write("study.toml", &study.replace(from, to));
+        let error = dir.expect_invalid_input("study study.toml --out out");
+        assert!(error.contains(word), "{to}: {error}");
+    }
 }
 
 #[test]
 fn invalid_study_is_refused_with_the_place() {
     let dir = WorkDir::new();
+    let more = "\n[[measure]]\nname = \"one storage node\"";
+    let ppn =
+        "traffic = { pattern = \"uniform\", message = \"16KiB\", load = 0.3, messages = 100 }";
     for (from, to, word) in [
         ("nodes = 40", "nodes = 400", "56 compute nodes"),
         ("load = 0.3", "load = 3.0", "at most 1"),
-        ("burst_buffers = 1", "burst_buffers = 9", "has 4"),
-        ("burst_buffers = 1", "routing = \"x\"", "one storage node"),
-        ("burst_buffers = 1", "nodes = 1", "unknown field"),
-        ("-t 512k", "-t 3m", "raise -b"),
+        ("burst_buffers = 1", "burst_buffers = 9", "toy has 4"),
+        ("job.io.burst_buffers = 1", "routing = \"x\"", "one storage node"),
+        ("job.io.burst_buffers = 1", "job.io.nodes = 1", "unknown field"),
         (
-            "one storage node\"",
-            "one storage node\"\n[[measure]]\nname = \"one storage node\"",
-            "two measures",
+            "job.io.burst_buffers = 1",
+            "job.other.burst_buffers = 1",
+            "no job `other`; there are io, solver",
         ),
+        (
+            "job.io.burst_buffers = 1",
+            "job.solver.burst_buffers = 1",
+            "`burst_buffers` is for I/O jobs",
+        ),
+        ("job.io.burst_buffers = 1", "job.io.groups = \"2-4\"", "has the groups 0 to 3"),
+        (
+            "job.io.burst_buffers = 1",
+            "job.solver.groups = \"0\"",
+            "groups 0 to 0 of toy have 10 free",
+        ),
+        ("job.io.burst_buffers = 1", "job.io.start = \"soon\"", "start"),
+        ("job.io.burst_buffers = 1", "job.io.rate_limit = \"1 kB/s\"", "at least 1 MB/s"),
+        (
+            "job.io.burst_buffers = 1",
+            "job.solver.rate_limit = \"1 GB/s\"",
+            "`rate_limit` is for I/O jobs",
+        ),
+        ("job.io.burst_buffers = 1", "server_queues = \"lifo\"", "there are arrival, fair"),
+        ("-t 512k", "-t 3m", "raise -b"),
+        ("one storage node\"", &format!("one storage node\"{more}"), "two measures"),
+        ("name = \"solver\"", "name = \"io\"", "two jobs"),
+        (ppn, "", "either `ior` or `traffic`"),
+        ("nodes = 40\n", "nodes = 40\nppn = 2\n", "`ppn` is for I/O jobs"),
         ("machine = \"toy\"", "machine = \"nowhere\"", "nowhere"),
+        ("machine = \"toy\"", "machine = \"toy\"\nseeds = 0", "0 seeds"),
     ] {
         assert!(STUDY.contains(from), "{from}");
         dir.write("study.toml", &STUDY.replace(from, to));

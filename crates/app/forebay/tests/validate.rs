@@ -99,6 +99,18 @@ fn row_of_messages_has_the_quantity_of_its_command() {
     assert!(dir.read("here/accuracy.md").contains("| daint-latency-8B |"));
 }
 
+/// Two overheads of 250 ns, two links of 350 ns and a router of 100 ns, and some nanoseconds for 72 bytes.
+#[test]
+fn message_between_neighbours_takes_the_time_of_the_white_paper() {
+    let dir = WorkDir::new();
+    for machine in ["edison", "piz-daint"] {
+        let command = "--groups 0 --nodes 2 --size 8B --iterations 20 --no-out --json -";
+        let run = dir.json(&format!("sim collective ping-pong --machine {machine} {command}"));
+        let one_way = run["one_way_seconds"].as_f64().unwrap() * 1e9;
+        assert!((1300.0..1315.0).contains(&one_way), "{machine}: {one_way} ns");
+    }
+}
+
 #[test]
 fn sensitivity_of_a_latency_is_the_share_of_its_overheads() {
     let dir = WorkDir::new();
@@ -113,12 +125,12 @@ fn sensitivity_of_a_latency_is_the_share_of_its_overheads() {
     let keys: Vec<&str> = found.iter().map(|s| s["parameter"].as_str().unwrap()).collect();
     let deciding = ["client.mpi_overhead", "network.node.latency", "network.router_traversal"];
     assert_eq!(keys.iter().collect::<BTreeSet<_>>(), deciding.iter().collect(), "--deciding");
-    assert_eq!(keys[0], "client.mpi_overhead");
+    assert_eq!(keys[0], "network.node.latency");
     assert!(dir.read("here/sensitivity.md").contains("| daint-latency-8B | "));
     let elasticity = found[0]["elasticity"].as_f64().unwrap();
-    // Two overheads of 500 ns, from 400 to 625 ns.
-    let rest = latency - 1.0;
-    let by_hand = ((1.25 + rest) / (0.8 + rest)).ln() / (625.0_f64 / 400.0).ln();
+    // Two links of 350 ns, from 280 to 437.5 ns.
+    let rest = latency - 0.7;
+    let by_hand = ((0.875 + rest) / (0.56 + rest)).ln() / (437.5_f64 / 280.0).ln();
     assert!((elasticity - by_hand).abs() < 0.01, "{elasticity}, by hand {by_hand}");
 }
 

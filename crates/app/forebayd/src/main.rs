@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use forebay_console::log::{self, LogArguments};
+use forebay_console::log::{self, LevelFilter, LogArguments};
+use forebay_console::service_manager::{self, ServiceState};
 use forebay_console::{Failure, print_stderr, print_stdout};
 use forebay_daemon::activity::{self, Exporter, StatusSource};
 use forebay_daemon::{ConfigError, Daemon, DaemonError, PoolConfig, host_name};
@@ -42,7 +43,7 @@ enum Role {
         forebayd storage --config /etc/forebay/pool.toml --metrics 10.0.0.11:9464\n  \
         forebayd norns --config /etc/norns/norns.conf\n\n\
         FOREBAY_LOG is the log filter: error, warn, info, debug, trace, or such as\n\
-        forebay_store=debug,warn\n\n\
+        forebay_store=debug,warn. SIGHUP opens the file of --log again.\n\n\
         Exit codes: 0 stopped by SIGTERM or SIGINT, 1 failed, 2 invalid input."
 )]
 struct Arguments {
@@ -74,7 +75,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.daemon == Role::Norns {
         return norns::run(arguments);
     }
-    log::start(&arguments.log, std::io::stderr)?;
+    log::start_service(&arguments.log, std::io::stderr, LevelFilter::WARN)?;
     let file = forebay_daemon::config::selected_file(arguments.config.clone());
     let config = read_config(&file).map_err(|error| Failure::Input(error.to_string()))?;
     if !arguments.check {
@@ -126,10 +127,18 @@ fn run_daemon(arguments: &Arguments, config: &PoolConfig) -> Result<(), Failure>
         kind.as_ref().map_or("daemon", |kind| kind.get_name()),
         config.name
     ));
+    notify(ServiceState::Ready);
     while !stop.load(Ordering::Relaxed) && !daemon.has_ended() {
         std::thread::sleep(POLL_INTERVAL);
     }
+    notify(ServiceState::Stopping);
     daemon.stop().map_err(daemon_failure)
+}
+
+fn notify(state: ServiceState) {
+    if let Err(error) = service_manager::notify(state) {
+        print_stderr(format_args!("forebayd: cannot notify the service manager: {error}"));
+    }
 }
 
 fn start_metrics(

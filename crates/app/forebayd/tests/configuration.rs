@@ -44,7 +44,8 @@ fn example_units_start_each_daemon() {
     for daemon in ["controller", "storage", "agent"] {
         let unit = examples().join(format!("forebay-{daemon}.service"));
         let command = format!("forebayd {daemon} --config /etc/forebay/pool.toml");
-        assert!(fs::read_to_string(unit).unwrap().contains(&command));
+        let unit = fs::read_to_string(unit).unwrap();
+        assert!(unit.contains(&command) && unit.contains("Type=notify"), "{unit}");
     }
 }
 

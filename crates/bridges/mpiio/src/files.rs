@@ -3,7 +3,7 @@
 use crate::file::alias::Alias;
 use crate::file::transfer::{Completion, Direction, Request};
 use crate::file::view::FileView;
-use crate::file::{LoggedFile, background};
+use crate::file::{LoggedFile, background, file_id};
 use crate::mpi::communicator::Communicator;
 use crate::mpi::{
     Handle, MODE_RDONLY, MODE_SEQUENTIAL, MODE_WRONLY, MpiError, SEEK_SET, SUCCESS, functions,
@@ -168,17 +168,26 @@ enum First {
 /// A handle of a file that is open already. What was logged through handles of the same processes is
 /// applied, because it must be visible after a sync.
 fn first_handle(path: &Path, comm: Handle) -> Option<First> {
+    let id = file_id(path);
     let all: Vec<(Handle, Open)> =
         FILES.read().iter().map(|(handle, open)| (*handle, open.clone())).collect();
-    let mut first = None;
+    let mut same = Vec::new();
     for (handle, open) in all {
         let Open::File(shared) = open else { continue };
+        let opening =
+            shared.lock().as_ref().filter(|file| file.is_named(path, id)).map(LoggedFile::opening);
+        same.extend(opening.map(|opening| (opening, handle, shared)));
+    }
+    // All processes apply the logs in the order in which they have opened the files.
+    same.sort_by_key(|(opening, ..)| *opening);
+    let mut first = None;
+    for (_, handle, shared) in same {
         let mut guard = shared.lock();
-        let Some(file) = guard.as_mut().filter(|file| file.path() == path) else { continue };
+        let Some(file) = guard.as_mut() else { continue };
         if file.has_processes_of(comm) {
             code(handle, file.flush_for_second_handle());
             first = Some(First::Together);
-        } else if Communicator::of(comm).is_ok_and(|comm| comm.size == 1) {
+        } else if Some(file.id()) == id && Communicator::of(comm).is_ok_and(|comm| comm.size == 1) {
             drop(guard);
             return Some(First::Alone(shared));
         } else {
@@ -252,15 +261,14 @@ pub unsafe fn set_view(
     let native =
         unsafe { CStr::from_ptr(representation) }.to_bytes().eq_ignore_ascii_case(b"native");
     let decoded = FileView::decode(displacement, etype, filetype, native);
-    let result = match (decoded, open) {
-        (Ok(view), Open::File(shared)) => {
-            shared.lock().as_mut().map_or(Ok(()), |logged| logged.set_view(view))
+    let result = match open {
+        Open::File(shared) => {
+            shared.lock().as_mut().map_or(Ok(()), |logged| logged.set_view(decoded))
         }
-        (Ok(view), Open::Alias(alias, shared)) => {
+        Open::Alias(alias, shared) => decoded.and_then(|view| {
             let mut alias = alias.lock();
             shared.lock().as_ref().map_or(Ok(()), |logged| alias.set_view(logged, view))
-        }
-        (Err(error), _) => Err(error),
+        }),
     };
     Some(code(file, result))
 }

@@ -75,7 +75,7 @@ fn random_programs_on_open_mpi_leave_the_files_of_plain_mpi_io() {
 
 #[test]
 fn random_programs_whose_logs_are_full_leave_the_files_of_plain_mpi_io() {
-    check(Mpi::OpenMpi, &[("FOREBAY_LOG_SIZE", "16384")], "early_flushes");
+    check(Mpi::OpenMpi, &[("FOREBAY_LOG_SIZE", "16384")], "past_log_requests");
 }
 
 #[test]

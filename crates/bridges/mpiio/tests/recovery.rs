@@ -42,22 +42,51 @@ fn what_a_killed_program_has_synced_is_replayed_in_its_order_and_twice_is_the_sa
 }
 
 #[test]
-fn a_rerun_succeeds_beside_the_logs_of_a_killed_run() {
+fn rerun_finds_what_a_killed_run_has_synced_and_nothing_is_left_to_be_replayed_over_it() {
     for mpi in Mpi::installed() {
         let scratch = tempfile::tempdir().unwrap();
         let scratch = scratch.path();
         let program = mpi.compile("killed.c", &[], scratch);
         let (plain, logged) = (scratch.join("plain"), scratch.join("logged"));
         run(mpi.launch(RANKS, &program).arg(&plain).arg("end"));
+        let expected = std::fs::read(&plain).unwrap();
         let mut killed = mpi.launch(RANKS, &program);
         intercept(&mut killed, "logged", scratch);
         assert!(!killed.arg(&logged).arg("kill").output().unwrap().status.success());
-        let mut rerun = mpi.launch(RANKS, &program);
+        // A program that only opens and closes the file.
+        let order = mpi.compile("order.c", &[], scratch);
+        let mut rerun = mpi.launch(RANKS, &order);
         intercept(&mut rerun, "logged", scratch);
-        run(rerun.arg(&logged).arg("end"));
-        assert!(std::fs::read(&logged).unwrap() == std::fs::read(&plain).unwrap(), "{mpi:?}");
-        let old = std::fs::read_dir(scratch.join("logs")).unwrap().flatten();
-        old.for_each(|log| std::fs::remove_file(log.path()).unwrap());
-        assert!(statistics(scratch).count("logged", "logged_requests") > 0);
+        let output = run(rerun.arg("nothing").arg(&logged));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("writes of an earlier run from 3 logs"), "{mpi:?}: {errors}");
+        assert!(std::fs::read(&logged).unwrap() == expected, "{mpi:?}: synced data is back");
+        // No logs are left.
+        assert!(!statistics(scratch).files().is_empty());
+    }
+}
+
+#[test]
+fn rerun_with_a_new_file_is_not_changed_by_a_replay_of_the_logs_of_a_killed_run() {
+    for mpi in Mpi::installed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path();
+        let program = mpi.compile("killed.c", &[], scratch);
+        let logged = scratch.join("logged");
+        let mut killed = mpi.launch(RANKS, &program);
+        intercept(&mut killed, "logged", scratch);
+        assert!(!killed.arg(&logged).arg("kill").output().unwrap().status.success());
+        std::fs::remove_file(&logged).unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let order = mpi.compile("order.c", &[], scratch);
+        let mut rerun = mpi.launch(RANKS, &order);
+        intercept(&mut rerun, "logged", scratch);
+        let output = run(rerun.arg("error").arg(&logged));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("was created after 3 logs"), "{mpi:?}: {errors}");
+        let written = std::fs::read(&logged).unwrap();
+        assert!(written[100..1000].iter().all(|byte| *byte == 0), "{mpi:?}: an old write");
+        replay(&[scratch.join("logs")], &ReplayOptions::default()).unwrap();
+        assert!(std::fs::read(&logged).unwrap() == written, "{mpi:?}: the file is as it was");
     }
 }

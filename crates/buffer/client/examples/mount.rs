@@ -1,18 +1,21 @@
 //! Run a storage daemon on each of some directories, make an instance over them, and mount it:
 //! `mount <flash directory>[,<flash directory>...] <mount point> [capacity in MiB]`. Ends when
-//! unmounted from outside, or when its standard input ends.
+//! unmounted from outside, or when its standard input ends. Then prints the operations of the mount and
+//! the requests of the daemons: number, and mean time in microseconds.
 
 #[allow(dead_code)] // the tests use the rest
 #[path = "../tests/support/striped_admin.rs"]
 mod striped_admin;
 
 use forebay_client::{ClientOptions, Fs, MountOptions, mount};
+use forebay_metrics::LatencySnapshot;
 use forebay_protocol::message::InstanceSpec;
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId};
 use forebay_store::daemon::{self, Daemon};
 use std::error::Error;
 use std::path::Path;
+use std::time::Duration;
 use striped_admin::StripedAdmin;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -46,9 +49,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("mounted at {}", mounted.path().display());
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line)? > 0 {}
+    for (name, latency) in &mounted.report().operations {
+        print_times("mount", name, latency);
+    }
     mounted.unmount()?;
     for daemon in daemons {
+        let requests = daemon.stats().collect_report(Duration::ZERO).requests;
+        for (kind, stats) in &requests {
+            print_times("daemon", kind, &stats.latency);
+        }
         daemon.stop()?;
     }
     Ok(())
+}
+
+fn print_times(whose: &str, name: &str, latency: &LatencySnapshot) {
+    if let Some(mean) = latency.mean() {
+        println!("{whose} {name} {} {:.1}", latency.count(), mean.as_secs_f64() * 1e6);
+    }
 }

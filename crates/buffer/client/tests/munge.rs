@@ -135,6 +135,24 @@ fn host_with_wrong_key_is_refused() {
     assert_eq!(no_key.map(|_| ()).unwrap_err(), Errno::EKEYREJECTED);
 }
 
+#[test]
+fn client_waits_for_a_munged_that_is_being_restarted() {
+    let temporary = Temporary::new();
+    let directory = temporary.dir("munge");
+    let munged = Munged::start(&directory);
+    let daemon = pool(munged.munge(), &temporary);
+    let address = daemon.tcp_address().unwrap();
+    let munge = munged.munge();
+    drop(munged);
+    let _ = std::fs::remove_file(directory.join("socket"));
+    let client = std::thread::spawn(move || Fs::attach(address, INSTANCE, options(munge)));
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(!client.is_finished(), "the client repeats its attempt");
+    // With another key, which both sides get from the same daemon.
+    let _restarted = Munged::start(&directory);
+    assert!(client.join().unwrap().is_ok());
+}
+
 /// One side of a handshake with the daemon, step by step.
 struct Client {
     sender: Sender,

@@ -128,6 +128,31 @@ fn permissions_are_checked_for_owner_group_and_others() {
     });
 }
 
+/// The node of a new directory depends on its name, so several are made.
+#[test]
+fn entries_of_private_directories_are_hidden_from_other_users_at_once() {
+    on_all(|dir| {
+        let private = dir.join("private");
+        fs::DirBuilder::new().mode(0o700).create(&private).unwrap();
+        for number in 0..20 {
+            let sub = private.join(format!("sub{number}"));
+            fs::create_dir(&sub).unwrap();
+            let seen = as_user(1000, 1000, || (fs::metadata(&sub), fs::read_dir(&sub).map(drop)));
+            assert_eq!((errno(seen.0), errno(seen.1)), (libc::EACCES, libc::EACCES));
+            // Links to a file of another node, and files that are opened with O_CREAT.
+            let (file, link) = (sub.join("f"), private.join(format!("link{number}")));
+            touch(&file);
+            fs::hard_link(&file, &link).unwrap();
+            let seen = as_user(1000, 1000, || fs::metadata(&link).map(drop));
+            assert_eq!(errno(seen), libc::EACCES, "a new link");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            OpenOptions::new().write(true).create(true).truncate(false).open(&link).unwrap();
+            let seen = as_user(1000, 1000, || File::open(&link).map(drop));
+            assert_eq!(errno(seen), libc::EACCES, "an opened link");
+        }
+    });
+}
+
 #[test]
 fn access_and_execution_follow_mode_bits() {
     on_all(|dir| {
@@ -189,6 +214,45 @@ fn access_and_execution_follow_mode_bits() {
             created.write_all(b"text").unwrap();
             assert_eq!(errno(OpenOptions::new().write(true).open(dir.join("made"))), libc::EACCES);
         });
+    });
+}
+
+#[test]
+fn running_program_cannot_be_truncated() {
+    on_all(|dir| {
+        let program = dir.join("program");
+        fs::copy("/bin/sleep", &program).unwrap();
+        let length = fs::metadata(&program).unwrap().len();
+        let mut running = Command::new(&program).arg("60").spawn().unwrap();
+        let truncate = |access: OFlags| {
+            let opened = rustix::fs::open(&program, access | OFlags::TRUNC, Mode::empty());
+            opened.map(drop)
+        };
+        assert_eq!(truncate(OFlags::RDONLY), Err(Errno::TXTBSY));
+        assert_eq!(truncate(OFlags::WRONLY), Err(Errno::TXTBSY));
+        assert_eq!(fs::metadata(&program).unwrap().len(), length);
+        running.kill().unwrap();
+        running.wait().unwrap();
+        // The kernel closes the program's file a moment later.
+        let start = std::time::Instant::now();
+        while truncate(OFlags::RDONLY).is_err() {
+            assert!(start.elapsed() < std::time::Duration::from_secs(10), "it does not run");
+        }
+        assert_eq!(fs::metadata(&program).unwrap().len(), 0);
+    });
+}
+
+#[test]
+fn too_long_names_are_refused_in_every_operation() {
+    on_all(|dir| {
+        let sub = dir.join("sub");
+        fs::DirBuilder::new().mode(0o755).create(&sub).unwrap();
+        let long = sub.join("n".repeat(256));
+        assert_eq!(errno(fs::remove_file(&long)), libc::ENAMETOOLONG);
+        assert_eq!(errno(fs::remove_dir(&long)), libc::ENAMETOOLONG);
+        assert_eq!(errno(fs::metadata(&long)), libc::ENAMETOOLONG);
+        let mode = fs::Permissions::from_mode(0o600);
+        assert_eq!(errno(fs::set_permissions(&long, mode)), libc::ENAMETOOLONG);
     });
 }
 

@@ -10,7 +10,7 @@ use forebay_store::daemon::{self, Daemon, StatsHandle};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{Mounted, Temporary, as_user, as_user_in, attach, make_instance, mount_at};
 
 const TIMES: u64 = 50;
@@ -122,6 +122,33 @@ fn create_in_own_directory_takes_no_lookup() {
     mounted.unmount().unwrap();
 }
 
+#[test]
+fn listing_takes_one_lookup_and_few_reads_of_the_directory() {
+    const FILES: u64 = 1000;
+    for with_other_client in [false, true] {
+        let mounted = Mounted::new(1, 1 << 26);
+        let other = with_other_client.then(|| attach(mounted.pool.nodes()));
+        let dir = mounted.path.join("dir");
+        fs::create_dir(&dir).unwrap();
+        for i in 0..FILES {
+            drop(fs::File::create_new(dir.join(format!("file-{i}"))).unwrap());
+        }
+        let stats = mounted.pool.daemons[0].stats();
+        let count = |kind: &str| {
+            let requests = stats.collect_report(Duration::ZERO).requests;
+            requests.get(kind).map_or(0, |of_kind| of_kind.latency.count())
+        };
+        let before = (count("lookup"), count("readdir"));
+        let names = fs::read_dir(&dir).unwrap().count() as u64;
+        let (lookups, reads) = (count("lookup") - before.0, count("readdir") - before.1);
+        eprintln!("other client {with_other_client}: {lookups} lookups, {reads} reads");
+        assert_eq!(names, FILES);
+        assert!(lookups <= 2, "{lookups} lookups: of the directory and of its parent");
+        assert!(reads <= 60, "{reads} reads of the directory");
+        drop(other);
+    }
+}
+
 /// Several users of a mount that is the only client, so that the kernel caches names.
 #[test]
 fn cached_names_respect_search_permission() {
@@ -154,6 +181,35 @@ fn cached_names_respect_search_permission() {
         });
         as_user(1001, 1001, stat).unwrap();
     }
+}
+
+/// Linux 6.16 and later invalidate cached names on request.
+#[test]
+fn search_permission_is_taken_away_without_a_wait_for_cached_names() {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let version: Vec<u32> = release.split('.').map_while(|part| part.parse().ok()).collect();
+    if version < vec![6, 16] {
+        return eprintln!("Linux {release} cannot invalidate names");
+    }
+    let mounted = Mounted::new(1, 1 << 26);
+    fs::set_permissions(&mounted.path, fs::Permissions::from_mode(0o777)).unwrap();
+    let dir = mounted.path.join("dir");
+    as_user(1000, 1000, || {
+        fs::DirBuilder::new().mode(0o755).create(&dir).unwrap();
+        fs::write(dir.join("f"), "text").unwrap();
+    });
+    let set_mode = |mode| fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
+    let stat = || fs::metadata(dir.join("f")).map(|_| ());
+    let mut shortest = Duration::MAX;
+    for _ in 0..20 {
+        as_user(1001, 1001, stat).unwrap();
+        let started = Instant::now();
+        as_user(1000, 1000, || set_mode(0o700));
+        shortest = shortest.min(started.elapsed());
+        assert!(denied(as_user(1001, 1001, stat)));
+        as_user(1000, 1000, || set_mode(0o755));
+    }
+    assert!(shortest < Duration::from_millis(300), "{shortest:?} for a chmod");
 }
 
 /// The groups of a process are read when a decision depends on them.

@@ -202,6 +202,36 @@ fn appends_of_several_clients_do_not_interleave() {
 }
 
 #[test]
+fn holes_and_data_are_found_by_descriptor_and_over_sockets() {
+    const BLOCK: u64 = 4096;
+    const STRIPES: u64 = 40;
+    for (nodes, written) in [(1, 3..9), (3, 3..9), (3, 0..1), (3, 12..38), (3, 15..16)] {
+        let temporary = Temporary::new();
+        let pool = Pool::new(&temporary, nodes, 64 * MIB);
+        let fs = attach(pool.nodes());
+        let near = fs.create(Ino::ROOT, b"f", 0o644, true, READ_WRITE).unwrap().file;
+        for stripe in written.clone().chain([STRIPES - 2]) {
+            near.write_all_at(&[1; 10], stripe * STRIPE + 5).unwrap();
+        }
+        let size = STRIPES * STRIPE + 7;
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        fs.set_attr(near.ino(), None, set).unwrap();
+        let far = fs.open(near.ino(), REMOTE).unwrap().file;
+        for offset in (0..size + 2).step_by(BLOCK as usize * 3 / 2) {
+            for hole in [false, true] {
+                let found = near.seek(offset, hole);
+                assert_eq!(far.seek(offset, hole), found, "{nodes} nodes, {offset}, {hole}");
+            }
+        }
+        let data = written.start * STRIPE;
+        assert_eq!(near.seek(0, false), Ok(data));
+        assert_eq!(near.seek(data, true), Ok(data + BLOCK));
+        assert_eq!(near.seek((STRIPES - 1) * STRIPE, false), Err(Errno::ENXIO));
+        assert_eq!(near.seek(size - 1, true), Ok(size - 1));
+    }
+}
+
+#[test]
 fn ranges_are_allocated_cleared_and_sought_over_several_nodes() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 3, 64 * MIB);

@@ -135,6 +135,24 @@ impl<K: RecordKey, R: Serialize + DeserializeOwned> Table<K, R> {
         self.rows.iter().map(|(key, row)| (*key, row))
     }
 
+    /// The records whose keys are in a range, by ascending key.
+    pub fn range(
+        &self,
+        keys: std::ops::RangeInclusive<K>,
+    ) -> impl DoubleEndedIterator<Item = (K, &R)> {
+        self.rows.range(keys).map(|(key, row)| (*key, row))
+    }
+
+    /// Whether a record was changed or removed since the changes were last taken.
+    pub fn has_changes(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// The keys of the records that were changed or removed since the changes were last taken.
+    pub fn changed_keys(&self) -> impl Iterator<Item = K> {
+        self.changed.iter().copied()
+    }
+
     /// All keys, ascending; the table may be changed while the result is in use.
     pub fn keys(&self) -> Vec<K> {
         self.rows.keys().copied().collect()

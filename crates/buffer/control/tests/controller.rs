@@ -9,7 +9,8 @@ use forebay_control::controller::{
     StageState, StageStatus,
 };
 use forebay_control::messages::{
-    ComputeCommand, Owner, StampedCommand, StorageCommand, UnixMillis,
+    ComputeCommand, FailedFile, Owner, StageFailure, StageProgress, StampedCommand, StorageCommand,
+    UnixMillis,
 };
 use forebay_control::storage_node::MoverOutcome;
 use forebay_job_script::{Direction, InstanceRef, JobScript, Stage, StageKind, StagePath};
@@ -203,6 +204,31 @@ fn persistent_instance_is_shared_by_name_and_outlives_jobs() {
 }
 
 #[test]
+fn stage_out_without_source_holds_nothing_back_when_it_has_failed_twice_since_the_job_ran() {
+    let mut pool = test_pool();
+    pool.setup(ADA, "7", JOB).unwrap();
+    let missing = FailedFile { path: "$DW_JOB_STRIPED/a".into(), errno: 2 };
+    let missing = StageFailure::new("missing".into(), [missing], StageProgress::default());
+    let missing = Some(MoverOutcome::Failed(missing));
+    let stage_out = |pool: &mut TestPool| {
+        pool.request(ADA, Request::StageOut { token: token("7") }).unwrap_err();
+        pool.teardown(ADA, "7", false)
+    };
+    for outcome in [None, missing.clone(), Some(MoverOutcome::Failed("again away".into()))] {
+        pool.activate(ADA, "7", &["nid1"]).unwrap();
+        pool.deactivate(ADA, "7").unwrap();
+        if outcome.is_some() {
+            pool.peers.storage.mover_outcome = outcome;
+        }
+        assert_eq!(cause(stage_out(&mut pool)), Cause::Busy);
+    }
+    pool.peers.storage.mover_outcome = missing;
+    assert_eq!(cause(stage_out(&mut pool)), Cause::Busy, "this is the first time");
+    stage_out(&mut pool).unwrap();
+    assert!(pool.controller.status().instances.is_empty());
+}
+
+#[test]
 fn teardown_without_hurry_keeps_results_until_staged_out() {
     let mut pool = test_pool();
     pool.setup(ADA, "7", JOB).unwrap();
@@ -313,6 +339,36 @@ fn deferred_stage_can_be_released_cancelled_or_left_to_stage_out() {
     pool.request(ADA, limit(1)).unwrap();
     assert_eq!(cause(pool.request(ADA, limit(0))), Cause::Invalid);
     assert_eq!(cause(pool.request(BOB, limit(2))), Cause::Denied);
+}
+
+#[test]
+fn failed_stage_that_was_replaced_is_not_repeated_at_the_end_of_the_job() {
+    let mut pool = test_pool();
+    pool.setup(ADA, "9", "#DW jobdw capacity=3GiB type=scratch access_mode=striped\n").unwrap();
+    pool.activate(ADA, "9", &["nid1"]).unwrap();
+    let mut request = |kind: &str, path: &str, destination: &str| {
+        let mut what = stage_of(&format!(
+            "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n\
+             #DW stage_out type={kind} source=$DW_JOB_STRIPED/{path} destination={destination}\n"
+        ));
+        what.line = 0;
+        let begin = Request::BeginStage { token: token("9"), what };
+        let Answer::Stage(stage) = pool.request(ADA, begin).unwrap() else { panic!("no stage") };
+        // All movers fail here.
+        assert_eq!(cause(pool.request(ADA, Request::AwaitStage { stage })), Cause::Failed);
+    };
+    request("file", "a", "/pfs/wrong");
+    request("file", "a", "/pfs/right");
+    request("file", "b", "/pfs/b");
+    // Another kind of stage does not take its place.
+    request("directory", "b", "/pfs/b");
+    pool.deactivate(ADA, "9").unwrap();
+    let failure = pool.request(ADA, Request::StageOut { token: token("9") }).unwrap_err();
+    assert_eq!(failure.reason.lines().count(), 3, "{failure}");
+    let stages = pool.controller.status().stages;
+    let states: Vec<bool> =
+        stages.iter().map(|stage| matches!(stage.state, StageState::Failed(_))).collect();
+    assert_eq!(states, [false, true, true, true]);
 }
 
 /// The latest stages of `forebay stage` are remembered, but not all.

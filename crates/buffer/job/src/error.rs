@@ -35,7 +35,8 @@ pub enum RunError {
     /// A step failed; the results are kept in the pool under this token.
     #[error(
         "{_0}: {_1}\nthe results of job {_2} are kept in the pool; once the cause is fixed, \
-         `forebay recover --job-id {_2}` stages them out (with --discard it destroys them)"
+         `forebay recover --job-id {_2}` stages them out, and removes the job unless results are \
+         left (with --discard it destroys them)"
     )]
     ResultsKept(&'static str, Failure, String),
     /// A step was refused or failed; a job with this token was in the pool before and stays there

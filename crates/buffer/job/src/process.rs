@@ -44,7 +44,13 @@ impl JobProcess {
         // SAFETY: the closure makes one system call, which is allowed between fork and exec, and
         // touches no memory of the parent.
         unsafe { command.pre_exec(die_with_parent) };
-        let child = command.spawn()?;
+        let child = command.spawn().map_err(|error| match missing_interpreter(&script) {
+            Some(interpreter) if error.kind() == io::ErrorKind::NotFound => {
+                let reason = format!("its interpreter `{interpreter}` does not exist");
+                io::Error::new(error.kind(), reason)
+            }
+            _ => error,
+        })?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         Ok(JobProcess { child, group })
     }
@@ -93,9 +99,7 @@ fn command(script: &Path) -> io::Result<Command> {
     if std::fs::metadata(script)?.permissions().mode() & 0o111 != 0 {
         return Ok(Command::new(script));
     }
-    let mut first = Vec::new();
-    BufReader::new(std::fs::File::open(script)?).read_until(b'\n', &mut first)?;
-    let line = first.strip_prefix(b"#!").unwrap_or(b"/bin/sh").trim_ascii();
+    let line = interpreter_line(script)?;
     // As the kernel does it: one interpreter, and at most one argument, blanks and all.
     let mut words = line.splitn(2, |byte| byte.is_ascii_whitespace());
     let interpreter = words.next().filter(|word| !word.is_empty()).unwrap_or(b"/bin/sh");
@@ -105,6 +109,21 @@ fn command(script: &Path) -> io::Result<Command> {
     }
     command.arg(script);
     Ok(command)
+}
+
+/// The words behind `#!` in the first line of a script; the shell if there are none.
+fn interpreter_line(script: &Path) -> io::Result<Vec<u8>> {
+    let mut first = Vec::new();
+    BufReader::new(std::fs::File::open(script)?).read_until(b'\n', &mut first)?;
+    Ok(first.strip_prefix(b"#!").unwrap_or(b"/bin/sh").trim_ascii().to_vec())
+}
+
+/// The interpreter that a script names, if it does not exist.
+fn missing_interpreter(script: &Path) -> Option<String> {
+    let line = interpreter_line(script).ok()?;
+    let name = line.split(u8::is_ascii_whitespace).next()?;
+    let path = Path::new(OsStr::from_bytes(name));
+    (!path.exists()).then(|| path.display().to_string())
 }
 
 /// The exit status as a shell reports it.

@@ -14,6 +14,9 @@ use crate::wait::{Interrupt, Observer, StepError, await_step};
 pub enum Recovery {
     /// Its results are staged out and it is torn down.
     StagedOut(StageProgress),
+    /// The stage-outs whose source exists are done, and it is torn down. The sources of the others,
+    /// which this failure names, do not exist; an earlier attempt had said so.
+    WithoutSources(Failure),
     /// Its script had not run, so there were no results.
     NothingToSave,
     /// Its results were destroyed, as requested.
@@ -95,14 +98,30 @@ fn recover_job(
         let unmount = Request::Deactivate { token: owned(), creator: None };
         step("unmount", unmount)?;
         if !discard {
-            step("stage out", Request::StageOut { token: owned() })?;
-            let status = client.status().map_err(StepError::Failed)?;
-            recovery = Recovery::StagedOut(status.staged(token, Direction::Out));
+            recovery = match step("stage out", Request::StageOut { token: owned() }) {
+                Ok(()) => {
+                    let status = client.status().map_err(StepError::Failed)?;
+                    Recovery::StagedOut(status.staged(token, Direction::Out))
+                }
+                // Of stages: the controller knows whether they hold results back.
+                Err(StepError::Failed(failure)) if failure.cause == Cause::Failed => {
+                    Recovery::WithoutSources(failure)
+                }
+                Err(error) => return Err(error),
+            };
         }
     }
     let tear_down = Request::Teardown { creator: None, token: owned(), hurry: discard };
-    step("tear down", tear_down)?;
-    Ok(recovery)
+    match (step("tear down", tear_down), recovery) {
+        (Ok(()), recovery) => Ok(recovery),
+        // Something is left to stage out.
+        (Err(StepError::Failed(refusal)), Recovery::WithoutSources(failure))
+            if refusal.cause == Cause::Busy =>
+        {
+            Err(StepError::Failed(failure))
+        }
+        (Err(error), _) => Err(error),
+    }
 }
 
 /// Stages into or out of a persistent instance, or of a job that is kept, and waits for it.

@@ -96,6 +96,7 @@ impl Connection {
             | Request::Inode(_)
             | Request::File(_)
             | Request::Lock(_)
+            | Request::Path(_)
             | Request::Peer(_) => 0,
         };
         if payload.is_empty() {

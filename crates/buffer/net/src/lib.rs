@@ -6,8 +6,8 @@
 //! by the pool's key ([`auth`]) or by MUNGE ([`munge`]), and everything except bulk data is encrypted
 //! ([`record`]). [`connection`] is a client's end of a connection to a storage daemon, [`listener`] a
 //! daemon's socket, [`admission`] limits connections, and [`job_socket`] carries the calls of
-//! `libdatawarp`. [`writeback`], [`random`] and [`lock_file`] are services of the operating system that several
-//! crates use.
+//! `libdatawarp`. [`writeback`], [`extents`], [`random`] and [`lock_file`] are services of the
+//! operating system that several crates use.
 #![warn(missing_docs)]
 
 pub mod admission;
@@ -16,6 +16,7 @@ pub mod channel;
 pub mod chunk;
 pub mod connection;
 pub mod descriptors;
+pub mod extents;
 pub mod frame;
 pub mod handshake;
 pub mod job_socket;

@@ -20,13 +20,43 @@ const OPTION_ADDRESS: c_int = 5;
 /// `MUNGE_OPT_SOCKET`.
 const OPTION_SOCKET: c_int = 8;
 
+/// `EMUNGE_NO_MEMORY`, `EMUNGE_SOCKET` and `EMUNGE_TIMEOUT`: `munged` did not reply.
+const UNAVAILABLE: [c_int; 3] = [5, 6, 7];
+/// `EMUNGE_CRED_EXPIRED` and `EMUNGE_CRED_REWOUND`: the credential is not of this time.
+const WRONG_TIME: [c_int; 2] = [15, 16];
+
 /// A failure to make or to verify a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MungeError(String);
+pub struct MungeError {
+    reason: String,
+    /// Whether `munged` is not running or busy.
+    is_temporary: bool,
+}
+
+impl MungeError {
+    fn permanent(reason: impl Into<String>) -> MungeError {
+        MungeError { reason: reason.into(), is_temporary: false }
+    }
+
+    /// The error of a call that returned `code`, with the library's description.
+    fn of_code(code: c_int, text: &str) -> MungeError {
+        let reason = match WRONG_TIME.contains(&code) {
+            true => format!("{text}: the clocks of the two hosts differ by minutes, or more"),
+            false => text.to_owned(),
+        };
+        MungeError { reason, is_temporary: UNAVAILABLE.contains(&code) }
+    }
+
+    /// Whether another attempt can succeed: `munged` did not reply, because it is being restarted, for
+    /// example.
+    pub fn is_temporary(&self) -> bool {
+        self.is_temporary
+    }
+}
 
 impl fmt::Display for MungeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MUNGE: {}", self.0)
+        write!(f, "MUNGE: {}", self.reason)
     }
 }
 
@@ -98,7 +128,7 @@ fn functions() -> Result<&'static Functions, MungeError> {
     static LOADED: OnceLock<Result<Functions, MungeError>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| {
         load().map_err(|error| {
-            MungeError(format!(
+            MungeError::permanent(format!(
                 "{error}; install MUNGE (Debian: libmunge2 and munge), or use the pool's key"
             ))
         })
@@ -125,7 +155,7 @@ impl Call {
         // SAFETY: has no arguments.
         let context = unsafe { (functions.create)() };
         if context.is_null() {
-            return Err(MungeError("out of memory".to_owned()));
+            return Err(MungeError::permanent("out of memory".to_owned()));
         }
         let call = Call { functions, context };
         if let Some(socket) = &munge.socket {
@@ -148,11 +178,11 @@ impl Call {
                 text = (self.functions.name)(code);
             }
             if text.is_null() {
-                return Err(MungeError(format!("error {code}")));
+                return Err(MungeError::of_code(code, &format!("error {code}")));
             }
             CStr::from_ptr(text).to_string_lossy().into_owned()
         };
-        Err(MungeError(text))
+        Err(MungeError::of_code(code, &text))
     }
 }
 
@@ -174,7 +204,7 @@ impl Munge {
         let socket = match socket {
             None => None,
             Some(path) => Some(CString::new(path.as_os_str().as_bytes()).map_err(|_| {
-                MungeError("the path of munged's socket contains a NUL byte".to_owned())
+                MungeError::permanent("the path of munged's socket contains a NUL byte".to_owned())
             })?),
         };
         Ok(Munge { socket })
@@ -190,7 +220,7 @@ impl Munge {
     pub fn encode(&self, payload: &[u8]) -> Result<Vec<u8>, MungeError> {
         let call = Call::begin(self)?;
         let length = c_int::try_from(payload.len())
-            .map_err(|_| MungeError("the payload is too long".to_owned()))?;
+            .map_err(|_| MungeError::permanent("the payload is too long".to_owned()))?;
         let mut text: *mut c_char = std::ptr::null_mut();
         // SAFETY: `payload` has `length` bytes; `text` receives a string allocated by the library.
         let code = unsafe {
@@ -199,7 +229,7 @@ impl Munge {
         let _owned = Allocated(text.cast());
         call.check(code)?;
         if text.is_null() {
-            return Err(MungeError("munge_encode returned nothing".to_owned()));
+            return Err(MungeError::permanent("munge_encode returned nothing".to_owned()));
         }
         // SAFETY: on success it is a string that ends with NUL.
         Ok(unsafe { CStr::from_ptr(text) }.to_bytes().to_vec())
@@ -208,10 +238,10 @@ impl Munge {
     /// Verifies a credential. It is valid once on a host, and for some minutes.
     pub fn decode(&self, credential: &[u8]) -> Result<DecodedCredential, MungeError> {
         if credential.len() > MAX_CREDENTIAL_BYTES {
-            return Err(MungeError("the credential is too long".to_owned()));
+            return Err(MungeError::permanent("the credential is too long".to_owned()));
         }
         let text = CString::new(credential)
-            .map_err(|_| MungeError("the credential contains a NUL byte".to_owned()))?;
+            .map_err(|_| MungeError::permanent("the credential contains a NUL byte".to_owned()))?;
         let call = Call::begin(self)?;
         let mut payload: *mut c_void = std::ptr::null_mut();
         let mut length: c_int = 0;
@@ -247,5 +277,20 @@ impl Munge {
             origin: Ipv4Addr::from(u32::from_be(origin.s_addr)),
             payload,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_daemon_that_does_not_reply_is_temporary_and_wrong_times_name_the_clocks() {
+        let temporary: Vec<c_int> =
+            (1..20).filter(|code| MungeError::of_code(*code, "x").is_temporary()).collect();
+        assert_eq!(temporary, UNAVAILABLE);
+        let rewound = MungeError::of_code(16, "Rewound credential").to_string();
+        assert!(rewound.contains("Rewound credential: the clocks"), "{rewound}");
+        assert_eq!(MungeError::of_code(14, "Invalid").to_string(), "MUNGE: Invalid");
     }
 }

@@ -5,10 +5,13 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::{Component, Path};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use forebay_mpiio_log::{
-    Alignment, EXTENSION, FinishedLog, LogFile, LoggedRun, ScanError, ScannedLog, Target, scan_file,
+    Alignment, EXTENSION, FinishedLog, LogFile, LoggedRun, Marks, ScanError, ScannedLog, Target,
+    scan_file,
 };
 use forebay_protocol::progress::StagePhase;
 use rustix::io::Errno;
@@ -38,7 +41,7 @@ pub fn apply_logs(
     let mut report = StageReport::default();
     progress.enter_phase(StagePhase::Copying);
     let directory = logs.open_dir().map_err(StageError::Stopped)?;
-    let runs = LoggedRun::group(scan_logs(logs, &*directory, owner)?);
+    let runs = LoggedRun::group(scan_logs(logs, &*directory, owner, progress)?);
     for run in &runs {
         let is_plain = !run.target().components().any(|part| part == Component::ParentDir);
         if !is_plain || !run.target().starts_with(below.display()) {
@@ -56,10 +59,17 @@ pub fn apply_logs(
     for run in &runs {
         apply_run(run, below, progress, &mut report)?;
         progress.enter_phase(StagePhase::Finishing);
-        for log in run.logs() {
-            let removed = remove(&*directory, log);
-            removed.map_err(|errno| stopped(&log.path, "removing an applied log", errno))?;
-        }
+        run.retire(
+            |log, marks| {
+                let marked = mark(&*directory, log, marks);
+                marked.map_err(|errno| stopped(&log.path, "marking an applied log", errno))
+            },
+            |log| {
+                let name = log.path.file_name().unwrap_or_default();
+                let removed = directory.unlink(name);
+                removed.map_err(|errno| stopped(&log.path, "removing an applied log", errno))
+            },
+        )?;
     }
     report.time = started.elapsed();
     Ok(report)
@@ -69,8 +79,11 @@ fn stopped(path: &Path, action: &str, errno: Errno) -> StageError {
     StageError::Stopped(Problem::new(path, format!("{action}: {}", describe(errno)), errno))
 }
 
-/// A log that the movers read.
-struct Log(Box<dyn FileHandle>);
+/// A log that the movers read until the stage is cancelled.
+struct Log {
+    file: Box<dyn FileHandle>,
+    cancelled: Arc<AtomicBool>,
+}
 
 impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,11 +93,14 @@ impl fmt::Debug for Log {
 
 impl LogFile for Log {
     fn length(&self) -> io::Result<u64> {
-        Ok(self.0.stat()?.size)
+        Ok(self.file.stat()?.size)
     }
 
     fn read_range(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        match self.0.read_at(bytes, offset)? {
+        if self.cancelled.load(Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        match self.file.read_at(bytes, offset)? {
             read if read == bytes.len() => Ok(()),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
@@ -96,6 +112,7 @@ fn scan_logs(
     logs: &StageLocation,
     directory: &dyn DirHandle,
     owner: u32,
+    progress: &ProgressCounters,
 ) -> Result<Vec<ScannedLog>, StageError> {
     let mut names: Vec<OsString> = Vec::new();
     let listed = directory.read_dir(&mut |name, stat| {
@@ -119,7 +136,8 @@ fn scan_logs(
             let reason = format!("belongs to user {}, and not to user {owner}", stat.uid);
             return Err(StageError::Stopped(Problem::new(path, reason, Errno::PERM)));
         }
-        match scan_file(&path, Box::new(Log(file))) {
+        let log = Log { file, cancelled: progress.cancellation() };
+        match scan_file(&path, Box::new(log)) {
             Ok(log) if log.is_damaged() => {
                 let reason =
                     "synced writes in this log are damaged; `forebay log check` names them";
@@ -127,6 +145,9 @@ fn scan_logs(
             }
             Ok(log) => scanned.push(log),
             Err(ScanError::Blank) => {}
+            Err(ScanError::Io(error)) if error.kind() == io::ErrorKind::Interrupted => {
+                return Err(StageError::Cancelled);
+            }
             Err(error) => {
                 return Err(StageError::Stopped(Problem::new(path, error.to_string(), Errno::IO)));
             }
@@ -163,6 +184,11 @@ fn apply_run(
     progress: &ProgressCounters,
     report: &mut StageReport,
 ) -> Result<(), StageError> {
+    // What is in the file already needs no file: the program may have renamed or removed it.
+    if run.entries().is_empty() {
+        progress.copied.add_file();
+        return Ok(());
+    }
     let location = below.sibling(run.target());
     let (directory, name) = location.open_parent().map_err(StageError::Stopped)?;
     let opened = directory.create(&name, true);
@@ -189,14 +215,12 @@ fn apply_run(
     Ok(())
 }
 
-/// Marks a log as applied, so that it is not applied again if its removal is not durable, and
-/// removes it.
-fn remove(directory: &dyn DirHandle, log: &FinishedLog) -> Result<(), Errno> {
+/// Writes marks to a log and makes them durable.
+fn mark(directory: &dyn DirHandle, log: &FinishedLog, marks: &Marks) -> Result<(), Errno> {
     let name = log.path.file_name().ok_or(Errno::INVAL)?;
     let file = directory.create(name, true)?;
-    for (offset, mark) in &log.marks {
+    for (offset, mark) in marks {
         file.write_all_at(mark, *offset)?;
     }
-    file.fdatasync()?;
-    directory.unlink(name)
+    file.fdatasync()
 }

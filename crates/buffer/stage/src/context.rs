@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay_protocol::progress::StagePhase;
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use crate::copy_range::Pieces;
 use crate::durability::Durability;
@@ -105,6 +106,22 @@ impl<'a> StageContext<'a> {
 
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed) || self.progress.is_cancelled()
+    }
+
+    /// Whether the stage was stopped such that the next run continues its incomplete copies. They
+    /// are not left in a full file system, nor after a cancellation for good.
+    pub fn keeps_parts(&self) -> bool {
+        if !self.options.keep_parts {
+            return false;
+        }
+        let is_full = |problem: &Problem| {
+            let code = Errno::from_raw_os_error(problem.code);
+            matches!(code, Errno::NOSPC | Errno::DQUOT)
+        };
+        match &*self.fatal.lock() {
+            Some(problem) => !is_full(problem),
+            None => self.progress.is_suspended(),
+        }
     }
 
     /// Stops the whole stage.

@@ -52,8 +52,7 @@ pub(crate) fn copy_large_part(
     let failed = large.has_failed();
     let outcome = if failed { Err(Failure::Cancelled) } else { complete(ctx, large) };
     // Parts that are in the journal are kept for the next run, unless this file has a problem.
-    let journaled = ctx.durability.is_journaled() && ctx.options.keep_parts;
-    let keep = journaled && failed && ctx.is_stopped();
+    let keep = ctx.durability.is_journaled() && failed && ctx.keeps_parts();
     if outcome.is_err() && !keep {
         large.copy.remove();
     }

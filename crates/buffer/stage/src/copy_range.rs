@@ -1,7 +1,6 @@
 //! Copying and verifying the contents of a range of a file.
 
 use forebay_net::writeback::WriteBehind;
-use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
 use crate::end::FileHandle;
@@ -243,8 +242,7 @@ fn next_extent(source: &dyn FileHandle, at: u64, to: u64) -> Result<(u64, u64), 
 
 /// Copies by `copy_file_range`; `None` if that does not work between these two files.
 fn copy_in_kernel(range: &CopyRange<'_>, at: u64, wanted: u64) -> Result<Option<u64>, Failure> {
-    let (Some(source), Some(target)) = (range.source.descriptor(), range.target.descriptor())
-    else {
+    let (Some(source), Some(_)) = (range.source.descriptor(), range.target.descriptor()) else {
         return Ok(None);
     };
     range
@@ -252,8 +250,7 @@ fn copy_in_kernel(range: &CopyRange<'_>, at: u64, wanted: u64) -> Result<Option<
         .reserve_space(at, wanted)
         .map_err(|e| Failure::target("reserving space for its copy", e))?;
     let wanted = usize::try_from(wanted).unwrap_or(CHUNK_BYTES);
-    let (mut from, mut to) = (at, at);
-    match copy_file_range(source, Some(&mut from), target, Some(&mut to), wanted) {
+    match range.target.copy_from(source, at, at, wanted) {
         Ok(0) => Err(truncated_source()),
         Ok(copied) => {
             assert!(copied <= wanted);

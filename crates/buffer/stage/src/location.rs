@@ -66,7 +66,10 @@ impl StageLocation {
             (Errno::XDEV, End::Instance(_)) => "leads out of the instance".to_owned(),
             (Errno::XDEV, End::Pfs(_)) => LEADS_OUT.to_owned(),
             (Errno::LOOP, End::Instance(_)) => "its symbolic links lead in circles".to_owned(),
-            (Errno::NOENT, _) => "does not exist".to_owned(),
+            (Errno::NOENT, End::Instance(_)) => {
+                "does not exist: nothing was written there".to_owned()
+            }
+            (Errno::NOENT, End::Pfs(_)) => "does not exist".to_owned(),
             _ => describe(errno),
         };
         self.problem(reason, errno)

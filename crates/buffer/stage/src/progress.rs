@@ -1,5 +1,6 @@
 //! Counters that the threads of a stage advance.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ pub struct ProgressCounters {
     phase: AtomicU8,
     /// Time in each phase, in nanoseconds.
     times_ns: [AtomicU64; StagePhase::ALL.len()],
-    cancelled: AtomicBool,
+    cancelled: Arc<AtomicBool>,
+    suspended: AtomicBool,
 }
 
 /// Files and bytes of a phase.
@@ -59,14 +61,35 @@ impl ProgressCounters {
         ProgressCounters::default()
     }
 
-    /// Requests cancellation. The stage returns soon after; a sync in progress completes first.
+    /// Requests cancellation for good. The stage returns soon after, without incomplete copies; a
+    /// sync in progress completes first.
     pub fn cancel(&self) {
         self.cancelled.store(true, Relaxed);
+    }
+
+    /// Requests cancellation of a stage that a later run continues: incomplete copies of large
+    /// files stay, if they are in its journal.
+    pub fn suspend(&self) {
+        // A stage that was cancelled before is not continued.
+        if !self.is_cancelled() {
+            self.suspended.store(true, Relaxed);
+            self.cancelled.store(true, Relaxed);
+        }
     }
 
     /// Whether cancellation was requested.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Relaxed)
+    }
+
+    /// The cancellation flag, for what outlives a reference to the counters.
+    pub(crate) fn cancellation(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.cancelled)
+    }
+
+    /// Whether a later run is to continue the cancelled stage.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspended.load(Relaxed)
     }
 
     /// The current values.

@@ -59,8 +59,9 @@ pub struct StageOptions {
     pub verify: Verify,
     /// Path of the journal, with which an interrupted stage can continue.
     pub journal: Option<PathBuf>,
-    /// Whether a stage that was cancelled or stopped keeps the parts of large files that are in its
-    /// journal, for the next run. Without it their hidden files are removed.
+    /// Whether a stage that was suspended or stopped keeps the parts of large files that are in its
+    /// journal, for the next run, unless the target is full. Without it their hidden files are
+    /// removed.
     pub keep_parts: bool,
     /// Maximum time between two syncs of a journaled stage. An interrupted stage copies again what
     /// it copied after the last sync.

@@ -35,7 +35,7 @@ fn data_lost_by_the_pfs_between_runs_are_copied_again() {
                 while progress.snapshot().bytes < round * (4 << 20) {
                     std::thread::sleep(Duration::from_micros(100));
                 }
-                progress.cancel();
+                progress.suspend();
             });
             run_stage(&request, &options, &progress)
         });

@@ -142,7 +142,7 @@ fn interrupted_stage_continues_from_its_journal() {
                     std::thread::sleep(Duration::from_micros(200));
                 }
                 if rounds < 4 {
-                    progress.cancel();
+                    progress.suspend();
                 }
             });
             run_stage(&request, &options, &progress)
@@ -159,6 +159,35 @@ fn interrupted_stage_continues_from_its_journal() {
     sides.buffer.remove("in/f0");
     assert_eq!(run(&request, &options).unwrap().files, 0);
     assert!(!sides.buffer.exists("in/f0"));
+}
+
+#[test]
+fn cancelled_stage_leaves_no_incomplete_copy_and_can_be_repeated() {
+    let sides = sides();
+    sides.buffer.write("big", &noise(64 << 20, 1));
+    let out = sides.pfs.join("out");
+    fs::create_dir(&out).unwrap();
+    let options = StageOptions {
+        journal: Some(sides.pfs.join("journal")),
+        sync_interval: Duration::from_millis(1),
+        segment_bytes: 1 << 20,
+        ..StageOptions::default()
+    };
+    let request = sides.stage_out(ItemKind::File, "big", "out/big");
+    let progress = ProgressCounters::new();
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while progress.snapshot().bytes < 4 << 20 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            progress.cancel();
+        });
+        run_stage(&request, &options, &progress)
+    });
+    assert_eq!(outcome, Err(StageError::Cancelled));
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
+    run(&request, &options).unwrap();
+    assert!(fs::read(out.join("big")).unwrap() == noise(64 << 20, 1));
 }
 
 #[test]
@@ -323,8 +352,13 @@ fn full_target_fails_the_stage_without_incomplete_files() {
         return;
     }
     sides.buffer.write("big", &noise(4 << 20, 1));
-    let outcome =
-        run(&sides.stage_out(ItemKind::File, "big", "small/big"), &StageOptions::default());
+    // Also with a journal: parts that wait for another run would keep the file system full.
+    let options = StageOptions {
+        journal: Some(sides.pfs.join("journal")),
+        segment_bytes: 1 << 18,
+        ..StageOptions::default()
+    };
+    let outcome = run(&sides.stage_out(ItemKind::File, "big", "small/big"), &options);
     let left = fs::read_dir(&small).unwrap().count();
     assert!(std::process::Command::new("umount").arg(&small).status().unwrap().success());
     let error = outcome.unwrap_err();

@@ -2,7 +2,7 @@
 
 use crate::objects::ObjectId;
 use forebay_protocol::PeerIdentity;
-use forebay_protocol::message::OpenMode;
+use forebay_protocol::message::{OpenMode, SESSION_LEASE_NS};
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{
     Attr, Call, Errno, HandleId, InstanceId, NodeIndex, Reply, SessionId, Timestamp,
@@ -39,13 +39,27 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            lease_ns: 60_000_000_000,
+            lease_ns: SESSION_LEASE_NS,
             max_session_handles: 1 << 20,
             max_sessions: 1 << 16,
             max_user_sessions: 1 << 12,
             max_instances: 1 << 12,
         }
     }
+}
+
+/// An object to make durable.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectSync {
+    /// The object.
+    pub object: ObjectId,
+    /// The handle through which the client has written. A write error that the kernel notes while
+    /// the handle's file is open fails the next sync through it, whoever else was told.
+    pub opened: (SessionId, HandleId),
+    /// Whether its times need not be durable.
+    pub data_only: bool,
+    /// Whether its existence may not be durable.
+    pub is_new: bool,
 }
 
 /// An event that a node reacts to.
@@ -59,6 +73,8 @@ pub enum Input {
     Disconnected(ConnId),
     /// The log is durable up to this record.
     LogSynced(u64),
+    /// The existence of an object is durable.
+    ObjectDurable(ObjectId),
     /// The invalidation that [`Effect::InvalidateChecksums`] requested is durable, or failed.
     ChecksumsInvalidated(ObjectId, Result<(), Errno>),
     /// Time passed. Due about once a second.
@@ -89,11 +105,7 @@ pub enum Effect<D> {
         /// Number of the call.
         seq: u64,
         /// The object, if there is one.
-        object: Option<ObjectId>,
-        /// Whether its times need not be durable.
-        data_only: bool,
-        /// Whether its existence may not be durable.
-        fresh: bool,
+        object: Option<ObjectSync>,
         /// The number of objects [put](crate::objects::Objects::put_object) since the start whose
         /// contents must be durable.
         put_count: u64,

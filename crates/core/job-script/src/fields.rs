@@ -53,6 +53,14 @@ impl<'a> Fields<'a> {
         };
         let mut stopped = false;
         for word in words {
+            if word.text.starts_with('#') {
+                findings.report(
+                    word.at,
+                    "a comment behind a directive".to_owned(),
+                    "put it on a line of its own",
+                );
+                break;
+            }
             let Some((key, value)) = word.text.split_once('=') else {
                 fields.lone(word, form, findings);
                 continue;

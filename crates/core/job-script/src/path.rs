@@ -130,7 +130,10 @@ fn parse_variable(variable: &str) -> Result<InstanceRef, ValueError> {
         None => Err((
             0,
             format!("{} is not a variable of the burst buffer", quote(&format!("${variable}"))),
-            staged.into(),
+            format!(
+                "other variables are not replaced in directives: write the path itself on the \
+                 parallel file system, and {staged}"
+            ),
         )),
     }
 }

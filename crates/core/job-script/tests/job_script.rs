@@ -325,6 +325,7 @@ const BAD_STAGES: &[(&str, u32, &str)] = &[
     ("stage_in type=log source=/p/a destination=$DW_JOB_STRIPED/b", 30, "stage_out type=log"),
     ("stage_in type=file source=\"/p/a\" destination=$DW_JOB_STRIPED/b", 31, "quotation mark"),
     ("stage_in source=/p/a destination=$DW_JOB_STRIPED/b", 5, "without `type=`"),
+    ("persistentdw name=x # of last week", 25, "a comment behind a directive"),
 ];
 
 #[test]

@@ -28,6 +28,7 @@ const MACHINES: &[Builtin] = embed![
     "theta",
     "edison",
     "shaheen2",
+    "piz-daint",
     "trinity-phase2",
     "cori",
     "frontier",

@@ -86,11 +86,16 @@ impl Setting {
     }
 }
 
-/// The value of the entry with a dotted key.
+/// The value of the entry with a dotted key. A table of a list has its number, from 0 on, in the key.
 fn entry_value<'d, 't>(table: &'d DeTable<'t>, key: &str) -> Option<&'d Spanned<DeValue<'t>>> {
     let mut table = table;
-    for part in key.split('.') {
-        table = table.get(part)?.get_ref().as_table()?;
+    let mut parts = key.split('.');
+    while let Some(part) = parts.next() {
+        let value = table.get(part)?.get_ref();
+        table = match value.as_array() {
+            Some(list) => list.get(parts.next()?.parse::<usize>().ok()?)?.get_ref().as_table()?,
+            None => value.as_table()?,
+        };
     }
     table.get("value")
 }
@@ -102,6 +107,11 @@ fn list_keys(table: &DeTable<'_>, path: &str, keys: &mut Vec<String>) {
             "" => key.get_ref().to_string(),
             path => format!("{path}.{}", key.get_ref()),
         };
+        for (number, item) in value.get_ref().as_array().into_iter().flatten().enumerate() {
+            if let Some(table) = item.get_ref().as_table() {
+                list_keys(table, &format!("{key}.{number}"), keys);
+            }
+        }
         if let Some(table) = value.get_ref().as_table() {
             if table.contains_key("value") {
                 keys.push(key);

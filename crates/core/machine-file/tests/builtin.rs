@@ -34,6 +34,7 @@ fn node_counts_match_the_sources() {
     assert_eq!(counts(&load("shaheen2")), [6_174, 268, 72, 0]);
     assert_eq!(counts(&load("frontier")), [9_408, 0, 0, 0]);
     assert_eq!(counts(&load("edison")), [5_586, 0, 0, 106]);
+    assert_eq!(counts(&load("piz-daint")), [7_517, 0, 0, 0]);
 }
 
 #[test]

@@ -16,13 +16,21 @@ use std::io;
 /// First bytes of a log file.
 pub(crate) const MAGIC: [u8; 8] = *b"FBAYLOG\n";
 /// Version of the format.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+/// Oldest version that is read: its states say nothing about the logs of other processes.
+const OLDEST_VERSION: u32 = 1;
 /// Bytes of the header.
 pub(crate) const HEADER_BYTES: u64 = 4096;
 /// Bytes of the state of a slot.
 pub(crate) const STATE_BYTES: u64 = 4096;
 /// Distance of the two copies of a state.
 const STATE_COPY_BYTES: u64 = STATE_BYTES / 2;
+/// Longest part of a write in a record: it stays in the processor's cache between its checksum and its
+/// way to the file, and a log that is not ours cannot make a reader list the pieces of a longer one.
+/// A multiple of 8.
+pub(crate) const MAX_PART: u64 = 256 << 10;
+/// Most segments of a log, those of all slots together: 16 TiB in segments of 16 MiB.
+pub(crate) const MAX_SEGMENTS: u64 = 1 << 20;
 /// Bytes of a record before its payload.
 pub(crate) const HEAD_BYTES: usize = 56;
 /// Most slots of a log.
@@ -71,6 +79,11 @@ impl Geometry {
     pub fn segment_offset(&self, slot: u32, index: u64) -> u64 {
         let before = index * u64::from(self.slots) + u64::from(slot);
         HEADER_BYTES + u64::from(self.slots) * STATE_BYTES + before * self.segment_bytes
+    }
+
+    /// Bytes of the longest log.
+    pub fn longest(&self) -> u64 {
+        self.segment_offset(0, MAX_SEGMENTS.div_ceil(u64::from(self.slots)))
     }
 }
 
@@ -139,7 +152,7 @@ impl Header {
             return Err(BadHeader::Damaged);
         }
         match u32_at(bytes, 8) {
-            Some(FORMAT_VERSION) => {}
+            Some(OLDEST_VERSION..=FORMAT_VERSION) => {}
             Some(other) => return Err(BadHeader::Version(other)),
             None => return Err(BadHeader::Damaged),
         }
@@ -179,10 +192,19 @@ pub(crate) struct SlotState {
     pub durable: u64,
     /// Last sequence number of a log that was closed; 0 while it is written.
     pub closed: u64,
+    /// The entries of all processes of the run with epochs below this one are in the target: a flush
+    /// that was interrupted between two logs is complete.
+    pub applied_epoch: u64,
+    /// The replay that applies this log together with all others that name it; 0 for none.
+    pub replay: u64,
+    /// The replay whose entries are in the target, of all logs that name it; 0 for none.
+    pub replayed: u64,
 }
 
 /// Bytes of an encoded state.
-pub(crate) const ENCODED_STATE_BYTES: usize = 48;
+pub(crate) const ENCODED_STATE_BYTES: usize = 72;
+/// Bytes of a state of version 1.
+const FIRST_STATE_BYTES: usize = 48;
 
 impl SlotState {
     pub fn encode(&self) -> [u8; ENCODED_STATE_BYTES] {
@@ -193,6 +215,9 @@ impl SlotState {
         bytes[24..32].copy_from_slice(&self.closed.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.durable.to_le_bytes());
         bytes[40..48].copy_from_slice(&MAGIC);
+        bytes[48..56].copy_from_slice(&self.applied_epoch.to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.replay.to_le_bytes());
+        bytes[64..72].copy_from_slice(&self.replayed.to_le_bytes());
         let sum = crc32c::crc32c(&bytes[4..]);
         bytes[..4].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -200,15 +225,23 @@ impl SlotState {
 
     pub fn decode(bytes: &[u8]) -> Option<SlotState> {
         let bytes = bytes.get(..ENCODED_STATE_BYTES)?;
-        let valid = u32_at(bytes, 0)? == crc32c::crc32c(&bytes[4..]) && bytes[40..48] == MAGIC;
+        let sum = u32_at(bytes, 0)?;
+        let is_current = sum == crc32c::crc32c(&bytes[4..]);
+        let is_first = !is_current && sum == crc32c::crc32c(&bytes[4..FIRST_STATE_BYTES]);
+        let valid = (is_current || is_first) && bytes[40..48] == MAGIC;
+        let later = |at| if is_first { Some(0) } else { u64_at(bytes, at) };
         let state = SlotState {
             rank: u32_at(bytes, 4)?,
             counter: u64_at(bytes, 8)?,
             applied: u64_at(bytes, 16)?,
             closed: u64_at(bytes, 24)?,
             durable: u64_at(bytes, 32)?,
+            applied_epoch: later(48)?,
+            replay: later(56)?,
+            replayed: later(64)?,
         };
-        let counts = [state.counter, state.applied, state.closed, state.durable];
+        let counts =
+            [state.counter, state.applied, state.closed, state.durable, state.applied_epoch];
         (valid && counts.iter().all(|count| *count <= MAX_COUNT)).then_some(state)
     }
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 /// Extension of log files.
 pub const EXTENSION: &str = "fblog";
+/// Extension of a file next to a log, in which a process says how far it has applied its part.
+pub const MARK_EXTENSION: &str = "applied";
 /// Most bytes of the target's name in the name of its log.
 const MAX_NAME_BYTES: usize = 80;
 

@@ -39,10 +39,10 @@ pub use datatype::{Block, Bounds, Datatype, Field, InvalidDatatype, MAX_DEPTH};
 pub use encoding::DecodeError;
 pub use entry::{Entry, Order, Place, decode_entries, encode_entries};
 pub use format::{FORMAT_VERSION, MAX_SEGMENT_BYTES, MAX_SLOTS, MIN_SEGMENT_BYTES};
-pub use identity::{EXTENSION, Identity, Limits};
+pub use identity::{EXTENSION, Identity, Limits, MARK_EXTENSION};
 pub use index::Index;
 pub use log_file::{LogFile, LogReader};
-pub use logged_run::{FinishedLog, LoggedRun};
+pub use logged_run::{FinishedLog, LoggedRun, Marks};
 pub use merge::{MergeCounts, Merged, Piece, merge};
 pub use netcdf::{NetcdfFile, Subarray, Variable, file_start};
 pub use plan::{
@@ -50,7 +50,8 @@ pub use plan::{
     write_merged,
 };
 pub use replay::{
-    Discarded, ReplayError, ReplayOptions, Replayed, discard, is_in_use, logs, replay,
+    Discarded, Left, ReplayError, ReplayOptions, Replayed, discard, foreign_logs, is_in_use, logs,
+    replay,
 };
 pub use scan::{Damage, ScanError, ScannedLog, ScannedSlot, scan, scan_file};
 pub use view::{Segment, Segments, View};

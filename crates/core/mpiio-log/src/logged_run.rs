@@ -8,7 +8,13 @@ use crate::scan::ScannedLog;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Most by which the clocks of a node and of a file system may differ.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
+
+/// Encoded states and their offsets in a log.
+pub type Marks = Vec<(u64, [u8; ENCODED_STATE_BYTES])>;
 
 /// The logs of one opening of a file by the processes of a program.
 #[derive(Debug)]
@@ -18,6 +24,14 @@ pub struct LoggedRun {
     created: SystemTime,
     missing_ranks: Vec<u32>,
     skipped: u64,
+    /// Entries of smaller epochs are in the file: their flush was interrupted between two logs.
+    applied_epoch: u64,
+    /// Earlier replays whose entries are in the file.
+    replayed: BTreeSet<u64>,
+    /// A replay of these logs was begun before.
+    was_begun: bool,
+    /// Number of this replay.
+    replay: u64,
     logs: Vec<FinishedLog>,
     entries: Vec<Entry>,
     reader: LogReader,
@@ -30,8 +44,10 @@ pub struct FinishedLog {
     pub path: PathBuf,
     /// Durable records are damaged: the log is kept.
     pub is_damaged: bool,
-    /// Bytes that mark the log as applied, and their offsets.
-    pub marks: Vec<(u64, [u8; ENCODED_STATE_BYTES])>,
+    /// Marks that the log is applied together with all others of this replay.
+    pub together: Marks,
+    /// Marks that it is applied, and with it all others of this replay.
+    pub applied: Marks,
 }
 
 impl LoggedRun {
@@ -50,12 +66,18 @@ impl LoggedRun {
         let first = logs.first()?;
         let present: BTreeSet<u32> =
             logs.iter().flat_map(|log| &log.slots).map(|slot| slot.rank).collect();
+        let states = || logs.iter().flat_map(|log| &log.slots).map(|slot| slot.state);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut run = LoggedRun {
             target: first.target.clone(),
             run: first.run.clone(),
             created: logs.iter().map(|log| log.created).min()?,
             missing_ranks: (0..first.ranks).filter(|rank| !present.contains(rank)).collect(),
             skipped: 0,
+            applied_epoch: states().map(|state| state.applied_epoch).max().unwrap_or(0),
+            replayed: states().map(|state| state.replayed).filter(|id| *id != 0).collect(),
+            was_begun: states().any(|state| state.replay != 0),
+            replay: (now.as_nanos() as u64 ^ u64::from(std::process::id()) << 40).max(1),
             logs: Vec::new(),
             entries: Vec::new(),
             reader: LogReader::new(),
@@ -67,18 +89,31 @@ impl LoggedRun {
     fn add(&mut self, log: ScannedLog) {
         let is_damaged = log.is_damaged();
         let number = self.reader.append(log.reader);
-        let mut marks = Vec::new();
+        let (mut together, mut applied) = (Marks::new(), Marks::new());
         for slot in log.slots {
             self.skipped += slot.damage.iter().map(|gap| gap.last + 1 - gap.first).sum::<u64>();
             let counter = slot.state.counter + 1;
-            let state = SlotState { counter, applied: slot.last, ..slot.state };
-            marks.push((log.geometry.state_offset(slot.slot, counter), state.encode()));
-            self.entries.extend(slot.entries.into_iter().map(|entry| {
+            let is_applied = self.replayed.contains(&slot.state.replay);
+            // A slot that an earlier replay covers goes on saying so: this one may be interrupted, too.
+            let replay = if is_applied { slot.state.replay } else { self.replay };
+            let state = SlotState { counter, replay, ..slot.state };
+            together.push((log.geometry.state_offset(slot.slot, counter), state.encode()));
+            let counter = counter + 1;
+            // What is damaged stays so.
+            let through = if is_damaged { slot.applied } else { slot.last };
+            let state = SlotState { counter, applied: through, replayed: replay, ..state };
+            applied.push((log.geometry.state_offset(slot.slot, counter), state.encode()));
+            if is_applied {
+                continue;
+            }
+            let first = self.applied_epoch;
+            let left = slot.entries.into_iter().filter(|entry| entry.order.epoch >= first);
+            self.entries.extend(left.map(|entry| {
                 let place = Place { log: number, ..entry.place };
                 Entry { place, ..entry }
             }));
         }
-        self.logs.push(FinishedLog { path: log.path, is_damaged, marks });
+        self.logs.push(FinishedLog { path: log.path, is_damaged, together, applied });
     }
 
     /// The file.
@@ -96,6 +131,17 @@ impl LoggedRun {
         self.created
     }
 
+    /// Whether the file was created after the logs, as far as its file system knows: what they
+    /// contain belonged to a file of the same name that was removed.
+    pub fn is_replaced(&self) -> bool {
+        // An earlier replay, which was interrupted, may have created the file.
+        if self.was_begun {
+            return false;
+        }
+        let created = std::fs::metadata(&self.target).and_then(|found| found.created());
+        created.is_ok_and(|created| created > self.created + CLOCK_DIFFERENCE)
+    }
+
     /// Ranks without a log.
     pub fn missing_ranks(&self) -> &[u32] {
         &self.missing_ranks
@@ -106,7 +152,7 @@ impl LoggedRun {
         self.skipped
     }
 
-    /// The logs. When the file is durable, those without damage are marked as applied and removed.
+    /// The logs.
     pub fn logs(&self) -> &[FinishedLog] {
         &self.logs
     }
@@ -127,5 +173,24 @@ impl LoggedRun {
     /// A log cannot be read or the file not be written; any part may have been written.
     pub fn apply(&self, target: &impl Target, alignment: Alignment) -> io::Result<Applied> {
         apply(plan(&self.entries, 0..u64::MAX, alignment), &self.reader, target)
+    }
+
+    /// Retires the logs when the file is durable: `mark` writes marks to a log and makes them
+    /// durable, `remove` removes a log. Damaged logs stay.
+    ///
+    /// If this is interrupted, the entries of all logs count as applied as soon as one log says so:
+    /// first all logs name this replay, then all are marked as applied, then they are removed.
+    /// Otherwise what is left would be applied again, over later writes of the others.
+    ///
+    /// # Errors
+    /// Those of `mark` and `remove`.
+    pub fn retire<E>(
+        &self,
+        mut mark: impl FnMut(&FinishedLog, &Marks) -> Result<(), E>,
+        mut remove: impl FnMut(&FinishedLog) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.logs.iter().try_for_each(|log| mark(log, &log.together))?;
+        self.logs.iter().try_for_each(|log| mark(log, &log.applied))?;
+        self.logs.iter().filter(|log| !log.is_damaged).try_for_each(&mut remove)
     }
 }

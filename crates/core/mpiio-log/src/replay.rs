@@ -3,16 +3,17 @@
 //! A replay that is interrupted is repeated: it writes the same bytes again. When the file is
 //! durable, the log is marked as applied and then removed, so that a later replay changes nothing.
 
-use crate::identity::is_log_name;
-use crate::logged_run::{FinishedLog, LoggedRun};
+use crate::identity::{MARK_EXTENSION, is_log_name};
+use crate::logged_run::{FinishedLog, LoggedRun, Marks};
 use crate::plan::{Alignment, Applied, Target};
-use crate::scan::{ScanError, ScannedLog, scan_file};
+use crate::scan::{ScanError, ScannedLog, scan_file, target_of};
 use crate::writer::sync_parent;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -23,6 +24,11 @@ pub struct ReplayOptions {
     pub target: Option<PathBuf>,
     /// Replay the valid entries of damaged logs, too. Damaged logs are kept.
     pub skip_damaged: bool,
+    /// Replay also the logs of files that were created after them.
+    pub replaced: bool,
+    /// Leave runs of which the log of a process is missing or may be in use, and the later runs of
+    /// their files; ignore logs that may belong to other files.
+    pub complete_only: bool,
     /// Alignment of the writes.
     pub alignment: Alignment,
 }
@@ -89,6 +95,15 @@ impl fmt::Display for ReplayError {
 
 impl std::error::Error for ReplayError {}
 
+/// Reason to leave the logs of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// The file was created after them, so that what they contain belonged to another one.
+    Replaced,
+    /// Logs are missing, of this run or of an earlier one.
+    Incomplete,
+}
+
 /// The replay of the logs of one file and run.
 #[derive(Clone, Debug)]
 pub struct Replayed {
@@ -108,6 +123,8 @@ pub struct Replayed {
     pub missing_ranks: Vec<u32>,
     /// Records that were damaged and skipped.
     pub skipped: u64,
+    /// Nothing was written, and the logs stay.
+    pub left: Option<Left>,
 }
 
 /// A log that was removed.
@@ -119,19 +136,52 @@ pub struct Discarded {
     pub contents: Result<ScannedLog, ScanError>,
 }
 
-/// Paths of the logs in a directory, in the order of their names.
+/// Paths of the logs in a directory, in the order of their names: regular files, no links.
 ///
 /// # Errors
 /// The directory cannot be read.
 pub fn logs(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
-        if is_log_name(&path) {
+        let entry = entry?;
+        let path = entry.path();
+        if is_log_name(&path) && entry.file_type()?.is_file() {
             paths.push(path);
         }
     }
     paths.sort();
+    Ok(paths)
+}
+
+/// Opens a regular file, and nothing else that has its name: no link is followed, and no pipe waited
+/// for.
+pub(crate) fn open_plain(path: &Path, write: bool) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let file = OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+}
+
+/// Number of logs in a directory that belong to other users, who replay or discard them.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn foreign_logs(directory: &Path) -> io::Result<usize> {
+    Ok(logs(directory)?.iter().filter(|path| is_foreign(path)).count())
+}
+
+/// Whether a log belongs to another user. One that was removed meanwhile does not.
+fn is_foreign(path: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() != user)
+}
+
+/// Paths of the user's logs in a directory.
+fn own_logs(directory: &Path) -> Result<Vec<PathBuf>, ReplayError> {
+    let mut paths = logs(directory).map_err(|error| log_error(directory, error))?;
+    paths.retain(|path| !is_foreign(path));
     Ok(paths)
 }
 
@@ -140,15 +190,16 @@ pub fn logs(directory: &Path) -> io::Result<Vec<PathBuf>> {
 /// # Errors
 /// The log cannot be opened or locked.
 pub fn is_in_use(path: &Path) -> io::Result<bool> {
-    match rustix::fs::flock(File::open(path)?, FlockOperation::NonBlockingLockExclusive) {
+    match rustix::fs::flock(open_plain(path, false)?, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Replays the logs in directories. The logs of several ranks of a run are replayed together, in
+/// Replays the user's logs in directories. The logs of several ranks of a run are replayed together, in
 /// the order of their entries, and the runs in the order of their creation. Blank logs are removed.
+/// Logs of a file that was created after them are left, unless the options say otherwise.
 /// Files that do not exist are created.
 ///
 /// # Errors
@@ -157,27 +208,34 @@ pub fn replay(
     directories: &[PathBuf],
     options: &ReplayOptions,
 ) -> Result<Vec<Replayed>, ReplayError> {
-    let logs = open_all(directories, options.target.as_deref())?;
+    let logs = open_all(directories, options)?;
     if let Some(log) = logs.iter().find(|log| log.is_damaged() && !options.skip_damaged) {
         return Err(ReplayError::Damaged(log.path.clone()));
     }
-    LoggedRun::group(logs).iter().map(|run| replay_run(run, options)).collect()
+    let mut incomplete = BTreeSet::new();
+    let replay_next = |run: &LoggedRun| {
+        let left = left(run, &incomplete, options);
+        if left == Some(Left::Incomplete) {
+            incomplete.insert(run.target().to_owned());
+        }
+        replay_run(run, left, options)
+    };
+    LoggedRun::group(logs).iter().map(replay_next).collect()
 }
 
-/// Removes the logs in a directory without replaying them, and returns what they contained. Logs that
+/// Removes the user's logs in a directory without replaying them, and returns what they contained. Logs that
 /// cannot be scanned are removed, too.
 ///
 /// # Errors
 /// A log is in use, belongs to another user or cannot be removed.
 pub fn discard(directory: &Path, target: Option<&Path>) -> Result<Vec<Discarded>, ReplayError> {
     let mut discarded = Vec::new();
-    let listed = logs(directory).map_err(|error| log_error(directory, error))?;
-    for path in listed {
-        let scanned = scan_file(&path, Box::new(open_exclusively(&path)?));
+    for path in own_logs(directory)? {
+        let scanned = scan_file(&path, Box::new(open_exclusively(&path, false)?));
         let is_wanted =
             target.is_none_or(|target| scanned.as_ref().is_ok_and(|log| log.target == target));
         if is_wanted {
-            std::fs::remove_file(&path).map_err(|error| log_error(&path, error))?;
+            remove(&path)?;
             discarded.push(Discarded { path, contents: scanned });
         }
     }
@@ -188,17 +246,20 @@ fn log_error(path: &Path, error: io::Error) -> ReplayError {
     ReplayError::Log { path: path.to_owned(), error }
 }
 
-/// Opens a log that no process uses, and that belongs to the user.
-fn open_exclusively(path: &Path) -> Result<File, ReplayError> {
-    let opened = OpenOptions::new().read(true).write(true).open(path);
-    let file = opened.map_err(|error| log_error(path, error))?;
+/// Opens a log that no process uses, and that belongs to the user. `strict`: on a file system
+/// without locks every log counts as in use.
+fn open_exclusively(path: &Path, strict: bool) -> Result<File, ReplayError> {
+    let file = open_plain(path, true).map_err(|error| log_error(path, error))?;
     let owner = file.metadata().map_err(|error| log_error(path, error))?.uid();
     if owner != rustix::process::geteuid().as_raw() {
         return Err(ReplayError::Foreign { path: path.to_owned(), owner });
     }
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(ReplayError::InUse(path.to_owned())),
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) if !strict => Ok(file),
+        Err(
+            rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS,
+        ) => Err(ReplayError::InUse(path.to_owned())),
         Err(error) => Err(log_error(path, error.into())),
     }
 }
@@ -206,26 +267,51 @@ fn open_exclusively(path: &Path) -> Result<File, ReplayError> {
 /// Scans the logs in directories, and removes blank ones.
 fn open_all(
     directories: &[PathBuf],
-    target: Option<&Path>,
+    options: &ReplayOptions,
 ) -> Result<Vec<ScannedLog>, ReplayError> {
     let mut found = Vec::new();
     for directory in directories {
-        for path in logs(directory).map_err(|error| log_error(directory, error))? {
-            let file = open_exclusively(&path)?;
-            match scan_file(&path, Box::new(file)) {
-                Ok(log) if target.is_none_or(|target| log.target == target) => found.push(log),
-                Ok(_) => {}
-                Err(ScanError::Blank) => {
-                    std::fs::remove_file(&path).map_err(|error| log_error(&path, error))?;
-                }
-                Err(error) => return Err(ReplayError::Scan { path, error }),
-            }
+        for path in own_logs(directory)? {
+            found.extend(open_log(&path, options)?);
         }
     }
     Ok(found)
 }
 
-fn replay_run(run: &LoggedRun, options: &ReplayOptions) -> Result<Replayed, ReplayError> {
+/// Scans a log, if it is to be replayed, or removes it, if it is blank.
+fn open_log(path: &Path, options: &ReplayOptions) -> Result<Option<ScannedLog>, ReplayError> {
+    if let Some(wanted) = &options.target {
+        // Logs of other files may be in use, or be removed at any time.
+        let of = match open_plain(path, false) {
+            Ok(file) => target_of(&file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(_) => None,
+        };
+        let is_other = of.map_or(options.complete_only, |of| of != *wanted);
+        if is_other {
+            return Ok(None);
+        }
+    }
+    let file = match open_exclusively(path, options.complete_only) {
+        Err(ReplayError::InUse(_)) if options.complete_only => return Ok(None),
+        other => other?,
+    };
+    let is_wanted = |log: &ScannedLog| options.target.as_ref().is_none_or(|of| *of == log.target);
+    match scan_file(path, Box::new(file)) {
+        Ok(log) => Ok(Some(log).filter(is_wanted)),
+        Err(ScanError::Blank) => {
+            std::fs::remove_file(path).map_err(|error| log_error(path, error))?;
+            Ok(None)
+        }
+        Err(error) => Err(ReplayError::Scan { path: path.to_owned(), error }),
+    }
+}
+
+fn replay_run(
+    run: &LoggedRun,
+    left: Option<Left>,
+    options: &ReplayOptions,
+) -> Result<Replayed, ReplayError> {
     let mut replayed = Replayed {
         target: run.target().to_owned(),
         run: run.run().to_owned(),
@@ -235,15 +321,40 @@ fn replay_run(run: &LoggedRun, options: &ReplayOptions) -> Result<Replayed, Repl
         applied: Applied::default(),
         missing_ranks: run.missing_ranks().to_vec(),
         skipped: run.skipped(),
+        left,
     };
+    if replayed.left.is_some() {
+        return Ok(replayed);
+    }
     if !run.entries().is_empty() {
+        // Before the file is created, so that it is not taken for one that came later. If it exists,
+        // nothing may say that a replay has created it: the replay may fail, and the user remove it.
+        if !run.target().exists() {
+            for log in run.logs() {
+                mark(log, &log.together).map_err(|error| log_error(&log.path, error))?;
+            }
+        }
         replayed.applied = write_target(run, options)
             .map_err(|error| ReplayError::Target { path: run.target().to_owned(), error })?;
     }
-    for log in run.logs().iter().filter(|log| !log.is_damaged) {
-        retire(log).map_err(|error| log_error(&log.path, error))?;
-    }
+    run.retire(
+        |log, marks| mark(log, marks).map_err(|error| log_error(&log.path, error)),
+        |log| remove(&log.path),
+    )?;
     Ok(replayed)
+}
+
+/// Reason to leave a run. `incomplete` are files with an earlier run that is left: a later one stays,
+/// too, or a replay of the earlier one by hand would put older data over newer.
+fn left(run: &LoggedRun, incomplete: &BTreeSet<PathBuf>, options: &ReplayOptions) -> Option<Left> {
+    if run.entries().is_empty() {
+        return None;
+    }
+    if !options.replaced && run.is_replaced() {
+        return Some(Left::Replaced);
+    }
+    let is_incomplete = !run.missing_ranks().is_empty() || incomplete.contains(run.target());
+    (options.complete_only && is_incomplete).then_some(Left::Incomplete)
 }
 
 /// Writes the entries to the file and makes it durable.
@@ -256,12 +367,18 @@ fn write_target(run: &LoggedRun, options: &ReplayOptions) -> io::Result<Applied>
     Ok(applied)
 }
 
-/// Marks a log as applied, so that it is not replayed if its removal is not durable, and removes it.
-fn retire(log: &FinishedLog) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).open(&log.path)?;
-    for (offset, mark) in &log.marks {
+/// Removes a log, and what a process left next to it that applied it in the background.
+fn remove(path: &Path) -> Result<(), ReplayError> {
+    std::fs::remove_file(path).map_err(|error| log_error(path, error))?;
+    let _ = std::fs::remove_file(path.with_extension(MARK_EXTENSION));
+    Ok(())
+}
+
+/// Writes marks to a log and makes them durable.
+fn mark(log: &FinishedLog, marks: &Marks) -> io::Result<()> {
+    let file = open_plain(&log.path, true)?;
+    for (offset, mark) in marks {
         file.write_all_at(mark, *offset)?;
     }
-    file.sync_data()?;
-    std::fs::remove_file(&log.path)
+    file.sync_data()
 }

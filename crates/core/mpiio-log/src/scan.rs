@@ -3,6 +3,7 @@
 use crate::entry::Entry;
 use crate::format::{BadHeader, ENCODED_STATE_BYTES, Geometry, HEADER_BYTES, Header, SlotState};
 use crate::log_file::{LogFile, LogReader};
+use crate::replay::open_plain;
 use crate::walk::walk_slot;
 use crate::writer::Sequence;
 use std::ffi::OsString;
@@ -22,6 +23,13 @@ pub enum ScanError {
     Blank,
     /// The file is no log, or its header is damaged.
     BadHeader,
+    /// The file is longer than a log can be.
+    TooLong {
+        /// Its length in bytes.
+        length: u64,
+        /// Most bytes of a log with its number and length of segments.
+        limit: u64,
+    },
     /// The log was written in another version of the format.
     Version(u32),
 }
@@ -32,6 +40,9 @@ impl fmt::Display for ScanError {
             ScanError::Io(error) => write!(f, "cannot read the log: {error}"),
             ScanError::Blank => f.write_str("the log is empty: nothing was synced"),
             ScanError::BadHeader => f.write_str("not a log, or its header is damaged"),
+            ScanError::TooLong { length, limit } => {
+                write!(f, "the file has {length} bytes, a log of its kind at most {limit}")
+            }
             ScanError::Version(version) => write!(
                 f,
                 "the log has version {version} of the format, this program reads version {}",
@@ -125,7 +136,7 @@ impl ScannedLog {
 /// # Errors
 /// See [`ScanError`]. Damage of records is no error, but reported in the slots.
 pub fn scan(path: &Path) -> Result<ScannedLog, ScanError> {
-    scan_file(path, Box::new(File::open(path)?))
+    scan_file(path, Box::new(open_plain(path, false)?))
 }
 
 /// As [`scan`], of an open file; `path` is only noted.
@@ -141,6 +152,10 @@ pub fn scan_file(path: &Path, file: Box<dyn LogFile>) -> Result<ScannedLog, Scan
         BadHeader::Damaged => ScanError::BadHeader,
         BadHeader::Version(version) => ScanError::Version(version),
     })?;
+    let limit = header.geometry.longest();
+    if length > limit {
+        return Err(ScanError::TooLong { length, limit });
+    }
     let mut slots = Vec::new();
     for slot in 0..header.geometry.slots {
         // A slot without a state was not taken.
@@ -160,6 +175,14 @@ pub fn scan_file(path: &Path, file: Box<dyn LogFile>) -> Result<ScannedLog, Scan
         reader,
         geometry: header.geometry,
     })
+}
+
+/// The file to which a log belongs, from its header alone; `None` if that cannot be read.
+pub(crate) fn target_of(file: &File) -> Option<PathBuf> {
+    let mut bytes = vec![0; HEADER_BYTES as usize];
+    file.read_range(&mut bytes, 0).ok()?;
+    let header = Header::decode(&bytes).ok()?;
+    Some(PathBuf::from(OsString::from_vec(header.target)))
 }
 
 /// The newer one of the valid copies of a slot's state.

@@ -1,7 +1,7 @@
 //! The valid records of a slot.
 
 use crate::entry::{Entry, Order, Place};
-use crate::format::{Geometry, HEAD_BYTES, Head, Kind, SlotState};
+use crate::format::{Geometry, HEAD_BYTES, Head, Kind, MAX_PART, SlotState};
 use crate::log_file::LogFile;
 use crate::scan::{Damage, ScannedSlot};
 use crate::view::View;
@@ -175,6 +175,7 @@ impl Walk<'_> {
                 self.views.insert(head.view, Arc::new(view));
                 Ok(true)
             }
+            Kind::Write if u64::from(head.length) > MAX_PART => Ok(false),
             Kind::Write => {
                 let (position, length) = (head.position, u64::from(head.length));
                 let view = self.views.get(&head.view);

@@ -2,7 +2,7 @@
 
 use crate::append_error::AppendError;
 use crate::entry::{Entry, Order, Place};
-use crate::format::{Geometry, HEAD_BYTES, Head, Kind, SlotState, padded};
+use crate::format::{Geometry, HEAD_BYTES, Head, Kind, MAX_PART, MAX_SEGMENTS, SlotState, padded};
 use crate::identity::Limits;
 use crate::plan::DataSource;
 use crate::segment_views::SegmentViews;
@@ -17,10 +17,6 @@ use std::sync::Arc;
 
 /// Smallest part of a write for which a record is begun at the end of a segment.
 const MIN_PART: u64 = 4096;
-
-/// Longest part of a write in a record: it stays in the processor's cache between its checksum and its
-/// way to the file. A multiple of 8.
-const MAX_PART: u64 = 256 << 10;
 
 /// Bytes of data that at least fit into `room` bytes of a segment.
 fn capacity(room: u64) -> u64 {
@@ -84,7 +80,9 @@ impl LogWriter {
             slot,
             rank,
             max_entries: limits.entries,
-            segments: Segments::new(limits.segments()),
+            segments: Segments::new(
+                limits.segments().min(MAX_SEGMENTS / u64::from(geometry.slots)),
+            ),
             at: None,
             views: SegmentViews::default(),
             entries: Vec::new(),
@@ -336,6 +334,19 @@ impl LogWriter {
     /// The log cannot be written; the entries stay.
     pub fn reset(&mut self) -> io::Result<()> {
         self.release(self.last_sequence())
+    }
+
+    /// As [`LogWriter::reset`], after a flush of the logs of all processes that opened the file: what
+    /// any of them wrote in epochs below `epoch` is in the file. If the processes are killed when
+    /// only some have released their entries, those of the others are not applied again, over later
+    /// writes.
+    ///
+    /// # Errors
+    /// As [`LogWriter::release`].
+    pub fn reset_together(&mut self, epoch: u64) -> io::Result<()> {
+        let applied_epoch = self.state.applied_epoch;
+        self.state.applied_epoch = applied_epoch.max(epoch);
+        self.reset().inspect_err(|_| self.state.applied_epoch = applied_epoch)
     }
 
     /// Closes a log whose entries will be applied later, for example by the storage nodes after the

@@ -491,7 +491,7 @@ fn foreign_files_are_no_logs() {
     bytes[8] = 9;
     fs::write(&path, bytes).unwrap();
     let error = scan(&path).unwrap_err().to_string();
-    assert!(error.contains("version 9") && error.contains("reads version 1"), "{error}");
+    assert!(error.contains("version 9") && error.contains("reads version 2"), "{error}");
 }
 
 #[test]
@@ -533,4 +533,52 @@ fn long_writes_of_any_length_fit_or_are_refused_as_a_whole() {
         discard(&log, None).unwrap();
     }
     assert!(refused == 30 && long > 10, "{long} writes of several records");
+}
+
+#[test]
+fn logs_of_a_file_that_was_replaced_stay_until_that_is_requested() {
+    let (_home, log, target) = directories();
+    fs::write(&target, "old").unwrap();
+    twelve_writes(&log, &target).close().unwrap();
+    fs::remove_file(&target).unwrap();
+    // The clocks of a node and of a file system may differ by a second.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    fs::write(&target, "new").unwrap();
+    if fs::metadata(&target).unwrap().created().is_err() {
+        eprintln!("the file system keeps no times of creation; the test is skipped");
+        return;
+    }
+    let left = replay_all(&log).unwrap().remove(0).left;
+    assert_eq!(left, Some(forebay_mpiio_log::Left::Replaced));
+    assert_eq!(fs::read(&target).unwrap(), b"new");
+    assert_eq!(logs(&log).unwrap().len(), 1);
+    let options = ReplayOptions { replaced: true, ..ReplayOptions::default() };
+    assert_eq!(replay(std::slice::from_ref(&log), &options).unwrap()[0].entries, 12);
+    assert_eq!(fs::read(&target).unwrap().len(), 1200);
+    assert!(logs(&log).unwrap().is_empty());
+}
+
+#[test]
+fn log_in_use_does_not_stop_the_replay_of_another_file() {
+    let (home, log, target) = directories();
+    let other = home.path().join("other");
+    let _in_use = twelve_writes(&log, &other);
+    twelve_writes(&log, &target).close().unwrap();
+    let options = ReplayOptions { target: Some(target.clone()), ..ReplayOptions::default() };
+    assert_eq!(replay(std::slice::from_ref(&log), &options).unwrap().len(), 1);
+    assert_eq!(fs::read(&target).unwrap().len(), 1200);
+}
+
+#[test]
+fn replay_that_created_the_file_and_was_interrupted_is_repeated() {
+    let (home, log, _) = directories();
+    let target = home.path().join("directory").join("target");
+    twelve_writes(&log, &target).close().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    assert!(matches!(replay_all(&log), Err(ReplayError::Target { .. })));
+    // As the interrupted replay leaves it: empty, and younger than the logs.
+    fs::create_dir(home.path().join("directory")).unwrap();
+    fs::write(&target, "").unwrap();
+    assert_eq!(replay_all(&log).unwrap()[0].entries, 12);
+    assert_eq!(fs::read(&target).unwrap().len(), 1200);
 }

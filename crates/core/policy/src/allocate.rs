@@ -78,6 +78,14 @@ pub enum AllocationError {
     /// No node is in service.
     #[error("no storage node of the pool is online")]
     NoNodes,
+    /// The pool has fewer granules than requested, free ones and others.
+    #[error("the request is larger than the pool: {wanted} granules requested, {total} in all")]
+    LargerThanPool {
+        /// Granules requested.
+        wanted: u64,
+        /// Granules of all nodes, online or not.
+        total: u64,
+    },
     /// Fewer granules are free, on the usable nodes, than requested.
     #[error("the pool is full: {wanted} granules requested, {free} free")]
     Full {
@@ -118,9 +126,10 @@ pub enum AllocationError {
 }
 
 impl AllocationError {
-    /// Granules requested and granules free, where too few are free.
-    pub fn wanted_and_free(&self) -> Option<(u64, u64)> {
+    /// Granules requested and granules there are, where these are too few.
+    pub fn wanted_and_found(&self) -> Option<(u64, u64)> {
         match *self {
+            AllocationError::LargerThanPool { wanted, total } => Some((wanted, total)),
             AllocationError::Full { wanted, free }
             | AllocationError::NoRoomForCopy { wanted, free }
             | AllocationError::Unequal { wanted, free } => Some((wanted, free)),
@@ -159,6 +168,10 @@ pub fn allocate(
         Size::Granules(wanted) => {
             ranked.truncate(most);
             let free = ranked.iter().fold(0u64, |sum, (_, free)| sum.saturating_add(*free));
+            let total = nodes.iter().fold(0u64, |sum, node| sum.saturating_add(node.total));
+            if total < wanted {
+                return Err(AllocationError::LargerThanPool { wanted, total });
+            }
             if free < wanted {
                 return Err(AllocationError::Full { wanted, free });
             }

@@ -51,6 +51,10 @@ fn full_nodes_get_no_granules() {
         allocate(&pool, &ask(Size::Granules(12))),
         Err(AllocationError::Full { wanted: 12, free: 11 })
     );
+    assert_eq!(
+        allocate(&pool, &ask(Size::Granules(31))),
+        Err(AllocationError::LargerThanPool { wanted: 31, total: 30 })
+    );
     assert_eq!(allocate(&pool, &ask(Size::Granules(11))).unwrap(), shares(&[(0, 1), (1, 10)]));
 }
 

@@ -301,11 +301,16 @@ impl Solver {
             }
         }
         let mut stops = BinaryHeap::from(stops);
-        while let Some(Reverse(stop)) = stops.pop() {
+        let mut growing = self.affected.flows().len();
+        // Many stops are caps that no flow reaches: they are left when all flows have their rates.
+        while growing > 0 {
+            // Flows over a link without capacity have no rate.
+            let Some(Reverse(stop)) = stops.pop() else { break };
             if !stop.is_link {
                 if self.flows[stop.index as usize].rate.is_nan() {
                     let cap = self.flows[stop.index as usize].cap;
                     self.fix(stop.index, cap, Bottleneck::Cap);
+                    growing -= 1;
                 }
                 continue;
             }
@@ -319,21 +324,24 @@ impl Solver {
                 stops.push(Reverse(Stop { level, ..stop }));
                 continue;
             }
-            self.fix_flows_of(stop.index, stop.level);
+            growing -= self.fix_flows_of(stop.index, stop.level);
         }
     }
 
-    /// Fixes the flows of a full link.
-    fn fix_flows_of(&mut self, link: u32, level: f64) {
+    /// Fixes the flows of a full link; returns their number.
+    fn fix_flows_of(&mut self, link: u32, level: f64) -> usize {
+        let mut fixed = 0;
         let mut flows = std::mem::take(&mut self.links[link as usize].flows);
         for &flow in &flows {
             let Flow { rate, weight, cap, .. } = self.flows[flow as usize];
             if rate.is_nan() {
                 // Rounding: a cap that the level exceeds by the last bit.
                 self.fix(flow, (level * weight).min(cap), Bottleneck::Link(LinkId(link)));
+                fixed += 1;
             }
         }
         std::mem::swap(&mut self.links[link as usize].flows, &mut flows);
+        fixed
     }
 
     fn fix(&mut self, index: u32, rate: f64, bottleneck: Bottleneck) {

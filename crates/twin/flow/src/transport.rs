@@ -59,6 +59,15 @@ impl Transport {
         }
     }
 
+    /// Rounds ends of flows up to a multiple of `resolution` ps from now on.
+    ///
+    /// # Panics
+    /// If the resolution is 0.
+    pub fn set_resolution(&mut self, resolution: u64) {
+        assert!(resolution > 0, "times with a resolution of 0 ps");
+        self.resolution = resolution;
+    }
+
     /// Adds a link; capacity in bytes per second.
     pub fn add_link(&mut self, capacity: f64) -> LinkId {
         self.carried.push(0.0);

@@ -1,5 +1,6 @@
 //! Events of a group, messages between groups, and kinds of packets.
 
+use crate::io::RequestTag;
 use crate::mpi::TeamId;
 use crate::observe::Job;
 use forebay_engine::Context;
@@ -41,19 +42,56 @@ pub(crate) enum IoEvent {
     Passed(PassedBarrier),
 }
 
-/// An event of a process (by its slot, its number within the group) or of a request (by its tag).
+/// An event of a process (by its place) or of a request (by its tag).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClientEvent {
     /// A process continues with its steps.
-    Resume(u32),
+    Resume(ProcessPlace),
     /// A process's call is ready to send its requests.
-    IssueRequests(u32),
+    IssueRequests(ProcessPlace),
     /// A client has time to send the data of a write.
     SendWriteData(u64),
     /// A client has taken in the data of a read.
     RequestDone(u64),
     /// An aggregator has copied the data of its own node's processes for its window.
-    CopyDone(u32),
+    CopyDone(ProcessPlace),
+}
+
+/// The place of a process: its job, and its slot, the number among the job's processes in the group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessPlace(u32);
+
+impl ProcessPlace {
+    const SLOT_BITS: u32 = 24;
+
+    pub fn new(job: u8, slot: u32) -> Self {
+        debug_assert!(slot < 1 << Self::SLOT_BITS, "slot {slot}");
+        ProcessPlace(u32::from(job) << Self::SLOT_BITS | slot)
+    }
+
+    /// Number of the job among the I/O jobs.
+    pub fn job(self) -> u8 {
+        (self.0 >> Self::SLOT_BITS) as u8
+    }
+
+    /// Number among the job's processes in the group.
+    pub fn slot(self) -> u32 {
+        self.0 & ((1 << Self::SLOT_BITS) - 1)
+    }
+}
+
+impl ClientEvent {
+    /// Number of its job among the I/O jobs.
+    pub fn job(&self) -> u8 {
+        match *self {
+            ClientEvent::Resume(place)
+            | ClientEvent::IssueRequests(place)
+            | ClientEvent::CopyDone(place) => place.job(),
+            ClientEvent::SendWriteData(tag) | ClientEvent::RequestDone(tag) => {
+                RequestTag::unpack(tag).job
+            }
+        }
+    }
 }
 
 /// An event of a request at a server, by its index in the server's table.
@@ -86,16 +124,30 @@ pub(crate) enum ServerEvent {
 /// The processes of a job leave a barrier: the message to groups in which there are none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PassedBarrier {
-    /// The barrier's step.
-    pub step: u32,
+    /// Number of the job among the I/O jobs, and the barrier's step.
+    job_and_step: u32,
     /// Low and high half of the time of the last entry: events have room for words of four bytes.
     entered: [u32; 2],
 }
 
 impl PassedBarrier {
-    /// The last process entered the barrier of `step` at `entered`, ps.
-    pub fn new(step: u32, entered: u64) -> Self {
-        PassedBarrier { step, entered: [entered as u32, (entered >> 32) as u32] }
+    const STEP_BITS: u32 = 28;
+
+    /// The last process of a job entered the barrier of `step` at `entered`, ps.
+    pub fn new(job: u8, step: u32, entered: u64) -> Self {
+        assert!(step < 1 << Self::STEP_BITS && u32::from(job) < 16, "step {step} of job {job}");
+        let job_and_step = u32::from(job) << Self::STEP_BITS | step;
+        PassedBarrier { job_and_step, entered: [entered as u32, (entered >> 32) as u32] }
+    }
+
+    /// Number of the job among the I/O jobs.
+    pub fn job(&self) -> u8 {
+        (self.job_and_step >> Self::STEP_BITS) as u8
+    }
+
+    /// The barrier's step.
+    pub fn step(&self) -> u32 {
+        self.job_and_step & ((1 << Self::STEP_BITS) - 1)
     }
 
     /// Time at which the last process entered, ps.
@@ -147,11 +199,11 @@ impl IoEvent {
     /// Event key, which orders events of the same time: by kind, and within a kind by number.
     pub fn key(&self) -> u32 {
         let (kind, number) = match *self {
-            IoEvent::Client(ClientEvent::Resume(slot)) => (1, slot),
-            IoEvent::Client(ClientEvent::IssueRequests(slot)) => (2, slot),
+            IoEvent::Client(ClientEvent::Resume(place)) => (1, place.slot()),
+            IoEvent::Client(ClientEvent::IssueRequests(place)) => (2, place.slot()),
             IoEvent::Client(ClientEvent::SendWriteData(tag)) => (3, tag as u32),
             IoEvent::Client(ClientEvent::RequestDone(tag)) => (4, tag as u32),
-            IoEvent::Client(ClientEvent::CopyDone(slot)) => (14, slot),
+            IoEvent::Client(ClientEvent::CopyDone(place)) => (14, place.slot()),
             IoEvent::Server(ServerEvent::Dispatched(index)) => (5, index),
             IoEvent::Server(ServerEvent::FetchData(index)) => (6, index),
             IoEvent::Server(ServerEvent::FlashWritten(index)) => (7, index),
@@ -163,7 +215,7 @@ impl IoEvent {
             IoEvent::Server(ServerEvent::Reply(index)) => (11, index),
             IoEvent::Server(ServerEvent::SubmitFlush(index)) => (27, index),
             IoEvent::Server(ServerEvent::Flushed(index)) => (28, index),
-            IoEvent::Passed(_) => (12, 0),
+            IoEvent::Passed(barrier) => (12, barrier.job().into()),
         };
         NetEvent::FIRST_FREE_KEY + (kind << 24) + (number & 0xff_ffff)
     }

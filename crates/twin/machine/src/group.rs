@@ -4,14 +4,15 @@ use crate::collective_job::CollectiveNodes;
 use crate::event::{Event, GroupContext, GroupMessage, IoEvent, MpiEvent, PacketKind};
 use crate::io::Io;
 use crate::mpi::TeamId;
-use crate::traffic::Traffic;
+use crate::traffic::{Traffic, TrafficJob};
 use forebay_engine::{Ahead, Partition, Picoseconds, Queue};
 use forebay_network::{Delivery, Fabric};
 
 /// Routers, links and nodes of a group, and the jobs on them.
 pub(crate) struct Group {
     pub fabric: Fabric,
-    pub traffic: Option<Traffic>,
+    /// By number of the job.
+    pub traffic: Vec<Traffic>,
     pub io: Option<Io>,
     pub collective: Option<CollectiveNodes>,
 }
@@ -19,7 +20,8 @@ pub(crate) struct Group {
 impl Group {
     fn deliver(&mut self, delivery: &Delivery, context: &mut GroupContext<'_>) {
         let packet = &delivery.packet;
-        match (PacketKind::of_packet(packet), &mut self.traffic, &mut self.io) {
+        let traffic = self.traffic.get_mut(TrafficJob::number_of(packet));
+        match (PacketKind::of_packet(packet), traffic, &mut self.io) {
             (PacketKind::Traffic, Some(traffic), _) => traffic.receive(packet, delivery.at),
             (
                 kind @ (PacketKind::Request(_)
@@ -63,15 +65,23 @@ impl Group {
 
     /// Ends traffic that runs together with another job.
     fn end_traffic(&mut self, now: u64) {
-        if let Some(traffic) = &mut self.traffic {
-            traffic.stop(now);
-        }
+        self.traffic.iter_mut().for_each(|traffic| traffic.stop(now));
     }
 
     fn end_traffic_with_io(&mut self, now: u64) {
         if self.io.as_ref().is_some_and(Io::has_ended) {
             self.end_traffic(now);
         }
+    }
+}
+
+/// The job with traffic that has a node of the group.
+#[inline]
+fn sender(jobs: &mut [Traffic], local: u16) -> Option<&mut Traffic> {
+    match jobs {
+        [] => None,
+        [only] => Some(only),
+        several => several.iter_mut().find(|job| job.has(local)),
     }
 }
 
@@ -91,13 +101,13 @@ impl Partition for Group {
             Event::Mpi(event) => self.handle_mpi(event, context),
             Event::CollectiveEnded => self.end_traffic(context.now),
             Event::GenerateTraffic(local) => {
-                if let Some(traffic) = &mut self.traffic {
+                if let Some(traffic) = sender(&mut self.traffic, local) {
                     traffic.generate(local, &mut self.fabric, context);
                 }
             }
         }
         while let Some(local) = self.fabric.drained.pop() {
-            if let Some(traffic) = &mut self.traffic {
+            if let Some(traffic) = sender(&mut self.traffic, local) {
                 traffic.unblock(local, &mut self.fabric, context);
             }
         }
@@ -123,7 +133,7 @@ impl Partition for Group {
             Event::Net(event) => self.fabric.prefetch(event, ahead),
             Event::GenerateTraffic(local) => {
                 self.fabric.prefetch_sender(*local);
-                if let Some(traffic) = &self.traffic {
+                if let [traffic] = self.traffic.as_slice() {
                     traffic.prefetch(*local);
                 }
             }

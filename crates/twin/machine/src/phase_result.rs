@@ -46,7 +46,7 @@ pub(crate) fn phase_result(job: &IoJob, totals: &PhaseTotals) -> Phase {
         warnings: warnings::of_phase(job, counts, steady),
         each_link: links_used(job, &totals.links, transfers),
     };
-    of_calls(phase, job.calls_joined)
+    of_calls(phase, (job.calls_joined, job.pattern.transfer_bytes()))
 }
 
 fn links_used(job: &IoJob, links: &[Vec<LinkStatistics>], span: u64) -> Vec<LinkUse> {

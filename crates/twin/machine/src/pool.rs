@@ -47,6 +47,18 @@ impl StoragePool {
         }
     }
 
+    /// Offers only those nodes, by the machine's numbers, for new instances.
+    pub fn offer_only(&mut self, offered: impl Fn(u32) -> bool) {
+        for (node, number) in self.nodes.iter_mut().zip(&self.machine_nodes) {
+            node.state = if offered(*number) { NodeState::Online } else { NodeState::Drained };
+        }
+    }
+
+    /// Nodes that are offered for new instances.
+    pub fn count_offered(&self) -> u32 {
+        self.nodes.iter().filter(|node| node.state == NodeState::Online).count() as u32
+    }
+
     /// Nodes of the pool.
     pub fn len(&self) -> usize {
         self.nodes.len()

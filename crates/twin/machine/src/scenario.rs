@@ -2,7 +2,7 @@
 
 use crate::collective_job::CollectiveJob;
 use crate::io::IoJob;
-use crate::observe::ObserveOptions;
+use crate::observe::{JobLabels, ObserveOptions};
 use crate::traffic::TrafficJob;
 use forebay_machine_file::machine::{Machine, Network};
 use forebay_network::Topology;
@@ -16,26 +16,33 @@ pub(crate) struct Scenario {
     /// The machine's network with the routing and packet size of this run.
     pub network: Arc<Network>,
     pub topology: Arc<Topology>,
-    pub traffic: Option<Arc<TrafficJob>>,
-    pub io: Option<Arc<IoJob>>,
+    /// Jobs with traffic, in the order of their numbers.
+    pub traffic: Vec<Arc<TrafficJob>>,
+    /// I/O jobs, in the order of their numbers.
+    pub io: Vec<Arc<IoJob>>,
     pub collective: Option<Arc<CollectiveJob>>,
     /// Report the use of each link.
     pub each_link: bool,
     /// Observation of single packets and requests.
     pub observe: ObserveOptions,
+    /// Names of the jobs, where delays are attributed to single jobs.
+    pub labels: Option<Arc<JobLabels>>,
 }
 
 impl Scenario {
     /// The share of the work that is done at `now`, ps: of the bytes of IOR, or else of the
     /// collective operations, or else of the time in which traffic is generated.
     pub fn share_done(&self, now: u64) -> f64 {
-        if let (None, Some(job)) = (&self.io, &self.collective) {
+        if let ([], Some(job)) = (self.io.as_slice(), &self.collective) {
             return job.done.load(Ordering::Relaxed) as f64 / job.total();
         }
-        match (&self.io, &self.traffic) {
-            (Some(io), _) => io.bytes_done.load(Ordering::Relaxed) as f64 / io.bytes_in_total(),
-            (None, Some(traffic)) => now as f64 / traffic.span,
-            (None, None) => 1.0,
+        match (self.io.as_slice(), self.traffic.first()) {
+            ([], Some(traffic)) => now as f64 / traffic.span,
+            ([], None) => 1.0,
+            (all, _) => {
+                let sum = |of: fn(&IoJob) -> f64| all.iter().map(|io| of(io)).sum::<f64>();
+                sum(|io| io.bytes_done.load(Ordering::Relaxed) as f64) / sum(IoJob::bytes_in_total)
+            }
         }
     }
 }

@@ -216,6 +216,16 @@ impl Storage {
         }
     }
 
+    /// Whether one of its servers is reached through a node of the machine.
+    pub fn has_node(&self, node: u32) -> bool {
+        match &self.layout {
+            Layout::Instance { index_of_node, .. } => {
+                index_of_node.get(node as usize).is_some_and(|index| *index != u32::MAX)
+            }
+            Layout::Targets(_) => true,
+        }
+    }
+
     /// Whether it is the parallel file system, where clients lock extents and cache data.
     pub fn is_parallel(&self) -> bool {
         matches!(self.layout, Layout::Targets(_))

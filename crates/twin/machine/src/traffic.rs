@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// A job that sends traffic.
 pub(crate) struct TrafficJob {
+    /// Its number among the jobs with traffic of the simulation.
+    pub number: u8,
     /// Node numbers of the job's nodes.
     pub nodes: Vec<u32>,
     pub destinations: Destinations,
@@ -34,6 +36,15 @@ pub(crate) enum Generation {
 }
 
 impl TrafficJob {
+    /// Position of the job's number in tags; nodes have numbers below 2^24.
+    const JOB_SHIFT: u32 = 56;
+
+    /// The number of the job whose message a packet is of, if it is one of traffic.
+    #[inline]
+    pub fn number_of(packet: &Packet) -> usize {
+        (packet.tag() >> Self::JOB_SHIFT) as usize
+    }
+
     /// Random streams of a node of the job: for gaps and for destinations.
     fn random_streams(&self, index: u32) -> (RandomStream, RandomStream) {
         random_streams(self.seed, index)
@@ -155,6 +166,11 @@ impl Traffic {
         }
     }
 
+    /// Whether a node of the group is of the job.
+    pub fn has(&self, local: u16) -> bool {
+        self.sources[usize::from(local)].is_some()
+    }
+
     /// Prefetches the source of a node.
     #[inline]
     pub fn prefetch(&self, local: u16) {
@@ -191,7 +207,9 @@ impl Traffic {
             let message = Message {
                 to: job.nodes[to as usize],
                 bytes: job.message_bytes,
-                tag: (u64::from(source.index) << 32) | (source.next & 0xffff_ffff),
+                tag: (u64::from(job.number) << TrafficJob::JOB_SHIFT)
+                    | (u64::from(source.index) << 32)
+                    | (source.next & 0xffff_ffff),
                 kind: PacketKind::Traffic.number(),
                 class: PacketKind::Traffic.class(),
                 born: source.at,

@@ -215,6 +215,21 @@ fn cache_of_the_client_joins_small_calls() {
     assert!(times[0] > 4.0 * times[1], "random calls are not joined: {times:?}");
 }
 
+/// Blocks of a prime number of calls, 131 of 64 KiB in a window of 128: transfers of 66 calls and of 65, as
+/// fast as the two of 66 of a block with 132. Single calls take ten times as long.
+#[test]
+fn calls_of_any_block_are_joined() {
+    let one = |line: &str| both(&machine(), (1, 1), stripes(4), line);
+    for (prime, even) in one("-w -F -t 64k -b 8384k").iter().zip(one("-w -F -t 64k -b 8448k")) {
+        let (fidelity, prime, even) = (prime.0, &prime.1[0], &even.1[0]);
+        assert_eq!((prime.bytes, prime.operations), (131 << 16, 131), "{fidelity}");
+        assert_eq!((even.bytes, even.operations), (132 << 16, 132), "{fidelity}");
+        assert_near(moving(prime), moving(even), 2.0, fidelity);
+        let each = prime.operation_seconds.mean * 131.0;
+        assert_near(each, prime.transfer_seconds, 2.0, fidelity);
+    }
+}
+
 /// fsync after each call: no cache, and a request to each target behind the routers.
 #[test]
 fn fsyncs_reach_all_targets_behind_a_router() {

@@ -24,8 +24,8 @@ pub use nic::{Message, MessageClass};
 pub use packet::{Packet, Route};
 pub use packet_table::PacketId;
 pub use probe::{
-    JOBS, JobTimeline, LinkBins, LinkSeries, Passage, Probe, ProbeOptions, SampleBuffer, Sampler,
-    WaitMatrix,
+    JOBS, JobTimeline, JobsOfNodes, JobsOfPackets, LinkBins, LinkSeries, Passage, Probe,
+    ProbeOptions, SampleBuffer, Sampler, WaitMatrix,
 };
 pub use statistics::{DeliveryStatistics, LinkStatistics, Timeline};
 pub use topology::{GlobalLink, NodeLocation, Topology};

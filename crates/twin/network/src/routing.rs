@@ -148,7 +148,7 @@ impl RoutePlanner<'_> {
         if self.topology.has_spines() {
             return self.spine_port(from, to);
         }
-        let (rank1, rank2) = self.topology.local_ports_toward(from, to);
+        let (rank1, rank2) = self.topology.mesh_ports_toward(from, to);
         if rank1 == rank2 || class == MessageClass::Response {
             return rank1;
         }
@@ -344,11 +344,10 @@ impl RoutePlanner<'_> {
     /// Time to transmit the queues on the way to another router of the group, ps, and the class of
     /// the first link. Where there are two ways, that with the shorter first queue.
     fn local_queue(&self, from: u16, to: u16) -> (u64, LinkClass) {
-        if self.topology.has_spines() && self.topology.routers_between(from, to).is_some() {
-            // Which one is chosen later, by its queue.
-            return (0, LinkClass::Rank1);
+        if self.topology.has_spines() {
+            return self.spine_queue(from, to);
         }
-        let (rank1, rank2) = self.topology.local_ports_toward(from, to);
+        let (rank1, rank2) = self.topology.mesh_ports_toward(from, to);
         let (mut queue, mut port, mut next) = (self.queue(from, rank1), rank1, rank2);
         if rank1 != rank2 {
             let other = self.queue(from, rank2);

@@ -6,8 +6,8 @@ mod harness;
 use forebay_engine::{Context, Partition, Picoseconds, Queue, Simulation};
 use forebay_machine_file::machine::{LinkClass, Machine, Routing};
 use forebay_network::{
-    Delivery, Fabric, Message, MessageClass, NetEvent, NetMessage, Packet, Passage, ProbeOptions,
-    Sampler, Topology, WaitMatrix, lookahead,
+    Delivery, Fabric, JobsOfPackets, Message, MessageClass, NetEvent, NetMessage, Packet, Passage,
+    ProbeOptions, Sampler, Topology, WaitMatrix, lookahead,
 };
 use forebay_units::Bytes;
 use harness::{SMALL, machine};
@@ -131,7 +131,7 @@ fn everything(one_in: u64) -> ProbeOptions {
     let mut job_of_kind = [0; 16];
     job_of_kind[1] = 1;
     ProbeOptions {
-        job_of_kind,
+        jobs: JobsOfPackets::OfKinds(job_of_kind),
         waits: true,
         series: true,
         trace: Some((Sampler::one_in(one_in), 1 << 20)),

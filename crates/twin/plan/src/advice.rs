@@ -73,6 +73,7 @@ pub fn plan(system: &System, job: &Job, options: &SimOptions) -> Result<Plan, Pl
     }
     let pfs = on_pfs.iter().min_by(|a, b| a.io_seconds.total_cmp(&b.io_seconds));
     let recommendation = recommend(
+        job,
         needed_bytes,
         chosen.map(|chosen| &configurations[chosen]),
         &configurations,
@@ -117,6 +118,7 @@ fn other_transfers(job: &Job) -> Vec<Job> {
 }
 
 fn recommend(
+    job: &Job,
     needed: u64,
     chosen: Option<&Configuration>,
     all: &[Configuration],
@@ -179,16 +181,21 @@ fn recommend(
             human::seconds(faster.io_seconds)
         ));
     }
+    if let Some(unsuitable) = job.unsuitable_modes() {
+        reason.push_str(&format!("; {unsuitable}"));
+    }
     let capacity = chosen.capacity.clone().unwrap_or_default();
+    let modes: Vec<&str> = job.advised_modes().iter().map(|mode| mode.keyword()).collect();
+    let modes = modes.join(",");
     Recommendation {
         file_system: chosen.file_system.clone(),
-        directive: Some(format!("#DW jobdw capacity={capacity} type=scratch access_mode=striped")),
+        directive: Some(format!("#DW jobdw capacity={capacity} type=scratch access_mode={modes}")),
         transfer: faster.map(|one| one.transfer),
         reason,
     }
 }
 
-/// The striping with which the parallel file system was simulated, where it is not the default.
+/// The striping with which the parallel file system was simulated.
 fn striping(pfs: &Configuration) -> String {
     match pfs.stripe_count {
         Some(count) => format!(" (lfs setstripe -c {count})"),

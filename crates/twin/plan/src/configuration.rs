@@ -22,8 +22,7 @@ pub struct Configuration {
     pub file_system: String,
     /// Capacity as in a `#DW` line (`164GiB`, `2nodes`); `None` for the parallel file system.
     pub capacity: Option<String>,
-    /// Targets of a file on the parallel file system; `None`: the machine's default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Targets of a file on the parallel file system; `None`: not simulated, or a burst buffer.
     pub stripe_count: Option<u32>,
     /// Storage nodes of the instance.
     pub storage_nodes: u32,

@@ -1,6 +1,7 @@
 //! The I/O of a job.
 
 use crate::error::PlanError;
+use forebay_job_script::AccessMode;
 use forebay_units::Bytes;
 use forebay_workload::ior::{AccessPattern, Ior, Processes, Reorder};
 
@@ -21,10 +22,12 @@ pub struct Job {
     pub sets: u32,
     /// Bytes that are staged in before the job.
     pub stage_in: Bytes,
-    /// Files of the stage-in.
-    pub stage_in_files: u64,
+    /// Files of the stage-in; `None`: not known, many.
+    pub stage_in_files: Option<u64>,
     /// Bytes that are staged out after the job; `None`: one set of the files that the test writes.
     pub stage_out: Option<Bytes>,
+    /// Access modes that the job's script requests; none: no script says.
+    pub access_modes: Vec<AccessMode>,
 }
 
 impl Job {
@@ -66,6 +69,61 @@ impl Job {
             None if self.test.write => self.set_bytes(),
             None => Ok(0),
         }
+    }
+
+    /// Files of the stage-out; `None`: not known, many.
+    pub(crate) fn staged_out_files(&self) -> Result<Option<u64>, PlanError> {
+        Ok(match self.stage_out {
+            Some(_) => None,
+            None => Some(self.pattern()?.files().into()),
+        })
+    }
+
+    /// Whether an access mode suits the test.
+    fn suits(&self, mode: AccessMode) -> bool {
+        match mode {
+            AccessMode::Striped => true,
+            AccessMode::Private => self.is_private(),
+            // Its files are staged in, and can only be read.
+            AccessMode::LoadBalanced => !self.test.write,
+        }
+    }
+
+    /// The access modes that suit the test: of those that the script requests, if it does, else striped and
+    /// private. Striped if no other does.
+    pub(crate) fn suitable_modes(&self) -> Vec<AccessMode> {
+        let default = [AccessMode::Striped, AccessMode::Private];
+        let asked = if self.access_modes.is_empty() { &default } else { &self.access_modes[..] };
+        let mut modes: Vec<AccessMode> =
+            asked.iter().copied().filter(|mode| self.suits(*mode)).collect();
+        if modes.is_empty() {
+            modes.push(AccessMode::Striped);
+        }
+        modes
+    }
+
+    /// The access modes to request: those of the script that suit, or striped.
+    pub(crate) fn advised_modes(&self) -> Vec<AccessMode> {
+        match self.access_modes.is_empty() {
+            true => vec![AccessMode::Striped],
+            false => self.suitable_modes(),
+        }
+    }
+
+    /// The reason why the script's access modes are not advised as they are, if they are not.
+    pub(crate) fn unsuitable_modes(&self) -> Option<&'static str> {
+        let unsuitable = self.access_modes.iter().find(|mode| !self.suits(**mode))?;
+        Some(match unsuitable {
+            AccessMode::Striped => unreachable!("striped suits each test"),
+            AccessMode::Private => {
+                "the script's access_mode=private does not suit: compute nodes share files, read those of \
+                 others or need staged data"
+            }
+            AccessMode::LoadBalanced => {
+                "the script's access_mode=ldbalance does not suit: its files can only be read, and the test \
+                 writes"
+            }
+        })
     }
 
     /// Whether each compute node accesses only files that it wrote itself, so that each can have a name

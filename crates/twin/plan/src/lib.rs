@@ -25,5 +25,5 @@ pub use configuration::{Configuration, StageTime};
 pub use error::PlanError;
 pub use job::{Job, checkpoint_arguments};
 pub use pool::{MeasuredRates, NodeRates, PoolDescription};
-pub use staging::{MoverRates, ParallelRates, Staging};
+pub use staging::{MoverRates, ParallelRates, Staging, TargetRates};
 pub use system::{PfsRates, System};

@@ -28,6 +28,30 @@ pub struct ParallelRates {
     pub routers: f64,
     /// The parallel file system at its peak.
     pub pfs: f64,
+    /// Its targets; `None` if the machine file does not describe them.
+    pub targets: Option<TargetRates>,
+}
+
+/// Storage targets of a parallel file system. A file is staged by those over which it is striped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TargetRates {
+    /// All targets.
+    pub count: u32,
+    /// Targets of a file, by default.
+    pub stripe_count: u32,
+    /// Writing to a target, bytes per second.
+    pub write: f64,
+    /// Reading from a target, bytes per second.
+    pub read: f64,
+}
+
+impl TargetRates {
+    /// Targets of `files` files, which are taken in turn; `None`: of as many files as there are targets.
+    fn of_files(&self, files: Option<u64>) -> f64 {
+        let count = u64::from(self.count);
+        let used = files.map_or(count, |files| files.saturating_mul(self.stripe_count.into()));
+        used.clamp(1, count.max(1)) as f64
+    }
 }
 
 /// Rates of a pool, bytes per second, as they were measured.
@@ -70,16 +94,18 @@ fn slowest(parts: &[Part]) -> (f64, &'static str) {
 }
 
 impl Staging {
-    /// Seconds of a stage-in of `bytes` in `files` to an instance on `nodes` storage nodes, and the limiting
-    /// resource with its rate.
-    pub(crate) fn stage_in(&self, (bytes, files): (u64, u64), nodes: u32) -> (f64, String) {
+    /// Seconds of a stage-in of `bytes` in `files` (`None`: many) to an instance on `nodes` storage nodes,
+    /// and the limiting resource with its rate.
+    pub(crate) fn stage_in(&self, (bytes, files): (u64, Option<u64>), nodes: u32) -> (f64, String) {
         match self {
             Staging::Parallel(rates) => {
-                timed(bytes, &rates.parts(rates.flash_write, nodes), None, 0.0)
+                let targets = rates.targets.map(|targets| targets.read * targets.of_files(files));
+                timed(bytes, &rates.parts(rates.flash_write, targets, nodes), None, 0.0)
             }
             Staging::Mover(rates) => {
                 let each = 1.0 / f64::from(nodes.max(1));
-                let fixed = rates.fixed_in + rates.waits_of_disks((bytes, files), nodes);
+                let fixed =
+                    rates.fixed_in + rates.waits_of_disks((bytes, files.unwrap_or(1)), nodes);
                 let disks = ("disks' writing", rates.disk_write, each);
                 let from = ("parallel file system's reading", rates.pfs_read, 1.0);
                 let back = [("reading back", rates.read.min(rates.link), 1.0)];
@@ -90,11 +116,16 @@ impl Staging {
         }
     }
 
-    /// Seconds of a stage-out of `bytes`, and the limiting resource with its rate.
-    pub(crate) fn stage_out(&self, bytes: u64, nodes: u32) -> (f64, String) {
+    /// Seconds of a stage-out of `bytes` in `files` (`None`: many), and the limiting resource with its rate.
+    pub(crate) fn stage_out(
+        &self,
+        (bytes, files): (u64, Option<u64>),
+        nodes: u32,
+    ) -> (f64, String) {
         match self {
             Staging::Parallel(rates) => {
-                timed(bytes, &rates.parts(rates.flash_read, nodes), None, 0.0)
+                let targets = rates.targets.map(|targets| targets.write * targets.of_files(files));
+                timed(bytes, &rates.parts(rates.flash_read, targets, nodes), None, 0.0)
             }
             Staging::Mover(rates) => {
                 // The measured stage-out contains the reading.
@@ -110,13 +141,15 @@ impl Staging {
 }
 
 impl ParallelRates {
-    fn parts(&self, flash: f64, nodes: u32) -> [Part; 5] {
+    /// The parts of a stage; `targets` is the rate of those of its files.
+    fn parts(&self, flash: f64, targets: Option<f64>, nodes: u32) -> [Part; 6] {
         let each = 1.0 / f64::from(nodes.max(1));
         [
             ("storage nodes' flash", flash, each),
             ("storage nodes' data paths", self.data_path, each),
             ("storage nodes' links", self.link, each),
             ("routers to the parallel file system", self.routers, 1.0),
+            ("storage targets of the files", targets.unwrap_or(f64::INFINITY), 1.0),
             ("parallel file system's peak rate", self.pfs, 1.0),
         ]
     }
@@ -171,6 +204,7 @@ mod tests {
         link: 8e9,
         routers: f64::INFINITY,
         pfs: 10e9,
+        targets: None,
     };
 
     /// Two nodes write 4 GB/s together, and read at the 6 GB/s of their data paths; of eight, the
@@ -180,15 +214,35 @@ mod tests {
         let staging = Staging::Parallel(PARALLEL);
         let bytes = 60_000_000_000;
         let takes = |time: f64, expected: f64| assert!((time - expected).abs() < 1e-9, "{time} s");
-        takes(staging.stage_in((bytes, 1), 2).0, 15.0);
-        assert!(staging.stage_in((bytes, 1), 2).1.starts_with("storage nodes' flash: "));
-        takes(staging.stage_out(bytes, 2).0, 10.0);
-        assert!(staging.stage_out(bytes, 2).1.starts_with("storage nodes' data paths: "));
-        takes(staging.stage_in((bytes, 1), 8).0, 6.0);
+        takes(staging.stage_in((bytes, Some(1)), 2).0, 15.0);
+        assert!(staging.stage_in((bytes, Some(1)), 2).1.starts_with("storage nodes' flash: "));
+        takes(staging.stage_out((bytes, None), 2).0, 10.0);
+        assert!(staging.stage_out((bytes, None), 2).1.starts_with("storage nodes' data paths: "));
+        takes(staging.stage_in((bytes, Some(1)), 8).0, 6.0);
         assert!(
-            staging.stage_in((bytes, 1), 8).1.starts_with("parallel file system's peak rate: ")
+            staging
+                .stage_in((bytes, Some(1)), 8)
+                .1
+                .starts_with("parallel file system's peak rate: ")
         );
-        assert_eq!(staging.stage_in((0, 0), 8), (0.0, String::new()));
+        assert_eq!(staging.stage_in((0, Some(0)), 8), (0.0, String::new()));
+    }
+
+    /// Eight nodes move 16 GB/s and more; ten targets of 0.5 GB/s write 5 GB/s, of which a file with two
+    /// stripes has 1 GB/s. They read 0.75 GB/s each: 1.5 GB/s for one file, 6 GB/s for four files.
+    #[test]
+    fn files_are_staged_by_the_targets_that_they_are_striped_over() {
+        let targets = TargetRates { count: 10, stripe_count: 2, write: 0.5e9, read: 0.75e9 };
+        let staging = Staging::Parallel(ParallelRates { targets: Some(targets), ..PARALLEL });
+        let bytes = 60_000_000_000;
+        let takes = |time: f64, expected: f64| assert!((time - expected).abs() < 1e-9, "{time} s");
+        takes(staging.stage_out((bytes, None), 8).0, 12.0);
+        takes(staging.stage_out((bytes, Some(1)), 8).0, 60.0);
+        takes(staging.stage_out((bytes, Some(100)), 8).0, 12.0);
+        takes(staging.stage_in((bytes, Some(1)), 8).0, 40.0);
+        takes(staging.stage_in((bytes, Some(4)), 8).0, 10.0);
+        let limit = staging.stage_in((bytes, Some(4)), 8).1;
+        assert!(limit.starts_with("storage targets of the files: 6"), "{limit}");
     }
 
     /// 1 GB on two nodes: half of it crosses the mover's link at 100 MB/s, 5 s; each disk gets half at
@@ -210,20 +264,20 @@ mod tests {
             read_back_out: true,
         });
         let bytes = 1_000_000_000;
-        let (time, limit) = staging.stage_in((bytes, 1), 2);
+        let (time, limit) = staging.stage_in((bytes, Some(1)), 2);
         assert!(
             (time - 8.6672).abs() < 1e-3 && limit.starts_with("disks' writing"),
             "{time} {limit}"
         );
-        assert!((staging.stage_in((bytes, 10), 2).0 - (8.5833 + 0.8389)).abs() < 1e-3);
-        assert!((staging.stage_in((bytes, 1000), 2).0 - (8.5833 + 5.0)).abs() < 1e-1);
-        let (time, limit) = staging.stage_out(bytes, 2);
+        assert!((staging.stage_in((bytes, Some(10)), 2).0 - (8.5833 + 0.8389)).abs() < 1e-3);
+        assert!((staging.stage_in((bytes, Some(1000)), 2).0 - (8.5833 + 5.0)).abs() < 1e-1);
+        let (time, limit) = staging.stage_out((bytes, None), 2);
         assert!(
             (time - 7.5).abs() < 1e-9 && limit.starts_with("link of the moving"),
             "{time} {limit}"
         );
         assert!(limit.ends_with("then reading back for 2.00 s"), "{limit}");
-        assert!((staging.stage_out(bytes, 1).0 - 4.5).abs() < 1e-9);
-        assert!(staging.stage_out(bytes, 1).1.starts_with("moving node"));
+        assert!((staging.stage_out((bytes, None), 1).0 - 4.5).abs() < 1e-9);
+        assert!(staging.stage_out((bytes, None), 1).1.starts_with("moving node"));
     }
 }

@@ -160,11 +160,17 @@ fn simulate(
         Place::BurstBuffer(candidate) => on_burst_buffer(system, job, candidate, configuration),
         // Real programs were up to fifteen times slower on shared files than the twin's locks make them.
         Place::Pfs(stripe_count) => Ok(Configuration {
-            stripe_count,
+            stripe_count: stripe_count.or_else(|| default_stripes(system)),
             is_bound: !job.test.file_per_process,
             ..configuration
         }),
     }
+}
+
+/// Targets of a file on the parallel file system, where a job does not say.
+fn default_stripes(system: &System) -> Option<u32> {
+    let lustre = system.machine.pfs.as_ref()?.lustre.as_ref()?;
+    Some(lustre.stripe_count)
 }
 
 /// A configuration with the seconds of its writes and reads, and the limit with its evidence.
@@ -201,17 +207,19 @@ fn on_burst_buffer(
     candidate: Candidate,
     times: Configuration,
 ) -> Result<Configuration, PlanError> {
-    let modes = if job.is_private() { &["striped", "private"][..] } else { &["striped"] };
+    let modes = job.suitable_modes();
     let stage = |bytes: u64, (seconds, limit)| StageTime { bytes, seconds, limit };
     let (bytes_in, bytes_out) = (job.stage_in.0, job.staged_out_bytes()?);
+    let (files_in, files_out) = (job.stage_in_files, job.staged_out_files()?);
     let staging = system.staging.as_ref();
     Ok(Configuration {
         capacity: Some(capacity_text(candidate.capacity)),
         storage_nodes: candidate.nodes,
-        access_modes: modes.iter().map(|mode| (*mode).to_owned()).collect(),
+        access_modes: modes.iter().map(|mode| mode.keyword().to_owned()).collect(),
         stage_in: staging
-            .map(|s| stage(bytes_in, s.stage_in((bytes_in, job.stage_in_files), candidate.nodes))),
-        stage_out: staging.map(|s| stage(bytes_out, s.stage_out(bytes_out, candidate.nodes))),
+            .map(|s| stage(bytes_in, s.stage_in((bytes_in, files_in), candidate.nodes))),
+        stage_out: staging
+            .map(|s| stage(bytes_out, s.stage_out((bytes_out, files_out), candidate.nodes))),
         ..times
     })
 }

@@ -1,9 +1,11 @@
 //! The system on which a job is planned.
 
-use crate::staging::{ParallelRates, Staging};
-use forebay_machine_file::machine::{BurstBuffer, Machine, NodeKind};
+use crate::staging::{ParallelRates, Staging, TargetRates};
+use forebay_machine::study::flash_rate;
+use forebay_machine_file::machine::{BurstBuffer, Lustre, Machine, NodeKind, ParallelFileSystem};
 use forebay_policy::pool::{NodeId, NodeState, StorageNode};
 use forebay_units::Bytes;
+use forebay_workload::ior::Access;
 
 /// A machine, the pool of its storage nodes, and the way in which they stage.
 #[derive(Clone, Debug)]
@@ -72,15 +74,34 @@ impl System {
 }
 
 fn parallel(machine: &Machine, make: &BurstBuffer) -> Option<ParallelRates> {
-    let cards = f64::from(make.cards);
+    let pfs = machine.pfs.as_ref()?;
     let routers = machine.count_nodes(NodeKind::Lnet) as f64;
     let link = machine.network.node.rate.0 as f64;
+    let lustre = pfs.lustre.as_ref();
+    let router = lustre.map_or(link, |lustre| link.min(lustre.router_rate.0 as f64));
     Some(ParallelRates {
-        flash_write: make.card_write.0 as f64 * cards,
-        flash_read: make.card_read.0 as f64 * cards,
+        flash_write: flash_rate(make, Access::Write),
+        flash_read: flash_rate(make, Access::Read),
         data_path: make.data_rate.0 as f64,
         link,
-        routers: if routers > 0.0 { routers * link } else { f64::INFINITY },
-        pfs: machine.pfs.as_ref()?.rate.0 as f64,
+        routers: if routers > 0.0 { routers * router } else { f64::INFINITY },
+        pfs: pfs.rate.0 as f64,
+        targets: lustre.map(|lustre| targets(pfs, lustre)),
     })
+}
+
+/// The targets of a parallel file system with requests of the largest size: disks, commands, and their share
+/// of their server.
+fn targets(pfs: &ParallelFileSystem, lustre: &Lustre) -> TargetRates {
+    let server = lustre.server_rate.0 as f64 / f64::from(lustre.targets_per_server.max(1));
+    let rate = |disks: u64, commands: u64| {
+        let of_commands = commands as f64 * lustre.max_rpc.0 as f64;
+        (disks as f64).min(of_commands).min(server)
+    };
+    TargetRates {
+        count: pfs.osts,
+        stripe_count: lustre.stripe_count,
+        write: rate(lustre.target_write.0, lustre.target_write_iops),
+        read: rate(lustre.target_read.0, lustre.target_read_iops),
+    }
 }

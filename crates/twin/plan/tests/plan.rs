@@ -1,6 +1,7 @@
 //! Plans on the machine `toy`, against calculations by hand.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+use forebay_job_script::AccessMode;
 use forebay_machine::study::{Fidelity, SimOptions};
 use forebay_machine_file::machine::{Machine, ParallelFileSystem};
 use forebay_plan::{Job, Plan, System, plan};
@@ -32,8 +33,9 @@ fn job(nodes: u32, ppn: u32, line: &str) -> Job {
         run_time: None,
         sets: 1,
         stage_in: Bytes(0),
-        stage_in_files: 0,
+        stage_in_files: None,
         stage_out: None,
+        access_modes: Vec::new(),
     }
 }
 
@@ -155,4 +157,34 @@ fn larger_transfers_are_suggested_where_they_help() {
     let plan = planned(toy(), &job(4, 1, "-F -w -t 128k -b 64m"));
     assert!(plan.transfers.iter().any(|one| one.transfer == 2 << 20));
     assert_eq!(plan.recommendation.transfer, Some(2 << 20), "{:?}", plan.recommendation);
+}
+
+/// Processes with files of their own can use private name spaces; a shared file or an input of all nodes
+/// cannot, nor can files that are written be load-balanced.
+#[test]
+fn access_modes_of_the_script_are_kept_where_they_suit_the_test() {
+    use AccessMode::{LoadBalanced, Private, Striped};
+    let own_files = "-F -w -t 1m -b 64m";
+    for (modes, line, input, advised) in [
+        (vec![Private], own_files, 0, "private"),
+        (vec![Striped, Private], own_files, 0, "striped,private"),
+        (vec![Striped], own_files, 0, "striped"),
+        (vec![], own_files, 0, "striped"),
+        (vec![LoadBalanced], "-F -r -t 1m -b 64m", 1 << 30, "ldbalance"),
+        (vec![Private], "-w -t 1m -b 64m", 0, "striped"),
+        (vec![Private], own_files, 1 << 30, "striped"),
+        (vec![LoadBalanced], own_files, 1 << 30, "striped"),
+        (vec![Striped, Private], "-w -t 1m -b 64m", 0, "striped"),
+    ] {
+        let kept = modes.is_empty() || advised.split(',').count() == modes.len();
+        let kept = kept && modes.iter().all(|mode| advised.contains(mode.keyword()));
+        let job = Job { access_modes: modes, stage_in: Bytes(input), ..job(4, 1, line) };
+        let plan = planned(toy(), &job);
+        let directive = plan.recommendation.directive.unwrap();
+        let found = directive.split_once("access_mode=").unwrap().1;
+        assert_eq!(found, advised, "{line}");
+        let is_explained = plan.recommendation.reason.contains("does not suit");
+        assert_eq!(is_explained, !kept, "{}", plan.recommendation.reason);
+        forebay_job_script::JobScript::parse(&directive, None).unwrap();
+    }
 }

@@ -106,6 +106,34 @@ impl Placer {
         self.free.retain(|free| nodes.binary_search(&free.node).is_ok());
     }
 
+    /// As [`Placer::place_job`], on free nodes of the groups `first` to `last` only.
+    ///
+    /// # Errors
+    /// As [`Placer::place_job`].
+    pub fn place_job_in(
+        &mut self,
+        (first, last): (u32, u32),
+        nodes: u32,
+        how: Placement,
+    ) -> Result<Vec<u32>, PlacementError> {
+        let all = std::mem::take(&mut self.free);
+        let (inside, outside) =
+            all.into_iter().partition(|free| (first..=last).contains(&free.group));
+        self.free = inside;
+        let free = self.free_nodes();
+        let job = self.place_job(nodes, how).map_err(|error| match nodes > free {
+            true => PlacementError(format!(
+                "the groups {first} to {last} of {} have {free} free compute nodes; the job requests \
+                 {nodes}",
+                self.machine
+            )),
+            false => error,
+        });
+        self.free.extend::<Vec<Free>>(outside);
+        self.free.sort_by_key(|free| free.rank);
+        job
+    }
+
     /// Number of free compute nodes.
     pub fn free_nodes(&self) -> u32 {
         self.free.len() as u32

@@ -238,6 +238,9 @@ fn execute_recover(
     terminal.clear();
     Ok(match recovery {
         Recovery::StagedOut(moved) => print_answer(&(show::staged(&moved) + "\n")),
+        Recovery::WithoutSources(failure) => print_answer(&format!(
+            "removed; there was nothing to stage out at some sources: {failure}\n"
+        )),
         Recovery::NothingToSave => print_answer("there was nothing to stage out; removed\n"),
         Recovery::Discarded => print_answer("removed without staging out, as requested\n"),
         Recovery::Kept(failure) => {

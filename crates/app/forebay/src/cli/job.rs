@@ -14,6 +14,7 @@ use forebay_job::{
     run_job, stage_now,
 };
 use forebay_job_script::{Direction, InstanceRef, Stage, StageKind};
+use tempfile::NamedTempFile;
 
 use super::pool::{self, PoolArguments, PoolCommand};
 use crate::console::{print_answer, print_failure, print_stderr};
@@ -78,7 +79,7 @@ pub struct RunArguments {
     /// Compute nodes on which the buffer is mounted [default: this one]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     hosts: Vec<String>,
-    /// The job script
+    /// The job script; `-` for standard input
     script: PathBuf,
     /// Arguments of the script
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -196,12 +197,26 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
     }
 }
 
+/// A temporary file with the script from standard input, for its owner only.
+fn script_from_stdin() -> Result<NamedTempFile, RunError> {
+    let copy = || {
+        let mut file = tempfile::Builder::new().prefix("forebay-script-").tempfile()?;
+        std::io::copy(&mut std::io::stdin().lock(), file.as_file_mut())?;
+        Ok(file)
+    };
+    copy().map_err(|error| RunError::Unreadable(PathBuf::from("-"), error))
+}
+
 /// Runs a job and prints its summary. The exit code is that of its script.
 fn execute_run(arguments: RunArguments, terminal: &mut Terminal) -> Result<ExitCode, RunError> {
+    let stdin = match arguments.script.as_os_str() == "-" {
+        true => Some(script_from_stdin()?),
+        false => None,
+    };
     let options = RunOptions {
         pool: arguments.pool.selection()?,
         hosts: arguments.hosts,
-        script: arguments.script,
+        script: stdin.as_ref().map_or(arguments.script, |file| file.path().to_owned()),
         arguments: arguments.arguments,
         token: arguments.job_id,
         on_failure: arguments.on_failure,

@@ -76,7 +76,8 @@ enum Command {
     Plan(Box<plan::PlanArgs>),
     /// Measure the rates of a running pool's nodes and of the parallel file system, for `plan --pool`
     Measure(measure::MeasureArgs),
-    /// Simulate two jobs that disturb each other, with measures against it, from a TOML file
+    /// Simulate several jobs alone, in pairs and together, with measures against their interference;
+    /// or variations of a machine, from a TOML file
     Study(study::StudyArgs),
     /// Simulate the published cases and compare them with the measurements
     Validate(validate::ValidateArgs),

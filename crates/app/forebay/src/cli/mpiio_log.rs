@@ -9,8 +9,9 @@ use clap::{Args, Subcommand};
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
 use forebay_mpiio_log::{
-    Alignment, Damage, Discarded, LoggedRun, NetcdfFile, ReplayError, ReplayOptions, Replayed,
-    ScanError, ScannedLog, discard, file_start, is_in_use, logs, replay, scan,
+    Alignment, Damage, Discarded, Left, LoggedRun, NetcdfFile, ReplayError, ReplayOptions,
+    Replayed, ScanError, ScannedLog, discard, file_start, foreign_logs, is_in_use, logs, replay,
+    scan,
 };
 use forebay_units::Bytes;
 use forebay_units::human::{bytes, grouped};
@@ -71,6 +72,9 @@ pub(super) struct ReplayArguments {
     /// Replay the valid writes of damaged logs, too, and keep these logs
     #[arg(long)]
     skip_damaged: bool,
+    /// Replay also the logs of files that were created after them
+    #[arg(long)]
+    replaced: bool,
     /// Stripe size of the parallel file system; long writes end at its multiples
     #[arg(long, default_value = "1MiB")]
     stripe: Bytes,
@@ -102,8 +106,11 @@ fn find(directories: &[PathBuf]) -> Result<Vec<Found>, Failure> {
     for directory in directories {
         let paths = logs(directory).map_err(|error| Failure::io("read", directory, error))?;
         for path in paths {
-            let in_use = is_in_use(&path).map_err(|error| Failure::io("open", &path, error))?;
-            let contents = scan(&path);
+            // A log that cannot be opened, of another user, does not hide the others.
+            let (in_use, contents) = match is_in_use(&path) {
+                Ok(in_use) => (in_use, scan(&path)),
+                Err(error) => (false, Err(ScanError::Io(error))),
+            };
             found.push(Found { path, contents, in_use });
         }
     }
@@ -114,7 +121,12 @@ fn find(directories: &[PathBuf]) -> Result<Vec<Found>, Failure> {
 fn state(found: &Found) -> &'static str {
     match &found.contents {
         Err(ScanError::Blank) => "blank",
-        Err(ScanError::Io(_) | ScanError::BadHeader | ScanError::Version(_)) => "unreadable",
+        Err(
+            ScanError::Io(_)
+            | ScanError::BadHeader
+            | ScanError::TooLong { .. }
+            | ScanError::Version(_),
+        ) => "unreadable",
         Ok(_) if found.in_use => "in use",
         Ok(log) if log.is_damaged() => "damaged",
         Ok(log) if log.slots.iter().all(|slot| slot.closed) => "closed",
@@ -354,9 +366,13 @@ fn replay_logs(arguments: ReplayArguments) -> Result<(), Failure> {
     let options = ReplayOptions {
         target: arguments.file,
         skip_damaged: arguments.skip_damaged,
+        replaced: arguments.replaced,
+        complete_only: false,
         alignment: Alignment { stripe, largest },
     };
-    let replayed = replay(&arguments.directories.directories, &options).map_err(failure)?;
+    let directories = &arguments.directories.directories;
+    let replayed = replay(directories, &options).map_err(failure)?;
+    print_foreign(directories)?;
     if replayed.is_empty() {
         return print_stdout("no logs\n");
     }
@@ -366,9 +382,35 @@ fn replay_logs(arguments: ReplayArguments) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Says that logs of other users are left alone.
+fn print_foreign(directories: &[PathBuf]) -> Result<(), Failure> {
+    for directory in directories {
+        let foreign = foreign_logs(directory);
+        match foreign.map_err(|error| Failure::io("read", directory, error))? {
+            0 => {}
+            n => print_stdout(&format!(
+                "{}: {n} logs of other users, who can replay or discard them, are left\n",
+                directory.display()
+            ))?,
+        }
+    }
+    Ok(())
+}
+
 /// A replay in lines.
 fn summary(replayed: &Replayed) -> String {
     let target = replayed.target.display();
+    match replayed.left {
+        Some(Left::Replaced) => {
+            return format!(
+                "{target}: created after its {} logs, which stay: they belong to an earlier file of \
+                 this name; --replaced applies them, `forebay log discard` removes them\n",
+                replayed.logs
+            );
+        }
+        Some(Left::Incomplete) => return format!("{target}: logs are missing; the others stay\n"),
+        None => {}
+    }
     let mut text = format!(
         "{target}: {} writes of {} logs, {} in {} writes\n",
         grouped(replayed.entries),
@@ -404,6 +446,7 @@ fn failure(error: ReplayError) -> Failure {
 
 fn discard_logs(directory: &Path, file: Option<&Path>) -> Result<(), Failure> {
     let discarded = discard(directory, file).map_err(failure)?;
+    print_foreign(&[directory.to_owned()])?;
     if discarded.is_empty() {
         return print_stdout("no logs\n");
     }

@@ -7,7 +7,7 @@ use crate::progress::{self, Display};
 use crate::report::Inputs;
 use clap::Args;
 use forebay_console::Failure;
-use forebay_machine::study::{Fidelity, FileSystem, SimOptions, StudyError};
+use forebay_machine::study::{Fidelity, FileSystem, ServerQueues, SimOptions, StudyError};
 use forebay_machine_file::Setting;
 use forebay_machine_file::describe;
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
@@ -80,7 +80,7 @@ fn routing(name: &str) -> Result<Routing, String> {
 }
 
 /// First and last group.
-fn groups(text: &str) -> Result<(u32, u32), String> {
+pub(super) fn groups(text: &str) -> Result<(u32, u32), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.trim().parse(), last.trim().parse()) {
         (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
@@ -143,6 +143,7 @@ impl SimArgs {
             each_link: self.links,
             observe: self.observe.options(),
             file_system: FileSystem::default(),
+            server_queues: ServerQueues::default(),
             fidelity: Fidelity::default(),
         }
     }

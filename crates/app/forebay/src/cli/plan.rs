@@ -12,7 +12,7 @@ use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
 use forebay_daemon::config::{PoolConfig, selected_file};
 use forebay_job::{PoolSelection, RunError, pool_status, read_script};
-use forebay_job_script::{Direction, JobScript, StagePath};
+use forebay_job_script::{AccessMode, Direction, JobScript, StagePath};
 use forebay_machine::study::SimOptions;
 use forebay_machine_file::Setting;
 use forebay_plan::{
@@ -116,6 +116,12 @@ impl Script {
         Ok(Script { batch, directives })
     }
 
+    /// The access modes of the job's own instance.
+    fn access_modes(&self) -> Vec<AccessMode> {
+        let own = self.directives.job();
+        own.map_or(Vec::new(), |own| own.access.iter().map(|access| access.mode).collect())
+    }
+
     /// Bytes and files of the sources of its stage-ins on this host. Sources that are not here are reported.
     fn staged_in(&self) -> (Bytes, u64) {
         let (mut total, mut files) = (0u64, 0);
@@ -178,8 +184,11 @@ impl PlanArgs {
         let sets = if self.checkpoint.is_some() { 2 } else { 1 };
         let has_stages = script.directives.stages(Direction::Out).next().is_some();
         let (stage_in, stage_in_files) = match self.stage_in {
-            Some(bytes) => (bytes, 1),
-            None => script.staged_in(),
+            Some(bytes) => (bytes, None),
+            None => {
+                let (bytes, files) = script.staged_in();
+                (bytes, Some(files))
+            }
         };
         let is_staged_out = has_stages || self.script.is_none();
         Ok(Some(Job {
@@ -192,6 +201,7 @@ impl PlanArgs {
             stage_in,
             stage_in_files,
             stage_out: self.stage_out.or((!is_staged_out).then_some(Bytes(0))),
+            access_modes: script.access_modes(),
         }))
     }
 

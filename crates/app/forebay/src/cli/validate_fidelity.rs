@@ -9,7 +9,7 @@ use crate::validate::fidelity::{GridCase, Set};
 use forebay_console::Failure;
 use forebay_console::table::{self, Column};
 use forebay_machine::results::{IorPoint, Phase, SCHEMA};
-use forebay_machine::study::{Fidelity, Progress, SimOptions, simulate_ior};
+use forebay_machine::study::{Fidelity, FileSystem, Progress, SimOptions, simulate_ior};
 use forebay_machine_file::machine::Machine;
 use forebay_units::human::{counted, number};
 use serde::Serialize;
@@ -18,11 +18,12 @@ use serde::Serialize;
 const MOST_MEDIAN: f64 = 5.0;
 const MOST: f64 = 20.0;
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     Column::text("set", 5),
     Column::text("machine", 14),
     Column::number("nodes", 5),
     Column::number("ppn", 3),
+    Column::text("files on", 12),
     Column::text("access", 6),
     Column::number("packet GB/s", 11),
     Column::number("flow GB/s", 9),
@@ -38,6 +39,8 @@ struct Row {
     machine: String,
     nodes: u32,
     ppn: u32,
+    /// Targets of a file on the parallel file system; `None`: the burst buffer.
+    stripe_count: Option<u32>,
     ior: String,
     access: String,
     #[serde(rename = "packet_GBps")]
@@ -118,7 +121,11 @@ fn compare(case: &GridCase, seed: u64, progress: Progress<'_>) -> Result<Vec<Row
         return Err(Failure::Failed(format!("{case:?} is not one IOR test")));
     };
     let simulate = |fidelity: Fidelity| {
-        let options = SimOptions { seed, fidelity, ..SimOptions::default() };
+        let file_system = match case.stripe_count {
+            None => FileSystem::BurstBuffer,
+            count => FileSystem::Parallel { stripe_count: count, stripe: None },
+        };
+        let options = SimOptions { seed, fidelity, file_system, ..SimOptions::default() };
         simulate_ior(&machine, test, case.nodes, case.ppn, &options, progress)
             .map_err(|e| study_failure(&e))
     };
@@ -133,6 +140,7 @@ fn rows(case: &GridCase, packet: &IorPoint, flow: &IorPoint) -> Vec<Row> {
         machine: case.machine.clone(),
         nodes: case.nodes,
         ppn: case.ppn,
+        stripe_count: case.stripe_count,
         ior: case.ior.clone(),
         access: of_packet.access.clone(),
         packet_gbps: of_packet.gbps,
@@ -178,15 +186,33 @@ fn write(document: &FidelityRun, output: &mut Output) -> Result<(), Failure> {
     output.write("", "table.txt", output.recorded())?;
     output.write("", "summary.json", to_json(document)?)?;
     output.write("", "inputs.json", to_json(&serde_json::json!({ "command": command_line() }))?)?;
-    let heading = ["set", "machine", "nodes", "ppn", "ior", "access", "packet_GBps", "flow_GBps"];
+    let heading = [
+        "set",
+        "machine",
+        "nodes",
+        "ppn",
+        "stripe_count",
+        "ior",
+        "access",
+        "packet_GBps",
+        "flow_GBps",
+    ];
     let csv = to_csv(
         &heading,
         document.rows.iter().map(|r| {
-            let case = (r.set.name(), &r.machine, r.nodes, r.ppn, &r.ior);
+            let case = (r.set.name(), &r.machine, r.nodes, r.ppn, r.stripe_count, &r.ior);
             (case, &r.access, r.packet_gbps, r.flow_gbps)
         }),
     )?;
     output.write("", "fidelity.csv", csv)
+}
+
+/// The file system of a case: `burst buffer`, or `pfs -c 4`.
+fn file_system_text(stripe_count: Option<u32>) -> String {
+    match stripe_count {
+        None => "burst buffer".to_string(),
+        Some(count) => format!("pfs -c {count}"),
+    }
 }
 
 fn cells(row: &Row) -> Vec<String> {
@@ -195,6 +221,7 @@ fn cells(row: &Row) -> Vec<String> {
         row.machine.clone(),
         row.nodes.to_string(),
         row.ppn.to_string(),
+        file_system_text(row.stripe_count),
         row.access.clone(),
         number(row.packet_gbps),
         number(row.flow_gbps),
@@ -214,6 +241,7 @@ mod tests {
             machine: "toy".into(),
             nodes: 1,
             ppn: 1,
+            stripe_count: None,
             ior: "-w".into(),
             access: "write".into(),
             packet_gbps: 1.0,
@@ -247,6 +275,7 @@ mod tests {
             nodes: 1,
             ppn: 1,
             ior: "-F -w -r -t 512k -b 4m".into(),
+            stripe_count: None,
         };
         let rows = compare(&case, 1, &|_, _, _| true).unwrap();
         assert_eq!(rows.iter().map(|r| r.access.as_str()).collect::<Vec<_>>(), ["write", "read"]);

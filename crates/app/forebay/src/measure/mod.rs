@@ -5,6 +5,7 @@ mod probe;
 
 pub use probe::{ProbeRates, probe};
 
+use crate::console::print_stderr;
 use crate::show::Terminal;
 use forebay_console::Failure;
 use forebay_control::controller::{InstanceSpec, Request};
@@ -15,6 +16,7 @@ use forebay_job::{
 use forebay_job_script::{Access, AccessMode, Capacity, Direction, InstanceRef, Stage, StageKind};
 use forebay_plan::{MeasuredRates, NodeRates};
 use forebay_units::Bytes;
+use forebay_units::human::counted;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -81,11 +83,21 @@ impl Measurement<'_> {
         destroy(&handle, &names);
         handle.close().map_err(failure)?;
         let (status, measured) = outcome?;
+        let nodes = of_nodes(&status, &measured, &host);
+        let unreached = unreached(&status, &nodes);
+        if !unreached.is_empty() {
+            print_stderr(format_args!(
+                "note: {} not measured: {}; each measurement needs a free granule on its node, and the pool \
+                 chooses the nodes ({MOST_NODES} at most)",
+                counted(unreached.len() as u64, "storage node"),
+                unreached.join(", ")
+            ));
+        }
         let pfs = probe(self.directory, bytes)
             .map_err(|error| Failure::Failed(format!("{}: {error}", self.directory.display())))?;
         let rates = MeasuredRates {
             pool: pool.name.clone(),
-            nodes: of_nodes(&status, &measured, &host),
+            nodes,
             host,
             bytes,
             pfs_write: pfs.write,
@@ -248,6 +260,13 @@ fn of_nodes(status: &Status, measured: &Measured, host: &str) -> Vec<NodeRates> 
         });
     }
     found.into_values().collect()
+}
+
+/// Names of the storage nodes in service that have no rates.
+fn unreached(status: &Status, measured: &[NodeRates]) -> Vec<String> {
+    let in_service = status.nodes.iter().filter(|node| node.online && !node.drained);
+    let is_missing = |name: &&String| !measured.iter().any(|rates| rates.name == **name);
+    in_service.map(|node| &node.name).filter(is_missing).cloned().collect()
 }
 
 /// Removes the instances that exist.

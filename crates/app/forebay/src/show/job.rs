@@ -86,6 +86,9 @@ pub fn recovered(list: &[Recovered]) -> String {
             Recovery::StagedOut(moved) => {
                 format!("staged out {}, {}", counted(moved.files, "file"), bytes(moved.bytes))
             }
+            Recovery::WithoutSources(failure) => {
+                format!("removed; there was nothing to stage out at some sources: {failure}")
+            }
             Recovery::NothingToSave => "had not run; removed".to_owned(),
             Recovery::Discarded => "results discarded, as requested".to_owned(),
             Recovery::Kept(failure) if failure.cause == Cause::Denied => {

@@ -38,6 +38,9 @@ struct Group {
     ppn: Vec<u32>,
     transfers: Vec<String>,
     block: String,
+    /// Targets of a file on the parallel file system; empty: the burst buffer.
+    #[serde(default)]
+    stripe_counts: Vec<u32>,
     /// Whether its cases take seconds.
     #[serde(default)]
     quick: bool,
@@ -62,6 +65,18 @@ pub struct GridCase {
     pub ppn: u32,
     /// IOR's options.
     pub ior: String,
+    /// Targets of a file on the parallel file system; `None`: the burst buffer.
+    pub stripe_count: Option<u32>,
+}
+
+impl Group {
+    /// The file systems of its cases: targets of a file on the parallel file system, or the burst buffer.
+    fn file_systems(&self) -> Vec<Option<u32>> {
+        match self.stripe_counts.is_empty() {
+            true => vec![None],
+            false => self.stripe_counts.iter().copied().map(Some).collect(),
+        }
+    }
 }
 
 /// The cases of the grid; with `quick`, those that take seconds.
@@ -75,7 +90,11 @@ pub fn grid(quick: bool) -> Result<Vec<GridCase>, Failure> {
     for group in file.group.iter().filter(|group| group.quick || !quick) {
         for (&nodes, &ppn) in group.nodes.iter().flat_map(|n| group.ppn.iter().map(move |p| (n, p)))
         {
-            for transfer in &group.transfers {
+            for (transfer, stripe_count) in group
+                .transfers
+                .iter()
+                .flat_map(|t| group.file_systems().into_iter().map(move |count| (t, count)))
+            {
                 for files in [" -F", ""] {
                     cases.push(GridCase {
                         set: group.set,
@@ -83,6 +102,7 @@ pub fn grid(quick: bool) -> Result<Vec<GridCase>, Failure> {
                         nodes,
                         ppn,
                         ior: format!("-w -r -t {transfer} -b {}{files}", group.block),
+                        stripe_count,
                     });
                 }
             }

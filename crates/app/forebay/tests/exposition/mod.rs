@@ -72,6 +72,10 @@ impl Page {
                     Kind::Counter => suffix.is_empty() && value >= 0.0,
                     Kind::Gauge => suffix.is_empty(),
                 };
+                // Prometheus adds these itself, and would rename ours.
+                if labels.contains_key("job") || labels.contains_key("instance") {
+                    return Err(wrong("a label of Prometheus' own"));
+                }
                 if !fits || page.samples.insert((name, labels), value).is_some() {
                     return Err(wrong("unfit or repeated"));
                 }

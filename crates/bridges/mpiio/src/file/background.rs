@@ -1,18 +1,22 @@
 //! Application of logs after the file was closed, by a thread of each process.
 //!
 //! The processes know all entries when the file is closed, so that the threads need no messages.
-//! Each writes its part of the file and leaves a mark next to its log. When all marks exist, the
-//! thread removes its log, and then its mark.
+//! Each log has a mark next to it, a file of constant length that is made while the processes can
+//! still agree to apply the logs at once. A thread writes its part of the file, then `APPLIED` into
+//! its mark; when all say so, it releases its log and writes `RELEASED`; when all say so, it removes
+//! its log, and then its mark. So no log is gone while another one could be replayed alone, over
+//! later writes of the first.
 
 use super::flush::{alignment, apply, part_of_rank};
 use super::sources::{Logs, Sources};
-use super::{IN_FILE, LoggedFile, report};
+use super::{FileId, IN_FILE, LoggedFile, file_id, report};
 use crate::mpi::MpiError;
 use crate::statistics::{self, Counters};
-use forebay_mpiio_log::{Index, LogWriter};
+use forebay_mpiio_log::{Index, LogWriter, MARK_EXTENSION};
 use parking_lot::Mutex;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -20,15 +24,20 @@ use std::time::{Duration, Instant};
 
 /// Shortest and longest time between looks at the marks of other processes.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+/// Mark of a process that applies its part.
+const PENDING: &[u8; 8] = b"pending ";
 /// Mark of a process whose part is in the file.
-const APPLIED: &[u8] = b"applied";
+const APPLIED: &[u8; 8] = b"applied ";
+/// Mark of a process whose log is released, too.
+const RELEASED: &[u8; 8] = b"released";
 /// Mark of a process that failed.
-const FAILED: &[u8] = b"failed";
+const FAILED: &[u8; 8] = b"failed  ";
 
 /// The remains of a closed file.
 #[derive(Debug)]
 pub struct Remains {
     pub path: PathBuf,
+    pub id: FileId,
     pub rank: usize,
     pub ranks: usize,
     pub stripe: u64,
@@ -37,16 +46,18 @@ pub struct Remains {
     pub index: Index,
     pub target: Arc<File>,
     pub synced: bool,
+    pub epoch: u64,
     pub counters: Counters,
 }
 
 /// A thread, and the file to which it applies a log.
 struct Pending {
     path: PathBuf,
+    id: FileId,
     thread: JoinHandle<Counters>,
 }
 
-static PENDING: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
+static PENDING_THREADS: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
 
 /// Closes a file, whose logs a thread will apply. Collective.
 pub fn start(mut file: LoggedFile) -> Result<(), MpiError> {
@@ -56,27 +67,38 @@ pub fn start(mut file: LoggedFile) -> Result<(), MpiError> {
         return file.end(result, LogWriter::discard);
     }
     let remains = file.into_background();
-    let path = remains.path.clone();
+    let (path, id) = (remains.path.clone(), remains.id);
     let mark = mark(remains.writer.path());
     let thread = std::thread::Builder::new()
         .name("forebay-flush".to_string())
         .spawn(move || remains.apply());
     match thread {
-        Ok(thread) => PENDING.lock().push(Pending { path, thread }),
+        Ok(thread) => PENDING_THREADS.lock().push(Pending { path, id, thread }),
         Err(error) => {
             // The others keep their logs, too.
-            if let Err(error) = std::fs::write(&mark, FAILED) {
-                report(&mark, "write", &error);
-            }
+            set(&mark, FAILED);
             return Err(report(&path, "apply the log, which stays, to", &error));
         }
     }
     Ok(())
 }
 
+/// Changes a mark, in place. If that fails it is removed, which the others take for a failure.
+/// Returns whether the mark says what it should.
+fn set(mark: &Path, content: &[u8; 8]) -> bool {
+    let file = OpenOptions::new().write(true).open(mark);
+    let written = file.and_then(|file| file.write_all_at(content, 0));
+    if let Err(error) = &written {
+        report(mark, "write", error);
+        let _ = std::fs::remove_file(mark);
+    }
+    written.is_ok()
+}
+
 /// Waits until the logs of a file that was closed before are applied.
 pub fn wait_for(path: &Path) {
-    wait(|pending| pending.path == path);
+    let id = file_id(path);
+    wait(|pending| id == Some(pending.id) || pending.path == path);
 }
 
 /// Waits until all logs are applied.
@@ -86,8 +108,8 @@ pub fn wait_for_all() {
 
 fn wait(selected: impl Fn(&Pending) -> bool) {
     let threads: Vec<Pending> =
-        PENDING.lock().extract_if(.., |pending| selected(pending)).collect();
-    for Pending { path, thread } in threads {
+        PENDING_THREADS.lock().extract_if(.., |pending| selected(pending)).collect();
+    for Pending { path, thread, .. } in threads {
         let started = Instant::now();
         let Ok(mut counters) = thread.join() else {
             report(&path, "apply the log, which stays, to", &"the thread has panicked");
@@ -99,13 +121,27 @@ fn wait(selected: impl Fn(&Pending) -> bool) {
 }
 
 impl LoggedFile {
-    /// Makes all entries known to all processes. Returns whether a process cannot write its log, so
-    /// that the others cannot read it.
+    /// Makes all entries known to all processes, and the mark of this one. Returns whether a process
+    /// can write neither its log, so that the others cannot read it, nor its mark.
     fn prepare_background(&mut self) -> Result<bool, MpiError> {
         self.advance();
-        let [failed] = self.comm.max([u64::from(self.writer.flush().is_err())])?;
+        let mark = mark(self.writer.path());
+        let written = self.writer.flush().and_then(|()| {
+            // Another user may have made a file or link of this name.
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&mark)?;
+            file.write_all_at(PENDING, 0)
+        });
+        if let Err(error) = &written {
+            self.failed("prepare the application of the log to", error);
+        }
+        let [failed, epoch, synced] =
+            self.comm.max([u64::from(written.is_err()), self.epoch, u64::from(self.synced)])?;
+        self.agree(epoch);
+        self.synced = synced != 0;
         if failed == 0 {
             self.exchange()?;
+        } else if written.is_ok() {
+            let _ = std::fs::remove_file(mark);
         }
         Ok(failed != 0)
     }
@@ -117,21 +153,28 @@ impl Remains {
         let started = Instant::now();
         let result = self.apply_part();
         self.counters.background_nanoseconds += started.elapsed().as_nanos() as u64;
+        let mark = mark(self.writer.path());
         if let Err(error) = &result {
             report(&self.path, "apply the log, which stays, to", error);
+            set(&mark, FAILED);
+            return self.counters;
         }
-        let mark = mark(self.writer.path());
-        let written = std::fs::write(&mark, if result.is_ok() { APPLIED } else { FAILED });
-        if let Err(error) = written {
-            report(&mark, "write", &error);
+        if !set(&mark, APPLIED) || !self.wait_for_others(&[APPLIED, RELEASED]) {
+            return self.counters;
         }
-        if result.is_ok() && self.wait_for_others() {
-            let log = self.writer.path().to_owned();
-            if let Err(error) = self.writer.discard() {
-                report(&log, "remove", &error);
-            }
-            let _ = std::fs::remove_file(mark);
+        let log = self.writer.path().to_owned();
+        if let Err(error) = self.writer.reset_together(self.epoch) {
+            report(&log, "release the log", &error);
+            set(&mark, FAILED);
+            return self.counters;
         }
+        if !set(&mark, RELEASED) || !self.wait_for_others(&[RELEASED]) {
+            return self.counters;
+        }
+        if let Err(error) = self.writer.discard() {
+            report(&log, "remove", &error);
+        }
+        let _ = std::fs::remove_file(mark);
         self.counters
     }
 
@@ -153,16 +196,22 @@ impl Remains {
         if self.synced { self.target.sync_data() } else { Ok(()) }
     }
 
-    /// Whether all processes have applied their parts. Returns when this is known.
-    fn wait_for_others(&self) -> bool {
+    /// Waits until the marks of all processes have one of these contents. Returns false if one has
+    /// failed.
+    fn wait_for_others(&self, expected: &[&[u8; 8]]) -> bool {
         let mut pause = LOOK_AGAIN.0;
         for log in self.logs.paths() {
             loop {
                 match std::fs::read(mark(log)) {
-                    Ok(content) if content == APPLIED => break,
+                    Ok(content) if expected.iter().any(|mark| content == **mark) => break,
                     Ok(content) if content == FAILED => return false,
-                    // The process has removed its log, and therefore seen all marks.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound && !log.exists() => break,
+                    // A process removes its log when it has seen all marks, and the mark last.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        if log.exists() {
+                            return false;
+                        }
+                        break;
+                    }
                     Ok(_) | Err(_) => {}
                 }
                 std::thread::sleep(pause);
@@ -175,5 +224,5 @@ impl Remains {
 
 /// Path of the mark next to a log.
 fn mark(log: &Path) -> PathBuf {
-    log.with_extension("applied")
+    log.with_extension(MARK_EXTENSION)
 }

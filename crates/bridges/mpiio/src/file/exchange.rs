@@ -1,6 +1,7 @@
 //! Exchange of entries between ranks, so that each can read what the others logged.
 
 use super::LoggedFile;
+use super::write::MAX_IN_FILE;
 use crate::mpi::MpiError;
 use forebay_mpiio_log::{decode_entries, encode_entries};
 use std::ops::Range;
@@ -13,17 +14,21 @@ struct Announcement {
     written: Range<u64>,
     /// Some of them are in the file already.
     in_file: bool,
+    /// Its epoch.
+    epoch: u64,
 }
 
 impl Announcement {
-    fn numbers(&self) -> [u64; 5] {
+    fn numbers(&self) -> [u64; 6] {
         let (read, written) = (&self.read, &self.written);
-        [read.start, read.end, written.start, written.end, u64::from(self.in_file)]
+        let in_file = u64::from(self.in_file);
+        [read.start, read.end, written.start, written.end, in_file, self.epoch]
     }
 
-    fn of(numbers: &[u64; 5]) -> Announcement {
-        let [read_start, read_end, written_start, written_end, in_file] = *numbers;
+    fn of(numbers: &[u64; 6]) -> Announcement {
+        let [read_start, read_end, written_start, written_end, in_file, epoch] = *numbers;
         Announcement {
+            epoch,
             read: read_start..read_end,
             written: written_start..written_end,
             in_file: in_file != 0,
@@ -41,9 +46,11 @@ impl LoggedFile {
             let hull = entry.hull();
             written = written.start.min(hull.start)..written.end.max(hull.end);
         }
-        let own = Announcement { read, written, in_file: !self.in_file.is_empty() };
+        let in_file = !self.in_file.is_empty();
+        let own = Announcement { read, written, in_file, epoch: self.epoch };
         let all: Vec<Announcement> =
             self.comm.gather_numbers(own.numbers())?.iter().map(Announcement::of).collect();
+        self.agree(all.iter().map(|rank| rank.epoch).max().unwrap_or(0));
         let overlaps = |one: &Range<u64>, other: &Range<u64>| {
             one.start < other.end && other.start < one.end && !one.is_empty()
         };
@@ -83,6 +90,7 @@ impl LoggedFile {
             }
         }
         self.exchanged = self.writer.last_sequence();
+        self.exchange_epoch = self.epoch;
         Ok(())
     }
 
@@ -100,7 +108,8 @@ impl LoggedFile {
             || !self.world
             || self.opened_twice
             || self.is_half_full();
-        let [flush] = self.comm.max([u64::from(must_flush)])?;
+        let [flush, epoch] = self.comm.max([u64::from(must_flush), self.epoch])?;
+        self.agree(epoch);
         if flush == 0 {
             self.exchange()?;
         } else {
@@ -111,11 +120,13 @@ impl LoggedFile {
             self.unsynced = false;
         }
         self.advance();
+        self.exchange_epoch = self.epoch;
         Ok(())
     }
 
-    /// Whether more than half of the log is in use.
+    /// Whether more than half of the log is in use, or of the entries that record writes past it.
     pub(super) fn is_half_full(&self) -> bool {
         self.writer.used_bytes() > self.settings.capacity / 2
+            || self.in_file.len() > MAX_IN_FILE / 2
     }
 }

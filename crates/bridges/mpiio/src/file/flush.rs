@@ -6,7 +6,7 @@
 //! of others, each writes what is in its own.
 
 use super::{IN_FILE, LoggedFile};
-use crate::mpi::MpiError;
+use crate::mpi::{MpiError, library};
 use forebay_mpiio_log::{Alignment, Applied, DataSource, Entry, MergedWrite, plan, write_merged};
 use std::fs::File;
 use std::io;
@@ -99,8 +99,9 @@ impl LoggedFile {
         let written = self.writer.flush();
         let alone = u64::from(written.is_err() || !self.readable);
         // A process may have synced through a handle of its own; another one writes its data.
-        let [alone, synced] = self.comm.max([alone, u64::from(self.synced)])?;
+        let [alone, synced, epoch] = self.comm.max([alone, u64::from(self.synced), self.epoch])?;
         self.synced = synced != 0;
+        let epoch = self.agree(epoch);
         self.exchange()?;
         let Some(range) = self.index.cover(1).pop() else { return Ok(()) };
         let result = self.apply_part(&range, alone != 0);
@@ -113,13 +114,23 @@ impl LoggedFile {
                 &"another rank failed; the logs stay, and 'forebay log replay' applies them",
             ));
         }
-        self.writer.reset().map_err(|error| self.failed("release the log of", &error))?;
+        let released = self.writer.reset_together(epoch);
+        if let Err(error) = &released {
+            self.failed("release the log of", error);
+        }
+        // The file has all data, whether a log says so or not, and all ranks must know the same.
+        // No log is removed before all are released.
         self.index.clear();
         self.in_file.clear();
         self.exchanged = self.writer.last_sequence();
+        self.exchange_epoch = self.epoch;
         self.known_end = 0;
-        self.synced = false;
         self.counters.flushes += 1;
+        let [failures] = self.comm.max([u64::from(released.is_err())])?;
+        if failures > 0 {
+            return Err(MpiError(library().error_io));
+        }
+        self.synced = false;
         Ok(())
     }
 

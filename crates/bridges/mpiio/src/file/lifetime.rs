@@ -3,18 +3,21 @@
 use super::shared_pointer::SharedPointer;
 use super::sources::Logs;
 use super::view::FileView;
-use super::{LoggedFile, background, report};
+use super::{FileId, LoggedFile, background, report};
 use crate::mpi::communicator::{Communicator, check};
 use crate::mpi::{
     Handle, MODE_APPEND, MODE_DELETE_ON_CLOSE, MODE_WRONLY, MpiError, functions, library,
 };
 use crate::selection::{Flush, Settings, select};
 use crate::statistics::{self, Counters};
-use forebay_mpiio_log::{Identity, Index, Limits, LogWriter, MIN_SEGMENT_BYTES};
+use forebay_mpiio_log::{
+    Identity, Index, Left, Limits, LogWriter, MIN_SEGMENT_BYTES, ReplayError, ReplayOptions, replay,
+};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +30,11 @@ const LEAST_CAPACITY: u64 = 64 << 20;
 struct Opened {
     writer: LogWriter,
     target: File,
+    id: FileId,
 }
+
+/// Files that were opened and are logged.
+static OPENED: AtomicU64 = AtomicU64::new(0);
 
 impl LoggedFile {
     /// Begins to log the writes to a file that the MPI library has opened, if it is selected.
@@ -44,6 +51,7 @@ impl LoggedFile {
         if program.rank == 0
             && let Some(settings) = select(path, hints)
         {
+            recover(path, &settings.directory);
             let run = run();
             message.extend((run.len() as u64).to_le_bytes());
             message.extend(run.as_bytes());
@@ -104,6 +112,8 @@ impl LoggedFile {
             mode,
             settings,
             target: Arc::new(opened.target),
+            id: opened.id,
+            opening: OPENED.fetch_add(1, Ordering::Relaxed),
             view: FileView::initial(),
             position: 0,
             shared: SharedPointer::new(PathBuf::new(), 0),
@@ -113,6 +123,7 @@ impl LoggedFile {
             readable: false,
             index: Index::new(),
             exchanged: 0,
+            exchange_epoch: 0,
             in_file: Vec::new(),
             known_end: 0,
             epoch: 0,
@@ -192,7 +203,7 @@ impl LoggedFile {
 
     /// Takes what a flush after the close needs, and releases the rest.
     pub(super) fn into_background(self) -> background::Remains {
-        let LoggedFile { comm, path, settings, writer, logs, index, target, shared, .. } = self;
+        let LoggedFile { comm, path, id, settings, writer, logs, index, target, shared, .. } = self;
         let (rank, ranks) = (comm.rank, comm.size);
         if rank == 0 {
             shared.remove();
@@ -200,6 +211,7 @@ impl LoggedFile {
         comm.free();
         background::Remains {
             path,
+            id,
             rank,
             ranks,
             stripe: settings.alignment,
@@ -208,13 +220,16 @@ impl LoggedFile {
             index,
             target,
             synced: self.synced,
+            epoch: self.epoch,
             counters: self.counters,
         }
     }
 
     /// The view that the program has set. Collective.
-    pub fn set_view(&mut self, view: FileView) -> Result<(), MpiError> {
+    pub fn set_view(&mut self, view: Result<FileView, MpiError>) -> Result<(), MpiError> {
+        // Also if this process does not understand its view: the others do not know that.
         self.advance();
+        let view = view?;
         if !view.native {
             self.flush()?;
         }
@@ -299,14 +314,64 @@ impl LoggedFile {
         self.opened_twice = true;
     }
 
-    /// Path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Identity of the file.
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Whether it was opened by this path, or is the file that the path names now. Processes whose
+    /// nodes cache names may see different files, but the same path.
+    pub fn is_named(&self, path: &Path, id: Option<FileId>) -> bool {
+        self.path == path || id == Some(self.id)
+    }
+
+    /// Number of files that this process opened before and logs: the same order on all processes
+    /// that opened the same files together.
+    pub fn opening(&self) -> u64 {
+        self.opening
     }
 
     /// Access mode of `MPI_File_open`.
     pub fn mode(&self) -> i32 {
         self.mode
+    }
+}
+
+/// Brings what an earlier run has left in its logs into the file, before this one reads or writes it.
+/// Otherwise the program would not find what it had synced, and a later replay would put that over
+/// what is written now. Reports the logs that stay.
+fn recover(path: &Path, logs: &Path) {
+    let options = ReplayOptions {
+        target: Some(path.to_owned()),
+        complete_only: true,
+        ..ReplayOptions::default()
+    };
+    let path = path.display();
+    match replay(&[logs.to_owned()], &options) {
+        Ok(runs) => {
+            for run in runs {
+                let (count, logs) = (run.logs, logs.display());
+                match run.left {
+                    None if run.entries == 0 => {}
+                    None => eprintln!(
+                        "forebay: {path}: applied {} writes of an earlier run from {count} logs",
+                        run.entries
+                    ),
+                    Some(Left::Replaced) => eprintln!(
+                        "forebay: {path} was created after {count} logs of this name in {logs}; \
+                         'forebay log discard {logs} --file {path}' removes them"
+                    ),
+                    Some(Left::Incomplete) => eprintln!(
+                        "forebay: {path}: {count} logs of an earlier run in {logs} are not applied, \
+                         because those of other processes are not there; 'forebay log replay' \
+                         applies them before the program writes the file again"
+                    ),
+                }
+            }
+        }
+        // The directory is reported when the log cannot be created.
+        Err(ReplayError::Log { path: failed, .. }) if failed == logs => {}
+        Err(error) => eprintln!("forebay: {path}: logs of an earlier run stay: {error}"),
     }
 }
 
@@ -339,6 +404,8 @@ fn open(
     settings: &mut Settings,
 ) -> io::Result<Opened> {
     let target = OpenOptions::new().read(mode & MODE_WRONLY == 0).write(true).open(path)?;
+    let found = target.metadata()?;
+    let id = (found.dev(), found.ino());
     if settings.capacity == 0 {
         let free = free_bytes(&settings.directory)?;
         settings.capacity = (free / 2 / comm.size as u64).max(LEAST_CAPACITY);
@@ -357,7 +424,7 @@ fn open(
         ranks: comm.size as u32,
     };
     let writer = LogWriter::create(&settings.directory, &identity, limits)?;
-    Ok(Opened { writer, target })
+    Ok(Opened { writer, target, id })
 }
 
 /// Bytes that are free in the file system of a directory.

@@ -32,6 +32,7 @@ use forebay_mpiio_log::{Index, LogWriter};
 use shared_pointer::SharedPointer;
 use sources::Logs;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use view::FileView;
@@ -56,6 +57,9 @@ pub struct LoggedFile {
     settings: Settings,
     /// The file itself.
     target: Arc<File>,
+    id: FileId,
+    /// Number of files that this process opened before and logs.
+    opening: u64,
     view: FileView,
     /// Individual file pointer in elementary types.
     position: u64,
@@ -70,6 +74,8 @@ pub struct LoggedFile {
     index: Index,
     /// Sequence number of the own entries that the others know.
     exchanged: u64,
+    /// Epoch of the last exchange.
+    exchange_epoch: u64,
     /// Own entries that were written to the file before the others knew them.
     in_file: Vec<forebay_mpiio_log::Entry>,
     /// End of the last write that this process knows.
@@ -96,6 +102,19 @@ impl LoggedFile {
         self.writer.set_epoch(self.epoch);
     }
 
+    /// Continues at an epoch on which all ranks agree, because an error on one of them may have kept
+    /// it from counting a call. Returns it.
+    fn agree(&mut self, epoch: u64) -> u64 {
+        self.epoch = self.epoch.max(epoch);
+        self.writer.set_epoch(self.epoch);
+        self.epoch
+    }
+
+    /// Whether a collective call was counted since an epoch.
+    fn is_past(&self, epoch: u64) -> bool {
+        epoch / COLLECTIVE < self.epoch / COLLECTIVE
+    }
+
     /// Counts a write past the log of this process.
     fn advance_alone(&mut self) {
         self.epoch += 1;
@@ -113,6 +132,14 @@ impl LoggedFile {
     fn failed(&self, action: &str, error: &dyn std::fmt::Display) -> MpiError {
         report(&self.path, action, error)
     }
+}
+
+/// Device and inode number: the identity of a file, whatever its names.
+pub type FileId = (u64, u64);
+
+/// The identity of the file that a path names, if it exists.
+pub fn file_id(path: &std::path::Path) -> Option<FileId> {
+    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Reports a failure of a file or its log.

@@ -72,49 +72,76 @@ impl LoggedFile {
         datatype: Handle,
         completion: &Completion,
     ) -> Result<u64, MpiError> {
-        let memory = Memory::new(buffer, count, datatype)?;
         let collective = request.participation == Participation::Collective;
         if collective {
             self.advance();
         }
-        let offset = self.place(request.place, memory.size.div_ceil(self.view.etype))?;
+        // SAFETY: by the contract of this function.
+        let bytes = unsafe { self.carry_out(request, buffer, count, datatype, completion) };
+        // The other ranks count the call also if it failed here.
+        if collective {
+            self.advance();
+        }
+        bytes
+    }
+
+    /// Carries out a read or write, whose call is counted.
+    ///
+    /// # Safety
+    /// As [`LoggedFile::transfer`].
+    unsafe fn carry_out(
+        &mut self,
+        request: &Request,
+        buffer: *mut c_void,
+        count: i64,
+        datatype: Handle,
+        completion: &Completion,
+    ) -> Result<u64, MpiError> {
+        // A rank whose arguments are wrong takes part in the messages of the call.
+        let memory = Memory::new(buffer, count, datatype);
+        let size = memory.as_ref().map_or(0, |memory| memory.size);
+        let offset = self.place(request.place, size.div_ceil(self.view.etype));
         // A nonblocking call must not wait for other ranks.
         let participation = match completion {
             Completion::Status(_) | Completion::Split => request.participation,
             Completion::Request(_) => Participation::Independent,
         };
-        let bytes = if self.is_through() {
+        if self.is_through() {
+            let (direction, offset) = (request.direction, offset?);
             // SAFETY: as above.
-            unsafe {
-                self.through(request.direction, participation, offset, buffer, count, datatype)?
-            }
-        } else {
-            let position = self.view.stream_position(offset)?;
-            match request.direction {
-                Direction::Write => {
-                    if participation == Participation::Collective {
-                        self.make_space_together()?;
-                    }
-                    // SAFETY: as above; the call reads the buffer.
-                    self.write(position, &unsafe { memory.data() })?;
-                    memory.size
-                }
-                Direction::Read => {
-                    if participation == Participation::Collective {
-                        self.before_collective_read(self.hull(position, memory.size)?)?;
-                    }
-                    self.counters.read_requests += 1;
-                    let length = self.readable_bytes(position, memory.size)?;
-                    // SAFETY: as above; the call writes the buffer.
-                    unsafe { memory.fill(length, |data| self.read(position, data)) }?;
-                    length
-                }
-            }
-        };
-        if collective {
-            self.advance();
+            return unsafe {
+                self.through(direction, participation, offset, buffer, count, datatype)
+            };
         }
-        Ok(bytes)
+        let position = offset.and_then(|offset| self.view.stream_position(offset));
+        let prepared = memory.and_then(|memory| Ok((memory, position?)));
+        let collective = participation == Participation::Collective;
+        match request.direction {
+            Direction::Write => {
+                if collective {
+                    self.make_space_together()?;
+                }
+                let (memory, position) = prepared?;
+                // SAFETY: as above; the call reads the buffer.
+                self.write(position, &unsafe { memory.data() })?;
+                Ok(memory.size)
+            }
+            Direction::Read => {
+                if collective {
+                    let hull = match &prepared {
+                        Ok((memory, position)) => self.hull(*position, memory.size).ok(),
+                        Err(_) => None,
+                    };
+                    self.before_collective_read(hull.unwrap_or(0..0))?;
+                }
+                let (memory, position) = prepared?;
+                self.counters.read_requests += 1;
+                let length = self.readable_bytes(position, memory.size)?;
+                // SAFETY: as above; the call writes the buffer.
+                unsafe { memory.fill(length, |data| self.read(position, data)) }?;
+                Ok(length)
+            }
+        }
     }
 
     /// Keeps the result of a split collective operation for its second call.

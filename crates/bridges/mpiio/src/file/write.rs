@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// Most entries that record writes past the log; a process with more is told to use a larger log.
-const MAX_IN_FILE: usize = 1 << 20;
+pub(super) const MAX_IN_FILE: usize = 1 << 20;
 /// Collective writes from one agreement about the logs' space to the next.
 const AGREEMENT: u64 = 16;
 
@@ -79,9 +79,12 @@ impl LoggedFile {
     }
 
     /// Keeps an entry whose data is in the file, so that older entries of its range do not replace
-    /// it. If there are too many, those without older entries that this process knows are not kept.
+    /// it. If there are too many, those are not kept for which no process has older entries: this one
+    /// knows the others' up to the last exchange, and there was no collective call since, which would
+    /// order what they have written meanwhile before this.
     fn note_in_file(&mut self, entry: Entry) -> Result<(), MpiError> {
-        let needed = self.index.touching(entry.hull()).next().is_some();
+        let needed =
+            self.index.touching(entry.hull()).next().is_some() || self.is_past(self.exchange_epoch);
         if self.in_file.len() < MAX_IN_FILE {
             self.index.insert(entry.clone());
             self.in_file.push(entry);
@@ -102,7 +105,8 @@ impl LoggedFile {
     pub(super) fn make_space_together(&mut self) -> Result<(), MpiError> {
         self.collective_writes += 1;
         if self.collective_writes.is_multiple_of(AGREEMENT) {
-            let [full] = self.comm.max([u64::from(self.is_half_full())])?;
+            let [full, epoch] = self.comm.max([u64::from(self.is_half_full()), self.epoch])?;
+            self.agree(epoch);
             if full != 0 {
                 self.flush()?;
             }
@@ -110,12 +114,18 @@ impl LoggedFile {
         Ok(())
     }
 
-    /// Applies the log of this process to the file, if no other process knows its entries. Returns
-    /// whether there is space now.
+    /// Applies the log of this process to the file, if no other process knows its entries, and no
+    /// collective call came after one of them: another process may have written over it since, past
+    /// its log. Returns whether there is space now.
     fn make_space(&mut self) -> Result<bool, MpiError> {
         let first = self.exchanged;
         let own: Vec<Entry> = self.writer.entries().to_vec();
-        if own.is_empty() || own.iter().any(|entry| entry.order.sequence <= first) {
+        let stays =
+            |entry: &Entry| entry.order.sequence <= first || self.is_past(entry.order.epoch);
+        if own.is_empty()
+            || own.len() > MAX_IN_FILE - self.in_file.len().min(MAX_IN_FILE)
+            || own.iter().any(stays)
+        {
             return Ok(false);
         }
         // Entries of others that follow own ones keep their places.
@@ -129,9 +139,7 @@ impl LoggedFile {
         for mut entry in own {
             entry.place = Place { log: IN_FILE, offset: 0 };
             self.index.insert(entry.clone());
-            if self.in_file.len() < MAX_IN_FILE {
-                self.in_file.push(entry);
-            }
+            self.in_file.push(entry);
         }
         Ok(true)
     }

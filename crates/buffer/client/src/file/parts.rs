@@ -150,6 +150,21 @@ impl Parts {
         Ok(*capability.insert(session.call(FileRequest::RenewCapability { handle })?))
     }
 
+    /// Fails if the file's metadata node may have recorded the length without the bytes that were
+    /// just written on other nodes. The node does that when the lease of a silent client has
+    /// expired; a client that reaches it again opens its files again first, so that their length is
+    /// determined anew.
+    pub fn confirm_write(&self) -> Result<(), Errno> {
+        if self.is_single_object() || self.session(self.primary.node)?.is_lease_current() {
+            return Ok(());
+        }
+        self.capability(true).map(drop).map_err(|errno| {
+            tracing::error!(%errno, ino = %self.ino, node = self.primary.node.0,
+                "write failed: the file's metadata node has not replied for the time of a lease");
+            Errno::EIO
+        })
+    }
+
     /// Runs `act`, which needs the handle of `part`, once more if the part's node has forgotten it.
     #[inline]
     pub fn with_part<T>(

@@ -5,10 +5,11 @@ use super::part::Part;
 use crate::session::SessionReply;
 use crate::truncations::{BootIds, may_be_undone};
 use crate::unsynced::PendingSync;
+use forebay_net::extents::next_extent;
 use forebay_protocol::message::{Allocate, FileRequest};
 use forebay_protocol::space::BLOCK_BYTES;
 use forebay_protocol::{Errno, NodeIndex};
-use rustix::fs::SeekFrom;
+use std::os::fd::AsFd;
 
 /// Maximum bytes of one `copy_file_range`.
 const MAX_COPY_BYTES: u64 = 1 << 30;
@@ -54,15 +55,15 @@ impl File {
         let is_file = self.mode.read || self.mode.write;
         let mut others = Vec::new();
         if is_file && !self.parts.is_single_object() {
+            // The kernel reports errors of these writes to the descriptors that made them.
+            for object in pending.iter().filter_map(|(part, _)| part.object.as_ref()) {
+                sync_object(object, data_only)?;
+            }
             let written: Vec<NodeIndex> = pending.iter().map(|(part, _)| part.node).collect();
             others = self.sync_others(&request, &written)?;
         }
         if let Some(object) = self.descriptor() {
-            if data_only {
-                rustix::fs::fdatasync(object)?;
-            } else {
-                rustix::fs::fsync(object)?;
-            }
+            sync_object(object, data_only)?;
             request = FileRequest::SyncMetadata { handle };
         }
         self.requester.call::<()>(self.parts.primary.node, request)?;
@@ -177,55 +178,47 @@ impl File {
     pub fn seek(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
         let parts = &self.parts;
         if let Some(object) = parts.primary.object.as_ref().filter(|_| parts.is_single_object()) {
-            return seek_object(object, offset, hole)?.ok_or(Errno::ENXIO);
+            return next_extent(object, offset, hole)?.at.ok_or(Errno::ENXIO);
         }
         let nodes = || parts.attachment.sessions.nodes();
         parts.open_parts(nodes())?;
-        let all: Vec<&Part> = nodes().map(|node| parts.part(node)).collect::<Result<_, _>>()?;
         let size = self.length()?;
         if offset >= size {
             return Err(Errno::ENXIO);
         }
-        if all.iter().any(|part| part.object.is_none()) {
-            // Holes are an optimization: a file may be treated as if it had none but its end.
-            return Ok(if hole { size } else { offset });
-        }
-        if hole {
-            return self.seek_hole(offset, size);
-        }
         let mut next = None;
-        for part in all {
-            let from = parts.layout.object_length(parts.ino, part.node, offset);
-            if let Some(object) = &part.object
-                && let Some(at) = seek_object(object, from, false)?
-            {
-                let position = parts.layout.file_end(parts.ino, part.node, at + 1) - 1;
+        for node in nodes() {
+            let part = parts.part(node)?;
+            let from = parts.layout.object_length(parts.ino, node, offset);
+            let found = match &part.object {
+                Some(object) => next_extent(object, from, hole)?,
+                None => {
+                    let seek = || {
+                        let request = FileRequest::Seek { handle: part.handle, offset: from, hole };
+                        self.requester.call(node, request)
+                    };
+                    parts.with_part(part, seek)?
+                }
+            };
+            let at = match found.at {
+                // After the end of the object everything is a hole. A block that it fills in part
+                // counts as data, as on other file systems.
+                Some(at) if hole && at == found.length => Some(at.next_multiple_of(BLOCK_BYTES)),
+                None if hole => Some(from),
+                at => at,
+            };
+            if let Some(at) = at {
+                let position = parts.layout.file_end(parts.ino, node, at + 1) - 1;
                 assert!(position >= offset);
                 next = Some(next.map_or(position, |known: u64| known.min(position)));
             }
         }
-        next.filter(|at| *at < size).ok_or(Errno::ENXIO)
-    }
-
-    fn seek_hole(&self, offset: u64, size: u64) -> Result<u64, Errno> {
-        let parts = &self.parts;
-        for extent in parts.layout.extents(parts.ino, offset, size - offset) {
-            let Some(object) = &parts.part(extent.node)?.object else {
-                continue;
-            };
-            // After the end of the object everything is a hole. A block that it fills in part
-            // counts as data, as on other file systems.
-            let at = match seek_object(object, extent.object_offset, true)? {
-                Some(at) if at == object.metadata()?.len() => at.next_multiple_of(BLOCK_BYTES),
-                Some(at) => at,
-                None => extent.object_offset,
-            };
-            assert!(at >= extent.object_offset);
-            if at < extent.object_offset + extent.length {
-                return Ok(extent.offset + (at - extent.object_offset));
-            }
+        match next {
+            Some(at) if at < size => Ok(at),
+            // The end of a file counts as a hole.
+            _ if hole => Ok(size),
+            _ => Err(Errno::ENXIO),
         }
-        Ok(size)
     }
 
     /// Reserves the space for `length` bytes to be written at `offset` through the
@@ -269,12 +262,8 @@ impl File {
     }
 }
 
-/// The next hole or data at or after `offset`; `None` after the end.
-fn seek_object(object: &std::fs::File, offset: u64, hole: bool) -> Result<Option<u64>, Errno> {
-    let to = if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) };
-    match rustix::fs::seek(object, to) {
-        Ok(at) => Ok(Some(at)),
-        Err(rustix::io::Errno::NXIO) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+/// Makes an object durable, except its times if `data_only`.
+fn sync_object(object: impl AsFd, data_only: bool) -> Result<(), Errno> {
+    let synced = if data_only { rustix::fs::fdatasync(object) } else { rustix::fs::fsync(object) };
+    Ok(synced?)
 }

@@ -229,6 +229,12 @@ fn add_if_short(short: &mut Vec<(Extent, usize)>, extent: Extent, count: usize) 
 /// Writes at `offset`. Returns the bytes up to the first extent that could not be written
 /// completely.
 pub fn write(parts: &Parts, data: &[u8], offset: u64) -> Result<usize, Errno> {
+    let written = write_extents(parts, data, offset)?;
+    parts.confirm_write()?;
+    Ok(written)
+}
+
+fn write_extents(parts: &Parts, data: &[u8], offset: u64) -> Result<usize, Errno> {
     if let Some((part, extent)) = single_extent(parts, offset, data.len())? {
         let at = extent.object_offset;
         let length = reserve(parts, part, data.len(), at)?;

@@ -2,11 +2,14 @@
 
 use super::Fs;
 use crate::file::File;
-use crate::session::OpenedBy;
-use forebay_protocol::message::{FileRequest, NameRequest, NameResult, OpenMode, SetAttr};
+use crate::session::{OpenedBy, SessionReply};
+use crate::truncations::BootIds;
+use forebay_protocol::message::{
+    FileRequest, NameRequest, NameResult, OpenMode, PathOperation, SetAttr,
+};
 use forebay_protocol::{Attr, Errno, HandleId, Ino, NodeIndex, Request};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum number of times that a create follows a name that other clients keep changing.
 const MAX_CREATES: u32 = 100;
@@ -42,9 +45,18 @@ impl Fs {
         };
         let mut creates = 1;
         loop {
-            let opened = match self.send_open(parent.metadata_node(), handle, open, request)? {
+            let (result, ttl) = self.send_open(parent.metadata_node(), handle, open, request)?;
+            let received = Instant::now();
+            let opened = match result {
                 NameResult::Found(opened) => Ok(opened),
-                NameResult::Referral(ino) => self.open_with_handle(ino, handle, open),
+                // The entry may be cached for as long as the node of its directory permits.
+                NameResult::Referral(ino) => {
+                    let mut opened = self.open_with_handle(ino, handle, open);
+                    if let Ok(opened) = &mut opened {
+                        opened.ttl = opened.ttl.min(ttl.saturating_sub(received.elapsed()));
+                    }
+                    opened
+                }
             };
             match opened {
                 // Removed between the two requests; the name may be free by now.
@@ -79,8 +91,8 @@ impl Fs {
         let open = self.with_descriptor(ino.metadata_node(), open)?;
         let request = |open| FileRequest::Open { ino, handle, open };
         match self.send_open(ino.metadata_node(), handle, open, request)? {
-            NameResult::Found(opened) => Ok(opened),
-            NameResult::Referral(_) => Err(Errno::EPROTO),
+            (NameResult::Found(opened), _) => Ok(opened),
+            (NameResult::Referral(_), _) => Err(Errno::EPROTO),
         }
     }
 
@@ -90,28 +102,92 @@ impl Fs {
         Ok(OpenMode { descriptor, ..open })
     }
 
+    /// Opens the file at a path from the root.
+    pub(crate) fn open_at(&self, path: &[u8], open: OpenMode) -> Result<Opened, Errno> {
+        let handle = self.sessions().new_handle();
+        let (sent, boot_ids) = self.mode_to_send(open);
+        let (node, reply) = self.requester.exchange_at(path, true, |node| {
+            let open = self.with_descriptor(node, sent)?;
+            Ok(PathOperation::File(FileRequest::Open { ino: Ino::ROOT, handle, open }))
+        })?;
+        match self.take_opened((node, handle, open), boot_ids, reply)? {
+            NameResult::Found(opened) => self.complete_opened(opened),
+            NameResult::Referral(_) => Err(Errno::EPROTO),
+        }
+    }
+
+    /// Creates and opens `name` in the directory at a path from the root, or opens it if it exists.
+    pub(crate) fn create_at(
+        &self,
+        (dir, name): (&[u8], &[u8]),
+        mode: u16,
+        open: OpenMode,
+    ) -> Result<Opened, Errno> {
+        let handle = self.sessions().new_handle();
+        let mut creates = 1;
+        loop {
+            let (sent, boot_ids) = self.mode_to_send(open);
+            let (node, reply) = self.requester.exchange_at(dir, true, |node| {
+                let (parent, name, exclusive) = (Ino::ROOT, name.to_vec(), false);
+                let open = self.with_descriptor(node, sent)?;
+                let create = NameRequest::Create { parent, name, mode, exclusive, handle, open };
+                Ok(PathOperation::Name(create))
+            })?;
+            let opened = match self.take_opened((node, handle, open), boot_ids, reply)? {
+                NameResult::Found(opened) => Ok(opened),
+                NameResult::Referral(ino) => self.open_with_handle(ino, handle, open),
+            };
+            match opened {
+                // Removed between the two requests; the name may be free by now.
+                Err(Errno::ESTALE | Errno::ENOENT) if creates < MAX_CREATES => creates += 1,
+                other => return self.complete_opened(other?),
+            }
+        }
+    }
+
     /// Sends `node` the request that opens a file in `mode`.
-    ///
-    /// The request truncates the file, if `mode` says so and nothing has to be done before that
-    /// ([`before_truncate`](Fs::before_truncate)). Otherwise an existing file is truncated by a
-    /// second request, and a new one does not wait for nodes that have no part of it.
+    /// Returns its result, with the time to live of the reply.
     fn send_open<R: Into<Request>>(
         &self,
         node: NodeIndex,
         handle: HandleId,
         mode: OpenMode,
         request: impl Fn(OpenMode) -> R,
-    ) -> Result<NameResult<Opened>, Errno> {
+    ) -> Result<(NameResult<Opened>, Duration), Errno> {
+        let (sent, boot_ids) = self.mode_to_send(mode);
+        let reply = self.requester.exchange(node, request(sent).into())?;
+        let ttl = reply.ttl;
+        Ok((self.take_opened((node, handle, mode), boot_ids, reply)?, ttl))
+    }
+
+    /// The mode to send with a request that opens a file in `mode`, and the boot ids if that
+    /// truncates the file.
+    ///
+    /// The request truncates the file, if `mode` says so and nothing has to be done before that
+    /// ([`before_truncate`](Fs::before_truncate)). Otherwise an existing file is truncated by a
+    /// second request, and a new one does not wait for nodes that have no part of it.
+    fn mode_to_send(&self, mode: OpenMode) -> (OpenMode, Option<BootIds>) {
         let sessions = self.sessions();
         let truncate = mode.truncate && sessions.may_truncate_on_open();
-        let boot_ids = truncate.then(|| sessions.boot_ids());
-        let request = request(OpenMode { truncate, ..mode });
-        let reply = self.requester.request(node, request)?;
+        (OpenMode { truncate, ..mode }, truncate.then(|| sessions.boot_ids()))
+    }
+
+    /// The file that `node` opened in `mode`. `boot_ids`: the request truncated it.
+    fn take_opened(
+        &self,
+        (node, handle, mode): (NodeIndex, HandleId, OpenMode),
+        boot_ids: Option<BootIds>,
+        reply: SessionReply,
+    ) -> Result<NameResult<Opened>, Errno> {
+        let sessions = self.sessions();
+        let reply = reply.into_result()?;
         let (attr, created, capability) = match reply.reply {
             NameResult::Found(opened) => opened,
             NameResult::Referral(ino) => return Ok(NameResult::Referral(ino)),
         };
-        sessions.session(node)?.remember_handle(handle, OpenedBy::Ino(attr.ino), mode);
+        let session = sessions.session(node)?;
+        let mode = OpenMode { descriptor: mode.descriptor || session.is_local(), ..mode };
+        session.remember_handle(handle, OpenedBy::Ino(attr.ino), mode);
         let file =
             File::new(self.requester.clone(), attr.ino, handle, mode, reply.descriptor, capability);
         let mut opened = Opened { file, attr, created, ttl: reply.ttl };

@@ -2,7 +2,8 @@
 //!
 //! The kernel lets every process follow an entry that it caches, without a request. So entries are
 //! given a time to live only in directories that everybody may search, and a request that takes that
-//! right away waits until the kernel has dropped all entries of the directory.
+//! right away has the kernel drop them, or waits until they have expired if it cannot (before Linux
+//! 6.16).
 
 use forebay_protocol::Ino;
 use forebay_protocol::message::CACHE_LIFETIME_NS;

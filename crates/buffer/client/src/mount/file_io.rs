@@ -34,11 +34,17 @@ struct OpenReply {
 
 impl MountedFs {
     pub fn do_open(&self, request: &Request, ino: INodeNo, flags: i32, reply: ReplyOpen) {
+        // The kernel checks that for opens that write, and leaves this one to the file system.
+        if flags & libc::O_TRUNC != 0 && self.opens.is_executed(convert::ino(ino)) {
+            return reply.error(fuser::Errno::ETXTBSY);
+        }
         let fs = self.fs_to_open(request, ino, flags);
         let opened =
             fs.and_then(|fs| fs.open_provisional(convert::ino(ino), convert::open_mode(flags)));
-        let added = opened
-            .and_then(|opened| self.add_open(&opened, |descriptor| reply.open_backing(descriptor)));
+        let executes = flags & convert::FMODE_EXEC != 0;
+        let added = opened.and_then(|opened| {
+            self.add_open(&opened, executes, |descriptor| reply.open_backing(descriptor))
+        });
         match added {
             Ok(open) => match open.backing {
                 Some(id) => {
@@ -79,7 +85,8 @@ impl MountedFs {
             Ok((opened, ttl))
         });
         let added = created.and_then(|(opened, ttl)| {
-            let open = self.add_open(&opened, |descriptor| reply.open_backing(descriptor))?;
+            let open =
+                self.add_open(&opened, false, |descriptor| reply.open_backing(descriptor))?;
             Ok((convert::attr(&opened.attr), ttl, open))
         });
         match added {
@@ -99,6 +106,7 @@ impl MountedFs {
     fn add_open(
         &self,
         opened: &Opened,
+        executes: bool,
         register: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
     ) -> Result<OpenReply, Errno> {
         let ino = opened.attr.ino;
@@ -118,7 +126,7 @@ impl MountedFs {
             reply_flags |= FopenFlags::FOPEN_DIRECT_IO;
             reply_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
-        let handle = self.opens.add(OpenFile { file: opened.file.clone(), shared });
+        let handle = self.opens.add(OpenFile { file: opened.file.clone(), shared, executes });
         Ok(OpenReply { handle, flags: reply_flags, backing })
     }
 
@@ -264,7 +272,7 @@ impl MountedFs {
             self.opens.mark_set_id(ino);
         }
         if is_search_restricted && attr.kind == FileKind::Dir {
-            std::thread::sleep(self.cached_entries.time_left(ino));
+            self.drop_cached_entries(ino);
         }
         Ok((attr, ttl))
     }

@@ -19,6 +19,7 @@ mod counters;
 mod file_io;
 mod file_locks;
 mod filesystem;
+mod kernel_entries;
 mod lock_owner;
 mod lock_waits;
 mod mounted_fs;
@@ -32,11 +33,13 @@ pub use counters::MountReport;
 use crate::fs::Fs;
 use counters::Counters;
 use filesystem::OPERATIONS;
-use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use kernel_entries::KernelEntries;
 use mounted_fs::MountedFs;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -158,7 +161,10 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     let own = fs.open_for_cache().map_err(|errno| failed(errno.into()))?;
     drop(fs);
     let counters = Arc::new(Counters::new(OPERATIONS));
-    let served = MountedFs::new(own, options.passthrough, counters.clone());
-    let session = fuser::spawn_mount(served, path, &config).map_err(failed)?;
+    let kernel_entries = Arc::new(KernelEntries::default());
+    let served = MountedFs::new(own, options.passthrough, counters.clone(), kernel_entries.clone());
+    let session = Session::new(served, path, &config).map_err(failed)?;
+    kernel_entries.set_device(session.as_fd().try_clone_to_owned().map_err(failed)?);
+    let session = session.spawn().map_err(failed)?;
     Ok(Mount { session: Some(session), counters, path: path.to_owned() })
 }

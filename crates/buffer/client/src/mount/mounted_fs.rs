@@ -3,6 +3,7 @@
 use super::cached_entries::CachedEntries;
 use super::convert;
 use super::counters::Counters;
+use super::kernel_entries::KernelEntries;
 use super::lock_waits::LockWaits;
 use super::negative_lookups::NegativeLookups;
 use super::open_files::{OpenFile, OpenFiles};
@@ -27,6 +28,7 @@ pub struct MountedFs {
     pub(super) trusted: bool,
     group_hints: Arc<GroupHints>,
     pub(super) cached_entries: CachedEntries,
+    pub(super) kernel_entries: Arc<KernelEntries>,
     pub(super) negative_lookups: NegativeLookups,
     pub(super) passthrough: AtomicBool,
     /// A data object has been registered, so passthrough cannot be disabled any more.
@@ -36,13 +38,19 @@ pub struct MountedFs {
 }
 
 impl MountedFs {
-    pub fn new(fs: Fs, passthrough: bool, counters: Arc<Counters>) -> MountedFs {
+    pub fn new(
+        fs: Fs,
+        passthrough: bool,
+        counters: Arc<Counters>,
+        kernel_entries: Arc<KernelEntries>,
+    ) -> MountedFs {
         MountedFs {
             fs,
             counters,
             trusted: rustix::process::geteuid().is_root(),
             group_hints: Arc::default(),
             cached_entries: CachedEntries::default(),
+            kernel_entries,
             negative_lookups: NegativeLookups::default(),
             passthrough: AtomicBool::new(passthrough),
             registered: AtomicBool::new(false),
@@ -121,6 +129,14 @@ impl MountedFs {
             self.negative_lookups.add_directory(attr.ino);
         }
         created
+    }
+
+    /// Returns when the kernel uses no entry of `dir` that it cached so far.
+    pub(super) fn drop_cached_entries(&self, dir: Ino) {
+        let time_left = self.cached_entries.time_left(dir);
+        if !time_left.is_zero() && !self.kernel_entries.invalidate() {
+            std::thread::sleep(time_left);
+        }
     }
 
     /// Runs `lookup`, which returns an entry of `dir` and its time to live.

@@ -4,7 +4,7 @@ use super::convert::{self, errno};
 use super::mounted_fs::MountedFs;
 use super::reply::entry;
 use forebay_protocol::message::NameRequest;
-use forebay_protocol::{Attr, Errno, Ino};
+use forebay_protocol::{Attr, Errno, FileKind, Ino};
 use fuser::{
     Generation, INodeNo, InitFlags, KernelConfig, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry,
     ReplyStatfs, Request,
@@ -93,9 +93,7 @@ impl MountedFs {
             return reply.ok();
         }
         if offset < DOT_DOT {
-            // A process that may read a directory may know the inode number of its parent.
-            let parent =
-                self.fs_as_root().lookup(dir, b"..").map_or(ino, |attr| INodeNo(attr.ino.0));
+            let parent = INodeNo(self.parent_of(dir).0);
             if reply.add(parent, DOT_DOT, fuser::FileType::Directory, "..") {
                 return reply.ok();
             }
@@ -115,6 +113,12 @@ impl MountedFs {
         }
     }
 
+    /// The parent of a directory, or the directory if it is removed. A process that may read a
+    /// directory may know the inode number of its parent.
+    fn parent_of(&self, dir: Ino) -> Ino {
+        self.fs_as_root().lookup(dir, b"..").map_or(dir, |attr| attr.ino)
+    }
+
     pub fn do_read_dir_plus(
         &self,
         request: &Request,
@@ -126,9 +130,8 @@ impl MountedFs {
         for (cookie, name) in [(DOT, "."), (DOT_DOT, "..")] {
             if offset < cookie {
                 // The kernel uses only the number and type of these two.
-                let Ok(attr) = self.fs_as_root().lookup(dir, name.as_bytes()) else {
-                    continue;
-                };
+                let ino = if cookie == DOT { dir } else { self.parent_of(dir) };
+                let attr = Attr { ino, kind: FileKind::Dir, ..Attr::default() };
                 let (attr, none) = (convert::attr(&attr), Duration::ZERO);
                 if reply.add(attr.ino, cookie, name, &none, &attr, Generation(0)) {
                     return reply.ok();

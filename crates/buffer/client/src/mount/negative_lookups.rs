@@ -5,7 +5,7 @@
 //! As soon as another client may have existed for a moment, the cache is cleared.
 
 use forebay_protocol::Ino;
-use forebay_protocol::message::CACHE_LIFETIME_NS;
+use forebay_protocol::message::{CACHE_LIFETIME_NS, MAX_NAME};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -93,7 +93,8 @@ impl NegativeLookups {
 
     /// Whether a directory certainly has no such name.
     pub fn is_absent(&self, dir: Ino, name: &[u8]) -> bool {
-        if matches!(name, b"." | b"..") {
+        // A name that is too long has an error of its own.
+        if matches!(name, b"." | b"..") || name.len() > MAX_NAME {
             return false;
         }
         let state = self.state.lock();

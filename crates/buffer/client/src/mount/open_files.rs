@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// State that all opens of an inode share.
 #[derive(Debug, Default)]
@@ -17,6 +17,8 @@ pub struct SharedInode {
     backing: Mutex<Option<Arc<BackingId>>>,
     /// The inode may have set-id bits, which a write by an unprivileged process clears.
     pub set_id: AtomicBool,
+    /// Opens of programs that run.
+    executions: AtomicUsize,
 }
 
 /// An open file of the kernel.
@@ -24,6 +26,8 @@ pub struct SharedInode {
 pub struct OpenFile {
     pub file: Arc<File>,
     pub shared: Arc<SharedInode>,
+    /// The file was opened to be executed.
+    pub executes: bool,
 }
 
 /// All open files of the kernel.
@@ -82,7 +86,16 @@ impl OpenFiles {
         }
     }
 
+    /// Whether a program runs from `ino`, so that it must not be truncated.
+    pub fn is_executed(&self, ino: Ino) -> bool {
+        let inodes = self.inodes.lock();
+        inodes.get(&ino).is_some_and(|(shared, _)| shared.executions.load(Ordering::Acquire) > 0)
+    }
+
     pub fn add(&self, open: OpenFile) -> FileHandle {
+        if open.executes {
+            open.shared.executions.fetch_add(1, Ordering::AcqRel);
+        }
         let handle = self.last_handle.fetch_add(1, Ordering::Relaxed) + 1;
         let previous = self.opens.write().insert(handle, Arc::new(open));
         assert!(previous.is_none(), "handles are unique");
@@ -96,6 +109,9 @@ impl OpenFiles {
     pub fn close(&self, handle: FileHandle) {
         let open = self.opens.write().remove(&handle.0);
         if let Some(open) = open {
+            if open.executes {
+                open.shared.executions.fetch_sub(1, Ordering::AcqRel);
+            }
             self.release_inode(open.file.ino());
         }
     }

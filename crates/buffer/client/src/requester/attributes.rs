@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 type Objects = Vec<(NodeIndex, Vec<Option<ObjectInfo>>)>;
 
 impl Requester {
-    /// Sends `node` a request whose reply has attributes. Returns them with their time to live.
+    /// Sends `node` a request whose reply has attributes. Returns them with their time to live: at
+    /// most that of a referral, which may name an entry that only this caller may look up.
     pub fn attr_for(
         &self,
         node: NodeIndex,
@@ -23,7 +24,11 @@ impl Requester {
         let reply = self.request(node, request)?;
         match reply.reply {
             NameResult::Found(attr) => self.complete_with_ttl(attr, reply.ttl),
-            NameResult::Referral(ino) => self.attr_of(ino),
+            NameResult::Referral(ino) => {
+                let received = Instant::now();
+                let (attr, ttl) = self.attr_of(ino)?;
+                Ok((attr, ttl.min(reply.ttl.saturating_sub(received.elapsed()))))
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod caller;
+mod path;
 
 pub use caller::{CallerProcess, GroupHints};
 

@@ -21,8 +21,8 @@ use forebay_net::munge::Munge;
 use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
-    CACHE_LIFETIME_NS, FileRequest, InodeRequest, NameRequest, OpenMode, SessionRequest,
-    SessionToken,
+    CACHE_LIFETIME_NS, FileRequest, InodeRequest, NameRequest, OpenMode, PathOperation,
+    SESSION_LEASE_NS, SessionRequest, SessionToken,
 };
 use forebay_protocol::placement::{Capability, Placement};
 use forebay_protocol::{
@@ -50,9 +50,12 @@ pub struct ClientOptions {
     pub munge: Option<Munge>,
     /// Protection of data to and from other hosts that daemons must have; `None` accepts any.
     pub data_protection: Option<DataProtection>,
-    /// Collect the closes of files for a millisecond, and send them in one request: for programs that
-    /// open many small files. Takes a thread.
+    /// Collect the closes of files for a millisecond, and send them in one request, so that no program
+    /// waits for a close. Takes a thread.
     pub batch_closes: bool,
+    /// Time after which a daemon may have ended a session that it has not heard of: at most that of
+    /// the daemons.
+    pub session_lease: Duration,
     /// Clock and network.
     pub system: Arc<dyn System>,
 }
@@ -65,7 +68,8 @@ impl Default for ClientOptions {
             key: None,
             munge: None,
             data_protection: None,
-            batch_closes: false,
+            batch_closes: true,
+            session_lease: Duration::from_nanos(SESSION_LEASE_NS),
             system: Arc::new(Os),
         }
     }
@@ -162,6 +166,8 @@ pub struct Session {
     identity: Mutex<SessionIdentity>,
     epoch: AtomicU64,
     boot_id: AtomicU64,
+    /// Time when the last request that was answered was sent.
+    last_contact: Mutex<Option<Instant>>,
     /// Changes of names and attributes that are not synced.
     unsynced: Unsynced,
     /// The open handles.
@@ -192,6 +198,7 @@ impl Session {
             identity: Mutex::default(),
             epoch: AtomicU64::new(0),
             boot_id: AtomicU64::new(0),
+            last_contact: Mutex::default(),
             unsynced: Unsynced::default(),
             handles: Mutex::default(),
             locks: Mutex::default(),
@@ -216,6 +223,13 @@ impl Session {
     /// The epoch of the daemon at the last handshake: each start has its own.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Whether the daemon cannot have ended the session since its last reply.
+    pub fn is_lease_current(&self) -> bool {
+        let now = self.options.system.now();
+        let last_contact = *self.last_contact.lock();
+        last_contact.is_some_and(|sent_at| now - sent_at < self.options.session_lease)
     }
 
     /// The boot id of the daemon's host at the last handshake; 0 if it is unknown.
@@ -317,7 +331,12 @@ impl Session {
                 "sync failed: the storage node restarted, and unsynced changes may be lost");
             return Err(Errno::EIO);
         }
-        Ok(self.with_ttl(result?, sent_at))
+        let response = result?;
+        {
+            let mut last_contact = self.last_contact.lock();
+            *last_contact = (*last_contact).max(Some(sent_at));
+        }
+        Ok(self.with_ttl(response, sent_at))
     }
 
     /// Sends a request once, with a short timeout.
@@ -354,32 +373,47 @@ impl Session {
 /// Whether a request changes names or attributes.
 fn changes_metadata(request: &Request) -> bool {
     match request {
-        Request::Name(request) => match request {
-            NameRequest::Mknod { .. }
-            | NameRequest::Create { .. }
-            | NameRequest::PutFile { .. }
-            | NameRequest::Unlink { .. }
-            | NameRequest::RmDir { .. }
-            | NameRequest::Rename { .. }
-            | NameRequest::Link { .. } => true,
-            NameRequest::Lookup { .. }
-            | NameRequest::ReadLink { .. }
-            | NameRequest::ReadDir { .. } => false,
-        },
-        Request::Inode(request) => matches!(
-            request,
-            InodeRequest::SetAttr { .. }
-                | InodeRequest::SetXattr { .. }
-                | InodeRequest::RemoveXattr { .. }
-        ),
+        Request::Name(request) => changes_names(request),
+        Request::Inode(request) => changes_inode(request),
         Request::File(FileRequest::Open { open, .. }) => open.truncate,
         Request::File(request) => matches!(request, FileRequest::Allocate { .. }),
+        Request::Path(path) => match &path.operation {
+            PathOperation::Name(request) => changes_names(request),
+            PathOperation::Inode(request) => changes_inode(request),
+            PathOperation::File(request) => {
+                matches!(request, FileRequest::Open { open, .. } if open.truncate)
+            }
+        },
         Request::Session(_)
         | Request::Admin(_)
         | Request::Lock(_)
         | Request::Data(_)
         | Request::Peer(_) => false,
     }
+}
+
+fn changes_names(request: &NameRequest) -> bool {
+    match request {
+        NameRequest::Mknod { .. }
+        | NameRequest::Create { .. }
+        | NameRequest::PutFile { .. }
+        | NameRequest::Unlink { .. }
+        | NameRequest::RmDir { .. }
+        | NameRequest::Rename { .. }
+        | NameRequest::Link { .. } => true,
+        NameRequest::Lookup { .. } | NameRequest::ReadLink { .. } | NameRequest::ReadDir { .. } => {
+            false
+        }
+    }
+}
+
+fn changes_inode(request: &InodeRequest) -> bool {
+    matches!(
+        request,
+        InodeRequest::SetAttr { .. }
+            | InodeRequest::SetXattr { .. }
+            | InodeRequest::RemoveXattr { .. }
+    )
 }
 
 impl Drop for Session {

@@ -1,13 +1,14 @@
 //! Activation of sessions: mounting and unmounting on compute nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use forebay_job_script::{AccessMode, Direction, InstanceType};
 
 use super::dispatch::Accepted;
 use super::machine::Controller;
-use super::objects::{Activation, MountState, Session, StageState, Wait};
+use super::objects::{Activation, Mount, MountState, Session, StageState, Wait};
 use super::request::{Cause, Failure, refuse};
+use super::touched::Touched;
 use crate::messages::{ActivationId, ConfigurationId, InstanceId, Owner, Peer, SessionId};
 
 impl Controller {
@@ -50,28 +51,45 @@ impl Controller {
             refuse!(Busy, "`{}` is still being unmounted; try again", session.token);
         }
         for id in &session.activations {
-            let Some(activation) = self.state.sessions.activation_mut(*id) else {
-                continue;
-            };
-            // Nodes that an earlier request named and that do not exist are no longer waited for.
-            let contacts = &self.contacts;
-            activation.hosts.retain(|host, state| {
-                *state != MountState::Requested
-                    || hosts.contains(host)
-                    || contacts.has_reported(&Peer::ComputeNode(host.clone()))
-            });
+            self.drop_unknown_hosts(*id, hosts);
             for host in hosts {
-                let entry = activation.hosts.entry(host.clone());
-                let state = entry.or_insert(MountState::Requested);
-                if matches!(state, MountState::Failed(_)) {
-                    *state = MountState::Requested;
-                    if let Some(replica) = activation.replicas.get_mut(host) {
-                        replica.failed.clear();
-                    }
-                }
+                self.request_mount(*id, host);
             }
         }
         Ok(())
+    }
+
+    /// Compute nodes that an earlier request named and that do not exist are no longer waited for.
+    fn drop_unknown_hosts(&mut self, id: ActivationId, wanted: &[String]) {
+        let wanted: BTreeSet<&String> = wanted.iter().collect();
+        let is_unknown = |mount: &Mount| {
+            mount.state == MountState::Requested
+                && !wanted.contains(&mount.host)
+                && !self.contacts.has_reported(&Peer::ComputeNode(mount.host.clone()))
+        };
+        let mounts = self.state.sessions.mounts.of(id).filter(|(_, mount)| is_unknown(mount));
+        let unknown: Vec<String> = mounts.map(|(_, mount)| mount.host.clone()).collect();
+        for host in unknown {
+            self.state.sessions.mounts.remove(id, &host);
+        }
+    }
+
+    /// Has a compute node mount an activation, unless it does so already.
+    fn request_mount(&mut self, id: ActivationId, host: &str) {
+        let mounts = &mut self.state.sessions.mounts;
+        match mounts.get(id, host).map(|mount| &mount.state) {
+            Some(MountState::Requested | MountState::Mounted(_)) => {}
+            Some(MountState::Failed(_)) => {
+                mounts.set_state(id, host, MountState::Requested);
+                if let Some(Some(replica)) = mounts.replica_mut(id, host) {
+                    replica.failed.clear();
+                }
+            }
+            None => {
+                let host = host.to_owned();
+                mounts.insert(id, Mount { host, state: MountState::Requested, replica: None });
+            }
+        }
     }
 
     /// Adds an activation of each configuration that a session uses.
@@ -86,29 +104,25 @@ impl Controller {
             let Some(mount) = self.mount_path(row, *configuration) else {
                 continue;
             };
-            let requested = |host: &String| (host.clone(), MountState::Requested);
-            let activation = Activation {
-                session,
-                configuration: *configuration,
-                mount,
-                hosts: hosts.iter().map(requested).collect(),
-                ending: None,
-                replicas: BTreeMap::new(),
-            };
+            let activation = Activation::new(session, *configuration, mount);
             let id = ActivationId(self.state.next_id());
             self.state.sessions.add_activation(id, activation);
+            for host in hosts {
+                self.request_mount(id, host);
+            }
             activations.push(id);
         }
         activations
     }
 
-    /// Lets completed stage-outs of a session run again: they have not moved what its job writes
-    /// from now on.
+    /// Lets completed stage-outs of a session run again, and those that had nothing to move: they
+    /// have not moved what its job writes from now on.
     fn reopen_stage_outs(&mut self, session: &Session) {
         for id in &session.stages {
             let stage = self.state.stages.get(*id);
             if stage.is_some_and(|stage| {
-                stage.directive.direction == Direction::Out && stage.state == StageState::Done
+                stage.directive.direction == Direction::Out
+                    && (stage.state == StageState::Done || stage.without_source > 0)
             }) {
                 self.state.stages.reopen(*id);
             }
@@ -215,27 +229,34 @@ impl Controller {
         }
     }
 
-    /// Removes activations that all compute nodes have unmounted. A node without a report for long
-    /// has lost its mounts.
-    pub(super) fn remove_ended_activations(&mut self) {
+    /// Removes activations that all compute nodes have unmounted.
+    pub(super) fn remove_ended_activations(&mut self, touched: Touched) {
+        for id in touched.activations(&self.state) {
+            let sessions = &mut self.state.sessions;
+            let is_ending = sessions.activation(id).is_some_and(|row| row.ending.is_some());
+            if is_ending && sessions.mounts.counts(id).total() == 0 {
+                sessions.remove_activation(id);
+            }
+        }
+    }
+
+    /// Forgets mounts that are to be ended on compute nodes without a report for long: these have lost
+    /// them.
+    pub(super) fn forget_dead_mounts(&mut self) {
         for id in self.state.sessions.activation_ids() {
-            let Some(activation) = self.state.sessions.activation(id) else {
-                continue;
-            };
-            let Some(since) = activation.ending else {
+            let activation = self.state.sessions.activation(id);
+            let Some(since) = activation.and_then(|activation| activation.ending) else {
                 continue;
             };
             let is_dead = |host: &&String| {
                 let silence_ms = self.silence_ms(&Peer::ComputeNode((*host).clone()));
                 silence_ms.min(self.now.ms_since(since)) > self.settings.host_dead_after_ms
             };
-            let dead: Vec<String> = activation.hosts.keys().filter(is_dead).cloned().collect();
-            if activation.hosts.len() == dead.len() {
-                self.state.sessions.remove_activation(id);
-            } else if !dead.is_empty()
-                && let Some(activation) = self.state.sessions.activation_mut(id)
-            {
-                activation.hosts.retain(|host, _| !dead.contains(host));
+            let mounts = self.state.sessions.mounts.of(id);
+            let dead: Vec<String> =
+                mounts.map(|(_, mount)| &mount.host).filter(is_dead).cloned().collect();
+            for host in dead {
+                self.state.sessions.mounts.remove(id, &host);
             }
         }
     }

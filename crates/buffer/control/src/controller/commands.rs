@@ -1,6 +1,8 @@
 //! Commands to storage nodes and compute nodes: they follow from the difference between the actual
 //! and the desired state of the objects.
 
+use std::collections::BTreeSet;
+
 use forebay_policy::pool::{self, NodeId};
 use forebay_protocol::NodeIndex;
 use forebay_protocol::placement::Placement;
@@ -9,9 +11,11 @@ use forebay_units::Bytes;
 
 use super::machine::Controller;
 use super::objects::{
-    Activation, Fragment, FragmentState, HostReplica, MountState, StageRecord, StageState,
+    Activation, Fragment, FragmentState, HostReplica, Mount, MountId, MountState, StageRecord,
+    StageState,
 };
 use super::sent_commands::CommandTarget;
+use super::touched::Touched;
 use crate::messages::{
     ActivationId, ComputeCommand, FragmentId, FragmentPlan, InstanceId, MountPlan, Owner, StageId,
     StagePlan, StorageCommand,
@@ -25,13 +29,19 @@ enum AddressedCommand {
 
 impl Controller {
     /// Sends the commands that are needed and not in flight.
-    pub(super) fn send_commands(&mut self) {
-        let mut needed = Vec::new();
-        self.fragment_targets(&mut needed);
-        self.stage_targets(&mut needed);
-        self.mount_targets(&mut needed);
-        let retry_interval_ms = self.settings.retry_interval_ms;
-        for target in self.sent.take_due(needed, self.now, retry_interval_ms) {
+    pub(super) fn send_commands(&mut self, touched: Touched) {
+        let due = match touched {
+            Touched::All => {
+                let needed = self.needed_commands();
+                self.sent.need_only(needed);
+                self.sent.take_due(self.now, self.settings.retry_interval_ms)
+            }
+            Touched::Changed => {
+                self.note_changed_commands();
+                self.sent.take_new(self.now)
+            }
+        };
+        for target in due {
             match self.command_for(target) {
                 Some(AddressedCommand::Storage(node, command)) => {
                     self.send_to_storage_node(node, command);
@@ -41,6 +51,49 @@ impl Controller {
                 }
                 None => {}
             }
+        }
+    }
+
+    /// The commands that the state of all objects needs.
+    pub(super) fn needed_commands(&self) -> BTreeSet<CommandTarget> {
+        let storage = &self.state.storage;
+        let fragments = storage.fragments().filter_map(|(id, _)| self.fragment_command(id));
+        let stages = self.state.stages.in_progress().filter_map(|(id, _)| self.stage_command(id));
+        let activations = self.state.sessions.activations();
+        let mounts = activations.flat_map(|(id, _)| self.state.sessions.mounts.of(id));
+        let mounts = mounts.filter_map(|(id, _)| self.mount_command(id));
+        fragments.chain(stages).chain(mounts).collect()
+    }
+
+    /// Notes the commands that objects changed in this step need, and those that they no longer need.
+    fn note_changed_commands(&mut self) {
+        let fragments: Vec<FragmentId> = self.state.storage.changed_fragments().collect();
+        for id in fragments {
+            let kinds = [CommandTarget::CreateFragment(id), CommandTarget::RemoveFragment(id)];
+            self.replace_commands(kinds, self.fragment_command(id));
+        }
+        let stages: Vec<StageId> = self.state.stages.changed().collect();
+        for id in stages {
+            let kinds = [CommandTarget::StartStage(id), CommandTarget::CancelStage(id)];
+            self.replace_commands(kinds, self.stage_command(id));
+        }
+        let sessions = &self.state.sessions;
+        let of_activation = |id| sessions.mounts.of(id).map(|(id, _)| id);
+        let of_changed = sessions.changed_activations().flat_map(of_activation);
+        let mounts: BTreeSet<MountId> = sessions.mounts.changed_keys().chain(of_changed).collect();
+        for id in mounts {
+            let kinds = [CommandTarget::Mount(id), CommandTarget::Unmount(id)];
+            self.replace_commands(kinds, self.mount_command(id));
+        }
+    }
+
+    /// Of two commands for one object, at most one is needed.
+    fn replace_commands(&mut self, kinds: [CommandTarget; 2], needed: Option<CommandTarget>) {
+        for kind in kinds.iter().filter(|kind| Some(*kind) != needed.as_ref()) {
+            self.sent.forget(kind);
+        }
+        if let Some(needed) = needed {
+            self.sent.need(needed);
         }
     }
 
@@ -67,26 +120,23 @@ impl Controller {
                 let (node, _) = stage_of(id)?;
                 AddressedCommand::Storage(node, StorageCommand::CancelStage(id))
             }
-            CommandTarget::Mount(id, host) => {
-                let activation = self.state.sessions.activation(id)?;
-                let plan = self.mount_plan(id, activation, &host)?;
-                AddressedCommand::Compute(host, ComputeCommand::Mount(plan))
+            CommandTarget::Mount(id) => {
+                let mount = self.state.sessions.mounts.by_id(id)?;
+                let plan = self.mount_plan(id.activation, mount)?;
+                AddressedCommand::Compute(mount.host.clone(), ComputeCommand::Mount(plan))
             }
-            CommandTarget::Unmount(id, host) => {
-                AddressedCommand::Compute(host, ComputeCommand::Unmount(id))
+            CommandTarget::Unmount(id) => {
+                let host = self.state.sessions.mounts.by_id(id)?.host.clone();
+                AddressedCommand::Compute(host, ComputeCommand::Unmount(id.activation))
             }
         })
     }
 
-    fn fragment_targets(&self, targets: &mut Vec<CommandTarget>) {
-        for (id, fragment) in self.state.storage.fragments() {
-            targets.push(match fragment.state {
-                FragmentState::Requested => CommandTarget::CreateFragment(id),
-                FragmentState::Ending => CommandTarget::RemoveFragment(id),
-                FragmentState::Ready(_) | FragmentState::Lost | FragmentState::Forgotten => {
-                    continue;
-                }
-            });
+    fn fragment_command(&self, id: FragmentId) -> Option<CommandTarget> {
+        match self.state.storage.fragment(id)?.state {
+            FragmentState::Requested => Some(CommandTarget::CreateFragment(id)),
+            FragmentState::Ending => Some(CommandTarget::RemoveFragment(id)),
+            FragmentState::Ready(_) | FragmentState::Lost | FragmentState::Forgotten => None,
         }
     }
 
@@ -147,17 +197,16 @@ impl Controller {
         fragments.filter_map(|(_, fragment)| storage.node(fragment.node)?.address.clone()).collect()
     }
 
-    fn stage_targets(&self, targets: &mut Vec<CommandTarget>) {
-        for (id, stage) in self.state.stages.iter().filter(|(_, stage)| stage.node.is_some()) {
-            targets.push(match stage.state {
-                StageState::Running => CommandTarget::StartStage(id),
-                StageState::Cancelling => CommandTarget::CancelStage(id),
-                StageState::Waiting
-                | StageState::Queued
-                | StageState::Done
-                | StageState::Failed(_)
-                | StageState::Cancelled => continue,
-            });
+    fn stage_command(&self, id: StageId) -> Option<CommandTarget> {
+        let stage = self.state.stages.get(id).filter(|stage| stage.node.is_some())?;
+        match stage.state {
+            StageState::Running => Some(CommandTarget::StartStage(id)),
+            StageState::Cancelling => Some(CommandTarget::CancelStage(id)),
+            StageState::Waiting
+            | StageState::Queued
+            | StageState::Done
+            | StageState::Failed(_)
+            | StageState::Cancelled => None,
         }
     }
 
@@ -176,44 +225,37 @@ impl Controller {
         })
     }
 
-    fn mount_targets(&self, targets: &mut Vec<CommandTarget>) {
-        for (id, activation) in self.state.sessions.activations() {
-            for (host, state) in &activation.hosts {
-                if activation.ending.is_some() {
-                    targets.push(CommandTarget::Unmount(id, host.clone()));
-                } else if *state == MountState::Requested
-                    && self.mount_source(activation, host).is_some()
-                {
-                    targets.push(CommandTarget::Mount(id, host.clone()));
-                }
-            }
+    fn mount_command(&self, id: MountId) -> Option<CommandTarget> {
+        let activation = self.state.sessions.activation(id.activation)?;
+        let mount = self.state.sessions.mounts.by_id(id)?;
+        if activation.ending.is_some() {
+            return Some(CommandTarget::Unmount(id));
         }
+        let is_possible =
+            mount.state == MountState::Requested && self.mount_source(activation, mount).is_some();
+        is_possible.then_some(CommandTarget::Mount(id))
     }
 
     /// The instance that a host is to mount, and of a load-balanced one the replica. `None` while no
     /// replica can be read.
     fn mount_source<'a>(
         &self,
-        activation: &'a Activation,
-        host: &str,
+        activation: &Activation,
+        mount: &'a Mount,
     ) -> Option<(InstanceId, Option<&'a HostReplica>)> {
         let storage = &self.state.storage;
         let instance = storage.configuration(activation.configuration)?.instance;
         if !storage.instance(instance)?.replicated {
             return Some((instance, None));
         }
-        let replica = activation.replicas.get(host)?;
+        let replica = mount.replica.as_ref()?;
         replica.fragment.is_some().then_some((instance, Some(replica)))
     }
 
-    fn mount_plan(
-        &self,
-        id: ActivationId,
-        activation: &Activation,
-        host: &str,
-    ) -> Option<MountPlan> {
+    fn mount_plan(&self, id: ActivationId, mount: &Mount) -> Option<MountPlan> {
         let storage = &self.state.storage;
-        let (instance, replica) = self.mount_source(activation, host)?;
+        let activation = self.state.sessions.activation(id)?;
+        let (instance, replica) = self.mount_source(activation, mount)?;
         let only = replica.and_then(|replica| replica.fragment);
         let is_read = |id: &FragmentId| only.is_none_or(|only| only == *id);
         let fragments = storage.fragments_of(instance).filter(|(id, _)| is_read(id));

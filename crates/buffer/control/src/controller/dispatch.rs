@@ -37,6 +37,9 @@ impl Controller {
             let reply = ControllerEffect::Reply(id, outcome.clone());
             self.effects.push(reply);
         }
+        if let RequestProgress::Pending(wait) = &progress {
+            self.waits.insert(&self.state, id, wait);
+        }
         let record =
             RequestRecord { accepted: self.now, deadline: self.now.plus_ms(timeout_ms), progress };
         self.state.requests.insert(id, record);
@@ -44,6 +47,7 @@ impl Controller {
 
     /// Carries a request out. A refused request changes nothing.
     fn dispatch(&mut self, caller: Owner, request: Request) -> Result<Accepted, Failure> {
+        self.looks_at_all |= request.is_for_operators();
         match request {
             Request::Setup { token, owner, creator, setup } => {
                 check_may_request_for(caller, owner)?;

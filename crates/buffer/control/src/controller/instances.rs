@@ -185,7 +185,7 @@ impl Controller {
 /// The failure of a request that a pool has no space for.
 fn full(pool: &Pool, refusal: AllocationError) -> Failure {
     let bytes = |granules: u64| human::bytes(granules.saturating_mul(pool.granularity.0));
-    let sizes = match refusal.wanted_and_free() {
+    let sizes = match refusal.wanted_and_found() {
         Some((wanted, free)) => format!(", which is {} and {}", bytes(wanted), bytes(free)),
         None => String::new(),
     };

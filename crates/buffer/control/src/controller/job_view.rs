@@ -66,6 +66,21 @@ impl Controller {
         in_progress.then(|| format!("{}: already being staged", path.path))
     }
 
+    /// A failed stage that a new one of the same path takes the place of: it is not tried again at
+    /// the end of the job.
+    pub(super) fn failed_predecessor(
+        &self,
+        session: SessionId,
+        directive: &Stage,
+    ) -> Option<StageId> {
+        let stages = &self.state.stages;
+        let id = stages.job_stages().get(session, requested_path(directive)?)?;
+        let earlier = stages.get(id)?;
+        let same = (earlier.directive.direction, earlier.directive.kind)
+            == (directive.direction, directive.kind);
+        (same && matches!(earlier.state, StageState::Failed(_))).then_some(id)
+    }
+
     /// A job, as its own processes may know it.
     pub fn job_view(&self, token: &str, caller: Owner) -> Result<JobView, Failure> {
         let (_, session) =

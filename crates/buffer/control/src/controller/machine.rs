@@ -3,10 +3,12 @@
 use forebay_policy::pool::{self, NodeId};
 
 use super::contacts::Contacts;
+use super::objects::RequestProgress;
 use super::request::{Outcome, RequestEnvelope, RequestId};
 use super::sent_commands::SentCommands;
 use super::settings::Settings;
 use super::state::State;
+use super::waits::Waits;
 use crate::messages::{
     ComputeCommand, Peer, Report, StampedCommand, StateStamp, StorageCommand, UnixMillis,
 };
@@ -54,6 +56,10 @@ pub struct Controller {
     /// database was restored from a backup.
     pub(super) lost_revision: Option<u64>,
     pub(super) sent: SentCommands,
+    /// The requests that wait.
+    pub(super) waits: Waits,
+    /// Whether the next step is to look at all objects, whatever its input is.
+    pub(super) looks_at_all: bool,
     /// Time at which a request was last refused for lack of space.
     pub(super) short_of_space_at: Option<UnixMillis>,
     /// Effects of the current step, except for records.
@@ -66,14 +72,25 @@ impl Controller {
         settings: Settings,
         records: impl IntoIterator<Item = StoredRecord>,
     ) -> Result<Controller, CorruptRecord> {
+        let state = State::restore(records)?;
+        let mut waits = Waits::default();
+        for id in state.requests.pending() {
+            if let Some(RequestProgress::Pending(wait)) =
+                state.requests.get(id).map(|record| &record.progress)
+            {
+                waits.insert(&state, id, wait);
+            }
+        }
         Ok(Controller {
             settings,
-            state: State::restore(records)?,
+            state,
             now: UnixMillis(0),
             contacts: Contacts::default(),
             epoch: None,
             lost_revision: None,
             sent: SentCommands::default(),
+            waits,
+            looks_at_all: true,
             short_of_space_at: None,
             effects: Vec::new(),
         })

@@ -22,6 +22,7 @@ mod instances;
 mod job_index;
 mod job_view;
 mod machine;
+mod mount_table;
 mod node_loss;
 mod objects;
 mod pending;
@@ -43,14 +44,16 @@ mod status;
 mod step;
 mod storage_table;
 mod teardown;
+mod touched;
+mod waits;
 
 pub use instances::PlannedAllocation;
 pub use job_view::{JobView, RequestedStage, Striping};
 pub use machine::{Controller, ControllerEffect, ControllerInput};
 pub use objects::{
-    Activation, Configuration, Fragment, FragmentState, HostReplica, Instance, MountState,
-    NodeRecord, Pool, RequestProgress, RequestRecord, Session, StageRecord, StageState, StateWord,
-    Wait,
+    Activation, Configuration, Fragment, FragmentState, HostReplica, Instance, Mount, MountId,
+    MountState, NodeRecord, Pool, RequestProgress, RequestRecord, Session, StageRecord, StageState,
+    StateWord, Wait,
 };
 pub use request::{
     Answer, Cause, Failure, InstanceLoss, InstanceSpec, Lifetime, Outcome, Request,

@@ -67,9 +67,8 @@ impl Controller {
     }
 
     fn fragments_on(&self, node: NodeId) -> Vec<(FragmentId, InstanceId)> {
-        let fragments = self.state.storage.fragments();
-        let on_node = fragments.filter(|(_, fragment)| fragment.node == node);
-        on_node.map(|(id, fragment)| (id, fragment.instance)).collect()
+        let fragments = self.state.storage.fragments_on(node);
+        fragments.map(|(id, fragment)| (id, fragment.instance)).collect()
     }
 
     /// Whether data is lost with a fragment: it was in use, is still wanted, and has no other copy.
@@ -171,7 +170,7 @@ impl Controller {
                 )),
             };
             let moved = stages.progress(id, stage);
-            stages.end(id, state, moved);
+            stages.end(id, state, moved, &[]);
         }
     }
 

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use forebay_job_script::{AccessMode, InstanceType, Modifiers, Stage};
+use forebay_job_script::{AccessMode, InstanceType, Modifiers, Stage, StageKind, StagePath};
 use forebay_policy::pool::NodeId;
+use forebay_protocol::Errno;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,7 @@ use crate::messages::{
     ActivationId, ConfigurationId, FailedFile, FragmentId, InstanceId, Owner, SessionId, StageId,
     StageProgress, UnixMillis,
 };
+use crate::records::RecordKey;
 
 /// A pool: storage nodes with granules of one size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -229,19 +231,65 @@ pub struct Activation {
     pub configuration: ConfigurationId,
     /// Mount point on each compute node; ends with `/`.
     pub mount: String,
-    /// The compute nodes, except those that have unmounted it.
-    pub hosts: BTreeMap<String, MountState>,
     /// Time since which it is being unmounted, if it is.
     pub ending: Option<UnixMillis>,
-    /// The replicas that compute nodes read, if the instance is load-balanced.
-    pub replicas: BTreeMap<String, HostReplica>,
+    /// The compute nodes, in records of earlier versions: now a record of each ([`Mount`]).
+    #[serde(default, rename = "hosts", skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) earlier_hosts: BTreeMap<String, MountState>,
+    /// The replicas that compute nodes read, in records of earlier versions.
+    #[serde(default, rename = "replicas", skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) earlier_replicas: BTreeMap<String, HostReplica>,
+}
+
+impl Activation {
+    /// An activation that is mounted nowhere yet.
+    pub fn new(session: SessionId, configuration: ConfigurationId, mount: String) -> Activation {
+        Activation {
+            session,
+            configuration,
+            mount,
+            ending: None,
+            earlier_hosts: BTreeMap::new(),
+            earlier_replicas: BTreeMap::new(),
+        }
+    }
+}
+
+/// Key of a mount: its activation, and a number that no other mount of the activation has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MountId {
+    /// The activation.
+    pub activation: ActivationId,
+    /// Index of the compute node within the activation.
+    pub number: u64,
+}
+
+impl RecordKey for MountId {
+    fn to_stored(self) -> u128 {
+        (u128::from(self.activation.0) << 64) | u128::from(self.number)
+    }
+
+    fn from_stored(stored: u128) -> Option<MountId> {
+        let activation = ActivationId(u64::try_from(stored >> 64).ok()?);
+        let number = u64::try_from(stored & u128::from(u64::MAX)).ok()?;
+        Some(MountId { activation, number })
+    }
+}
+
+/// An activation on one compute node, until this has unmounted it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// The compute node's host name.
+    pub host: String,
+    /// State.
+    pub state: MountState,
+    /// The replica that the compute node reads, if the instance is load-balanced and it has one.
+    pub replica: Option<HostReplica>,
 }
 
 /// The replica of a load-balanced instance that a compute node reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReplica {
-    /// Index of the compute node within the activation.
-    pub number: u32,
     /// Number of replicas that it was assigned so far.
     pub generation: u32,
     /// The replica that it reads or is to mount.
@@ -316,6 +364,31 @@ pub struct StageRecord {
     pub moved: StageProgress,
     /// Files that could not be staged in a failed attempt, as far as they are remembered.
     pub failed_files: Vec<FailedFile>,
+    /// Number of the last attempts that have failed because the source does not exist.
+    #[serde(default)]
+    pub without_source: u8,
+}
+
+impl StageRecord {
+    /// Whether it is a stage-out of the script that has failed twice because nothing has been
+    /// written at its source: it holds no results back. Once is not enough, since the user may want
+    /// to save files at another path.
+    pub fn has_no_source(&self) -> bool {
+        self.without_source > 1 && matches!(self.state, StageState::Failed(_))
+    }
+
+    /// Whether these files of a failed attempt show that the source, a file or directory that the
+    /// script has named, does not exist.
+    pub(super) fn lacks_source(&self, failed: &[FailedFile]) -> bool {
+        let StagePath::Buffer(source) = &self.directive.source else {
+            return false;
+        };
+        let shown = || format!("{}/{}", source.instance.variable(), source.path);
+        let missing = |file: &FailedFile| file.errno == Errno::ENOENT.0 && file.path == shown();
+        self.directive.line > 0
+            && matches!(self.directive.kind, StageKind::File | StageKind::Directory)
+            && matches!(failed, [file] if missing(file))
+    }
 }
 
 /// Condition that an accepted request waits for.

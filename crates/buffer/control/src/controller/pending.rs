@@ -1,15 +1,30 @@
 //! Answers to requests whose wait is over.
 
+use std::collections::BTreeSet;
+
 use forebay_job_script::StagePath;
 
 use super::machine::{Controller, ControllerEffect};
 use super::objects::{FragmentState, MountState, RequestProgress, StageRecord, StageState, Wait};
-use super::request::{Answer, Cause, Failure, Outcome, refuse};
+use super::request::{Answer, Cause, Failure, Outcome, RequestId, refuse};
+use super::touched::Touched;
 use crate::messages::{ActivationId, Peer, SessionId, StageId};
 
 impl Controller {
-    pub(super) fn answer_pending_requests(&mut self) {
-        for id in self.state.requests.pending() {
+    /// Answers the requests whose wait is over. `accepted` is the request of this step.
+    pub(super) fn answer_pending_requests(
+        &mut self,
+        touched: Touched,
+        accepted: Option<RequestId>,
+    ) {
+        let requests: BTreeSet<RequestId> = match touched {
+            Touched::All => self.state.requests.pending().into_iter().collect(),
+            Touched::Changed => {
+                let sessions = touched.sessions(&self.state).into_iter();
+                sessions.flat_map(|session| self.waits.of(session)).chain(accepted).collect()
+            }
+        };
+        for id in requests {
             let Some(record) = self.state.requests.get(id) else {
                 continue;
             };
@@ -17,13 +32,14 @@ impl Controller {
                 continue;
             };
             let is_late = self.now > record.deadline;
-            let outcome = self.outcome_of(wait).or_else(|| {
+            let outcome = self.outcome_of(wait, touched).or_else(|| {
                 is_late.then(|| {
                     let seconds = self.now.ms_since(record.accepted) / 1000;
                     refuse!(TimedOut, "timeout after {seconds} s: {}", self.describe_wait(wait))
                 })
             });
             if let Some(outcome) = outcome {
+                self.waits.remove(id);
                 self.state.requests.answer(id, outcome.clone());
                 self.effects.push(ControllerEffect::Reply(id, outcome));
             }
@@ -31,7 +47,7 @@ impl Controller {
     }
 
     /// Outcome of a wait; `None` if it has not ended.
-    fn outcome_of(&self, wait: &Wait) -> Option<Outcome> {
+    fn outcome_of(&self, wait: &Wait, touched: Touched) -> Option<Outcome> {
         match wait {
             Wait::Ready(id) => self.ready_outcome(*id),
             Wait::Staged(stages) => self.staged_outcome(stages),
@@ -41,7 +57,7 @@ impl Controller {
                 let stopped = stages.all(|stage| !stage.state.is_in_progress());
                 stopped.then_some(Ok(Answer::Done))
             }
-            Wait::Mounted(activations) => self.mounted_outcome(activations),
+            Wait::Mounted(activations) => self.mounted_outcome(activations, touched),
             Wait::Unmounted(activations) => {
                 let sessions = &self.state.sessions;
                 let gone = |id: &ActivationId| sessions.activation(*id).is_none();
@@ -103,23 +119,31 @@ impl Controller {
         Some(done_or(&problems))
     }
 
-    fn mounted_outcome(&self, activations: &[ActivationId]) -> Option<Outcome> {
-        if let Err(unknown) = self.check_hosts_exist(activations) {
+    fn mounted_outcome(&self, activations: &[ActivationId], touched: Touched) -> Option<Outcome> {
+        let mounts = &self.state.sessions.mounts;
+        let requested = activations.iter().any(|id| mounts.counts(*id).requested > 0);
+        // Only time makes a compute node's silence too long.
+        if requested
+            && touched.is_all()
+            && let Err(unknown) = self.check_hosts_exist(activations)
+        {
             return Some(Err(unknown));
         }
+        let is_mounted = |id: &ActivationId| {
+            self.state.sessions.activation(*id).is_some_and(|row| row.ending.is_none())
+        };
+        if !activations.iter().all(is_mounted) {
+            let reason = "unmounted in the meantime";
+            return Some(Err(Failure::new(Cause::NotFound, reason)));
+        }
+        if requested {
+            return None;
+        }
         let mut problems = Vec::new();
-        for id in activations {
-            let activation = self.state.sessions.activation(*id);
-            let Some(activation) = activation.filter(|row| row.ending.is_none()) else {
-                let reason = "unmounted in the meantime";
-                return Some(Err(Failure::new(Cause::NotFound, reason)));
-            };
-            for (host, state) in &activation.hosts {
-                match state {
-                    MountState::Mounted(_) => {}
-                    MountState::Failed(reason) => problems.push(format!("host `{host}`: {reason}")),
-                    MountState::Requested => return None,
-                }
+        let failed = activations.iter().filter(|id| mounts.counts(**id).failed > 0);
+        for (_, mount) in failed.flat_map(|id| mounts.of(*id)) {
+            if let MountState::Failed(reason) = &mount.state {
+                problems.push(format!("host `{}`: {reason}", mount.host));
             }
         }
         Some(done_or(&problems))
@@ -128,15 +152,13 @@ impl Controller {
     /// Refuses compute nodes that have never reported. A controller that has just started does not
     /// know yet which exist, and waits for all for a while.
     fn check_hosts_exist(&self, activations: &[ActivationId]) -> Result<(), Failure> {
-        let activations = activations.iter();
-        let activations = activations.filter_map(|id| self.state.sessions.activation(*id));
-        let hosts = activations.flat_map(|activation| &activation.hosts);
-        let requested = hosts.filter(|(_, state)| **state == MountState::Requested);
+        let mounts = activations.iter().flat_map(|id| self.state.sessions.mounts.of(*id));
+        let requested = mounts.filter(|(_, mount)| mount.state == MountState::Requested);
         let never = |host: &String| {
             let peer = Peer::ComputeNode(host.clone());
             !self.contacts.has_reported(&peer)
         };
-        let unknown = requested.map(|(host, _)| host.clone()).filter(never);
+        let unknown = requested.map(|(_, mount)| mount.host.clone()).filter(never);
         self.check_hosts_reported(&unknown.collect::<Vec<_>>())
     }
 

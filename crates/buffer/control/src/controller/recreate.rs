@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use super::machine::Controller;
 use super::objects::{Fragment, FragmentState, Instance};
+use super::touched::Touched;
 use crate::messages::{FragmentId, InstanceId};
 
 impl Controller {
@@ -93,15 +94,16 @@ impl Controller {
     }
 
     /// Drops instances that were created again under another id, when their fragments are removed.
-    pub(super) fn drop_abandoned_instances(&mut self) {
-        let is_abandoned = |id: InstanceId, instance: &Instance| {
-            let session = self.state.sessions.get(instance.session);
-            let current = session.and_then(|session| session.instance);
-            instance.ending && instance.fragments.is_empty() && current != Some(id)
+    pub(super) fn drop_abandoned_instances(&mut self, touched: Touched) {
+        let is_abandoned = |id: &InstanceId| {
+            self.state.storage.instance(*id).is_some_and(|instance| {
+                let session = self.state.sessions.get(instance.session);
+                let current = session.and_then(|session| session.instance);
+                instance.ending && instance.fragments.is_empty() && current != Some(*id)
+            })
         };
-        let instances = self.state.storage.instances();
-        let gone = instances.filter(|(id, instance)| is_abandoned(*id, instance));
-        let gone: Vec<InstanceId> = gone.map(|(id, _)| id).collect();
+        let mut gone = touched.instances(&self.state);
+        gone.retain(is_abandoned);
         for id in gone {
             self.state.storage.remove_instance(id);
         }

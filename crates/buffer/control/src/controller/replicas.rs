@@ -8,8 +8,9 @@ use forebay_policy::pool::NodeId;
 
 use super::machine::Controller;
 use super::objects::{
-    Activation, Fragment, FragmentState, HostReplica, Instance, MountState, StageRecord,
+    Activation, Fragment, FragmentState, HostReplica, Instance, MountId, MountState, StageRecord,
 };
+use super::touched::Touched;
 use crate::messages::{ActivationId, FragmentId, InstanceId, StageId};
 
 impl Controller {
@@ -50,57 +51,52 @@ impl Controller {
 
     /// Assigns replicas to compute nodes: to those that have none yet, and to those whose replica
     /// cannot be read any more while another one can.
-    pub(super) fn choose_replicas(&mut self) {
-        for id in self.state.sessions.activation_ids() {
-            let Some(activation) = self.state.sessions.activation(id) else {
-                continue;
-            };
-            let assignments = self.replica_assignments(activation);
-            if assignments.is_empty() {
-                continue;
+    pub(super) fn choose_replicas(&mut self, touched: Touched) {
+        let is_replicated = |id: &InstanceId| self.is_replicated(*id);
+        // Any compute node may read a replica that has changed.
+        let all = touched.is_all() || touched.instances(&self.state).iter().any(is_replicated);
+        let mounts: Vec<MountId> = match all {
+            true => {
+                let activations = self.state.sessions.activations();
+                let replicated = activations.filter(|(_, row)| {
+                    row.ending.is_none() && self.replicated_instance(row).is_some()
+                });
+                let mounts = replicated.flat_map(|(id, _)| self.state.sessions.mounts.of(id));
+                mounts.map(|(id, _)| id).collect()
             }
-            if let Some(activation) = self.state.sessions.activation_mut(id) {
-                for (host, replica) in assignments {
-                    let requested = MountState::Requested;
-                    activation.hosts.insert(host.clone(), requested);
-                    activation.replicas.insert(host, replica);
+            false => self.state.sessions.mounts.changed_keys().collect(),
+        };
+        for id in mounts {
+            if let Some((host, replica)) = self.replica_assignment(id) {
+                let mounts = &mut self.state.sessions.mounts;
+                mounts.set_state(id.activation, &host, MountState::Requested);
+                if let Some(assigned) = mounts.replica_mut(id.activation, &host) {
+                    *assigned = Some(replica);
                 }
             }
         }
     }
 
-    fn replica_assignments(&self, activation: &Activation) -> Vec<(String, HostReplica)> {
-        let mut changed: Vec<(String, HostReplica)> = Vec::new();
-        if activation.ending.is_some() {
-            return changed;
+    /// The compute node of a mount and its next replica, if it is to have another one.
+    fn replica_assignment(&self, id: MountId) -> Option<(String, HostReplica)> {
+        let activation = self.state.sessions.activation(id.activation)?;
+        let mount = self.state.sessions.mounts.by_id(id)?;
+        if activation.ending.is_some() || matches!(mount.state, MountState::Failed(_)) {
+            return None;
         }
-        let Some(instance) = self.replicated_instance(activation) else {
-            return changed;
-        };
-        for (host, state) in &activation.hosts {
-            if matches!(state, MountState::Failed(_)) {
-                continue;
-            }
-            let known = activation.replicas.get(host);
-            let number = activation.replicas.len() + changed.len();
-            let mut replica = known.cloned().unwrap_or_else(|| HostReplica {
-                number: u32::try_from(number).unwrap_or(u32::MAX),
-                ..HostReplica::default()
-            });
-            let is_usable = |id: &FragmentId| !replica.failed.contains(id) && self.is_readable(*id);
-            if replica.fragment.as_ref().is_some_and(is_usable) {
-                continue;
-            }
-            let usable: Vec<bool> = instance.fragments.iter().map(is_usable).collect();
-            let chosen = choose_copy(replica.number, &usable);
-            // While no replica can be read, the compute node keeps the one it has, or waits.
-            if let Some(chosen) = chosen.and_then(|index| instance.fragments.get(index)) {
-                replica.generation += 1;
-                replica.fragment = Some(*chosen);
-                changed.push((host.clone(), replica));
-            }
+        let instance = self.replicated_instance(activation)?;
+        let mut replica = mount.replica.clone().unwrap_or_default();
+        let is_usable = |id: &FragmentId| !replica.failed.contains(id) && self.is_readable(*id);
+        if replica.fragment.as_ref().is_some_and(is_usable) {
+            return None;
         }
-        changed
+        let usable: Vec<bool> = instance.fragments.iter().map(is_usable).collect();
+        let number = u32::try_from(id.number).unwrap_or(u32::MAX);
+        // While no replica can be read, the compute node keeps the one it has, or waits.
+        let chosen = *instance.fragments.get(choose_copy(number, &usable)?)?;
+        replica.generation += 1;
+        replica.fragment = Some(chosen);
+        Some((mount.host.clone(), replica))
     }
 
     /// Notes that a compute node could not mount its replica. Returns whether there is another one
@@ -113,8 +109,7 @@ impl Controller {
             return false;
         };
         let fragments = instance.fragments.clone();
-        let activation = self.state.sessions.activation_mut(id);
-        let Some(replica) = activation.and_then(|row| row.replicas.get_mut(host)) else {
+        let Some(Some(replica)) = self.state.sessions.mounts.replica_mut(id, host) else {
             return false;
         };
         replica.failed.extend(replica.fragment);

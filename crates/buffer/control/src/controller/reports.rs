@@ -1,13 +1,15 @@
 //! Reports of storage nodes and compute nodes.
 
+use std::collections::BTreeSet;
+
 use forebay_policy::pool::NodeId;
 
 use super::machine::Controller;
-use super::objects::{Activation, FragmentState, MountState, StageState};
+use super::objects::{FragmentState, Mount, MountState, StageState};
 use super::sent_commands::CommandTarget;
 use crate::messages::{
-    ActivationId, ComputeCommand, ComputeReport, FragmentId, Report, StageFailure, StageId,
-    StageProgress, StorageCommand, StorageReport,
+    ActivationId, ComputeCommand, ComputeReport, FailedFile, FragmentId, Report, StageFailure,
+    StageId, StageProgress, StorageCommand, StorageReport,
 };
 
 impl Controller {
@@ -54,23 +56,23 @@ impl Controller {
             StorageReport::StageProgress(id, attempt, progress) => {
                 if self.state.stages.record_progress(id, attempt, progress) {
                     let target = CommandTarget::StartStage(id);
-                    self.sent.postpone(target, self.now);
+                    self.sent.postpone(&target, self.now);
                 }
             }
             StorageReport::StageDone(id, attempt, moved) => {
-                self.stage_ended(id, attempt, StageState::Done, moved);
+                self.stage_ended(id, attempt, StageState::Done, moved, &[]);
             }
             StorageReport::StageFailed(id, attempt, failure) => {
                 let StageFailure { reason, files, moved } = failure;
-                self.stage_ended(id, attempt, StageState::Failed(reason), moved);
                 // The limits hold for reports of any peer.
                 let files = StageFailure::new(String::new(), files, moved).files;
+                self.stage_ended(id, attempt, StageState::Failed(reason), moved, &files);
                 self.state.stages.record_failed_files(id, attempt, files);
             }
             StorageReport::StageCancelled(id) => {
                 if let Some(attempt) = self.state.stages.get(id).map(|stage| stage.attempt) {
                     let moved = StageProgress::default();
-                    self.stage_ended(id, attempt, StageState::Cancelled, moved);
+                    self.stage_ended(id, attempt, StageState::Cancelled, moved, &[]);
                 }
             }
         }
@@ -103,6 +105,7 @@ impl Controller {
     fn compare_fragments(&mut self, node: NodeId, sequence: u64, present: &[FragmentId]) {
         let mut empty = true;
         let mut unknown = Vec::new();
+        let listed: BTreeSet<FragmentId> = present.iter().copied().collect();
         let discards = self.state.storage.node(node).is_some_and(|node| node.discards_unknown);
         for id in present {
             // Removed, or given up with the node: no longer in use.
@@ -133,8 +136,8 @@ impl Controller {
         }
         self.contacts.record_unknown(node, unknown);
         self.readmit_node(node, sequence, empty);
-        let fragments = self.state.storage.fragments();
-        let of_node = fragments.filter(|(id, f)| f.node == node && !present.contains(id));
+        let fragments = self.state.storage.fragments_on(node);
+        let of_node = fragments.filter(|(id, _)| !listed.contains(id));
         let lost = of_node
             .filter(|(_, f)| matches!(f.state, FragmentState::Ready(since) if since < sequence));
         let lost: Vec<_> = lost.map(|(id, f)| (id, f.instance)).collect();
@@ -154,29 +157,24 @@ impl Controller {
             let activation = self.state.sessions.activation(*id);
             // A job that only a lost state of the controller knew may be running.
             let is_unknown = activation.is_none() && self.state.is_lost_id(id.0);
-            if !is_unknown
-                && activation.is_none_or(|activation| !activation.hosts.contains_key(host))
-            {
+            if !is_unknown && self.state.sessions.mounts.get(*id, host).is_none() {
                 self.send_to_compute_node(host.to_owned(), ComputeCommand::Unmount(*id));
             }
         }
-        let is_lost = |id: &ActivationId, activation: &Activation| {
-            let state = activation.hosts.get(host);
-            let mounted = matches!(state, Some(MountState::Mounted(since)) if *since < sequence);
+        let is_lost = |id: &ActivationId, mount: &Mount| {
+            let mounted = matches!(mount.state, MountState::Mounted(since) if since < sequence);
             mounted && !present.contains(id)
         };
-        let activations = self.state.sessions.activations();
-        let lost = activations.filter(|(id, activation)| is_lost(id, activation));
+        let mounts = self.state.sessions.mounts.on_host(host);
+        let lost = mounts.filter(|(id, mount)| is_lost(id, mount));
         let lost: Vec<ActivationId> = lost.map(|(id, _)| id).collect();
         for id in lost {
-            let Some(activation) = self.state.sessions.activation_mut(id) else {
-                continue;
-            };
-            if activation.ending.is_some() {
-                activation.hosts.remove(host);
-            } else {
-                let requested = MountState::Requested;
-                activation.hosts.insert(host.to_owned(), requested);
+            let activation = self.state.sessions.activation(id);
+            let is_ending = activation.is_some_and(|activation| activation.ending.is_some());
+            let mounts = &mut self.state.sessions.mounts;
+            match is_ending {
+                true => mounts.remove(id, host),
+                false => mounts.set_state(id, host, MountState::Requested),
             }
         }
     }
@@ -202,7 +200,14 @@ impl Controller {
         self.sent.forget(&CommandTarget::CreateFragment(id));
     }
 
-    fn stage_ended(&mut self, id: StageId, attempt: u32, state: StageState, moved: StageProgress) {
+    fn stage_ended(
+        &mut self,
+        id: StageId,
+        attempt: u32,
+        state: StageState,
+        moved: StageProgress,
+        failed: &[FailedFile],
+    ) {
         let Some(stage) = self.state.stages.get(id) else {
             return;
         };
@@ -218,7 +223,7 @@ impl Controller {
             }
             state => state,
         };
-        self.state.stages.end(id, state, moved);
+        self.state.stages.end(id, state, moved, failed);
         self.sent.forget(&CommandTarget::StartStage(id));
     }
 
@@ -229,11 +234,11 @@ impl Controller {
         host: &str,
         state: MountState,
     ) {
-        let activation = self.state.sessions.activation(id);
-        let expected = activation.is_some_and(|activation| {
-            let replica = activation.replicas.get(host);
+        let mount = self.state.sessions.mounts.get(id, host);
+        let expected = mount.is_some_and(|mount| {
+            let replica = mount.replica.as_ref();
             let current = replica.map_or(0, |replica| replica.generation);
-            activation.hosts.get(host) == Some(&MountState::Requested) && generation == current
+            mount.state == MountState::Requested && generation == current
         });
         if !expected {
             return;
@@ -243,23 +248,19 @@ impl Controller {
             MountState::Failed(_) if self.has_other_replica(id, host) => MountState::Requested,
             state => state,
         };
-        let Some(activation) = self.state.sessions.activation_mut(id) else {
-            return;
-        };
-        if let (MountState::Mounted(_), Some(replica)) = (&state, activation.replicas.get_mut(host))
+        let mounts = &mut self.state.sessions.mounts;
+        if let MountState::Mounted(_) = &state
+            && let Some(Some(replica)) = mounts.replica_mut(id, host)
         {
             replica.failed.clear();
         }
-        activation.hosts.insert(host.to_owned(), state);
+        mounts.set_state(id, host, state);
     }
 
     fn unmounted(&mut self, id: ActivationId, host: &str) {
         let activation = self.state.sessions.activation(id);
-        let expected = activation.is_some_and(|activation| {
-            activation.ending.is_some() && activation.hosts.contains_key(host)
-        });
-        if let (true, Some(activation)) = (expected, self.state.sessions.activation_mut(id)) {
-            activation.hosts.remove(host);
+        if activation.is_some_and(|activation| activation.ending.is_some()) {
+            self.state.sessions.mounts.remove(id, host);
         }
     }
 }

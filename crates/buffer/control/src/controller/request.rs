@@ -282,6 +282,32 @@ impl Request {
             Request::StageIn { .. } | Request::StageOut { .. } | Request::AwaitStage { .. }
         )
     }
+
+    /// Whether it changes pools and nodes, and so perhaps anything on them.
+    pub fn is_for_operators(&self) -> bool {
+        match self {
+            Request::AddPool { .. }
+            | Request::AddNode { .. }
+            | Request::DrainNode { .. }
+            | Request::ForgetNode { .. }
+            | Request::AcceptRestored
+            | Request::DiscardUnknown { .. } => true,
+            Request::Setup { .. }
+            | Request::CreatePersistent { .. }
+            | Request::StageIn { .. }
+            | Request::StageOut { .. }
+            | Request::Activate { .. }
+            | Request::Deactivate { .. }
+            | Request::Teardown { .. }
+            | Request::DestroyPersistent { .. }
+            | Request::BeginStage { .. }
+            | Request::DeferStage { .. }
+            | Request::ReleaseStage { .. }
+            | Request::LimitStages { .. }
+            | Request::AwaitStage { .. }
+            | Request::CancelStage { .. } => false,
+        }
+    }
 }
 
 /// The answer to a successful request.

@@ -42,6 +42,11 @@ impl RequestTable {
         self.records.take_changes(changes);
     }
 
+    /// Whether a request was added, answered or forgotten in this step.
+    pub(super) fn has_changes(&self) -> bool {
+        self.records.has_changes()
+    }
+
     /// Panics if the tables contradict each other. Costs time in proportion to their size.
     pub(super) fn check_invariants(&self) {
         let pending = self.records.iter().filter(|(_, record)| is_pending(record));

@@ -1,8 +1,10 @@
-//! Times at which commands were last sent, so that each is repeated after a while and not sooner.
+//! Commands that are needed, and when each was last sent, so that it is repeated after a while and not
+//! sooner.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::messages::{ActivationId, FragmentId, StageId, UnixMillis};
+use super::objects::MountId;
+use crate::messages::{FragmentId, StageId, UnixMillis};
 
 /// Object that a command is to change; one command for each is in flight at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,47 +13,77 @@ pub(super) enum CommandTarget {
     RemoveFragment(FragmentId),
     StartStage(StageId),
     CancelStage(StageId),
-    Mount(ActivationId, String),
-    Unmount(ActivationId, String),
+    Mount(MountId),
+    Unmount(MountId),
 }
 
-/// Times at which the commands in flight were last sent.
+/// The commands that are needed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SentCommands {
-    last_sent: BTreeMap<CommandTarget, UnixMillis>,
+    /// Times at which they were last sent; `None` for one that was not.
+    last_sent: BTreeMap<CommandTarget, Option<UnixMillis>>,
+    /// Those that were not sent yet, and perhaps others.
+    new: BTreeSet<CommandTarget>,
 }
 
 impl SentCommands {
-    /// Takes the targets of the commands that are now needed, and returns those that are due. Commands
-    /// that are no longer needed are forgotten.
-    pub fn take_due(
-        &mut self,
-        needed: Vec<CommandTarget>,
-        now: UnixMillis,
-        retry_interval_ms: u64,
-    ) -> Vec<CommandTarget> {
+    /// A command is needed until [`forget`](Self::forget).
+    pub fn need(&mut self, target: CommandTarget) {
+        if !self.last_sent.contains_key(&target) {
+            self.new.insert(target.clone());
+            self.last_sent.insert(target, None);
+        }
+    }
+
+    /// The commands that are needed are these and no others.
+    pub fn need_only(&mut self, targets: BTreeSet<CommandTarget>) {
+        self.last_sent.retain(|target, _| targets.contains(target));
+        for target in targets {
+            self.need(target);
+        }
+    }
+
+    /// Takes the commands that were not sent yet.
+    pub fn take_new(&mut self, now: UnixMillis) -> Vec<CommandTarget> {
         let mut due = Vec::new();
-        let mut last_sent = BTreeMap::new();
-        for target in needed {
-            let last = self.last_sent.get(&target).copied();
-            let in_flight = last.filter(|last| now.ms_since(*last) < retry_interval_ms);
-            if in_flight.is_none() {
+        for target in std::mem::take(&mut self.new) {
+            if let Some(sent) = self.last_sent.get_mut(&target)
+                && sent.is_none()
+            {
+                *sent = Some(now);
+                due.push(target);
+            }
+        }
+        due
+    }
+
+    /// Takes the commands that were not sent yet, or have had no effect for long.
+    pub fn take_due(&mut self, now: UnixMillis, retry_interval_ms: u64) -> Vec<CommandTarget> {
+        self.new.clear();
+        let mut due = Vec::new();
+        for (target, sent) in &mut self.last_sent {
+            if sent.is_none_or(|last| now.ms_since(last) >= retry_interval_ms) {
+                *sent = Some(now);
                 due.push(target.clone());
             }
-            let old = last_sent.insert(target, in_flight.unwrap_or(now));
-            assert!(old.is_none(), "two commands have one target");
         }
-        self.last_sent = last_sent;
         due
     }
 
     /// A command has had an effect: it need not be repeated yet.
-    pub fn postpone(&mut self, target: CommandTarget, now: UnixMillis) {
-        self.last_sent.insert(target, now);
+    pub fn postpone(&mut self, target: &CommandTarget, now: UnixMillis) {
+        if let Some(sent) = self.last_sent.get_mut(target) {
+            *sent = Some(now);
+        }
     }
 
-    /// A command is no longer in flight: the next one for its target is due at once.
+    /// A command is not needed, or no longer in flight: the next one for its target is due at once.
     pub fn forget(&mut self, target: &CommandTarget) {
         self.last_sent.remove(target);
+    }
+
+    /// The commands that are needed.
+    pub fn needed(&self) -> impl Iterator<Item = &CommandTarget> {
+        self.last_sent.keys()
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::objects::{Activation, Session};
+use super::mount_table::MountTable;
+use super::objects::{Activation, Mount, Session};
 use super::request::{Cause, Failure, refuse};
 use crate::messages::{ActivationId, Owner, SessionId};
 use crate::records::{Change, CorruptRecord, StoredRecord, Table};
@@ -12,6 +13,7 @@ use crate::records::{Change, CorruptRecord, StoredRecord, Table};
 pub struct SessionTable {
     sessions: Table<SessionId, Session>,
     activations: Table<ActivationId, Activation>,
+    pub(super) mounts: MountTable,
     /// Follows from `sessions`.
     by_token: BTreeMap<String, SessionId>,
 }
@@ -21,6 +23,7 @@ impl Default for SessionTable {
         SessionTable {
             sessions: Table::new("sessions"),
             activations: Table::new("activations"),
+            mounts: MountTable::default(),
             by_token: BTreeMap::new(),
         }
     }
@@ -28,18 +31,40 @@ impl Default for SessionTable {
 
 impl SessionTable {
     pub(super) fn restore(&mut self, record: &StoredRecord) -> Result<bool, CorruptRecord> {
-        Ok(self.sessions.restore(record)? || self.activations.restore(record)?)
+        Ok(self.sessions.restore(record)?
+            || self.activations.restore(record)?
+            || self.mounts.restore(record)?)
     }
 
     /// Computes what follows from the restored records.
     pub(super) fn finish_restore(&mut self) {
         let sessions = self.sessions.iter();
         self.by_token = sessions.map(|(id, s)| (s.token.clone(), id)).collect();
+        self.mounts.finish_restore();
+        self.split_earlier_activations();
+    }
+
+    /// Gives each compute node of an activation that an earlier version has stored its own record.
+    fn split_earlier_activations(&mut self) {
+        let is_earlier = |activation: &Activation| !activation.earlier_hosts.is_empty();
+        let earlier = self.activations.iter().filter(|(_, row)| is_earlier(row));
+        let earlier: Vec<ActivationId> = earlier.map(|(id, _)| id).collect();
+        for id in earlier {
+            let Some(row) = self.activations.get_mut(id) else {
+                continue;
+            };
+            let mut replicas = std::mem::take(&mut row.earlier_replicas);
+            for (host, state) in std::mem::take(&mut row.earlier_hosts) {
+                let replica = replicas.remove(&host);
+                self.mounts.insert(id, Mount { host, state, replica });
+            }
+        }
     }
 
     pub(super) fn take_changes(&mut self, changes: &mut Vec<Change>) {
         self.sessions.take_changes(changes);
         self.activations.take_changes(changes);
+        self.mounts.take_changes(changes);
     }
 
     /// Panics if the tables contradict each other. Costs time in proportion to their size.
@@ -55,6 +80,7 @@ impl SessionTable {
                 "an activation is not listed by its session"
             );
         }
+        self.mounts.check_invariants();
     }
 
     /// A session.
@@ -111,11 +137,24 @@ impl SessionTable {
         self.by_token.remove(&session.token);
     }
 
-    /// Sessions that are being torn down.
-    pub(super) fn ending(&self) -> Vec<SessionId> {
-        let sessions = self.sessions.iter();
-        let ending = sessions.filter(|(_, session)| session.ending);
-        ending.map(|(id, _)| id).collect()
+    /// Whether anything was changed in this step.
+    pub(super) fn has_changes(&self) -> bool {
+        self.sessions.has_changes()
+            || self.activations.has_changes()
+            || self.mounts.changed_keys().next().is_some()
+    }
+
+    /// Sessions that were changed or removed in this step, also in their activations or mounts.
+    pub(super) fn changed(&self) -> impl Iterator<Item = SessionId> {
+        let of_activation = |id| Some(self.activations.get(id)?.session);
+        let mounts = self.mounts.changed_keys().map(|id| id.activation);
+        let activations = self.activations.changed_keys().chain(mounts);
+        self.sessions.changed_keys().chain(activations.filter_map(of_activation))
+    }
+
+    /// Activations that were changed or removed in this step, not counting their mounts.
+    pub(super) fn changed_activations(&self) -> impl Iterator<Item = ActivationId> {
+        self.activations.changed_keys()
     }
 
     /// An activation.
@@ -148,6 +187,7 @@ impl SessionTable {
         let Some(activation) = self.activations.remove(id) else {
             return;
         };
+        self.mounts.remove_all(id);
         if let Some(session) = self.sessions.get_mut(activation.session) {
             session.activations.retain(|of| *of != id);
         }

@@ -53,7 +53,7 @@ impl Controller {
 
     fn running_stages(&self) -> RunningStages {
         let mut running = RunningStages::default();
-        for (_, stage) in self.state.stages.iter() {
+        for (_, stage) in self.state.stages.in_progress() {
             if let (true, Some(node)) = (stage.state.has_mover(), stage.node) {
                 let key = (stage.session, stage.instance);
                 *running.of_node.entry(node).or_default() += 1;
@@ -66,7 +66,7 @@ impl Controller {
     /// The stages that wait for a mover, by the node that is to move them.
     fn queued_stages(&self) -> BTreeMap<NodeId, Vec<PendingStage>> {
         let mut queued: BTreeMap<NodeId, Vec<PendingStage>> = BTreeMap::new();
-        let stages = self.state.stages.iter();
+        let stages = self.state.stages.in_progress();
         for (id, stage) in stages.filter(|(_, stage)| stage.state == StageState::Queued) {
             let Some(node) = self.mover_node(id, stage) else {
                 continue;

@@ -1,6 +1,6 @@
 //! Stages: their records, their progress, and what is remembered of their failures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_policy::pool::NodeId;
 
@@ -23,6 +23,8 @@ pub struct StageTable {
     progress: BTreeMap<StageId, StageProgress>,
     /// Follows from `records`.
     job_stages: JobStages,
+    /// The stages in progress. Follows from `records`.
+    in_progress: BTreeSet<StageId>,
     /// Number of failed files that are remembered, by session. Follows from `records`.
     failed_files: BTreeMap<SessionId, usize>,
 }
@@ -33,6 +35,7 @@ impl Default for StageTable {
             records: Table::new("stages"),
             progress: BTreeMap::new(),
             job_stages: JobStages::default(),
+            in_progress: BTreeSet::new(),
             failed_files: BTreeMap::new(),
         }
     }
@@ -47,6 +50,9 @@ impl StageTable {
     pub(super) fn finish_restore(&mut self) {
         for (id, stage) in self.records.iter() {
             self.job_stages.insert(stage.session, id, &stage.directive);
+            if stage.state.is_in_progress() {
+                self.in_progress.insert(id);
+            }
             *self.failed_files.entry(stage.session).or_default() += stage.failed_files.len();
         }
     }
@@ -62,7 +68,12 @@ impl StageTable {
             stage.is_some_and(|stage| stage.state.has_mover())
         };
         assert!(self.progress.keys().all(with_mover), "progress of a stage without a mover");
-        for (_, stage) in self.records.iter() {
+        for (id, stage) in self.records.iter() {
+            assert_eq!(
+                self.in_progress.contains(&id),
+                stage.state.is_in_progress(),
+                "stages in progress are listed"
+            );
             assert!(
                 !stage.state.has_mover() || stage.node.is_some(),
                 "a stage has a mover on no node"
@@ -82,6 +93,24 @@ impl StageTable {
     /// All stages.
     pub fn iter(&self) -> impl Iterator<Item = (StageId, &StageRecord)> {
         self.records.iter()
+    }
+
+    /// The stages in progress.
+    pub(super) fn in_progress(&self) -> impl Iterator<Item = (StageId, &StageRecord)> {
+        self.in_progress.iter().filter_map(|id| Some((*id, self.records.get(*id)?)))
+    }
+
+    /// Stages that were changed or removed in this step.
+    pub(super) fn changed(&self) -> impl Iterator<Item = StageId> {
+        self.records.changed_keys()
+    }
+
+    /// Lists a stage among those in progress, or not, after a change of its state.
+    fn note_state(&mut self, id: StageId) {
+        match self.records.get(id).is_some_and(|stage| stage.state.is_in_progress()) {
+            true => self.in_progress.insert(id),
+            false => self.in_progress.remove(&id),
+        };
     }
 
     /// The ids of the stages that match a condition.
@@ -104,6 +133,7 @@ impl StageTable {
     pub(super) fn insert(&mut self, id: StageId, stage: StageRecord) {
         self.job_stages.insert(stage.session, id, &stage.directive);
         self.records.insert_new(id, stage);
+        self.note_state(id);
     }
 
     /// Queues a stage for a new attempt.
@@ -115,6 +145,7 @@ impl StageTable {
         stage.state = StageState::Queued;
         stage.attempt += 1;
         stage.queued = now;
+        self.note_state(id);
     }
 
     /// Assigns a queued stage to the node that moves its data.
@@ -157,7 +188,9 @@ impl StageTable {
         }
         if let Some(stage) = self.records.get_mut(id) {
             stage.state = state;
+            stage.without_source = 0;
         }
+        self.note_state(id);
     }
 
     pub(super) fn set_replica(&mut self, id: StageId, replica: Option<FragmentId>) {
@@ -192,18 +225,28 @@ impl StageTable {
         runs
     }
 
-    /// The mover of an attempt has ended, or is lost with its node.
-    pub(super) fn end(&mut self, id: StageId, state: StageState, moved: StageProgress) {
+    /// The mover of an attempt has ended, with these failed files, or is lost with its node.
+    pub(super) fn end(
+        &mut self,
+        id: StageId,
+        state: StageState,
+        moved: StageProgress,
+        failed: &[FailedFile],
+    ) {
         assert!(!state.is_in_progress());
         let Some(stage) = self.records.get_mut(id) else {
             return;
         };
+        let lacks_source = matches!(state, StageState::Failed(_)) && stage.lacks_source(failed);
+        stage.without_source =
+            if lacks_source { stage.without_source.saturating_add(1) } else { 0 };
         stage.state = state;
         stage.moved = moved;
         let remembered = self.failed_files.entry(stage.session).or_default();
         *remembered = remembered.saturating_sub(stage.failed_files.len());
         stage.failed_files.clear();
         self.progress.remove(&id);
+        self.note_state(id);
     }
 
     /// Remembers which files could not be staged.
@@ -234,6 +277,7 @@ impl StageTable {
     pub(super) fn remove(&mut self, stages: &[StageId]) {
         for id in stages {
             self.records.remove(*id);
+            self.in_progress.remove(id);
             self.progress.remove(id);
         }
         self.job_stages.remove_stages(stages);

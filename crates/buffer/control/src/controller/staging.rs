@@ -58,6 +58,7 @@ impl Controller {
             queued: self.now,
             moved: StageProgress::default(),
             failed_files: Vec::new(),
+            without_source: 0,
         };
         self.state.stages.insert(id, stage);
         if let Some(session) = self.state.sessions.get_mut(session) {
@@ -151,6 +152,9 @@ impl Controller {
         }
         if let Some(reason) = self.conflicting_stage(id, &directive) {
             return Err(Failure::new(Cause::Busy, reason));
+        }
+        if let Some(failed) = self.failed_predecessor(id, &directive) {
+            self.state.stages.cancel(failed);
         }
         let stage = self.add_stage(id, instance, directive);
         if !deferred {

@@ -117,6 +117,14 @@ impl State {
         changes
     }
 
+    /// Whether an object has changed in this step.
+    pub(super) fn has_changes(&self) -> bool {
+        self.storage.has_changes()
+            || self.sessions.has_changes()
+            || self.stages.changed().next().is_some()
+            || self.requests.has_changes()
+    }
+
     /// Number of the durable state.
     pub fn revision(&self) -> u64 {
         self.revision.get(()).copied().unwrap_or(0)

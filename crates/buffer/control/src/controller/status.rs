@@ -8,9 +8,10 @@ use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::machine::Controller;
+use super::mount_table::MountTable;
 use super::objects::{
-    Activation, Configuration, Fragment, FragmentState, Instance, MountState, Session, StageRecord,
-    StageState, StateWord,
+    Activation, Configuration, Fragment, FragmentState, Instance, Session, StageRecord, StageState,
+    StateWord,
 };
 use super::request::Lifetime;
 use crate::messages::{
@@ -263,7 +264,9 @@ impl Controller {
             instances: instances.map(|(id, row)| self.instance_status(id, row)).collect(),
             configurations: self.configuration_status(),
             fragments: fragments.map(|(id, row)| fragment_status(id, row)).collect(),
-            activations: activations.map(|(id, row)| activation_status(id, row)).collect(),
+            activations: activations
+                .map(|(id, row)| activation_status(id, row, &self.state.sessions.mounts))
+                .collect(),
             stages: stages.map(|(id, row)| self.stage_status(id, row)).collect(),
             outdated: self.lost_revision.is_some(),
             process: None,
@@ -405,16 +408,21 @@ fn fragment_status(id: FragmentId, fragment: &Fragment) -> FragmentStatus {
     }
 }
 
-fn activation_status(id: ActivationId, activation: &Activation) -> ActivationStatus {
-    let hosts = activation.hosts.values();
-    let mounted = hosts.filter(|state| matches!(state, MountState::Mounted(_)));
-    let (mounted, total) = (mounted.count(), activation.hosts.len());
+fn activation_status(
+    id: ActivationId,
+    activation: &Activation,
+    mounts: &MountTable,
+) -> ActivationStatus {
+    let counts = mounts.counts(id);
+    let is_ending = activation.ending.is_some();
+    let mut hosts: Vec<String> = mounts.of(id).map(|(_, mount)| mount.host.clone()).collect();
+    hosts.sort();
     ActivationStatus {
         id,
-        state: StateWord::from_parts(activation.ending.is_some(), mounted, total).to_string(),
+        state: StateWord::from_parts(is_ending, counts.mounted, counts.total()).to_string(),
         session: activation.session,
         configuration: activation.configuration,
         mount: activation.mount.clone(),
-        hosts: activation.hosts.keys().cloned().collect(),
+        hosts,
     }
 }

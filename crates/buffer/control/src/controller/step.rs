@@ -1,6 +1,8 @@
 //! One step of the controller.
 
 use super::machine::{Controller, ControllerEffect, ControllerInput};
+use super::request::RequestId;
+use super::touched::Touched;
 use crate::messages::UnixMillis;
 
 impl Controller {
@@ -13,29 +15,60 @@ impl Controller {
             self.epoch = Some((now.0, self.state.begin_epoch(now.0)));
         }
         if self.lost_revision.is_some() {
+            self.looks_at_all = true;
             return self.step_outdated(input);
         }
+        let accepted = match &input {
+            ControllerInput::Request(envelope) => Some(envelope.id),
+            ControllerInput::Report(_) | ControllerInput::Tick => None,
+        };
         match input {
             ControllerInput::Request(envelope) => self.accept_request(*envelope),
             ControllerInput::Report(report) => self.apply_report(report),
             ControllerInput::Tick => {
                 let retention = self.settings.reply_retention_ms;
                 self.state.requests.forget_old(now, retention);
+                self.looks_at_all = true;
             }
         }
         if self.lost_revision.is_some() {
+            self.looks_at_all = true;
             return self.finish_step();
         }
-        self.remove_ended_activations();
-        self.recreate_instances();
-        self.drop_forgotten_fragments();
-        self.choose_replicas();
-        self.drop_abandoned_instances();
-        self.advance_teardowns();
-        self.start_stages();
-        self.answer_pending_requests();
-        self.send_commands();
+        match std::mem::take(&mut self.looks_at_all) {
+            true => self.reconcile(Touched::All, accepted),
+            // Most reports are heartbeats without news.
+            false if !self.state.has_changes() => {}
+            false => self.reconcile(Touched::Changed, accepted),
+        }
         self.finish_step()
+    }
+
+    /// Advances the touched objects as far as is possible now.
+    fn reconcile(&mut self, touched: Touched, accepted: Option<RequestId>) {
+        if touched.is_all() {
+            self.forget_dead_mounts();
+        }
+        self.remove_ended_activations(touched);
+        if touched.is_all() {
+            self.recreate_instances();
+            self.drop_forgotten_fragments();
+        }
+        self.choose_replicas(touched);
+        self.drop_abandoned_instances(touched);
+        self.advance_teardowns(touched);
+        let may_start = accepted.is_some()
+            || self.state.stages.changed().next().is_some()
+            || self.state.storage.has_changes();
+        if touched.is_all() || may_start {
+            self.start_stages();
+        }
+        self.answer_pending_requests(touched, accepted);
+        self.send_commands(touched);
+        if cfg!(debug_assertions) {
+            let needed = self.needed_commands();
+            assert!(self.sent.needed().eq(&needed), "the commands that are needed are known");
+        }
     }
 
     /// Makes the changes of a step its first effect, and stamps its commands.

@@ -31,6 +31,8 @@ pub struct StorageTable {
     configurations: Table<ConfigurationId, Configuration>,
     /// Follows from `fragments`.
     usage: BTreeMap<NodeId, NodeUsage>,
+    /// The fragments of each node. Follows from `fragments`.
+    on_node: BTreeMap<NodeId, BTreeSet<FragmentId>>,
 }
 
 impl Default for StorageTable {
@@ -42,6 +44,7 @@ impl Default for StorageTable {
             fragments: Table::new("fragments"),
             configurations: Table::new("configurations"),
             usage: BTreeMap::new(),
+            on_node: BTreeMap::new(),
         }
     }
 }
@@ -63,6 +66,9 @@ impl StorageTable {
     /// Computes what follows from the restored records.
     pub(super) fn finish_restore(&mut self) {
         self.usage = self.compute_usage();
+        for (id, fragment) in self.fragments.iter() {
+            self.on_node.entry(fragment.node).or_default().insert(id);
+        }
     }
 
     pub(super) fn take_changes(&mut self, changes: &mut Vec<Change>) {
@@ -102,7 +108,11 @@ impl StorageTable {
         for (id, fragment) in self.fragments.iter() {
             assert!(self.nodes.contains(fragment.node), "a fragment has no node");
             assert!(listed.contains(&id), "a fragment is not listed by its instance");
+            let of_node = self.on_node.get(&fragment.node);
+            assert!(of_node.is_some_and(|of_node| of_node.contains(&id)), "an unlisted fragment");
         }
+        let indexed: usize = self.on_node.values().map(BTreeSet::len).sum();
+        assert_eq!(indexed, self.fragments.len(), "a node lists a fragment that does not exist");
     }
 
     /// Whether there is no instance, fragment or configuration.
@@ -269,6 +279,36 @@ impl StorageTable {
         self.fragments.iter()
     }
 
+    /// The fragments of a node.
+    pub(super) fn fragments_on(
+        &self,
+        node: NodeId,
+    ) -> impl Iterator<Item = (FragmentId, &Fragment)> {
+        let ids = self.on_node.get(&node).into_iter().flatten();
+        ids.filter_map(|id| Some((*id, self.fragments.get(*id)?)))
+    }
+
+    /// Fragments that were changed or removed in this step.
+    pub(super) fn changed_fragments(&self) -> impl Iterator<Item = FragmentId> {
+        self.fragments.changed_keys()
+    }
+
+    /// Whether anything was changed in this step.
+    pub(super) fn has_changes(&self) -> bool {
+        self.pools.has_changes()
+            || self.nodes.has_changes()
+            || self.instances.has_changes()
+            || self.fragments.has_changes()
+            || self.configurations.has_changes()
+    }
+
+    /// Instances that were changed or removed in this step, also in their fragments.
+    pub(super) fn changed_instances(&self) -> impl Iterator<Item = InstanceId> {
+        let of_fragment = |id| Some(self.fragments.get(id)?.instance);
+        let fragments = self.fragments.changed_keys().filter_map(of_fragment);
+        self.instances.changed_keys().chain(fragments)
+    }
+
     /// Whether a node has, or is to have, a fragment.
     pub(super) fn has_fragments_on(&self, node: NodeId) -> bool {
         self.usage.get(&node).is_some_and(|used| used.fragments > 0)
@@ -306,6 +346,7 @@ impl StorageTable {
         );
         let fragment = Fragment { instance, node, granules, state: FragmentState::Requested };
         self.fragments.insert_new(id, fragment);
+        self.on_node.entry(node).or_default().insert(id);
         if let Some(row) = self.instances.get_mut(instance) {
             row.fragments.push(id);
         }
@@ -337,6 +378,9 @@ impl StorageTable {
         let Some(fragment) = self.fragments.remove(id) else {
             return;
         };
+        if let Some(of_node) = self.on_node.get_mut(&fragment.node) {
+            of_node.remove(&id);
+        }
         if occupies(fragment.state) {
             self.release_granules(fragment.node, fragment.granules);
         }

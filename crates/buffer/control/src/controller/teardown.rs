@@ -5,10 +5,11 @@ use forebay_policy::removal::{self, InstanceUses};
 
 use super::dispatch::Accepted;
 use super::machine::Controller;
-use super::objects::{FragmentState, StageRecord, StageState, Wait};
+use super::objects::{Fragment, FragmentState, StageRecord, StageState, Wait};
 use super::request::{Answer, Cause, Failure, Lifetime, refuse};
 use super::session_table::check_may_act;
-use crate::messages::{InstanceId, Owner, SessionId};
+use super::touched::Touched;
+use crate::messages::{FragmentId, InstanceId, Owner, SessionId};
 
 impl Controller {
     pub(super) fn tear_down_session(
@@ -32,7 +33,9 @@ impl Controller {
         let stages = session.stages.iter();
         let stages = stages.filter_map(|stage| self.state.stages.get(*stage));
         let is_unfinished = |stage: &&StageRecord| {
-            stage.directive.direction == Direction::Out && !stage.state.is_settled()
+            stage.directive.direction == Direction::Out
+                && !stage.state.is_settled()
+                && !stage.has_no_source()
         };
         let outs: Vec<&StageRecord> = stages.filter(is_unfinished).collect();
         let failed = outs.iter();
@@ -61,8 +64,12 @@ impl Controller {
     }
 
     /// Advances each ending session as far as is possible now.
-    pub(super) fn advance_teardowns(&mut self) {
-        for id in self.state.sessions.ending() {
+    pub(super) fn advance_teardowns(&mut self, touched: Touched) {
+        let is_ending =
+            |id: &SessionId| self.state.sessions.get(*id).is_some_and(|session| session.ending);
+        let mut ending = touched.sessions(&self.state);
+        ending.retain(is_ending);
+        for id in ending {
             self.advance_teardown(id);
         }
     }
@@ -99,7 +106,13 @@ impl Controller {
             storage.end_instance(id);
         }
         // Nodes that are given up will not confirm a removal.
-        self.drop_forgotten_fragments();
+        let storage = &self.state.storage;
+        let fragments = storage.fragments_of(id);
+        let gone = fragments.filter(|(_, fragment)| self.is_gone(fragment));
+        let gone: Vec<FragmentId> = gone.map(|(id, _)| id).collect();
+        for fragment in gone {
+            self.remove_fragment(fragment);
+        }
         if self.state.storage.fragments_of(id).next().is_some() {
             return false;
         }
@@ -110,12 +123,14 @@ impl Controller {
     /// Drops fragments that are to be removed from nodes that were given up. Such a node is emptied
     /// before it is used again.
     pub(super) fn drop_forgotten_fragments(&mut self) {
-        let storage = &self.state.storage;
-        let gone = storage.fragment_ids(|fragment| {
-            fragment.state == FragmentState::Ending && storage.is_forgotten(fragment.node)
-        });
+        let gone = self.state.storage.fragment_ids(|fragment| self.is_gone(fragment));
         for id in gone {
             self.remove_fragment(id);
         }
+    }
+
+    /// Whether a fragment is to be removed from a node that was given up.
+    fn is_gone(&self, fragment: &Fragment) -> bool {
+        fragment.state == FragmentState::Ending && self.state.storage.is_forgotten(fragment.node)
     }
 }

@@ -115,7 +115,7 @@ fn instances(page: &mut Exposition, status: &Status) {
         page.begin_family(name, Gauge, help);
         for instance in &status.instances {
             let id = instance.id.0.to_string();
-            let labels = [("instance", id.as_str()), ("name", &instance.label)];
+            let labels = [("instance_id", id.as_str()), ("name", &instance.label)];
             number(page, &labels, value(instance, status.instance_usage(instance.id)));
         }
     }
@@ -278,7 +278,7 @@ fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
         let done = mount.operations.iter();
         // Most kinds never occur on a mount.
         for (kind, latency) in done.filter(|(_, l)| **l != LatencySnapshot::default()) {
-            let labels = [("host", *host), ("instance", instance), ("kind", kind)];
+            let labels = [("host", *host), ("instance_id", instance), ("kind", kind)];
             page.histogram_samples(&labels, latency);
         }
     }
@@ -294,7 +294,7 @@ fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
     for (name, help, total) in totals {
         page.begin_family(name, Counter, help);
         for (host, instance, mount) in &mounts {
-            page.integer_sample(&[("host", *host), ("instance", instance)], total(mount));
+            page.integer_sample(&[("host", *host), ("instance_id", instance)], total(mount));
         }
     }
 }

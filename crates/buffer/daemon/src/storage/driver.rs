@@ -136,7 +136,7 @@ impl Driver {
     /// Runs until it is stopped, or until storage or database fail.
     pub fn run(mut self, inbox: &Receiver<Event>) -> Result<(), String> {
         let outcome = self.handle_events(inbox);
-        self.movers.cancel_all();
+        self.movers.suspend_all();
         self.sweep_journals();
         let Driver { parts, admin, .. } = self;
         let Parts { daemon, mounts, link, lock: _lock, .. } = parts;

@@ -155,10 +155,10 @@ impl Movers {
         self.running.iter().map(input).collect()
     }
 
-    /// Stops all movers and waits for them.
-    pub fn cancel_all(&mut self) {
+    /// Stops all movers and waits for them. The next process continues their stages.
+    pub fn suspend_all(&mut self) {
         for mover in self.running.values() {
-            mover.progress.cancel();
+            mover.progress.suspend();
         }
         for (_, mover) in std::mem::take(&mut self.running) {
             let _ = mover.thread.join();

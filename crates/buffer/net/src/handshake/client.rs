@@ -89,7 +89,7 @@ impl ClientHandshake {
             Some(munge) => {
                 let binding = self.binding.as_ref().ok_or(FrameError::Kind)?;
                 let credential = munge.encode(&binding.of_client());
-                let refused = |error| refused(Refusal::authentication(error));
+                let refused = |error| refused(Refusal::munge(&error));
                 Identity::Munge(credential.map_err(refused)?)
             }
             None => {
@@ -152,7 +152,10 @@ pub fn connect(
 /// Verifies that the server runs as root or as this process's user.
 fn check_server(munge: &Munge, credential: Option<&[u8]>, challenge: &[u8; 32]) -> io::Result<()> {
     let credential = credential.ok_or_else(|| not_authenticated("it sent no credential"))?;
-    let decoded = munge.decode(credential).map_err(not_authenticated)?;
+    let decoded = munge.decode(credential).map_err(|error| match error.is_temporary() {
+        true => refused(Refusal::munge(&error)),
+        false => not_authenticated(error),
+    })?;
     let peer = auth::credential_peer(&decoded, challenge)
         .ok_or_else(|| not_authenticated("its credential is for another connection"))?;
     if !peer.trusted {

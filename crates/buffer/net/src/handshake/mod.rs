@@ -29,6 +29,7 @@ pub use server::{Authenticated, CredentialCheck, ServerHandshake, Step, accept};
 use crate::auth::PoolKey;
 use crate::channel::Receiver;
 use crate::frame::{self, Flags, FrameError, Kind, MAX_UNAUTHENTICATED_BODY_BYTES};
+use crate::munge::MungeError;
 use crate::record::DataProtection;
 use forebay_protocol::Errno;
 use serde::{Deserialize, Serialize};
@@ -148,6 +149,14 @@ impl Refusal {
     /// The server is overloaded; the client may try again.
     pub fn overload(reason: impl fmt::Display) -> Refusal {
         Refusal { errno: Errno::EAGAIN, reason: format!("connection refused: {reason}") }
+    }
+
+    /// `munged` has not made or accepted a credential. If it did not reply, the client may try again.
+    pub(crate) fn munge(error: &MungeError) -> Refusal {
+        match error.is_temporary() {
+            true => Refusal::overload(error),
+            false => Refusal::authentication(error),
+        }
     }
 
     fn protocol(reason: impl fmt::Display) -> Refusal {

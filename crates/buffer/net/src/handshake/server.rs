@@ -36,7 +36,7 @@ pub struct CredentialCheck {
 impl CredentialCheck {
     /// Verifies the credential and makes the server's own. Blocks until `munged` replies.
     pub fn verify(&self, munge: &Munge) -> Result<Authenticated, Refusal> {
-        let decoded = munge.decode(&self.credential).map_err(Refusal::authentication)?;
+        let decoded = munge.decode(&self.credential).map_err(|error| Refusal::munge(&error))?;
         let peer = auth::credential_peer(&decoded, &self.binding.of_client()).ok_or_else(|| {
             Refusal::authentication(format_args!(
                 "the MUNGE credential, made on {}, is for another connection",
@@ -44,7 +44,7 @@ impl CredentialCheck {
             ))
         })?;
         let own = munge.encode(&self.binding.of_server(peer.uid, peer.gid));
-        let credential = Some(own.map_err(Refusal::authentication)?);
+        let credential = Some(own.map_err(|error| Refusal::munge(&error))?);
         Ok(Authenticated { peer, origin: Some(decoded.origin), credential })
     }
 }

@@ -1,7 +1,7 @@
 //! Limits and versions.
 
 /// Version of the messages; both sides must have the same one.
-pub const PROTOCOL_VERSION: u16 = 6;
+pub const PROTOCOL_VERSION: u16 = 7;
 /// Most handles closed by one request.
 pub const MAX_CLOSED_HANDLES: usize = 1024;
 /// Longest name of a directory entry, in bytes.
@@ -19,6 +19,8 @@ pub const MAX_INLINE_FILE_BYTES: usize = 64 << 10;
 pub const MAX_REQUEST_INODES: usize = 1024;
 /// Validity of a cacheable reply after its request was sent, in nanoseconds.
 pub const CACHE_LIFETIME_NS: u64 = 1_000_000_000;
+/// Lifetime of a session without a connection, in nanoseconds.
+pub const SESSION_LEASE_NS: u64 = 60_000_000_000;
 /// Most slots of a session.
 pub const MAX_SLOTS: u32 = 64;
 /// Most data connections of a session.

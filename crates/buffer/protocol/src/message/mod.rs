@@ -7,6 +7,7 @@
 pub(crate) mod file;
 mod instance;
 mod limits;
+mod path;
 mod reply;
 mod request;
 mod session;
@@ -19,9 +20,10 @@ pub use instance::{InstanceSpec, InstanceUsage, ScrubReport, StatFs};
 pub use limits::{
     CACHE_LIFETIME_NS, LOCK_WATCH_SLOT, MAX_CLOSED_HANDLES, MAX_DATA, MAX_DATA_CONNECTIONS,
     MAX_INLINE_FILE_BYTES, MAX_NAME, MAX_REQUEST_INODES, MAX_SLOTS, MAX_SYMLINK_TARGET, MAX_XATTR,
-    PROTOCOL_VERSION, RECOVERY_SLOT,
+    PROTOCOL_VERSION, RECOVERY_SLOT, SESSION_LEASE_NS,
 };
-pub use reply::{NameResult, Reply};
+pub use path::{MAX_PATH_BYTES, MAX_PATH_LINKS, PathOperation, PathRequest, PathRest};
+pub use reply::{FoundExtent, NameResult, Reply};
 pub use request::{
     AdminRequest, Call, DataRequest, FileRequest, InodeRequest, LockRequest, NameRequest, Request,
     SessionRequest,

@@ -2,7 +2,7 @@
 
 #[cfg(doc)]
 use super::NameRequest;
-use super::{Attr, DirEntry, FileKind, InstanceUsage, ScrubReport, SessionToken, StatFs};
+use super::{Attr, DirEntry, FileKind, InstanceUsage, PathRest, ScrubReport, SessionToken, StatFs};
 use crate::ids::{Errno, Ino};
 use crate::lock::FileLock;
 use crate::placement::{Capability, ObjectInfo, Placement};
@@ -63,6 +63,15 @@ pub enum Reply {
         /// Its kind.
         kind: FileKind,
     },
+    /// The path continues on another node: send the request with this rest to the metadata node of
+    /// [`from`](PathRest::from).
+    PathContinues {
+        /// The rest.
+        path: PathRest,
+        /// A symbolic link that the rest begins with. Its target is read by
+        /// [`NameRequest::ReadLink`], and precedes the rest.
+        link: Option<Ino>,
+    },
     /// A data object; `None` if the node has none of the file.
     Object(Option<ObjectInfo>),
     /// The data object of each requested file, in the order of the request.
@@ -80,6 +89,8 @@ pub enum Reply {
         /// These are the last entries.
         end: bool,
     },
+    /// A hole of a data object, or data.
+    Extent(FoundExtent),
     /// Reserved space in bytes.
     SpaceGranted(u64),
     /// Capacity and usage of the instance on this node.
@@ -99,6 +110,15 @@ pub enum Reply {
         /// Their offset, which an append determines.
         offset: u64,
     },
+}
+
+/// The next hole or data of a data object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundExtent {
+    /// Its offset; `None` if there is no such byte before the end of the object.
+    pub at: Option<u64>,
+    /// Length of the object in bytes.
+    pub length: u64,
 }
 
 /// The result of a request that names an entry.
@@ -143,6 +163,7 @@ results! {
     Option<ObjectInfo>: Reply::Object(object) => object;
     Vec<Option<ObjectInfo>>: Reply::Objects(objects) => objects;
     Capability: Reply::Capability(capability) => capability;
+    FoundExtent: Reply::Extent(found) => found;
     Vec<u8>: Reply::Bytes(bytes) => bytes;
     Vec<Vec<u8>>: Reply::Names(names) => names;
     (Vec<DirEntry>, bool): Reply::Entries { entries, end } => (entries, end);

@@ -1,6 +1,8 @@
 //! Requests to a storage daemon, by families.
 
-use super::{Allocate, Attach, InstanceSpec, NewInode, OnExisting, OpenMode, SetAttr, XattrMode};
+use super::{
+    Allocate, Attach, InstanceSpec, NewInode, OnExisting, OpenMode, PathRequest, SetAttr, XattrMode,
+};
 #[cfg(doc)]
 use super::{
     LOCK_WATCH_SLOT, MAX_CLOSED_HANDLES, MAX_INLINE_FILE_BYTES, MAX_NAME, MAX_REQUEST_INODES,
@@ -48,6 +50,8 @@ pub enum Request {
     Lock(LockRequest),
     /// Data over the socket.
     Data(DataRequest),
+    /// Operations on paths.
+    Path(Box<PathRequest>),
     /// A message between daemons. Has no reply: results are sent as messages, too.
     Peer(Box<PeerMessage>),
 }
@@ -291,6 +295,13 @@ pub enum FileRequest {
     },
     AppendUnlock {
         handle: HandleId,
+    },
+    /// Find the next byte at or after `offset` that is in a hole of the data object, or that is
+    /// data. Answered by [`Reply::Extent`].
+    Seek {
+        handle: HandleId,
+        offset: u64,
+        hole: bool,
     },
 }
 

@@ -1,8 +1,11 @@
 //! Accessing files with the permissions of another user.
 
+use std::cell::Cell;
+
 use nix::unistd::User;
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
+use rustix::thread::CapabilitySet;
 
 /// A user with its group and supplementary groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +44,16 @@ impl Identity {
         Some(Identity { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid), groups: groups(), own })
     }
 
-    /// This thread accesses files with this identity until the guard is dropped.
+    /// This thread accesses files with this identity until the guard is dropped. It is bound by
+    /// quotas and by blocks that are reserved for root, from now on.
     pub(super) fn enter(&self) -> Result<Entered<'_>, Errno> {
+        IS_BOUND_BY_QUOTAS.with(|bound| {
+            if !bound.get() {
+                bound.set(true);
+                return drop_quota_exemption();
+            }
+            Ok(())
+        })?;
         rustix::thread::set_thread_groups(&self.groups)?;
         let entered = Entered(self);
         set_fs_ids(self.uid, self.gid)?;
@@ -61,6 +72,19 @@ impl Drop for Entered<'_> {
         debug_assert_eq!(restored, Ok(()));
         let _ = rustix::thread::set_thread_groups(groups);
     }
+}
+
+thread_local! {
+    /// [`drop_quota_exemption`] has been called in this thread.
+    static IS_BOUND_BY_QUOTAS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Takes `CAP_SYS_RESOURCE` from this thread, which is not among the capabilities that depend on
+/// the user whose permissions apply: a file system ignores quotas for a thread that has it.
+fn drop_quota_exemption() -> Result<(), Errno> {
+    let mut sets = rustix::thread::capabilities(None)?;
+    sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+    rustix::thread::set_capabilities(None, sets)
 }
 
 /// Sets the user and group whose permissions apply to this thread's file accesses.

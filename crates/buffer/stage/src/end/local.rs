@@ -3,14 +3,14 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use forebay_protocol::Timestamp;
 use rustix::fs::{
     AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, SeekFrom, Stat, Timespec,
-    Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fgetxattr, flistxattr, flock, fsetxattr,
-    fstat, ftruncate, futimens, linkat, mkdirat, openat, readlinkat, renameat, statat, symlinkat,
-    unlinkat, utimensat,
+    Timestamps, Uid, XattrFlags, chownat, copy_file_range, fchmod, fchown, fgetxattr, flistxattr,
+    flock, fsetxattr, fstat, ftruncate, futimens, linkat, mkdirat, openat, readlinkat, renameat,
+    statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::{Errno, pread, pwrite};
 
@@ -29,7 +29,18 @@ pub(super) fn enter(user: &User) -> Result<Option<Entered<'_>>, Errno> {
 pub(super) struct OpenFile {
     fd: OwnedFd,
     user: User,
+    /// Whether `syncfs` makes the files of its file system durable and reports write errors.
+    has_reliable_syncfs: OnceLock<bool>,
 }
+
+/// File systems on devices of this host. Those on servers do not write all data to the servers'
+/// devices at `syncfs`, or report lost writes to open files only.
+const LOCAL_FILE_SYSTEMS: [i64; 4] = [
+    0xef53,      // ext4
+    0x5846_5342, // XFS
+    0x9123_683e, // Btrfs
+    0x0102_1994, // tmpfs
+];
 
 #[allow(clippy::unnecessary_cast, reason = "the number of links has 32 bits on some processors")]
 fn file_stat(stat: &Stat) -> FileStat {
@@ -67,11 +78,20 @@ fn c_string(name: &[u8]) -> Result<CString, Errno> {
 impl OpenFile {
     pub(super) fn new(fd: OwnedFd, user: &User) -> OpenFile {
         let user = user.clone();
-        OpenFile { fd, user }
+        OpenFile { fd, user, has_reliable_syncfs: OnceLock::new() }
     }
 
     fn enter(&self) -> Result<Option<Entered<'_>>, Errno> {
         enter(&self.user)
+    }
+
+    fn has_reliable_syncfs(&self) -> bool {
+        *self.has_reliable_syncfs.get_or_init(|| {
+            let found = rustix::fs::fstatfs(&self.fd).map(|found| found.f_type);
+            #[allow(clippy::unnecessary_cast, reason = "other processors have another type")]
+            let known = |kind| LOCAL_FILE_SYSTEMS.contains(&(kind as i64));
+            found.is_ok_and(known)
+        })
     }
 
     /// Whether the owner of files can be changed.
@@ -214,6 +234,7 @@ impl DirHandle for OpenFile {
                 let _entered = self.enter()?;
                 ftruncate(&file.fd, 0)?;
             }
+            let _ = file.has_reliable_syncfs.set(self.has_reliable_syncfs());
             return Ok(Box::new(file));
         }
         if keep {
@@ -222,6 +243,7 @@ impl DirHandle for OpenFile {
         self.unlink(name)?;
         let file = self.open_at(name, flags | OFlags::EXCL, mode)?;
         lock_copy(&file.fd)?;
+        let _ = file.has_reliable_syncfs.set(self.has_reliable_syncfs());
         Ok(Box::new(file))
     }
 
@@ -266,6 +288,13 @@ impl DirHandle for OpenFile {
     }
 
     fn syncfs(&self) -> Result<(), Errno> {
+        if !self.has_reliable_syncfs() {
+            match rustix::fs::fsync(&self.fd) {
+                // Some file systems have no directories that can be synced.
+                Ok(()) | Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
         rustix::fs::syncfs(&self.fd)
     }
 
@@ -316,6 +345,7 @@ impl FileHandle for OpenFile {
     }
 
     fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> Result<(), Errno> {
+        let _entered = self.enter()?;
         while !data.is_empty() {
             match pwrite(&self.fd, data, offset) {
                 Ok(0) => return Err(Errno::IO),
@@ -337,6 +367,7 @@ impl FileHandle for OpenFile {
     }
 
     fn truncate(&self, size: u64) -> Result<(), Errno> {
+        let _entered = self.enter()?;
         ftruncate(&self.fd, size)
     }
 
@@ -344,15 +375,30 @@ impl FileHandle for OpenFile {
         Some(self.fd.as_fd())
     }
 
+    fn copy_from(
+        &self,
+        source: BorrowedFd<'_>,
+        mut from: u64,
+        mut to: u64,
+        length: usize,
+    ) -> Result<usize, Errno> {
+        let _entered = self.enter()?;
+        copy_file_range(source, Some(&mut from), &self.fd, Some(&mut to), length)
+    }
+
     fn reserve_space(&self, _: u64, _: u64) -> Result<(), Errno> {
         Ok(())
     }
 
     fn fdatasync(&self) -> Result<(), Errno> {
-        rustix::fs::fdatasync(&self.fd)
+        if self.has_reliable_syncfs() {
+            rustix::fs::fdatasync(&self.fd)
+        } else {
+            rustix::fs::fsync(&self.fd) // no later sync makes its attributes durable
+        }
     }
 
     fn needs_fdatasync(&self) -> bool {
-        false
+        !self.has_reliable_syncfs()
     }
 }

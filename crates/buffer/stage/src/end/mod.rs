@@ -229,6 +229,19 @@ pub trait FileHandle: Metadata + Send + Sync {
     fn truncate(&self, size: u64) -> Result<(), Errno>;
     /// Its descriptor, for copies by the kernel.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    /// Copies up to `length` bytes from a file at `from` to here at `to`, in the kernel. Returns the
+    /// bytes copied. `ENOSYS`: this file has no descriptor.
+    fn copy_from(
+        &self,
+        source: BorrowedFd<'_>,
+        from: u64,
+        to: u64,
+        length: usize,
+    ) -> Result<usize, Errno> {
+        let target = self.descriptor().ok_or(Errno::NOSYS)?;
+        let (mut from, mut to) = (from, to);
+        rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), length)
+    }
     /// Reserves the space for bytes to be written through the descriptor.
     fn reserve_space(&self, offset: u64, length: u64) -> Result<(), Errno>;
     /// Writes its contents to stable storage.

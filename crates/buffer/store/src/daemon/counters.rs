@@ -65,6 +65,7 @@ request_kinds! {
     SyncMetadata: Request::File(FileRequest::SyncMetadata { .. }) => "sync_metadata",
     AppendLock: Request::File(FileRequest::AppendLock { .. }) => "append_lock",
     AppendUnlock: Request::File(FileRequest::AppendUnlock { .. }) => "append_unlock",
+    Seek: Request::File(FileRequest::Seek { .. }) => "seek",
     Lock: Request::Lock(LockRequest::Acquire { .. }) => "lock",
     Unlock: Request::Lock(LockRequest::Release { .. }) => "unlock",
     TestLock: Request::Lock(LockRequest::Test { .. }) => "test_lock",
@@ -77,6 +78,7 @@ request_kinds! {
     ResizeInstance: Request::Admin(AdminRequest::ResizeInstance { .. }) => "resize_instance",
     ListInstances: Request::Admin(AdminRequest::ListInstances) => "list_instances",
     ScrubInstance: Request::Admin(AdminRequest::ScrubInstance { .. }) => "scrub_instance",
+    Path: Request::Path(_) => "path",
     Peer: Request::Peer(_) => "peer",
 }
 

@@ -2,7 +2,6 @@
 
 use super::blocking_io::FetchJob;
 use super::event_loop::EventLoop;
-use super::syncer::ObjectSync;
 use crate::node::Effect;
 use forebay_protocol::{Errno, Reply};
 use std::os::fd::OwnedFd;
@@ -14,8 +13,7 @@ impl EventLoop {
             Effect::Reply { conn, seq, reply, descriptor, cacheable } => {
                 self.reply(conn, seq, &reply, descriptor, cacheable)
             }
-            Effect::Sync { conn, seq, object, data_only, fresh, put_count } => {
-                let object = object.map(|object| ObjectSync { object, data_only, is_new: fresh });
+            Effect::Sync { conn, seq, object, put_count } => {
                 if !self.log.request_sync_for((conn, seq), object, put_count) {
                     self.reply(conn, seq, &Reply::Done, None, false);
                 }

@@ -179,6 +179,7 @@ impl EventLoop {
     fn process_mailbox(&mut self) -> io::Result<()> {
         for event in self.mailbox.take_events() {
             match event {
+                LoopEvent::ObjectDurable(object) => self.step(Input::ObjectDurable(object)),
                 LoopEvent::LogSynced(sequence) => {
                     self.log.mark_durable(sequence);
                     self.step(Input::LogSynced(sequence));

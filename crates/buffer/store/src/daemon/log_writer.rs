@@ -2,9 +2,11 @@
 
 use super::checkpointer::start_checkpointer;
 use super::counters::StoreCounters;
+use super::data::OpenObjects;
 use super::mailbox::Mailbox;
-use super::syncer::{ObjectSync, SyncJob, start_syncer};
+use super::syncer::{SyncJob, start_syncer};
 use super::worker::Worker;
+use crate::driver::ObjectSync;
 use crate::log::spare_segment::spare_segment_bytes;
 use crate::log::{Log, LogSpace};
 use crate::node::ConnId;
@@ -32,12 +34,12 @@ impl LogWriter {
         log: Log<DiskStorage>,
         storage: DiskStorage,
         segment_size: u64,
-        objects: &DiskObjects,
+        (objects, opens): (DiskObjects, Arc<OpenObjects>),
         counters: &Arc<StoreCounters>,
         mailbox: &Arc<Mailbox>,
     ) -> io::Result<LogWriter> {
         let syncer =
-            start_syncer(counters.clone(), objects.clone(), storage.clone(), mailbox.clone())?;
+            start_syncer(counters.clone(), (objects, opens), storage.clone(), mailbox.clone())?;
         Ok(LogWriter {
             log,
             segment_size,

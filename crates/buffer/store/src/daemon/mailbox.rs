@@ -20,6 +20,8 @@ const MAX_GAUGE_REQUESTS: usize = 64;
 pub enum LoopEvent {
     /// The log is durable up to this record.
     LogSynced(u64),
+    /// The existence of an object is durable.
+    ObjectDurable(ObjectId),
     /// The log could not be synced.
     LogFailed,
     /// A worker carried out a call.

@@ -136,13 +136,15 @@ impl Recovered {
             None => None,
         };
         let limits = options.connection_limits;
+        let data = DataService::new(limits.clone(), objects.clone(), counters.clone());
+        let opens = (objects.clone(), data.opens.clone());
         let event_loop = EventLoop {
             node,
             clock,
             ticker: Ticker { interval: options.sync_interval, last: Instant::now() },
-            connections: Connections::new(mailbox, unix, tcp, limits.clone(), counters.clone())?,
-            data: DataService::new(limits, objects.clone(), counters.clone()),
-            log: LogWriter::start(log, storage, options.segment_size, &objects, counters, mailbox)?,
+            connections: Connections::new(mailbox, unix, tcp, limits, counters.clone())?,
+            data,
+            log: LogWriter::start(log, storage, options.segment_size, opens, counters, mailbox)?,
             workers: ObjectWorkers::start(objects, mailbox.clone(), options.checksum_interval)?,
             munge_worker,
             peers: PeerLinks::new(authenticator.clone()),

@@ -1,10 +1,12 @@
 //! The thread that syncs objects and the log.
 
 use super::counters::StoreCounters;
+use super::data::OpenObjects;
 use super::mailbox::{LoopEvent, Mailbox};
 use super::worker::Worker;
+use crate::driver::ObjectSync;
 use crate::node::ConnId;
-use crate::objects::{DiskObjects, ObjectId};
+use crate::objects::DiskObjects;
 use crate::storage::{DiskStorage, Storage};
 use forebay_protocol::{Errno, Reply};
 use std::io;
@@ -14,15 +16,6 @@ use std::time::Instant;
 
 /// Jobs that may wait; more than there are connections.
 const QUEUE_CAPACITY: usize = 8192;
-
-#[derive(Clone, Copy, Debug)]
-pub struct ObjectSync {
-    pub object: ObjectId,
-    /// Its times need not be durable.
-    pub data_only: bool,
-    /// Its existence is not durable yet.
-    pub is_new: bool,
-}
 
 /// A request for durability.
 #[derive(Debug)]
@@ -38,16 +31,17 @@ pub struct SyncJob {
     pub sequence: u64,
 }
 
-/// Start the thread.
+/// Start the thread. Objects are synced by the files of `opens`.
 pub fn start_syncer(
     counters: Arc<StoreCounters>,
-    objects: DiskObjects,
+    (objects, opens): (DiskObjects, Arc<OpenObjects>),
     storage: DiskStorage,
     mailbox: Arc<Mailbox>,
 ) -> io::Result<Worker<SyncJob>> {
     let syncer = Syncer {
         counters,
         objects,
+        opens,
         storage,
         mailbox,
         durable_puts: 0,
@@ -60,6 +54,7 @@ pub fn start_syncer(
 struct Syncer {
     counters: Arc<StoreCounters>,
     objects: DiskObjects,
+    opens: Arc<OpenObjects>,
     storage: DiskStorage,
     mailbox: Arc<Mailbox>,
     /// Number of objects put since the start that are durable.
@@ -116,10 +111,32 @@ impl Syncer {
 
     fn sync_object(&self, job: &SyncJob) -> Result<(), Errno> {
         match job.object {
-            Some(sync) => self.objects.sync_object(sync.object, sync.data_only, sync.is_new),
+            Some(sync) => self.sync_opened(&sync),
             None if job.put_count > 0 => self.put_result,
             None => Ok(()),
         }
+    }
+
+    /// Sync an object by the file of the handle through which it was written: the kernel reports a
+    /// write error to each file that was open at the time, and to later ones only if nobody has
+    /// been told.
+    fn sync_opened(&self, sync: &ObjectSync) -> Result<(), Errno> {
+        let (session, handle) = sync.opened;
+        let open = self.opens.get_handle(session, handle).ok();
+        let open = open.filter(|open| open.object == sync.object);
+        let synced = match &open {
+            Some(open) => match open.open_file(&self.objects)? {
+                Some(file) => self.objects.sync_file(file, sync.data_only),
+                None => return Ok(()), // never had data, or was removed
+            },
+            None => self.objects.sync_object(sync.object, sync.data_only),
+        };
+        synced?;
+        if sync.is_new {
+            self.objects.sync_folder(sync.object)?;
+            self.mailbox.post(LoopEvent::ObjectDurable(sync.object));
+        }
+        Ok(())
     }
 
     fn sync_log(&mut self, segment: &str, sequence: u64) -> io::Result<()> {
@@ -152,7 +169,7 @@ mod tests {
         let mailbox = Arc::new(Mailbox::new().unwrap());
         let syncer = start_syncer(
             Arc::new(StoreCounters::default()),
-            DiskObjects::open(&home.path().join("objects")).unwrap(),
+            (DiskObjects::open(&home.path().join("objects")).unwrap(), Arc::default()),
             storage.clone(),
             mailbox.clone(),
         )

@@ -43,6 +43,7 @@ impl<O: Objects + Clone> Node<O> {
             | Request::File(_)
             | Request::Lock(_)
             | Request::Data(_)
+            | Request::Path(_)
             | Request::Peer(_) => return Err(Errno::EOPNOTSUPP),
         };
         match request {
@@ -72,8 +73,6 @@ impl<O: Objects + Clone> Node<O> {
             conn: origin.conn,
             seq: origin.seq,
             object: None,
-            data_only: false,
-            fresh: false,
             put_count: 0,
         });
         Outcome::Deferred

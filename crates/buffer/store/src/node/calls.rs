@@ -4,11 +4,11 @@ use super::Node;
 use crate::context::{Handled, Origin, Outcome, Requester};
 use crate::driver::{ConnId, Effect};
 use crate::objects::Objects;
-use crate::volume::PendingCall;
+use crate::volume::{PendingCall, Resolved};
 use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::{NameRequest, RECOVERY_SLOT, SessionRequest};
 use forebay_protocol::peer::PeerMessage;
-use forebay_protocol::{Call, Credentials, Errno, InstanceId, Reply, Request};
+use forebay_protocol::{Call, Credentials, Errno, Ino, InstanceId, Reply, Request};
 
 impl<O: Objects + Clone> Node<O> {
     pub(super) fn call(&mut self, conn: ConnId, call: Call) {
@@ -33,7 +33,8 @@ impl<O: Objects + Clone> Node<O> {
             | Request::Inode(_)
             | Request::File(_)
             | Request::Lock(_)
-            | Request::Data(_) => self.call_of_session(conn, call),
+            | Request::Data(_)
+            | Request::Path(_) => self.call_of_session(conn, call),
         }
     }
 
@@ -69,27 +70,60 @@ impl<O: Objects + Clone> Node<O> {
             session_is_remote: session.is_remote,
         };
         let completed = session.completed(slot, call.seq);
-        if volume.is_striped() && volume.blocks(&origin, completed.is_some(), &call.request) {
-            let attempts = self.context.current_attempts();
-            self.context.parked.park(instance, conn, call, attempts);
-            return Ok(Outcome::Deferred);
+        let user = || credentials(&connection.peer, call.caller.as_ref());
+        // A path is resolved again when the call is retried.
+        let target = match &call.request {
+            // For the repetition of a reply, only the operation matters.
+            Request::Path(path) if completed.is_some() => path.operation.clone().at(Ino::ROOT),
+            Request::Path(path) => {
+                session.check_order(slot, call.seq)?;
+                // The first transmission may have begun a transaction, and the path may lead elsewhere
+                // by now.
+                if volume.is_striped() && volume.is_in_progress(&origin) {
+                    return self.park(instance, conn, call);
+                }
+                match volume.resolve_path(&user()?, path)? {
+                    Resolved::Target(request) => Some(request),
+                    Resolved::Elsewhere(reply) => return Ok(Outcome::Reply(reply)),
+                    Resolved::Locked => return self.park(instance, conn, call),
+                }
+            }
+            Request::Session(_)
+            | Request::Admin(_)
+            | Request::Name(_)
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Data(_)
+            | Request::Peer(_) => None,
+        };
+        let request = target.as_ref().unwrap_or(&call.request);
+        if volume.is_striped() && volume.blocks(&origin, completed.is_some(), request) {
+            return self.park(instance, conn, call);
         }
-        let at_rest = volume.object_to_invalidate(&origin, &call.request);
+        let at_rest = volume.object_to_invalidate(&origin, request);
         if let Some(ino) = at_rest {
             let call = PendingCall::Call(conn, call);
             volume.await_invalidation(&mut self.context, ino, call);
             return Ok(Outcome::Deferred);
         }
         self.context.sessions.get_mut(id)?.check_order(slot, call.seq)?;
-        let user = || credentials(&connection.peer, call.caller.as_ref());
         if let Some(result) = completed {
-            return volume.repeat(&mut self.context, &origin, user, &call.request, result);
+            return volume.repeat(&mut self.context, &origin, user, request, result);
         }
-        if let Request::Session(_) = call.request {
+        if let Request::Session(_) = request {
             return self.detach(&origin);
         }
         let user = user()?;
+        let call = Call { request: target.unwrap_or(call.request), ..call };
         volume.call(&mut self.context, Requester { origin, user }, call)
+    }
+
+    /// Park a call until something is unlocked in its volume.
+    fn park(&mut self, instance: InstanceId, conn: ConnId, call: Call) -> Handled<O> {
+        let attempts = self.context.current_attempts();
+        self.context.parked.park(instance, conn, call, attempts);
+        Ok(Outcome::Deferred)
     }
 
     /// A client ends its session.
@@ -107,8 +141,17 @@ impl<O: Objects + Clone> Node<O> {
         if call.caller.as_ref().is_none_or(|caller| caller.checked) {
             return true;
         }
-        let Request::Name(request) = &call.request else {
-            return true;
+        let request = match &call.request {
+            Request::Name(request) => request,
+            // The path may lead through any directory.
+            Request::Path(_) => return false,
+            Request::Session(_)
+            | Request::Admin(_)
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Data(_)
+            | Request::Peer(_) => return true,
         };
         let dir = match request {
             NameRequest::Lookup { parent, .. }

@@ -13,7 +13,7 @@ mod calls;
 mod connections;
 mod sessions;
 
-pub use crate::driver::{ConnId, Effect, Input, Limits, Now};
+pub use crate::driver::{ConnId, Effect, Input, Limits, Now, ObjectSync};
 pub use crate::namespace::Inode;
 pub use crate::state::{
     Event, NodeState, Prepared, Record, Round, SessionState, SlotResult, SlotUpdate, VolumeEvent,
@@ -204,6 +204,11 @@ impl<O: Objects + Clone> Node<O> {
             Input::Call(conn, call) => self.call(conn, call),
             Input::Disconnected(conn) => self.disconnected(conn),
             Input::LogSynced(sequence) => self.log_synced(sequence),
+            Input::ObjectDurable(object) => {
+                if let Some(volume) = self.volumes.get_mut(&object.instance) {
+                    volume.object_durable(object.ino);
+                }
+            }
             Input::ChecksumsInvalidated(object, result) => {
                 self.checksums_invalidated(object, result);
             }

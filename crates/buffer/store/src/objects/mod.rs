@@ -16,7 +16,7 @@ pub use checksum::{ScrubVerdict, boot_hash};
 pub use disk::{DiskObjects, RecordChecksumsError};
 pub use removal::{RemovalProgress, RemovalQueue};
 
-use forebay_protocol::message::{Allocate, OpenMode};
+use forebay_protocol::message::{Allocate, FoundExtent, OpenMode};
 use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
 use std::ops::Range;
@@ -99,6 +99,8 @@ pub trait Objects {
     ) -> Result<(), Errno>;
     /// Allocate, free or zero a range.
     fn allocate(&mut self, id: ObjectId, range: Range<u64>, what: Allocate) -> Result<(), Errno>;
+    /// The next byte at or after `offset` that is in a hole, or that is data.
+    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<FoundExtent, Errno>;
     /// Remove an object; idempotent.
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno>;
     /// Whether opening the object for writing, or truncating it, first takes a sync, because its

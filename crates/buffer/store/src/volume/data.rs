@@ -3,7 +3,7 @@
 use super::Volume;
 use super::lengths::NEVER;
 use crate::context::{Context, Handled, Outcome, Requester};
-use crate::driver::Effect;
+use crate::driver::{Effect, ObjectSync};
 use crate::log::LogSpace;
 use crate::objects::{Objects, Times};
 use forebay_protocol::message::{Allocate, OpenMode};
@@ -159,6 +159,11 @@ impl<O: Objects> Volume<O> {
         Ok(Outcome::Reply(Reply::Done))
     }
 
+    /// The existence of a file's object is durable.
+    pub fn object_durable(&mut self, ino: Ino) {
+        self.space.remove_fresh(ino);
+    }
+
     /// Make a file durable, or all files and names without a `handle`. `by_client`: the client has
     /// made the data durable.
     pub fn sync(
@@ -168,21 +173,21 @@ impl<O: Objects> Volume<O> {
         handle: Option<HandleId>,
         (data_only, by_client): (bool, bool),
     ) -> Handled<O> {
+        let session = requester.origin.session;
         let mut object = None;
-        let mut fresh = false;
         if let Some(handle) = handle {
-            let ino = self.handles.get(requester.origin.session, handle)?.ino;
+            let ino = self.handles.get(session, handle)?.ino;
             if self.space.has_object(ino) {
-                fresh = self.space.take_fresh(ino);
-                object = (fresh || !by_client).then_some(self.object(ino));
+                let is_new = self.space.is_fresh(ino);
+                let opened = (session, handle);
+                let sync = ObjectSync { object: self.object(ino), opened, data_only, is_new };
+                object = (is_new || !by_client).then_some(sync);
             }
         }
         node.effects.push(Effect::Sync {
             conn: requester.origin.conn,
             seq: requester.origin.seq,
             object,
-            data_only,
-            fresh,
             put_count: match handle {
                 Some(_) => 0,
                 None => node.put_count,

@@ -14,6 +14,7 @@ mod lengths;
 mod locks;
 mod names;
 mod object_reply;
+mod paths;
 mod peers;
 mod pieces;
 mod requests;
@@ -25,6 +26,7 @@ mod whole_files;
 
 pub use checksums::PendingCall;
 pub use object_reply::fetch_reply;
+pub use paths::Resolved;
 pub use peers::RETRANSMIT_INTERVAL_NS;
 pub use tasks::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS};
 

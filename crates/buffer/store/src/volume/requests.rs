@@ -7,7 +7,8 @@ use crate::namespace::{Access, Body, EXEC, READ, WRITE};
 use crate::objects::Objects;
 use crate::state::SlotResult;
 use forebay_protocol::message::{
-    FileRequest, InodeRequest, LockRequest, MAX_CLOSED_HANDLES, NameRequest, StatFs, XattrMode,
+    FileRequest, FoundExtent, InodeRequest, LockRequest, MAX_CLOSED_HANDLES, NameRequest, StatFs,
+    XattrMode,
 };
 use forebay_protocol::{Call, Credentials, Errno, Ino, Reply, Request};
 
@@ -19,10 +20,23 @@ impl<O: Objects> Volume<O> {
         if is_repeated && self.coordinator.has_recalled() {
             return true;
         }
+        if is_repeated && self.is_in_progress(origin) {
+            return true;
+        }
         if let Request::File(FileRequest::AppendLock { handle }) = request {
             return self.handles.append_is_blocked(origin.session, *handle);
         }
         !self.tx_locks.is_empty() && self.tx_locks.block(self.names(), request)
+    }
+
+    /// Whether a call has a transaction or task that other nodes have not completed. Names and inodes
+    /// of a repeated call do not tell: its path may lead elsewhere by now.
+    pub fn is_in_progress(&self, origin: &Origin) -> bool {
+        let own = |other: &Origin| {
+            (other.session, other.slot, other.seq) == (origin.session, origin.slot, origin.seq)
+        };
+        self.tasks.origins().any(|other| own(&other))
+            || self.coordinator.calls().any(|requester| own(&requester.origin))
     }
 
     /// Reply to the repetition of a call that led to `result`.
@@ -63,10 +77,13 @@ impl<O: Objects> Volume<O> {
             Request::Inode(request) => self.inode_request(node, &requester, request),
             Request::File(request) => self.file_request(node, &requester, request),
             Request::Lock(request) => self.lock_request(node, &requester, request),
-            // Data has connections of its own, and administrators have sessions of their own.
-            Request::Session(_) | Request::Admin(_) | Request::Data(_) | Request::Peer(_) => {
-                Err(Errno::EOPNOTSUPP)
-            }
+            // Data has connections of its own, and administrators have sessions of their own. Paths
+            // are resolved before.
+            Request::Session(_)
+            | Request::Admin(_)
+            | Request::Data(_)
+            | Request::Path(_)
+            | Request::Peer(_) => Err(Errno::EOPNOTSUPP),
         }
     }
 
@@ -194,6 +211,15 @@ impl<O: Objects> Volume<O> {
             }
             FileRequest::Allocate { handle, offset, length, what } => {
                 return self.allocate(node, requester, handle, (offset, length), what);
+            }
+            FileRequest::Seek { handle, offset, hole } => {
+                let ino = self.handles.get(session, handle)?.ino;
+                let found = match self.objects.seek(self.object(ino), offset, hole) {
+                    // A node has an object only if something was written there.
+                    Err(Errno::ENOENT) => FoundExtent::default(),
+                    found => found?,
+                };
+                return Ok(Outcome::Reply(Reply::Extent(found)));
             }
             FileRequest::Sync { handle, data_only } => {
                 return self.sync(node, requester, handle, (data_only, false));

@@ -61,9 +61,14 @@ impl Space {
         true
     }
 
-    /// Whether the existence of an object is not durable. The caller makes it so.
-    pub fn take_fresh(&mut self, ino: Ino) -> bool {
-        self.fresh.remove(&ino)
+    /// Whether the existence of an object may not be durable.
+    pub fn is_fresh(&self, ino: Ino) -> bool {
+        self.fresh.contains(&ino)
+    }
+
+    /// The existence of an object is durable.
+    pub fn remove_fresh(&mut self, ino: Ino) {
+        self.fresh.remove(&ino);
     }
 
     /// Give up `bytes` of a grant.

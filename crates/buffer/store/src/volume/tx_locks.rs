@@ -58,7 +58,7 @@ impl TxLocks {
             .map(|(_, holder)| *holder)
     }
 
-    fn has_name(&self, dir: Ino, name: &[u8]) -> bool {
+    pub fn has_name(&self, dir: Ino, name: &[u8]) -> bool {
         self.0.contains_key(&TxLock::Name(dir, name.to_vec()))
     }
 
@@ -87,6 +87,7 @@ impl TxLocks {
             | Request::Session(_)
             | Request::Admin(_)
             | Request::Data(_)
+            | Request::Path(_)
             | Request::Peer(_) => false,
         }
     }

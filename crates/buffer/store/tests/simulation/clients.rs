@@ -1,6 +1,6 @@
 //! Clients that change their own files, and know the result of every change.
 
-use crate::support::daemon::{INSTANCE, Sent, call, hello};
+use crate::support::daemon::{INSTANCE, Sent, by_path, call, hello};
 use crate::world::World;
 use forebay_protocol::message::{
     FileRequest, InodeRequest, NameRequest, NewInode, OnExisting, OpenMode, RECOVERY_SLOT,
@@ -76,7 +76,7 @@ impl Client {
         let Some(request) = self.pending.clone() else {
             return;
         };
-        let call = call(self.seq, request.clone());
+        let call = call(self.seq, by_path(self.seq, request.clone()));
         match world.random.below(12) {
             0 => {
                 // The call is lost or delayed.

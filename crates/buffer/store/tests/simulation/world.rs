@@ -2,7 +2,7 @@
 
 use crate::clients::Client;
 use crate::support::daemon::{
-    Daemon, INSTANCE, Output, Sent, SyncRequest, at, call, connected, hello, spec,
+    Daemon, INSTANCE, Output, Sent, SyncRequest, at, by_inode, call, connected, hello, spec,
 };
 use crate::support::seeds::Random;
 use forebay_protocol::message::{AdminRequest, InodeRequest};
@@ -166,8 +166,8 @@ impl World {
 
     fn step(&mut self, input: Input) -> Option<Vec<(ConnId, Sent)>> {
         if let Input::Call(_, call) = &input
-            && let Request::Inode(InodeRequest::SetAttr { ino, set, .. }) = &call.request
-            && let (Some(data), Some(size)) = (self.synced_data.get_mut(ino), set.size)
+            && let Request::Inode(InodeRequest::SetAttr { ino, set, .. }) = by_inode(&call.request)
+            && let (Some(data), Some(size)) = (self.synced_data.get_mut(&ino), set.size)
         {
             data.truncate(size as usize); // from here on it may be truncated
         }

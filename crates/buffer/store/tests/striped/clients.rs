@@ -3,7 +3,7 @@
 
 use crate::expected::Answered;
 use crate::model::{Model, Name};
-use crate::support::daemon::{INSTANCE, Sent, call, hello};
+use crate::support::daemon::{INSTANCE, Sent, by_path, call, hello};
 use crate::world::{STRIPE_BYTES, World};
 use forebay_policy::layout::Layout;
 use forebay_protocol::message::{
@@ -168,7 +168,7 @@ impl Client {
             if let Some((ino, size)) = truncation(&request) {
                 world.may_be_truncated(ino, size);
             }
-            world.send(node, conn, call(seq, request));
+            world.send(node, conn, call(seq, by_path(seq, request)));
         }
         match world.take_reply(conn) {
             None => {}

@@ -6,7 +6,8 @@ use super::memory_objects::MemoryObjects;
 use super::memory_storage::{Fault, MemoryStorage};
 use super::seeds::root;
 use forebay_protocol::message::{
-    Attach, DataRequest, InstanceSpec, OpenMode, PROTOCOL_VERSION, SessionRequest, SessionToken,
+    Attach, DataRequest, FileRequest, InodeRequest, InstanceSpec, NameRequest, OpenMode,
+    PROTOCOL_VERSION, PathOperation, PathRequest, PathRest, SessionRequest, SessionToken,
 };
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::placement::Placement;
@@ -215,6 +216,7 @@ impl Daemon {
                 Output::Reply(conn, Sent { seq, reply, object })
             }
             Effect::Sync { conn, seq, object, put_count, .. } => {
+                let object = object.map(|sync| sync.object);
                 Output::Sync(SyncRequest { conn, seq, object, all_puts: put_count > 0 })
             }
             Effect::SyncLog => Output::SyncLog,
@@ -376,4 +378,40 @@ pub fn spec(capacity: u64, inodes: u64, placement: Placement) -> InstanceSpec {
 /// A connection of root.
 pub fn connected(conn: ConnId) -> Input {
     Input::Connected(conn, root(true))
+}
+
+/// A request on a directory or inode as the same operation by path, for two of three numbers.
+pub fn by_path(seq: u64, request: Request) -> Request {
+    let (from, operation) = match &request {
+        Request::Name(
+            name @ (NameRequest::Lookup { parent, .. }
+            | NameRequest::Mknod { parent, .. }
+            | NameRequest::Create { parent, .. }
+            | NameRequest::PutFile { parent, .. }
+            | NameRequest::Unlink { parent, .. }
+            | NameRequest::RmDir { parent, .. }),
+        ) => (*parent, PathOperation::Name(name.clone())),
+        Request::Inode(inode @ InodeRequest::SetAttr { ino, .. }) => {
+            (*ino, PathOperation::Inode(inode.clone()))
+        }
+        Request::File(file @ FileRequest::Open { ino, .. }) => {
+            (*ino, PathOperation::File(file.clone()))
+        }
+        _ => return request,
+    };
+    let names = match (seq % 3, &operation) {
+        (0, _) => return request,
+        (1, PathOperation::Name(_)) => b"./".to_vec(),
+        _ => Vec::new(),
+    };
+    let path = PathRest { from, names, links: 0 };
+    Request::Path(Box::new(PathRequest { path, follow: true, operation }))
+}
+
+/// The request for which [`by_path`] made one by path.
+pub fn by_inode(request: &Request) -> Request {
+    match request {
+        Request::Path(path) => path.operation.clone().at(path.path.from).expect("an operation"),
+        request => request.clone(),
+    }
 }

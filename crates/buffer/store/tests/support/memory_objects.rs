@@ -1,6 +1,6 @@
 //! [`Objects`] in memory, for simulations: contents as bytes, space in blocks of 4 KiB.
 
-use forebay_protocol::message::{Allocate, MAX_INLINE_FILE_BYTES, OpenMode};
+use forebay_protocol::message::{Allocate, FoundExtent, MAX_INLINE_FILE_BYTES, OpenMode};
 use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Attr, Errno, Ino, InstanceId, Reply, Timestamp};
 use forebay_store::node::fetch_reply;
@@ -205,6 +205,16 @@ impl Objects for MemoryObjects {
                 let taken = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
                 object.blocks.extend(taken);
             }
+        })
+    }
+
+    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<FoundExtent, Errno> {
+        self.with_object(id, |object| {
+            let length = object.bytes.len() as u64;
+            let mut places = offset..length;
+            let at = places.find(|at| object.blocks.contains(&(at / BLOCK_BYTES)) != hole);
+            let end = (hole && offset < length).then_some(length);
+            FoundExtent { at: at.or(end), length }
         })
     }
 

@@ -50,7 +50,7 @@ pub(super) fn phase_document(
         warnings: job.network.warnings(),
         each_link: Vec::new(),
     };
-    of_calls(phase, job.calls_joined)
+    of_calls(phase, (job.calls_joined, job.pattern.transfer_bytes()))
 }
 
 /// The rate of the middle of the bytes, as with packets.

@@ -95,13 +95,7 @@ pub(super) type Path = Vec<(LinkId, f64)>;
 impl<'a> Fabric<'a> {
     /// `lone` is the duration of a call alone, ps, by the node's index in the job.
     /// `first_run` is a run of the phase.
-    pub fn new(
-        job: &'a IoJob,
-        access: Access,
-        lone: &[f64],
-        resolution: u64,
-        first_run: &Run,
-    ) -> Self {
+    pub fn new(job: &'a IoJob, access: Access, lone: &[f64], first_run: &Run) -> Self {
         let first = job.pattern.transfer(0, access, 0);
         let bytes = job.pieces(first.offset, first.bytes).map(|piece| piece.bytes).max();
         let piece = bytes.unwrap_or(1).max(1);
@@ -124,7 +118,7 @@ impl<'a> Fabric<'a> {
             job,
             access,
             flash: FlashQueue::of(job, access, slowest_call),
-            transport: Transport::new(resolution),
+            transport: Transport::new(1),
             units: Vec::new(),
             clients: Vec::new(),
             servers: Vec::new(),
@@ -135,6 +129,15 @@ impl<'a> Fabric<'a> {
         fabric.add_nodes((piece, lone));
         fabric.add_groups();
         fabric
+    }
+
+    /// Time, ps, in which all processes move `bytes` each, at the rate of all clients or of all servers.
+    pub fn shared_time(&self, bytes: u64) -> f64 {
+        let solver = self.transport.solver();
+        let rate = |links: &[LinkId]| links.iter().map(|link| solver.capacity(*link)).sum::<f64>();
+        let servers = self.job.storage.data_servers().len();
+        let slower = rate(&self.clients).min(rate(&self.servers[..servers]));
+        bytes as f64 * f64::from(self.job.tasks()) * PS_PER_SECOND as f64 / slower
     }
 
     pub fn add_link(&mut self, resource: Resource, name: String, rate: f64) -> LinkId {

@@ -14,7 +14,7 @@ use forebay_units::Time;
 use forebay_workload::ior::{Access, Action};
 use std::time::Instant;
 
-/// Runs end at multiples of this part of a run alone.
+/// Runs end at multiples of this part of a run, which shares clients and servers with those of all processes.
 const RESOLUTION: f64 = 512.0;
 
 /// Times of a phase, ps from its begin.
@@ -103,15 +103,16 @@ fn simulate_phase(
     let access = runs.access;
     let lone: Vec<f64> = calls.iter().map(|calls| calls.of(access).transfer).collect();
     let first_run = runs.run(0, 0, job.pattern.transfers_per_rank());
-    let of_a_run = lone.first().copied().unwrap_or(1.0) * first_run.transfers as f64;
-    let resolution = (of_a_run / RESOLUTION).max(1.0) as u64;
     let opened = ends_of_opens(job, runs, calls);
     let last_open = opened.iter().copied().max().unwrap_or(0);
     let starts = match job.ior.barriers {
         true => vec![last_open; opened.len()],
         false => opened,
     };
-    let fabric = Fabric::new(job, access, &lone, resolution, &first_run);
+    let mut fabric = Fabric::new(job, access, &lone, &first_run);
+    let alone = lone.first().copied().unwrap_or(1.0) * first_run.transfers as f64;
+    let of_a_run = alone.max(fabric.shared_time(first_run.bytes));
+    fabric.transport.set_resolution((of_a_run / RESOLUTION).max(1.0) as u64);
     let mut simulation = Simulation::new(job, runs, fabric, &lone);
     if !simulation.run(&starts, goes_on) {
         return None;
@@ -177,8 +178,7 @@ fn phase_times(
 
 /// Bytes that all processes move.
 pub(super) fn job_bytes(job: &IoJob) -> f64 {
-    let transfers = job.pattern.transfers_per_rank() * u64::from(job.tasks());
-    (transfers * job.pattern.transfer_bytes()) as f64
+    (job.pattern.bytes_per_rank() * u64::from(job.tasks())) as f64
 }
 
 /// The time of writes that take `seconds` without flash, and the time after them until all data are on

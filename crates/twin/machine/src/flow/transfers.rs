@@ -254,7 +254,9 @@ impl<'a> Simulation<'a> {
 
     /// Rate of a run without others, bytes per second, of which one transfer waits for `waited` ps.
     fn rate_alone(&self, node: u32, run: &Run, waited: f64) -> f64 {
-        let time = self.lone[node as usize] * run.transfers as f64 + waited;
+        // The last transfer of a block may be shorter.
+        let transfers = run.bytes as f64 / self.job.pattern.transfer_bytes() as f64;
+        let time = self.lone[node as usize] * transfers + waited;
         run.bytes as f64 * PS_PER_SECOND as f64 / time
     }
 

@@ -1,9 +1,10 @@
 //! The context in which events of processes and servers run.
 
-use super::job::IoJob;
+use super::group_io::JobState;
+use super::job::{IoJob, RequestTag};
 use super::measure::Waits;
 use super::position::TestPosition;
-use crate::event::{Event, GroupContext, IoEvent, PacketKind};
+use crate::event::{Event, GroupContext, IoEvent, PacketKind, ProcessPlace};
 use crate::mpi::Members;
 use crate::observe::{IoObserver, Span, Stage};
 use forebay_network::{Fabric, Message, Packet};
@@ -11,19 +12,42 @@ use forebay_workload::collective::CollectiveSpec;
 
 /// The state that an event of a process or server can change.
 pub(crate) struct IoContext<'a, 'c> {
+    /// The job of the process or request. Parameters of servers are the same in all jobs.
     pub job: &'a IoJob,
     pub position: &'a TestPosition,
-    pub mpi: &'a mut Members,
-    /// Time at which the last process entered the last barrier between steps that was passed, ps.
-    pub barrier_entered: u64,
-    /// Waits of the requests of each group's processes.
-    pub waits: &'a mut [Waits],
+    /// All I/O jobs.
+    pub(super) jobs: &'a [JobState],
+    /// The processes of each job in collective operations.
+    pub(super) mpi: &'a mut [Members],
+    /// Waits of the requests of each group's processes, by job.
+    pub(super) waits: &'a mut [Vec<Waits>],
     pub observer: &'a mut Option<Box<IoObserver>>,
     pub fabric: &'a mut Fabric,
     pub context: &'a mut GroupContext<'c>,
 }
 
 impl IoContext<'_, '_> {
+    /// Goes on with a request of perhaps another job: `job` and `position` are those of its job.
+    #[inline]
+    pub fn enter_request(&mut self, tag: u64) {
+        let number = RequestTag::unpack(tag).job;
+        if number != self.job.number {
+            let state = &self.jobs[usize::from(number)];
+            (self.job, self.position) = (&state.job, &state.position);
+        }
+    }
+
+    /// The place of a process of the job.
+    pub fn place(&self, slot: u32) -> ProcessPlace {
+        ProcessPlace::new(self.job.number, slot)
+    }
+
+    /// Time at which the last process of the job entered the last barrier between steps that was
+    /// passed, ps.
+    pub fn barrier_entered(&self) -> u64 {
+        self.jobs[usize::from(self.job.number)].barrier_entered()
+    }
+
     /// Time of the event, ps.
     pub fn now(&self) -> u64 {
         self.context.now
@@ -60,19 +84,21 @@ impl IoContext<'_, '_> {
     /// get the greatest.
     pub fn enter_collective(&mut self, rank: u32, spec: CollectiveSpec, value: u64) {
         let local = self.job.topology.location(self.job.node_of(rank)).local;
-        self.mpi.enter(local, 1, spec, value, self.context);
+        let mpi = &mut self.mpi[usize::from(self.job.number)];
+        mpi.enter(local, 1, spec, value, self.context);
     }
 
-    /// The waits of the requests of the group that a client is in.
-    pub fn waits_of(&mut self, client: u32) -> &mut Waits {
+    /// The waits of the requests of a request's job in the group that its client is in.
+    pub fn waits_of(&mut self, tag: u64, client: u32) -> &mut Waits {
         let group = self.job.topology.location(client).group;
-        &mut self.waits[usize::from(group)]
+        let job = RequestTag::unpack(tag).job;
+        &mut self.waits[usize::from(job)][usize::from(group)]
     }
 
     /// Counts how much longer than alone the data took of which `last` is the last packet.
     pub fn count_network_wait(&mut self, last: &Packet, client: u32, bytes: u64) {
         let alone = self.job.node_link.time_for(forebay_units::Bytes(bytes)).0;
         let waited = (self.context.now - last.born()).saturating_sub(alone);
-        self.waits_of(client).network += waited;
+        self.waits_of(last.tag(), client).network += waited;
     }
 }

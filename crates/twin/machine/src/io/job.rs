@@ -1,7 +1,7 @@
 //! The IOR job of a simulation: processes, instance, limits of request numbers.
 
 use super::pieces::Pieces;
-use super::server::object_of;
+use super::server::{ServerQueues, object_of};
 use crate::mpi::Team;
 use crate::phase_collector::PhaseCollector;
 use crate::storage::Storage;
@@ -20,6 +20,8 @@ pub(crate) const PS_PER_SECOND: u64 = 1_000_000_000_000;
 /// and the job's access pattern, so that client and server compute them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestTag {
+    /// Number of the job among the I/O jobs of the simulation.
+    pub job: u8,
     pub rank: u32,
     /// Call of the rank in this phase.
     pub call: u64,
@@ -28,23 +30,30 @@ pub(crate) struct RequestTag {
 }
 
 impl RequestTag {
+    /// Numbers of jobs are below this number.
+    pub const MAX_JOBS: u64 = 1 << 4;
     /// Ranks are below this number.
-    pub const MAX_RANKS: u64 = 1 << 24;
+    pub const MAX_RANKS: u64 = 1 << 22;
     /// Calls of a rank in one phase are below this number.
-    pub const MAX_CALLS: u64 = 1 << 28;
+    pub const MAX_CALLS: u64 = 1 << 26;
     /// Requests of a call are below this number.
     pub const MAX_REQUESTS: u64 = 1 << 12;
 
     pub fn pack(self) -> u64 {
+        debug_assert!(u64::from(self.job) < Self::MAX_JOBS, "{self:?}");
         debug_assert!(u64::from(self.rank) < Self::MAX_RANKS, "{self:?}");
         debug_assert!(self.call < Self::MAX_CALLS, "{self:?}");
         debug_assert!(u64::from(self.request) < Self::MAX_REQUESTS, "{self:?}");
-        (u64::from(self.rank) << 40) | (self.call << 12) | u64::from(self.request)
+        (u64::from(self.job) << 60)
+            | (u64::from(self.rank) << 38)
+            | (self.call << 12)
+            | u64::from(self.request)
     }
 
     pub fn unpack(bits: u64) -> Self {
         RequestTag {
-            rank: (bits >> 40) as u32,
+            job: (bits >> 60) as u8,
+            rank: ((bits >> 38) & (Self::MAX_RANKS - 1)) as u32,
             call: (bits >> 12) & (Self::MAX_CALLS - 1),
             request: (bits & (Self::MAX_REQUESTS - 1)) as u32,
         }
@@ -62,6 +71,14 @@ pub(crate) struct Devices {
 
 /// An IOR run on an instance of burst-buffer nodes, or on the parallel file system.
 pub(crate) struct IoJob {
+    /// Its number among the I/O jobs of the simulation.
+    pub number: u8,
+    /// Time at which its processes start, ps.
+    pub start: u64,
+    /// Greatest rate of its data at each storage node, in each direction together.
+    pub rate_limit: Option<Rate>,
+    /// The order of the jobs' requests at servers.
+    pub server_queues: ServerQueues,
     /// The test as it is simulated.
     pub ior: Ior,
     /// Calls of the program that are one call of the simulated test.
@@ -202,8 +219,7 @@ impl IoJob {
     /// Bytes that all processes move in all phases, unless phases are skipped or stopped.
     pub fn bytes_in_total(&self) -> f64 {
         let phases = self.steps.iter().filter(|s| matches!(s.action, Action::Transfer(_))).count();
-        let transfers = self.pattern.transfers_per_rank() * u64::from(self.tasks());
-        (transfers * self.pattern.transfer_bytes()) as f64 * phases as f64
+        (self.pattern.bytes_per_rank() * u64::from(self.tasks())) as f64 * phases as f64
     }
 
     /// Counts bytes for progress reports.
@@ -230,7 +246,8 @@ mod tests {
 
     #[test]
     fn request_tag_unpacks_what_was_packed() {
-        let tag = RequestTag { rank: 0xff_fffe, call: RequestTag::MAX_CALLS - 2, request: 4095 };
+        let tag =
+            RequestTag { job: 15, rank: 0x3f_fffe, call: RequestTag::MAX_CALLS - 2, request: 4095 };
         assert_eq!(RequestTag::unpack(tag.pack()), tag);
     }
 }

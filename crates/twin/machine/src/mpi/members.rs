@@ -114,6 +114,11 @@ impl Members {
         numbered.filter(|(_, member)| member.is_some()).map(|(local, _)| local)
     }
 
+    /// Whether a node of this group is of the team.
+    pub fn has(&self, local: u16) -> bool {
+        self.members[usize::from(local)].is_some()
+    }
+
     /// Processes on a node of the team in this group.
     pub fn processes_on(&self, local: u16) -> u32 {
         match &self.members[usize::from(local)] {

@@ -16,13 +16,13 @@ pub(crate) fn observed(
     groups: &mut [Group],
     end: u64,
 ) -> (Option<Delays>, Observed) {
-    let delays = options.delays.then(|| delays(groups));
+    let delays = options.delays.then(|| delays(scenario, groups));
     let series = options.series.then(|| time_series(scenario, groups, end));
     let trace = (options.trace_one_in > 0).then(|| trace(scenario, groups));
     (delays, Observed { series, trace })
 }
 
-fn delays(groups: &mut [Group]) -> Delays {
+fn delays(scenario: &Scenario, groups: &mut [Group]) -> Delays {
     let mut waits = WaitMatrix::default();
     let mut servers: BTreeMap<u32, u128> = BTreeMap::new();
     for group in groups {
@@ -35,7 +35,13 @@ fn delays(groups: &mut [Group]) -> Delays {
     for (delays, totals) in waits.delays.iter().flatten().zip(waits.totals.iter().flatten()) {
         assert_eq!(delays.iter().sum::<u128>(), *totals, "delays without a cause");
     }
-    Delays::new(&waits, &servers)
+    match &scenario.labels {
+        Some(labels) => {
+            let named = labels.names.iter().cloned().enumerate().collect();
+            Delays::at_links(&waits, named)
+        }
+        None => Delays::new(&waits, &servers),
+    }
 }
 
 fn time_series(scenario: &Scenario, groups: &mut [Group], end: u64) -> TimeSeries {
@@ -58,7 +64,7 @@ fn time_series(scenario: &Scenario, groups: &mut [Group], end: u64) -> TimeSerie
 /// Write and read rates, in bytes per second, of the flash or the disks behind each node with servers.
 fn device_rates(scenario: &Scenario) -> BTreeMap<u32, (f64, f64)> {
     let mut rates: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-    let Some(job) = &scenario.io else { return rates };
+    let Some(job) = scenario.io.first() else { return rates };
     let make = &job.burst_buffer;
     let cards = f64::from(make.cards);
     for server in job.storage.data_servers() {

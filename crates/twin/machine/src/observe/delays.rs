@@ -46,10 +46,25 @@ impl Delays {
     /// The document of the waits of all groups. Servers have requests of IOR only, which therefore
     /// delays itself there.
     pub(super) fn new(waits: &WaitMatrix, servers: &BTreeMap<u32, u128>) -> Delays {
-        let seconds = |ps: u128| ps as f64 * 1e-12;
         let sends = |job: &Job| waits.passages.iter().any(|class| class[*job as usize] > 0);
         let present: Vec<Job> = Job::ALL.into_iter().filter(sends).collect();
-        let jobs = || present.iter().map(|job| *job as usize);
+        let of_server = |(node, waited): (&u32, &u128)| {
+            let of = |job| if job == Job::Ior { *waited as f64 * 1e-12 } else { 0.0 };
+            let row = |i| present.iter().map(|&j| if i == j { of(j) } else { 0.0 }).collect();
+            let by = present.iter().map(|&i| row(i)).collect();
+            ServerDelays { node: *node, seconds: by }
+        };
+        let named = present.iter().map(|job| (*job as usize, job.name().to_string())).collect();
+        Delays {
+            servers: servers.iter().filter(|(_, waited)| **waited > 0).map(of_server).collect(),
+            ..Delays::at_links(waits, named)
+        }
+    }
+
+    /// The delays at links of jobs with these numbers and names.
+    pub(super) fn at_links(waits: &WaitMatrix, named: Vec<(usize, String)>) -> Delays {
+        let seconds = |ps: u128| ps as f64 * 1e-12;
+        let jobs = || named.iter().map(|(number, _)| *number);
         let of_class = |(class, name): (usize, &str)| ClassDelays {
             class: name.to_string(),
             seconds: jobs()
@@ -58,16 +73,8 @@ impl Delays {
             total_seconds: jobs().map(|i| seconds(waits.totals[class][i])).collect(),
             passages: jobs().map(|i| waits.passages[class][i]).collect(),
         };
-        let of_server = |(node, waited): (&u32, &u128)| {
-            let of = |job| if job == Job::Ior { seconds(*waited) } else { 0.0 };
-            let row = |i| present.iter().map(|&j| if i == j { of(j) } else { 0.0 }).collect();
-            let by = present.iter().map(|&i| row(i)).collect();
-            ServerDelays { node: *node, seconds: by }
-        };
-        Delays {
-            jobs: present.iter().map(|job| job.name().to_string()).collect(),
-            network: CLASSES.into_iter().enumerate().map(of_class).collect(),
-            servers: servers.iter().filter(|(_, waited)| **waited > 0).map(of_server).collect(),
-        }
+        let network = CLASSES.into_iter().enumerate().map(of_class).collect();
+        let jobs = named.iter().map(|(_, name)| name.clone()).collect();
+        Delays { jobs, network, servers: Vec::new() }
     }
 }

@@ -14,7 +14,8 @@ pub use series::{SeriesTable, TimeSeries};
 pub use trace::{Slice, Trace};
 
 use crate::event::PacketKind;
-use forebay_network::{ProbeOptions, Sampler};
+use forebay_network::{JobsOfNodes, JobsOfPackets, ProbeOptions, Sampler, Topology};
+use std::sync::Arc;
 
 /// Observations of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,17 +64,42 @@ impl ObserveOptions {
     }
 
     /// The options of the fabric of a group.
-    pub(crate) fn probe(&self, groups: u16) -> ProbeOptions {
+    pub(crate) fn probe(&self, groups: u16, labels: Option<&JobLabels>) -> ProbeOptions {
         let mut job_of_kind = [0; 16];
         for kind in PacketKind::all() {
             job_of_kind[usize::from(kind.number())] = kind.job() as u8;
         }
         ProbeOptions {
-            job_of_kind,
+            jobs: match labels {
+                Some(labels) => JobsOfPackets::OfNodes(labels.nodes.clone()),
+                None => JobsOfPackets::OfKinds(job_of_kind),
+            },
             waits: self.delays,
             series: self.series,
             trace: self.passages(groups),
         }
+    }
+}
+
+/// Names and nodes of the jobs of a study, by which delays are attributed instead of by [`Job`].
+#[derive(Clone, Debug)]
+pub(crate) struct JobLabels {
+    pub names: Vec<String>,
+    nodes: Arc<JobsOfNodes>,
+}
+
+impl JobLabels {
+    /// The names and nodes of the jobs on a machine of `nodes` nodes.
+    pub fn new(names: Vec<String>, jobs: &[Vec<u32>], nodes: usize, topology: &Topology) -> Self {
+        let mut senders = vec![None; nodes];
+        for (job, of_job) in (0..).zip(jobs) {
+            of_job.iter().for_each(|node| senders[*node as usize] = Some(job));
+        }
+        let of_node = |(node, job): (u32, &Option<u8>)| {
+            vec![*job; topology.count_interfaces_of(node) as usize]
+        };
+        let receivers = (0..).zip(&senders).flat_map(of_node).collect();
+        JobLabels { names, nodes: Arc::new(JobsOfNodes { senders, receivers }) }
     }
 }
 

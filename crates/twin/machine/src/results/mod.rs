@@ -7,12 +7,14 @@ mod collective;
 mod common;
 mod interference;
 mod ior;
+mod jobs;
 mod traffic;
 
 pub use collective::{CollectiveRun, CollectiveTimes};
 pub use common::{ClassUse, Limit, LinkUse, ResourceUse, RunCost, Series, Spread};
 pub use interference::InterferenceRun;
 pub use ior::{IorPoint, IorStudy, NodeRates, Phase};
+pub use jobs::{IoRun, JobBeside, JobRun, JobsRun, JobsTogether, TrafficState, WaitSeconds};
 pub use traffic::{LatencyNs, SaturationSearch, SaturationStep, TrafficRun};
 
 /// Version of the documents below; raised when a field changes its meaning.

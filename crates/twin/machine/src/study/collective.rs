@@ -104,7 +104,7 @@ pub fn simulate_collective(
     if let Some(Background::Traffic { spec, .. }) = &study.background {
         result.traffic_together = Some(traffic_run(&both, spec, options, &outcome, study.start.0));
     }
-    if both.io.is_some() {
+    if !both.io.is_empty() {
         result.ior_together = Some(ior_point(&both, outcome));
     }
     Ok(result)
@@ -152,7 +152,7 @@ fn scenarios(
         Some(Background::Ior { ior, nodes, ppn, placement }) => {
             let nodes = placer.place_job(*nodes, *placement)?;
             let test = JoinedTest::new(machine, ior, options);
-            let io = Some(Arc::new(ior_job(&idle, &test, nodes, *ppn, options)?));
+            let io = vec![Arc::new(ior_job(&idle, &test, nodes, *ppn, options)?)];
             Some(Scenario { collective: job()?, io, ..idle })
         }
     };
@@ -175,7 +175,7 @@ fn with_traffic(
     let nodes = placer.place_job(*nodes, *placement)?;
     let generation = Generation::UntilOtherEnds;
     let job = traffic_job(machine, spec, nodes, options.seed, generation, span)?;
-    Ok(Scenario { traffic: Some(Arc::new(job)), ..scenario })
+    Ok(Scenario { traffic: vec![Arc::new(job)], ..scenario })
 }
 
 fn collective_job(
@@ -335,7 +335,7 @@ fn times(scenario: &Scenario, study: &CollectiveStudy, outcome: &Outcome) -> Col
 
 /// Warnings about iterations that were not beside the other job.
 fn warnings(scenario: &Scenario, together: &CollectiveTimes, outcome: &Outcome) -> Vec<String> {
-    if scenario.io.is_none() {
+    if scenario.io.is_empty() {
         return Vec::new();
     }
     let ends = outcome.groups.iter().filter_map(|group| group.io.as_ref().and_then(Io::ended_at));

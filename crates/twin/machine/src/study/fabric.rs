@@ -75,7 +75,7 @@ impl TransferFabric for FlowFabric {
         options: &SimOptions,
         progress: Progress<'_>,
     ) -> Result<IorPoint, StudyError> {
-        let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
+        let Some(job) = scenario.io.first() else { unreachable!("a scenario without an IOR job") };
         let (phases, cost) = flow::simulate(scenario, job, options, progress)?;
         let left_out = flow::LEFT_OUT.iter().map(|text| text.to_string()).collect();
         let fidelity = self.fidelity().name().into();
@@ -92,7 +92,7 @@ pub(super) fn fabric_for(
     scenario: &Scenario,
     options: &SimOptions,
 ) -> Result<&'static dyn TransferFabric, StudyError> {
-    let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
+    let Some(job) = scenario.io.first() else { unreachable!("a scenario without an IOR job") };
     let fabric: &dyn TransferFabric = match options.fidelity {
         Fidelity::Packet => &PacketFabric,
         Fidelity::Flow => &FlowFabric,

@@ -66,7 +66,7 @@ pub fn forecast_ior(
 
 /// The work of a scenario with an IOR job.
 pub(super) fn forecast_of(scenario: &Scenario, options: &SimOptions) -> Forecast {
-    let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
+    let Some(job) = scenario.io.first() else { unreachable!("a scenario without an IOR job") };
     let ior = &job.ior;
     let routing = scenario.network.routing.algorithm;
     let servers: Vec<u32> = job.storage.data_servers().iter().map(|server| server.node).collect();
@@ -151,7 +151,7 @@ pub fn forecast_interference(
     let mut placer = options.placer(machine)?;
     placer.place_job(*ior_nodes, options.placement)?;
     let nodes = placer.place_job(study.traffic_nodes, study.traffic_placement)?;
-    let seconds = scenario.io.as_ref().map_or(0.0, |job| least_seconds(job, ior));
+    let seconds = scenario.io.first().map_or(0.0, |job| least_seconds(job, ior));
     let bytes = seconds * study.traffic.load * machine.link_rate(&nodes).0 as f64;
     let messages = (bytes / study.traffic.message.0 as f64).ceil().max(1.0) as u64;
     let spec = TrafficSpec { messages, ..study.traffic.clone() };

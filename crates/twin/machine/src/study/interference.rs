@@ -54,11 +54,11 @@ pub fn simulate_interference(
     let idle = options.idle_scenario(machine)?;
     let io = || {
         let test = JoinedTest::new(machine, &study.ior, options);
-        ior_job(&idle, &test, ior_nodes.clone(), study.ppn, options).map(|job| Some(Arc::new(job)))
+        ior_job(&idle, &test, ior_nodes.clone(), study.ppn, options).map(|job| vec![Arc::new(job)])
     };
     let traffic = |generation, span| {
         traffic_job(machine, spec, traffic_nodes.clone(), options.seed, generation, span)
-            .map(|job| Some(Arc::new(job)))
+            .map(|job| vec![Arc::new(job)])
     };
     let run_part = |part: u32, scenario: &Scenario| {
         run(scenario, options, &|simulated, done, events| {
@@ -77,7 +77,7 @@ pub fn simulate_interference(
     let both =
         Scenario { io: io()?, traffic: traffic(Generation::UntilOtherEnds, span)?, ..idle.clone() };
     let outcome = run_part(1, &both)?;
-    let ends = outcome.groups.iter().filter_map(|group| group.traffic.as_ref()?.stopped_at());
+    let ends = outcome.groups.iter().filter_map(|group| group.traffic.first()?.stopped_at());
     let end = ends.max().unwrap_or(outcome.end);
     let only_traffic = Scenario { traffic: traffic(Generation::Until(end), span)?, ..unobserved };
     let outcome_alone = run_part(2, &only_traffic)?;

@@ -96,12 +96,12 @@ fn joined_scenario(
     let nodes = options.placer(machine)?.place_job(nodes, options.placement)?;
     let idle = options.idle_scenario(machine)?;
     let job = ior_job(&idle, test, nodes, ppn, options)?;
-    Ok(Scenario { io: Some(Arc::new(job)), ..idle })
+    Ok(Scenario { io: vec![Arc::new(job)], ..idle })
 }
 
 /// The document of a run with an IOR job.
 pub(super) fn ior_point(scenario: &Scenario, outcome: Outcome) -> IorPoint {
-    let Some(job) = &scenario.io else { unreachable!("a scenario without an IOR job") };
+    let Some(job) = scenario.io.first() else { unreachable!("a scenario without an IOR job") };
     let point = point(job, job.phases.take(), outcome.cost);
     IorPoint { delays: outcome.delays, observed: outcome.observed, ..point }
 }

@@ -28,9 +28,21 @@ pub(super) fn ior_job(
     ppn: u32,
     options: &SimOptions,
 ) -> Result<IoJob, StudyError> {
+    let storage = storage(&idle.machine, options)?;
+    ior_job_on(idle, test, nodes, ppn, options, storage)
+}
+
+/// An IOR job on given nodes of an idle machine and on a storage with the parameters of its servers.
+pub(super) fn ior_job_on(
+    idle: &Scenario,
+    test: &JoinedTest,
+    nodes: Vec<u32>,
+    ppn: u32,
+    options: &SimOptions,
+    (storage, burst_buffer): (Storage, BurstBuffer),
+) -> Result<IoJob, StudyError> {
     let (machine, topology) = (&*idle.machine, &idle.topology);
     let ior = &test.ior;
-    let (storage, burst_buffer) = storage(machine, options)?;
     let Some(count) = (nodes.len() as u32).checked_mul(ppn) else {
         return Err(too_many("processes", RequestTag::MAX_RANKS, FEWER_PROCESSES));
     };
@@ -51,6 +63,10 @@ pub(super) fn ior_job(
         options.seed,
     );
     let mut job = IoJob {
+        number: 0,
+        start: 0,
+        rate_limit: None,
+        server_queues: options.server_queues,
         steps: ior.steps().collect(),
         pattern,
         slot_of_rank: Vec::new(),
@@ -153,16 +169,13 @@ fn pfs_clients(
 }
 
 /// The storage of the options' file system, and the parameters of its servers.
-fn storage(machine: &Machine, options: &SimOptions) -> Result<(Storage, BurstBuffer), StudyError> {
+pub(super) fn storage(
+    machine: &Machine,
+    options: &SimOptions,
+) -> Result<(Storage, BurstBuffer), StudyError> {
     match options.file_system {
         FileSystem::BurstBuffer => {
-            let Some(make) = machine.burst_buffer.clone() else {
-                return Err(StudyError::Machine(format!(
-                    "{} has no burst-buffer nodes; IOR is simulated on burst buffers: \
-                     choose a machine that has some (`forebay machine list`)",
-                    machine.name
-                )));
-            };
+            let make = burst_buffer(machine)?;
             let instance = allocate_instance(machine, &make, options.burst_buffers)?;
             Ok((Storage::of_instance(instance, &make), make))
         }
@@ -172,6 +185,17 @@ fn storage(machine: &Machine, options: &SimOptions) -> Result<(Storage, BurstBuf
             Ok((storage, target_as_server(pfs, lustre, stripe)))
         }
     }
+}
+
+/// The burst buffers of a machine.
+pub(super) fn burst_buffer(machine: &Machine) -> Result<BurstBuffer, StudyError> {
+    machine.burst_buffer.clone().ok_or_else(|| {
+        StudyError::Machine(format!(
+            "{} has no burst-buffer nodes; IOR is simulated on burst buffers: \
+             choose a machine that has some (`forebay machine list`)",
+            machine.name
+        ))
+    })
 }
 
 /// The parallel file system of a machine, and its parts.

@@ -18,7 +18,7 @@ use forebay_workload::ior::{Api, Ior};
 pub(crate) struct JoinedTest {
     /// The test with transfers of several calls.
     pub ior: Ior,
-    /// Calls of the program in a transfer.
+    /// Calls of the program in a transfer; the last transfer of a block may have fewer.
     pub calls: u64,
 }
 
@@ -58,22 +58,29 @@ fn join(ior: &Ior, window: u64) -> JoinedTest {
         // The segments of a process follow each other in its file.
         (ior.block, ior.segments) = (Bytes(block), 1);
     }
-    let in_block = ior.block.0 / ior.transfer.0;
-    let most = (window / ior.transfer.0).clamp(1, in_block.max(1));
-    let calls = (1..=most).rev().find(|calls| in_block.is_multiple_of(*calls)).unwrap_or(1);
+    let in_block = (ior.block.0 / ior.transfer.0).max(1);
+    let most = (window / ior.transfer.0).clamp(1, in_block);
+    // As few transfers as the window allows, as equal as whole calls allow.
+    let calls = in_block.div_ceil(in_block.div_ceil(most));
     ior.transfer = Bytes(ior.transfer.0 * calls);
     JoinedTest { ior, calls }
 }
 
-/// The document of a phase, with the numbers and times of the program's calls.
-pub(crate) fn of_calls(phase: Phase, calls: u64) -> Phase {
+/// The document of a phase, with the numbers and times of the program's calls: `calls` in a transfer of
+/// `bytes`.
+pub(crate) fn of_calls(phase: Phase, (calls, bytes): (u64, u64)) -> Phase {
+    if calls == 1 {
+        return phase;
+    }
+    let operations = phase.bytes / (bytes / calls).max(1);
+    let in_transfer = operations as f64 / phase.operations.max(1) as f64;
     let part = |seconds: f64| seconds / calls as f64;
     let Spread { mean, min, p50, p99, max } = phase.operation_seconds;
     Phase {
-        operations: phase.operations * calls,
-        iops: phase.iops * calls as f64,
+        operations,
+        iops: phase.iops * in_transfer,
         operation_seconds: Spread {
-            mean: part(mean),
+            mean: mean / in_transfer.max(f64::MIN_POSITIVE),
             min: part(min),
             p50: part(p50),
             p99: part(p99),
@@ -100,7 +107,9 @@ mod tests {
         assert_eq!(joined("-w -t 4k -b 1m -s 8"), (256, 1 << 20, 8));
         assert_eq!(joined("-w -F -t 4m -b 4m -s 64"), (8, 32 << 20, 1));
         assert_eq!(joined("-w -F -t 1m -b 7m"), (7, 7 << 20, 1));
-        assert_eq!(joined("-w -F -t 1m -b 35m"), (7, 7 << 20, 1), "a part of the block");
+        assert_eq!(joined("-w -F -t 1m -b 35m"), (18, 18 << 20, 1), "then a transfer of 17 calls");
+        assert_eq!(joined("-w -F -t 1m -b 37m"), (19, 19 << 20, 1), "a prime number of calls");
+        assert_eq!(joined("-w -F -t 47008 -b 4700800000"), (710, 710 * 47_008, 1));
         assert_eq!(joined("-w -F -t 64m -b 64m"), (1, 64 << 20, 1));
     }
 

@@ -7,12 +7,14 @@ mod forecast;
 mod interference;
 mod ior;
 mod ior_job;
+mod jobs;
 mod joined;
 mod options;
 mod run;
 mod saturation;
 mod traffic;
 
+pub use crate::io::{ServerQueues, flash_rate};
 pub use crate::storage::FileSystem;
 pub use collective::{Background, CollectiveStudy, check_collective_fits, simulate_collective};
 pub use error::StudyError;
@@ -20,6 +22,9 @@ pub use forecast::{Forecast, forecast_interference, forecast_ior, forecast_traff
 pub use interference::{InterferenceStudy, simulate_interference};
 pub(crate) use ior::simulate_joined;
 pub use ior::{check_ior_fits, fidelity_of_ior, simulate_ior};
+pub use jobs::{
+    IoWork, JobWork, MOST_JOBS, StorageChoice, StudyJob, check_jobs_fit, simulate_jobs,
+};
 pub(crate) use joined::{JoinedTest, of_calls};
 pub use options::{Fidelity, SimOptions};
 pub use run::Progress;

@@ -1,6 +1,7 @@
 //! Options of a simulation that neither the machine file nor the workload determines.
 
 use super::error::StudyError;
+use crate::io::ServerQueues;
 use crate::observe::ObserveOptions;
 use crate::scenario::Scenario;
 use crate::storage::FileSystem;
@@ -62,6 +63,8 @@ pub struct SimOptions {
     pub each_link: bool,
     /// Observation of single packets and requests.
     pub observe: ObserveOptions,
+    /// The order in which servers serve the requests of several jobs.
+    pub server_queues: ServerQueues,
     /// The file system of IOR's files.
     pub file_system: FileSystem,
     /// Level of detail; studies other than IOR's simulate packets.
@@ -82,6 +85,7 @@ impl Default for SimOptions {
             node_kind: None,
             each_link: false,
             observe: ObserveOptions::default(),
+            server_queues: ServerQueues::default(),
             file_system: FileSystem::default(),
             fidelity: Fidelity::default(),
         }
@@ -149,11 +153,12 @@ impl SimOptions {
             topology: Arc::new(Topology::new(machine)),
             machine: Arc::new(machine.clone()),
             network: Arc::new(network),
-            traffic: None,
-            io: None,
+            traffic: Vec::new(),
+            io: Vec::new(),
             collective: None,
             each_link: self.each_link,
             observe: self.observe,
+            labels: None,
         })
     }
 }

@@ -82,7 +82,7 @@ fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
     let groups = (0..topology.groups)
         .map(|group| Group {
             fabric: Fabric::new(topology.clone(), network.clone(), group, options.seed),
-            traffic: None,
+            traffic: Vec::new(),
             io: None,
             collective: None,
         })
@@ -90,18 +90,21 @@ fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
     let mut simulation = Simulation::new(groups, lookahead(network), options.threads);
     simulation.for_each_partition(|number, group, queue| {
         let number = number as u16;
-        if let Some(job) = &scenario.traffic {
+        if !scenario.traffic.is_empty() {
             group.fabric.announce_deliveries(PacketKind::Traffic.number());
-            group.traffic = Some(Traffic::new(job, topology, number, queue));
         }
+        let jobs = scenario.traffic.iter();
+        group.traffic = jobs.map(|job| Traffic::new(job, topology, number, queue)).collect();
         if let Some(job) = &scenario.collective {
             group.collective = Some(CollectiveNodes::new(job, topology, number, queue));
         }
-        if let Some(job) = &scenario.io {
-            group.io = Some(Io::new(job, &mut group.fabric, number, queue));
+        if !scenario.io.is_empty() {
+            group.io = Some(Io::new(&scenario.io, &mut group.fabric, number, queue));
         }
         if scenario.observe.is_any() {
-            group.fabric.observe(&scenario.observe.probe(topology.groups));
+            group
+                .fabric
+                .observe(&scenario.observe.probe(topology.groups, scenario.labels.as_deref()));
             if let Some(io) = &mut group.io {
                 io.observer = Some(Box::new(IoObserver::new(&scenario.observe, topology.groups)));
             }

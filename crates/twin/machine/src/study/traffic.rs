@@ -33,7 +33,7 @@ pub fn simulate_traffic(
     let nodes = placer.place_job(count, options.placement)?;
     let generation = Generation::Messages(spec.messages);
     let job = traffic_job(machine, spec, nodes, options.seed, generation, None)?;
-    let scenario = Scenario { traffic: Some(Arc::new(job)), ..idle };
+    let scenario = Scenario { traffic: vec![Arc::new(job)], ..idle };
     let mut outcome = run(&scenario, options, progress)?;
     let mut result = traffic_run(&scenario, spec, options, &outcome, 0);
     result.observed = std::mem::take(&mut outcome.observed);
@@ -73,6 +73,7 @@ pub(super) fn traffic_job(
     let groups: Vec<u32> = nodes.iter().map(|&n| machine.group_of(n)).collect();
     let arrivals = spec.arrivals(machine.link_rate(&nodes))?;
     Ok(TrafficJob {
+        number: 0,
         destinations: spec.pattern.resolve(&groups, seed)?,
         arrivals,
         message_bytes: spec.message.0,
@@ -113,7 +114,7 @@ impl Totals {
             if let Some(io) = &group.io {
                 totals.timeline.absorb(&io.link_timeline);
             }
-            if let Some(traffic) = &group.traffic {
+            if let Some(traffic) = group.traffic.get(usize::from(job.number)) {
                 totals.sent += traffic.messages_sent;
                 totals.delivered += traffic.messages_delivered;
                 totals.slices.merge(&traffic.slices);
@@ -149,7 +150,9 @@ pub(super) fn traffic_run(
     outcome: &Outcome,
     earliest: u64,
 ) -> TrafficRun {
-    let Some(job) = &scenario.traffic else { unreachable!("a scenario without a traffic job") };
+    let Some(job) = scenario.traffic.first() else {
+        unreachable!("a scenario without a traffic job")
+    };
     let end = outcome.end;
     let totals = Totals::sum(job, outcome);
     let Totals { links, packets, delivered, .. } = &totals;
@@ -218,7 +221,7 @@ fn series(scenario: &Scenario, totals: &Totals, end: u64, link_rate: f64) -> Ser
     let seconds = timeline.interval() as f64 * 1e-12;
     let loads =
         intervals(timeline, 0, end).map(|(_, row)| row[0] as f64 / 2.0 / seconds / link_rate);
-    let name = if scenario.io.is_some() { "node_load" } else { "accepted_load" };
+    let name = if !scenario.io.is_empty() { "node_load" } else { "accepted_load" };
     series.columns.insert(0, (name.into(), loads.collect()));
     series
 }

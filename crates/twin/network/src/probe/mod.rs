@@ -14,19 +14,52 @@ use crate::port::Upstream;
 use crate::statistics::Timeline;
 use forebay_machine_file::machine::LinkClass;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use waits::{Backlog, Holders, Joined};
 
 /// Observations that a fabric makes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ProbeOptions {
-    /// Job of each kind of packet, below [`JOBS`].
-    pub job_of_kind: [u8; 16],
+    /// The job of a packet.
+    pub jobs: JobsOfPackets,
     /// Attribute waits to jobs.
     pub waits: bool,
     /// Record the use of each link over time.
     pub series: bool,
     /// Record the passages of packets of which the sampler selects the tag, at most this many.
     pub trace: Option<(Sampler, usize)>,
+}
+
+/// The jobs of packets, below [`JOBS`].
+#[derive(Clone, Debug)]
+pub enum JobsOfPackets {
+    /// By the sender's kind of message.
+    OfKinds([u8; 16]),
+    /// By the nodes of the jobs.
+    OfNodes(Arc<JobsOfNodes>),
+}
+
+/// Jobs by their nodes: a packet is of the job of its sending node or, if that is of none, of the job of
+/// its receiving one.
+#[derive(Clone, Debug)]
+pub struct JobsOfNodes {
+    /// By number of the sending node; `None`: of no job.
+    pub senders: Vec<Option<u8>>,
+    /// By number of the receiving interface.
+    pub receivers: Vec<Option<u8>>,
+}
+
+impl JobsOfPackets {
+    fn job(&self, packet: &Packet) -> u8 {
+        match self {
+            JobsOfPackets::OfKinds(jobs) => jobs[usize::from(packet.kind())],
+            JobsOfPackets::OfNodes(nodes) => {
+                let (src, dst) = (packet.src as usize, packet.dst as usize);
+                let job = nodes.senders[src].or(nodes.receivers[dst]);
+                job.unwrap_or_else(|| unreachable!("a packet between nodes of no job: {packet:?}"))
+            }
+        }
+    }
 }
 
 /// A packet's passage over a link.
@@ -78,7 +111,7 @@ pub(crate) struct Grant {
 
 /// The observations of one group.
 pub struct Probe {
-    job_of_kind: [u8; 16],
+    job_of: JobsOfPackets,
     holders: Option<Holders>,
     /// By index of the port.
     backlogs: Vec<Backlog>,
@@ -105,9 +138,8 @@ const JOB_SHIFT: u32 = 28;
 
 impl Probe {
     pub(crate) fn new(options: &ProbeOptions, ports: usize) -> Self {
-        assert!(options.job_of_kind.iter().all(|job| usize::from(*job) < JOBS));
         Probe {
-            job_of_kind: options.job_of_kind,
+            job_of: options.jobs.clone(),
             holders: options.waits.then(|| Holders::new(ports)),
             backlogs: (0..if options.waits { ports } else { 0 })
                 .map(|_| Backlog::default())
@@ -122,7 +154,9 @@ impl Probe {
     }
 
     fn job(&self, packet: &Packet) -> u8 {
-        self.job_of_kind[usize::from(packet.kind())]
+        let job = self.job_of.job(packet);
+        debug_assert!(usize::from(job) < JOBS);
+        job
     }
 
     /// The bytes of a packet's credit, with its job.

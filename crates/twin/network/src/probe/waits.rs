@@ -17,7 +17,7 @@ use forebay_machine_file::machine::LinkClass;
 use std::collections::VecDeque;
 
 /// Jobs that are told apart.
-pub const JOBS: usize = 4;
+pub const JOBS: usize = 8;
 
 /// Waits in ps by link class (`LinkClass as usize`), waiting job and delaying job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -154,6 +154,11 @@ impl Backlog {
 mod tests {
     use super::*;
 
+    /// Values of the first jobs; the others have none.
+    fn by(first: &[u64]) -> [u64; JOBS] {
+        std::array::from_fn(|job| first.get(job).copied().unwrap_or(0))
+    }
+
     fn grant(ready: u64, start: u64, end: u64) -> Grant {
         Grant { ready, start, end, now: ready }
     }
@@ -166,15 +171,15 @@ mod tests {
         for (job, start, end) in [(0, 0, 10), (0, 10, 20), (1, 20, 30)] {
             backlog.append(job, grant(0, start, end));
         }
-        assert_eq!(backlog.overlaps(5, 30), [15, 10, 0, 0]);
+        assert_eq!(backlog.overlaps(5, 30), by(&[15, 10]));
         assert_eq!(backlog.runs.len(), 2);
         // At 25 the first run is over.
         backlog.append(0, grant(25, 30, 40));
-        assert_eq!(backlog.overlaps(25, 40), [10, 5, 0, 0]);
+        assert_eq!(backlog.overlaps(25, 40), by(&[10, 5]));
         assert_eq!(backlog.runs.len(), 2);
         // After an idle time nothing is left.
         backlog.append(1, grant(100, 100, 110));
-        assert_eq!(backlog.overlaps(100, 110), [0, 10, 0, 0]);
+        assert_eq!(backlog.overlaps(100, 110), by(&[0, 10]));
     }
 
     /// Granted at 0 for 100, when the packet is ready; another one is ready at 20 and starts at 110.
@@ -182,14 +187,14 @@ mod tests {
     fn time_before_a_grant_for_later_counts_for_its_job() {
         let mut backlog = Backlog::default();
         backlog.append(1, Grant { ready: 100, start: 100, end: 110, now: 0 });
-        assert_eq!(backlog.overlaps(20, 110), [0, 90, 0, 0]);
+        assert_eq!(backlog.overlaps(20, 110), by(&[0, 90]));
     }
 
     #[test]
     fn shares_of_a_wait_for_credits_add_up_to_it() {
         let mut waits = WaitMatrix::default();
-        waits.add_shares(LinkClass::Rank1, 2, 100, [1, 2, 0, 0]);
-        assert_eq!(waits.delays[LinkClass::Rank1 as usize][2], [33, 67, 0, 0]);
+        waits.add_shares(LinkClass::Rank1, 2, 100, by(&[1, 2]));
+        assert_eq!(waits.delays[LinkClass::Rank1 as usize][2], by(&[33, 67]).map(u128::from));
         waits.add_shares(LinkClass::Rank1, 2, 7, [0; JOBS]);
         assert_eq!(waits.delays[LinkClass::Rank1 as usize][2].iter().sum::<u128>(), 107);
     }
@@ -198,7 +203,7 @@ mod tests {
     fn holders_return_the_bytes_before() {
         let mut holders = Holders::new(3);
         assert_eq!(holders.hold(2, 5, 1, 100), [0; JOBS]);
-        assert_eq!(holders.hold(2, 5, 0, 30), [0, 100, 0, 0]);
+        assert_eq!(holders.hold(2, 5, 0, 30), by(&[0, 100]));
         assert!(!holders.is_idle());
         holders.release(2, 5, 1, 100);
         holders.release(2, 5, 0, 30);

@@ -20,6 +20,7 @@
 use super::RoutePlanner;
 use crate::packet::Packet;
 use crate::topology::GlobalLink;
+use forebay_machine_file::machine::LinkClass;
 use forebay_random::below;
 
 impl RoutePlanner<'_> {
@@ -42,7 +43,7 @@ impl RoutePlanner<'_> {
     /// Between neighbours, that of their link.
     pub(super) fn spine_port(&mut self, from: u16, to: u16) -> u8 {
         let Some(between) = self.topology.routers_between(from, to) else {
-            return self.topology.local_ports_toward(from, to).0;
+            return self.topology.spine_port_toward(to);
         };
         let count = u32::from(between.end - between.start);
         let tries = if self.is_adaptive() { self.spec.candidates } else { 1 };
@@ -52,13 +53,23 @@ impl RoutePlanner<'_> {
             let mut queue = self.queue(from, number);
             if self.sees_group() {
                 let over = between.start + u16::from(number);
-                queue += self.queue(over, self.topology.local_ports_toward(over, to).0);
+                queue += self.queue(over, self.topology.spine_port_toward(to));
             }
             if best.is_none_or(|(shortest, _)| queue < shortest) {
                 best = Some((queue, number));
             }
         }
         best.map_or(0, |(_, port)| port)
+    }
+
+    /// Time to transmit the queue on the way to another router of the group, ps, and the class of the first
+    /// link. Where several spines or leaves lead there, one is chosen later, by its queue.
+    pub(super) fn spine_queue(&self, from: u16, to: u16) -> (u64, LinkClass) {
+        let queue = match self.topology.routers_between(from, to) {
+            Some(_) => 0,
+            None => self.queue(from, self.topology.spine_port_toward(to)),
+        };
+        (queue, LinkClass::Rank1)
     }
 
     /// A random one of the links to a group or, in a fat tree, to a core router. At a spine, one of its

@@ -35,11 +35,24 @@ impl Topology {
     /// leaf, or a spine to a spine, paths begin with all ports: see [`Topology::routers_between`].
     #[inline]
     pub fn local_ports_toward(&self, from: u16, to: u16) -> (u8, u8) {
+        if self.has_spines() {
+            let port = self.spine_port_toward(to);
+            return (port, port);
+        }
+        self.mesh_ports_toward(from, to)
+    }
+
+    /// The port of each router of a group with spines that leads to its neighbour `to`.
+    #[inline]
+    pub(crate) fn spine_port_toward(&self, to: u16) -> u8 {
+        self.coordinates[usize::from(to)].0 as u8
+    }
+
+    /// [`Topology::local_ports_toward`] in a group without spines.
+    #[inline]
+    pub(crate) fn mesh_ports_toward(&self, from: u16, to: u16) -> (u8, u8) {
         let ((slot, chassis), (to_slot, to_chassis)) =
             (self.coordinates[usize::from(from)], self.coordinates[usize::from(to)]);
-        if self.has_spines() {
-            return (to_slot as u8, to_slot as u8);
-        }
         let (rank1, rank2) = (to_slot as u8, (self.slots + to_chassis) as u8);
         if slot == to_slot {
             (rank2, rank2)

@@ -46,7 +46,7 @@ pub struct Transfer {
     pub file: FileId,
     /// Offset of the first byte in the file.
     pub offset: u64,
-    /// Number of bytes: the transfer size of the test.
+    /// Number of bytes: the transfer size of the test, or what is left of the block.
     pub bytes: u64,
 }
 
@@ -74,6 +74,7 @@ pub struct AccessPattern {
     per_rank: u64,
     segments: u64,
     iteration: u32,
+    first_file: u64,
 }
 
 impl AccessPattern {
@@ -107,8 +108,14 @@ impl AccessPattern {
             )));
         }
         // The parser refuses sizes of 0; a test constructed by other code may have one.
-        let per_block = block.checked_div(transfer).unwrap_or(0);
-        let transfers = per_block * ior.segments;
+        let per_block = if transfer == 0 { 0 } else { block.div_ceil(transfer) };
+        if ior.random_offsets && !block.is_multiple_of(transfer.max(1)) {
+            return Err(AccessPatternError(format!(
+                "random offsets (-z) of blocks of {block} bytes (-b), which are not whole transfers of \
+                 {transfer} bytes (-t); give a multiple"
+            )));
+        }
+        let transfers = per_block.saturating_mul(ior.segments);
         let seed = match (ior.offset_seed, ior.reorder_seed) {
             (Some(seed), _) | (None, Some(seed)) => i64::from(seed) as u64,
             (None, None) => processes.seed,
@@ -129,6 +136,7 @@ impl AccessPattern {
             per_rank: ior.max_transfers.map_or(transfers, |limit| transfers.min(limit)),
             segments: ior.segments,
             iteration: 0,
+            first_file: 0,
         };
         if pattern.reorder == Reorder::Random && pattern.excluded() >= u64::from(tasks) {
             return Err(AccessPatternError(format!(
@@ -144,6 +152,11 @@ impl AccessPattern {
     /// order with `-Z` and a negative `-X`.
     pub fn for_iteration(self, iteration: u32) -> AccessPattern {
         AccessPattern { iteration, ..self }
+    }
+
+    /// The same pattern on other files: their numbers begin at `first`, for a test beside others.
+    pub fn with_first_file(self, first: u64) -> AccessPattern {
+        AccessPattern { first_file: first, ..self }
     }
 
     /// Participating tasks: ranks `0..tasks()`.
@@ -174,6 +187,24 @@ impl AccessPattern {
     /// Bytes of one transfer.
     pub fn transfer_bytes(&self) -> u64 {
         self.transfer
+    }
+
+    /// Bytes of the first `count` transfers of a rank in one phase.
+    pub fn bytes_of_first(&self, count: u64) -> u64 {
+        let per_block = self.per_block.max(1);
+        count / per_block * self.block + count % per_block * self.transfer
+    }
+
+    /// Bytes of each rank in one phase without a deadline (`-D`).
+    pub fn bytes_per_rank(&self) -> u64 {
+        self.bytes_of_first(self.per_rank)
+    }
+
+    /// Bytes of the transfer number `index` of a rank in a phase.
+    #[inline]
+    pub fn length_of(&self, index: u64) -> u64 {
+        let before = index % self.per_block.max(1) * self.transfer;
+        self.transfer.min(self.block - before)
     }
 
     /// Contiguous bytes of one rank in a segment.
@@ -235,7 +266,7 @@ impl AccessPattern {
     fn file_written_by(&self, rank: u32) -> FileId {
         let first =
             if self.multi_file { u64::from(self.iteration) * u64::from(self.files()) } else { 0 };
-        FileId(first + if self.file_per_process { u64::from(rank) } else { 0 })
+        FileId(self.first_file + first + if self.file_per_process { u64::from(rank) } else { 0 })
     }
 
     /// The file that a rank removes at the end of a repetition, if any: its own with `-F`; the
@@ -253,16 +284,17 @@ impl AccessPattern {
         let tasks_in_file = if self.file_per_process { 1 } else { u64::from(self.tasks) };
         let own_blocks = if self.file_per_process { 0 } else { u64::from(owner) };
         let per_block = self.per_block.max(1);
-        let mut place = own_blocks * self.per_block + index % per_block;
+        let mut place = own_blocks * self.block + index % per_block * self.transfer;
         if let Some(stream) = self.shuffle {
             let key = stream.at(if self.file_per_process { owner.into() } else { 0 });
-            place = Permutation::new(tasks_in_file * self.per_block, key).apply(place);
+            let transfers = Permutation::new(tasks_in_file * self.per_block, key);
+            place = transfers.apply(place / self.transfer) * self.transfer;
         }
         let segment_begins = index / per_block * tasks_in_file * self.block;
         Transfer {
             file: self.file_written_by(owner),
-            offset: segment_begins + place * self.transfer,
-            bytes: self.transfer,
+            offset: segment_begins + place,
+            bytes: self.length_of(index),
         }
     }
 }

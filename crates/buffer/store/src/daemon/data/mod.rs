@@ -103,6 +103,7 @@ impl DataConnection<'_> {
             | Request::Inode(_)
             | Request::File(_)
             | Request::Lock(_)
+            | Request::Path(_)
             | Request::Peer(_) => Err(Errno::EOPNOTSUPP),
         };
         self.reply(call.seq, &outcome.unwrap_or_else(Reply::Failed))

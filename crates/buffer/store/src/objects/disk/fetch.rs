@@ -5,6 +5,7 @@ use crate::objects::{FetchedObject, ObjectId};
 use forebay_protocol::Errno;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{ReadWriteFlags, preadv2};
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 
@@ -61,23 +62,24 @@ impl DiskObjects {
         Ok(rustix::fs::syncfs(&*self.root_dir)?)
     }
 
-    /// Make an object durable; its existence, too, if it `is_new`. A missing object is not an
-    /// error.
-    pub fn sync_object(&self, id: ObjectId, data_only: bool, is_new: bool) -> Result<(), Errno> {
-        let file = match self.open_object(id, OFlags::RDWR) {
-            Err(Errno::ENOENT) => return Ok(()), // never had data, or was removed
-            other => other?,
-        };
-        if data_only {
-            rustix::fs::fdatasync(&file)?
-        } else {
-            rustix::fs::fsync(&file)?
+    /// Make an object durable by a file that is opened for that. A missing object is not an error.
+    pub fn sync_object(&self, id: ObjectId, data_only: bool) -> Result<(), Errno> {
+        match self.open_object(id, OFlags::RDWR) {
+            Err(Errno::ENOENT) => Ok(()), // never had data, or was removed
+            other => self.sync_file(&File::from(other?), data_only),
         }
-        if is_new {
-            let dir = self.instance_dir(id.instance)?;
-            let folder = openat(&*dir, folder_name(id.ino), OFlags::RDONLY, Mode::empty())?;
-            rustix::fs::fsync(&folder)?;
-        }
-        Ok(())
+    }
+
+    /// Make the object of an open file durable, except its times if `data_only`.
+    pub fn sync_file(&self, file: &File, data_only: bool) -> Result<(), Errno> {
+        let synced = if data_only { file.sync_data() } else { file.sync_all() };
+        Ok(synced?)
+    }
+
+    /// Make the existence of an object durable.
+    pub fn sync_folder(&self, id: ObjectId) -> Result<(), Errno> {
+        let dir = self.instance_dir(id.instance)?;
+        let folder = openat(&*dir, folder_name(id.ino), OFlags::RDONLY, Mode::empty())?;
+        Ok(rustix::fs::fsync(&folder)?)
     }
 }

@@ -10,7 +10,8 @@ use super::checksum::{self, ObjectFile, boot_id};
 use super::checksum_validity::{ChecksumValidity, MAX_CHECKSUMS_BYTES, WATERMARK_FILE, Watermarks};
 use super::removal::RemovalQueue;
 use super::{ObjectId, Objects, Times};
-use forebay_protocol::message::{Allocate, OpenMode};
+use forebay_net::extents::next_extent;
+use forebay_protocol::message::{Allocate, FoundExtent, OpenMode};
 use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
 use parking_lot::Mutex;
@@ -283,6 +284,10 @@ impl Objects for DiskObjects {
         };
         let file = self.open_for_writing(id, OFlags::RDWR)?;
         Ok(fallocate(file, flags, range.start, range.end - range.start)?)
+    }
+
+    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<FoundExtent, Errno> {
+        next_extent(self.open_for_scan(id)?, offset, hole)
     }
 
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno> {

@@ -32,6 +32,7 @@ impl<O: Objects> Volume<O> {
             | Request::Session(_)
             | Request::Admin(_)
             | Request::Data(_)
+            | Request::Path(_)
             | Request::Peer(_) => return None,
         };
         let object = self.object(ino);

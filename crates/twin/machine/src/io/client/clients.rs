@@ -5,7 +5,7 @@ use super::exchange::{
 };
 use super::rank::{Activity, Rank};
 use super::requests::{Requests, send_write_data};
-use crate::event::{ClientEvent, Event, ExchangeKind, IoEvent, ReplyKind};
+use crate::event::{ClientEvent, Event, ExchangeKind, IoEvent, ProcessPlace, ReplyKind};
 use crate::io::context::IoContext;
 use crate::io::job::{IoJob, PS_PER_SECOND, RequestTag};
 use crate::io::measure::PhaseCounts;
@@ -42,10 +42,11 @@ impl Clients {
     }
 
     /// Schedules the start of all processes.
-    pub fn start(&self, queue: &mut Queue<Event>) {
+    pub fn start(&self, job: &IoJob, queue: &mut Queue<Event>) {
         for slot in 0..self.count() {
-            let event = IoEvent::Client(ClientEvent::Resume(slot));
-            queue.push(0, event.key(), Event::Io(event));
+            let place = ProcessPlace::new(job.number, slot);
+            let event = IoEvent::Client(ClientEvent::Resume(place));
+            queue.push(job.start, event.key(), Event::Io(event));
         }
     }
 
@@ -74,13 +75,12 @@ impl Clients {
     pub fn node_rates(&self, pattern: &AccessPattern) -> Vec<f64> {
         let mut nodes: BTreeMap<u32, (u64, u64, u32)> = BTreeMap::new();
         for rank in self.ranks.iter().filter(|r| r.in_transfers > 0) {
-            let (transfers, time, processes) = nodes.entry(pattern.node_of(rank.rank)).or_default();
-            *transfers += rank.transfer;
+            let (bytes, time, processes) = nodes.entry(pattern.node_of(rank.rank)).or_default();
+            *bytes += pattern.bytes_of_first(rank.transfer);
             *time += rank.in_transfers;
             *processes += 1;
         }
-        let rate = |(transfers, time, processes): (u64, u64, u32)| {
-            let bytes = transfers * pattern.transfer_bytes();
+        let rate = |(bytes, time, processes): (u64, u64, u32)| {
             bytes as f64 * f64::from(processes) * 1e12 / time as f64
         };
         nodes.into_values().map(rate).collect()
@@ -106,13 +106,14 @@ impl Clients {
     /// Runs an event.
     pub fn handle(&mut self, event: ClientEvent, io: &mut IoContext<'_, '_>) {
         match event {
-            ClientEvent::Resume(slot) => self.advance(slot, io),
-            ClientEvent::IssueRequests(slot) => {
+            ClientEvent::Resume(place) => self.advance(place.slot(), io),
+            ClientEvent::IssueRequests(place) => {
+                let slot = place.slot();
                 self.requests.issue(slot, &mut self.ranks[slot as usize], io);
             }
             ClientEvent::SendWriteData(tag) => send_write_data(tag, io),
             ClientEvent::RequestDone(tag) => self.complete_request(tag, io),
-            ClientEvent::CopyDone(slot) => end_copy(slot, &mut self.ranks, io),
+            ClientEvent::CopyDone(place) => end_copy(place.slot(), &mut self.ranks, io),
         }
     }
 
@@ -182,7 +183,7 @@ impl Clients {
             rank.activity = Activity::Idle;
             match step.action {
                 Action::Begin(_) => {
-                    let after = job.skip_late_phase(at, io.barrier_entered);
+                    let after = job.skip_late_phase(at, io.barrier_entered());
                     rank.step = after.unwrap_or(at + 1);
                     continue;
                 }
@@ -190,7 +191,7 @@ impl Clients {
                 Action::Delay(seconds) => {
                     rank.step += 1;
                     let at = io.now() + u64::from(seconds) * PS_PER_SECOND;
-                    return io.schedule(at, ClientEvent::Resume(slot));
+                    return io.schedule(at, ClientEvent::Resume(io.place(slot)));
                 }
                 Action::Barrier => {
                     rank.activity = Activity::Barrier;
@@ -285,7 +286,7 @@ impl Clients {
     fn end_transfer(&mut self, slot: u32, io: &mut IoContext<'_, '_>) {
         let rank = &mut self.ranks[slot as usize];
         let took = io.now() - rank.call_began;
-        let bytes = io.job.pattern.transfer_bytes();
+        let bytes = io.job.pattern.length_of(rank.transfer);
         self.phase.count_transfer(took, bytes, io.now());
         io.job.count_done(bytes);
         rank.in_transfers += took;
@@ -369,5 +370,5 @@ impl Clients {
 fn begin_call(slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
     (rank.sent, rank.in_flight, rank.call_began) = (0, 0, io.now());
     let at = io.now() + io.job.client_of(rank.rank).call_overhead.0;
-    io.schedule(at, ClientEvent::IssueRequests(slot));
+    io.schedule(at, ClientEvent::IssueRequests(io.place(slot)));
 }

@@ -186,7 +186,7 @@ fn begin_window(slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
 fn access_window(slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
     rank.activity = Activity::Window;
     let at = io.now() + io.job.client_of(rank.rank).call_overhead.0;
-    io.schedule(at, ClientEvent::IssueRequests(slot));
+    io.schedule(at, ClientEvent::IssueRequests(io.place(slot)));
 }
 
 /// Bytes of an aggregator's window have arrived.
@@ -207,7 +207,7 @@ fn finish_if_complete(rank: &mut Rank, io: &mut IoContext<'_, '_>) {
 
 fn schedule_copy(slot: u32, aggregator: u32, bytes: u64, io: &mut IoContext<'_, '_>) {
     let at = io.now() + io.job.client_of(aggregator).copy_rate.time_for(Bytes(bytes)).0;
-    io.schedule(at, ClientEvent::CopyDone(slot));
+    io.schedule(at, ClientEvent::CopyDone(io.place(slot)));
 }
 
 /// Sends a message about an aggregator's window to a process on another node: `bytes` of data, or
@@ -219,7 +219,12 @@ fn send_to_process(
     bytes: u64,
     io: &mut IoContext<'_, '_>,
 ) {
-    let tag = RequestTag { rank: other, call: aggregator.transfer, request: aggregator.window };
+    let tag = RequestTag {
+        job: io.job.number,
+        rank: other,
+        call: aggregator.transfer,
+        request: aggregator.window,
+    };
     let (from, to) = (io.job.node_of(aggregator.rank), io.job.node_of(other));
     io.send(from, to, PacketKind::Exchange(kind), bytes, tag.pack());
 }

@@ -65,7 +65,8 @@ impl Requests {
                 RequestKind::Write | RequestKind::Read => rank.sent,
                 RequestKind::Sync | RequestKind::Metadata => io.job.number_of(server, rank.sent),
             };
-            let tag = RequestTag { rank: rank.rank, call: rank.transfer, request };
+            let (job, call) = (io.job.number, rank.transfer);
+            let tag = RequestTag { job, rank: rank.rank, call, request };
             rank.sent += 1;
             rank.in_flight += 1;
             self.nodes[local].in_flight += 1;
@@ -113,7 +114,7 @@ impl Requests {
             ReplyKind::FetchData => {
                 let bytes = bytes_of_request(io);
                 let at = self.reserve_data_path(tag, OUT, bytes, io);
-                io.waits_of(packet.dst).client += at - io.now();
+                io.waits_of(tag, packet.dst).client += at - io.now();
                 if at > io.now() {
                     io.schedule(at, ClientEvent::SendWriteData(tag));
                 } else {
@@ -135,7 +136,7 @@ impl Requests {
                 let bytes = bytes_of_request(io);
                 io.count_network_wait(packet, packet.dst, bytes);
                 let at = self.reserve_data_path(tag, IN, bytes, io);
-                io.waits_of(packet.dst).client += at - io.now();
+                io.waits_of(tag, packet.dst).client += at - io.now();
                 if at > io.now() {
                     io.schedule(at, ClientEvent::RequestDone(tag));
                     return false;

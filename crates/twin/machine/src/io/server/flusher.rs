@@ -76,7 +76,7 @@ impl Servers {
         while let Some((request, since)) = self.servers[server as usize].cache.admit_waiting() {
             let waited = io.now() - since;
             let waiting = self.requests.get(request);
-            io.waits_of(waiting.client).ssd += waited;
+            io.waits_of(waiting.tag, waiting.client).ssd += waited;
             let node = self.servers[server as usize].node;
             io.stage(node, waiting.tag, Stage::WaitForRoom, (since, io.now()), waited);
             self.lock_object(request, io);

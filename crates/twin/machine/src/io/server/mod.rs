@@ -6,9 +6,12 @@ mod node;
 mod page_cache;
 mod paths;
 mod rates;
+mod ready;
 mod request;
 mod servers;
 
 pub(crate) use layout::object_of;
 pub(crate) use rates::ServerRates;
+pub use rates::flash_rate;
+pub use ready::ServerQueues;
 pub(crate) use servers::Servers;

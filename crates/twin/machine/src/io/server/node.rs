@@ -1,12 +1,12 @@
 //! One server and the data paths of servers: their resources.
 
 use super::page_cache::PageCache;
+use super::ready::{ReadyRequests, ServerQueues};
 use crate::io::locks::Locks;
 use crate::io::measure::ServerUsage;
 use crate::io::ssd::Ssd;
 use forebay_machine_file::machine::BurstBuffer;
 use forebay_units::{Bytes, Rate};
-use std::collections::VecDeque;
 
 /// A resource that serves one request after another.
 #[derive(Default)]
@@ -96,8 +96,10 @@ pub(super) struct Server {
     pub paths: Vec<u32>,
     pub metadata: SerialResource,
     idle_threads: u32,
-    /// Dispatched requests without a thread. A process has at most `requests_in_flight` of them.
-    ready: VecDeque<u32>,
+    /// A process has at most `requests_in_flight` of them.
+    ready: ReadyRequests,
+    /// Limits of the jobs' rates, by number of the job.
+    limits: Vec<SerialResource>,
     pub locks: Locks,
     pub cache: PageCache,
     pub ssd: Ssd,
@@ -107,14 +109,15 @@ pub(super) struct Server {
 
 impl Server {
     /// `paths` are its data paths, by their index in the group.
-    pub fn new(node: u32, paths: Vec<u32>, make: &BurstBuffer) -> Self {
+    pub fn new(node: u32, paths: Vec<u32>, make: &BurstBuffer, order: ServerQueues) -> Self {
         Server {
             node,
             dispatch: SerialResource::default(),
             paths,
             metadata: SerialResource::default(),
             idle_threads: make.threads,
-            ready: VecDeque::new(),
+            ready: ReadyRequests::new(order),
+            limits: Vec::new(),
             locks: Locks::default(),
             cache: PageCache::new(make),
             ssd: Ssd::new(make),
@@ -122,20 +125,29 @@ impl Server {
         }
     }
 
-    /// Takes a thread for a request; queues the request and returns false if none is idle.
-    pub fn take_thread(&mut self, request: u32) -> bool {
+    /// The time from which a job with a limited rate may move `bytes` more.
+    pub fn permit(&mut self, job: u8, limit: Rate, bytes: u64, now: u64) -> u64 {
+        let job = usize::from(job);
+        if job >= self.limits.len() {
+            self.limits.resize_with(job + 1, SerialResource::default);
+        }
+        self.limits[job].reserve(now, limit.time_for(Bytes(bytes)).0)
+    }
+
+    /// Takes a thread for a request of a job; queues the request and returns false if none is idle.
+    pub fn take_thread(&mut self, request: u32, job: u8) -> bool {
         let idle = self.idle_threads > 0;
         if idle {
             self.idle_threads -= 1;
         } else {
-            self.ready.push_back(request);
+            self.ready.push(request, job);
         }
         idle
     }
 
     /// Releases a thread; returns the queued request that takes it, if any.
     pub fn release_thread(&mut self) -> Option<u32> {
-        let next = self.ready.pop_front();
+        let next = self.ready.pop();
         if next.is_none() {
             self.idle_threads += 1;
             assert!(self.idle_threads <= self.threads, "a thread released twice");

@@ -4,13 +4,13 @@ use super::node::{Path, Server};
 use super::servers::{NO_SERVER, Servers};
 use crate::event::RequestKind;
 use crate::io::context::IoContext;
-use crate::io::job::RequestTag;
+use crate::io::job::{IoJob, RequestTag};
 use crate::io::measure::ServerUsage;
 use forebay_network::Packet;
 
 impl Servers {
-    /// Node number and busy times up to `now` (ps) of each server.
-    pub fn usage(&self, now: u64) -> Vec<(u32, ServerUsage)> {
+    /// Node number and busy times up to `now` (ps) of each server of a job's storage.
+    pub fn usage(&self, now: u64, job: &IoJob) -> Vec<(u32, ServerUsage)> {
         let usage = |server: &Server| {
             let usage = server.usage(now);
             // The first is the server's own, or that nearest to it.
@@ -18,11 +18,15 @@ impl Servers {
             let (inbound, outbound) = path.map_or((0, 0), |path| path.busy_until(now));
             (server.node, ServerUsage { inbound, outbound, ..usage })
         };
-        self.servers.iter().map(usage).collect()
+        self.servers.iter().filter(|server| job.storage.has_node(server.node)).map(usage).collect()
     }
 
-    /// Number in the storage and busy times, in and out up to `now` (ps), of each data path.
-    pub fn path_usage(&self, now: u64) -> Vec<(u32, (u64, u64))> {
+    /// Number in the storage and busy times, in and out up to `now` (ps), of each data path of a parallel
+    /// file system. Those of burst-buffer nodes are in their usage.
+    pub fn path_usage(&self, now: u64, job: &IoJob) -> Vec<(u32, (u64, u64))> {
+        if !job.storage.is_parallel() {
+            return Vec::new();
+        }
         let usage = |(number, path): (&u32, &Path)| (*number, path.busy_until(now));
         self.path_numbers.iter().zip(&self.paths).map(usage).collect()
     }

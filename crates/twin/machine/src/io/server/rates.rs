@@ -4,6 +4,7 @@
 use super::layout::Extent;
 use crate::io::job::{IoJob, PS_PER_SECOND};
 use crate::io::ssd::Ssd;
+use forebay_machine_file::machine::BurstBuffer;
 use forebay_units::Bytes;
 use forebay_workload::ior::{Access, FileId};
 
@@ -25,19 +26,31 @@ impl ServerRates {
     pub fn of(job: &IoJob, offset: u64, bytes: u64, access: Access) -> ServerRates {
         let make = &job.burst_buffer;
         let per_second = |ps: f64| bytes as f64 * PS_PER_SECOND as f64 / ps.max(1.0);
-        let ssd = Ssd::new(make);
         let extent = Extent { file: FileId(0), offset, bytes };
-        let is_write = access == Access::Write;
-        let on_flash = |(_, bytes)| ssd.share_of_node(bytes, is_write);
         let mut lock_hold = make.lock_hold.0 + make.copy_rate.time_for(Bytes(bytes)).0;
         if job.has_shared_file() && extent.partial_blocks(make).next().is_some() {
-            lock_hold += ssd.time_alone(make.block.0, false);
+            lock_hold += Ssd::new(make).time_alone(make.block.0, false);
         }
         ServerRates {
             dispatch: per_second(make.dispatch.0 as f64),
             data_path: make.data_rate.0 as f64,
-            flash: per_second(extent.commands(make).map(on_flash).sum()),
+            flash: per_second(time_on_flash(make, &extent, access)),
             lock_hold,
         }
     }
+}
+
+/// Time for which an extent takes all channels of a server's flash, ps.
+fn time_on_flash(make: &BurstBuffer, extent: &Extent, access: Access) -> f64 {
+    let ssd = Ssd::new(make);
+    let share = |(_, bytes)| ssd.share_of_node(bytes, access == Access::Write);
+    extent.commands(make).map(share).sum()
+}
+
+/// Rate of the flash of a storage node for a stream of whole substripes, bytes per second: commands and the
+/// gaps between them.
+pub fn flash_rate(make: &BurstBuffer, access: Access) -> f64 {
+    let bytes = make.substripe.0.min(make.stripe.0).max(1);
+    let extent = Extent { file: FileId(0), offset: 0, bytes };
+    bytes as f64 * PS_PER_SECOND as f64 / time_on_flash(make, &extent, access).max(1.0)
 }

@@ -14,6 +14,7 @@ use forebay_network::Packet;
 use forebay_units::Bytes;
 use forebay_workload::ior::FileId;
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// In place of a server's index: the node is no server.
 pub(super) const NO_SERVER: u32 = u32::MAX;
@@ -38,7 +39,10 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    pub fn new(job: &IoJob, group: u16) -> Self {
+    /// The servers of all jobs in a group. The jobs are on one file system: several instances may
+    /// have a node in common, and all targets are those of the one parallel file system.
+    pub fn new(jobs: &[Arc<IoJob>], group: u16) -> Self {
+        let [job, others @ ..] = jobs else { unreachable!("no I/O job") };
         let nodes = job.topology.nodes_of_group(group).len();
         let mut servers = Servers {
             servers: Vec::new(),
@@ -66,10 +70,41 @@ impl Servers {
                 servers.index_of_server[number] = index;
                 servers.server_of_node[usize::from(location.local)] = index;
                 let paths = place.paths.iter().map(|path| index_of_path[*path as usize]).collect();
-                servers.servers.push(Server::new(place.node, paths, &job.burst_buffer));
+                servers.servers.push(Server::new(
+                    place.node,
+                    paths,
+                    &job.burst_buffer,
+                    job.server_queues,
+                ));
+            }
+        }
+        for other in others {
+            assert_eq!(other.storage.is_parallel(), job.storage.is_parallel(), "file systems");
+            if !other.storage.is_parallel() {
+                servers.add_instance(other, group);
             }
         }
         servers
+    }
+
+    /// Adds the burst-buffer nodes of a job's instance that no job before has.
+    fn add_instance(&mut self, job: &IoJob, group: u16) {
+        for place in job.storage.servers() {
+            let location = job.topology.location(place.node);
+            let known = &mut self.server_of_node[usize::from(location.local)];
+            if location.group == group && *known == NO_SERVER {
+                *known = self.servers.len() as u32;
+                let path = self.paths.len() as u32;
+                self.paths.push(Path::new(job.burst_buffer.data_rate));
+                self.path_numbers.push(path);
+                self.servers.push(Server::new(
+                    place.node,
+                    vec![path],
+                    &job.burst_buffer,
+                    job.server_queues,
+                ));
+            }
+        }
     }
 
     /// Runs an event.
@@ -113,23 +148,30 @@ impl Servers {
             arrived_at: io.now(),
             dispatched_at: io.now(),
         };
-        let state = &mut self.servers[server as usize];
-        let (start, end, event): (_, _, fn(u32) -> ServerEvent) = if kind == RequestKind::Metadata {
-            let cost = PS_PER_SECOND / u64::from(io.job.burst_buffer.metadata_rate);
-            let start = state.metadata.reserve(io.now(), cost);
-            // There and back.
-            (start, start + cost + 2 * io.job.storage.latency.0, ServerEvent::Reply)
-        } else {
-            let cost = io.job.burst_buffer.dispatch.0;
-            let start = state.dispatch.reserve(io.now(), cost);
-            (start, start + cost + io.job.storage.latency.0, ServerEvent::Dispatched)
-        };
         if matches!(kind, RequestKind::Write | RequestKind::Read) {
             locate(&mut request, io);
         }
+        let state = &mut self.servers[server as usize];
+        let (start, mut end, event): (_, _, fn(u32) -> ServerEvent) =
+            if kind == RequestKind::Metadata {
+                let cost = PS_PER_SECOND / u64::from(io.job.burst_buffer.metadata_rate);
+                let start = state.metadata.reserve(io.now(), cost);
+                // There and back.
+                (start, start + cost + 2 * io.job.storage.latency.0, ServerEvent::Reply)
+            } else {
+                let cost = io.job.burst_buffer.dispatch.0;
+                let start = state.dispatch.reserve(io.now(), cost);
+                (start, start + cost + io.job.storage.latency.0, ServerEvent::Dispatched)
+            };
+        let mut waited = start - io.now();
+        if let (Some(limit), 1..) = (io.job.rate_limit, request.bytes) {
+            let permitted = state.permit(io.job.number, limit, request.bytes, io.now());
+            waited += permitted.saturating_sub(end);
+            end = end.max(permitted);
+        }
         // The waits explain the duration of transfers, and metadata operations are not part of one.
         if kind != RequestKind::Metadata {
-            io.waits_of(packet.src).server += start - io.now();
+            io.waits_of(packet.tag(), packet.src).server += waited;
         }
         let node = self.servers[server as usize].node;
         if let Some(observer) = io.observer {
@@ -139,7 +181,7 @@ impl Servers {
             RequestKind::Metadata => Stage::Service,
             RequestKind::Write | RequestKind::Read | RequestKind::Sync => Stage::Dispatch,
         };
-        io.stage(node, request.tag, stage, (io.now(), end), start - io.now());
+        io.stage(node, request.tag, stage, (io.now(), end), waited);
         let index = self.requests.insert(request);
         io.schedule(end, event(index));
     }
@@ -162,7 +204,7 @@ impl Servers {
             io.stage(node, packet.tag(), Stage::FetchData, (requested_at, io.now()), 0);
             io.stage(node, packet.tag(), Stage::DataPath, (io.now(), at), at - io.now());
             if at > io.now() {
-                io.waits_of(packet.src).server += at - io.now();
+                io.waits_of(packet.tag(), packet.src).server += at - io.now();
                 io.schedule(at, ServerEvent::DataTakenIn(index));
             } else {
                 self.write_when_room(index, io);
@@ -184,7 +226,8 @@ impl Servers {
         let request = self.requests.get_mut(index);
         request.dispatched_at = io.now();
         let server = request.server as usize;
-        if self.servers[server].take_thread(index) {
+        let job = RequestTag::unpack(request.tag).job;
+        if self.servers[server].take_thread(index, job) {
             self.start(index, io);
         }
     }
@@ -193,14 +236,15 @@ impl Servers {
     fn start(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let now = io.now();
         let request = self.requests.get(index);
+        io.enter_request(request.tag);
         let waited = now - request.dispatched_at;
-        io.waits_of(request.client).server += waited;
+        io.waits_of(request.tag, request.client).server += waited;
         let node = self.servers[request.server as usize].node;
         io.stage(node, request.tag, Stage::Thread, (request.dispatched_at, now), waited);
         match request.kind {
             RequestKind::Write => {
                 let at = self.reserve(request.server, |path| path.request(now, request.bytes));
-                io.waits_of(request.client).server += at - now;
+                io.waits_of(request.tag, request.client).server += at - now;
                 io.stage(node, request.tag, Stage::DataPath, (now, at), at - now);
                 self.requests.get_mut(index).dispatched_at = at;
                 self.fetching.insert(request.tag, index);
@@ -242,6 +286,7 @@ impl Servers {
     /// a shared file, until blocks that it covers partly have been read.
     fn use_lock(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let request = self.requests.get(index);
+        io.enter_request(request.tag);
         let is_parallel = io.job.storage.is_parallel();
         if request.kind != RequestKind::Write && !is_parallel {
             self.release_lock(index, io);
@@ -257,7 +302,7 @@ impl Servers {
             let server = &mut self.servers[request.server as usize];
             if !is_parallel && server.locks.changes_writer(request.object, request.client) {
                 held += make.lock_handover.0;
-                io.waits_of(request.client).lock += make.lock_handover.0;
+                io.waits_of(request.tag, request.client).lock += make.lock_handover.0;
             }
             let mut read = io.now();
             for controller in request.extent().partial_blocks(make) {
@@ -281,7 +326,7 @@ impl Servers {
             return 0;
         }
         let callback = io.job.burst_buffer.lock_handover.0;
-        io.waits_of(request.client).lock += callback;
+        io.waits_of(request.tag, request.client).lock += callback;
         callback
     }
 
@@ -296,7 +341,7 @@ impl Servers {
             false => server.ssd.submit_all(commands, is_write, io.now()),
         };
         let node = server.node;
-        io.waits_of(request.client).ssd += done.waited;
+        io.waits_of(request.tag, request.client).ssd += done.waited;
         io.stage(node, request.tag, Stage::Flash, (io.now(), done.at), done.waited);
         if is_write {
             return io
@@ -332,7 +377,7 @@ impl Servers {
         let now = io.now();
         let at = self.reserve(request.server, |path| path.send(now, request.bytes));
         let time = self.slowest_path_time(request.server, request.bytes);
-        io.waits_of(request.client).server += at - now;
+        io.waits_of(request.tag, request.client).server += at - now;
         let node = self.servers[request.server as usize].node;
         io.stage(node, request.tag, Stage::DataPath, (now, at), at - now);
         let at = at + io.job.storage.latency.0;
@@ -371,7 +416,7 @@ impl Servers {
         });
         for (next, waited) in granted {
             let next_request = self.requests.get(next);
-            io.waits_of(next_request.client).lock += waited;
+            io.waits_of(next_request.tag, next_request.client).lock += waited;
             let node = self.servers[next_request.server as usize].node;
             io.stage(node, next_request.tag, Stage::WaitForLock, (now - waited, now), waited);
             self.use_lock(next, io);

@@ -1,0 +1,304 @@
+//! The report of a study, in Markdown.
+
+use super::super::replicates::joined_notes;
+use super::file::{JobEntry, StudyFile};
+use super::summary::{BesideSummary, DelaySummary, MeasureSummary, SetSummary, Summary};
+use forebay_machine::estimate::Estimate;
+use forebay_units::human::{number, percent, seconds};
+use std::fmt::Write;
+
+/// The report.
+pub(super) fn report(study: &StudyFile, summary: &Summary) -> String {
+    let mut out = format!("# {}\n\nMachine: {}.", study.title, study.machine);
+    let _ = match study.seeds {
+        1 => writeln!(out, " Seed {}.\n", study.seed),
+        count => writeln!(
+            out,
+            " Means of {count} seeds from {} on; ± is half of the 95% confidence interval.\n",
+            study.seed
+        ),
+    };
+    for job in &study.job {
+        let _ = writeln!(out, "- {}: {}", job.name, described(job));
+    }
+    let Some(none) = summary.measures.first() else { return out };
+    if !none.together.is_empty() {
+        let _ = write!(
+            out,
+            "\n## Slowdown without a measure\n\nI/O: time beside the job of the column / alone. Traffic: \
+             mean latency. In brackets: the share of an I/O job's time in which the other ran, if \
+             not all.\n\n{}",
+            matrix(summary, none)
+        );
+    }
+    if let [_] = summary.jobs.as_slice() {
+        let _ = write!(out, "\n## Measures\n\n{}", of_one_job(summary));
+        return out;
+    }
+    let _ = write!(
+        out,
+        "\n## All jobs together\n\nTime of I/O, or mean latency of messages. Gain: over the time or \
+         latency together without a measure.\n\n{}",
+        measures(summary)
+    );
+    if summary.measures.iter().any(has_rates) {
+        let _ = write!(out, "\n## Rates of I/O, GB/s\n\n{}", rates(summary));
+    }
+    if let Some(collisions) = collisions(summary) {
+        let _ = write!(
+            out,
+            "\n## Collisions in the network\n\nDelays of packets by those of another job, summed over \
+             packets, with all jobs together.\n\n{collisions}"
+        );
+    }
+    if let Some(waits) = added_waits(summary) {
+        let _ = write!(
+            out,
+            "\n## Collisions of I/O\n\nWaits of requests with all jobs together, without those of the job \
+             alone, summed over requests.\n\n{waits}"
+        );
+    }
+    out
+}
+
+fn described(job: &JobEntry) -> String {
+    let nodes = job.nodes;
+    match (&job.ior, &job.traffic) {
+        (Some(ior), _) => {
+            let each = match job.ppn.unwrap_or(1) {
+                1 => "1 process".to_string(),
+                several => format!("{several} processes"),
+            };
+            format!("{nodes} nodes with {each} each run `ior {ior}`")
+        }
+        (None, Some(traffic)) => format!(
+            "{nodes} nodes send {} messages of {} at a load of {}",
+            traffic.pattern, traffic.message, traffic.load
+        ),
+        (None, None) => format!("{nodes} nodes"),
+    }
+}
+
+/// A table in Markdown, with columns as wide as their widest cells; all but the first `text` columns have
+/// numbers.
+fn table(text: usize, header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count().max(3)).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut out = String::new();
+    let mut line = |cells: Vec<&str>| {
+        out.push('|');
+        for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+            let _ = match column < text {
+                true => write!(out, " {cell:<width$} |"),
+                false => write!(out, " {cell:>width$} |"),
+            };
+        }
+        out.push('\n');
+    };
+    line(header.to_vec());
+    let dashes: Vec<String> = widths
+        .iter()
+        .enumerate()
+        .map(|(column, width)| match column < text {
+            true => "-".repeat(*width),
+            false => format!("{}:", "-".repeat(width - 1)),
+        })
+        .collect();
+    line(dashes.iter().map(String::as_str).collect());
+    rows.iter().for_each(|row| line(row.iter().map(String::as_str).collect()));
+    out
+}
+
+/// A mean, with its interval if there is one.
+fn shown(estimate: Option<&Estimate>, missing: &str, text: impl Fn(f64) -> String) -> String {
+    match estimate {
+        None => missing.to_string(),
+        Some(Estimate { mean, half_width: Some(half), .. }) => {
+            format!("{} ±{}", text(*mean), text(*half))
+        }
+        Some(estimate) => text(estimate.mean),
+    }
+}
+
+const SATURATED: &str = "saturated";
+
+/// Slowdown of the job of a row beside the job of a column, and beside all.
+fn matrix(summary: &Summary, none: &MeasureSummary) -> String {
+    let names = &summary.jobs;
+    let beside = |job: usize, others: &SetSummary| -> Option<String> {
+        let of_job: &BesideSummary = others.jobs.iter().find(|one| one.job == job)?;
+        let text = shown(of_job.slowdown.as_ref(), SATURATED, number);
+        Some(match of_job.overlap < 0.995 {
+            true => format!("{text} ({})", percent(of_job.overlap)),
+            false => text,
+        })
+    };
+    let pair = |job: usize, other: usize| {
+        let set = none.together.iter().find(|set| {
+            job != other
+                && set.jobs.len() == 2
+                && [job, other].iter().all(|one| set.jobs.iter().any(|of| of.job == *one))
+        });
+        set.and_then(|set| beside(job, set)).unwrap_or_else(|| "–".into())
+    };
+    let mut header: Vec<String> = vec!["slowdown of".into()];
+    header.extend(names.iter().map(|name| format!("beside {name}")));
+    let with_all = names.len() > 2;
+    if with_all {
+        header.push("beside all".into());
+    }
+    let row = |(job, name): (usize, &String)| {
+        let mut cells = vec![name.clone()];
+        cells.extend((0..names.len()).map(|other| pair(job, other)));
+        if with_all {
+            cells.extend(none.all().and_then(|set| beside(job, set)));
+        }
+        cells
+    };
+    let rows: Vec<Vec<String>> = names.iter().enumerate().map(row).collect();
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    table(1, &header, &rows)
+}
+
+/// Each job with each measure.
+fn measures(summary: &Summary) -> String {
+    let header = ["measure", "job", "alone", "together", "slowdown", "gain"];
+    let mut rows = Vec::new();
+    let base = |job: usize| time_together(summary.measures.first()?, job);
+    for measure in &summary.measures {
+        for (job, name) in summary.jobs.iter().enumerate() {
+            let beside = beside(measure, job);
+            let alone = beside.map_or(&measure.alone[job], |one| &one.alone);
+            let together = beside.map(|one| one.together.time.as_ref());
+            let gain = base(job).zip(time_together(measure, job)).map(|(of, own)| of / own - 1.0);
+            rows.push(vec![
+                measure.name.clone(),
+                name.clone(),
+                shown(alone.time.as_ref(), SATURATED, seconds),
+                together.map_or("–".into(), |time| shown(time, SATURATED, seconds)),
+                beside.map_or("–".into(), |one| shown(one.slowdown.as_ref(), SATURATED, number)),
+                gain.map_or("–".into(), percent),
+            ]);
+        }
+    }
+    table(2, &header, &rows)
+}
+
+/// The only job with each measure.
+fn of_one_job(summary: &Summary) -> String {
+    let header = ["measure", "limit", "time", "gain", "write GB/s", "read GB/s"];
+    let base = summary.measures.first().and_then(|none| time_together(none, 0));
+    let row = |measure: &MeasureSummary| {
+        let job = &measure.alone[0];
+        let gain = base.zip(time_together(measure, 0)).map(|(of, own)| of / own - 1.0);
+        vec![
+            measure.name.clone(),
+            joined_notes(job.limits.iter().map(String::as_str)),
+            shown(job.time.as_ref(), SATURATED, seconds),
+            gain.map_or("–".into(), percent),
+            shown(job.write_gbps.as_ref(), "–", number),
+            shown(job.read_gbps.as_ref(), "–", number),
+        ]
+    };
+    let rows: Vec<Vec<String>> = summary.measures.iter().map(row).collect();
+    table(2, &header, &rows)
+}
+
+/// A job beside all others.
+fn beside(measure: &MeasureSummary, job: usize) -> Option<&BesideSummary> {
+    measure.all()?.jobs.iter().find(|one| one.job == job)
+}
+
+/// Mean time or latency of a job beside all others, or alone if there are none.
+fn time_together(measure: &MeasureSummary, job: usize) -> Option<f64> {
+    let time = match beside(measure, job) {
+        Some(beside) => &beside.together.time,
+        None => &measure.alone.get(job)?.time,
+    };
+    time.as_ref().map(|time| time.mean)
+}
+
+fn has_rates(measure: &MeasureSummary) -> bool {
+    measure.alone.iter().any(|job| job.write_gbps.is_some() || job.read_gbps.is_some())
+}
+
+/// Rates of the I/O jobs.
+fn rates(summary: &Summary) -> String {
+    let header = ["measure", "job", "write alone", "together", "read alone", "together"];
+    let mut rows = Vec::new();
+    for measure in &summary.measures {
+        for (job, name) in summary.jobs.iter().enumerate() {
+            let (alone, together) = (&measure.alone[job], beside(measure, job));
+            if alone.write_gbps.is_none() && alone.read_gbps.is_none() {
+                continue;
+            }
+            let text = |rate: Option<&Estimate>| shown(rate, "–", number);
+            rows.push(vec![
+                measure.name.clone(),
+                name.clone(),
+                text(alone.write_gbps.as_ref()),
+                text(together.and_then(|one| one.together.write_gbps.as_ref())),
+                text(alone.read_gbps.as_ref()),
+                text(together.and_then(|one| one.together.read_gbps.as_ref())),
+            ]);
+        }
+    }
+    table(2, &header, &rows)
+}
+
+/// Delays in the network by other jobs; `None` if there are no two jobs.
+fn collisions(summary: &Summary) -> Option<String> {
+    let none = summary.measures.first()?.all()?;
+    // By link class, one column each; a row for each pair of jobs and measure.
+    let mut classes: Vec<&str> = Vec::new();
+    for delay in &none.delays {
+        if !classes.contains(&delay.links.as_str()) {
+            classes.push(&delay.links);
+        }
+    }
+    let mut header = vec!["measure", "delayed", "by"];
+    header.extend(&classes);
+    let mut rows = Vec::new();
+    for measure in &summary.measures {
+        let delays = measure.all().map_or(&[][..], |set| &set.delays);
+        for pair in delays.iter().filter(|delay| Some(&delay.links.as_str()) == classes.first()) {
+            let mut cells = vec![measure.name.clone(), pair.job.clone(), pair.by.clone()];
+            cells.extend(classes.iter().map(|class| {
+                let same = |other: &&DelaySummary| {
+                    other.links == *class && other.job == pair.job && other.by == pair.by
+                };
+                delays.iter().find(same).map_or("–".into(), |delay| seconds(delay.seconds))
+            }));
+            rows.push(cells);
+        }
+    }
+    Some(table(3, &header, &rows))
+}
+
+/// Waits that other jobs added to those of I/O jobs; `None` if there are none.
+fn added_waits(summary: &Summary) -> Option<String> {
+    let mut header = vec!["measure", "job"];
+    let mut rows = Vec::new();
+    for measure in &summary.measures {
+        for one in measure.all().map_or(&[][..], |set| &set.jobs) {
+            if one.added_waits.is_empty() {
+                continue;
+            }
+            if header.len() == 2 {
+                header.extend(one.added_waits.iter().map(|(resource, _)| *resource));
+            }
+            let mut cells = vec![measure.name.clone(), summary.jobs[one.job].clone()];
+            cells.extend(one.added_waits.iter().map(|(_, added)| signed_seconds(*added)));
+            rows.push(cells);
+        }
+    }
+    (!rows.is_empty()).then(|| table(2, &header, &rows))
+}
+
+fn signed_seconds(value: f64) -> String {
+    if value < 0.0 { format!("-{}", seconds(-value)) } else { seconds(value) }
+}

@@ -1,0 +1,113 @@
+//! Data that the kernel cannot write to the device of a storage node: every client that wrote some of
+//! them learns it from `fsync`. Needs root and loop devices.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod support;
+
+use forebay_client::{ClientOptions, Fs};
+use forebay_protocol::message::OpenMode;
+use forebay_protocol::{Errno, Ino};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::process::{Process, be_the_daemon, key};
+use support::{INSTANCE, READ_WRITE, Temporary, make_instance};
+
+const MIB: u64 = 1 << 20;
+/// Data over sockets, as from another host.
+const REMOTE: OpenMode = OpenMode { descriptor: false, ..READ_WRITE };
+
+#[test]
+#[ignore = "not a test: the daemon of the other tests"]
+fn daemon_process() {
+    be_the_daemon();
+}
+
+fn run(program: &str, args: &[&str], path: &Path) -> bool {
+    Command::new(program).args(args).arg(path).status().unwrap().success()
+}
+
+/// A device for data objects whose storage is allocated when it is written, as that of a thinly
+/// provisioned volume: a file in a small tmpfs.
+struct ThinDevice {
+    storage: PathBuf,
+    objects: PathBuf,
+}
+
+impl ThinDevice {
+    /// `None` where there are no loop devices, as in most containers.
+    fn new(temporary: &Temporary, flash: &Path) -> Option<ThinDevice> {
+        assert!(rustix::process::geteuid().is_root(), "this test mounts file systems: run as root");
+        let (storage, objects) = (temporary.dir("storage"), flash.join("objects"));
+        std::fs::create_dir_all(&objects).unwrap();
+        assert!(run("mount", &["-t", "tmpfs", "-o", "size=64m", "tmpfs"], &storage));
+        let device = ThinDevice { storage, objects };
+        let image = device.storage.join("image");
+        std::fs::File::create(&image).unwrap().set_len(256 * MIB).unwrap();
+        assert!(run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal"], &image));
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "loop"]).arg(&image).arg(&device.objects);
+        if !mount.status().unwrap().success() {
+            eprintln!("loop devices are not available: write errors are not tested");
+            return None;
+        }
+        Some(device)
+    }
+
+    /// No further block of the device can be allocated.
+    fn exhaust(&self) {
+        assert!(run("sync", &["-f"], &self.objects));
+        let ballast = std::fs::File::create(self.storage.join("ballast")).unwrap();
+        for length in [MIB, 4096] {
+            let block = vec![1; length as usize];
+            while std::io::Write::write_all(&mut &ballast, &block).is_ok() {}
+        }
+    }
+
+    fn extend(&self) {
+        std::fs::remove_file(self.storage.join("ballast")).unwrap();
+    }
+}
+
+impl Drop for ThinDevice {
+    fn drop(&mut self) {
+        run("umount", &["-q"], &self.objects);
+        run("umount", &["-q"], &self.storage);
+    }
+}
+
+#[test]
+fn every_client_that_wrote_lost_data_gets_an_error_from_fsync() {
+    let temporary = Temporary::new();
+    let flash = temporary.dir("flash");
+    let Some(device) = ThinDevice::new(&temporary, &flash) else { return };
+    let process = Process::start(&flash);
+    make_instance(process.local(), 128 * MIB);
+    let attach = |remote| {
+        let options = ClientOptions { key: Some(key()), ..ClientOptions::default() };
+        let address = if remote { process.remote() } else { process.local() };
+        Fs::attach(address, INSTANCE, options).unwrap()
+    };
+    let first = attach(true);
+    let created = first.create(Ino::ROOT, b"shared", 0o644, true, REMOTE).unwrap().file;
+    created.write_all_at(b"x", 0).unwrap();
+    created.fsync(false).unwrap();
+    let others = [(attach(true), REMOTE), (attach(true), REMOTE), (attach(false), READ_WRITE)];
+    let opened = others.iter().map(|(fs, mode)| fs.open(created.ino(), *mode).unwrap().file);
+    let files: Vec<_> = std::iter::once(created.clone()).chain(opened).collect();
+    device.exhaust();
+    let data = vec![7; MIB as usize];
+    for (file, number) in files.iter().zip(1..) {
+        file.write_all_at(&data, number * 4 * MIB).unwrap();
+    }
+    for (number, file) in files.iter().enumerate() {
+        let synced = file.fsync(false);
+        assert!(matches!(synced, Err(Errno::EIO | Errno::ENOSPC)), "client {number}: {synced:?}");
+    }
+    device.extend();
+    for (file, number) in files.iter().zip(1..) {
+        file.write_all_at(&data, number * 4 * MIB).unwrap();
+        file.fsync(false).unwrap();
+    }
+    drop((files, created, others, first));
+    drop(process);
+}
