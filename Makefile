@@ -7,7 +7,8 @@
 # make slurm-demo  a job with #DW lines under Slurm, on three hosts made of network namespaces;
 #             needs root
 # make bench  the simulator's speed; the buffer's speed, compared with the underlying file system
-#             and with GlusterFS; the speed of staging, compared with the disk alone
+#             and with GlusterFS; the speed of staging, compared with the disk alone; the speed of
+#             MPI-IO through the log, compared with plain MPI-IO
 
 # The directory of cargo, if scripts/setup.sh has just installed it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -57,4 +58,5 @@ bench:
 	cargo bench --package forebay-stage --bench staging
 	cargo bench --package forebay-control --bench controller
 	cargo bench --package forebay-mpiio-log --bench log
+	cargo bench --package forebay-mpiio --bench mpiio
 	cargo test --package forebay --test plan_pool -- --ignored --nocapture

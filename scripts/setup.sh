@@ -176,6 +176,7 @@ bench)
     need_rust
     command -v fusermount3 >/dev/null || apt_install fuse3
     want_glusterfs
+    want_mpi
     ;;
 test)
     need_linker

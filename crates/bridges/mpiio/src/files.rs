@@ -263,7 +263,7 @@ pub unsafe fn set_view(
     let decoded = FileView::decode(displacement, etype, filetype, native);
     let result = match open {
         Open::File(shared) => {
-            shared.lock().as_mut().map_or(Ok(()), |logged| logged.set_view(decoded))
+            shared.lock().as_mut().map_or(Ok(()), |logged| logged.set_view(decoded, native))
         }
         Open::Alias(alias, shared) => decoded.and_then(|view| {
             let mut alias = alias.lock();

@@ -68,3 +68,24 @@ fn file_that_is_opened_under_two_names_has_one_order_of_writes() {
         }
     }
 }
+
+#[test]
+fn collective_writes_empty_the_logs_before_one_is_full() {
+    for mpi in Mpi::installed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path();
+        let program = mpi.compile("killed.c", &[], scratch);
+        let (plain, logged) = (scratch.join("plain"), scratch.join("logged"));
+        run(mpi.launch(RANKS, &program).arg(&plain).arg("end"));
+        let mut command = mpi.launch(RANKS, &program);
+        intercept(&mut command, "logged", scratch);
+        command.env("FOREBAY_LOG_SIZE", (128 << 10).to_string());
+        run(command.arg(&logged).arg("end"));
+        assert!(std::fs::read(&plain).unwrap() == std::fs::read(&logged).unwrap(), "{mpi:?}");
+        let statistics = statistics(scratch);
+        let count = |counter| statistics.count("logged", counter);
+        assert_eq!(count("logged_requests"), 267 * RANKS as u64, "{mpi:?}");
+        assert_eq!(count("past_log_requests"), 0, "{mpi:?}");
+        assert!(count("flushes") > 2 * RANKS as u64, "{mpi:?}: {statistics:?}");
+    }
+}

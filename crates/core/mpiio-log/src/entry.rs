@@ -53,7 +53,7 @@ impl Entry {
     }
 }
 
-/// Encodes entries for other ranks; each view is contained once.
+/// Encodes entries for other ranks; each view and each file type is contained once.
 pub fn encode_entries(entries: &[Entry]) -> Vec<u8> {
     let mut views: Vec<&View> = Vec::new();
     let mut numbers: HashMap<&[u8], u64> = HashMap::new();
@@ -79,9 +79,18 @@ pub fn encode_entries(entries: &[Entry]) -> Vec<u8> {
     }
     let mut bytes = Vec::new();
     put_number(&mut bytes, views.len() as u64);
-    for view in views {
-        put_number(&mut bytes, view.encoded().len() as u64);
-        bytes.extend_from_slice(view.encoded());
+    // A view begins with the number of the first one with its file type; that one's own number is
+    // followed by the file type.
+    let mut filetypes: HashMap<&[u8], u64> = HashMap::new();
+    for (number, view) in (0..).zip(views) {
+        let filetype = view.encoded_filetype();
+        let first = *filetypes.entry(filetype).or_insert(number);
+        put_number(&mut bytes, first);
+        put_number(&mut bytes, view.displacement());
+        if first == number {
+            put_number(&mut bytes, filetype.len() as u64);
+            bytes.extend_from_slice(filetype);
+        }
     }
     put_number(&mut bytes, entries.len() as u64);
     bytes.extend_from_slice(&body);
@@ -94,11 +103,10 @@ pub fn encode_entries(entries: &[Entry]) -> Vec<u8> {
 /// The bytes are no valid entries.
 pub fn decode_entries(bytes: &[u8]) -> Result<Vec<Entry>, DecodeError> {
     let mut decoder = Decoder::new(bytes);
-    let count = decoder.count(3)?;
+    let count = decoder.count(2)?;
     let mut views = Vec::with_capacity(count);
     for _ in 0..count {
-        let length = decoder.count(1)?;
-        views.push(Arc::new(View::decode(decoder.bytes(length)?)?));
+        views.push(Arc::new(decode_view(&mut decoder, &views)?));
     }
     let count = decoder.count(8)?;
     let mut entries = Vec::with_capacity(count);
@@ -107,6 +115,22 @@ pub fn decode_entries(bytes: &[u8]) -> Result<Vec<Entry>, DecodeError> {
     }
     decoder.finish()?;
     Ok(entries)
+}
+
+fn decode_view(decoder: &mut Decoder<'_>, before: &[Arc<View>]) -> Result<View, DecodeError> {
+    let first = usize::try_from(decoder.number()?).map_err(|_| DecodeError::Malformed)?;
+    let displacement = decoder.number()?;
+    if let Some(view) = before.get(first) {
+        return Ok(view.at(displacement)?);
+    }
+    if first != before.len() {
+        return Err(DecodeError::Malformed);
+    }
+    let length = decoder.count(1)?;
+    let mut filetype = Decoder::new(decoder.bytes(length)?);
+    let view = View::new(displacement, filetype.datatype()?)?;
+    filetype.finish()?;
+    Ok(view)
 }
 
 fn decode_entry(decoder: &mut Decoder<'_>, views: &[Arc<View>]) -> Result<Entry, DecodeError> {

@@ -17,6 +17,7 @@ mod datatype;
 mod encoding;
 mod entry;
 mod format;
+mod gather;
 mod identity;
 mod index;
 mod log_file;
@@ -39,6 +40,7 @@ pub use datatype::{Block, Bounds, Datatype, Field, InvalidDatatype, MAX_DEPTH};
 pub use encoding::DecodeError;
 pub use entry::{Entry, Order, Place, decode_entries, encode_entries};
 pub use format::{FORMAT_VERSION, MAX_SEGMENT_BYTES, MAX_SLOTS, MIN_SEGMENT_BYTES};
+pub use gather::gather;
 pub use identity::{EXTENSION, Identity, Limits, MARK_EXTENSION};
 pub use index::Index;
 pub use log_file::{LogFile, LogReader};
@@ -46,7 +48,7 @@ pub use logged_run::{FinishedLog, LoggedRun, Marks};
 pub use merge::{MergeCounts, Merged, Piece, merge};
 pub use netcdf::{NetcdfFile, Subarray, Variable, file_start};
 pub use plan::{
-    Alignment, Applied, DataSource, MAX_PIECES, MergedWrite, Plan, Target, apply, gather, plan,
+    Alignment, Applied, DataSource, MAX_PIECES, MergedWrite, Plan, Target, apply, plan,
     write_merged,
 };
 pub use replay::{

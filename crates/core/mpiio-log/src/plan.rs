@@ -2,6 +2,7 @@
 //! of their data from the logs to the file.
 
 use crate::entry::{Entry, Place};
+use crate::gather::gather;
 use crate::merge::{MergeCounts, Merged, Piece, merge};
 use std::io;
 use std::ops::Range;
@@ -11,10 +12,6 @@ use std::os::unix::fs::FileExt;
 pub const MAX_PIECES: usize = 1 << 16;
 /// Most writes whose data is read together.
 const MAX_BATCH: usize = 1 << 12;
-/// Gap between pieces in a log up to which they are read together, in bytes.
-const READ_GAP: u64 = 4096;
-/// Most bytes that are read together with gaps.
-const READ_BYTES: u64 = 4 << 20;
 
 /// Alignment of merged writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,57 +140,6 @@ impl Target for std::fs::File {
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
     }
-}
-
-/// Reads the data of several writes, one after another, into `buffer`, whose contents are replaced.
-/// Pieces that are near each other in a log are read together.
-///
-/// # Errors
-/// A log cannot be read.
-pub fn gather(
-    source: &impl DataSource,
-    writes: &[MergedWrite],
-    buffer: &mut Vec<u8>,
-) -> io::Result<()> {
-    let total: u64 = writes.iter().map(|write| write.length).sum();
-    let total = usize::try_from(total).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    buffer.resize(total, 0);
-    let mut to = 0;
-    let mut moves = Vec::new();
-    for piece in writes.iter().flat_map(|write| &write.pieces) {
-        moves.push((piece.place.log, piece.place.offset, piece.length, to));
-        to += piece.length as usize;
-    }
-    assert_eq!(to, total, "pieces fill their writes");
-    moves.sort_unstable();
-    let mut scratch = Vec::new();
-    let mut rest = &moves[..];
-    while let Some(&(log, start, length, to)) = rest.first() {
-        let mut end = start + length;
-        let near = rest.iter().skip(1).take_while(|&&(next_log, next, length, _)| {
-            let joined = next_log == log
-                && next <= end.saturating_add(READ_GAP)
-                && next + length - start <= READ_BYTES;
-            if joined {
-                end = end.max(next + length);
-            }
-            joined
-        });
-        let (run, others) = rest.split_at(1 + near.count());
-        rest = others;
-        let place = Place { log, offset: start };
-        if let [_] = run {
-            source.read_at(place, &mut buffer[to..to + length as usize])?;
-            continue;
-        }
-        scratch.resize((end - start) as usize, 0);
-        source.read_at(place, &mut scratch)?;
-        for &(_, at, length, to) in run {
-            let (at, length) = ((at - start) as usize, length as usize);
-            buffer[to..to + length].copy_from_slice(&scratch[at..at + length]);
-        }
-    }
-    Ok(())
 }
 
 /// Counts of applied entries.

@@ -4,6 +4,10 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 
+/// Bytes from which on a part is written with the buffer instead of copied into it: the copy would
+/// cost more than the system call.
+const UNCOPIED: usize = 32 << 10;
+
 /// A file and the bytes that are to be written at its end.
 #[derive(Debug)]
 pub(crate) struct Tail {
@@ -28,10 +32,10 @@ impl Tail {
     /// fails, nothing is appended and the buffer stays.
     pub fn append(&mut self, parts: [&[u8]; 3]) -> io::Result<()> {
         let length = parts.iter().map(|part| part.len()).sum::<usize>();
+        if length >= UNCOPIED.min(self.limit) {
+            return self.write(parts);
+        }
         if self.buffer.len() + length > self.limit {
-            if length > self.limit / 4 {
-                return self.write(parts);
-            }
             self.flush()?;
         }
         for part in parts {

@@ -159,6 +159,12 @@ impl TypeMap {
 
     /// The rest of the run that contains data byte `position`, which is less than the size.
     pub fn locate(&self, position: u64) -> Run {
+        self.locate_near(position, &mut 0)
+    }
+
+    /// As [`TypeMap::locate`]. `hint` is any number at first; with that of the last call, the run
+    /// behind the last one is found at once.
+    pub fn locate_near(&self, position: u64, hint: &mut usize) -> Run {
         assert!(position < self.size, "a position behind the data");
         let (mut map, mut base, mut position) = (self, 0, position);
         loop {
@@ -174,7 +180,8 @@ impl TypeMap {
                     map = element;
                 }
                 Loops::Runs { displacements, ends } => {
-                    let index = ends.partition_point(|end| *end <= position);
+                    let index = index_near(ends, position, *hint);
+                    *hint = index;
                     let start = index.checked_sub(1).map_or(0, |before| ends[before]);
                     let at = base + displacements[index] + (position - start) as i64;
                     return Run { at, length: ends[index] - position };
@@ -221,6 +228,18 @@ impl TypeMap {
             }
         }
     }
+}
+
+/// The first index whose end lies behind `position`: often `hint` or the next one.
+fn index_near(ends: &[u64], position: u64, hint: usize) -> usize {
+    for index in [hint, hint.saturating_add(1)] {
+        let start = index.checked_sub(1).map_or(Some(0), |before| ends.get(before).copied());
+        let (Some(start), Some(end)) = (start, ends.get(index)) else { break };
+        if start <= position && position < *end {
+            return index;
+        }
+    }
+    ends.partition_point(|end| *end <= position)
 }
 
 /// The distance of parts that are equal and at equal distances.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct View {
     displacement: u64,
-    filetype: Datatype,
-    map: TypeMap,
+    filetype: Arc<Datatype>,
+    map: Arc<TypeMap>,
     /// Bytes from a copy of the file type to the next.
     extent: u64,
     /// File offsets increase along the stream.
@@ -21,6 +21,8 @@ pub struct View {
     /// The copies of the file type are one contiguous range.
     dense: bool,
     encoded: Arc<[u8]>,
+    /// Place of the file type in `encoded`.
+    encoded_type: usize,
 }
 
 /// A contiguous part of a write in the file.
@@ -39,6 +41,14 @@ impl Segment {
     pub fn end(&self) -> u64 {
         self.offset + self.length
     }
+}
+
+/// Refuses a displacement at which a file type begins before the start of the file.
+fn check_displacement(displacement: u64, map: &TypeMap) -> Result<(), InvalidDatatype> {
+    if map.size() > 0 && i128::from(displacement) + i128::from(map.low()) < 0 {
+        return Err(InvalidDatatype::NegativeOffset);
+    }
+    Ok(())
 }
 
 impl PartialEq for View {
@@ -60,22 +70,38 @@ impl View {
     pub fn new(displacement: u64, filetype: Datatype) -> Result<View, InvalidDatatype> {
         let map = TypeMap::new(&filetype)?;
         let extent = filetype.bounds()?.extent();
-        if map.size() > 0 {
-            if extent <= 0 {
-                return Err(InvalidDatatype::BadExtent);
-            }
-            if i128::from(displacement) + i128::from(map.low()) < 0 {
-                return Err(InvalidDatatype::NegativeOffset);
-            }
+        if map.size() > 0 && extent <= 0 {
+            return Err(InvalidDatatype::BadExtent);
         }
+        check_displacement(displacement, &map)?;
         let extent = u64::try_from(extent).map_err(|_| InvalidDatatype::BadExtent)?;
         let tiles = (map.high() - map.low()).unsigned_abs() <= extent;
         let mut encoded = Vec::new();
         put_number(&mut encoded, displacement);
+        let encoded_type = encoded.len();
         put_datatype(&mut encoded, &filetype);
         let ordered = map.is_ordered() && tiles;
         let dense = map.size() > 0 && extent == map.size() && map.locate(0).length == map.size();
-        Ok(View { displacement, filetype, map, extent, ordered, dense, encoded: encoded.into() })
+        let (encoded, filetype, map) = (encoded.into(), Arc::new(filetype), Arc::new(map));
+        Ok(View { displacement, filetype, map, extent, ordered, dense, encoded, encoded_type })
+    }
+
+    /// The view with this file type from `displacement` on. It shares memory with this one.
+    ///
+    /// # Errors
+    /// The file type begins before the start of the file.
+    pub fn at(&self, displacement: u64) -> Result<View, InvalidDatatype> {
+        check_displacement(displacement, &self.map)?;
+        let mut encoded = Vec::with_capacity(self.encoded.len() + 8);
+        put_number(&mut encoded, displacement);
+        let encoded_type = encoded.len();
+        encoded.extend_from_slice(self.encoded_filetype());
+        Ok(View { displacement, encoded: encoded.into(), encoded_type, ..self.clone() })
+    }
+
+    /// The file type as bytes: the end of [`View::encoded`].
+    pub fn encoded_filetype(&self) -> &[u8] {
+        &self.encoded[self.encoded_type..]
     }
 
     /// The view of all bytes from `displacement` on.
@@ -140,7 +166,7 @@ impl View {
     /// If the view does not contain these bytes ([`View::contains`]).
     pub fn segments(&self, position: u64, length: u64) -> Segments<'_> {
         assert!(self.contains(position, length), "a write behind the view's end");
-        Segments { view: self, position, end: position + length, ahead: None }
+        Segments { view: self, position, end: position + length, ahead: None, hint: 0 }
     }
 
     /// A range of the file that contains these stream bytes: the smallest one if the view is ordered
@@ -187,6 +213,11 @@ impl View {
 
     /// The rest of the run that contains a stream byte.
     fn locate(&self, position: u64) -> Segment {
+        self.locate_near(position, &mut 0)
+    }
+
+    /// As [`View::locate`], with the hint of [`TypeMap::locate_near`].
+    fn locate_near(&self, position: u64, hint: &mut usize) -> Segment {
         if self.dense {
             let first = i128::from(self.displacement) + i128::from(self.map.low());
             let offset = (first + i128::from(position)) as u64;
@@ -194,7 +225,7 @@ impl View {
             return Segment { offset, length: (1 << 63) - offset, stream: position };
         }
         let copy = position / self.map.size();
-        let run = self.map.locate(position % self.map.size());
+        let run = self.map.locate_near(position % self.map.size(), hint);
         let base = self.displacement + copy * self.extent;
         let offset = base.checked_add_signed(run.at);
         let offset = offset.unwrap_or_else(|| unreachable!("offsets were checked"));
@@ -211,6 +242,8 @@ pub struct Segments<'a> {
     end: u64,
     /// The next run, to which adjacent ones are joined.
     ahead: Option<Segment>,
+    /// Where the last run was found ([`TypeMap::locate_near`]).
+    hint: usize,
 }
 
 impl Segments<'_> {
@@ -220,7 +253,7 @@ impl Segments<'_> {
         if left == 0 {
             return None;
         }
-        let mut run = self.view.locate(self.position);
+        let mut run = self.view.locate_near(self.position, &mut self.hint);
         run.length = run.length.min(left);
         self.position += run.length;
         Some(run)

@@ -122,6 +122,11 @@ impl LogWriter {
         self.durable
     }
 
+    /// Most entries that the log holds.
+    pub fn max_entries(&self) -> u64 {
+        self.max_entries as u64
+    }
+
     /// Bytes of segments in use.
     pub fn used_bytes(&self) -> u64 {
         self.segments.used() * self.geometry.segment_bytes

@@ -138,6 +138,24 @@ fn views_survive_encoding_and_noise_is_refused() {
 }
 
 #[test]
+fn view_that_was_moved_is_the_view_at_its_displacement() {
+    for seed in 0..500 {
+        let mut random = RandomSequence::new(seed);
+        let view = view(&mut random, seed % 2 == 0);
+        let displacement = view.displacement() + below(&mut random, 100_000);
+        let moved = view.at(displacement).unwrap();
+        let expected = View::new(displacement, view.filetype().clone()).unwrap();
+        assert_eq!((moved.encoded(), moved.displacement()), (expected.encoded(), displacement));
+        assert_eq!(moved.is_ordered(), expected.is_ordered());
+        let length = below(&mut random, 300);
+        assert!(moved.segments(3, length).eq(expected.segments(3, length)), "seed {seed}");
+    }
+    let blocks = vec![Block { displacement: -8, length: 1 }];
+    let before = View::new(100, Datatype::Indexed { blocks, element: bytes(8) }).unwrap();
+    assert_eq!(before.at(7).unwrap_err(), InvalidDatatype::NegativeOffset);
+}
+
+#[test]
 fn invalid_file_types_are_refused() {
     let error = |displacement, datatype| View::new(displacement, datatype).unwrap_err();
     let mut deep = Datatype::Bytes(1);

@@ -4,8 +4,8 @@
 mod random;
 
 use forebay_mpiio_log::{
-    Alignment, DataSource, Datatype, Entry, Index, Order, Place, Target, View, apply,
-    decode_entries, encode_entries, merge, plan,
+    Alignment, Block, DataSource, Datatype, Entry, Index, MergedWrite, Order, Piece, Place, Target,
+    View, apply, decode_entries, encode_entries, gather, merge, plan,
 };
 use forebay_random::RandomSequence;
 use random::{below, offset, type_map, view};
@@ -223,5 +223,68 @@ fn entries_survive_the_way_to_other_ranks() {
         for length in 0..bytes.len() {
             assert!(decode_entries(&bytes[..length]).is_err());
         }
+    }
+}
+
+#[test]
+fn file_type_at_several_places_is_sent_once() {
+    let blocks: Vec<_> = (0..1000).map(|i| Block { displacement: i * i * 8, length: 1 }).collect();
+    let element = Arc::new(Datatype::Bytes(8));
+    let first = View::new(0, Datatype::Indexed { blocks, element }).unwrap();
+    let views = |count: u64| -> Vec<Entry> {
+        let at = |i: u64| Arc::new(first.at(i << 24).unwrap());
+        (0..count).map(|i| entry(&at(i), 0, 0, 8000, i + 1)).collect()
+    };
+    let (one, many) = (encode_entries(&views(1)), encode_entries(&views(30)));
+    assert!(many.len() < 2 * one.len(), "{} bytes instead of {}", many.len(), one.len());
+    assert_eq!(decode_entries(&many).unwrap(), views(30));
+}
+
+/// Logs in memory.
+struct Memory(Vec<Vec<u8>>);
+
+impl DataSource for Memory {
+    fn read_at(&self, place: Place, buffer: &mut [u8]) -> io::Result<()> {
+        let start = place.offset as usize;
+        let log = self.0.get(place.log as usize);
+        let data = log.and_then(|log| log.get(start..start + buffer.len()));
+        buffer.copy_from_slice(data.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
+
+#[test]
+fn data_of_pieces_of_all_lengths_comes_from_their_places() {
+    for seed in 0..60 {
+        let mut random = RandomSequence::new(seed);
+        let mut logs: Vec<Vec<u8>> = vec![Vec::new(); 3];
+        let (mut pieces, mut expected) = (Vec::new(), Vec::new());
+        for _ in 0..200 {
+            let log = below(&mut random, 3) as usize;
+            // Heads of records and what was overwritten lie between.
+            let gap = [8, 64, 5000][below(&mut random, 3) as usize];
+            let least = [1, 100, 15_000, 70_000][below(&mut random, 4) as usize];
+            let length = least + below(&mut random, least);
+            let start = logs[log].len() + gap;
+            logs[log].resize(start, 0xff);
+            let place = Place { log: log as u32, offset: start as u64 };
+            let data: Vec<u8> = (0..length).map(|_| below(&mut random, 250) as u8).collect();
+            logs[log].extend_from_slice(&data);
+            pieces.push((place, data));
+        }
+        // Not in the order of the logs.
+        for at in (1..pieces.len()).rev() {
+            pieces.swap(at, below(&mut random, at as u64 + 1) as usize);
+        }
+        let mut writes = Vec::new();
+        for (place, data) in pieces {
+            let (offset, length) = (expected.len() as u64, data.len() as u64);
+            let pieces = vec![Piece { offset, length, place }];
+            writes.push(MergedWrite { offset, length, pieces });
+            expected.extend(data);
+        }
+        let mut found = vec![1; 10];
+        gather(&Memory(logs), &writes, &mut found).unwrap();
+        assert!(found == expected, "seed {seed}");
     }
 }

@@ -63,6 +63,12 @@ impl Mpi {
         }
     }
 
+    /// Whether its compiler is there.
+    pub fn is_installed(self) -> bool {
+        let mut compiler = Command::new(format!("mpicc.{}", self.name()));
+        compiler.arg("--version").output().is_ok_and(|output| output.status.success())
+    }
+
     /// A command that runs a program on `ranks` processes.
     pub fn launch(self, ranks: usize, program: &Path) -> Command {
         let mut command = Command::new("timeout");

@@ -84,11 +84,9 @@ fn measure(
             "statistics": runs[0].statistics,
         });
     }
-    for (over, under) in [
-        (Mode::Plain, Mode::Logged),
-        (Mode::Plain, Mode::Background),
-        (Mode::Driver, Mode::Logged),
-    ] {
+    for (over, under) in
+        [(Mode::Plain, Mode::Logged), (Mode::Plain, Mode::Background), (Mode::Driver, Mode::Logged)]
+    {
         let (Some(over_runs), Some(under_runs)) = (seconds(over), seconds(under)) else {
             line += &format!(" {:>9}", "-");
             continue;
@@ -134,6 +132,10 @@ fn measure_all(
 
 fn bench() -> Outcome<()> {
     let options = options::parse(std::env::args().skip(1))?;
+    if !options.mpi.is_installed() {
+        println!("skipped: {} is not installed (scripts/setup.sh bench)", options.mpi.name());
+        return Ok(());
+    }
     let scratch = tempfile::tempdir_in(&options.directory)?;
     let logs = tempfile::tempdir_in(options.logs.as_ref().unwrap_or(&options.directory))?;
     let directory = |name: &str| -> Outcome<PathBuf> {

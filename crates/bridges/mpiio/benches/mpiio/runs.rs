@@ -106,7 +106,8 @@ impl Site {
             return Err(format!("{command:?}: {}\n{text}{errors}", output.status).into());
         };
         let logged = matches!(mode, Mode::Logged | Mode::Background);
-        let statistics = if logged { self.statistics(case, mode)? } else { serde_json::Value::Null };
+        let statistics =
+            if logged { self.statistics(case, mode)? } else { serde_json::Value::Null };
         Ok(Run { seconds, bytes, statistics })
     }
 
@@ -134,8 +135,7 @@ impl Site {
     /// Fails if the files of two modes differ.
     pub fn compare(&self, one: Mode, other: Mode) -> Outcome<()> {
         let open = |mode| std::fs::File::open(self.file(mode));
-        let (mut first, mut second) =
-            (BufReader::with_capacity(1 << 20, open(one)?), open(other)?);
+        let (mut first, mut second) = (BufReader::with_capacity(1 << 20, open(one)?), open(other)?);
         let (mut expected, mut found) = (vec![0; 1 << 20], vec![0; 1 << 20]);
         let mut offset = 0;
         loop {

@@ -8,7 +8,7 @@
 use super::LoggedFile;
 use super::shared_pointer::SharedPointer;
 use super::transfer::{Completion, Participation, Place, Request};
-use super::view::FileView;
+use super::view::{DecodedView, FileView};
 use crate::mpi::{Handle, MODE_APPEND, MpiError, library};
 use std::ffi::c_void;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -67,14 +67,14 @@ impl Alias {
     }
 
     /// Sets the view of this handle.
-    pub fn set_view(&mut self, file: &LoggedFile, view: FileView) -> Result<(), MpiError> {
+    pub fn set_view(&mut self, file: &LoggedFile, view: DecodedView) -> Result<(), MpiError> {
         if !view.native {
             return Err(file.failed(
                 "log",
                 &"a second handle of the file has a data representation other than native",
             ));
         }
-        self.view = view;
+        self.view = view.view(&self.view)?;
         self.position = 0;
         self.shared.set(0);
         Ok(())

@@ -126,6 +126,7 @@ impl LoggedFile {
         self.exchange_epoch = self.epoch;
         self.known_end = 0;
         self.counters.flushes += 1;
+        self.emptied_at = self.collective_writes;
         let [failures] = self.comm.max([u64::from(released.is_err())])?;
         if failures > 0 {
             return Err(MpiError(library().error_io));

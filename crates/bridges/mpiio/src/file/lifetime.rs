@@ -2,7 +2,8 @@
 
 use super::shared_pointer::SharedPointer;
 use super::sources::Logs;
-use super::view::FileView;
+use super::view::{DecodedView, FileView};
+use super::write::AGREEMENT;
 use super::{FileId, LoggedFile, background, report};
 use crate::mpi::communicator::{Communicator, check};
 use crate::mpi::{
@@ -128,6 +129,8 @@ impl LoggedFile {
             known_end: 0,
             epoch: 0,
             collective_writes: 0,
+            emptied_at: 0,
+            next_agreement: AGREEMENT.0,
             unsynced: false,
             synced: false,
             opened_twice: false,
@@ -226,14 +229,17 @@ impl LoggedFile {
     }
 
     /// The view that the program has set. Collective.
-    pub fn set_view(&mut self, view: Result<FileView, MpiError>) -> Result<(), MpiError> {
+    pub fn set_view(
+        &mut self,
+        view: Result<DecodedView, MpiError>,
+        native: bool,
+    ) -> Result<(), MpiError> {
         // Also if this process does not understand its view: the others do not know that.
         self.advance();
-        let view = view?;
-        if !view.native {
+        if !native {
             self.flush()?;
         }
-        self.view = view.or_equal(&self.view);
+        self.view = view?.view(&self.view)?;
         self.position = 0;
         self.shared.set(0);
         Ok(())

@@ -84,6 +84,10 @@ pub struct LoggedFile {
     epoch: u64,
     /// Blocking collective writes.
     collective_writes: u64,
+    /// Those up to the last flush.
+    emptied_at: u64,
+    /// The collective write in which the processes next agree about the logs' space.
+    next_agreement: u64,
     /// Data was written to the file that was not synced.
     unsynced: bool,
     /// Logged writes were synced since the last flush, so that the file must be, too.

@@ -2,7 +2,7 @@
 
 use crate::mpi::datatype;
 use crate::mpi::{Handle, MpiError, library};
-use forebay_mpiio_log::View;
+use forebay_mpiio_log::{Datatype, View};
 use std::sync::Arc;
 
 /// The program's view of a file.
@@ -28,21 +28,12 @@ impl FileView {
         etype: Handle,
         filetype: Handle,
         native: bool,
-    ) -> Result<FileView, MpiError> {
+    ) -> Result<DecodedView, MpiError> {
         let invalid = MpiError(library().error_argument);
         let displacement = u64::try_from(displacement).map_err(|_| invalid)?;
         let etype = datatype::size(etype)?;
-        let tree = datatype::decode(filetype)?;
-        let view = View::new(displacement, tree).map_err(|_| invalid)?;
-        Ok(FileView { view: Arc::new(view), etype: etype.max(1), native })
-    }
-
-    /// Keeps the view of before if the new one is the same, so that both share memory.
-    pub fn or_equal(self, before: &FileView) -> FileView {
-        if *self.view == *before.view {
-            return FileView { view: Arc::clone(&before.view), ..self };
-        }
-        self
+        let filetype = datatype::decode(filetype)?;
+        Ok(DecodedView { displacement, filetype, etype: etype.max(1), native })
     }
 
     /// The stream of the view: position of an offset, which is in elementary types.
@@ -54,5 +45,31 @@ impl FileView {
     pub fn end(&self, size: u64) -> u64 {
         let bytes = if self.view.is_ordered() { self.view.stream_position(size) } else { size };
         bytes.div_ceil(self.etype)
+    }
+}
+
+/// The arguments of `MPI_File_set_view`.
+#[derive(Debug)]
+pub struct DecodedView {
+    displacement: u64,
+    filetype: Datatype,
+    etype: u64,
+    /// The data representation is that of memory.
+    pub native: bool,
+}
+
+impl DecodedView {
+    /// The view. It shares memory with that of before if the file type is the same.
+    pub fn view(self, before: &FileView) -> Result<FileView, MpiError> {
+        let (old, displacement) = (&before.view, self.displacement);
+        let view = if *old.filetype() != self.filetype {
+            View::new(displacement, self.filetype).map(Arc::new)
+        } else if old.displacement() == displacement {
+            Ok(Arc::clone(old))
+        } else {
+            old.at(displacement).map(Arc::new)
+        };
+        let view = view.map_err(|_| MpiError(library().error_argument))?;
+        Ok(FileView { view, etype: self.etype, native: self.native })
     }
 }

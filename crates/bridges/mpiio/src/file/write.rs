@@ -8,8 +8,17 @@ use std::sync::Arc;
 
 /// Most entries that record writes past the log; a process with more is told to use a larger log.
 pub(super) const MAX_IN_FILE: usize = 1 << 20;
-/// Collective writes from one agreement about the logs' space to the next.
-const AGREEMENT: u64 = 16;
+/// Least and most collective writes from one agreement about the logs' space to the next.
+pub(super) const AGREEMENT: (u64, u64) = (16, 1 << 16);
+/// Parts of a log of which its use is measured.
+const FULL: u64 = 1 << 16;
+
+/// Collective writes from an agreement to the next: half of those that would make the fullest log,
+/// of which `used` of [`FULL`] parts are used after `writes` writes, half full.
+fn writes_until_agreement(writes: u64, used: u64) -> u64 {
+    let until_half = (FULL / 2).saturating_sub(used).saturating_mul(writes) / used.max(1);
+    (until_half / 2).clamp(AGREEMENT.0, AGREEMENT.1)
+}
 
 impl LoggedFile {
     /// Writes `data` from a position of the view's stream on: to the log or, if that is full or the
@@ -100,18 +109,28 @@ impl LoggedFile {
         Ok(())
     }
 
-    /// Empties the logs if one of them is more than half full. The processes agree about it in every
-    /// [`AGREEMENT`]th collective write.
+    /// Empties the logs if one of them is more than half full. The processes agree about it in some
+    /// of the collective writes, the same on all.
     pub(super) fn make_space_together(&mut self) -> Result<(), MpiError> {
         self.collective_writes += 1;
-        if self.collective_writes.is_multiple_of(AGREEMENT) {
-            let [full, epoch] = self.comm.max([u64::from(self.is_half_full()), self.epoch])?;
-            self.agree(epoch);
-            if full != 0 {
-                self.flush()?;
-            }
+        if self.collective_writes < self.next_agreement {
+            return Ok(());
         }
-        Ok(())
+        let [full, used, epoch] =
+            self.comm.max([u64::from(self.is_half_full()), self.used_parts(), self.epoch])?;
+        self.agree(epoch);
+        let used = if full == 0 { used } else { FULL / 2 };
+        let writes = self.collective_writes - self.emptied_at;
+        self.next_agreement = self.collective_writes + writes_until_agreement(writes, used);
+        if full == 0 { Ok(()) } else { self.flush() }
+    }
+
+    /// The part of the log, or of the entries that record writes past it, that is in use.
+    fn used_parts(&self) -> u64 {
+        let part = |used: u64, limit: u64| used.saturating_mul(FULL) / limit.max(1);
+        part(self.writer.used_bytes(), self.settings.capacity)
+            .max(part(self.writer.entries().len() as u64, self.writer.max_entries()))
+            .max(part(self.in_file.len() as u64, MAX_IN_FILE as u64))
     }
 
     /// Applies the log of this process to the file, if no other process knows its entries, and no
@@ -142,5 +161,23 @@ impl LoggedFile {
             self.in_file.push(entry);
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AGREEMENT, FULL, writes_until_agreement};
+
+    #[test]
+    fn agreement_comes_before_a_log_that_fills_evenly_is_half_full() {
+        for writes in [1, 16, 100, 5000] {
+            for used in [1, 7, FULL / 10, FULL / 4, FULL / 3, FULL / 2, FULL] {
+                let next = writes_until_agreement(writes, used);
+                assert!((AGREEMENT.0..=AGREEMENT.1).contains(&next));
+                assert!(next == AGREEMENT.0 || used + used * next / writes <= FULL / 2);
+            }
+        }
+        assert_eq!(writes_until_agreement(16, 0), AGREEMENT.1);
+        assert_eq!(writes_until_agreement(100, FULL / 10), 200);
     }
 }

@@ -9,7 +9,8 @@ mod header;
 pub use header::Variable;
 
 use crate::entry::Entry;
-use crate::plan::{Alignment, DataSource, gather, plan};
+use crate::gather::gather;
+use crate::plan::{Alignment, DataSource, plan};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;

@@ -31,7 +31,7 @@ static int create(const char *path, int count, int dimensions, const MPI_Offset 
 }
 
 // FLASH-IO, checkpoint: 24 unknowns of the blocks of an adaptive mesh, each one blocking collective
-// put. In memory the unknowns of a cell are together, and blocks have guard cells.
+// put. Blocks have guard cells in memory.
 static long long flash(const char *path) {
     enum { BLOCKS = 40, CELLS = 16, GUARD = 4, UNKNOWNS = 24, ALL = CELLS + 2 * GUARD };
     MPI_Offset sizes[4] = {(MPI_Offset)BLOCKS * ranks, CELLS, CELLS, CELLS};
@@ -41,12 +41,12 @@ static long long flash(const char *path) {
     begin_timing();
     int file = create(path, UNKNOWNS, 4, sizes, variables);
     for (int u = 0; u < UNKNOWNS; u++) {
-        int all[5] = {BLOCKS, ALL, ALL, ALL, UNKNOWNS}, part[5] = {BLOCKS, CELLS, CELLS, CELLS, 1};
-        int first[5] = {0, GUARD, GUARD, GUARD, u};
+        int all[4] = {BLOCKS, ALL, ALL, ALL}, part[4] = {BLOCKS, CELLS, CELLS, CELLS};
+        int first[4] = {0, GUARD, GUARD, GUARD};
         MPI_Datatype memory;
-        MPI_Type_create_subarray(5, all, part, first, MPI_ORDER_C, MPI_DOUBLE, &memory);
+        MPI_Type_create_subarray(4, all, part, first, MPI_ORDER_C, MPI_DOUBLE, &memory);
         MPI_Type_commit(&memory);
-        must(ncmpi_put_vara_all(file, variables[u], start, count, data, 1, memory));
+        must(ncmpi_put_vara_all(file, variables[u], start, count, data + (size_t)u * BLOCKS * ALL * ALL * ALL, 1, memory));
         MPI_Type_free(&memory);
     }
     must(ncmpi_close(file));

@@ -1,0 +1,115 @@
+//! Reads of logged data in the order of the file, with few system calls.
+
+use crate::entry::Place;
+use crate::plan::{DataSource, MergedWrite};
+use std::collections::HashMap;
+use std::io;
+
+/// Gap between pieces in a log up to which they are read together, in bytes.
+const READ_GAP: u64 = 4096;
+/// Most bytes that are read together: they stay in the processor's cache until they are copied.
+const READ_BYTES: u64 = 512 << 10;
+/// Bytes from which on a piece is read alone, to its place.
+const ALONE: u64 = 16 << 10;
+
+/// A piece of data and its place in the result.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    /// Offset in the log.
+    from: u64,
+    length: u64,
+    /// Offset in the result.
+    to: usize,
+}
+
+impl Move {
+    /// Offset behind the piece in the log.
+    fn end(&self) -> u64 {
+        self.from + self.length
+    }
+}
+
+/// Reads the data of several writes, one after another, into `buffer`, whose contents are replaced.
+/// Pieces that are near each other in a log are read together.
+///
+/// # Errors
+/// A log cannot be read.
+pub fn gather(
+    source: &impl DataSource,
+    writes: &[MergedWrite],
+    buffer: &mut Vec<u8>,
+) -> io::Result<()> {
+    let total: u64 = writes.iter().map(|write| write.length).sum();
+    let total = usize::try_from(total).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    buffer.resize(total, 0);
+    let mut scratch = Vec::new();
+    for (log, mut moves) in moves_by_log(writes, total) {
+        // A write of a process is in the log in the order of the file, so that long parts are sorted,
+        // which this sort finds.
+        moves.sort_by_key(|piece| piece.from);
+        let mut rest = &moves[..];
+        while !rest.is_empty() {
+            let (run, others) = rest.split_at(near(rest));
+            rest = others;
+            read_run(source, log, run, &mut scratch, buffer)?;
+        }
+    }
+    Ok(())
+}
+
+/// The pieces of each log.
+fn moves_by_log(writes: &[MergedWrite], total: usize) -> Vec<(u32, Vec<Move>)> {
+    let mut logs: Vec<(u32, Vec<Move>)> = Vec::new();
+    let mut indices: HashMap<u32, usize> = HashMap::new();
+    let mut to = 0;
+    for piece in writes.iter().flat_map(|write| &write.pieces) {
+        let index = *indices.entry(piece.place.log).or_insert_with(|| {
+            logs.push((piece.place.log, Vec::new()));
+            logs.len() - 1
+        });
+        logs[index].1.push(Move { from: piece.place.offset, length: piece.length, to });
+        to += piece.length as usize;
+    }
+    assert_eq!(to, total, "pieces fill their writes");
+    logs
+}
+
+/// Number of the first pieces that are read together; at least one.
+fn near(moves: &[Move]) -> usize {
+    let first = moves[0];
+    let mut end = first.end();
+    let joined = moves[1..].iter().take_while(|next| {
+        let joined = next.length < ALONE
+            && first.length < ALONE
+            && next.from <= end.saturating_add(READ_GAP)
+            && next.end() - first.from <= READ_BYTES;
+        if joined {
+            end = end.max(next.end());
+        }
+        joined
+    });
+    1 + joined.count()
+}
+
+/// Reads pieces that are near each other.
+fn read_run(
+    source: &impl DataSource,
+    log: u32,
+    run: &[Move],
+    scratch: &mut Vec<u8>,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    let start = run[0].from;
+    let place = Place { log, offset: start };
+    if let [alone] = run {
+        return source.read_at(place, &mut buffer[alone.to..alone.to + alone.length as usize]);
+    }
+    let end = run.iter().map(Move::end).max().unwrap_or(start);
+    scratch.resize((end - start) as usize, 0);
+    source.read_at(place, scratch)?;
+    for piece in run {
+        let (at, length) = ((piece.from - start) as usize, piece.length as usize);
+        buffer[piece.to..piece.to + length].copy_from_slice(&scratch[at..at + length]);
+    }
+    Ok(())
+}
