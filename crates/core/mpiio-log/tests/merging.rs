@@ -255,20 +255,21 @@ impl DataSource for Memory {
 
 #[test]
 fn data_of_pieces_of_all_lengths_comes_from_their_places() {
-    for seed in 0..60 {
+    for seed in 0..4 {
         let mut random = RandomSequence::new(seed);
         let mut logs: Vec<Vec<u8>> = vec![Vec::new(); 3];
         let (mut pieces, mut expected) = (Vec::new(), Vec::new());
-        for _ in 0..200 {
+        for _ in 0..100 {
             let log = below(&mut random, 3) as usize;
             // Heads of records and what was overwritten lie between.
             let gap = [8, 64, 5000][below(&mut random, 3) as usize];
-            let least = [1, 100, 15_000, 70_000][below(&mut random, 4) as usize];
+            let least = [1, 100, 9000, 20_000][below(&mut random, 4) as usize];
             let length = least + below(&mut random, least);
             let start = logs[log].len() + gap;
             logs[log].resize(start, 0xff);
             let place = Place { log: log as u32, offset: start as u64 };
-            let data: Vec<u8> = (0..length).map(|_| below(&mut random, 250) as u8).collect();
+            let data: Vec<u8> =
+                (0..length).map(|at| ((at * 31 + start as u64) % 251) as u8).collect();
             logs[log].extend_from_slice(&data);
             pieces.push((place, data));
         }
