@@ -34,7 +34,7 @@ fn recovered_sequences(storage: &MemoryStorage) -> Result<Vec<u64>, RecoveryErro
 
 #[test]
 fn damage_to_durable_record_is_an_error_and_not_a_torn_tail() {
-    for record in 0..19 {
+    for record in 0..20 {
         let storage = MemoryStorage::new(1);
         let mut log = open_log(&storage, 2 * HEADROOM_BYTES);
         fill(&mut log, 20, 1);

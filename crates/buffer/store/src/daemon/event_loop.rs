@@ -64,13 +64,14 @@ impl EventLoop {
         self.connections.close_all();
         let mut log = self.log.shut_down();
         let removal = self.workers.shut_down();
+        let last = log.last_sequence();
         let result = served.and_then(|()| {
             log.flush()?;
-            log.sync()
+            log.close()
         });
         if result.is_ok() {
             // Removals that waited for the sync can begin.
-            let synced = Input::LogSynced(log.last_sequence());
+            let synced = Input::LogSynced(last);
             self.node.step(self.clock.now(), synced, &mut self.effects);
         }
         removal.shut_down();
@@ -181,7 +182,7 @@ impl EventLoop {
             match event {
                 LoopEvent::ObjectDurable(object) => self.step(Input::ObjectDurable(object)),
                 LoopEvent::LogSynced(sequence) => {
-                    self.log.mark_durable(sequence);
+                    self.log.mark_durable(sequence)?;
                     self.step(Input::LogSynced(sequence));
                 }
                 LoopEvent::LogFailed => {

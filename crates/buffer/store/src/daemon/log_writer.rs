@@ -131,8 +131,8 @@ impl LogWriter {
     }
 
     /// The syncer made records durable.
-    pub fn mark_durable(&mut self, sequence: u64) {
-        self.log.mark_durable(sequence);
+    pub fn mark_durable(&mut self, sequence: u64) -> io::Result<()> {
+        self.log.mark_durable(sequence)
     }
 
     /// Make all flushed records durable. Blocks for the device.

@@ -8,6 +8,11 @@
 //! acknowledged as durable, which is an error. A segment is synced before the next one is begun, so
 //! only the last segment can have a torn tail.
 //!
+//! While no record follows the durable ones, a marker does: a header without payload, with the
+//! sequence number of the next record, which overwrites it. It is written after each sync, without
+//! a sync of its own: it reaches the medium with the kernel's next writeback. Until then, only
+//! damage that coincides with a power failure is taken for a torn tail. A clean stop syncs it.
+//!
 //! When no new segment can be allocated, the log continues in a preallocated one:
 //! [`spare_segment`].
 
@@ -47,6 +52,18 @@ pub struct Log<S> {
     durable: u64,
     /// Appended records that are not flushed yet.
     buffer: Vec<u8>,
+}
+
+/// The header of a record, or, without payload, the marker of the log's durable end.
+fn record_header(payload: &[u8], sequence: u64, durable: u64) -> [u8; RECORD_HEADER_BYTES] {
+    let length = payload.len() as u32;
+    let mut header = [0; RECORD_HEADER_BYTES];
+    header[..4].copy_from_slice(&length.to_le_bytes());
+    header[8..16].copy_from_slice(&sequence.to_le_bytes());
+    header[16..].copy_from_slice(&durable.to_le_bytes());
+    let sum = crc32c::crc32c_append(crc32c::crc32c_append(length, &header[8..]), payload);
+    header[4..8].copy_from_slice(&sum.to_le_bytes());
+    header
 }
 
 impl<S: Storage> Log<S> {
@@ -126,13 +143,9 @@ impl<S: Storage> Log<S> {
         let sequence = self.next;
         self.next += 1;
         let at = self.buffer.len();
-        self.buffer.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        self.buffer.extend_from_slice(&[0; 4]);
-        self.buffer.extend_from_slice(&sequence.to_le_bytes());
-        self.buffer.extend_from_slice(&self.durable.to_le_bytes());
+        self.buffer.extend_from_slice(&record_header(payload, sequence, self.durable));
         self.buffer.extend_from_slice(payload);
-        let sum = crc32c::crc32c_append(payload.len() as u32, &self.buffer[at + 8..]);
-        self.buffer[at + 4..at + 8].copy_from_slice(&sum.to_le_bytes());
+        debug_assert_eq!(self.buffer.len(), at + RECORD_HEADER_BYTES + payload.len());
         Ok(sequence)
     }
 
@@ -151,14 +164,30 @@ impl<S: Storage> Log<S> {
     pub fn sync(&mut self) -> io::Result<()> {
         debug_assert!(self.buffer.is_empty(), "unflushed records cannot be synced");
         self.storage.sync_file(&self.name)?;
-        self.mark_durable(self.last_sequence());
-        Ok(())
+        self.mark_durable(self.last_sequence())
     }
 
-    /// Note that another thread synced the records up to `sequence`.
-    pub fn mark_durable(&mut self, sequence: u64) {
+    /// Make all flushed records durable, and the marker that says so.
+    pub fn close(mut self) -> io::Result<()> {
+        self.sync()?;
+        self.storage.sync_file(&self.name)
+    }
+
+    /// Note that the records up to `sequence` were synced, perhaps by another thread.
+    pub fn mark_durable(&mut self, sequence: u64) -> io::Result<()> {
         assert!(sequence < self.next, "a record that was never appended");
-        self.durable = self.durable.max(sequence);
+        if sequence <= self.durable {
+            return Ok(());
+        }
+        self.durable = sequence;
+        let is_last = sequence == self.last_sequence() && self.buffer.is_empty();
+        // An empty segment needs none: its existence says that the one before it is durable.
+        let is_needed = is_last && self.offset > 0;
+        if is_needed && self.capacity - self.offset >= RECORD_HEADER_BYTES as u64 {
+            let marker = record_header(&[], self.next, self.durable);
+            self.storage.write_file(&self.name, self.offset, &marker)?;
+        }
+        Ok(())
     }
 
     /// The file to sync to make all flushed records durable; earlier segments are durable.

@@ -77,11 +77,11 @@ struct ParsedRecord<'a> {
     payload: &'a [u8],
 }
 
-/// The record at byte `at`; `None` if there is no valid one.
+/// The record or marker at byte `at`; `None` if there is no valid one.
 fn parse_record(bytes: &[u8], at: usize) -> Option<ParsedRecord<'_>> {
     let word = read_u64(bytes, at)?;
     let (length, sum) = (word as u32 as usize, (word >> 32) as u32);
-    if length == 0 || length > MAX_RECORD_BYTES {
+    if length > MAX_RECORD_BYTES {
         return None;
     }
     let checked = bytes.get(at + 8..at + RECORD_HEADER_BYTES + length)?;
@@ -156,7 +156,7 @@ pub fn recover_log<S: Storage>(
             log.storage.sync_file(&name)?;
             log.storage.sync_directory()?;
             (log.name, log.offset) = (name, offset);
-            log.mark_durable(expected - 1);
+            log.mark_durable(expected - 1)?;
         }
         None => {
             log.has_spare = has_spare_segment(&log.storage)?;
@@ -202,6 +202,9 @@ fn read_segment(
 ) -> Result<SegmentEnd, RecoveryError> {
     let mut end = SegmentEnd { offset: 0, next: first };
     while let Some(found) = parse_record(bytes, end.offset).filter(|r| r.sequence == end.next) {
+        if found.payload.is_empty() {
+            break; // the marker behind the last record
+        }
         if end.next == *expected {
             record(end.next, found.payload)?;
             *expected += 1;
@@ -246,7 +249,7 @@ fn is_durable_behind(bytes: &[u8], at: usize, sequence: u64) -> bool {
     let plausible = sequence..sequence + (bytes.len() / RECORD_HEADER_BYTES) as u64;
     // No record begins in the preallocated zeros: sequence numbers begin with 1.
     let written = tail.len() - trailing_zeros(tail);
-    (0..written.min(tail.len().saturating_sub(RECORD_HEADER_BYTES))).any(|offset| {
+    (0..written.min((tail.len() + 1).saturating_sub(RECORD_HEADER_BYTES))).any(|offset| {
         read_u64(tail, offset + 8).is_some_and(|s| plausible.contains(&s))
             && parse_record(tail, offset).is_some_and(|r| r.durable >= sequence)
     })
