@@ -116,6 +116,9 @@ impl Daemon {
         store.key = identity.key.clone();
         store.munge = identity.munge.clone();
         store.data_protection = config.data_protection;
+        if let Some(bytes) = node.metadata_memory {
+            store.limits.metadata_bytes = bytes.0;
+        }
         let setup = storage::Setup {
             name: name.to_owned(),
             host: name.to_owned(),

@@ -34,6 +34,8 @@ pub struct Limits {
     pub max_user_sessions: usize,
     /// Instances on this node.
     pub max_instances: usize,
+    /// Memory for the metadata of all instances, in bytes.
+    pub metadata_bytes: u64,
 }
 
 impl Default for Limits {
@@ -44,6 +46,7 @@ impl Default for Limits {
             max_sessions: 1 << 16,
             max_user_sessions: 1 << 12,
             max_instances: 1 << 12,
+            metadata_bytes: 1 << 40,
         }
     }
 }

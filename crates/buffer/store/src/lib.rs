@@ -1,6 +1,7 @@
 //! One storage node's flash: data objects, name space, log and recovery.
 #![warn(missing_docs)]
 
+mod checkpoint;
 mod context;
 pub mod daemon;
 mod driver;
@@ -8,6 +9,7 @@ pub mod log;
 mod namespace;
 pub mod node;
 pub mod objects;
+pub mod offline;
 pub mod recovery;
 mod state;
 pub mod storage;

@@ -19,6 +19,7 @@ mod pool;
 mod replicates;
 mod scrub;
 mod sensitivity;
+mod store;
 mod study;
 pub(crate) mod sweep;
 mod traffic;
@@ -97,6 +98,9 @@ enum Command {
     Log(mpiio_log::LogCommand),
     /// Compare the data on a storage node with its checksums
     Scrub(scrub::ScrubArgs),
+    /// Examine or repair the directory of a storage daemon that is stopped
+    #[command(subcommand)]
+    Store(store::StoreCommand),
 }
 
 #[derive(Debug, Subcommand)]
@@ -157,6 +161,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Study(args) => study::run(&args),
         Command::Validate(args) => validate::run(args),
         Command::Scrub(args) => scrub::run(&args),
+        Command::Store(command) => store::run(&command),
         Command::Workflow(command) => workflow::run(command),
         Command::Log(command) => mpiio_log::run(command),
         Command::Check(args) => wlm::check(&args),

@@ -69,6 +69,13 @@ impl Process {
         self.child = spawn(&self.dir, self.port, self.segment);
     }
 
+    /// Bytes of memory that it has.
+    pub fn memory(&self) -> u64 {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+        pages * rustix::param::page_size() as u64
+    }
+
     /// CPU time used so far.
     pub fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();

@@ -61,6 +61,8 @@ pub struct StorageConfig {
     pub directory: PathBuf,
     /// Its share of the pool.
     pub capacity: Bytes,
+    /// Memory for names, attributes and open files, unless the default is used.
+    pub metadata_memory: Option<Bytes>,
     /// The addresses from which its daemon may connect to the controller.
     pub allowed_sources: AllowedSources,
 }

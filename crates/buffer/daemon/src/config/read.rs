@@ -61,6 +61,7 @@ struct StorageTable {
     address: Spanned<ListenAddress>,
     directory: AbsolutePath,
     capacity: Spanned<Size>,
+    metadata_memory: Option<Size>,
     from: Option<AllowedSources>,
 }
 
@@ -154,7 +155,7 @@ fn storage_nodes(
     granularity: Bytes,
 ) -> Result<Vec<StorageConfig>, ConfigError> {
     let mut nodes: Vec<StorageConfig> = Vec::new();
-    for StorageTable { name, address, directory, capacity, from } in tables {
+    for StorageTable { name, address, directory, capacity, metadata_memory, from } in tables {
         let (name_at, address_at) = (name.span(), address.span());
         let address = address.into_inner().0;
         let node = StorageConfig {
@@ -162,6 +163,7 @@ fn storage_nodes(
             address,
             directory: directory.0,
             capacity: capacity.get_ref().0,
+            metadata_memory: metadata_memory.map(|size| size.0),
             allowed_sources: from.unwrap_or_else(|| AllowedSources::only(address.ip())),
         };
         if node.capacity < granularity {

@@ -1,10 +1,12 @@
 //! State that is shared by a node's volumes: time, log, data objects, sessions, and the effects of a step.
 
 mod journal;
+mod memory;
 mod parked;
 mod sessions;
 
 pub use journal::{AfterDurable, Journal, VolumeAction};
+pub use memory::{MetadataMemory, SESSION_BYTES};
 pub use parked::{Attempts, ParkedCalls, Unlocked};
 pub use sessions::Sessions;
 
@@ -97,6 +99,8 @@ pub struct Context<O: Objects> {
     /// Start of the node, in nanoseconds of [`Now::steady_ns`].
     pub started_ns: u64,
     pub log_space: LogSpace,
+    /// Memory that metadata take.
+    pub memory: MetadataMemory,
     /// Limits on the use by clients.
     pub limits: Limits,
     /// Log records, and what waits for them.

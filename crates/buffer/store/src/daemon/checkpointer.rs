@@ -29,6 +29,16 @@ pub fn start_checkpointer(storage: DiskStorage, segment_size: u64) -> io::Result
     Worker::start("forebay-checkpoint", 1, |starts| checkpointer.run(&starts))
 }
 
+/// Return memory that the allocator keeps to the system.
+fn return_free_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: `malloc_trim` takes no pointer, may be called by any thread at any time, and leaves
+    // allocated memory as it is.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 struct Checkpointer {
     storage: DiskStorage,
     segment_size: u64,
@@ -70,7 +80,10 @@ impl Checkpointer {
     }
 
     fn write_checkpoint(&mut self) {
-        let Err(error) = recovery::write_checkpoint(&self.storage, self.segment_start) else {
+        let written = recovery::write_checkpoint(&self.storage, self.segment_start);
+        // The state that the checkpoint was made from is freed, and perhaps much of the daemon's own.
+        return_free_memory();
+        let Err(error) = written else {
             (self.failed_at, self.backoff) = (None, MIN_CHECKPOINT_BACKOFF);
             return;
         };

@@ -83,6 +83,7 @@ impl EventLoop {
         self.commit()?; // the start record, for which space was ensured
         // If it were lost, inode numbers assigned from now on would be assigned again.
         self.log.sync()?;
+        self.log.note_metadata(self.node.metadata_bytes())?;
         let mut events = Vec::with_capacity(MAX_EVENTS);
         while !self.mailbox.is_stop_requested() {
             let timeout = self.wait_timeout();
@@ -105,7 +106,7 @@ impl EventLoop {
                 }
             }
             self.close_overdue_connections();
-            self.tick();
+            self.tick()?;
             self.commit()?;
         }
         Ok(())
@@ -114,7 +115,7 @@ impl EventLoop {
     /// Timeout of the wait for events; `None` if nothing is due.
     fn wait_timeout(&self) -> Option<Duration> {
         let mut timeout = None;
-        if self.log.is_dirty() || self.node.needs_tick() {
+        if self.log.is_dirty() || self.log.shrink_is_due() || self.node.needs_tick() {
             let next_tick = self.ticker.interval.saturating_sub(self.ticker.last.elapsed());
             let now_ns = self.clock.now().steady_ns;
             let deadline = self.node.next_deadline_ns();
@@ -133,17 +134,18 @@ impl EventLoop {
         self.node.step(self.clock.now(), input, &mut self.effects);
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self) -> io::Result<()> {
         if self.ticker.last.elapsed() >= self.ticker.interval {
             self.ticker.last = Instant::now();
             self.step(Input::Tick);
             self.log.request_sync();
-            return;
+            return self.log.note_metadata(self.node.metadata_bytes());
         }
         let deadline = self.node.next_deadline_ns();
         if deadline.is_some_and(|deadline| deadline <= self.clock.now().steady_ns) {
             self.step(Input::Tick);
         }
+        Ok(())
     }
 
     fn ensure_log_space(&mut self) -> io::Result<()> {

@@ -4,7 +4,7 @@ use super::checkpointer::start_checkpointer;
 use super::counters::StoreCounters;
 use super::data::OpenObjects;
 use super::mailbox::Mailbox;
-use super::syncer::{SyncJob, start_syncer};
+use super::syncer::{OpenedData, SyncJob, Syncer};
 use super::worker::Worker;
 use crate::driver::ObjectSync;
 use crate::log::spare_segment::spare_segment_bytes;
@@ -14,18 +14,29 @@ use crate::objects::DiskObjects;
 use crate::storage::DiskStorage;
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Metadata that are freed, in bytes of memory, to write a checkpoint before a segment is full.
+const MIN_FREED_BYTES: u64 = 16 << 20;
+/// Time between checkpoints because metadata take less memory.
+const SHRINK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The log, the syncer and the checkpointer.
 pub struct LogWriter {
     log: Log<DiskStorage>,
     segment_size: u64,
     counters: Arc<StoreCounters>,
-    syncer: Worker<SyncJob>,
+    syncer: Syncer,
     checkpointer: Worker<u64>,
     /// The last record whose sync was requested without a call that waits for it.
     sync_requested: u64,
     /// The last segment start that the checkpointer was given.
     checkpoint_requested: u64,
+    /// Most memory that metadata took since a checkpoint was requested because it took less.
+    metadata_peak: u64,
+    /// Checkpoints to write because metadata take less memory, and when the last was requested.
+    shrinks_due: u32,
+    shrunk_at: Option<Instant>,
 }
 
 impl LogWriter {
@@ -38,8 +49,8 @@ impl LogWriter {
         counters: &Arc<StoreCounters>,
         mailbox: &Arc<Mailbox>,
     ) -> io::Result<LogWriter> {
-        let syncer =
-            start_syncer(counters.clone(), (objects, opens), storage.clone(), mailbox.clone())?;
+        let data = OpenedData { objects, opens };
+        let syncer = Syncer::start(counters.clone(), data, storage.clone(), mailbox.clone())?;
         Ok(LogWriter {
             log,
             segment_size,
@@ -48,6 +59,9 @@ impl LogWriter {
             checkpointer: start_checkpointer(storage, segment_size)?,
             sync_requested: 0,
             checkpoint_requested: 0,
+            metadata_peak: 0,
+            shrinks_due: 0,
+            shrunk_at: None,
         })
     }
 
@@ -60,6 +74,31 @@ impl LogWriter {
             self.checkpoint_requested = start;
         }
         Ok(space)
+    }
+
+    /// Metadata take `bytes` of memory. When they take much less than before, a checkpoint is due:
+    /// the log, and the memory of this process, shrink with it.
+    pub fn note_metadata(&mut self, bytes: u64) -> io::Result<()> {
+        self.metadata_peak = self.metadata_peak.max(bytes);
+        let freed = self.metadata_peak - bytes;
+        let is_much = freed >= MIN_FREED_BYTES && freed >= self.metadata_peak / 4;
+        if is_much {
+            self.metadata_peak = bytes;
+            // The second replaces the older checkpoint.
+            self.shrinks_due = 2;
+        }
+        let is_due = self.shrunk_at.is_none_or(|at| at.elapsed() >= SHRINK_INTERVAL);
+        if self.shrinks_due > 0 && is_due && self.log.close_segment()? {
+            self.shrinks_due -= 1;
+            self.shrunk_at = Some(Instant::now());
+            self.ensure_space()?;
+        }
+        Ok(())
+    }
+
+    /// Whether a checkpoint is to be written because metadata take less memory.
+    pub fn shrink_is_due(&self) -> bool {
+        self.shrinks_due > 0 && self.log.has_records()
     }
 
     /// Log a change of the log's space.

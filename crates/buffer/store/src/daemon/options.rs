@@ -9,7 +9,7 @@ use forebay_net::record::DataProtection;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const MIN_SEGMENT_BYTES: u64 = 4 << 20;
@@ -42,6 +42,27 @@ pub struct StoreOptions {
     pub checksum_interval: Duration,
 }
 
+/// Smallest budget for metadata that is assumed without configuration.
+const MIN_METADATA_BYTES: u64 = 64 << 20;
+
+/// The memory for metadata unless it is configured: an eighth of the memory that this process may use,
+/// which is that of the host or of its control groups. A checkpoint takes as much again while it is
+/// written.
+fn default_metadata_bytes() -> u64 {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let total = total.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    let host = total.unwrap_or(0).saturating_mul(1024);
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let limits = Path::new(own).ancestors().filter_map(|group| {
+        let file = Path::new("/sys/fs/cgroup").join(group).join("memory.max");
+        std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok()
+    });
+    let usable = limits.fold(host, u64::min);
+    (usable / 8).max(MIN_METADATA_BYTES)
+}
+
 impl StoreOptions {
     /// A daemon on the directory `dir` that listens on `dir/socket`.
     pub fn new(dir: impl Into<PathBuf>) -> StoreOptions {
@@ -52,7 +73,7 @@ impl StoreOptions {
             tcp: None,
             key: None,
             munge: None,
-            limits: Limits::default(),
+            limits: Limits { metadata_bytes: default_metadata_bytes(), ..Limits::default() },
             connection_limits: ConnectionLimits::default(),
             data_protection: DataProtection::default(),
             segment_size: 64 << 20,

@@ -49,6 +49,11 @@ impl<T: Send + 'static> Worker<T> {
         Ok(Worker { sender, threads })
     }
 
+    /// A sender of the queue. The threads end when all are dropped.
+    pub fn sender(&self) -> SyncSender<T> {
+        self.sender.clone()
+    }
+
     /// Queue a job; blocks while the queue is full. A job for a thread that has ended is dropped.
     pub fn submit(&self, job: T) {
         let _ = self.sender.send(job);

@@ -21,7 +21,7 @@ mod replay;
 pub mod spare_segment;
 
 pub use format::{HEADROOM_BYTES, MAX_RECORD_BYTES, segment_first_sequence};
-pub use replay::{RecoveryError, recover_log, scan_closed_segments};
+pub use replay::{RecoveryError, recover_log, scan_closed_segments, scan_log};
 pub use spare_segment::LogSpace;
 
 use crate::storage::{Storage, is_out_of_space};
@@ -111,6 +111,22 @@ impl<S: Storage> Log<S> {
                 Ok(false)
             }
         }
+    }
+
+    /// Close the current segment early, so that a checkpoint can cover its records, and free the rest
+    /// of it. Returns false if it has no records or no other segment can be allocated.
+    pub fn close_segment(&mut self) -> io::Result<bool> {
+        let (name, end) = (self.name.clone(), self.offset + self.buffer.len() as u64);
+        if end == 0 || !self.advance_segment()? {
+            return Ok(false);
+        }
+        self.storage.truncate_file(&name, end)?;
+        Ok(true)
+    }
+
+    /// Whether the current segment has records.
+    pub fn has_records(&self) -> bool {
+        self.offset > 0 || !self.buffer.is_empty()
     }
 
     fn begin_segment(&mut self) -> io::Result<()> {

@@ -103,15 +103,24 @@ struct SegmentEnd {
     next: u64,
 }
 
-/// Pass the records behind sequence number `after` to `record`, in order. Returns the log, open for
-/// appending and without its torn tail. New segments get `segment_size` bytes.
-pub fn recover_log<S: Storage>(
-    storage: S,
-    segment_size: u64,
+/// The end of a log.
+pub struct Tail {
+    /// The last segment.
+    name: String,
+    /// Byte offset behind its last record.
+    offset: u64,
+    /// Bytes of it that are not zero, at least up to `offset`.
+    written: u64,
+}
+
+/// Pass the records behind sequence number `after` to `record`, in order, and change nothing. Returns
+/// the sequence number of the last record, and the end of the log unless it has no segment.
+pub fn scan_log<S: Storage>(
+    storage: &S,
     after: u64,
-    mut record: impl FnMut(u64, &[u8]) -> Result<(), RecoveryError>,
-) -> Result<Log<S>, RecoveryError> {
-    let segments = segments_from(&storage, after)?;
+    record: &mut impl FnMut(u64, &[u8]) -> Result<(), RecoveryError>,
+) -> Result<(u64, Option<Tail>), RecoveryError> {
+    let segments = segments_from(storage, after)?;
     let mut expected = after + 1;
     let mut tail = None;
     for (index, (name, first)) in segments.iter().enumerate() {
@@ -119,7 +128,7 @@ pub fn recover_log<S: Storage>(
             return Err(RecoveryError::MissingRecord { sequence: expected });
         }
         let bytes = storage.read_file(name)?;
-        let end = read_segment(&bytes, *first, &mut expected, &mut record)?;
+        let end = read_segment(&bytes, *first, &mut expected, record)?;
         let is_damaged = match segments.get(index + 1) {
             Some((_, next_first)) => *next_first != end.next,
             None => is_durable_behind(&bytes, end.offset, end.next),
@@ -134,9 +143,21 @@ pub fn recover_log<S: Storage>(
         if index + 1 == segments.len() {
             let written = bytes.len() - trailing_zeros(&bytes);
             let written = written.max(end.offset) as u64;
-            tail = Some((name.clone(), end.offset as u64, written));
+            tail = Some(Tail { name: name.clone(), offset: end.offset as u64, written });
         }
     }
+    Ok((expected - 1, tail))
+}
+
+/// Pass the records behind sequence number `after` to `record`, in order. Returns the log, open for
+/// appending and without its torn tail. New segments get `segment_size` bytes.
+pub fn recover_log<S: Storage>(
+    storage: S,
+    segment_size: u64,
+    after: u64,
+    mut record: impl FnMut(u64, &[u8]) -> Result<(), RecoveryError>,
+) -> Result<Log<S>, RecoveryError> {
+    let (last, tail) = scan_log(&storage, after, &mut record)?;
     let mut log = Log {
         storage,
         segment_size,
@@ -145,18 +166,18 @@ pub fn recover_log<S: Storage>(
         capacity: 0,
         has_spare: false,
         kept_for_starts: 0,
-        next: expected,
+        next: last + 1,
         durable: after,
         buffer: Vec::new(),
     };
     match tail {
         // Stale records behind the tail must not be replayed once new ones precede them.
-        Some((name, offset, written)) => {
+        Some(Tail { name, offset, written }) => {
             log.capacity = log.storage.zero_tail(&name, offset..written, segment_size)?;
             log.storage.sync_file(&name)?;
             log.storage.sync_directory()?;
             (log.name, log.offset) = (name, offset);
-            log.mark_durable(expected - 1)?;
+            log.mark_durable(last)?;
         }
         None => {
             log.has_spare = has_spare_segment(&log.storage)?;

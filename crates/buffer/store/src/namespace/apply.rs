@@ -1,5 +1,6 @@
 //! Changes are applied to the tables.
 
+use super::memory::{entry_bytes, xattr_bytes, xattrs_table_bytes};
 use super::{Body, Change, Directory, FileLength, Inode, Namespace, PlannedInode, SetInode};
 use forebay_protocol::message::{NewInode, OnExisting};
 use forebay_protocol::{FileKind, Ino, Timestamp};
@@ -82,9 +83,15 @@ impl Namespace {
         if built.dir().is_some() {
             self.inode_mut(parent)?.nlink += 1;
         }
-        self.inodes.insert(new.ino, built);
-        self.reserve_ino(new.ino);
+        self.insert_inode(new.ino, built);
         Ok(())
+    }
+
+    fn insert_inode(&mut self, ino: Ino, inode: Inode) {
+        self.memory_bytes += inode.memory_bytes();
+        let replaced = self.inodes.insert(ino, inode);
+        debug_assert!(replaced.is_none(), "an inode number is used once");
+        self.reserve_ino(ino);
     }
 
     /// Create a directory whose name is on another node.
@@ -94,12 +101,11 @@ impl Namespace {
         parent: Ino,
         now: Timestamp,
     ) -> Result<(), ApplyError> {
-        self.reserve_ino(new.ino);
-        let built = new.build(parent, self.striped, now);
-        match self.inodes.insert(new.ino, built) {
-            None => Ok(()),
-            Some(_) => Err("the inode exists"),
+        if self.inodes.contains_key(&new.ino) {
+            return Err("the inode exists");
         }
+        self.insert_inode(new.ino, new.build(parent, self.striped, now));
+        Ok(())
     }
 
     fn set(&mut self, ino: Ino, set: &SetInode) -> Result<(), ApplyError> {
@@ -121,11 +127,16 @@ impl Namespace {
         now: Timestamp,
     ) -> Result<(), ApplyError> {
         let inode = self.inode_mut(ino)?;
-        match value {
+        let mut freed = xattrs_table_bytes(inode.xattrs.len());
+        let replaced = match value {
             Some(value) => inode.xattrs.insert(name.to_vec(), value.to_vec()),
             None => inode.xattrs.remove(name),
         };
         inode.ctime = now;
+        freed += replaced.map_or(0, |old| xattr_bytes(name, &old));
+        let taken = xattrs_table_bytes(inode.xattrs.len())
+            + value.map_or(0, |value| xattr_bytes(name, value));
+        self.memory_bytes = self.memory_bytes + taken - freed;
         Ok(())
     }
 
@@ -166,7 +177,9 @@ impl Namespace {
         if !self.orphans.remove(&ino) {
             return Err("the inode still has a name");
         }
-        self.inodes.remove(&ino);
+        if let Some(inode) = self.inodes.remove(&ino) {
+            self.memory_bytes -= inode.memory_bytes();
+        }
         Ok(())
     }
 
@@ -191,8 +204,7 @@ impl Namespace {
             None => self.add_name(parent, name, what, now)?,
             Some((old, _)) => self.drop_link(old, now)?,
         }
-        self.inodes.insert(new.ino, built);
-        self.reserve_ino(new.ino);
+        self.insert_inode(new.ino, built);
         Ok(())
     }
 
@@ -217,11 +229,15 @@ impl Namespace {
         match put {
             None => {
                 entries.remove(name).ok_or("no such name")?;
+                self.memory_bytes -= entry_bytes(name);
             }
             Some(new) if old.is_some() => {
                 entries.replace(name, new);
             }
-            Some(new) => entries.insert(name, new, entries.next_cookie),
+            Some(new) => {
+                entries.insert(name, new, entries.next_cookie);
+                self.memory_bytes += entry_bytes(name);
+            }
         }
         let inode = self.inode_mut(dir)?;
         if old == Some(FileKind::Dir) {
@@ -262,12 +278,14 @@ impl Namespace {
             return Err("the name exists");
         }
         dir.insert(name, what, dir.next_cookie);
+        self.memory_bytes += entry_bytes(name);
         Ok(())
     }
 
     fn take_name(&mut self, dir: Ino, name: &[u8], now: Timestamp) -> Result<Ino, ApplyError> {
-        let entry = self.touch_dir(dir, now)?.remove(name);
-        Ok(entry.ok_or("no such name")?.ino)
+        let entry = self.touch_dir(dir, now)?.remove(name).ok_or("no such name")?;
+        self.memory_bytes -= entry_bytes(name);
+        Ok(entry.ino)
     }
 
     fn add_link(&mut self, ino: Ino, now: Timestamp) -> Result<(), ApplyError> {

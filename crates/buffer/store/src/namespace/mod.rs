@@ -5,6 +5,7 @@
 
 mod apply;
 mod change;
+mod memory;
 mod plan;
 mod put;
 mod rename;
@@ -246,6 +247,7 @@ impl Inode {
 
 /// The inodes of an instance whose metadata is on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredNamespace")]
 pub struct Namespace {
     inodes: BTreeMap<Ino, Inode>,
     shard: NodeIndex,
@@ -253,6 +255,28 @@ pub struct Namespace {
     striped: bool,
     next: u64,
     orphans: BTreeSet<Ino>,
+    /// Memory that inodes and names take.
+    #[serde(skip)]
+    memory_bytes: u64,
+}
+
+/// A name space as it is stored.
+#[derive(Deserialize)]
+struct StoredNamespace {
+    inodes: BTreeMap<Ino, Inode>,
+    shard: NodeIndex,
+    striped: bool,
+    next: u64,
+    orphans: BTreeSet<Ino>,
+}
+
+impl From<StoredNamespace> for Namespace {
+    fn from(stored: StoredNamespace) -> Namespace {
+        let StoredNamespace { inodes, shard, striped, next, orphans } = stored;
+        let mut names = Namespace { inodes, shard, striped, next, orphans, memory_bytes: 0 };
+        names.memory_bytes = names.recount_memory();
+        names
+    }
 }
 
 /// Inode numbers that are skipped when a daemon starts: a power cut may have undone the creation of
@@ -275,13 +299,13 @@ impl Namespace {
             xattrs: BTreeMap::new(),
         };
         let first = place.node == NodeIndex(0);
-        Namespace {
+        Namespace::from(StoredNamespace {
             inodes: first.then_some((Ino::ROOT, root)).into_iter().collect(),
             shard: place.node,
             striped: place.is_distributed(),
             next: Ino::ROOT.0 + 1,
             orphans: BTreeSet::new(),
-        }
+        })
     }
 
     /// The daemon starts: numbers whose use was undone by a power cut are not used again.
@@ -342,32 +366,56 @@ impl Namespace {
         self.orphans.contains(&ino)
     }
 
-    /// Check link counts and orphans, for debug builds. The names of a striped name space's inodes may be
-    /// on other nodes.
+    /// Panic unless link counts and orphans are right, for debug builds.
     pub fn check(&self) {
+        if let Some(problem) = self.find_problem() {
+            panic!("{problem}");
+        }
+    }
+
+    /// The first contradiction in link counts, orphans and sums, if there is one. The names of a striped
+    /// name space's inodes may be on other nodes.
+    pub fn find_problem(&self) -> Option<String> {
         let mut names: BTreeMap<Ino, u32> = BTreeMap::new();
         for (dir, inode) in &self.inodes {
             let Some(entries) = inode.dir() else {
                 continue;
             };
-            assert_eq!(entries.names.len(), entries.order.len(), "directory {dir}");
             let mut subdirs = 0;
             for entry in entries.order.values() {
                 *names.entry(entry.ino).or_default() += 1;
                 subdirs += u32::from(entry.kind == FileKind::Dir);
+                if self.owns(entry.ino) && !self.inodes.contains_key(&entry.ino) {
+                    return Some(format!(
+                        "directory {dir} names inode {}, which is missing",
+                        entry.ino
+                    ));
+                }
             }
             let links = if inode.nlink == 0 { 0 } else { 2 + subdirs };
-            assert_eq!(inode.nlink, links, "links of directory {dir}");
-            assert!(inode.nlink > 0 || entries.is_empty(), "directory {dir}");
-        }
-        for (ino, inode) in &self.inodes {
-            let is_orphan = self.orphans.contains(ino);
-            assert_eq!(inode.nlink == 0, is_orphan, "inode {ino} is an orphan");
-            if !self.striped && inode.dir().is_none() {
-                let count = names.get(ino).copied().unwrap_or(0);
-                assert_eq!(inode.nlink, count, "names of inode {ino}");
+            let is_removed_with_entries = inode.nlink == 0 && !entries.is_empty();
+            if entries.names.len() != entries.order.len()
+                || inode.nlink != links
+                || is_removed_with_entries
+            {
+                let count = entries.order.len();
+                let nlink = inode.nlink;
+                return Some(format!("directory {dir} has {nlink} links and {count} entries"));
             }
         }
-        assert!(self.orphans.iter().all(|ino| self.inodes.contains_key(ino)));
+        for (ino, inode) in &self.inodes {
+            if (inode.nlink == 0) != self.orphans.contains(ino) {
+                return Some(format!("inode {ino} has {} links, unlike the orphans", inode.nlink));
+            }
+            let count = names.get(ino).copied().unwrap_or(0);
+            if !self.striped && inode.dir().is_none() && inode.nlink != count {
+                return Some(format!("inode {ino} has {} links and {count} names", inode.nlink));
+            }
+        }
+        if let Some(ino) = self.orphans.iter().find(|ino| !self.inodes.contains_key(ino)) {
+            return Some(format!("orphan {ino} is missing"));
+        }
+        let (counted, recounted) = (self.memory_bytes, self.recount_memory());
+        (counted != recounted).then(|| format!("{counted} bytes of memory are {recounted}"))
     }
 }

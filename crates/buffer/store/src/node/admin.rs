@@ -97,7 +97,8 @@ impl<O: Objects + Clone> Node<O> {
         }
         self.objects.add_instance(id)?;
         let now = self.context.now.wall;
-        let volume = Volume::new(VolumeState::new(spec.clone(), now), self.objects.clone());
+        let mut volume = Volume::new(VolumeState::new(spec.clone(), now), self.objects.clone());
+        volume.account_memory(&mut self.context.memory);
         self.any_striped |= volume.is_striped();
         let replaced = self.volumes.insert(id, volume);
         assert!(replaced.is_none(), "an instance is created once");
@@ -149,7 +150,9 @@ impl<O: Objects + Clone> Node<O> {
         for session in sessions {
             self.end_session(session);
         }
-        self.volumes.remove(&id);
+        if let Some(volume) = self.volumes.remove(&id) {
+            volume.release_memory(&mut self.context.memory);
+        }
         let record = self.context.log(Event::DropInstance(id), Some(update));
         let remove = AfterDurable::RemoveInstance(id);
         self.context.journal.when_durable(record, remove);

@@ -21,7 +21,10 @@ pub use crate::state::{
 };
 pub use crate::volume::fetch_reply;
 
-use crate::context::{AfterDurable, Context, Journal, ParkedCalls, Secrets, Sessions, Unlocked};
+use crate::context::{
+    AfterDurable, Context, Journal, MetadataMemory, ParkedCalls, SESSION_BYTES, Secrets, Sessions,
+    Unlocked,
+};
 use crate::log::LogSpace;
 use crate::objects::{ObjectId, Objects};
 use crate::volume::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS, RETRANSMIT_INTERVAL_NS, Volume};
@@ -64,10 +67,14 @@ impl<O: Objects + Clone> Node<O> {
                 objects.remove_instance(id)?;
             }
         }
+        let mut memory = MetadataMemory::new(limits.metadata_bytes);
+        memory.replace(0, state.sessions.len() as u64 * SESSION_BYTES);
         let mut volumes = BTreeMap::new();
         for (id, mut volume) in state.volumes {
             volume.names.skip_inode_numbers();
-            volumes.insert(id, Volume::restore(volume, objects.clone())?);
+            let mut volume = Volume::restore(volume, objects.clone())?;
+            volume.account_memory(&mut memory);
+            volumes.insert(id, volume);
         }
         for (session, instance) in state.sessions.iter().map(|(id, state)| (*id, state.instance)) {
             if let Some(volume) = instance.and_then(|id| volumes.get_mut(&id)) {
@@ -81,6 +88,7 @@ impl<O: Objects + Clone> Node<O> {
             now,
             started_ns: now.steady_ns,
             log_space: LogSpace::Normal,
+            memory,
             limits,
             journal: Journal::new(last),
             sessions,
@@ -173,6 +181,11 @@ impl<O: Objects + Clone> Node<O> {
         }
     }
 
+    /// Memory that metadata take, in bytes.
+    pub fn metadata_bytes(&self) -> u64 {
+        self.context.memory.used()
+    }
+
     /// Whether anything waits for time to pass.
     pub fn needs_tick(&self) -> bool {
         self.context.journal.has_waiting()
@@ -226,6 +239,9 @@ impl<O: Objects + Clone> Node<O> {
     /// Check invariants, of large volumes only on a tick.
     fn check(&self, is_tick: bool) -> bool {
         assert!(self.context.attempts.is_none(), "no call is being carried out");
+        let accounted = self.volumes.values().map(Volume::accounted_bytes).sum::<u64>();
+        let sessions = self.context.sessions.len() as u64 * SESSION_BYTES;
+        assert_eq!(self.context.memory.used(), accounted + sessions, "memory of metadata");
         for (id, volume) in &self.volumes {
             assert_eq!(*id, volume.id());
             if is_tick || volume.is_small() {

@@ -1,6 +1,7 @@
 //! Sessions begin, are joined by connections, expire and end.
 
 use super::Node;
+use crate::context::SESSION_BYTES;
 use crate::driver::{ConnId, Effect};
 use crate::log::LogSpace;
 use crate::objects::Objects;
@@ -100,6 +101,7 @@ impl<O: Objects + Clone> Node<O> {
             return Err(Errno::ENFILE);
         }
         if !peer.trusted {
+            self.context.memory.check_handles()?;
             let of_user = sessions.iter().filter(|(_, known)| known.state.uid == peer.uid);
             if of_user.count() >= limits.max_user_sessions {
                 return Err(Errno::EMFILE);
@@ -113,6 +115,7 @@ impl<O: Objects + Clone> Node<O> {
             slots: Default::default(),
         };
         self.context.sessions.insert(id, state.clone());
+        self.context.memory.replace(0, SESSION_BYTES);
         self.context.log(Event::BeginSession { id, state }, None);
         if let Some(volume) = volume {
             volume.attach(id);
@@ -168,6 +171,7 @@ impl<O: Objects + Clone> Node<O> {
             return;
         };
         let instance = session.state.instance;
+        self.context.memory.replace(SESSION_BYTES, 0);
         self.context.log(Event::EndSession(id), None);
         for conn in session.connections() {
             self.connections.leave_session(conn);

@@ -111,6 +111,10 @@ impl Storage for DiskStorage {
         std::fs::read(self.path.join(name))
     }
 
+    fn read_file_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.open_file(name)?.read_at(bytes, offset)
+    }
+
     fn create_file(&self, name: &str, reserve: u64) -> io::Result<()> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let file = File::from(openat(&*self.dir, name, flags, Mode::RUSR | Mode::WUSR)?);

@@ -16,6 +16,8 @@ pub trait Storage: Clone + Send + 'static {
     fn list_files(&self) -> io::Result<Vec<String>>;
     /// Read a whole file.
     fn read_file(&self, name: &str) -> io::Result<Vec<u8>>;
+    /// Read from `offset` into `bytes`. Returns the number of bytes, 0 only at the end of the file.
+    fn read_file_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
     /// Create an empty file with `reserve` bytes allocated, or fail with `StorageFull`.
     fn create_file(&self, name: &str, reserve: u64) -> io::Result<()>;
     /// Write all of `bytes` at `offset`.

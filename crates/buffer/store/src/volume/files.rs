@@ -107,14 +107,16 @@ impl<O: Objects> Volume<O> {
         inode.opened = open.write;
         let ino = inode.ino;
         self.check_inode_limit()?;
+        let (name, now) = (name.to_vec(), node.now.wall);
+        let change = Change::Make { parent, name, inode, now };
+        self.check_memory(node, &change)?;
+        node.memory.check_handles()?;
         let max_handles = node.limits.max_session_handles;
         self.handles.check_limit(origin.session, file.handle, max_handles)?;
         // The object comes first: one without an inode is removed at the next start.
         let passes_descriptor = open.descriptor && origin.is_local;
         let open_object = || self.open_object(node, ino, open);
         let descriptor = passes_descriptor.then(open_object).transpose()?;
-        let (name, now) = (name.to_vec(), node.now.wall);
-        let change = Change::Make { parent, name, inode, now };
         self.log_change(node, origin, change, SlotResult::Opened(ino, true));
         self.add_handle(node, origin, file.handle, ino, open)?;
         self.reply_opened(node, ino, open, true, descriptor)
@@ -220,6 +222,7 @@ impl<O: Objects> Volume<O> {
         let (ino, mode) = (handle.ino, handle.mode);
         debug_assert!(handle.is_piece || self.names().get(ino).is_some(), "an open inode exists");
         self.handles.insert(origin.session, id, handle);
+        self.account_memory(&mut node.memory);
         let passes_descriptor = mode.descriptor && origin.session_is_local;
         if origin.session_is_remote || (passes_descriptor && mode.write) {
             let mode = OpenMode { descriptor: passes_descriptor, ..mode };
@@ -250,6 +253,7 @@ impl<O: Objects> Volume<O> {
         handle: &Handle,
     ) {
         let (ino, mode) = (handle.ino, handle.mode);
+        self.account_memory(&mut node.memory);
         node.effects.push(Effect::BulkClose(session, id));
         self.unlock_append(node, ino, (session, id));
         if !handle.is_piece {
@@ -324,6 +328,9 @@ pub fn require_space_to_open<O: Objects>(
     mode: OpenMode,
 ) -> Result<(), Errno> {
     let restores = requester.origin.slot == RECOVERY_SLOT && !mode.truncate;
+    if !restores {
+        node.memory.check_handles()?;
+    }
     let modifies = mode.write || mode.truncate;
     node.require_log_space(if modifies && !restores {
         LogSpace::ReserveOnly

@@ -64,6 +64,8 @@ pub struct Handles {
     writers: BTreeMap<Ino, u32>,
     /// Handles that hold the right to append to their files.
     appenders: BTreeMap<Ino, (SessionId, HandleId)>,
+    /// The number of all handles.
+    count: usize,
 }
 
 impl Handles {
@@ -130,6 +132,7 @@ impl Handles {
         let handles = self.sessions.entry(session).or_default();
         let replaced = handles.insert(id, handle);
         assert!(replaced.is_none(), "a handle is opened once");
+        self.count += 1;
     }
 
     /// Remove a handle; `None` if it is not open.
@@ -147,6 +150,7 @@ impl Handles {
     }
 
     fn uncount(&mut self, handle: &Handle) {
+        self.count -= 1;
         decrement(&mut self.open, handle.ino);
         if handle.is_counted_writer {
             decrement(&mut self.writers, handle.ino);
@@ -192,7 +196,7 @@ impl Handles {
     }
 
     pub fn len(&self) -> usize {
-        self.sessions.values().map(BTreeMap::len).sum()
+        self.count
     }
 
     /// The inodes that are open with their metadata, not only as data objects.
@@ -209,6 +213,7 @@ impl Handles {
 
     /// Check that the counts are right, for debug builds.
     pub fn check(&self) {
+        assert_eq!(self.count, self.sessions.values().map(BTreeMap::len).sum::<usize>());
         let (mut open, mut writers) = (BTreeMap::new(), BTreeMap::new());
         for handle in self.sessions.values().flat_map(BTreeMap::values) {
             *open.entry(handle.ino).or_default() += 1;

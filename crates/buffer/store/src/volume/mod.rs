@@ -12,6 +12,7 @@ mod files;
 mod handles;
 mod lengths;
 mod locks;
+mod memory;
 mod names;
 mod object_reply;
 mod paths;
@@ -68,6 +69,10 @@ pub struct Volume<O> {
     tx_locks: TxLocks,
     coordinator: Coordinator,
     participant: Participant,
+    /// Memory of prepared changes.
+    prepared_bytes: u64,
+    /// Memory that the node was told this volume takes.
+    accounted_bytes: u64,
 }
 
 impl<O: Objects> Volume<O> {
@@ -85,7 +90,7 @@ impl<O: Objects> Volume<O> {
                 lengths.add_unsettled(ino);
             }
         }
-        Volume {
+        let mut volume = Volume {
             coordinator: Coordinator::restore(&state.decided),
             state,
             objects,
@@ -100,7 +105,11 @@ impl<O: Objects> Volume<O> {
             tasks: Tasks::default(),
             tx_locks,
             participant: Participant::default(),
-        }
+            prepared_bytes: 0,
+            accounted_bytes: 0,
+        };
+        volume.count_prepared();
+        volume
     }
 
     /// A volume of a node that starts. Objects without an inode are removed.
@@ -268,6 +277,10 @@ impl<O: Objects> Volume<O> {
         if let Err(why) = self.state.apply(&event) {
             unreachable!("a planned change does not fit the state: {why}: {event:?}");
         }
+        if matches!(event, VolumeEvent::Prepare { .. } | VolumeEvent::Resolve { .. }) {
+            self.count_prepared();
+        }
+        self.account_memory(&mut node.memory);
         node.log(Event::Volume(self.id(), event), request)
     }
 
@@ -287,6 +300,7 @@ impl<O: Objects> Volume<O> {
     pub fn check(&self) {
         self.names().check();
         self.space.check();
+        assert_eq!(self.space.metadata(), self.metadata_charge(), "charge for metadata");
         self.handles.check();
         assert_eq!(self.space.granted(), self.handles.granted(), "grants");
         for ino in self.handles.open_inodes() {

@@ -33,6 +33,7 @@ impl<O: Objects> Volume<O> {
         self.check_inode_limit()?;
         let (ino, name, now) = (inode.ino, name.to_vec(), node.now.wall);
         let change = Change::Make { parent, name, inode, now };
+        self.check_memory(node, &change)?;
         self.log_change(node, &requester.origin, change, SlotResult::Attr(ino));
         Ok(Outcome::Reply(Reply::Attr(self.attr(ino)?)))
     }
@@ -47,6 +48,7 @@ impl<O: Objects> Volume<O> {
         node.require_log_space(LogSpace::Normal)?;
         let (names, user) = (self.names(), &requester.user);
         let change = names.plan_link(user, ino, parent, name, node.now.wall)?;
+        self.check_memory(node, &change)?;
         self.log_change(node, &requester.origin, change, SlotResult::Attr(ino));
         Ok(Outcome::Reply(Reply::Attr(self.attr(ino)?)))
     }
@@ -81,6 +83,7 @@ impl<O: Objects> Volume<O> {
         let replaced = names.lookup(user, to.0, to.1).ok();
         let planned = names.plan_rename(user, from, to, existing, node.now.wall)?;
         if let Some(change) = planned {
+            self.check_memory(node, &change)?;
             self.log_change(node, &requester.origin, change, SlotResult::Done);
             if let Some(ino) = replaced {
                 self.drop_if_unused(node, ino);
@@ -104,6 +107,7 @@ impl<O: Objects> Volume<O> {
         })?;
         let (names, user) = (self.names(), &requester.user);
         let change = names.plan_xattr(user, ino, name, value, mode, node.now.wall)?;
+        self.check_memory(node, &change)?;
         self.log_change(node, &requester.origin, change, SlotResult::Done);
         Ok(Outcome::Reply(Reply::Done))
     }

@@ -160,15 +160,22 @@ impl<O: Objects> Volume<O> {
                 return self.set_xattr(node, requester, (ino, &name), None, mode);
             }
             InodeRequest::GetFile { ino } => return self.fetch(node, requester, ino),
-            InodeRequest::StatFs => Reply::StatFs(StatFs {
-                capacity: self.state.spec.capacity,
-                used: self.space.used(),
-                inodes: self.state.spec.inodes,
-                inodes_used: self.names().len() as u64,
-            }),
+            InodeRequest::StatFs => Reply::StatFs(self.statfs(node)),
             InodeRequest::StatObjects { inos } => Reply::Objects(self.object_infos(&inos)?),
         };
         Ok(Outcome::Reply(reply))
+    }
+
+    /// Space and inodes. There are only as many inodes as the node has memory for.
+    fn statfs(&self, node: &Context<O>) -> StatFs {
+        let inodes_used = self.names().len() as u64;
+        let inodes = inodes_used.saturating_add(self.free_inodes(&node.memory));
+        StatFs {
+            capacity: self.state.spec.capacity,
+            used: self.space.used(),
+            inodes: inodes.min(self.state.spec.inodes.max(inodes_used)),
+            inodes_used,
+        }
     }
 
     fn get_xattr(&self, requester: &Requester, ino: Ino, name: &[u8]) -> Result<Reply, Errno> {

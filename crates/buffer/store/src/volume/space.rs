@@ -14,12 +14,29 @@ pub struct Space {
     charged: u64,
     /// Bytes granted to writers.
     granted: u64,
+    /// Bytes charged for metadata.
+    metadata: u64,
 }
 
 impl Space {
     /// Bytes in use or granted.
     pub fn used(&self) -> u64 {
-        self.charged.saturating_add(self.granted)
+        self.charged.saturating_add(self.granted).saturating_add(self.metadata)
+    }
+
+    /// Set the bytes charged for metadata.
+    pub fn charge_metadata(&mut self, bytes: u64) {
+        self.metadata = bytes;
+    }
+
+    /// Bytes charged for metadata.
+    pub fn metadata(&self) -> u64 {
+        self.metadata
+    }
+
+    /// The number of objects.
+    pub fn object_count(&self) -> usize {
+        self.objects.len()
     }
 
     /// Bytes granted to writers.

@@ -35,6 +35,7 @@ impl<O: Objects> Volume<O> {
         let names = self.names();
         let mut planned = names.plan_put(&requester.user, at, set, &layout, node.now.wall)?;
         self.check_inode_limit()?;
+        self.check_memory(node, &planned.change)?;
         let ino = planned.ino;
         let mut stat = None;
         if !data.is_empty() {

@@ -4,7 +4,7 @@ use crate::support::daemon::{INSTANCE, Sent, by_path, call, hello};
 use crate::world::World;
 use forebay_protocol::message::{
     FileRequest, InodeRequest, NameRequest, NewInode, OnExisting, OpenMode, RECOVERY_SLOT,
-    SessionToken, SetAttr,
+    SessionToken, SetAttr, XattrMode,
 };
 use forebay_protocol::space::block_bytes;
 use forebay_protocol::{Call, Errno, HandleId, Ino, Reply, Request};
@@ -21,6 +21,7 @@ struct File {
     /// The contents and the inode, if it was stored whole.
     whole: Option<Vec<u8>>,
     ino: Option<Ino>,
+    has_xattr: bool,
 }
 
 pub struct Client {
@@ -177,7 +178,7 @@ impl Client {
             return create;
         };
         let handle_of = file.handle;
-        match (world.random.below(16), handle_of) {
+        match (world.random.below(18), handle_of) {
             (0..3, _) => create,
             (3, _) => Request::Name(NameRequest::Unlink { parent, name }),
             (4 | 5, _) => Request::Name(NameRequest::Rename {
@@ -222,6 +223,16 @@ impl Client {
             (15, _) if file.whole.is_some() && file.ino.is_some() => {
                 Request::Inode(InodeRequest::GetFile { ino: file.ino.unwrap_or(parent) })
             }
+            (16, _) if file.ino.is_some() => Request::Inode(InodeRequest::SetXattr {
+                ino: file.ino.unwrap_or(parent),
+                name: b"user.a".to_vec(),
+                value: vec![1; world.random.below(900) as usize],
+                mode: XattrMode::Any,
+            }),
+            (17, _) if file.has_xattr && file.ino.is_some() => {
+                let (ino, name) = (file.ino.unwrap_or(parent), b"user.a".to_vec());
+                Request::Inode(InodeRequest::RemoveXattr { ino, name })
+            }
             _ => Request::Name(NameRequest::Lookup { parent, name }),
         }
     }
@@ -240,7 +251,8 @@ impl Client {
         if self.certain {
             // No other client changes this client's names: calls fail only for lack of space.
             let frees = match request {
-                Request::Name(NameRequest::Unlink { .. }) => {
+                Request::Name(NameRequest::Unlink { .. })
+                | Request::Inode(InodeRequest::RemoveXattr { .. }) => {
                     world.log_space() > LogSpace::Exhausted
                 }
                 Request::Name(NameRequest::Lookup { .. })
@@ -263,6 +275,7 @@ impl Client {
                     size: 0,
                     whole: None,
                     ino: None,
+                    has_xattr: false,
                 };
                 self.files.insert(name.clone(), file);
             }
@@ -283,6 +296,7 @@ impl Client {
                     size: length,
                     whole: Some(data.clone()),
                     ino: Some(attr.ino),
+                    has_xattr: false,
                 };
                 self.files.insert(name.clone(), file);
             }
@@ -292,6 +306,14 @@ impl Client {
                     (file, &sent.reply, self.certain)
                 {
                     assert_eq!(file.whole.as_ref(), Some(data), "file {ino}");
+                }
+            }
+            Request::Inode(
+                InodeRequest::SetXattr { ino, .. } | InodeRequest::RemoveXattr { ino, .. },
+            ) => {
+                let has_xattr = matches!(request, Request::Inode(InodeRequest::SetXattr { .. }));
+                for file in self.files.values_mut().filter(|file| file.ino == Some(*ino)) {
+                    file.has_xattr = has_xattr;
                 }
             }
             Request::Name(NameRequest::Rename { name, to_name, .. }) => {

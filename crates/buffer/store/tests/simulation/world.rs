@@ -8,17 +8,22 @@ use crate::support::seeds::Random;
 use forebay_protocol::message::{AdminRequest, InodeRequest};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
-use forebay_store::log::{LogSpace, RecoveryError};
+use forebay_store::log::{LogSpace, RecoveryError, segment_first_sequence};
 use forebay_store::node::{ConnId, Input, NodeState, Record};
 use forebay_store::objects::{ObjectId, Objects};
+use forebay_store::recovery;
 use forebay_store::storage::Storage;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub const CAPACITY: u64 = 256 << 10;
 /// So small that it is full soon.
 const SEGMENT_BYTES: u64 = 6 << 10;
 const LEASE_NS: u64 = 5_000_000_000;
+
+/// Starts from the checkpoint before the newest one.
+pub static DAMAGED_CHECKPOINTS: AtomicU64 = AtomicU64::new(0);
 
 pub struct World {
     pub random: Random,
@@ -236,7 +241,10 @@ impl World {
     fn write_checkpoint(&mut self) {
         let storage = &self.daemon.storage;
         let names = storage.list_files().unwrap();
-        let segments = names.iter().filter(|name| name.starts_with("log."));
+        let covered = names.iter().filter_map(|name| recovery::checkpoint_sequence(name)).max();
+        let first = |name: &String| segment_first_sequence(name);
+        let is_open = |first: &u64| *first > covered.unwrap_or(0);
+        let segments = names.iter().filter_map(first).filter(is_open);
         let is_possible = self.has_spares && segments.count() <= 2;
         match self.daemon.write_checkpoint() {
             Ok(written) => self.has_spares &= !written,
@@ -281,6 +289,9 @@ impl World {
     /// Recover and start. The recovered state must be the one after some record.
     fn start(&mut self) {
         let seed = self.random.below(u64::MAX);
+        if self.random.one_in(4) && self.daemon.damage_newest_checkpoint(seed) {
+            DAMAGED_CHECKPOINTS.fetch_add(1, Ordering::Relaxed);
+        }
         let state =
             self.daemon.start(at(self.clock_ns), seed).expect("a full disk has space to start");
         let last = self.daemon.last_record().unwrap() - 1; // before the record of this start

@@ -19,6 +19,7 @@ use forebay_store::log::{Log, LogSpace, RecoveryError};
 use forebay_store::node::{ConnId, Effect, Input, Limits, Node, NodeState, Now};
 use forebay_store::objects::{ObjectId, Objects};
 use forebay_store::recovery;
+use forebay_store::storage::Storage;
 use std::collections::BTreeMap;
 
 /// The only instance of the store's own simulations.
@@ -164,6 +165,20 @@ impl Daemon {
         let died = recovery::recover_state(self.storage.clone(), self.segment_bytes);
         let _ = died.map(|(_, mut log)| log.ensure_start_headroom());
         self.storage.restart_process();
+    }
+
+    /// Damage the newest checkpoint, if the one before it, or the whole log, is there.
+    pub fn damage_newest_checkpoint(&self, random: u64) -> bool {
+        let names = self.storage.list_files().unwrap();
+        let mut checkpoints = names.iter().filter(|name| name.starts_with("checkpoint.0"));
+        let first_segment = format!("log.{:016x}", 1);
+        let is_enough = checkpoints.clone().count() > 1 || names.contains(&first_segment);
+        let Some(newest) = checkpoints.next_back().filter(|_| is_enough) else {
+            return false;
+        };
+        let length = self.storage.read_file(newest).unwrap().len() as u64;
+        self.storage.flip_bit(newest, random % length, (random >> 32) as u8);
+        true
     }
 
     /// Take one input. `None`: the daemon is down, or dies of it.

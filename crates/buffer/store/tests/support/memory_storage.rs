@@ -218,6 +218,15 @@ impl Storage for MemoryStorage {
         Ok(directory.files[directory.id(name)?].current())
     }
 
+    fn read_file_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        let directory = self.directory();
+        let contents = directory.files[directory.id(name)?].current();
+        let from = contents.get(offset as usize..).unwrap_or_default();
+        let count = from.len().min(bytes.len());
+        bytes[..count].copy_from_slice(&from[..count]);
+        Ok(count)
+    }
+
     fn create_file(&self, name: &str, reserve: u64) -> io::Result<()> {
         self.mutate(|directory, crashes| {
             let id = directory.files.len();

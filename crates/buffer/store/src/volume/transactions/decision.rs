@@ -29,19 +29,25 @@ impl<O: Objects> Volume<O> {
         if node.log_space == LogSpace::Exhausted {
             return self.fail(node, tx, Errno::ENOSPC);
         }
-        let Some(live) = self.coordinator.get_mut(tx) else {
+        let Some(live) = self.coordinator.get(tx) else {
             return;
         };
         let (Some(plan), Some((requester, _))) = (&live.plan, &live.call) else {
             return;
         };
         let (entry, result) = plan.conclusion(live.now());
+        if let Err(errno) = self.check_memory(node, &entry) {
+            return self.fail(node, tx, errno);
+        }
         let reply = match result {
             Some((ino, kind)) => Reply::Referral { ino, kind },
             None => Reply::Done,
         };
         let result = result.map_or(SlotResult::Done, |(ino, kind)| SlotResult::Referral(ino, kind));
         let update = requester.origin.slot_update(result);
+        let Some(live) = self.coordinator.get_mut(tx) else {
+            return;
+        };
         let mut changes = std::mem::take(&mut live.changes);
         changes.push(entry);
         let nodes = live.participants.clone();

@@ -77,6 +77,9 @@ impl<O: Objects> Volume<O> {
                 self.check_inode_limit()?;
             }
             let prepared = self.names().prepare_step(user, step, now)?;
+            for change in &prepared.changes {
+                self.check_memory(node, change)?;
+            }
             round.changes.extend(prepared.changes);
             round.found.push(prepared.found);
             round.locks.extend(lock_for_step(step));

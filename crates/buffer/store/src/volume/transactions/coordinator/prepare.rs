@@ -5,6 +5,7 @@ use crate::context::{Context, Requester};
 use crate::namespace::{TxLock, lock_for_step};
 use crate::objects::Objects;
 use crate::volume::Volume;
+use crate::volume::memory::check_growth;
 use crate::volume::transactions::plan::{Next, Plan};
 use crate::volume::tx_locks::TxLockOwner;
 use forebay_protocol::peer::{PeerPayload, Step, StepResult, TxId};
@@ -80,7 +81,7 @@ impl<O: Objects> Volume<O> {
         let mut waiting: BTreeMap<NodeIndex, Vec<Step>> = BTreeMap::new();
         for (other, step) in steps {
             if other == own {
-                self.prepare_own_step(tx, &step)?;
+                self.prepare_own_step(node, tx, &step)?;
             } else {
                 waiting.entry(other).or_default().push(step);
             }
@@ -96,12 +97,16 @@ impl<O: Objects> Volume<O> {
     }
 
     /// Prepare for a step on the coordinator itself.
-    fn prepare_own_step(&mut self, tx: TxId, step: &Step) -> Result<(), Errno> {
+    fn prepare_own_step(&mut self, node: &Context<O>, tx: TxId, step: &Step) -> Result<(), Errno> {
         self.check_conflict(tx, step)?;
-        let names = &self.state.names;
+        let (names, own) = (&self.state.names, self.accounted_bytes);
         let live = self.coordinator.get_mut(tx).ok_or(Errno::ESTALE)?;
         let (requester, _) = live.call.as_ref().ok_or(Errno::ESTALE)?;
         let prepared = names.prepare_step(&requester.user, step, live.now)?;
+        for change in &prepared.changes {
+            let growth = names.growth(change);
+            check_growth((&self.state, &self.space), (&node.memory, own), growth)?;
+        }
         live.changes.extend(prepared.changes);
         live.found.push(prepared.found);
         if let Some(lock) = lock_for_step(step) {
