@@ -97,7 +97,12 @@ pub(super) fn simulate_run(
         FileSystem::BurstBuffer => Some(case.burst_buffers / case.part),
         FileSystem::Parallel { .. } => None,
     };
-    let options = SimOptions { burst_buffers, file_system: run.file_system, ..options.clone() };
+    let options = SimOptions {
+        burst_buffers,
+        file_system: run.file_system,
+        node_kind: case.node_kind.clone(),
+        ..options.clone()
+    };
     study::simulate_ior(machine, test, run.nodes / case.part, run.ppn, &options, progress)
         .map_err(|e| study_failure(&e))
 }

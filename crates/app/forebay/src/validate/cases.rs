@@ -129,6 +129,8 @@ pub struct Case {
     pub id: String,
     /// Machine file.
     pub machine: String,
+    /// Type of the compute nodes, as the machine file names it; `None`: any.
+    pub node_kind: Option<String>,
     /// Compute nodes.
     pub nodes: Vec<u32>,
     /// Processes per node.
