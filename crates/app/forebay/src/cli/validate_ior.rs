@@ -130,4 +130,27 @@ mod tests {
         let line = "-w -z -t 64k -b 8m";
         assert!(!are_same(&simulate(line, 1), &simulate(line, 2)));
     }
+
+    #[test]
+    fn run_of_a_case_is_on_nodes_of_its_type() {
+        let machine = Machine::load("cori").unwrap();
+        let mut case = crate::validate::cases::all().unwrap().remove(0);
+        case.burst_buffers = 1;
+        let run = Run {
+            nodes: 1,
+            ppn: 1,
+            file_system: FileSystem::BurstBuffer,
+            ior: "-w -F -t 1m -b 4m".split_whitespace().map(String::from).collect(),
+            label: "1".to_string(),
+        };
+        let mut seconds = |kind: &str| {
+            case.node_kind = Some(kind.to_string());
+            let options = SimOptions::default();
+            let point = simulate_run(&case, &run, &machine, &options, &|_, _, _| true);
+            point.map(|point| point.phases[0].seconds)
+        };
+        // The clients of KNL nodes send less a second.
+        assert!(seconds("knl").unwrap() > seconds("haswell").unwrap());
+        assert!(seconds("gpu").is_err());
+    }
 }

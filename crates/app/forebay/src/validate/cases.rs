@@ -297,6 +297,7 @@ impl Check {
 mod tests {
     use super::*;
     use crate::validate::published::measurement;
+    use forebay_machine_file::machine::Machine;
     use forebay_workload::ior::Ior;
 
     #[test]
@@ -317,6 +318,11 @@ mod tests {
             let parts = case.nodes.iter().chain(of_pool);
             assert!(parts.copied().all(|n| n % case.part == 0 && n > 0), "{}: part", case.id);
             assert!(case.part == 1 || !uses(CaseFileSystem::Pfs), "{}: part of a PFS", case.id);
+            if let Some(kind) = &case.node_kind {
+                let machine = Machine::load(&case.machine).unwrap();
+                let nodes = machine.nodes_of_type(kind).len();
+                assert!(case.nodes.iter().all(|&n| n as usize <= nodes), "{}: {kind}", case.id);
+            }
             let text = format!("1/{}", case.part);
             assert!(case.part == 1 || case.scaling.contains(&text), "{}: {text}", case.id);
             for run in case.runs() {
