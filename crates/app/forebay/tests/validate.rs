@@ -80,14 +80,14 @@ fn sensitivity_finds_the_deciding_parameter_and_writes_table_and_pictures() {
 #[test]
 fn row_of_messages_has_the_quantity_of_its_command() {
     let dir = WorkDir::new();
-    let output = dir.run("validate --case daint-latency-8B --seeds 2 --out here --json all.json");
+    let output = dir.run("validate --case dom-allreduce-6-8B --seeds 2 --out here --json all.json");
     let document: serde_json::Value = serde_json::from_str(&dir.read("all.json")).unwrap();
     let row = &document["rows"][0];
-    assert_eq!((&row["row"], &row["status"]), (&"daint-latency-8B".into(), &"predicted".into()));
+    assert_eq!((&row["row"], &row["status"]), (&"dom-allreduce-6-8B".into(), &"predicted".into()));
     let command = row["command"].as_str().unwrap().strip_prefix("forebay ").unwrap();
     let of_seed = |seed| {
         let run = dir.json(&format!("{command} --seed {seed} --no-out --json -"));
-        run["one_way_seconds"].as_f64().unwrap() * 1e6
+        run["process_mean_seconds"].as_f64().unwrap() * 1e6
     };
     let mean = (of_seed(1) + of_seed(2)) / 2.0;
     let simulated = row["simulated"].as_f64().unwrap();
@@ -96,7 +96,7 @@ fn row_of_messages_has_the_quantity_of_its_command() {
     if row["met"] == false {
         assert!(output.stdout.contains("misses because: "), "{}", output.stdout);
     }
-    assert!(dir.read("here/accuracy.md").contains("| daint-latency-8B |"));
+    assert!(dir.read("here/accuracy.md").contains("| dom-allreduce-6-8B |"));
 }
 
 /// Two overheads of 250 ns, two links of 350 ns and a router of 100 ns, and some nanoseconds for 72 bytes.
