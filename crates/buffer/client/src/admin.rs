@@ -2,7 +2,9 @@
 
 use crate::session::{ClientOptions, Session};
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{AdminRequest, InstanceSpec, InstanceUsage, ScrubReport};
+use forebay_protocol::message::{
+    AdminRequest, HostFence, InstanceSpec, InstanceUsage, ScrubReport,
+};
 use forebay_protocol::{Errno, InstanceId};
 
 /// A session with a storage daemon to administer it; for root and the user of the daemon.
@@ -28,6 +30,12 @@ impl Admin {
     /// Changes the capacity of an instance. `EBUSY` if it holds more than that.
     pub fn resize_instance(&self, id: InstanceId, capacity: u64) -> Result<(), Errno> {
         self.0.call(AdminRequest::ResizeInstance { id, capacity })
+    }
+
+    /// Refuses mounts of hosts that are presumed dead. When this returns, no request of theirs is
+    /// carried out any more.
+    pub fn fence_hosts(&self, id: InstanceId, hosts: Vec<HostFence>) -> Result<(), Errno> {
+        self.0.call(AdminRequest::FenceHosts { id, hosts })
     }
 
     /// Reads all data of an instance on the node and verifies their checksums.

@@ -14,7 +14,7 @@ use forebay_net::frame::{self, Flags, HEADER_BYTES, Kind};
 use forebay_net::handshake::{ClientHandshake, Service};
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Attach, PROTOCOL_VERSION};
+use forebay_protocol::message::{Attach, ClientHost, PROTOCOL_VERSION};
 use forebay_protocol::message::{NameRequest, SessionRequest};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon};
@@ -63,6 +63,7 @@ fn attach_request(is_data: bool) -> Request {
         slot: 0,
         data_connection: is_data,
         single_cache: false,
+        client: ClientHost::default(),
     }))
 }
 

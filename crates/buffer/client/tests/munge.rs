@@ -13,7 +13,7 @@ use forebay_net::handshake::{self, ClientHandshake, Refusal, ServerNotAuthentica
 use forebay_net::munge::Munge;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Attach, PROTOCOL_VERSION, SessionRequest};
+use forebay_protocol::message::{Attach, ClientHost, PROTOCOL_VERSION, SessionRequest};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -226,6 +226,7 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
         slot: 0,
         data_connection: false,
         single_cache: false,
+        client: ClientHost::default(),
     }));
     let mut call = Vec::new();
     let attach_call = Call { seq: 1, caller: None, request: attach };

@@ -11,7 +11,7 @@ use forebay_net::connection::Connection;
 use forebay_net::frame::{self, HEADER_BYTES};
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Attach, OpenMode, PROTOCOL_VERSION, SetAttr};
+use forebay_protocol::message::{Attach, ClientHost, OpenMode, PROTOCOL_VERSION, SetAttr};
 use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest, SessionRequest};
 use forebay_protocol::{Call, Credentials, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use forebay_store::daemon::{self, Daemon, StartError};
@@ -155,6 +155,7 @@ fn requests_before_handshake_or_with_guessed_session_are_refused() {
             slot: 0,
             data_connection: false,
             single_cache: false,
+            client: ClientHost::default(),
         };
         assert_eq!(
             call(Request::Session(SessionRequest::Attach(attach.clone()))),
@@ -201,6 +202,7 @@ fn read_only_handle_cannot_be_upgraded() {
             slot: 0,
             data_connection: false,
             single_cache: false,
+            client: ClientHost::default(),
         };
         call(0, Request::Session(SessionRequest::Attach(attach)));
         let open = |handle, open| Request::File(FileRequest::Open { ino, handle, open });

@@ -42,9 +42,9 @@ enum LocalMountState {
     /// Being mounted.
     Mounting,
     Mounted,
-    /// The replica that was mounted at this generation is being replaced by another one.
+    /// What was mounted at this generation is being replaced.
     Switching {
-        mounted_generation: u32,
+        mounted_generation: u64,
     },
     /// To be unmounted as soon as the mount in progress is done.
     UnmountPending {
@@ -179,7 +179,7 @@ impl ComputeNode {
                 self.report(ComputeReport::Mounted(activation, generation));
             }
             (Err(reason), LocalMountState::Switching { mounted_generation }) => {
-                // The earlier replica is still mounted: the controller may name yet another one.
+                // The earlier generation is still mounted: the controller may name yet another one.
                 let failed = std::mem::replace(&mut plan.generation, mounted_generation);
                 *state = LocalMountState::Mounted;
                 self.report(ComputeReport::MountFailed(activation, failed, reason));

@@ -11,6 +11,7 @@ use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use forebay_protocol::InstanceId;
+pub use forebay_protocol::message::HostFence;
 pub use forebay_protocol::progress::{PhaseTimes, StageProgress};
 
 use crate::records::record_key;
@@ -137,9 +138,9 @@ pub struct MountPlan {
     pub instance: InstanceId,
     /// Access mode of the mount.
     pub mode: AccessMode,
-    /// Increases when the compute node is to mount another replica of a load-balanced instance
-    /// instead of the one that it has mounted.
-    pub generation: u32,
+    /// Increases when the compute node is to replace what it has mounted: another replica of a
+    /// load-balanced instance is to be read, or storage nodes refuse the old mount.
+    pub generation: u64,
     /// Mount point.
     pub path: String,
     /// Owner of the instance; of a persistent one, the user who created it.
@@ -160,6 +161,16 @@ pub enum StorageCommand {
     CreateFragment(FragmentPlan),
     /// Destroy a fragment and the data in it.
     RemoveFragment(FragmentId),
+    /// Refuse mounts of compute nodes that are presumed dead.
+    FenceHosts {
+        /// A fragment of the instance.
+        fragment: FragmentId,
+        /// The compute nodes.
+        hosts: Vec<HostFence>,
+        /// The last fence of the instance; these and those that the node has confirmed are all up to
+        /// it.
+        through: u64,
+    },
     /// Move data.
     StartStage(StagePlan),
     /// Stop moving data; the source stays as it is.
@@ -276,6 +287,9 @@ pub enum StorageReport {
     FragmentRefused(FragmentId, String),
     /// The fragment and the data in it are gone.
     FragmentRemoved(FragmentId),
+    /// All fences of the fragment's instance up to this one hold: requests of these hosts' mounts
+    /// are carried out no more.
+    HostsFenced(FragmentId, u64),
     /// Progress of an attempt of a stage.
     StageProgress(StageId, u32, StageProgress),
     /// The attempt is done: all data is on stable storage.
@@ -293,9 +307,9 @@ pub enum ComputeReport {
     /// The node is alive and has these mounts, and no others.
     Heartbeat(Vec<ActivationId>),
     /// The instance is mounted according to the plan of this generation.
-    Mounted(ActivationId, u32),
+    Mounted(ActivationId, u64),
     /// The instance cannot be mounted according to the plan of this generation, for this reason.
-    MountFailed(ActivationId, u32, String),
+    MountFailed(ActivationId, u64, String),
     /// The instance is not mounted.
     Unmounted(ActivationId),
 }

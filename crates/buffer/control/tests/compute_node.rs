@@ -17,7 +17,7 @@ fn stamped(command: ComputeCommand) -> ComputeInput {
     })
 }
 
-fn mount(generation: u32) -> ComputeInput {
+fn mount(generation: u64) -> ComputeInput {
     stamped(ComputeCommand::Mount(MountPlan {
         activation: ACTIVATION,
         instance: InstanceId(2),

@@ -18,7 +18,7 @@ use harness::{ADA, ControllerHarness, SimPeers};
 const NODES: u32 = 3;
 
 /// A mount command: host, generation and storage nodes.
-type MountCommand = (String, u32, Vec<NodeId>);
+type MountCommand = (String, u64, Vec<NodeId>);
 
 /// Storage nodes and compute nodes that obey every command at once.
 #[derive(Default)]
@@ -99,6 +99,7 @@ impl SimPeers for ObedientPeers {
                 StorageReport::StageDone(plan.stage, plan.attempt, StageProgress::default())
             }
             StorageCommand::CancelStage(stage) => StorageReport::StageCancelled(stage),
+            StorageCommand::FenceHosts { .. } => panic!("mounts of replicas write nothing"),
         };
         self.storage_report(node, report, inputs);
     }

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::activity::{HostActivity, Status};
 
 /// Version of these messages; both sides must have the same one.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 
 /// The kind of process at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

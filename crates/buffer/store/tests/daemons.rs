@@ -10,7 +10,8 @@ use forebay_protocol::message::{
     AdminRequest, FileRequest, InodeRequest, NameRequest, SessionRequest,
 };
 use forebay_protocol::message::{
-    Attach, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken,
+    Attach, ClientHost, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT,
+    SessionToken,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{
@@ -55,6 +56,7 @@ impl Client {
             slot,
             data_connection: false,
             single_cache: false,
+            client: ClientHost::default(),
         };
         let Reply::Attached { token, .. } =
             client.call(Request::Session(SessionRequest::Attach(attach)))

@@ -14,7 +14,7 @@ use forebay_protocol::message::{
     AdminRequest, DataRequest, FileRequest, NameRequest, SessionRequest,
 };
 use forebay_protocol::message::{
-    Attach, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, SessionToken,
+    Attach, ClientHost, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, SessionToken,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
@@ -187,6 +187,7 @@ fn connect(
         slot,
         data_connection,
         single_cache: false,
+        client: ClientHost::default(),
     }));
     let Reply::Attached { token, .. } = remote.ask(1, attach) else {
         panic!("no session");

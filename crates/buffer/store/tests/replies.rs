@@ -4,8 +4,8 @@
 mod support;
 
 use forebay_protocol::message::{
-    AdminRequest, Attach, FileRequest, InodeRequest, InstanceSpec, NameRequest, NewInode,
-    OnExisting, OpenMode, PROTOCOL_VERSION, SessionRequest, SessionToken, SetAttr,
+    AdminRequest, Attach, ClientHost, FileRequest, InodeRequest, InstanceSpec, NameRequest,
+    NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, SessionRequest, SessionToken, SetAttr,
 };
 use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId};
 use forebay_protocol::placement::Placement;
@@ -69,6 +69,7 @@ fn greeting(instance: Option<InstanceId>) -> Attach {
         slot: 0,
         data_connection: false,
         single_cache: false,
+        client: ClientHost::default(),
     }
 }
 

@@ -22,7 +22,7 @@ use forebay_protocol::progress::StageProgress;
 use serde_json::{Value, json};
 
 /// Version of the control protocol.
-const VERSION: u16 = 8;
+const VERSION: u16 = 9;
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
@@ -154,6 +154,9 @@ fn step_storage(node: &mut StorageNode, input: StorageInput, counts: &Counts) ->
                 StorageEffect::Destroy(plan) => {
                     counts.fragments.fetch_sub(1, Ordering::SeqCst);
                     inputs.push(StorageInput::Destroyed(plan.fragment, Ok(())));
+                }
+                StorageEffect::FenceHosts(plan, _, through) => {
+                    inputs.push(StorageInput::HostsFenced(plan.fragment, through, Ok(())));
                 }
                 StorageEffect::StartMover(plan) => {
                     let outcome = MoverOutcome::Completed(StageProgress::default());

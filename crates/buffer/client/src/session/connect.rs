@@ -114,6 +114,7 @@ impl Session {
             slot,
             data_connection: is_data,
             single_cache: self.single_cache,
+            client: options.client.clone(),
         };
         let call = Call::new(seq, SessionRequest::Attach(attach));
         let reply = connection.call(&call, &[], &mut [])?.reply;

@@ -21,8 +21,8 @@ use forebay_net::munge::Munge;
 use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
-    CACHE_LIFETIME_NS, FileRequest, InodeRequest, NameRequest, OpenMode, PathOperation,
-    SESSION_LEASE_NS, SessionRequest, SessionToken,
+    CACHE_LIFETIME_NS, ClientHost, FileRequest, InodeRequest, MAX_HOST_NAME, NameRequest, OpenMode,
+    PathOperation, SESSION_LEASE_NS, SessionRequest, SessionToken,
 };
 use forebay_protocol::placement::{Capability, Placement};
 use forebay_protocol::{
@@ -56,8 +56,16 @@ pub struct ClientOptions {
     /// Time after which a daemon may have ended a session that it has not heard of: at most that of
     /// the daemons.
     pub session_lease: Duration,
+    /// The host, as storage nodes list it.
+    pub client: ClientHost,
     /// Clock and network.
     pub system: Arc<dyn System>,
+}
+
+/// The name of this host.
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.len() <= MAX_HOST_NAME { name } else { String::new() }
 }
 
 impl Default for ClientOptions {
@@ -70,6 +78,7 @@ impl Default for ClientOptions {
             data_protection: None,
             batch_closes: true,
             session_lease: Duration::from_nanos(SESSION_LEASE_NS),
+            client: ClientHost { host: host_name(), mount: None },
             system: Arc::new(Os),
         }
     }

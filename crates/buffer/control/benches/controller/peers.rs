@@ -73,7 +73,9 @@ impl Peers {
                         fragments.remove(&id);
                         StorageReport::FragmentRemoved(id)
                     }
-                    StorageCommand::StartStage(_) | StorageCommand::CancelStage(_) => return None,
+                    StorageCommand::StartStage(_)
+                    | StorageCommand::CancelStage(_)
+                    | StorageCommand::FenceHosts { .. } => return None,
                 };
                 Some(self.of_node(index, body))
             }

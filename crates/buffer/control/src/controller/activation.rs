@@ -76,18 +76,21 @@ impl Controller {
 
     /// Has a compute node mount an activation, unless it does so already.
     fn request_mount(&mut self, id: ActivationId, host: &str) {
+        let generation = self.mount_generation(id, host);
         let mounts = &mut self.state.sessions.mounts;
         match mounts.get(id, host).map(|mount| &mount.state) {
             Some(MountState::Requested | MountState::Mounted(_)) => {}
             Some(MountState::Failed(_)) => {
                 mounts.set_state(id, host, MountState::Requested);
+                mounts.set_generation(id, host, generation);
                 if let Some(Some(replica)) = mounts.replica_mut(id, host) {
                     replica.failed.clear();
                 }
             }
             None => {
                 let host = host.to_owned();
-                mounts.insert(id, Mount { host, state: MountState::Requested, replica: None });
+                let state = MountState::Requested;
+                mounts.insert(id, Mount { host, state, generation, replica: None });
             }
         }
     }
@@ -236,27 +239,6 @@ impl Controller {
             let is_ending = sessions.activation(id).is_some_and(|row| row.ending.is_some());
             if is_ending && sessions.mounts.counts(id).total() == 0 {
                 sessions.remove_activation(id);
-            }
-        }
-    }
-
-    /// Forgets mounts that are to be ended on compute nodes without a report for long: these have lost
-    /// them.
-    pub(super) fn forget_dead_mounts(&mut self) {
-        for id in self.state.sessions.activation_ids() {
-            let activation = self.state.sessions.activation(id);
-            let Some(since) = activation.and_then(|activation| activation.ending) else {
-                continue;
-            };
-            let is_dead = |host: &&String| {
-                let silence_ms = self.silence_ms(&Peer::ComputeNode((*host).clone()));
-                silence_ms.min(self.now.ms_since(since)) > self.settings.host_dead_after_ms
-            };
-            let mounts = self.state.sessions.mounts.of(id);
-            let dead: Vec<String> =
-                mounts.map(|(_, mount)| &mount.host).filter(is_dead).cloned().collect();
-            for host in dead {
-                self.state.sessions.mounts.remove(id, &host);
             }
         }
     }

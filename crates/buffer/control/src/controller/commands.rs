@@ -58,11 +58,13 @@ impl Controller {
     pub(super) fn needed_commands(&self) -> BTreeSet<CommandTarget> {
         let storage = &self.state.storage;
         let fragments = storage.fragments().filter_map(|(id, _)| self.fragment_command(id));
+        let fences = storage.fragments().filter(|(id, _)| self.needs_fences(*id));
+        let fences = fences.map(|(id, _)| CommandTarget::FenceHosts(id));
         let stages = self.state.stages.in_progress().filter_map(|(id, _)| self.stage_command(id));
         let activations = self.state.sessions.activations();
         let mounts = activations.flat_map(|(id, _)| self.state.sessions.mounts.of(id));
         let mounts = mounts.filter_map(|(id, _)| self.mount_command(id));
-        fragments.chain(stages).chain(mounts).collect()
+        fragments.chain(fences).chain(stages).chain(mounts).collect()
     }
 
     /// Notes the commands that objects changed in this step need, and those that they no longer need.
@@ -70,12 +72,15 @@ impl Controller {
         let fragments: Vec<FragmentId> = self.state.storage.changed_fragments().collect();
         for id in fragments {
             let kinds = [CommandTarget::CreateFragment(id), CommandTarget::RemoveFragment(id)];
-            self.replace_commands(kinds, self.fragment_command(id));
+            self.replace_commands(&kinds, self.fragment_command(id));
+            let fences = CommandTarget::FenceHosts(id);
+            let needed = self.needs_fences(id).then_some(fences.clone());
+            self.replace_commands(&[fences], needed);
         }
         let stages: Vec<StageId> = self.state.stages.changed().collect();
         for id in stages {
             let kinds = [CommandTarget::StartStage(id), CommandTarget::CancelStage(id)];
-            self.replace_commands(kinds, self.stage_command(id));
+            self.replace_commands(&kinds, self.stage_command(id));
         }
         let sessions = &self.state.sessions;
         let of_activation = |id| sessions.mounts.of(id).map(|(id, _)| id);
@@ -83,12 +88,12 @@ impl Controller {
         let mounts: BTreeSet<MountId> = sessions.mounts.changed_keys().chain(of_changed).collect();
         for id in mounts {
             let kinds = [CommandTarget::Mount(id), CommandTarget::Unmount(id)];
-            self.replace_commands(kinds, self.mount_command(id));
+            self.replace_commands(&kinds, self.mount_command(id));
         }
     }
 
-    /// Of two commands for one object, at most one is needed.
-    fn replace_commands(&mut self, kinds: [CommandTarget; 2], needed: Option<CommandTarget>) {
+    /// Of these commands for one object, at most one is needed.
+    fn replace_commands(&mut self, kinds: &[CommandTarget], needed: Option<CommandTarget>) {
         for kind in kinds.iter().filter(|kind| Some(*kind) != needed.as_ref()) {
             self.sent.forget(kind);
         }
@@ -110,6 +115,13 @@ impl Controller {
             }
             CommandTarget::RemoveFragment(id) => {
                 AddressedCommand::Storage(node_of(id)?, StorageCommand::RemoveFragment(id))
+            }
+            CommandTarget::FenceHosts(id) => {
+                let fragment = self.state.storage.fragment(id)?;
+                let hosts = self.state.fences.after(fragment.instance, fragment.fenced);
+                let through = self.state.fences.last_of(fragment.instance);
+                let command = StorageCommand::FenceHosts { fragment: id, hosts, through };
+                AddressedCommand::Storage(fragment.node, command)
             }
             CommandTarget::StartStage(id) => {
                 let (node, stage) = stage_of(id)?;
@@ -265,7 +277,7 @@ impl Controller {
             mode: storage.configuration(activation.configuration)?.mode,
             path: activation.mount.clone(),
             owner: self.state.owner_of(instance)?,
-            generation: replica.map_or(0, |replica| replica.generation),
+            generation: replica.map_or(mount.generation, |replica| replica.generation.into()),
             nodes: fragments.map(|(_, fragment)| fragment.node).collect(),
             addresses: self.storage_addresses(instance, is_read),
         })

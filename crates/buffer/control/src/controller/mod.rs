@@ -18,6 +18,7 @@ mod activation;
 mod commands;
 mod contacts;
 mod dispatch;
+mod fences;
 mod instances;
 mod job_index;
 mod job_view;

@@ -145,6 +145,14 @@ impl MountTable {
         mount.state = state;
     }
 
+    /// Changes the generation of a mount.
+    pub fn set_generation(&mut self, activation: ActivationId, host: &str, generation: u64) {
+        if let Some(mount) = self.id(activation, host).and_then(|id| self.records.get_mut(id)) {
+            assert!(mount.generation <= generation, "generations increase");
+            mount.generation = generation;
+        }
+    }
+
     /// The replica that a compute node reads, to be changed.
     pub fn replica_mut(
         &mut self,

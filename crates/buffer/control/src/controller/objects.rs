@@ -184,6 +184,9 @@ pub struct Fragment {
     pub granules: u64,
     /// State.
     pub state: FragmentState,
+    /// The last fence of its instance that the node has confirmed, with all earlier ones.
+    #[serde(default)]
+    pub fenced: u64,
 }
 
 impl Fragment {
@@ -283,6 +286,10 @@ pub struct Mount {
     pub host: String,
     /// State.
     pub state: MountState,
+    /// The generation of the mount, unless the instance is load-balanced: the compute node's last
+    /// fence when it was ordered.
+    #[serde(default)]
+    pub generation: u64,
     /// The replica that the compute node reads, if the instance is load-balanced and it has one.
     pub replica: Option<HostReplica>,
 }

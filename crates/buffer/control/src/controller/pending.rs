@@ -179,9 +179,7 @@ impl Controller {
                 format!("{} stage(s) in progress", in_progress.count())
             }
             Wait::Mounted(_) => "a compute node has not mounted it".to_owned(),
-            Wait::Unmounted(_) => {
-                "a compute node has not unmounted it; are files still open there?".to_owned()
-            }
+            Wait::Unmounted(activations) => self.describe_unmounts(activations),
             Wait::TornDown(_) => "storage nodes have not removed their fragments".to_owned(),
         }
     }

@@ -53,6 +53,7 @@ impl Controller {
             // The command is repeated until there is space or the request times out.
             StorageReport::FragmentRefused(..) => {}
             StorageReport::FragmentRemoved(id) => self.fragment_removed(id, node),
+            StorageReport::HostsFenced(id, through) => self.hosts_fenced(id, through),
             StorageReport::StageProgress(id, attempt, progress) => {
                 if self.state.stages.record_progress(id, attempt, progress) {
                     let target = CommandTarget::StartStage(id);
@@ -177,6 +178,7 @@ impl Controller {
                 false => mounts.set_state(id, host, MountState::Requested),
             }
         }
+        self.replace_refused_mounts(host);
     }
 
     fn fragment_ready(&mut self, id: FragmentId, node: NodeId, sequence: u64) {
@@ -230,14 +232,14 @@ impl Controller {
     fn set_mount_state(
         &mut self,
         id: ActivationId,
-        generation: u32,
+        generation: u64,
         host: &str,
         state: MountState,
     ) {
         let mount = self.state.sessions.mounts.get(id, host);
         let expected = mount.is_some_and(|mount| {
             let replica = mount.replica.as_ref();
-            let current = replica.map_or(0, |replica| replica.generation);
+            let current = replica.map_or(mount.generation, |replica| replica.generation.into());
             mount.state == MountState::Requested && generation == current
         });
         if !expected {

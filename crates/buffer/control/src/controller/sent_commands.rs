@@ -11,6 +11,7 @@ use crate::messages::{FragmentId, StageId, UnixMillis};
 pub(super) enum CommandTarget {
     CreateFragment(FragmentId),
     RemoveFragment(FragmentId),
+    FenceHosts(FragmentId),
     StartStage(StageId),
     CancelStage(StageId),
     Mount(MountId),

@@ -56,7 +56,7 @@ impl SessionTable {
             let mut replicas = std::mem::take(&mut row.earlier_replicas);
             for (host, state) in std::mem::take(&mut row.earlier_hosts) {
                 let replica = replicas.remove(&host);
-                self.mounts.insert(id, Mount { host, state, replica });
+                self.mounts.insert(id, Mount { host, state, generation: 0, replica });
             }
         }
     }

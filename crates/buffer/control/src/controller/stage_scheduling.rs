@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use forebay_job_script::Direction;
 use forebay_policy::pool::NodeId;
 use forebay_policy::staging::{PendingStage, start_order};
 
@@ -68,6 +69,10 @@ impl Controller {
         let mut queued: BTreeMap<NodeId, Vec<PendingStage>> = BTreeMap::new();
         let stages = self.state.stages.in_progress();
         for (id, stage) in stages.filter(|(_, stage)| stage.state == StageState::Queued) {
+            let is_out = stage.directive.direction == Direction::Out;
+            if is_out && !self.unconfirmed_fences(stage.instance).is_empty() {
+                continue;
+            }
             let Some(node) = self.mover_node(id, stage) else {
                 continue;
             };

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::fences::FenceTable;
 use super::request_table::RequestTable;
 use super::session_table::SessionTable;
 use super::stage_table::StageTable;
@@ -20,6 +21,8 @@ pub struct State {
     pub stages: StageTable,
     /// Accepted requests.
     pub requests: RequestTable,
+    /// Fences of compute nodes.
+    pub(super) fences: FenceTable,
     /// The highest id given to an object so far.
     last_id: Table<(), u64>,
     /// Number of changes that were made durable so far.
@@ -65,6 +68,7 @@ impl Default for State {
             sessions: SessionTable::default(),
             stages: StageTable::default(),
             requests: RequestTable::default(),
+            fences: FenceTable::default(),
             last_id: Table::new("last_id"),
             revision: Table::new("revision"),
             epochs: Table::new("epochs"),
@@ -85,6 +89,7 @@ impl State {
                 || state.sessions.restore(&record)?
                 || state.stages.restore(&record)?
                 || state.requests.restore(&record)?
+                || state.fences.restore(&record)?
                 || state.last_id.restore(&record)?
                 || state.revision.restore(&record)?
                 || state.epochs.restore(&record)?
@@ -95,6 +100,7 @@ impl State {
         state.sessions.finish_restore();
         state.stages.finish_restore();
         state.requests.finish_restore();
+        state.fences.finish_restore();
         Ok(state)
     }
 
@@ -105,6 +111,7 @@ impl State {
         self.sessions.take_changes(&mut changes);
         self.stages.take_changes(&mut changes);
         self.requests.take_changes(&mut changes);
+        self.fences.take_changes(&mut changes);
         self.last_id.take_changes(&mut changes);
         self.lost_ids.take_changes(&mut changes);
         self.epochs.take_changes(&mut changes);
@@ -192,6 +199,7 @@ impl State {
         let ids = self.storage.fragments().map(|(id, _)| id.0);
         let ids = ids.chain(self.stages.iter().map(|(id, _)| id.0));
         let ids = ids.chain(self.sessions.iter().map(|(id, _)| id.0));
+        let ids = ids.chain(self.fences.last().map(|id| id.0));
         assert!(ids.max().unwrap_or(0) <= last, "an id is in use that will be given again");
     }
 

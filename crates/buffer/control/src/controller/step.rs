@@ -47,7 +47,7 @@ impl Controller {
     /// Advances the touched objects as far as is possible now.
     fn reconcile(&mut self, touched: Touched, accepted: Option<RequestId>) {
         if touched.is_all() {
-            self.forget_dead_mounts();
+            self.release_silent_mounts();
         }
         self.remove_ended_activations(touched);
         if touched.is_all() {

@@ -344,7 +344,8 @@ impl StorageTable {
             self.fragments_of(instance).all(|(_, f)| f.node != node),
             "an instance has two fragments on one node"
         );
-        let fragment = Fragment { instance, node, granules, state: FragmentState::Requested };
+        let state = FragmentState::Requested;
+        let fragment = Fragment { instance, node, granules, state, fenced: 0 };
         self.fragments.insert_new(id, fragment);
         self.on_node.entry(node).or_default().insert(id);
         if let Some(row) = self.instances.get_mut(instance) {
@@ -371,6 +372,16 @@ impl StorageTable {
             let (node, granules) = (fragment.node, fragment.granules);
             self.release_granules(node, granules);
         }
+    }
+
+    /// A node has confirmed the fences of a fragment's instance up to this one. Returns whether that
+    /// was not known.
+    pub(super) fn confirm_fences(&mut self, id: FragmentId, through: u64) -> bool {
+        let is_news = self.fragments.get(id).is_some_and(|fragment| fragment.fenced < through);
+        if is_news && let Some(fragment) = self.fragments.get_mut(id) {
+            fragment.fenced = through;
+        }
+        is_news
     }
 
     /// Removes a fragment that no longer exists on its node.

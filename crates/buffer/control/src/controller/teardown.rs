@@ -117,6 +117,7 @@ impl Controller {
             return false;
         }
         self.state.storage.remove_instance(id);
+        self.state.fences.remove_instance(id);
         true
     }
 

@@ -4,6 +4,7 @@
 //! must survive a crash is made durable before anything that depends on it is done or reported;
 //! after a crash, [`StorageInput::Started`] resumes what was in progress.
 
+mod fences;
 mod stages;
 
 use std::collections::BTreeMap;
@@ -13,8 +14,8 @@ use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::messages::{
-    FragmentId, FragmentPlan, InstanceId, Report, StageFailure, StageId, StagePlan, StageProgress,
-    StampedCommand, StateStamp, StorageCommand, StorageReport, UnixMillis,
+    FragmentId, FragmentPlan, HostFence, InstanceId, Report, StageFailure, StageId, StagePlan,
+    StageProgress, StampedCommand, StateStamp, StorageCommand, StorageReport, UnixMillis,
 };
 use crate::records::{Change, CorruptRecord, StoredRecord, Table};
 
@@ -36,6 +37,8 @@ pub enum StorageInput {
     Command(StampedCommand<StorageCommand>),
     /// [`StorageEffect::Create`] was carried out.
     Created(FragmentId, Result<(), String>),
+    /// [`StorageEffect::FenceHosts`] was carried out for the fences up to this one.
+    HostsFenced(FragmentId, u64, Result<(), String>),
     /// [`StorageEffect::Destroy`] was carried out.
     Destroyed(FragmentId, Result<(), String>),
     /// Progress of a mover on an attempt of a stage.
@@ -69,6 +72,8 @@ pub enum StorageEffect {
     Create(FragmentPlan),
     /// Destroy a fragment, if it exists.
     Destroy(FragmentPlan),
+    /// Refuse mounts of these hosts. The fences up to the given one hold then.
+    FenceHosts(FragmentPlan, Vec<HostFence>, u64),
     /// Start a mover; it resumes an attempt that was interrupted.
     StartMover(StagePlan),
     /// Stop the mover of this attempt; [`StorageInput::MoverEnded`] follows if it runs.
@@ -135,6 +140,8 @@ pub struct StorageNode {
     granules: u64,
     fragments: Table<FragmentId, FragmentRow>,
     tombstones: Table<FragmentId, ()>,
+    /// The first accepted generation of each fenced host's mounts.
+    fences: Table<FragmentId, BTreeMap<String, u64>>,
     stages: Table<StageId, StageRow>,
     counters: Table<(), Counters>,
     /// Copy of the record in `counters`.
@@ -161,12 +168,14 @@ impl StorageNode {
     ) -> Result<StorageNode, CorruptRecord> {
         let mut fragments = Table::new("node.fragments");
         let mut tombstones = Table::new("node.tombstones");
+        let mut fences = Table::new("node.fences");
         let mut stages = Table::new("node.stages");
         let mut counters = Table::new("node.counters");
         for record in records {
             // Other tables are the controller's, which may share the database.
             let _known = fragments.restore(&record)?
                 || tombstones.restore(&record)?
+                || fences.restore(&record)?
                 || stages.restore(&record)?
                 || counters.restore(&record)?;
         }
@@ -185,6 +194,7 @@ impl StorageNode {
             granules,
             fragments,
             tombstones,
+            fences,
             stages,
             counters,
             durable,
@@ -232,6 +242,12 @@ impl StorageNode {
             StorageInput::Started => self.resume(),
             StorageInput::Command(command) => self.command(command),
             StorageInput::Created(fragment, outcome) => self.created(fragment, outcome),
+            StorageInput::HostsFenced(fragment, through, outcome) => {
+                // After a failure the controller repeats its command.
+                if outcome.is_ok() {
+                    self.report(StorageReport::HostsFenced(fragment, through));
+                }
+            }
             StorageInput::Destroyed(fragment, outcome) => self.destroyed(fragment, outcome),
             StorageInput::MoverProgress(stage, attempt, progress) => {
                 self.mover_progress(stage, attempt, progress);
@@ -248,6 +264,7 @@ impl StorageNode {
         let mut changes = Vec::new();
         self.fragments.take_changes(&mut changes);
         self.tombstones.take_changes(&mut changes);
+        self.fences.take_changes(&mut changes);
         self.stages.take_changes(&mut changes);
         if !changes.is_empty() && self.durable.obeyed != self.obeyed {
             self.durable.obeyed = self.obeyed;
@@ -347,6 +364,9 @@ impl StorageNode {
             }
             StorageCommand::CreateFragment(plan) => self.create(plan),
             StorageCommand::RemoveFragment(fragment) => self.remove(fragment),
+            StorageCommand::FenceHosts { fragment, hosts, through } => {
+                self.fence_hosts(fragment, hosts, through);
+            }
             StorageCommand::StartStage(plan) => self.start_stage(plan),
             StorageCommand::CancelStage(stage) => self.cancel_stage(stage),
         }
@@ -430,6 +450,7 @@ impl StorageNode {
         }
         let instance = row.plan.instance;
         self.fragments.remove(fragment);
+        self.fences.remove(fragment);
         self.add_tombstone(fragment);
         if !self.has_fragment_of(instance) {
             for stage in self.stages_of(instance) {

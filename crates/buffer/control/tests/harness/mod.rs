@@ -8,7 +8,8 @@ use forebay_control::controller::{
     Settings, Setup,
 };
 use forebay_control::messages::{
-    ComputeCommand, FragmentId, FragmentPlan, Owner, StampedCommand, StorageCommand, UnixMillis,
+    ComputeCommand, FragmentId, FragmentPlan, HostFence, Owner, StampedCommand, StorageCommand,
+    UnixMillis,
 };
 use forebay_control::records::{Change, StoredRecord};
 use forebay_control::storage_node::{MoverOutcome, StorageEffect, StorageInput, StorageNode};
@@ -233,6 +234,10 @@ pub struct SimStorage {
     pub silent: BTreeSet<u32>,
     /// The fragments that exist.
     pub fragments: BTreeMap<FragmentId, (NodeId, FragmentPlan)>,
+    /// The durable records of each node.
+    records: BTreeMap<NodeId, BTreeMap<(String, u128), Vec<u8>>>,
+    /// Fences that nodes have carried out.
+    pub fenced: Vec<(NodeId, Vec<HostFence>)>,
     /// Outcome of movers; `None` if they never end.
     pub mover_outcome: Option<MoverOutcome>,
 }
@@ -245,8 +250,16 @@ impl SimStorage {
             nodes: (0..nodes).map(node).collect(),
             silent: BTreeSet::new(),
             fragments: BTreeMap::new(),
+            records: BTreeMap::new(),
+            fenced: Vec::new(),
             mover_outcome: None,
         }
+    }
+
+    /// The durable records of a node.
+    pub fn rows(&self, node: NodeId) -> Vec<StoredRecord> {
+        let rows = self.records.get(&node).into_iter().flatten();
+        rows.map(|((table, key), value)| (table.clone(), *key, value.clone())).collect()
     }
 
     /// Delivers an input to a node and carries out its effects.
@@ -266,6 +279,10 @@ impl SimStorage {
                     self.fragments.remove(&plan.fragment);
                     StorageInput::Destroyed(plan.fragment, Ok(()))
                 }
+                StorageEffect::FenceHosts(plan, hosts, through) => {
+                    self.fenced.push((id, hosts));
+                    StorageInput::HostsFenced(plan.fragment, through, Ok(()))
+                }
                 StorageEffect::StopMover(stage, attempt) => {
                     StorageInput::MoverEnded(stage, attempt, MoverOutcome::Stopped)
                 }
@@ -273,7 +290,17 @@ impl SimStorage {
                     Some(outcome) => StorageInput::MoverEnded(plan.stage, plan.attempt, outcome),
                     None => continue,
                 },
-                StorageEffect::Persist(_) => continue,
+                StorageEffect::Persist(changes) => {
+                    let records = self.records.entry(id).or_default();
+                    for change in changes {
+                        let key = (change.table.to_owned(), change.key);
+                        match change.value {
+                            Some(value) => records.insert(key, value),
+                            None => records.remove(&key),
+                        };
+                    }
+                    continue;
+                }
             };
             self.step(id, next, inputs);
         }

@@ -167,15 +167,16 @@ struct Mounter {
 }
 
 impl Mounter {
-    /// Mounts the instance, or another replica of it if this activation has mounted one.
+    /// Mounts the instance, or replaces its mount by one of the plan's generation if this activation has mounted one.
     fn mount(&self, plan: &MountPlan) -> Result<(), String> {
         let (instance, mode) = (plan.instance, plan.mode);
         if self.mounted.lock().contains(&plan.activation) {
-            let generation = plan.generation;
-            self.mounts.switch_replica(instance, plan.owner, &plan.addresses, generation)?;
+            let (owner, addresses) = (plan.owner, &plan.addresses);
+            self.mounts.replace_mount(instance, mode, owner, addresses, plan.generation)?;
             return self.mounts.link_path(instance, mode, &plan.path);
         }
-        self.mounts.mount_instance(instance, mode, plan.owner, &plan.addresses)?;
+        let (owner, addresses) = (plan.owner, &plan.addresses);
+        self.mounts.mount_instance(instance, mode, owner, addresses, plan.generation)?;
         let linked = self.mounts.link_path(instance, mode, &plan.path);
         match &linked {
             Ok(()) => drop(self.mounted.lock().insert(plan.activation)),

@@ -8,6 +8,7 @@ use forebay_client::Fs;
 use forebay_job_script::AccessMode;
 use forebay_protocol::Credentials;
 use forebay_protocol::address::Address;
+use forebay_protocol::message::ClientHost;
 use forebay_protocol::{Errno, Ino};
 
 use forebay_control::messages::{InstanceId, Owner};
@@ -47,12 +48,13 @@ impl StorageAccess {
         instance: InstanceId,
         mode: AccessMode,
         listed: &[String],
+        client: ClientHost,
     ) -> Result<Fs, String> {
         let addresses = self.addresses(listed)?;
         if addresses.is_empty() {
             return Err("no storage daemon has the instance".to_owned());
         }
-        let mut options = self.options.clone();
+        let mut options = forebay_client::ClientOptions { client, ..self.options.clone() };
         if mode == AccessMode::LoadBalanced {
             options.timeout = options.timeout.min(REPLICA_TIMEOUT);
         }
@@ -62,6 +64,9 @@ impl StorageAccess {
                     "authentication failed: the server at a storage node's address is \
                                   not one of the pool's daemons; the log has the address"
                         .to_owned()
+                }
+                Errno::ESTALE => {
+                    "a storage node refuses this mount, as its host was presumed dead".to_owned()
                 }
                 other => other.to_string(),
             };

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use forebay_client::{Fs, Mount, MountReport};
 use forebay_control::messages::{InstanceId, Owner};
 use forebay_job_script::AccessMode;
+use forebay_protocol::message::ClientHost;
 use parking_lot::Mutex;
 
 use access::make_mode_directory;
@@ -35,6 +36,8 @@ struct InstanceMount {
     mount: Option<Mount>,
     /// The mount point, if it is not the default one.
     path: Option<PathBuf>,
+    /// Generation of the session and the mount.
+    generation: u64,
     /// Activations that use the mount.
     users: u32,
 }
@@ -96,16 +99,19 @@ impl Mounts {
     }
 
     /// Opens a session with an instance of `owner` on the storage daemons at `addresses`, unless
-    /// there is one, and makes the directory of an access mode.
+    /// there is one, and makes the directory of an access mode. `generation` is that of a mount;
+    /// `None` for movers, which storage nodes never refuse.
     pub fn attach_instance(
         &self,
         instance: InstanceId,
         mode: AccessMode,
         owner: Owner,
         addresses: &[String],
+        generation: Option<u64>,
     ) -> Result<Fs, String> {
         let entry = self.instances.lock().entry(instance).or_default().clone();
-        self.attach_locked(instance, mode, owner, addresses, &mut entry.lock())
+        let mut entry = entry.lock();
+        self.attach_locked(instance, mode, owner, addresses, generation, &mut entry)
     }
 
     fn attach_locked(
@@ -114,11 +120,17 @@ impl Mounts {
         mode: AccessMode,
         owner: Owner,
         addresses: &[String],
+        generation: Option<u64>,
         entry: &mut InstanceMount,
     ) -> Result<Fs, String> {
         let session = match &entry.session {
             Some(session) => session.clone(),
-            None => self.access.open_session(instance, mode, addresses)?,
+            None => {
+                // Movers share the session of a process that keeps it.
+                let mount = generation.filter(|_| !self.keep_sessions);
+                let client = ClientHost { host: self.host.clone(), mount };
+                self.access.open_session(instance, mode, addresses, client)?
+            }
         };
         entry.session = Some(session.clone());
         let directory = self.mode_directory(mode);
@@ -135,11 +147,20 @@ impl Mounts {
         mode: AccessMode,
         owner: Owner,
         addresses: &[String],
+        generation: u64,
     ) -> Result<(), String> {
         let entry = self.instances.lock().entry(instance).or_default().clone();
         let mut entry = entry.lock();
+        if entry.mount.is_some() && entry.generation < generation {
+            self.replace_locked(instance, mode, owner, addresses, generation, &mut entry)?;
+        }
         let path = self.path_of(instance, &entry);
-        let session = self.attach_locked(instance, mode, owner, addresses, &mut entry)?;
+        if entry.generation < generation {
+            entry.session = None;
+        }
+        let session =
+            self.attach_locked(instance, mode, owner, addresses, Some(generation), &mut entry)?;
+        entry.generation = generation;
         if entry.mount.as_ref().is_none_or(Mount::is_unmounted) {
             if entry.mount.take().is_some() {
                 // The rest of a mount that was lost.
@@ -159,27 +180,45 @@ impl Mounts {
         self.find(instance).is_some_and(|entry| entry.lock().mount.is_some())
     }
 
-    /// Replaces the mounted replica of a load-balanced instance by the one at `addresses`. Open
-    /// files stay on the old one, which is unmounted when they are closed.
-    pub fn switch_replica(
+    /// Replaces the mount of an instance by one of another generation: of a load-balanced instance,
+    /// another replica. Open files stay on the old one, which is unmounted when they are closed.
+    pub fn replace_mount(
         &self,
         instance: InstanceId,
+        mode: AccessMode,
         owner: Owner,
         addresses: &[String],
-        generation: u32,
+        generation: u64,
     ) -> Result<(), String> {
-        let mode = AccessMode::LoadBalanced;
         let entry = self.instances.lock().entry(instance).or_default().clone();
         let mut entry = entry.lock();
+        // Another activation may have replaced it.
+        if mode != AccessMode::LoadBalanced && entry.generation >= generation {
+            return Ok(());
+        }
+        self.replace_locked(instance, mode, owner, addresses, generation, &mut entry)
+    }
+
+    fn replace_locked(
+        &self,
+        instance: InstanceId,
+        mode: AccessMode,
+        owner: Owner,
+        addresses: &[String],
+        generation: u64,
+        entry: &mut InstanceMount,
+    ) -> Result<(), String> {
         entry.session = None;
         let path = self.directory.join(format!("i{}.{generation}", instance.0));
-        let session = self.attach_locked(instance, mode, owner, addresses, &mut entry)?;
+        let session =
+            self.attach_locked(instance, mode, owner, addresses, Some(generation), entry)?;
         let new = mount_instance_at(session, instance, mode, &path)?;
         if !self.keep_sessions {
             entry.session = None;
         }
-        let old = (self.path_of(instance, &entry), entry.mount.replace(new));
+        let old = (self.path_of(instance, entry), entry.mount.replace(new));
         entry.path = Some(path);
+        entry.generation = generation;
         // It may wait for a daemon that does not reply.
         let end = move || {
             let _ = detach(&old.0);
@@ -188,7 +227,7 @@ impl Mounts {
         };
         let ending = std::thread::Builder::new().name("forebay-unmount".into());
         if let Err(error) = ending.spawn(end) {
-            tracing::warn!(instance = instance.0, %error, "cannot start a thread; the old replica stays mounted");
+            tracing::warn!(instance = instance.0, %error, "cannot start a thread; the old mount stays");
         }
         Ok(())
     }

@@ -287,6 +287,15 @@ impl Driver {
                     self.inputs.push_back(failed);
                 }
             }
+            StorageEffect::FenceHosts(plan, hosts, through) => {
+                let fenced = self.admin.fence_hosts(plan.instance, hosts);
+                let fenced = fenced.map_err(|errno| errno.to_string());
+                if let Err(error) = &fenced {
+                    tracing::warn!(instance = plan.instance.0, error, "cannot refuse mounts");
+                }
+                let done = StorageInput::HostsFenced(plan.fragment, through, fenced);
+                self.inputs.push_back(done);
+            }
             StorageEffect::StartMover(plan) => self.attach(plan),
             StorageEffect::StopMover(stage, _) => {
                 if let Some(cancelled) = self.attaching.get_mut(&stage) {
@@ -332,7 +341,7 @@ impl Driver {
         let (stage, attempt) = (plan.stage, plan.attempt);
         let attach = move || {
             let (mode, owner) = (AccessMode::Striped, plan.instance_owner);
-            let outcome = mounts.attach_instance(plan.instance, mode, owner, &addresses);
+            let outcome = mounts.attach_instance(plan.instance, mode, owner, &addresses, None);
             // The driver may have ended.
             let _ = events.send(Event::Attached(plan, outcome));
         };

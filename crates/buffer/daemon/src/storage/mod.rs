@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use forebay_control::storage_node::StorageNode;
 use forebay_store::daemon::{self, Daemon};
 
 use crate::activity::{StatusSource, counters_of};
@@ -60,7 +61,10 @@ pub(crate) fn start(
     on_failure: impl FnOnce() + Send + 'static,
 ) -> Result<StorageService, DaemonError> {
     let records = Database::open(&setup.directory.join("node.redb")).map_err(DaemonError::new)?;
-    let daemon = Daemon::start(setup.store).map_err(DaemonError::new)?;
+    let rows = records.load_records().map_err(DaemonError::new)?;
+    let mut store = setup.store;
+    store.fences = StorageNode::fences_in(&rows).map_err(DaemonError::new)?;
+    let daemon = Daemon::start(store).map_err(DaemonError::new)?;
     let access =
         StorageAccess { own: Some((setup.address, daemon.address())), options: setup.client };
     let mounts = setup.directory.join("mounts");

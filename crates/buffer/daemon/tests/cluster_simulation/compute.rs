@@ -58,11 +58,16 @@ impl World {
         self.trace_line(|| format!("host {index} mounts {id:?} of {:?}", plan.instance));
         self.hosts[index].plans.insert(id, plan.clone());
         let access = StorageAccess { own: None, options: self.options() };
-        let attachments = Mounts::new(PathBuf::new(), host_name(index), access);
+        let attachments = Mounts::new(PathBuf::new(), host_name(index), access).without_sessions();
         let mounts = self.hosts[index].mounts.clone();
         self.start_actor(MachineId::Host(index), move || {
-            let attached =
-                attachments.attach_instance(plan.instance, plan.mode, plan.owner, &plan.addresses);
+            let attached = attachments.attach_instance(
+                plan.instance,
+                plan.mode,
+                plan.owner,
+                &plan.addresses,
+                Some(plan.generation),
+            );
             let mounted = attached.map(|attached| {
                 if !actor_thread::is_killed() {
                     mounts.lock().unwrap().insert(id, attached);
@@ -187,7 +192,7 @@ impl World {
                 random,
                 machine: Machine(self.shared.clone()),
                 losses: self.oracle.losses.clone(),
-                may_expire: self.faults.outage > 0,
+                may_expire: self.faults.outage > 0 || self.faults.cut_pair > 0,
                 steps: 3 + self.random.below(20),
             };
             self.oracle.counts.processes += 1;
@@ -204,9 +209,17 @@ impl World {
         }
     }
 
-    /// Number of running processes of a job.
-    pub fn processes(&self, token: &str) -> u64 {
-        let all = self.hosts.iter().flat_map(|host| host.using.values());
-        all.filter(|(of, _)| of == token).count() as u64
+    /// Number of running processes of a job: on hosts that the controller can reach, and on others. The
+    /// workload manager presumes these dead.
+    pub fn processes(&self, token: &str) -> (u64, u64) {
+        let (mut reachable, mut others) = (0, 0);
+        for (index, host) in self.hosts.iter().enumerate() {
+            let place = MachineId::Host(index);
+            let is_cut = self.cut_pairs.get(&(MachineId::Controller, place));
+            let is_cut = is_cut.is_some_and(|until| *until > self.now);
+            let of_job = host.using.values().filter(|(of, _)| of == token).count() as u64;
+            *if is_cut { &mut others } else { &mut reachable } += of_job;
+        }
+        (reachable, others)
     }
 }

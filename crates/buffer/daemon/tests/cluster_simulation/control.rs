@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use forebay_client::Admin;
 use forebay_control::controller;
-use forebay_control::messages::{FragmentPlan, StagePlan};
+use forebay_control::messages::{FragmentPlan, HostFence, InstanceId, StagePlan};
 use forebay_control::storage_node::{self, MoverOutcome};
 use forebay_daemon::mounts::{Mounts, StorageAccess};
 use forebay_daemon::storage::{create_fragment, destroy_fragment, run_stage, verify_mode};
 use forebay_job_script::{AccessMode, Direction};
+use forebay_protocol::message::ClientHost;
 use forebay_stage::StageOptions;
 use forebay_stage::end::FileSystem;
 
@@ -18,7 +19,7 @@ use crate::actor_thread::{Machine, Outcome};
 use crate::journals::journal;
 use crate::machines::{Compute, MachineId, apply_changes};
 use crate::network::address;
-use crate::world::{Event, World};
+use crate::world::{Event, World, host_name};
 
 impl World {
     pub fn node_step(&mut self, index: usize, input: storage_node::StorageInput) {
@@ -48,6 +49,9 @@ impl World {
                 }
                 storage_node::StorageEffect::Create(plan) => self.create(index, plan),
                 storage_node::StorageEffect::Destroy(plan) => self.destroy(index, plan),
+                storage_node::StorageEffect::FenceHosts(plan, hosts, through) => {
+                    self.fence_hosts(index, plan, hosts, through);
+                }
                 storage_node::StorageEffect::StartMover(plan) => self.start_mover(index, plan),
                 storage_node::StorageEffect::StopMover(stage, _) => {
                     if let Some((_, counters)) = self.nodes[index].movers.get(&stage) {
@@ -67,6 +71,24 @@ impl World {
             system: Arc::new(Machine(self.shared.clone())),
             ..forebay_client::ClientOptions::default()
         }
+    }
+
+    fn fence_hosts(
+        &mut self,
+        index: usize,
+        plan: FragmentPlan,
+        hosts: Vec<HostFence>,
+        through: u64,
+    ) {
+        self.trace_line(|| format!("node {index} fences {hosts:?} of {:?}", plan.instance));
+        self.oracle.counts.fences += 1;
+        let options = self.options();
+        self.start_actor(MachineId::Node(index), move || {
+            let fenced = Admin::connect(address(index), options)
+                .and_then(|admin| admin.fence_hosts(plan.instance, hosts))
+                .map_err(|errno| errno.to_string());
+            Outcome::Node(storage_node::StorageInput::HostsFenced(plan.fragment, through, fenced))
+        });
     }
 
     fn create(&mut self, index: usize, plan: FragmentPlan) {
@@ -147,7 +169,7 @@ impl World {
         let pfs: Arc<dyn FileSystem> = Arc::new(self.pfs.clone());
         self.start_actor(MachineId::Node(index), move || {
             let (mode, owner) = (AccessMode::Striped, plan.instance_owner);
-            let attached = mounts.attach_instance(plan.instance, mode, owner, &addresses);
+            let attached = mounts.attach_instance(plan.instance, mode, owner, &addresses, None);
             let outcome = match attached {
                 Ok(_) if counters.is_cancelled() => MoverOutcome::Stopped,
                 Ok(attached) => run_stage(&plan, attached, Some(&pfs), &options, &counters),
@@ -172,8 +194,8 @@ impl World {
         match plan.directive.direction {
             Direction::In if self.given_up[index] => {}
             Direction::In => assert_eq!(job.runs, 0, "{instance:?}: stage-in after the job ran"),
-            // A compute node that is unreachable for long counts as dead, and may not be.
-            Direction::Out if self.faults.outage == 0 => {
+            // A compute node that is unreachable for long counts as dead, and may not be: see below.
+            Direction::Out if self.faults.outage == 0 && self.faults.cut_pair == 0 => {
                 let using = |host: &Compute| {
                     let mut plans = host.plans.iter();
                     let mounts = host.mounts.lock().unwrap();
@@ -183,6 +205,29 @@ impl World {
                 assert!(!mounted, "{instance:?} is staged out while it is mounted");
             }
             Direction::Out => {}
+        }
+        if plan.directive.direction == Direction::Out {
+            self.check_fences(instance);
+        }
+    }
+
+    /// Checks that a host that still has an instance mounted can write to none of its nodes.
+    fn check_fences(&self, instance: InstanceId) {
+        for (host, machine) in self.hosts.iter().enumerate() {
+            let mounts = machine.mounts.lock().unwrap();
+            let plans = machine.plans.iter();
+            let of_instance =
+                plans.filter(|(id, plan)| plan.instance == instance && mounts.contains_key(id));
+            for (_, plan) in of_instance {
+                let client = ClientHost { host: host_name(host), mount: Some(plan.generation) };
+                let daemons = self.nodes.iter().filter_map(|node| node.daemon.node());
+                for daemon in daemons.filter(|daemon| daemon.volume(instance).is_some()) {
+                    assert!(
+                        daemon.refuses_mount(instance, &client),
+                        "{instance:?} is staged out, and host {host} may still write to it"
+                    );
+                }
+            }
         }
     }
 

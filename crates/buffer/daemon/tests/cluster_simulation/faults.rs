@@ -6,7 +6,7 @@ use forebay_policy::pool::NodeId;
 use crate::machines::MachineId;
 use crate::random::Random;
 use crate::requests::envelope;
-use crate::world::{MS, NODES, SECOND, World};
+use crate::world::{HOSTS, MS, NODES, SECOND, World};
 
 /// Rates of faults, per mille.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub struct Faults {
     pub lose_disk: u64,
     /// A fault of the parallel file system, or a partition, within a second.
     pub outage: u64,
+    /// Two machines cannot reach each other, and reach all others, within a second.
+    pub cut_pair: u64,
     /// A crashed node never returns; an operator gives it up.
     pub never_returns: u64,
     /// Time at which faults end, so that everything can finish.
@@ -41,6 +43,7 @@ impl Faults {
             power: false,
             lose_disk: 0,
             outage: 0,
+            cut_pair: 0,
             never_returns: 0,
             until: 0,
         }
@@ -49,7 +52,10 @@ impl Faults {
     pub fn of(seed: u64) -> Faults {
         let mut random = Random::new(seed ^ 0xfa17);
         let power = random.chance(400);
+        let mut pairs = Random::new(seed ^ 0x9a15);
+        let cut_pair = u64::from(pairs.chance(300)) * (5 + pairs.below(30));
         Faults {
+            cut_pair,
             lose_message: random.below(200),
             repeat_message: random.below(200),
             delay_message: random.below(200),
@@ -98,6 +104,9 @@ impl World {
             self.trace_line(|| format!("{place:?} is cut off for {} ms", (until - self.now) / MS));
             self.isolated.insert(place, until);
         }
+        if self.faults.cut_pair > 0 {
+            self.cut_pair();
+        }
         let drain = self.chance(self.faults.outage);
         if drain || !self.faulty() && self.now % (10 * SECOND) < SECOND {
             self.oracle.counts.drains += u64::from(drain);
@@ -109,6 +118,29 @@ impl World {
         }
         self.give_up_nodes();
         self.give_up_lost_disks();
+    }
+
+    /// Partitions two machines: most often a host and the controller, which then presumes the host dead.
+    fn cut_pair(&mut self) {
+        if !self.chance(self.faults.cut_pair) {
+            return;
+        }
+        self.oracle.counts.pairs_cut += 1;
+        let host = MachineId::Host(self.random.below(HOSTS as u64) as usize);
+        let node = MachineId::Node(self.random.below(NODES as u64) as usize);
+        let other = MachineId::Node(self.random.below(NODES as u64) as usize);
+        let (a, b) = match self.random.below(10) {
+            0..6 => (MachineId::Controller, host),
+            6 | 7 => (node, host),
+            8 => (MachineId::Controller, node),
+            _ => (node, other),
+        };
+        let longest = if self.random.chance(500) { 120 } else { 15 };
+        let until = self.now + self.random.below(longest * SECOND);
+        self.trace_line(|| {
+            format!("{a:?} and {b:?} are partitioned for {} ms", (until - self.now) / MS)
+        });
+        self.cut_pairs.insert((a.min(b), a.max(b)), until);
     }
 
     /// An operator gives up the data on disks that were lost, so that the new ones are used.

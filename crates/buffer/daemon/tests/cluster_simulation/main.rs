@@ -3,14 +3,16 @@
 //! on simulated machines with simulated disks, a simulated network and a simulated parallel file
 //! system. Simulated users run jobs, whose processes read and write through the client library.
 //!
-//! Faults: messages are lost, delayed and repeated; connections break; machines are partitioned,
-//! crash between any two steps and at any write of a log, lose power and unsynced data, or lose
-//! their disks; nodes never return, and are given up by an operator, who may be wrong; logs fill up;
-//! the parallel file system is unreachable, crashes, and fills up.
+//! Faults: messages are lost, delayed and repeated; connections break; machines are partitioned from
+//! all others, or from one; they crash between any two steps and at any write of a log, lose power and
+//! unsynced data, or lose their disks; nodes never return, and are given up by an operator, who may be
+//! wrong; logs fill up; the parallel file system is unreachable, crashes, and fills up.
 //!
 //! Invariants:
 //! - synced data survives, and without power cuts all acknowledged data does; processes read what
 //!   they wrote, and their input as it was on the parallel file system;
+//! - what was acknowledged is in the results, also what a process wrote whose host is presumed dead:
+//!   after the stage-out has begun, nothing more is acknowledged to it;
 //! - results are on the disks of the parallel file system before the user gets the reply, and before any
 //!   part of their instance is destroyed, unless the user has allowed that;
 //! - no node holds more granules than it has, in the controller's records or in fact, and a fragment
@@ -160,6 +162,8 @@ fn invariants_hold_under_faults() {
             sums.deferred,
             sums.private_uses,
             sums.replicas_read,
+            sums.pairs_cut,
+            sums.fences,
         ];
         assert!(others.iter().all(|count| *count > 20), "{sums:?}");
     }

@@ -54,7 +54,8 @@ impl World {
     /// Time until which two machines are partitioned.
     pub fn partitioned_until(&self, a: MachineId, b: MachineId) -> u64 {
         let until = |place| self.isolated.get(&place).copied().unwrap_or(0);
-        if a == b { 0 } else { until(a).max(until(b)) }
+        let pair = self.cut_pairs.get(&(a.min(b), a.max(b))).copied().unwrap_or(0);
+        if a == b { 0 } else { until(a).max(until(b)).max(pair) }
     }
 
     /// Sends a message, which may be lost, delayed or repeated.

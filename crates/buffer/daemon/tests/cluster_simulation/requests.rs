@@ -20,8 +20,9 @@ impl World {
                 self.start_job(index);
                 self.users[index].started = true;
             }
-            let running = self.processes(&self.users[index].token);
-            self.users[index].processes = running;
+            let (reachable, others) = self.processes(&self.users[index].token);
+            self.users[index].processes = reachable;
+            self.users[index].presumed_dead = others;
             let user = &mut self.users[index];
             let now = UnixMillis(self.now / MS);
             let envelope = user.act(now, jobs_ended, &mut self.random, &mut self.oracle);

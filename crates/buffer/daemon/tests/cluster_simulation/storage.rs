@@ -52,6 +52,7 @@ impl World {
         }
         (storage.peers, storage.data_slots) = (peers, Default::default());
         let records = to_rows(&storage.records);
+        storage.daemon.restore_fences(StorageNode::fences_in(&records).unwrap());
         let id = NodeId(index as u32);
         let node = StorageNode::restore(id, storage.granules, instant, records).unwrap();
         storage.journals.sweep(|id| node.may_resume_stage(id));

@@ -62,6 +62,8 @@ pub struct SimUser {
     pub uses: Vec<String>,
     /// Processes of the job that run.
     pub processes: u64,
+    /// Those that run where the workload manager presumes them dead.
+    pub presumed_dead: u64,
     /// Whether they were started in this run.
     pub started: bool,
     pub step: Step,
@@ -151,6 +153,7 @@ impl SimUser {
             hosts: hosts[..some].to_vec(),
             uses,
             processes: 0,
+            presumed_dead: 0,
             started: false,
             step: Step::Setup,
             client: random.next(),
@@ -189,6 +192,9 @@ impl SimUser {
                 // Some do not unmount first, and are refused.
                 let forgets = random.chance(150);
                 self.step = if forgets { Step::StageOut } else { Step::Deactivate };
+            }
+            if self.step == Step::Activate && self.ran && self.presumed_dead > 0 {
+                return None; // The model of a file's contents has one writer.
             }
             if self.persistent && self.step == Step::StageIn {
                 if !others_ended {

@@ -81,6 +81,8 @@ pub struct World {
     pub hosts: Vec<Compute>,
     /// Time until which machines are unreachable.
     pub isolated: BTreeMap<MachineId, u64>,
+    /// Time until which two machines, in ascending order, cannot reach each other.
+    pub cut_pairs: BTreeMap<(MachineId, MachineId), u64>,
     pub pfs: Pfs,
     pub pfs_back: u64,
     pub users: Vec<SimUser>,
@@ -163,6 +165,7 @@ impl World {
             given_up: [false; NODES],
             hosts: (0..HOSTS).map(host).collect(),
             isolated: BTreeMap::new(),
+            cut_pairs: BTreeMap::new(),
             pfs,
             pfs_back: 0,
             users,

@@ -1,11 +1,15 @@
 //! Limits and versions.
 
 /// Version of the messages; both sides must have the same one.
-pub const PROTOCOL_VERSION: u16 = 7;
+pub const PROTOCOL_VERSION: u16 = 8;
 /// Most handles closed by one request.
 pub const MAX_CLOSED_HANDLES: usize = 1024;
 /// Longest name of a directory entry, in bytes.
 pub const MAX_NAME: usize = 255;
+/// Longest name of a client's host, in bytes.
+pub const MAX_HOST_NAME: usize = 255;
+/// Most hosts whose mounts of one instance a storage node refuses.
+pub const MAX_FENCED_HOSTS: usize = 65_536;
 /// Longest target of a symbolic link, in bytes.
 pub const MAX_SYMLINK_TARGET: usize = 4095;
 /// Longest value of an extended attribute, in bytes.

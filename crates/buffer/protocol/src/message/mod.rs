@@ -19,8 +19,8 @@ pub use file::{
 pub use instance::{InstanceSpec, InstanceUsage, ScrubReport, StatFs};
 pub use limits::{
     CACHE_LIFETIME_NS, LOCK_WATCH_SLOT, MAX_CLOSED_HANDLES, MAX_DATA, MAX_DATA_CONNECTIONS,
-    MAX_INLINE_FILE_BYTES, MAX_NAME, MAX_REQUEST_INODES, MAX_SLOTS, MAX_SYMLINK_TARGET, MAX_XATTR,
-    PROTOCOL_VERSION, RECOVERY_SLOT, SESSION_LEASE_NS,
+    MAX_FENCED_HOSTS, MAX_HOST_NAME, MAX_INLINE_FILE_BYTES, MAX_NAME, MAX_REQUEST_INODES,
+    MAX_SLOTS, MAX_SYMLINK_TARGET, MAX_XATTR, PROTOCOL_VERSION, RECOVERY_SLOT, SESSION_LEASE_NS,
 };
 pub use path::{MAX_PATH_BYTES, MAX_PATH_LINKS, PathOperation, PathRequest, PathRest};
 pub use reply::{FoundExtent, NameResult, Reply};
@@ -28,4 +28,4 @@ pub use request::{
     AdminRequest, Call, DataRequest, FileRequest, InodeRequest, LockRequest, NameRequest, Request,
     SessionRequest,
 };
-pub use session::{Attach, SessionToken};
+pub use session::{Attach, ClientHost, HostFence, SessionToken};

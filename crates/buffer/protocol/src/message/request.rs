@@ -1,7 +1,8 @@
 //! Requests to a storage daemon, by families.
 
 use super::{
-    Allocate, Attach, InstanceSpec, NewInode, OnExisting, OpenMode, PathRequest, SetAttr, XattrMode,
+    Allocate, Attach, HostFence, InstanceSpec, NewInode, OnExisting, OpenMode, PathRequest,
+    SetAttr, XattrMode,
 };
 #[cfg(doc)]
 use super::{
@@ -101,6 +102,10 @@ pub enum AdminRequest {
     /// Compare all of an instance's data on this node with their checksums. Answered by
     /// [`Reply::ScrubReport`].
     ScrubInstance { id: InstanceId },
+    /// Refuse these hosts' mounts of an instance, of generations before the given ones: their
+    /// connections are closed, and no request of theirs is carried out after the reply. Their
+    /// sessions end when their leases have expired.
+    FenceHosts { id: InstanceId, hosts: Vec<HostFence> },
 }
 
 /// Requests about directory entries.

@@ -1,7 +1,7 @@
 //! Attaching a connection to a session.
 
 #[cfg(doc)]
-use super::{CACHE_LIFETIME_NS, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION};
+use super::{CACHE_LIFETIME_NS, MAX_DATA_CONNECTIONS, MAX_HOST_NAME, MAX_SLOTS, PROTOCOL_VERSION};
 use crate::ids::{InstanceId, SessionId};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,28 @@ pub struct Attach {
     /// All of the session's requests come from one cache, which keeps cacheable replies for
     /// [`CACHE_LIFETIME_NS`]. Replies are cacheable while the instance has no other session.
     pub single_cache: bool,
+    /// The host of the client.
+    pub client: ClientHost,
+}
+
+/// The host of a client, as the client names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientHost {
+    /// Its name, at most [`MAX_HOST_NAME`] bytes; of a mount the compute node's name in the pool.
+    pub host: String,
+    /// The generation of the mount that the pool's controller has ordered; `None` for programs and
+    /// movers. A host that the controller presumes dead is fenced: storage nodes refuse its mounts
+    /// of earlier generations.
+    pub mount: Option<u64>,
+}
+
+/// A compute node whose mounts of an instance are refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFence {
+    /// Its name.
+    pub host: String,
+    /// The first generation of its mounts that is accepted.
+    pub generation: u64,
 }
 
 /// Proof that a connection belongs to a session.

@@ -2,6 +2,7 @@
 
 use crate::driver::ConnId;
 use crate::state::{SessionState, SlotResult, SlotUpdate};
+use forebay_protocol::message::ClientHost;
 use forebay_protocol::{Errno, InstanceId, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +17,8 @@ pub struct Session {
     pub is_local: bool,
     /// Whether the client caches names and attributes.
     pub caches: bool,
+    /// Its host, once a connection has attached since the start.
+    pub client: ClientHost,
     /// Connection and highest call number of each slot.
     slots: BTreeMap<u32, (Option<ConnId>, u64)>,
     /// Time at which the last connection was closed.
@@ -29,6 +32,7 @@ impl Session {
             is_remote: false,
             is_local: false,
             caches: false,
+            client: ClientHost::default(),
             slots: BTreeMap::new(),
             idle_since_ns,
         }
@@ -57,6 +61,13 @@ impl Session {
         if self.slots.values().all(|(conn, _)| conn.is_none()) {
             self.idle_since_ns = Some(now_ns);
         }
+    }
+
+    /// All connections are closed. Returns them.
+    pub fn release_all_slots(&mut self, now_ns: u64) -> Vec<ConnId> {
+        let closed = self.slots.values_mut().filter_map(|(conn, _)| conn.take()).collect();
+        self.idle_since_ns.get_or_insert(now_ns);
+        closed
     }
 
     /// Note the number of a slot's call. `ESTALE`: it comes after a later one.

@@ -77,6 +77,7 @@ request_kinds! {
     RemoveInstance: Request::Admin(AdminRequest::RemoveInstance { .. }) => "remove_instance",
     ResizeInstance: Request::Admin(AdminRequest::ResizeInstance { .. }) => "resize_instance",
     ListInstances: Request::Admin(AdminRequest::ListInstances) => "list_instances",
+    FenceHosts: Request::Admin(AdminRequest::FenceHosts { .. }) => "fence_hosts",
     ScrubInstance: Request::Admin(AdminRequest::ScrubInstance { .. }) => "scrub_instance",
     Path: Request::Path(_) => "path",
     Peer: Request::Peer(_) => "peer",

@@ -6,6 +6,8 @@ use forebay_net::admission::ConnectionLimits;
 use forebay_net::auth::PoolKey;
 use forebay_net::munge::Munge;
 use forebay_net::record::DataProtection;
+use forebay_protocol::InstanceId;
+use forebay_protocol::message::HostFence;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -29,6 +31,8 @@ pub struct StoreOptions {
     pub munge: Option<Munge>,
     /// Limits of sessions and instances.
     pub limits: Limits,
+    /// Fences of compute nodes, by instance, from the records of the storage node.
+    pub fences: Vec<(InstanceId, Vec<HostFence>)>,
     /// Limits of connections.
     pub connection_limits: ConnectionLimits,
     /// Protection of data to and from other hosts. Requests are always encrypted.
@@ -74,6 +78,7 @@ impl StoreOptions {
             key: None,
             munge: None,
             limits: Limits { metadata_bytes: default_metadata_bytes(), ..Limits::default() },
+            fences: Vec::new(),
             connection_limits: ConnectionLimits::default(),
             data_protection: DataProtection::default(),
             segment_size: 64 << 20,

@@ -113,6 +113,10 @@ fn recover(options: &StoreOptions) -> Result<Recovered, StartError> {
     let mut node =
         node.map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
     node.set_boot_id(boot_hash());
+    for (instance, hosts) in &options.fences {
+        let restored = node.restore_fences(*instance, hosts);
+        restored.map_err(|errno| StartError::Io("fences".to_owned(), errno.into()))?;
+    }
     Ok(Recovered { node, log, storage, objects, clock })
 }
 

@@ -59,6 +59,7 @@ impl<O: Objects + Clone> Node<O> {
             AdminRequest::ResizeInstance { id, capacity } => {
                 self.resize_instance(id, capacity, update)?;
             }
+            AdminRequest::FenceHosts { id, hosts } => self.fence_hosts(id, &hosts)?,
             AdminRequest::RemoveInstance { id, force } => {
                 self.remove_instance(id, force, update)?;
             }
@@ -153,6 +154,7 @@ impl<O: Objects + Clone> Node<O> {
         if let Some(volume) = self.volumes.remove(&id) {
             volume.release_memory(&mut self.context.memory);
         }
+        self.host_fences.remove(id);
         let record = self.context.log(Event::DropInstance(id), Some(update));
         let remove = AfterDurable::RemoveInstance(id);
         self.context.journal.when_durable(record, remove);

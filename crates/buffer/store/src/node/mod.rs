@@ -11,6 +11,7 @@
 mod admin;
 mod calls;
 mod connections;
+mod host_fences;
 mod sessions;
 
 pub use crate::driver::{ConnId, Effect, Input, Limits, Now, ObjectSync};
@@ -32,12 +33,14 @@ use connections::Connections;
 use forebay_protocol::message::FileRequest;
 use forebay_protocol::peer::Incarnation;
 use forebay_protocol::{Errno, InstanceId, Reply, Request};
+use host_fences::HostFences;
 use std::collections::BTreeMap;
 
 /// The state machine.
 pub struct Node<O: Objects> {
     volumes: BTreeMap<InstanceId, Volume<O>>,
     connections: Connections,
+    host_fences: HostFences,
     context: Context<O>,
     objects: O,
     /// Starts of the daemon so far.
@@ -107,6 +110,7 @@ impl<O: Objects + Clone> Node<O> {
             volumes,
             objects,
             connections: Connections::default(),
+            host_fences: HostFences::default(),
             context,
             epoch,
             boot_id: 0,

@@ -8,7 +8,7 @@ use crate::objects::Objects;
 use crate::state::{Event, SessionState};
 use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::{
-    Attach, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION, SessionToken,
+    Attach, MAX_DATA_CONNECTIONS, MAX_HOST_NAME, MAX_SLOTS, PROTOCOL_VERSION, SessionToken,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, SessionId};
@@ -30,6 +30,14 @@ impl<O: Objects + Clone> Node<O> {
             return Err(Errno::EINVAL);
         }
         let peer = connection.peer.clone();
+        if attach.client.host.len() > MAX_HOST_NAME {
+            return Err(Errno::EINVAL);
+        }
+        let joined = attach.token.and_then(|token| self.context.sessions.get(token.session).ok());
+        let instance = joined.map_or(attach.instance, |session| session.state.instance);
+        if instance.is_some_and(|id| self.host_fences.refuses(id, &attach.client)) {
+            return Err(Errno::ESTALE);
+        }
         let id = match attach.token {
             Some(token) => self.check_token(token, &peer)?,
             None => self.begin_session(attach.instance, &peer)?,
@@ -40,6 +48,7 @@ impl<O: Objects + Clone> Node<O> {
         session.is_remote |= !peer.local;
         session.is_local |= peer.local;
         session.caches = attach.single_cache;
+        session.client = attach.client.clone();
         if attach.data_connection {
             let bulk = Effect::BulkConnection(conn, id, attach.slot);
             self.context.effects.push(bulk);

@@ -83,6 +83,11 @@ impl Handles {
         );
     }
 
+    /// The handles of a session.
+    pub fn of_session(&self, session: SessionId) -> impl Iterator<Item = HandleId> {
+        self.sessions.get(&session).into_iter().flat_map(|handles| handles.keys().copied())
+    }
+
     pub fn session_count(&self) -> usize {
         self.sessions.len()
     }

@@ -199,6 +199,14 @@ impl<O: Objects> Volume<O> {
         self.locks.detach(session);
     }
 
+    /// Close a session's handles to data connections: requests in flight end before any further
+    /// effect is visible.
+    pub fn close_data_handles(&self, node: &mut Context<O>, session: SessionId) {
+        let handles = self.handles.of_session(session);
+        node.effects
+            .extend(handles.map(|handle| crate::driver::Effect::BulkClose(session, handle)));
+    }
+
     /// A connection of a session is closed.
     pub fn connection_closed(&mut self, session: SessionId, conn: ConnId) {
         self.locks.drop_watch(session, conn);

@@ -6,8 +6,9 @@ use super::memory_objects::MemoryObjects;
 use super::memory_storage::{Fault, MemoryStorage};
 use super::seeds::root;
 use forebay_protocol::message::{
-    Attach, DataRequest, FileRequest, InodeRequest, InstanceSpec, NameRequest, OpenMode,
-    PROTOCOL_VERSION, PathOperation, PathRequest, PathRest, SessionRequest, SessionToken,
+    Attach, ClientHost, DataRequest, FileRequest, HostFence, InodeRequest, InstanceSpec,
+    NameRequest, OpenMode, PROTOCOL_VERSION, PathOperation, PathRequest, PathRest, SessionRequest,
+    SessionToken,
 };
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::placement::Placement;
@@ -143,6 +144,14 @@ impl Daemon {
         let started = self.commit().and_then(|()| self.sync_log());
         started.ok_or(RecoveryError::Io(std::io::Error::other("the simulated process crashed")))?;
         Ok(state)
+    }
+
+    /// Restores the fences of a node's records, before any client is served.
+    #[allow(dead_code, reason = "each simulation uses a part")]
+    pub fn restore_fences(&mut self, fences: Vec<(InstanceId, Vec<HostFence>)>) {
+        for (instance, hosts) in fences {
+            self.running.as_mut().unwrap().node.restore_fences(instance, &hosts).unwrap();
+        }
     }
 
     /// The process dies, or the power fails. Returns the node as it was.
@@ -382,6 +391,7 @@ pub fn hello(instance: Option<InstanceId>, token: Option<SessionToken>, slot: u3
         slot,
         data_connection: false,
         single_cache: false,
+        client: ClientHost::default(),
     }))
 }
 

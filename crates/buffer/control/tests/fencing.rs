@@ -1,0 +1,190 @@
+//! Compute nodes that are presumed dead: storage nodes refuse their mounts before anything is staged
+//! out.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod harness;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
+use forebay_control::controller::{Cause, ControllerInput, Request, Settings, StageState};
+use forebay_control::messages::{ComputeCommand, StampedCommand, StorageCommand, UnixMillis};
+use forebay_control::storage_node::{MoverOutcome, StorageNode};
+use forebay_policy::pool::NodeId;
+use harness::{ADA, ControllerHarness, SimPeers, SimStorage};
+
+/// Two storage nodes and two compute nodes, `nid0` and `nid1`.
+struct SimPool {
+    storage: SimStorage,
+    hosts: BTreeMap<String, ComputeNode>,
+    /// Hosts that neither receive nor send messages.
+    silent_hosts: BTreeSet<String>,
+    /// Generations of the mounts of each host.
+    mounts: Vec<(String, u64)>,
+}
+
+impl SimPool {
+    fn host_step(&mut self, host: &str, input: ComputeInput, inputs: &mut Vec<ControllerInput>) {
+        for effect in self.hosts.get_mut(host).unwrap().step(input) {
+            let next = match effect {
+                ComputeEffect::Mount(plan) => {
+                    self.mounts.push((host.to_owned(), plan.generation));
+                    ComputeInput::Mounted(plan.activation, Ok(()))
+                }
+                ComputeEffect::Unmount(plan) => ComputeInput::Unmounted(plan.activation, Ok(())),
+                ComputeEffect::Report(report) => {
+                    inputs.push(ControllerInput::Report(report));
+                    continue;
+                }
+            };
+            self.host_step(host, next, inputs);
+        }
+    }
+}
+
+impl SimPeers for SimPool {
+    fn tick(&mut self, inputs: &mut Vec<ControllerInput>) {
+        self.storage.tick(inputs);
+        for host in ["nid0", "nid1"] {
+            if !self.silent_hosts.contains(host) {
+                self.host_step(host, ComputeInput::Tick, inputs);
+            }
+        }
+    }
+
+    fn storage_command(
+        &mut self,
+        node: NodeId,
+        command: StampedCommand<StorageCommand>,
+        inputs: &mut Vec<ControllerInput>,
+    ) {
+        self.storage.command(node, command, inputs);
+    }
+
+    fn compute_command(
+        &mut self,
+        host: String,
+        command: StampedCommand<ComputeCommand>,
+        inputs: &mut Vec<ControllerInput>,
+    ) {
+        if !self.silent_hosts.contains(&host) {
+            self.host_step(&host, ComputeInput::Command(command), inputs);
+        }
+    }
+}
+
+type TestPool = ControllerHarness<SimPool>;
+
+const JOB: &str = "#DW jobdw capacity=12GiB type=scratch access_mode=striped\n\
+                   #DW stage_out type=file source=$DW_JOB_STRIPED/a destination=/pfs/a\n";
+
+fn test_pool() -> TestPool {
+    let mut storage = SimStorage::new(2);
+    storage.mover_outcome = Some(MoverOutcome::Completed(Default::default()));
+    let host = |name: &str| (name.to_owned(), ComputeNode::new(name.into(), UnixMillis(0)));
+    let hosts = BTreeMap::from([host("nid0"), host("nid1")]);
+    let (silent_hosts, mounts) = (BTreeSet::new(), Vec::new());
+    let peers = SimPool { storage, hosts, silent_hosts, mounts };
+    let settings =
+        Settings { host_dead_after_ms: 10_000, request_timeout_ms: 30_000, ..Settings::default() };
+    ControllerHarness::new(settings, peers, 2)
+}
+
+/// A job on both hosts, of which one is silent and the job is unmounted.
+fn job_with_silent_host() -> TestPool {
+    let mut pool = test_pool();
+    pool.setup(ADA, "7", JOB).unwrap();
+    pool.activate(ADA, "7", &["nid0", "nid1"]).unwrap();
+    pool.peers.silent_hosts.insert("nid1".into());
+    pool
+}
+
+fn fenced_nodes(pool: &TestPool) -> BTreeSet<NodeId> {
+    let fenced = pool.peers.storage.fenced.iter();
+    let of_host = fenced.filter(|(_, hosts)| hosts.iter().all(|fence| fence.host == "nid1"));
+    of_host.map(|(node, _)| *node).collect()
+}
+
+#[test]
+fn every_storage_node_refuses_the_mount_of_a_silent_host_before_it_counts_as_ended() {
+    let mut pool = job_with_silent_host();
+    pool.deactivate(ADA, "7").unwrap();
+    assert_eq!(fenced_nodes(&pool), BTreeSet::from([NodeId(0), NodeId(1)]));
+    pool.request(ADA, Request::StageOut { token: "7".into() }).unwrap();
+}
+
+#[test]
+fn nothing_is_staged_out_while_a_storage_node_has_not_confirmed() {
+    let mut pool = job_with_silent_host();
+    // It can be reached by the host, and not by the controller.
+    pool.peers.storage.silent.insert(1);
+    let failure = pool.deactivate(ADA, "7").unwrap_err();
+    assert_eq!(failure.cause, Cause::TimedOut);
+    assert!(failure.reason.contains("`nid1`"), "{}", failure.reason);
+    assert!(failure.reason.contains("`bb1`"), "{}", failure.reason);
+    pool.advance_ms(60_000);
+    let refused = pool.request(ADA, Request::StageOut { token: "7".into() }).unwrap_err();
+    assert_eq!(refused.cause, Cause::Busy, "{}", refused.reason);
+    // The controller remembers what it waits for.
+    pool.restart();
+    pool.advance_ms(60_000);
+    assert_eq!(fenced_nodes(&pool), BTreeSet::from([NodeId(0)]));
+    pool.peers.storage.silent.clear();
+    pool.deactivate(ADA, "7").unwrap();
+    assert_eq!(fenced_nodes(&pool), BTreeSet::from([NodeId(0), NodeId(1)]));
+    pool.request(ADA, Request::StageOut { token: "7".into() }).unwrap();
+    let stages = pool.controller.status().stages;
+    assert!(stages.iter().all(|stage| stage.state == StageState::Done), "{stages:?}");
+}
+
+#[test]
+fn host_that_reports_again_mounts_with_a_generation_that_is_accepted() {
+    let mut pool = job_with_silent_host();
+    pool.deactivate(ADA, "7").unwrap();
+    let fences: Vec<u64> = pool.peers.storage.fenced[0].1.iter().map(|f| f.generation).collect();
+    pool.peers.silent_hosts.clear();
+    pool.advance_ms(2000);
+    pool.activate(ADA, "7", &["nid0", "nid1"]).unwrap();
+    let generations = |host: &str| -> Vec<u64> {
+        let mounts = pool.peers.mounts.iter().filter(|(of, _)| of == host);
+        mounts.map(|(_, generation)| *generation).collect()
+    };
+    assert_eq!(generations("nid0"), [0, 0]);
+    assert_eq!(generations("nid1"), [0, fences[0]]);
+}
+
+#[test]
+fn other_jobs_of_a_silent_host_mount_a_shared_instance_again() {
+    let mut pool = test_pool();
+    let spec = forebay_control::controller::Setup::from_script(
+        &forebay_job_script::JobScript::parse(JOB, None).unwrap(),
+    );
+    let spec = spec.instance.unwrap();
+    let name = "data".to_owned();
+    let create = Request::CreatePersistent { name, owner: ADA, spec, public: false };
+    pool.request(ADA, create).unwrap();
+    let script = "#DW persistentdw name=data\n";
+    for job in ["8", "9"] {
+        pool.setup(ADA, job, script).unwrap();
+        pool.activate(ADA, job, &["nid1"]).unwrap();
+    }
+    pool.peers.silent_hosts.insert("nid1".into());
+    pool.deactivate(ADA, "8").unwrap();
+    let generation = pool.peers.storage.fenced[0].1[0].generation;
+    pool.peers.silent_hosts.clear();
+    pool.advance_ms(5000);
+    assert_eq!(pool.peers.mounts.last(), Some(&("nid1".to_owned(), generation)));
+    pool.deactivate(ADA, "9").unwrap();
+}
+
+#[test]
+fn fences_are_restored_from_the_records_of_a_storage_node() {
+    let mut pool = job_with_silent_host();
+    pool.deactivate(ADA, "7").unwrap();
+    let fences = StorageNode::fences_in(&pool.peers.storage.rows(NodeId(1))).unwrap();
+    assert_eq!(fences.len(), 1);
+    assert_eq!(fences[0].1, pool.peers.storage.fenced[0].1);
+    pool.teardown(ADA, "7", true).unwrap();
+    let fences = StorageNode::fences_in(&pool.peers.storage.rows(NodeId(1))).unwrap();
+    assert!(fences.is_empty(), "{fences:?}");
+}
