@@ -120,7 +120,11 @@ impl SharedInstance {
         let run = site.host(1).forebay(OTHER, &arguments);
         expect_failure(&run, "belongs to user 41000");
         let recover = ["recover", "--job-id", "job1", "--discard"];
-        expect_failure(&site.forebay(1, OTHER, &recover), "belongs to user 41000");
+        let refused = site.forebay(1, OTHER, &recover);
+        expect_failure(&refused, "belongs to user 41000");
+        let announced = text_of(&refused);
+        assert!(!announced.contains("unmount"), "steps of a refused request: {announced}");
+        assert!(!announced.contains("tear down"), "steps of a refused request: {announced}");
         let drain = site.forebay(1, OTHER, &["drain", "n1"]);
         expect_failure(&drain, "only an operator");
     }

@@ -61,7 +61,11 @@ pub fn recover(
     {
         let token = session.token.clone();
         let written = session.written;
-        let recovery = match recover_job(client, &token, written, discard, &interrupt, observer) {
+        // Nothing is announced of another user's job, which the controller will refuse.
+        let permitted = client.job_view(&token).map_err(StepError::Failed);
+        let recovered_job = permitted
+            .and_then(|_| recover_job(client, &token, written, discard, &interrupt, observer));
+        let recovery = match recovered_job {
             Ok(recovery) => recovery,
             Err(StepError::Failed(failure)) => Recovery::Kept(failure),
             Err(StepError::Interrupted) => return Err(RunError::Interrupted(token, true)),

@@ -81,3 +81,32 @@ fn slow_clients_time_out_and_shutdown_does_not_wait_for_idle_ones() {
     drop(exporter);
     assert!(begun.elapsed() < Duration::from_secs(8));
 }
+
+#[test]
+fn idle_connections_do_not_keep_others_waiting() {
+    let (exporter, _) = start_exporter();
+    // One after the other they would take minutes.
+    let idle: Vec<TcpStream> =
+        (0..200).map(|_| TcpStream::connect(exporter.address()).unwrap()).collect();
+    let mut slow = TcpStream::connect(exporter.address()).unwrap();
+    slow.write_all(b"GET /met").unwrap();
+    let text = exchange(exporter.address(), b"GET /metrics HTTP/1.1\r\n\r\n");
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+    slow.write_all(b"rics HTTP/1.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    slow.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+    drop(idle);
+}
+
+#[test]
+fn more_connections_than_the_limit_close_the_oldest() {
+    let (exporter, _) = start_exporter();
+    let idle: Vec<TcpStream> =
+        (0..300).map(|_| TcpStream::connect(exporter.address()).unwrap()).collect();
+    let text = exchange(exporter.address(), b"GET /metrics HTTP/1.1\r\n\r\n");
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+    let mut oldest = &idle[0];
+    let mut rest = Vec::new();
+    assert!(matches!(oldest.read_to_end(&mut rest), Ok(0) | Err(_)));
+}
