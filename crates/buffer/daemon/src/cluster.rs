@@ -66,6 +66,7 @@ impl Daemon {
         let setup = controller::Setup {
             directory: home.clone(),
             settings: settings(config, secret),
+            audit_log: config.audit_log.clone(),
             pool_id: pool_id.iter().map(|byte| format!("{byte:02x}")).collect(),
             allowed_sources: config.storage.iter().map(sources).collect(),
             only_user: config.only_user,

@@ -163,6 +163,7 @@ fn job_of(request: &Request) -> Option<&str> {
         | Request::AddNode { .. }
         | Request::DrainNode { .. }
         | Request::ForgetNode { .. }
+        | Request::SetQuota { .. }
         | Request::AcceptRestored
         | Request::DiscardUnknown { .. } => None,
     }

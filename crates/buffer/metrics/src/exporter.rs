@@ -127,8 +127,7 @@ fn wait(
         PollFd::from_borrowed_fd(stop.event.as_fd(), PollFlags::IN),
     ];
     polled.extend(connections.iter().map(|connection| {
-        let wanted =
-            if connection.response.is_empty() { PollFlags::IN } else { PollFlags::OUT };
+        let wanted = if connection.response.is_empty() { PollFlags::IN } else { PollFlags::OUT };
         PollFd::from_borrowed_fd(connection.socket.as_fd(), wanted)
     }));
     let first = connections.iter().map(|connection| connection.deadline).min();

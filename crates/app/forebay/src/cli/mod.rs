@@ -1,6 +1,7 @@
 //! The command line.
 
 mod adhoc;
+mod admin;
 mod collective;
 mod file_system;
 mod forecast;

@@ -15,6 +15,7 @@ use forebay_job::{PoolHandle, PoolSelection, RunError, group_id, request_once};
 use forebay_job_script::{Access, AccessMode, Capacity};
 use forebay_units::Bytes;
 
+use super::admin::{self, AdminCommand};
 use crate::console::print_answer;
 
 #[derive(Debug, Args)]
@@ -122,6 +123,9 @@ pub enum PoolCommand {
         /// The node's name
         node: String,
     },
+    /// Show usage, and set quotas
+    #[command(subcommand)]
+    Admin(AdminCommand),
     /// Create an instance that outlives jobs
     CreatePersistent(CreatePersistentArguments),
     /// Destroy a persistent instance with its data
@@ -242,6 +246,7 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
             request_once(&pool.selection()?, "accept-restored", Request::AcceptRestored)?;
         }
         PoolCommand::DiscardUnknown { pool, node } => discard_unknown(&pool.selection()?, &node)?,
+        PoolCommand::Admin(command) => return admin::execute(command),
         PoolCommand::CreatePersistent(arguments) => create_persistent(arguments)?,
         PoolCommand::DestroyPersistent { pool, name, hurry } => {
             let request = Request::DestroyPersistent { name, hurry };

@@ -401,6 +401,7 @@ mod tests {
             },
         };
         ControlStatus {
+            usage: Vec::new(),
             pools: vec![PoolStatus {
                 name: "embedded".into(),
                 granularity: Bytes(16 << 20),

@@ -111,6 +111,10 @@ impl Controller {
                 check_operator(caller)?;
                 self.forget_node(node, allow_data_loss)
             }
+            Request::SetQuota { subject, quota } => {
+                check_operator(caller)?;
+                self.set_quota(subject, quota)
+            }
             Request::AcceptRestored => self.accept_restored(caller),
             Request::DiscardUnknown { node } => self.discard_unknown(caller, node),
         }
@@ -194,7 +198,7 @@ pub(super) fn check_operator(caller: Owner) -> Result<(), Failure> {
     if caller.uid == 0 {
         return Ok(());
     }
-    refuse!(Denied, "permission denied: only an operator may change pools and nodes")
+    refuse!(Denied, "permission denied: only an operator may change pools, nodes and quotas")
 }
 
 /// Refuses a request in the name of another user, except of operators.

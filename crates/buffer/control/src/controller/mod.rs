@@ -27,6 +27,7 @@ mod mount_table;
 mod node_loss;
 mod objects;
 mod pending;
+mod quotas;
 mod recreate;
 mod replicas;
 mod reports;
@@ -56,6 +57,7 @@ pub use objects::{
     MountState, NodeRecord, Pool, RequestProgress, RequestRecord, Session, StageRecord, StageState,
     StateWord, Wait,
 };
+pub use quotas::{QuotaSubject, UsageStatus};
 pub use request::{
     Answer, Cause, Failure, InstanceLoss, InstanceSpec, Lifetime, Outcome, Request,
     RequestEnvelope, RequestId, Setup, mount_variable,

@@ -10,6 +10,7 @@ use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::quotas::QuotaSubject;
 use crate::messages::{Owner, SessionId, StageId};
 use crate::records::record_key;
 
@@ -265,6 +266,13 @@ pub enum Request {
         /// Whether to do so even if that loses data.
         allow_data_loss: bool,
     },
+    /// Limit the bytes that are allocated to a user or a group; `None` for no limit (operators only).
+    SetQuota {
+        /// The user or group.
+        subject: QuotaSubject,
+        /// The limit.
+        quota: Option<Bytes>,
+    },
     /// Accept that the database was restored from a backup (operators only).
     AcceptRestored,
     /// Remove what a node has and only a state before such a restoration knew (operators only).
@@ -290,6 +298,7 @@ impl Request {
             | Request::AddNode { .. }
             | Request::DrainNode { .. }
             | Request::ForgetNode { .. }
+            | Request::SetQuota { .. }
             | Request::AcceptRestored
             | Request::DiscardUnknown { .. } => true,
             Request::Setup { .. }

@@ -41,6 +41,9 @@ impl Controller {
             None => None,
             Some(spec) => Some(self.allocate_granules(spec)?),
         };
+        if let Some(allocation) = &allocated {
+            self.check_quotas(owner, allocation.capacity())?;
+        }
         // From here on nothing fails: a refused request changes nothing.
         let id = SessionId(self.state.next_id());
         let session =

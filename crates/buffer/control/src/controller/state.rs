@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::fences::FenceTable;
+use super::quotas::QuotaTable;
 use super::request_table::RequestTable;
 use super::session_table::SessionTable;
 use super::stage_table::StageTable;
@@ -23,6 +24,8 @@ pub struct State {
     pub requests: RequestTable,
     /// Fences of compute nodes.
     pub(super) fences: FenceTable,
+    /// Quotas of users and groups.
+    pub(super) quotas: QuotaTable,
     /// The highest id given to an object so far.
     last_id: Table<(), u64>,
     /// Number of changes that were made durable so far.
@@ -69,6 +72,7 @@ impl Default for State {
             stages: StageTable::default(),
             requests: RequestTable::default(),
             fences: FenceTable::default(),
+            quotas: Table::new("quotas"),
             last_id: Table::new("last_id"),
             revision: Table::new("revision"),
             epochs: Table::new("epochs"),
@@ -90,6 +94,7 @@ impl State {
                 || state.stages.restore(&record)?
                 || state.requests.restore(&record)?
                 || state.fences.restore(&record)?
+                || state.quotas.restore(&record)?
                 || state.last_id.restore(&record)?
                 || state.revision.restore(&record)?
                 || state.epochs.restore(&record)?
@@ -112,6 +117,7 @@ impl State {
         self.stages.take_changes(&mut changes);
         self.requests.take_changes(&mut changes);
         self.fences.take_changes(&mut changes);
+        self.quotas.take_changes(&mut changes);
         self.last_id.take_changes(&mut changes);
         self.lost_ids.take_changes(&mut changes);
         self.epochs.take_changes(&mut changes);

@@ -13,6 +13,7 @@ use super::objects::{
     Activation, Configuration, Fragment, FragmentState, Instance, Session, StageRecord, StageState,
     StateWord,
 };
+use super::quotas::UsageStatus;
 use super::request::Lifetime;
 use crate::messages::{
     ActivationId, ConfigurationId, FragmentId, InstanceId, Owner, SessionId, StageId,
@@ -206,6 +207,9 @@ pub struct ControlStatus {
     pub activations: Vec<ActivationStatus>,
     /// Stages.
     pub stages: Vec<StageStatus>,
+    /// Users and groups that have instances or a quota.
+    #[serde(default)]
+    pub usage: Vec<UsageStatus>,
     /// Whether the controller's database was restored from a backup, and an operator has to accept
     /// that before it does anything.
     #[serde(default)]
@@ -268,6 +272,7 @@ impl Controller {
                 .map(|(id, row)| activation_status(id, row, &self.state.sessions.mounts))
                 .collect(),
             stages: stages.map(|(id, row)| self.stage_status(id, row)).collect(),
+            usage: self.usage_status(),
             outdated: self.lost_revision.is_some(),
             process: None,
         }

@@ -95,6 +95,8 @@ pub struct PoolConfig {
     pub controller_directory: PathBuf,
     /// The socket for clients on its own host.
     pub controller_socket: PathBuf,
+    /// The file of the audit log, if there is one.
+    pub audit_log: Option<PathBuf>,
     /// The user with an operator's rights, besides root.
     pub operator: u32,
     /// The only user besides root who may use the pool, if it is one user's own.

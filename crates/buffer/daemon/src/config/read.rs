@@ -50,6 +50,7 @@ struct ControllerTable {
     address: ListenAddress,
     directory: AbsolutePath,
     socket: Option<AbsolutePath>,
+    audit_log: Option<AbsolutePath>,
     operator: Option<User>,
     only_user: Option<User>,
 }
@@ -130,6 +131,7 @@ impl PoolConfig {
             controller: controller.address.0,
             controller_socket: or(controller.socket, "/run/forebay/controller.socket"),
             controller_directory: controller.directory.0,
+            audit_log: controller.audit_log.map(|path| path.0),
             operator: controller.operator.map_or(0, |user| user.0),
             only_user: controller.only_user.map(|user| user.0),
             storage: storage_nodes(&source, storage, pool.granularity.0)?,

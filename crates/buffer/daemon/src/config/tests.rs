@@ -33,6 +33,9 @@ fn omitted_entries_have_defaults() {
     assert_eq!(config.mount_root, Path::new("/mnt/forebay"));
     assert_eq!(config.auth, AuthMethod::Munge(None));
     assert_eq!(config.operator, 0);
+    assert_eq!(config.audit_log, None);
+    let text = GOOD.replace("\n[[storage]]", "audit_log = \"/var/log/audit.log\"\n[[storage]]");
+    assert_eq!(parse(&text).unwrap().audit_log.unwrap(), Path::new("/var/log/audit.log"));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use forebay_control::records::Change;
 use forebay_net::stream::Stream;
 
 use super::admission::{Authorized, Policy};
+use super::audit::AuditLog;
 use super::port::{Admitted, Candidate, ConnectionId, Event, Outbox};
 use crate::activity::{HostActivity, Status};
 use crate::clock::now;
@@ -75,6 +76,8 @@ pub(super) struct Driver {
     /// wait until they are durable.
     changes: Vec<Change>,
     effects: Vec<ControllerEffect>,
+    /// The log of allocations, removals and operators' actions.
+    pub audit: Option<AuditLog>,
     is_stopped: bool,
 }
 
@@ -100,6 +103,7 @@ impl Driver {
             last_id: 0,
             changes: Vec::new(),
             effects: Vec::new(),
+            audit: None,
             is_stopped: false,
         }
     }
@@ -263,7 +267,14 @@ impl Driver {
             self.send(id, FromController::Reply(request_id, busy));
             return;
         }
-        let caller = connection.caller;
+        let (caller, source) = (connection.caller, connection.source);
+        let known = self.controller.state().requests.get(request_id);
+        // A repeated request whose outcome is known was logged.
+        if known.is_none_or(|record| record.outcome().is_none())
+            && let Some(audit) = &mut self.audit
+        {
+            audit.begin(request_id, caller, source, &request);
+        }
         let before = self.pending.insert(request_id, id);
         if before != Some(id) {
             connection.requests_in_flight += 1;
@@ -375,6 +386,9 @@ impl Driver {
         match &outcome {
             Ok(answer) => tracing::debug!(%request_id, ?answer, "request done"),
             Err(failure) => tracing::info!(%request_id, %failure, "request refused or failed"),
+        }
+        if let Some(audit) = &mut self.audit {
+            audit.finish(now(), request_id, &outcome);
         }
         let Some(id) = self.pending.remove(&request_id) else {
             return;

@@ -2,6 +2,7 @@
 //! over sockets or from within the process.
 
 mod admission;
+mod audit;
 mod driver;
 mod port;
 mod socket;
@@ -18,6 +19,7 @@ use crate::database::Database;
 use crate::error::DaemonError;
 use crate::service::Service;
 use admission::Policy;
+use audit::AuditLog;
 use driver::Driver;
 use forebay_net::admission::SharedAdmission;
 use forebay_net::auth::Authenticator;
@@ -29,6 +31,8 @@ pub(crate) struct Setup {
     /// Its directory, which holds `controller.redb`.
     pub directory: PathBuf,
     pub settings: Settings,
+    /// File of the audit log.
+    pub audit_log: Option<PathBuf>,
     /// The pool's id: storage nodes refuse the controller of another pool.
     pub pool_id: String,
     /// Addresses from which each storage node may connect.
@@ -67,6 +71,7 @@ pub(crate) fn start(
     };
     let (tick_interval, process) = (setup.tick_interval, setup.process);
     let mut driver = Driver::new(controller, records, policy, tick_interval, process);
+    driver.audit = setup.audit_log.map(open_audit_log).transpose()?;
     for request in requests {
         driver.apply(request).map_err(DaemonError::new)?;
     }
@@ -82,6 +87,11 @@ pub(crate) fn start(
         },
     )?;
     Ok(ControllerService { port, service })
+}
+
+fn open_audit_log(path: PathBuf) -> Result<AuditLog, DaemonError> {
+    let shown = path.display().to_string();
+    AuditLog::open(path).map_err(|error| DaemonError::new(format!("{shown}: {error}")))
 }
 
 impl ControllerService {

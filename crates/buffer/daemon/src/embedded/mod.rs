@@ -222,6 +222,7 @@ fn start_controller(
     let setup = controller::Setup {
         directory: directory.to_owned(),
         settings,
+        audit_log: None,
         pool_id: POOL_NAME.to_owned(),
         allowed_sources: Default::default(),
         only_user: Some(owner.uid),

@@ -102,3 +102,40 @@ fn request_whose_last_connection_is_lost_is_not_replied_to() {
     driver.forget(second);
     assert!(driver.pending.is_empty());
 }
+
+#[test]
+fn audit_log_has_a_line_for_each_allocation_and_operators_action_with_its_outcome() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.log");
+    let mut driver = driver(directory.path());
+    driver.audit = Some(AuditLog::open(file.clone()).unwrap());
+    let (id, _outbox) = connect(&mut driver);
+    request(&mut driver, id);
+    let lines = || -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(&file).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    assert!(lines().is_empty(), "the outcome is not known yet");
+    // Waiting requests are repeated, and have one outcome.
+    request(&mut driver, id);
+    driver.reply(KEY, Ok(Answer::Done));
+    let mut send = |number, request| {
+        let message = ToController::Request(RequestId(number), Box::new(request));
+        driver.handle_message(id, message).unwrap();
+        driver.flush().unwrap();
+    };
+    send(10, Request::DrainNode { node: NodeId(7), drained: true });
+    send(11, Request::StageIn { token: "7".into() });
+    std::fs::rename(&file, directory.path().join("audit.log.1")).unwrap();
+    send(12, Request::DrainNode { node: NodeId(0), drained: true });
+    let after = lines();
+    assert_eq!(after.len(), 1, "a renamed log is continued under its name");
+    assert_eq!((&after[0]["action"], &after[0]["outcome"]), (&"drain".into(), &"done".into()));
+    std::fs::rename(directory.path().join("audit.log.1"), &file).unwrap();
+    let before = lines();
+    assert_eq!(before.len(), 2);
+    assert_eq!(before[0]["action"], "setup");
+    assert_eq!((&before[0]["uid"], &before[0]["outcome"]), (&0.into(), &"done".into()));
+    assert!(before[0]["object"].as_str().unwrap().contains("job 7 of user 0"));
+    assert_eq!(before[1]["outcome"], "there is no storage node 7");
+}

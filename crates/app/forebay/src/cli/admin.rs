@@ -1,0 +1,119 @@
+//! `forebay admin`: usage and quotas.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use forebay_console::table::{Column, Table};
+use forebay_control::controller::{Cause, Failure, QuotaSubject, Request, UsageStatus};
+use forebay_job::{PoolHandle, RunError, group_id, request_once};
+use forebay_units::{Bytes, human};
+
+use super::pool::{PoolArguments, size};
+use crate::console::print_answer;
+use crate::show::user_name;
+
+/// Administration of a pool.
+#[derive(Debug, Subcommand)]
+pub enum AdminCommand {
+    /// Show the bytes allocated to users and groups, and their quotas
+    Usage {
+        #[command(flatten)]
+        pool: PoolArguments,
+    },
+    /// Limit the bytes that are allocated to a user or a group (operators only)
+    ///
+    /// Existing instances stay. Requests beyond the quota are refused.
+    Quota {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// The user, by name or number
+        #[arg(long, required_unless_present = "group", conflicts_with = "group")]
+        user: Option<String>,
+        /// The group, by name or number
+        #[arg(long)]
+        group: Option<String>,
+        /// The quota, such as 10TiB, or `none`
+        #[arg(value_name = "SIZE|none", value_parser = quota)]
+        quota: Quota,
+    },
+}
+
+/// A quota on the command line.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota(Option<Bytes>);
+
+fn quota(text: &str) -> Result<Quota, String> {
+    match text {
+        "none" => Ok(Quota(None)),
+        text => size(text).map(|bytes| Quota(Some(bytes))),
+    }
+}
+
+/// Runs one of the commands.
+pub fn execute(command: AdminCommand) -> Result<ExitCode, RunError> {
+    match command {
+        AdminCommand::Usage { pool } => {
+            let pool = PoolHandle::open_existing(&pool.selection()?)?;
+            let status = pool.controller().status();
+            let status = status.map_err(|failure| RunError::Step("usage", failure))?;
+            let text = usage(&status.usage);
+            pool.close()?;
+            Ok(print_answer(&text))
+        }
+        AdminCommand::Quota { pool, user, group, quota } => {
+            let subject = match (user, group) {
+                (Some(user), _) => QuotaSubject::User(user_id(&user)?),
+                (None, group) => QuotaSubject::Group(group_id(&group.unwrap_or_default())?),
+            };
+            let request = Request::SetQuota { subject, quota: quota.0 };
+            request_once(&pool.selection()?, "quota", request)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// The number of a user that is named or numbered.
+fn user_id(text: &str) -> Result<u32, RunError> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    match nix::unistd::User::from_name(text) {
+        Ok(Some(user)) => Ok(user.uid.as_raw()),
+        Ok(None) | Err(_) => {
+            let reason = format!("there is no user `{text}` on this host");
+            Err(RunError::Step("quota", Failure::new(Cause::Invalid, reason)))
+        }
+    }
+}
+
+fn group_name(gid: u32) -> String {
+    match nix::unistd::Group::from_gid(gid.into()) {
+        Ok(Some(group)) => group.name,
+        Ok(None) | Err(_) => gid.to_string(),
+    }
+}
+
+/// A table of all users and groups.
+fn usage(rows: &[UsageStatus]) -> String {
+    let mut table = Table::new([
+        Column::text("of", 0),
+        Column::text("name", 0),
+        Column::number("instances", 0),
+        Column::number("allocated", 0),
+        Column::number("quota", 0),
+    ]);
+    for row in rows {
+        let (kind, name) = match row.subject {
+            QuotaSubject::User(uid) => ("user", user_name(uid)),
+            QuotaSubject::Group(gid) => ("group", group_name(gid)),
+        };
+        table.push([
+            kind.to_owned(),
+            name,
+            row.instances.to_string(),
+            human::bytes(row.used.0),
+            row.quota.map_or_else(|| "none".to_owned(), |quota| human::bytes(quota.0)),
+        ]);
+    }
+    table.to_string()
+}

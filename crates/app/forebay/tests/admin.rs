@@ -1,0 +1,28 @@
+//! `forebay admin`: usage and quotas of an embedded pool.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+#[path = "forebay/mod.rs"]
+mod forebay;
+
+use forebay::WorkDir;
+
+#[test]
+fn quotas_are_shown_with_the_usage_and_limit_persistent_instances() {
+    let dir = WorkDir::new();
+    let uid = rustix::process::geteuid().as_raw();
+    dir.expect_success("create-persistent --pool pool --pool-size 256MiB one --capacity 64MiB");
+    dir.expect_success(&format!("admin quota --pool pool --user {uid} 100MiB"));
+    let refused = dir.run("create-persistent --pool pool two --capacity 64MiB");
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    for part in [&format!("the quota of user {uid} is 100 MiB"), "64.0 MiB are allocated"] {
+        assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
+    }
+    let usage = dir.expect_success("admin usage --pool pool").stdout;
+    let row = usage.lines().find(|line| line.starts_with("user")).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(&cells[2..], ["1", "64.0", "MiB", "100", "MiB"], "{usage}");
+    dir.expect_success(&format!("admin quota --pool pool --user {uid} none"));
+    dir.expect_success("create-persistent --pool pool two --capacity 64MiB");
+    let invalid = dir.run("admin quota --pool pool --user 1 --group 1 1GiB");
+    assert_eq!(invalid.code, Some(2), "{}", invalid.stderr);
+}

@@ -1,0 +1,165 @@
+//! The audit log: who had allocations made and removed, and what operators did. One JSON object a line.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use forebay_control::controller::{Outcome, Request, RequestId};
+use forebay_control::messages::{Owner, UnixMillis};
+use serde::Serialize;
+
+/// The file. It is opened again when it was renamed or removed, as log rotation does.
+#[derive(Debug)]
+pub(crate) struct AuditLog {
+    path: PathBuf,
+    file: File,
+    /// Requests without an outcome yet.
+    pending: BTreeMap<RequestId, AuditEntry>,
+}
+
+/// A request that is logged with its outcome.
+#[derive(Clone, Debug)]
+struct AuditEntry {
+    caller: Owner,
+    source: Option<IpAddr>,
+    action: &'static str,
+    object: String,
+}
+
+/// A line of the log.
+#[derive(Serialize)]
+struct AuditLine<'a> {
+    /// Milliseconds since 1970.
+    time_ms: u64,
+    uid: u32,
+    gid: u32,
+    /// The caller's host; none for the controller's own.
+    source: Option<IpAddr>,
+    action: &'a str,
+    object: &'a str,
+    /// `done`, or why not.
+    outcome: &'a str,
+    request: String,
+}
+
+impl AuditLog {
+    /// Opens the log for appending.
+    ///
+    /// # Errors
+    /// The file can neither be opened nor created.
+    pub fn open(path: PathBuf) -> io::Result<AuditLog> {
+        let file = append_to(&path)?;
+        Ok(AuditLog { path, file, pending: BTreeMap::new() })
+    }
+
+    /// Notes a request that is about to be carried out, if it is one of those that are logged.
+    pub fn begin(
+        &mut self,
+        id: RequestId,
+        caller: Owner,
+        source: Option<IpAddr>,
+        request: &Request,
+    ) {
+        if let Some((action, object)) = audited(request) {
+            self.pending.entry(id).or_insert(AuditEntry { caller, source, action, object });
+        }
+    }
+
+    /// Logs the outcome of a request.
+    pub fn finish(&mut self, now: UnixMillis, id: RequestId, outcome: &Outcome) {
+        let Some(entry) = self.pending.remove(&id) else {
+            return;
+        };
+        let reason = outcome.as_ref().err().map(|failure| failure.reason.as_str());
+        let line = AuditLine {
+            time_ms: now.0,
+            uid: entry.caller.uid,
+            gid: entry.caller.gid,
+            source: entry.source,
+            action: entry.action,
+            object: &entry.object,
+            outcome: reason.unwrap_or("done"),
+            request: id.to_string(),
+        };
+        if let Err(error) = self.write(&line) {
+            tracing::error!(%error, file = %self.path.display(), "cannot write the audit log");
+        }
+    }
+
+    fn write(&mut self, line: &AuditLine<'_>) -> io::Result<()> {
+        if !self.is_current()? {
+            self.file = append_to(&self.path)?;
+        }
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        self.file.write_all(&text)
+    }
+
+    /// Whether the open file is the one that has the name.
+    fn is_current(&self) -> io::Result<bool> {
+        let open = self.file.metadata()?;
+        match std::fs::metadata(&self.path) {
+            Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn append_to(path: &PathBuf) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+/// Action and object of a request that is logged.
+fn audited(request: &Request) -> Option<(&'static str, String)> {
+    Some(match request {
+        Request::Setup { token, owner, setup, .. } => {
+            let capacity = setup.instance.as_ref().map(|spec| format!("{:?}", spec.capacity));
+            let capacity = capacity.unwrap_or_else(|| "no instance".to_owned());
+            ("setup", format!("job {token} of user {}: {capacity}", owner.uid))
+        }
+        Request::CreatePersistent { name, owner, spec, .. } => {
+            ("create_persistent", format!("{name} of user {}: {:?}", owner.uid, spec.capacity))
+        }
+        Request::Teardown { token, hurry, .. } => ("teardown", removal("job", token, *hurry)),
+        Request::DestroyPersistent { name, hurry } => {
+            ("destroy_persistent", removal("instance", name, *hurry))
+        }
+        Request::AddPool { name, .. } => ("add_pool", name.clone()),
+        Request::AddNode { name, granules, .. } => {
+            ("add_node", format!("{name} with {granules} granules"))
+        }
+        Request::DrainNode { node, drained: true } => ("drain", format!("storage node {}", node.0)),
+        Request::DrainNode { node, drained: false } => {
+            ("undrain", format!("storage node {}", node.0))
+        }
+        Request::ForgetNode { node, allow_data_loss } => {
+            let loss = if *allow_data_loss { ", even if data is lost" } else { "" };
+            ("forget", format!("storage node {}{loss}", node.0))
+        }
+        Request::SetQuota { subject, quota } => match quota {
+            Some(quota) => ("set_quota", format!("{subject}: {} bytes", quota.0)),
+            None => ("remove_quota", subject.to_string()),
+        },
+        Request::AcceptRestored => ("accept_restored", "the database".to_owned()),
+        Request::DiscardUnknown { node } => ("discard_unknown", format!("storage node {}", node.0)),
+        Request::StageIn { .. }
+        | Request::StageOut { .. }
+        | Request::Activate { .. }
+        | Request::Deactivate { .. }
+        | Request::BeginStage { .. }
+        | Request::DeferStage { .. }
+        | Request::ReleaseStage { .. }
+        | Request::LimitStages { .. }
+        | Request::AwaitStage { .. }
+        | Request::CancelStage { .. } => return None,
+    })
+}
+
+fn removal(kind: &str, name: &str, hurry: bool) -> String {
+    let hurry = if hurry { ", with what is not staged out" } else { "" };
+    format!("{kind} {name}{hurry}")
+}
