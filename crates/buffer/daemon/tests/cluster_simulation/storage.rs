@@ -205,7 +205,7 @@ impl World {
             disk.set_fault(Fault { crash_after_ops, capacity_bytes: None });
         } else if self.chance(crash) {
             self.oracle.counts.full_logs += 1;
-            let capacity_bytes = Some(self.random.below(6) * SEGMENT_BYTES);
+            let capacity_bytes = Some(self.random.below(3) * SEGMENT_BYTES);
             disk.set_fault(Fault { crash_after_ops: None, capacity_bytes });
         } else if !self.faulty() || self.random.chance(100) {
             disk.set_fault(Fault::default());
