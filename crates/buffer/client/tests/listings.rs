@@ -138,3 +138,37 @@ fn unsupported_xattrs_take_no_requests() {
         assert_eq!(fs.set_xattr(ino, name.as_bytes(), b"x", XattrMode::Any), set);
     }
 }
+
+/// The object of a file on the only node, which a failing device cannot read.
+fn remove_object(flash: &std::path::Path, ino: Ino) {
+    let mut folders = vec![flash.join("objects")];
+    let name = format!("{:016x}", ino.0);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else if entry.file_name() == name.as_str() {
+                return std::fs::remove_file(entry.path()).unwrap();
+            }
+        }
+    }
+    panic!("inode {ino} has no object");
+}
+
+#[test]
+fn unreadable_object_does_not_hide_the_other_entries() {
+    let mounted = Mounted::new(1, 16 << 20);
+    let fs = attach(mounted.pool.nodes());
+    let put = |name: &str| {
+        let set = forebay_protocol::message::SetAttr::default();
+        fs.put_file((Ino::ROOT, name.as_bytes()), set, b"data".to_vec()).unwrap().ino
+    };
+    let inos = ["a", "b", "c"].map(put);
+    remove_object(&mounted.temporary.dir("flash0"), inos[1]);
+    let listed: Vec<_> = pages(&fs, Ino::ROOT).into_iter().flat_map(|page| page.entries).collect();
+    let sizes: Vec<_> = listed.iter().map(|entry| entry.attr.map(|attr| attr.size)).collect();
+    assert_eq!(sizes, [Some(4), None, Some(4)]);
+    assert_eq!(support::shell(&mounted.path, "ls -1f | sort"), ".\n..\na\nb\nc\n");
+    assert_eq!(support::shell(&mounted.path, "cat a c"), "datadata");
+    assert!(fs.get_attr(inos[1]).is_err());
+}

@@ -59,7 +59,7 @@ impl Fs {
     }
 
     /// Entries after `cookie`, about `bytes` of them, with attributes if `attrs`. An entry that is
-    /// removed meanwhile may be without attributes.
+    /// removed meanwhile, or whose data object cannot be read, is without attributes.
     pub fn read_dir(
         &self,
         ino: Ino,

@@ -152,10 +152,15 @@ impl MountedFs {
             let mut empty = true;
             for entry in &page.entries {
                 after = entry.cookie;
-                let Some(attr) = &entry.attr else { continue };
                 empty = false;
+                // Without attributes, only number and kind are known, and the kernel asks again.
+                let known = Attr { ino: entry.ino, kind: entry.kind, ..Attr::default() };
+                let (attr, ttl) = match &entry.attr {
+                    Some(attr) => (attr, &page.ttl),
+                    None => (&known, &Duration::ZERO),
+                };
                 let (attr, name) = (convert::attr(attr), OsStr::from_bytes(&entry.name));
-                let (ino, ttl) = (attr.ino, &page.ttl);
+                let ino = attr.ino;
                 if reply.add(ino, entry.cookie, name, ttl, &attr, Generation(0)) {
                     break;
                 }

@@ -30,13 +30,12 @@ impl<O: Objects> Volume<O> {
         Ok(attr)
     }
 
-    /// The attributes of those inodes that exist.
+    /// The attributes of those inodes that exist, and whose objects can be read.
     pub fn attrs(&self, inos: &[Ino]) -> Result<Vec<Attr>, Errno> {
         if inos.len() > MAX_REQUEST_INODES {
             return Err(Errno::EINVAL);
         }
-        let all = inos.iter().map(|ino| self.attr(*ino));
-        all.filter(|found| !matches!(found, Err(Errno::ESTALE | Errno::ENOENT))).collect()
+        Ok(inos.iter().filter_map(|ino| self.attr(*ino).ok()).collect())
     }
 
     /// A client sets attributes.
@@ -149,12 +148,10 @@ impl<O: Objects> Volume<O> {
                 end = false;
                 break;
             }
-            // The client queries the other nodes for the attributes of their inodes.
-            let attr = if with_attrs && names.owns(entry.ino) {
-                Some(self.attr(entry.ino)?)
-            } else {
-                None
-            };
+            // The client queries the other nodes for the attributes of their inodes. An object that
+            // cannot be read does not hide the other entries.
+            let attr =
+                if with_attrs && names.owns(entry.ino) { self.attr(entry.ino).ok() } else { None };
             entries.push(DirEntry {
                 cookie,
                 name: entry.name.to_vec(),
