@@ -104,6 +104,33 @@ fn interrupted_study_goes_on_with_the_cases_that_are_missing_or_changed() {
     assert!(third.stderr.contains("none, seed 1: done before\n"), "{}", third.stderr);
 }
 
+/// The kinds of routers do not appear in a machine's description, which has counts only.
+#[test]
+fn study_is_repeated_on_a_machine_with_another_node_map() {
+    let toy = include_str!("../../../../machines/toy.toml");
+    let (before, rest) = toy.split_once("[[placement.blade]]").unwrap();
+    let (_, after) = rest.split_once("[client]").unwrap();
+    let map = "[placement]\nmap = { value = \"nodes.csv\", assumed = \"test\" }\n[client]";
+    let nodes = |storage_slot: usize| -> String {
+        let routers = (0..32).map(|router| (router / 8, router / 4 % 2, router % 4));
+        let lines = routers.map(|(group, chassis, slot)| {
+            let kinds = if (chassis, slot) == (0, storage_slot) { "B" } else { "CC" };
+            format!("{group},{chassis},{slot},{kinds}\n")
+        });
+        "group,chassis,slot,nodes\n".to_owned() + &lines.collect::<String>()
+    };
+    let dir = WorkDir::new();
+    dir.write("own.toml", &format!("{before}{map}{after}"));
+    dir.write("nodes.csv", &nodes(2));
+    dir.write("study.toml", &STUDY.replace("\"toy\"", "\"own.toml\""));
+    dir.expect_success("study study.toml --out out");
+    let second = dir.expect_success("study study.toml --out out");
+    assert!(second.stderr.contains("none, seed 1: done before\n"), "{}", second.stderr);
+    dir.write("nodes.csv", &nodes(0));
+    let third = dir.expect_success("study study.toml --out out");
+    assert!(third.stderr.contains("none, seed 1: done\n"), "{}", third.stderr);
+}
+
 /// The reports in `examples/` are those that the studies there give.
 #[test]
 fn examples_give_the_reports_beside_them() {

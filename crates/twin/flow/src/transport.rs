@@ -68,6 +68,11 @@ impl Transport {
         self.resolution = resolution;
     }
 
+    /// The time, ps, to multiples of which ends are rounded up.
+    pub fn resolution(&self) -> u64 {
+        self.resolution
+    }
+
     /// Adds a link; capacity in bytes per second.
     pub fn add_link(&mut self, capacity: f64) -> LinkId {
         self.carried.push(0.0);

@@ -45,6 +45,34 @@ fn assert_covered_once(pattern: &AccessPattern, access: Access) {
 }
 
 #[test]
+fn contiguous_transfers_follow_each_other_in_a_file() {
+    for line in [
+        "-b 64 -t 32 -s 3",
+        "-F -b 64 -t 32 -s 3",
+        "-F -b 96 -t 32 -s 2 -r -C",
+        "-b 96 -t 32 -z",
+        "-F -b 32 -t 32 -s 4",
+    ] {
+        let pattern = pattern(line, 3, 1);
+        let mut followed = 0;
+        for (rank, access) in [(0, Access::Write), (2, Access::Write), (1, Access::Read)] {
+            for index in 0..pattern.transfers_per_rank() {
+                let count = pattern.contiguous_transfers(index);
+                assert!((1..=pattern.transfers_per_rank() - index).contains(&count), "{line}");
+                for index in index..index + count - 1 {
+                    let [this, next] =
+                        [index, index + 1].map(|i| pattern.transfer(rank, access, i));
+                    let follows = next.file == this.file && next.offset == this.offset + this.bytes;
+                    assert!(follows, "{line}: {this:?} {next:?}");
+                    followed += 1;
+                }
+            }
+        }
+        assert_eq!(followed > 0, !line.contains("-z"), "{line}");
+    }
+}
+
+#[test]
 fn shared_file_offsets_equal_the_calculation_by_hand() {
     // segment × tasks × block + rank × block + i × transfer
     let l = pattern("-b 64 -t 32 -s 2", 3, 1);

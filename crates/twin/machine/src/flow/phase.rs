@@ -14,8 +14,11 @@ use forebay_units::Time;
 use forebay_workload::ior::{Access, Action};
 use std::time::Instant;
 
-/// Runs end at multiples of this part of a run, which shares clients and servers with those of all processes.
+/// Runs begin and end at multiples of this part of a run, which shares clients and servers with those of
+/// all processes; of a larger part with more than [`FINE_UP_TO`] processes, up to [`LEAST_RESOLUTION`].
 const RESOLUTION: f64 = 512.0;
+const FINE_UP_TO: u32 = 2_048;
+const LEAST_RESOLUTION: f64 = 128.0;
 
 /// Times of a phase, ps from its begin.
 pub(super) struct PhaseTimes {
@@ -93,6 +96,12 @@ fn calls_of_nodes(
     Ok(of_node)
 }
 
+/// The parts of a run at which the runs of so many processes begin and end.
+fn resolution(tasks: u32) -> f64 {
+    let coarser = f64::from(tasks.max(FINE_UP_TO)) / f64::from(FINE_UP_TO);
+    (RESOLUTION / coarser).max(LEAST_RESOLUTION)
+}
+
 /// Simulates one phase; its document and the number of runs, or `None` if it was ended.
 fn simulate_phase(
     job: &IoJob,
@@ -112,7 +121,7 @@ fn simulate_phase(
     let mut fabric = Fabric::new(job, access, &lone, &first_run);
     let alone = lone.first().copied().unwrap_or(1.0) * first_run.transfers as f64;
     let of_a_run = alone.max(fabric.shared_time(first_run.bytes));
-    fabric.transport.set_resolution((of_a_run / RESOLUTION).max(1.0) as u64);
+    fabric.transport.set_resolution((of_a_run / resolution(job.tasks())).max(1.0) as u64);
     let mut simulation = Simulation::new(job, runs, fabric, &lone);
     if !simulation.run(&starts, goes_on) {
         return None;

@@ -45,17 +45,31 @@ impl<'a> Runs<'a> {
         if run.objects.len() == 1 {
             let mut end = transfer.offset + transfer.bytes;
             while first + run.transfers < last {
-                let next = self.pattern.transfer(rank, self.access, first + run.transfers);
+                let index = first + run.transfers;
+                let next = self.pattern.transfer(rank, self.access, index);
                 let follows = next.file == transfer.file && next.offset == end;
                 if !follows || !self.lies_in(&next, run.objects[0].0) {
                     break;
                 }
-                end += next.bytes;
-                run.transfers += 1;
-                run.bytes += next.bytes;
+                let transfers = self.transfers_in_unit(index, &next).min(last - index);
+                let nth = |n: u64| self.pattern.transfer(rank, self.access, index + n);
+                debug_assert!((0..transfers).all(|n| self.lies_in(&nth(n), run.objects[0].0)));
+                let last_of_unit = nth(transfers - 1);
+                end = last_of_unit.offset + last_of_unit.bytes;
+                run.transfers += transfers;
             }
+            run.bytes = end - transfer.offset;
         }
         run
+    }
+
+    /// Transfers from number `index` on, which is `transfer`, that follow it to the end of its part of the
+    /// file that is in one object: at least one, and not always all.
+    fn transfers_in_unit(&self, index: u64, transfer: &Transfer) -> u64 {
+        let end = self.job.end_in_object(transfer.offset);
+        let others = end.saturating_sub(transfer.offset + transfer.bytes);
+        let others = others / self.pattern.transfer_bytes().max(1);
+        self.pattern.contiguous_transfers(index).min(1 + others)
     }
 
     /// The objects of a transfer's requests, and their bytes.

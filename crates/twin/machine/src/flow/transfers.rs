@@ -115,7 +115,10 @@ impl<'a> Simulation<'a> {
         let most = most_runs(self.job.tasks());
         let total = self.count_runs(last, most);
         self.result.is_complete = total <= most;
-        let mut order: Vec<(u64, u32)> = starts.iter().copied().zip(0..).collect();
+        // Runs that start nearly together are one change of the rates, as those that end together.
+        let resolution = self.fabric.transport.resolution();
+        let rounded = starts.iter().map(|start| start.next_multiple_of(resolution));
+        let mut order: Vec<(u64, u32)> = rounded.zip(0..).collect();
         order.sort_unstable();
         if !self.result.is_complete {
             // The middle of the phase, with all processes from the beginning.

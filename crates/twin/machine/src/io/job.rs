@@ -199,6 +199,15 @@ impl IoJob {
         object_of(offset, self.storage.data_servers().len() as u64, &self.burst_buffer)
     }
 
+    /// End of the range of a file from `offset` on that is in one object because of its place in stripes.
+    pub fn end_in_object(&self, offset: u64) -> u64 {
+        let make = &self.burst_buffer;
+        let end_of = |unit: u64| (offset / unit.max(1)).saturating_add(1).saturating_mul(unit);
+        let of_stripe = if self.storage.servers_of_file() > 1 { make.stripe.0 } else { u64::MAX };
+        let of_object = if make.objects_per_file > 1 { make.substripe.0 } else { u64::MAX };
+        end_of(of_stripe).min(end_of(of_object))
+    }
+
     /// The requests of a transfer.
     pub fn pieces(&self, offset: u64, bytes: u64) -> Pieces {
         Pieces {

@@ -297,4 +297,15 @@ impl AccessPattern {
             bytes: self.length_of(index),
         }
     }
+
+    /// Transfers of a rank from number `index` on that follow each other in a file without a gap: at
+    /// least one, and not always all.
+    pub fn contiguous_transfers(&self, index: u64) -> u64 {
+        let rest = self.per_rank - index;
+        match (self.shuffle, self.file_per_process) {
+            (Some(_), _) => rest.min(1),
+            (None, true) => rest,
+            (None, false) => rest.min(self.per_block - index % self.per_block.max(1)),
+        }
+    }
 }

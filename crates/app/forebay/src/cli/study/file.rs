@@ -308,8 +308,12 @@ impl StudyFile {
         };
         check_jobs_fit(&machine, &jobs, &options)
             .map_err(|error| at(study_failure(&error).to_string()))?;
+        let machine_files = machine.files.iter().map(|file| {
+            format!("{}: CRC-32C {:08x}\n", file.name, crc32c::crc32c(file.text.as_bytes()))
+        });
         let inputs = format!(
-            "forebay {VERSION}\n{measure:?}\n{jobs:?}\n{options:?}\n{}",
+            "forebay {VERSION}\n{measure:?}\n{jobs:?}\n{options:?}\n{}{}",
+            machine_files.collect::<String>(),
             machine_text(&machine)
         );
         Ok(Case { measure: measure.name.clone(), seed, machine, jobs, options, inputs })
