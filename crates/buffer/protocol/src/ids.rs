@@ -39,6 +39,12 @@ id! {
     HandleId
 }
 
+/// A lease that permits a client to keep data of a file that it has read. Drawn by the daemon; numbers
+/// are not reused, not even after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LeaseId(pub u128);
+
 /// The owner of file locks, numbered by the client within its session. Locks of different families
 /// never conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

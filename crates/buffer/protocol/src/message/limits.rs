@@ -23,6 +23,10 @@ pub const MAX_INLINE_FILE_BYTES: usize = 64 << 10;
 pub const MAX_REQUEST_INODES: usize = 1024;
 /// Validity of a cacheable reply after its request was sent, in nanoseconds.
 pub const CACHE_LIFETIME_NS: u64 = 1_000_000_000;
+/// Validity of a read lease after the request for it was sent, in nanoseconds.
+pub const READ_LEASE_NS: u64 = 1_000_000_000;
+/// Most handles in one request for read leases.
+pub const MAX_LEASED_HANDLES: usize = 1024;
 /// Lifetime of a session without a connection, in nanoseconds.
 pub const SESSION_LEASE_NS: u64 = 60_000_000_000;
 /// Most slots of a session.
@@ -32,5 +36,5 @@ pub const MAX_DATA_CONNECTIONS: u32 = 4096;
 /// The slot on which a session reopens its handles after a restart of the daemon, before it uses any
 /// other slot. When all sessions have done so, the daemon removes files that no handle keeps.
 pub const RECOVERY_SLOT: u32 = MAX_SLOTS - 1;
-/// The slot for waits on file locks.
-pub const LOCK_WATCH_SLOT: u32 = MAX_SLOTS - 2;
+/// The slot on which a session waits for events: granted file locks and recalled read leases.
+pub const EVENT_SLOT: u32 = MAX_SLOTS - 2;

@@ -3,7 +3,7 @@
 #[cfg(doc)]
 use super::NameRequest;
 use super::{Attr, DirEntry, FileKind, InstanceUsage, PathRest, ScrubReport, SessionToken, StatFs};
-use crate::ids::{Errno, Ino};
+use crate::ids::{Errno, Ino, LeaseId};
 use crate::lock::FileLock;
 use crate::placement::{Capability, ObjectInfo, Placement};
 use serde::{Deserialize, Serialize};
@@ -101,6 +101,17 @@ pub enum Reply {
     LockConflict(FileLock),
     /// Tickets of queued locks that have been granted.
     LocksGranted(Vec<u64>),
+    /// Events of a session.
+    Events {
+        /// Tickets of queued locks that have been granted.
+        granted: Vec<u64>,
+        /// Read leases to give back.
+        recalled: Vec<LeaseId>,
+    },
+    /// The read lease of each requested handle, in the order of the request; `None` where none is
+    /// granted, as for files that are open for writing. A renewed lease keeps its number; under
+    /// another one the file may have changed.
+    Leases(Vec<Option<LeaseId>>),
     /// The data are the frame's payload.
     Data,
     /// Data were written.
@@ -174,6 +185,8 @@ results! {
     // The conflicting lock.
     Option<FileLock>: Reply::Done => None, Reply::LockConflict(lock) => Some(lock);
     Vec<u64>: Reply::LocksGranted(tickets) => tickets;
+    (Vec<u64>, Vec<LeaseId>): Reply::Events { granted, recalled } => (granted, recalled);
+    Vec<Option<LeaseId>>: Reply::Leases(leases) => leases;
     // The bytes written; `None` if data were read.
     Option<u32>: Reply::Data => None, Reply::Written { count, .. } => Some(count);
 }

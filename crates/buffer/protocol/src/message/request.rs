@@ -6,11 +6,11 @@ use super::{
 };
 #[cfg(doc)]
 use super::{
-    LOCK_WATCH_SLOT, MAX_CLOSED_HANDLES, MAX_INLINE_FILE_BYTES, MAX_NAME, MAX_REQUEST_INODES,
-    RECOVERY_SLOT, Reply,
+    EVENT_SLOT, MAX_CLOSED_HANDLES, MAX_INLINE_FILE_BYTES, MAX_LEASED_HANDLES, MAX_NAME,
+    MAX_REQUEST_INODES, READ_LEASE_NS, RECOVERY_SLOT, Reply,
 };
 use crate::credentials::Credentials;
-use crate::ids::{HandleId, Ino, InstanceId, LockOwner};
+use crate::ids::{HandleId, Ino, InstanceId, LeaseId, LockOwner};
 use crate::lock::FileLock;
 use crate::peer::PeerMessage;
 use crate::placement::Capability;
@@ -310,7 +310,7 @@ pub enum FileRequest {
     },
 }
 
-/// Requests about file locks.
+/// Requests about file locks and read leases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the fields are those of fcntl(2) and flock(2)")]
 pub enum LockRequest {
@@ -325,11 +325,18 @@ pub enum LockRequest {
     Release { handle: HandleId, owner: LockOwner, start: u64, end: u64 },
     /// Test for a conflicting lock. Answered by `Done` or [`Reply::LockConflict`].
     Test { handle: HandleId, lock: FileLock },
-    /// Wait until a queued lock is granted, on [`LOCK_WATCH_SLOT`]. `known` are the tickets of grants
-    /// that the client has processed. Answered by [`Reply::LocksGranted`].
-    Await { known: Vec<u64> },
+    /// Wait for events, on [`EVENT_SLOT`]: grants of queued locks, and recalls of read leases. `known`
+    /// are the tickets of grants that the client has processed, `returned` the recalled leases that
+    /// it does not use any more. Answered by [`Reply::Events`].
+    AwaitEvents { known: Vec<u64>, returned: Vec<LeaseId> },
     /// Cancel a queued lock. Answered by `Done`, or by [`Reply::LocksGranted`] if it is granted.
     Cancel { ticket: u64 },
+    /// Acquire or renew read leases on the files of at most [`MAX_LEASED_HANDLES`] handles that are
+    /// open for reading, on their metadata node. While a client has a lease, the file's data do not
+    /// change, so that it may keep what it has read under it. A lease ends [`READ_LEASE_NS`] after
+    /// its last request was sent, when it is recalled, or when the handle is closed. Answered by
+    /// [`Reply::Leases`].
+    Lease { handles: Vec<HandleId> },
 }
 
 /// Data over the socket, on data connections.

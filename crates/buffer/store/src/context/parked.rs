@@ -1,4 +1,4 @@
-//! Calls that wait for a transaction, a lock on appends or the end of a backoff.
+//! Calls that wait for a transaction, a lock on appends, read leases or the end of a backoff.
 //!
 //! Transactions never wait for each other: one that meets a conflict is aborted and retried after a
 //! backoff. Requests of a single node hold no locks, so they can simply wait.
@@ -39,7 +39,9 @@ pub struct Parked {
     pub conn: ConnId,
     pub call: Call,
     pub attempts: Attempts,
-    /// End of its backoff. `None`: it is retried when something is unlocked in its volume.
+    /// It is retried when something is unlocked in its volume.
+    waits_for_unlock: bool,
+    /// It is retried at this time: the end of its backoff, or the expiry of leases.
     retry_at_ns: Option<u64>,
 }
 
@@ -75,7 +77,20 @@ pub struct ParkedCalls {
 impl ParkedCalls {
     /// Park a call until something is unlocked in its volume.
     pub fn park(&mut self, instance: InstanceId, conn: ConnId, call: Call, attempts: Attempts) {
-        self.calls.push(Parked { instance, conn, call, attempts, retry_at_ns: None });
+        let (waits_for_unlock, retry_at_ns) = (true, None);
+        self.calls.push(Parked { instance, conn, call, attempts, waits_for_unlock, retry_at_ns });
+    }
+
+    /// Park a call until something is unlocked in its volume, but not longer than until a time.
+    pub fn park_until(
+        &mut self,
+        instance: InstanceId,
+        (conn, call): (ConnId, Call),
+        attempts: Attempts,
+        at_ns: u64,
+    ) {
+        let (waits_for_unlock, retry_at_ns) = (true, Some(at_ns));
+        self.calls.push(Parked { instance, conn, call, attempts, waits_for_unlock, retry_at_ns });
     }
 
     /// Park a call for a backoff that doubles with every conflict, up to [`MAX_BACKOFF_NS`], and of
@@ -94,6 +109,7 @@ impl ParkedCalls {
             instance,
             conn,
             call,
+            waits_for_unlock: false,
             retry_at_ns: Some(now_ns.saturating_add(backoff)),
             attempts: Attempts { aborted: attempts.aborted + 1, ..attempts },
         });
@@ -113,11 +129,11 @@ impl ParkedCalls {
         std::mem::take(&mut self.unlocked)
     }
 
-    /// Calls to retry: their backoff is over, or something was unlocked in their volume.
+    /// Calls to retry: their time has come, or something was unlocked in their volume.
     pub fn take_ready(&mut self, now_ns: u64, unlocked: Unlocked) -> Vec<Parked> {
-        self.take_if(|parked| match parked.retry_at_ns {
-            None => unlocked.includes(parked.instance),
-            Some(at_ns) => at_ns <= now_ns,
+        self.take_if(|parked| {
+            (parked.waits_for_unlock && unlocked.includes(parked.instance))
+                || parked.retry_at_ns.is_some_and(|at_ns| at_ns <= now_ns)
         })
     }
 
@@ -130,7 +146,7 @@ impl ParkedCalls {
         self.calls.is_empty()
     }
 
-    /// Time at which the first backoff ends.
+    /// Time at which the first call is to be retried.
     pub fn next_retry_ns(&self) -> Option<u64> {
         self.calls.iter().filter_map(|call| call.retry_at_ns).min()
     }

@@ -54,11 +54,11 @@ pub struct StoreReport {
 }
 
 impl StoreReport {
-    /// Latency of all requests, except those that wait for other clients' locks.
+    /// Latency of all requests, except those that wait for events.
     pub fn total_latency(&self) -> LatencySnapshot {
         let mut total = LatencySnapshot::default();
         for (kind, requests) in &self.requests {
-            if kind != "await_locks" {
+            if kind != "await_events" {
                 total.merge(&requests.latency);
             }
         }

@@ -101,6 +101,11 @@ impl<O: Objects + Clone> Node<O> {
         if volume.is_striped() && volume.blocks(&origin, completed.is_some(), request) {
             return self.park(instance, conn, call);
         }
+        if let Some(at_ns) = volume.recall_leases(&mut self.context, &origin, completed, request) {
+            let attempts = self.context.current_attempts();
+            self.context.parked.park_until(instance, (conn, call), attempts, at_ns);
+            return Ok(Outcome::Deferred);
+        }
         let at_rest = volume.object_to_invalidate(&origin, request);
         if let Some(ino) = at_rest {
             let call = PendingCall::Call(conn, call);

@@ -195,6 +195,7 @@ impl<O: Objects + Clone> Node<O> {
         self.context.journal.has_waiting()
             || !self.context.orphans_dropped
             || self.volumes.values().any(Volume::holds_locks_back)
+            || self.context.parked.next_retry_ns().is_some()
             || self.needs_retransmission()
             || self.context.sessions.has_idle()
     }

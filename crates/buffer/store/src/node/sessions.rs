@@ -155,8 +155,10 @@ impl<O: Objects + Clone> Node<O> {
 
     /// End the sessions whose leases have expired, and drop what only they may have had in use.
     pub(super) fn expire_sessions(&mut self) {
+        let now_ns = self.context.now.steady_ns;
         for volume in self.volumes.values_mut() {
             volume.grant_held_back(&mut self.context);
+            volume.forget_unused_leases(now_ns);
         }
         if self.context.log_space == LogSpace::Exhausted {
             return;
@@ -164,7 +166,7 @@ impl<O: Objects + Clone> Node<O> {
         let lease_ns = self.context.limits.lease_ns;
         let deadline_ns = self.context.now.steady_ns.saturating_sub(lease_ns);
         for id in self.context.sessions.expired(deadline_ns) {
-            self.end_session(id);
+            self.session_expired(id);
         }
         if self.context.handles_are_restored() && !self.context.orphans_dropped {
             self.context.orphans_dropped = true;
@@ -172,6 +174,17 @@ impl<O: Objects + Clone> Node<O> {
                 volume.drop_unused_orphans(&mut self.context);
             }
         }
+    }
+
+    fn session_expired(&mut self, id: SessionId) {
+        let session = self.context.sessions.get(id).ok();
+        let instance = session.and_then(|session| session.state.instance);
+        if self.context.sessions.is_returning(id)
+            && let Some(volume) = instance.and_then(|id| self.volumes.get_mut(&id))
+        {
+            volume.session_lost();
+        }
+        self.end_session(id);
     }
 
     /// Close all handles of a session, and forget it.

@@ -258,6 +258,7 @@ impl<O: Objects> Volume<O> {
         self.unlock_append(node, ino, (session, id));
         if !handle.is_piece {
             self.close_locks(node, session, ino, id);
+            self.close_lease(node, ino, (session, id));
         }
         self.space.release(handle.grant().0);
         // There is nothing to checksum in an empty object.

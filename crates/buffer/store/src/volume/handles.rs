@@ -41,6 +41,11 @@ impl Handle {
         Handle { is_piece: true, ..Handle::of_inode(ino, mode, false) }
     }
 
+    /// Whether it permits writes, and is not only of a data object.
+    fn is_writer(&self) -> bool {
+        self.mode.write && !self.is_piece
+    }
+
     /// Bytes granted to the writer, and how many to grant ahead the next time.
     pub fn grant(&self) -> (u64, u64) {
         (self.grant, self.grant_ahead)
@@ -62,6 +67,8 @@ pub struct Handles {
     open: BTreeMap<Ino, u32>,
     /// Write handles of each striped file whose metadata is here.
     writers: BTreeMap<Ino, u32>,
+    /// Write handles of each file whose metadata is here, striped or not.
+    open_for_writing: BTreeMap<Ino, u32>,
     /// Handles that hold the right to append to their files.
     appenders: BTreeMap<Ino, (SessionId, HandleId)>,
     /// The number of all handles.
@@ -134,6 +141,9 @@ impl Handles {
         if handle.is_counted_writer {
             *self.writers.entry(handle.ino).or_default() += 1;
         }
+        if handle.is_writer() {
+            *self.open_for_writing.entry(handle.ino).or_default() += 1;
+        }
         let handles = self.sessions.entry(session).or_default();
         let replaced = handles.insert(id, handle);
         assert!(replaced.is_none(), "a handle is opened once");
@@ -160,6 +170,9 @@ impl Handles {
         if handle.is_counted_writer {
             decrement(&mut self.writers, handle.ino);
         }
+        if handle.is_writer() {
+            decrement(&mut self.open_for_writing, handle.ino);
+        }
     }
 
     pub fn is_open(&self, ino: Ino) -> bool {
@@ -169,6 +182,11 @@ impl Handles {
     /// Whether a striped file whose metadata is here is open for writing.
     pub fn is_written(&self, ino: Ino) -> bool {
         self.writers.contains_key(&ino)
+    }
+
+    /// Whether a file whose metadata is here is open for writing, striped or not.
+    pub fn is_open_for_writing(&self, ino: Ino) -> bool {
+        self.open_for_writing.contains_key(&ino)
     }
 
     /// Whether another handle holds the right to append to a handle's file.
@@ -219,15 +237,20 @@ impl Handles {
     /// Check that the counts are right, for debug builds.
     pub fn check(&self) {
         assert_eq!(self.count, self.sessions.values().map(BTreeMap::len).sum::<usize>());
-        let (mut open, mut writers) = (BTreeMap::new(), BTreeMap::new());
+        let (mut open, mut writers, mut all_writers) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for handle in self.sessions.values().flat_map(BTreeMap::values) {
             *open.entry(handle.ino).or_default() += 1;
             if handle.is_counted_writer {
                 *writers.entry(handle.ino).or_default() += 1;
             }
+            if handle.is_writer() {
+                *all_writers.entry(handle.ino).or_default() += 1;
+            }
         }
         assert_eq!(self.open, open, "handles of each inode");
         assert_eq!(self.writers, writers, "write handles of each striped file");
+        assert_eq!(self.open_for_writing, all_writers, "write handles of each file");
         for (ino, (session, id)) in &self.appenders {
             let handle = self.get(*session, *id);
             assert!(handle.is_ok_and(|handle| handle.ino == *ino));

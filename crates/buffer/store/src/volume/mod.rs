@@ -8,8 +8,10 @@ mod attributes;
 mod cache_lease;
 mod checksums;
 mod data;
+mod events;
 mod files;
 mod handles;
+mod leases;
 mod lengths;
 mod locks;
 mod memory;
@@ -38,8 +40,10 @@ use crate::objects::{ObjectId, Objects};
 use crate::state::{Event, SlotResult, SlotUpdate, VolumeEvent, VolumeState};
 use cache_lease::CacheLease;
 use checksums::Invalidations;
+use events::Events;
 use forebay_protocol::{Errno, Ino, InstanceId, NodeIndex, Reply, SessionId};
 use handles::Handles;
+use leases::ReadLeases;
 use lengths::Lengths;
 use locks::FileLocks;
 use peers::Links;
@@ -60,6 +64,8 @@ pub struct Volume<O> {
     space: Space,
     handles: Handles,
     locks: FileLocks,
+    leases: ReadLeases,
+    events: Events,
     cache_lease: CacheLease,
     invalidations: Invalidations,
     links: Links,
@@ -97,6 +103,8 @@ impl<O: Objects> Volume<O> {
             space: Space::default(),
             handles: Handles::default(),
             locks: FileLocks::default(),
+            leases: ReadLeases::default(),
+            events: Events::default(),
             cache_lease: CacheLease::default(),
             invalidations: Invalidations::default(),
             links: Links::default(),
@@ -132,6 +140,7 @@ impl<O: Objects> Volume<O> {
     /// A session from before this start is attached; its client may be caching.
     pub fn restore_session(&mut self, session: SessionId, now_ns: u64) {
         self.handles.attach(session);
+        self.leases.restore_session(now_ns);
         self.cache_lease.renew(now_ns);
     }
 
@@ -191,10 +200,8 @@ impl<O: Objects> Volume<O> {
 
     /// A session is over: close its handles, and forget it.
     pub fn detach(&mut self, node: &mut Context<O>, session: SessionId) {
-        if let Some((conn, seq)) = self.locks.take_watch(session) {
-            node.reply(conn, seq, Reply::Failed(Errno::ESTALE));
-        }
         self.close_all(node, session);
+        self.end_events(node, session);
         self.handles.detach(session);
         self.locks.detach(session);
     }
@@ -209,7 +216,7 @@ impl<O: Objects> Volume<O> {
 
     /// A connection of a session is closed.
     pub fn connection_closed(&mut self, session: SessionId, conn: ConnId) {
-        self.locks.drop_watch(session, conn);
+        self.events.drop_watch(session, conn);
         self.invalidations.drop_calls_of(conn);
     }
 
@@ -322,6 +329,11 @@ impl<O: Objects> Volume<O> {
             let handle = self.handles.get(session, id);
             handle.is_ok_and(|handle| handle.ino == ino && !handle.is_piece)
         });
+        for (ino, (session, id)) in self.leases.iter() {
+            let handle = self.handles.get(session, id);
+            assert!(handle.is_ok_and(|handle| handle.ino == ino && handle.mode.read));
+            assert!(!self.handles.is_open_for_writing(ino), "file {ino} is leased");
+        }
         let tasks: Vec<_> = self.tasks.lock_owners().collect();
         for owner in self.tx_locks.owners() {
             assert!(

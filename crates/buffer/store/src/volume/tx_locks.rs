@@ -62,7 +62,7 @@ impl TxLocks {
         self.0.contains_key(&TxLock::Name(dir, name.to_vec()))
     }
 
-    fn has_inode(&self, ino: Ino) -> bool {
+    pub fn has_inode(&self, ino: Ino) -> bool {
         self.0.contains_key(&TxLock::Inode(ino))
     }
 

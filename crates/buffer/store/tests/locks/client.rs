@@ -4,7 +4,7 @@ use crate::support::daemon::{INSTANCE, hello};
 use crate::{LEASE_NS, World};
 use forebay_protocol::lock::{FileLock, HeldLock, HeldRanges, MAX_LOCK_OFFSET};
 use forebay_protocol::message::{
-    FileRequest, LOCK_WATCH_SLOT, LockRequest, OpenMode, RECOVERY_SLOT, SessionToken,
+    EVENT_SLOT, FileRequest, LockRequest, OpenMode, RECOVERY_SLOT, SessionToken,
 };
 use forebay_protocol::{Errno, HandleId, LockOwner, Reply, Request};
 use forebay_store::node::ConnId;
@@ -235,12 +235,12 @@ impl Client {
                     // The notification is lost.
                     world.disconnect(conn);
                     self.watch = None;
-                } else if let Reply::LocksGranted(tickets) = reply {
+                } else if let Reply::Events { granted: tickets, .. } = reply {
                     for ticket in &tickets {
                         self.granted(*ticket);
                     }
                     self.confirmed = tickets;
-                    self.await_locks(world, conn);
+                    self.await_events(world, conn);
                 } else {
                     self.watch = None;
                 }
@@ -249,17 +249,18 @@ impl Client {
         }
         let conn = world.connect();
         self.watch_seq += 1;
-        let request = hello(Some(INSTANCE), self.token, LOCK_WATCH_SLOT);
+        let request = hello(Some(INSTANCE), self.token, EVENT_SLOT);
         if let Some(Reply::Attached { .. }) = world.ask(conn, self.watch_seq, request) {
             self.watch = Some(conn);
-            self.await_locks(world, conn);
+            self.await_events(world, conn);
         }
     }
 
-    fn await_locks(&mut self, world: &mut World, conn: ConnId) {
+    fn await_events(&mut self, world: &mut World, conn: ConnId) {
         self.watch_seq += 1;
         let confirmed = std::mem::take(&mut self.confirmed);
-        world.send(conn, self.watch_seq, Request::Lock(LockRequest::Await { known: confirmed }));
+        let request = LockRequest::AwaitEvents { known: confirmed, returned: Vec::new() };
+        world.send(conn, self.watch_seq, Request::Lock(request));
     }
 
     fn connected(&mut self, world: &mut World) -> bool {
@@ -310,7 +311,7 @@ impl Client {
         let open = Request::File(FileRequest::Open {
             ino: world.file,
             handle: HANDLE,
-            open: OpenMode { read: true, write: true, ..OpenMode::default() },
+            open: OpenMode { read: true, ..OpenMode::default() },
         });
         let reply = world.ask(conn, self.recovery_seq, open);
         assert!(matches!(reply, Some(Reply::Opened { .. })), "{reply:?}");

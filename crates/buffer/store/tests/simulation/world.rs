@@ -39,6 +39,8 @@ pub struct World {
     synced: u64,
     /// Contents of files when they were last synced.
     synced_data: BTreeMap<Ino, Vec<u8>>,
+    /// Truncations that wait in the daemon, by connection and number of the call.
+    waiting_truncations: BTreeMap<(ConnId, u64), (Ino, u64)>,
     has_power_cuts: bool,
     /// Space for the next checkpoint was reserved.
     has_spares: bool,
@@ -69,6 +71,7 @@ impl World {
             written: 0,
             synced: 0,
             synced_data: BTreeMap::new(),
+            waiting_truncations: BTreeMap::new(),
             has_power_cuts,
             has_spares: false,
             undone: 0,
@@ -170,11 +173,12 @@ impl World {
     }
 
     fn step(&mut self, input: Input) -> Option<Vec<(ConnId, Sent)>> {
-        if let Input::Call(_, call) = &input
+        if let Input::Call(conn, call) = &input
             && let Request::Inode(InodeRequest::SetAttr { ino, set, .. }) = by_inode(&call.request)
-            && let (Some(data), Some(size)) = (self.synced_data.get_mut(&ino), set.size)
+            && let Some(size) = set.size
         {
-            data.truncate(size as usize); // from here on it may be truncated
+            self.may_be_truncated(ino, size); // from here on
+            self.waiting_truncations.insert((*conn, call.seq), (ino, size));
         }
         self.daemon.node()?;
         let outputs = self.daemon.step(at(self.clock_ns), input);
@@ -188,7 +192,13 @@ impl World {
         let mut replies = Vec::new();
         for output in outputs {
             match output {
-                Output::Reply(conn, sent) => replies.push((conn, sent)),
+                Output::Reply(conn, sent) => {
+                    // Others may have synced the file while the call waited.
+                    if let Some((ino, size)) = self.waiting_truncations.remove(&(conn, sent.seq)) {
+                        self.may_be_truncated(ino, size);
+                    }
+                    replies.push((conn, sent));
+                }
                 Output::Sync(request) => replies.push(self.sync(&request)?),
                 Output::SyncLog
                 | Output::Message { .. }
@@ -198,6 +208,12 @@ impl World {
         }
         self.check_capacity();
         Some(replies)
+    }
+
+    fn may_be_truncated(&mut self, ino: Ino, size: u64) {
+        if let Some(data) = self.synced_data.get_mut(&ino) {
+            data.truncate(size as usize);
+        }
     }
 
     /// Apply the records of a step to the mirror.
@@ -269,6 +285,7 @@ impl World {
     fn crash(&mut self) {
         let before = self.space_of_files();
         self.has_spares = false;
+        self.waiting_truncations.clear();
         let power_cut = self.has_power_cuts && self.random.one_in(2);
         self.daemon.stop(power_cut);
         let lowest = if power_cut { self.synced } else { self.written };

@@ -1,11 +1,11 @@
-//! Requests for locks, and notifications about locks that were waited for.
+//! Requests for locks.
 
-use super::table::{LockGrant, LockResult};
+use super::table::{LockGrant, LockResult, MAX_WAITS};
 use crate::context::{Context, Handled, Outcome, Requester};
 use crate::objects::Objects;
 use crate::volume::Volume;
 use forebay_protocol::lock::{FileLock, HeldLock};
-use forebay_protocol::message::{LOCK_WATCH_SLOT, RECOVERY_SLOT};
+use forebay_protocol::message::RECOVERY_SLOT;
 use forebay_protocol::{Errno, HandleId, Ino, LockOwner, Reply, SessionId};
 
 impl<O: Objects> Volume<O> {
@@ -29,12 +29,13 @@ impl<O: Objects> Volume<O> {
             return Err(Errno::EINVAL);
         }
         if let Some(ticket) = ticket {
-            // A granted lock stays in the notifications until the client confirms it: this reply may be
-            // lost, too.
-            if self.locks.is_granted(session, ticket) {
+            // A granted lock stays among the events until the client confirms it: this reply may be lost,
+            // too.
+            if self.events.is_granted(session, ticket) {
                 return Ok(Outcome::Reply(Reply::Done));
             }
-            if !self.locks.may_wait(session) {
+            // A session that does not confirm its grants may not wait for more.
+            if self.events.unconfirmed_grants(session) >= MAX_WAITS {
                 return Err(Errno::ENOLCK);
             }
         }
@@ -99,27 +100,11 @@ impl<O: Objects> Volume<O> {
     pub fn cancel_lock(&mut self, requester: &Requester, ticket: u64) -> Handled<O> {
         let session = requester.origin.session;
         self.locks.table.cancel(session, ticket);
-        Ok(Outcome::Reply(if self.locks.is_granted(session, ticket) {
+        Ok(Outcome::Reply(if self.events.is_granted(session, ticket) {
             Reply::LocksGranted(vec![ticket])
         } else {
             Reply::Done
         }))
-    }
-
-    pub fn await_locks(
-        &mut self,
-        node: &mut Context<O>,
-        requester: &Requester,
-        confirmed: &[u64],
-    ) -> Handled<O> {
-        let origin = &requester.origin;
-        if origin.slot != LOCK_WATCH_SLOT {
-            return Err(Errno::EINVAL);
-        }
-        let watch = (origin.conn, origin.seq);
-        self.locks.watch(origin.session, confirmed, watch);
-        self.notify(node, origin.session);
-        Ok(Outcome::Deferred)
     }
 
     /// Whether sessions from before this start may still reclaim locks. Those that do not come expire
@@ -149,15 +134,11 @@ impl<O: Objects> Volume<O> {
     }
 
     fn granted(&mut self, node: &mut Context<O>, grants: &[LockGrant]) {
-        self.locks.note_grants(grants);
+        for grant in grants {
+            self.events.add_grant(grant.session, grant.ticket);
+        }
         for grant in grants {
             self.notify(node, grant.session);
-        }
-    }
-
-    fn notify(&mut self, node: &mut Context<O>, session: SessionId) {
-        if let Some(((conn, seq), tickets)) = self.locks.take_notification(session) {
-            node.reply(conn, seq, Reply::LocksGranted(tickets));
         }
     }
 }

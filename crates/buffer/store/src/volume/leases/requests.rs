@@ -1,0 +1,140 @@
+//! Requests for read leases, and requests that conflict with them.
+
+use super::Holder;
+use crate::context::{Context, Handled, Origin, Outcome, Requester};
+use crate::objects::Objects;
+use crate::state::SlotResult;
+use crate::volume::Volume;
+#[cfg(doc)]
+use forebay_protocol::message::LockRequest;
+use forebay_protocol::message::{
+    FileRequest, InodeRequest, MAX_LEASED_HANDLES, NameRequest, OpenMode, RECOVERY_SLOT,
+};
+use forebay_protocol::{Errno, FileKind, HandleId, Ino, LeaseId, Reply, Request, SessionId};
+
+impl<O: Objects> Volume<O> {
+    /// Grant or renew leases: [`LockRequest::Lease`].
+    pub fn lease(
+        &mut self,
+        node: &mut Context<O>,
+        requester: &Requester,
+        handles: &[HandleId],
+    ) -> Handled<O> {
+        if handles.len() > MAX_LEASED_HANDLES {
+            return Err(Errno::EINVAL);
+        }
+        let session = requester.origin.session;
+        let leases = handles.iter().map(|handle| self.lease_one(node, session, *handle));
+        Ok(Outcome::Reply(Reply::Leases(leases.collect())))
+    }
+
+    fn lease_one(
+        &mut self,
+        node: &mut Context<O>,
+        session: SessionId,
+        id: HandleId,
+    ) -> Option<LeaseId> {
+        let handle = self.handles.get(session, id).ok()?;
+        let ino = handle.ino;
+        if handle.is_piece || !handle.mode.read || !self.may_lease(node, ino) {
+            return None;
+        }
+        let holder = (session, id);
+        let secrets = &mut node.secrets;
+        self.leases.grant(ino, holder, node.now.steady_ns, || LeaseId(secrets.next()))
+    }
+
+    /// Whether nobody can change the data of a file without a request that conflicts with leases.
+    fn may_lease(&self, node: &Context<O>, ino: Ino) -> bool {
+        let is_file = self.names().get(ino).is_some_and(|inode| inode.kind() == FileKind::File);
+        is_file
+            && !self.handles.is_open_for_writing(ino)
+            // A length is being set on other nodes.
+            && !self.tx_locks.has_inode(ino)
+            // A client from before this start may have it open for writing.
+            && !node.sessions.any_returning_to(self.id())
+            && !self.leases.is_disabled()
+    }
+
+    /// Recall leases that conflict with a request, which leads, or led before, to `completed`. Returns
+    /// the time at which to retry it, if it is not retried before because they were given back.
+    pub fn recall_leases(
+        &mut self,
+        node: &mut Context<O>,
+        origin: &Origin,
+        completed: Option<SlotResult>,
+        request: &Request,
+    ) -> Option<u64> {
+        let ino = self.file_to_change(request, completed)?;
+        let now_ns = node.now.steady_ns;
+        let reopens = origin.slot == RECOVERY_SLOT && node.sessions.is_returning(origin.session);
+        let forgotten_until_ns = self.leases.forgotten_until_ns();
+        // A file that was open for writing before this start was not leased.
+        if now_ns < forgotten_until_ns && !reopens {
+            return Some(forgotten_until_ns);
+        }
+        let conflict = self.leases.recall(ino, now_ns)?;
+        for ((session, handle), id) in conflict.recalls {
+            self.events.add_recall(session, (ino, handle), id);
+            self.notify(node, session);
+        }
+        Some(conflict.until_ns)
+    }
+
+    /// The existing file whose data a request may change, or permits its client to change.
+    fn file_to_change(&self, request: &Request, completed: Option<SlotResult>) -> Option<Ino> {
+        let changes = |open: &OpenMode| open.write || open.truncate;
+        let ino = match (request, completed) {
+            // The handle may have to be opened again.
+            (
+                Request::File(FileRequest::Open { open, .. })
+                | Request::Name(NameRequest::Create { open, .. }),
+                Some(SlotResult::Opened(ino, _)),
+            ) => changes(open).then_some(ino),
+            (_, Some(_)) => None,
+            (Request::File(FileRequest::Open { ino, open, .. }), None) => {
+                changes(open).then_some(*ino)
+            }
+            (Request::Name(NameRequest::Create { parent, name, open, .. }), None) => {
+                let dir = self.names().get(*parent).and_then(|inode| inode.dir());
+                let child = dir.and_then(|dir| dir.get(name));
+                child.filter(|_| changes(open))
+            }
+            (Request::Inode(InodeRequest::SetAttr { ino, set, .. }), None) => {
+                set.size.map(|_| *ino)
+            }
+            _ => None,
+        };
+        // The metadata node of the file holds its leases.
+        ino.filter(|ino| self.names().get(*ino).is_some_and(|inode| inode.kind() == FileKind::File))
+    }
+
+    /// A holder has given a recalled lease back.
+    pub fn lease_returned(&mut self, node: &mut Context<O>, ino: Ino, holder: Holder, id: LeaseId) {
+        if self.leases.end(ino, holder, Some(id)) {
+            node.parked.note_unlocked(self.id());
+        }
+    }
+
+    /// A handle is closed: its lease ends.
+    pub fn close_lease(&mut self, node: &mut Context<O>, ino: Ino, (session, handle): Holder) {
+        self.events.remove_recall(session, (ino, handle));
+        if self.leases.end(ino, (session, handle), None) {
+            node.parked.note_unlocked(self.id());
+        }
+    }
+
+    /// A session from before this start has expired without opening its files again.
+    pub fn session_lost(&mut self) {
+        // On several nodes a client that was silent for the time of a session's lease asks before it
+        // acknowledges a write.
+        if !self.is_striped() {
+            self.leases.disable();
+        }
+    }
+
+    /// Forget what is not needed any more.
+    pub fn forget_unused_leases(&mut self, now_ns: u64) {
+        self.leases.forget_unused(now_ns);
+    }
+}
