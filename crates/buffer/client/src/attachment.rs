@@ -1,6 +1,7 @@
 //! The state that the clones of an attached file system share with their open files.
 
 use crate::close_batch::CloseBatch;
+use crate::file::ReadAheadMemory;
 use crate::reservations::Reservations;
 use crate::sessions::Sessions;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ pub struct Attachment {
     /// Sends close requests in the background. Dropped before the sessions.
     pub close_batch: Option<CloseBatch>,
     pub reservations: Reservations,
+    /// Memory for data read ahead; none for a kernel, which reads ahead itself.
+    pub read_ahead_memory: ReadAheadMemory,
     pub sessions: Arc<Sessions>,
 }
 
@@ -18,8 +21,11 @@ impl Attachment {
     /// Without a close batch, each close is one request.
     pub fn new(sessions: Sessions, batch_closes: bool) -> Attachment {
         let sessions = Arc::new(sessions);
+        let reads_ahead = sessions.any_remote() && !sessions.has_single_cache();
+        let read_ahead_bytes = if reads_ahead { sessions.options().read_ahead_bytes } else { 0 };
         Attachment {
             close_batch: batch_closes.then(|| CloseBatch::start(&sessions)).flatten(),
+            read_ahead_memory: ReadAheadMemory::new(read_ahead_bytes),
             reservations: Reservations::new(sessions.clone()),
             sessions,
         }

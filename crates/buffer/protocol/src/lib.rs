@@ -20,5 +20,7 @@ pub mod space;
 pub mod staging;
 
 pub use credentials::{Credentials, PeerIdentity};
-pub use ids::{Errno, HandleId, Ino, InstanceId, LeaseId, LockOwner, NodeIndex, SessionId, Timestamp};
+pub use ids::{
+    Errno, HandleId, Ino, InstanceId, LeaseId, LockOwner, NodeIndex, SessionId, Timestamp,
+};
 pub use message::{Attr, Call, FileKind, Reply, Request};

@@ -32,6 +32,9 @@ pub struct VolumeState {
     /// Committed transactions that this node coordinated, and the participants that have not applied
     /// them durably.
     pub decided: BTreeMap<TxId, BTreeSet<NodeIndex>>,
+    /// Clients may have read leases. After a power cut this may be lost; but then they have expired,
+    /// because a host takes longer to start than a lease lasts.
+    pub leased: bool,
 }
 
 /// A participant's part of a transaction.
@@ -163,6 +166,8 @@ pub enum VolumeEvent {
         /// The transaction.
         tx: TxId,
     },
+    /// Clients may have read leases from now on, or have none any more.
+    Leased(bool),
 }
 
 impl NodeState {
@@ -216,6 +221,7 @@ impl VolumeState {
             spec,
             prepared: BTreeMap::new(),
             decided: BTreeMap::new(),
+            leased: false,
         }
     }
 
@@ -245,6 +251,7 @@ impl VolumeState {
             VolumeEvent::Forget { tx } => {
                 self.decided.remove(tx).ok_or("no such transaction")?;
             }
+            VolumeEvent::Leased(leased) => self.leased = *leased,
         }
         Ok(())
     }

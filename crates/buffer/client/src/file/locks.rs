@@ -76,7 +76,7 @@ impl File {
 
     fn watched_session(&self) -> Result<&Session, Errno> {
         let sessions = &self.parts.attachment.sessions;
-        sessions.session_for_locks(self.parts.primary.node)
+        sessions.watched_session(self.parts.primary.node)
     }
 
     fn held(&self, lock: FileLock) -> HeldLock {

@@ -9,14 +9,19 @@ mod locks;
 mod part;
 mod parts;
 mod ranges;
+mod read_ahead;
 mod transfer;
 
+pub use read_ahead::ReadAheadMemory;
+
 use crate::requester::Requester;
+use crate::session::FileLease;
 use forebay_protocol::message::{FileRequest, OpenMode};
 use forebay_protocol::placement::Capability;
 use forebay_protocol::{Errno, HandleId, Ino};
 use part::Part;
 use parts::Parts;
+use read_ahead::ReadAhead;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -26,6 +31,8 @@ pub struct File {
     requester: Requester,
     mode: OpenMode,
     parts: Parts,
+    /// `None`: nothing is read ahead.
+    read_ahead: Option<ReadAhead>,
 }
 
 impl File {
@@ -38,10 +45,16 @@ impl File {
         capability: Option<Capability>,
     ) -> Arc<File> {
         let attachment = requester.attachment.clone();
+        // Data on this host are read directly. A file that is open for writing is not leased.
+        let is_near = descriptor.is_some() && attachment.sessions.layout().nodes() == 1;
+        let reads_ahead = mode.read && !mode.write && !is_near;
+        let read_ahead = (reads_ahead && attachment.read_ahead_memory.is_enabled())
+            .then(|| ReadAhead::new(FileLease::new(handle)));
         Arc::new(File {
             requester,
             mode,
             parts: Parts::new(attachment, ino, handle, mode, descriptor, capability),
+            read_ahead,
         })
     }
 
@@ -70,6 +83,11 @@ impl File {
     pub fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
         if !self.mode.read {
             return Err(Errno::EBADF);
+        }
+        if let Some(read_ahead) = &self.read_ahead
+            && let Some(count) = read_ahead.read(self, into, offset)
+        {
+            return Ok(count);
         }
         transfer::read(&self.parts, into, offset, || self.length())
     }
@@ -147,6 +165,12 @@ impl Drop for File {
     fn drop(&mut self) {
         let attachment = &self.parts.attachment;
         let (sessions, handle) = (&attachment.sessions, self.handle());
+        if let Some(read_ahead) = &self.read_ahead {
+            read_ahead.end(&attachment.read_ahead_memory);
+            if let Ok(session) = sessions.session(self.parts.primary.node) {
+                session.forget_lease(&read_ahead.lease);
+            }
+        }
         let close = |part: &Part| {
             if let Ok(session) = sessions.session(part.node) {
                 session.forget_handle(handle);

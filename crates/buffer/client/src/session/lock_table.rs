@@ -21,7 +21,7 @@ pub struct LockTable {
     held: BTreeMap<(Ino, LockOwner), HeldRanges>,
     pending: BTreeMap<u64, PendingLock>,
     last_ticket: u64,
-    /// Whether a thread waits for locks to be granted.
+    /// Whether a thread waits for events, such as grants of locks.
     pub is_watched: bool,
 }
 

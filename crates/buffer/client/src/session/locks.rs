@@ -1,9 +1,9 @@
 //! Taking and releasing locks on ranges of files.
 //!
 //! A request for a lock that another owner holds gets a ticket instead of waiting. A connection of
-//! its own waits until the daemon grants such locks ([`Sessions::session_for_locks`]).
+//! its own waits until the daemon grants such locks ([`Sessions::watched_session`]).
 //!
-//! [`Sessions::session_for_locks`]: crate::sessions::Sessions::session_for_locks
+//! [`Sessions::watched_session`]: crate::sessions::Sessions::watched_session
 
 use super::Session;
 use super::lock_table::{LockCallback, PendingLock};
@@ -14,8 +14,11 @@ use forebay_protocol::{Call, Errno, HandleId, Ino, LockOwner, Reply};
 use std::io;
 
 impl Session {
-    /// Starts watching for granted locks by `start`, unless that was done.
-    pub fn start_lock_watch(&self, start: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+    /// Starts watching for events by `start`, unless that was done.
+    pub fn start_event_watch(
+        &self,
+        start: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let mut locks = self.locks.lock();
         if !locks.is_watched {
             start()?;

@@ -3,11 +3,13 @@
 mod connect;
 mod data_calls;
 mod data_connections;
+mod leases;
 mod lock_table;
 mod locks;
 
 pub use data_calls::receive_data_reply;
 pub use data_connections::DataConnection;
+pub use leases::FileLease;
 pub use lock_table::LockCallback;
 
 use crate::backoff::Backoff;
@@ -28,6 +30,7 @@ use forebay_protocol::placement::{Capability, Placement};
 use forebay_protocol::{
     Call, Credentials, Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
 };
+use leases::Leases;
 use lock_table::LockTable;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -53,6 +56,9 @@ pub struct ClientOptions {
     /// Collect the closes of files for a millisecond, and send them in one request, so that no program
     /// waits for a close. Takes a thread.
     pub batch_closes: bool,
+    /// Memory for data that are read ahead of sequential reads from other hosts, in bytes; 0: nothing
+    /// is read ahead. Takes a thread, when it is first used.
+    pub read_ahead_bytes: u64,
     /// Time after which a daemon may have ended a session that it has not heard of: at most that of
     /// the daemons.
     pub session_lease: Duration,
@@ -77,6 +83,7 @@ impl Default for ClientOptions {
             munge: None,
             data_protection: None,
             batch_closes: true,
+            read_ahead_bytes: 64 << 20,
             session_lease: Duration::from_nanos(SESSION_LEASE_NS),
             client: ClientHost { host: host_name(), mount: None },
             system: Arc::new(Os),
@@ -182,6 +189,7 @@ pub struct Session {
     /// The open handles.
     handles: Mutex<BTreeMap<HandleId, (OpenedBy, OpenMode)>>,
     locks: Mutex<LockTable>,
+    leases: Mutex<Leases>,
 }
 
 impl Session {
@@ -211,6 +219,7 @@ impl Session {
             unsynced: Unsynced::default(),
             handles: Mutex::default(),
             locks: Mutex::default(),
+            leases: Mutex::default(),
         };
         let mut slot = session.slots.acquire(Slot::new);
         let connection = session.with_retries(|| session.connect(slot.number, 1, false));

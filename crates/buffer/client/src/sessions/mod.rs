@@ -7,7 +7,7 @@
 //! contact to node 0 only continues after its session has expired. A client that node 0 then takes
 //! for the only one may see the other's changes on other nodes up to a second late.)
 
-mod lock_watch;
+mod event_watch;
 
 use crate::pool::Pool;
 use crate::session::{CallResult, ClientOptions, PendingCall, Session, SessionReply};
@@ -163,6 +163,16 @@ impl Sessions {
     /// The addresses of its storage daemons, in the order of its nodes.
     pub fn addresses(&self) -> impl Iterator<Item = &Address> {
         self.nodes.iter().map(|node| &node.address)
+    }
+
+    /// Whether any node of the instance is on another host.
+    pub fn any_remote(&self) -> bool {
+        self.nodes.iter().any(|node| !matches!(node.address, Address::Unix(_)))
+    }
+
+    /// Whether all users of the sessions share one cache, that of a kernel.
+    pub fn has_single_cache(&self) -> bool {
+        self.single_cache
     }
 
     /// The options that the sessions were opened with.

@@ -194,7 +194,7 @@ impl<O: Objects + Clone> Node<O> {
     pub fn needs_tick(&self) -> bool {
         self.context.journal.has_waiting()
             || !self.context.orphans_dropped
-            || self.volumes.values().any(Volume::holds_locks_back)
+            || self.volumes.values().any(|volume| volume.holds_locks_back() || volume.is_leased())
             || self.context.parked.next_retry_ns().is_some()
             || self.needs_retransmission()
             || self.context.sessions.has_idle()

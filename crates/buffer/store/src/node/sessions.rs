@@ -155,10 +155,9 @@ impl<O: Objects + Clone> Node<O> {
 
     /// End the sessions whose leases have expired, and drop what only they may have had in use.
     pub(super) fn expire_sessions(&mut self) {
-        let now_ns = self.context.now.steady_ns;
         for volume in self.volumes.values_mut() {
             volume.grant_held_back(&mut self.context);
-            volume.forget_unused_leases(now_ns);
+            volume.forget_unused_leases(&mut self.context);
         }
         if self.context.log_space == LogSpace::Exhausted {
             return;

@@ -140,7 +140,9 @@ impl<O: Objects> Volume<O> {
     /// A session from before this start is attached; its client may be caching.
     pub fn restore_session(&mut self, session: SessionId, now_ns: u64) {
         self.handles.attach(session);
-        self.leases.restore_session(now_ns);
+        if self.state.leased {
+            self.leases = ReadLeases::forgotten(now_ns);
+        }
         self.cache_lease.renew(now_ns);
     }
 

@@ -2,7 +2,7 @@
 //! sets its length through the daemon.
 
 use crate::link::{Link, close_request, open_request};
-use crate::{MAX_DELAY_NS, World};
+use crate::{LEASE_NS, MAX_DELAY_NS, World};
 use forebay_protocol::message::{FileRequest, InodeRequest, OpenMode, SetAttr};
 use forebay_protocol::{Reply, Request};
 
@@ -34,7 +34,7 @@ impl Writer {
         }
         if world.random.one_in(60) {
             // It does not use the daemon, and does not notice a restart.
-            self.silent_until_ns = world.clock_ns + world.random.below(2_000_000_000);
+            self.silent_until_ns = world.clock_ns + world.random.below(2 * LEASE_NS);
             return;
         }
         if self.link.pending.is_none() {

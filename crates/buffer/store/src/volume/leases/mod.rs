@@ -8,8 +8,8 @@
 //! its reply, both on monotonic clocks.
 //!
 //! Leases are not durable. A daemon that starts grants none before all sessions from before have opened
-//! their files again or are over, since they may write. It holds back conflicting requests until leases
-//! that it may have granted before have expired.
+//! their files again or are over, since they may write. A log record says whether there may be leases: then
+//! it holds back conflicting requests until those have expired.
 
 mod requests;
 
@@ -62,9 +62,10 @@ pub struct ReadLeases {
 }
 
 impl ReadLeases {
-    /// A session from before this start is attached; any client may have had leases.
-    pub fn restore_session(&mut self, now_ns: u64) {
-        self.forgotten_until_ns = now_ns.saturating_add(LEASE_EXPIRY_NS);
+    /// The leases of a daemon that starts at `now_ns`, before which clients had leases.
+    pub fn forgotten(now_ns: u64) -> ReadLeases {
+        let forgotten_until_ns = now_ns.saturating_add(LEASE_EXPIRY_NS);
+        ReadLeases { forgotten_until_ns, ..ReadLeases::default() }
     }
 
     /// Time until which leases from before this start may be valid.
@@ -96,8 +97,9 @@ impl ReadLeases {
             return None;
         }
         let expires_ns = now_ns.saturating_add(LEASE_EXPIRY_NS);
-        let is_valid = |lease: &&mut Lease| now_ns < lease.expires_ns && !lease.is_recalled;
+        let is_valid = |lease: &&mut Lease| now_ns < lease.expires_ns;
         if let Some(lease) = file.holders.get_mut(&holder).filter(is_valid) {
+            assert!(!lease.is_recalled, "a recalled lease expires before new ones are granted");
             lease.expires_ns = expires_ns;
             return Some(lease.id);
         }
@@ -144,9 +146,15 @@ impl ReadLeases {
         is_last
     }
 
-    /// Forget files that have no leases and that no request waits for.
-    pub fn forget_unused(&mut self, now_ns: u64) {
-        self.files.retain(|_, file| !file.holders.is_empty() || now_ns < file.denied_until_ns);
+    /// Forget files that have no valid leases and that no request waits for. Returns whether a lease may
+    /// be valid.
+    pub fn forget_unused(&mut self, now_ns: u64) -> bool {
+        let any_valid = |file: &LeasedFile| {
+            let mut leases = file.holders.values();
+            leases.any(|lease| now_ns < lease.expires_ns)
+        };
+        self.files.retain(|_, file| now_ns < file.denied_until_ns || any_valid(file));
+        now_ns < self.forgotten_until_ns || self.files.values().any(any_valid)
     }
 
     /// All known leases, valid or not.

@@ -2,8 +2,9 @@
 
 use super::Holder;
 use crate::context::{Context, Handled, Origin, Outcome, Requester};
+use crate::log::LogSpace;
 use crate::objects::Objects;
-use crate::state::SlotResult;
+use crate::state::{SlotResult, VolumeEvent};
 use crate::volume::Volume;
 #[cfg(doc)]
 use forebay_protocol::message::LockRequest;
@@ -38,6 +39,10 @@ impl<O: Objects> Volume<O> {
         let ino = handle.ino;
         if handle.is_piece || !handle.mode.read || !self.may_lease(node, ino) {
             return None;
+        }
+        if !self.state.leased {
+            node.require_log_space(LogSpace::Normal).ok()?;
+            self.log(node, VolumeEvent::Leased(true), None);
         }
         let holder = (session, id);
         let secrets = &mut node.secrets;
@@ -133,8 +138,16 @@ impl<O: Objects> Volume<O> {
         }
     }
 
-    /// Forget what is not needed any more.
-    pub fn forget_unused_leases(&mut self, now_ns: u64) {
-        self.leases.forget_unused(now_ns);
+    /// Forget leases that have expired, and note when there are none any more.
+    pub fn forget_unused_leases(&mut self, node: &mut Context<O>) {
+        let any_valid = self.leases.forget_unused(node.now.steady_ns);
+        if self.state.leased && !any_valid && node.log_space >= LogSpace::Normal {
+            self.log(node, VolumeEvent::Leased(false), None);
+        }
+    }
+
+    /// Whether clients may have leases.
+    pub fn is_leased(&self) -> bool {
+        self.state.leased
     }
 }

@@ -1,0 +1,225 @@
+//! Reading ahead of sequential reads over the network, under a read lease.
+//!
+//! After some sequential reads the client asks for a lease on the file, and then reads more than was
+//! asked for. What it has read is used as long as the lease is valid that it had when it began to read:
+//! no client can have changed the file since. All other reads are requests of their own; they are right
+//! at any time, so reading ahead may give up whenever it is inconvenient.
+
+use super::File;
+use super::transfer;
+use crate::session::FileLease;
+use forebay_protocol::{Errno, LeaseId};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Sequential reads after which data are read ahead.
+const MIN_SEQUENTIAL: u32 = 2;
+/// Longest read that is served from data read ahead, in bytes: larger ones use the network well.
+const MAX_READ: usize = 256 << 10;
+/// First and largest amount that is read ahead at once, in bytes.
+const MIN_WINDOW: usize = 256 << 10;
+const MAX_WINDOW: usize = 1 << 20;
+/// Reads beyond are not served from data read ahead.
+const MAX_OFFSET: u64 = i64::MAX as u64 - 2 * MAX_WINDOW as u64;
+/// Windows end at multiples of this, the size of blocks with checksums.
+const ALIGNMENT: u64 = 256 << 10;
+/// Time after a refusal until a lease is requested again.
+const REFUSAL_TIME: Duration = Duration::from_millis(100);
+
+/// Memory for data read ahead, in bytes, of all files of a client.
+#[derive(Debug)]
+pub struct ReadAheadMemory {
+    free: AtomicU64,
+}
+
+impl ReadAheadMemory {
+    /// Memory of at most `bytes`.
+    pub fn new(bytes: u64) -> ReadAheadMemory {
+        ReadAheadMemory { free: AtomicU64::new(bytes) }
+    }
+
+    /// Whether there is any.
+    pub fn is_enabled(&self) -> bool {
+        self.free.load(Ordering::Relaxed) >= MAX_WINDOW as u64
+    }
+
+    fn take(&self) -> bool {
+        let less = |free: u64| free.checked_sub(MAX_WINDOW as u64);
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    fn give_back(&self) {
+        self.free.fetch_add(MAX_WINDOW as u64, Ordering::Relaxed);
+    }
+}
+
+/// Data that were read ahead, and the reads that led to it.
+#[derive(Debug, Default)]
+struct Window {
+    /// The end of the last read.
+    next: u64,
+    /// Reads in a row that each began where the one before ended.
+    sequential: u32,
+    /// The lease under which the data were read.
+    lease: Option<LeaseId>,
+    /// Offset of the data.
+    start: u64,
+    data: Vec<u8>,
+    /// The file ends with the data.
+    is_last: bool,
+    /// How much to read ahead the next time, in bytes.
+    size: usize,
+    /// No lease is requested before.
+    refused_until: Option<Instant>,
+    /// Whether memory was taken for it.
+    has_memory: bool,
+}
+
+impl Window {
+    fn end(&self) -> u64 {
+        self.start + self.data.len() as u64
+    }
+
+    fn contains(&self, offset: u64) -> bool {
+        self.lease.is_some()
+            && offset >= self.start
+            && (offset < self.end() || (self.is_last && offset == self.end()))
+    }
+
+    fn clear(&mut self) {
+        (self.lease, self.is_last) = (None, false);
+        self.data.clear();
+    }
+
+    /// Notes a read, and returns whether it continues a row of sequential ones.
+    fn note_read(&mut self, offset: u64, length: usize) -> bool {
+        let follows = offset == self.next;
+        self.sequential = if follows { self.sequential.saturating_add(1) } else { 0 };
+        if !follows {
+            self.size = MIN_WINDOW;
+        }
+        self.next = offset.saturating_add(length as u64);
+        self.sequential > MIN_SEQUENTIAL
+    }
+
+    /// Copies data from `offset` on. Returns the number of bytes.
+    fn copy(&self, into: &mut [u8], offset: u64) -> usize {
+        let from = usize::try_from(offset.saturating_sub(self.start)).unwrap_or(usize::MAX);
+        let data = self.data.get(from..).unwrap_or_default();
+        let count = data.len().min(into.len());
+        into[..count].copy_from_slice(&data[..count]);
+        count
+    }
+}
+
+/// Reading ahead in one open file.
+#[derive(Debug)]
+pub struct ReadAhead {
+    pub lease: Arc<FileLease>,
+    window: Mutex<Window>,
+}
+
+impl ReadAhead {
+    /// Reading ahead with the file's lease.
+    pub fn new(lease: Arc<FileLease>) -> ReadAhead {
+        ReadAhead { lease, window: Mutex::new(Window { size: MIN_WINDOW, ..Window::default() }) }
+    }
+
+    /// Frees what was read ahead; the file is being closed.
+    pub fn end(&self, memory: &ReadAheadMemory) {
+        let mut window = self.window.lock();
+        if std::mem::take(&mut window.has_memory) {
+            memory.give_back();
+        }
+        *window = Window::default();
+    }
+
+    /// Reads at `offset` from data read ahead, and reads ahead where the file is read sequentially.
+    /// `None`: the read has to be requested.
+    pub fn read(&self, file: &File, into: &mut [u8], offset: u64) -> Option<usize> {
+        // Another thread may be reading ahead: this one need not wait for it.
+        let mut window = self.window.try_lock()?;
+        let is_sequential = window.note_read(offset, into.len());
+        let is_small = !into.is_empty() && into.len() <= MAX_READ && offset < MAX_OFFSET;
+        if !is_small || !(is_sequential || window.contains(offset)) {
+            return None;
+        }
+        let lease = self.lease_for(file, &mut window)?;
+        if window.lease != Some(lease) {
+            window.clear();
+            window.lease = Some(lease);
+        }
+        let count = self.read_under(file, &mut window, into, offset, is_sequential);
+        // The time at which the data are those of the file.
+        let now = file.parts.attachment.sessions.system().now();
+        if count.is_none() || self.lease.valid(now).is_none_or(|(held, _)| held != lease) {
+            window.clear();
+            return None;
+        }
+        count
+    }
+
+    fn lease_for(&self, file: &File, window: &mut Window) -> Option<LeaseId> {
+        let sessions = &file.parts.attachment.sessions;
+        if let Some(until) = window.refused_until {
+            if sessions.system().now() < until {
+                return None;
+            }
+            window.refused_until = None;
+        }
+        if !window.has_memory {
+            window.has_memory = file.parts.attachment.read_ahead_memory.take();
+        }
+        let session = sessions.watched_session(file.parts.primary.node).ok();
+        let lease = session
+            .filter(|_| window.has_memory)
+            .and_then(|session| session.use_lease(&self.lease));
+        if lease.is_none() {
+            window.clear();
+            window.refused_until = Some(sessions.system().now() + REFUSAL_TIME);
+        }
+        lease
+    }
+
+    /// Copies what has been read ahead, and reads more where that ends. `None`: that failed, or would
+    /// not be sequential.
+    fn read_under(
+        &self,
+        file: &File,
+        window: &mut Window,
+        into: &mut [u8],
+        offset: u64,
+        is_sequential: bool,
+    ) -> Option<usize> {
+        let mut done = 0;
+        loop {
+            let at = offset + done as u64;
+            if window.contains(at) {
+                done += window.copy(&mut into[done..], at);
+            }
+            if done == into.len() || (window.is_last && window.contains(offset + done as u64)) {
+                return Some(done);
+            }
+            if !is_sequential {
+                return None;
+            }
+            fill(file, window, offset + done as u64, into.len() - done).ok()?;
+        }
+    }
+}
+
+/// Reads a window at `offset` that has at least `needed` bytes, unless the file ends before.
+fn fill(file: &File, window: &mut Window, offset: u64, needed: usize) -> Result<(), Errno> {
+    let end = (offset + window.size.max(needed) as u64) / ALIGNMENT * ALIGNMENT;
+    let length = (end.max(offset + needed as u64) - offset) as usize;
+    assert!(length <= MAX_WINDOW, "a window fits the memory that was taken for it");
+    window.start = offset;
+    window.data.resize(length, 0);
+    let read = transfer::read(&file.parts, &mut window.data, offset, || file.length());
+    window.data.truncate(*read.as_ref().unwrap_or(&0));
+    window.is_last = read? < length;
+    window.size = (window.size * 2).min(MAX_WINDOW);
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Waiting for events: locks that are granted later, and read leases that are recalled.
+//!
+//! One connection of a session, on a thread of its own, waits until a daemon reports events. The
+//! connection also notices at once when the daemon restarts, so that locks are reclaimed before other
+//! clients can take them.
+
+use super::Sessions;
+use crate::session::Session;
+use crate::system::Connection;
+use forebay_protocol::message::{EVENT_SLOT, LockRequest};
+use forebay_protocol::{Call, Errno, LeaseId, NodeIndex};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Interval of attempts to reach a daemon that does not reply.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Events that the daemon does not know to be processed.
+#[derive(Default)]
+struct Processed {
+    /// Tickets of granted locks.
+    granted: Vec<u64>,
+    /// Recalled leases that are not used any more.
+    returned: Vec<LeaseId>,
+}
+
+impl Sessions {
+    /// The session with `node`, whose events are processed from now on.
+    pub fn watched_session(self: &Arc<Sessions>, node: NodeIndex) -> Result<&Session, Errno> {
+        let session = self.session(node)?;
+        session.start_event_watch(|| {
+            let sessions = Arc::downgrade(self);
+            let thread = std::thread::Builder::new().name("forebay-events".into());
+            let watch = thread.spawn(move || watch_events(&sessions, node));
+            watch.map(|_| ()).map_err(|_| Errno::ENOLCK)
+        })?;
+        Ok(session)
+    }
+}
+
+/// Processes the events of `node` as long as the sessions exist.
+fn watch_events(sessions: &Weak<Sessions>, node: NodeIndex) {
+    let mut seq = 0;
+    let mut processed = Processed::default();
+    while let Some(all) = sessions.upgrade() {
+        seq += 1;
+        let connected = connect(&all, node, seq);
+        drop(all);
+        if let Some((mut connection, epoch)) = connected {
+            while let Some(events) = await_events(&mut connection, &mut seq, &mut processed) {
+                let Some(all) = sessions.upgrade() else {
+                    return;
+                };
+                let (granted, recalled) = events;
+                if let Ok(session) = all.session(node) {
+                    session.return_leases(&recalled);
+                    for ticket in &granted {
+                        session.lock_granted(*ticket, epoch);
+                    }
+                }
+                processed = Processed { granted, returned: recalled };
+            }
+        }
+        std::thread::sleep(RECONNECT_INTERVAL);
+    }
+}
+
+fn connect(sessions: &Sessions, node: NodeIndex, seq: u64) -> Option<(Connection, u64)> {
+    let session = sessions.session(node).ok()?;
+    let connection = session.connect(EVENT_SLOT, seq, false).ok()?;
+    let epoch = session.epoch();
+    // A daemon that restarted does not know the pending locks.
+    session.request_pending_locks();
+    Some((connection, epoch))
+}
+
+/// Waits until the daemon reports granted locks and recalled leases.
+fn await_events(
+    connection: &mut Connection,
+    seq: &mut u64,
+    processed: &mut Processed,
+) -> Option<(Vec<u64>, Vec<LeaseId>)> {
+    *seq += 1;
+    let Processed { granted: known, returned } = std::mem::take(processed);
+    let call = Call::new(*seq, LockRequest::AwaitEvents { known, returned });
+    connection.call(&call, &[], &mut []).ok()?.reply.try_into().ok()
+}

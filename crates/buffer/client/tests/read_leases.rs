@@ -1,0 +1,284 @@
+//! Reading ahead under read leases: what a client reads is never older than what another client was
+//! acknowledged before, leases of dead clients expire, and sequential reads take few requests.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod support;
+
+use forebay_client::{ClientOptions, File, Fs};
+use forebay_protocol::Ino;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::{OpenMode, SetAttr};
+use forebay_store::daemon::{Daemon, StatsHandle, StoreOptions};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use support::process::key;
+use support::striped_admin::StripedAdmin;
+use support::{INSTANCE, STRIPE, Temporary, spec};
+
+const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: false };
+const WRITE: OpenMode = OpenMode { read: false, write: true, ..READ };
+const FILE: &str = "file";
+const SMALL: usize = 4 << 10;
+const LENGTH: usize = 1 << 20;
+
+struct Pool {
+    daemons: Vec<Daemon>,
+    _temporary: Temporary,
+}
+
+impl Pool {
+    /// Daemons that clients reach over the network.
+    fn new(nodes: usize) -> Pool {
+        let temporary = Temporary::new();
+        let start = |node| {
+            let mut options = StoreOptions::new(temporary.dir(&format!("flash{node}")));
+            (options.tcp, options.key) = (Some(([127, 0, 0, 1], 0).into()), Some(key()));
+            Daemon::start(options).unwrap()
+        };
+        let pool = Pool { daemons: (0..nodes).map(start).collect(), _temporary: temporary };
+        let nodes: Vec<_> = pool.daemons.iter().map(Daemon::address).collect();
+        let admin = StripedAdmin::connect(nodes, &ClientOptions::default()).unwrap();
+        admin.create_instance(&spec(256 << 20), STRIPE).unwrap();
+        pool
+    }
+
+    fn attach(&self, options: ClientOptions) -> Fs {
+        let nodes: Vec<_> =
+            self.daemons.iter().map(|daemon| daemon.tcp_address().unwrap()).collect();
+        Fs::attach(nodes, INSTANCE, ClientOptions { key: Some(key()), ..options }).unwrap()
+    }
+
+    fn client(&self) -> Fs {
+        self.attach(ClientOptions::default())
+    }
+
+    fn count(&self, kind: &str) -> u64 {
+        let count = |stats: StatsHandle| {
+            let report = stats.collect_report(Duration::ZERO);
+            report.requests.get(kind).map_or(0, |of_kind| of_kind.latency.count())
+        };
+        self.daemons.iter().map(|daemon| count(daemon.stats())).sum()
+    }
+}
+
+fn open(fs: &Fs, mode: OpenMode) -> Arc<File> {
+    fs.open_path(Path::new(FILE), mode).unwrap().file
+}
+
+fn write_whole(fs: &Fs, value: u8, length: usize) {
+    let file = fs.create_path(Path::new(FILE), 0o644, WRITE).unwrap().file;
+    file.write_all_at(&vec![value; length], 0).unwrap();
+}
+
+fn set_length(fs: &Fs, ino: Ino, length: u64) {
+    let set = SetAttr { size: Some(length), ..SetAttr::default() };
+    fs.set_attr(ino, None, set).unwrap();
+}
+
+/// Reads sequentially in small pieces, from the beginning. Returns all.
+fn read_whole(file: &File, piece: usize) -> Vec<u8> {
+    let (mut all, mut buffer) = (Vec::new(), vec![0; piece]);
+    loop {
+        let count = file.read_at(&mut buffer, all.len() as u64).unwrap();
+        all.extend_from_slice(&buffer[..count]);
+        if count < piece {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn sequential_small_reads_take_one_request_for_each_window() {
+    for (nodes, piece) in [(1, SMALL), (1, 47_008), (2, SMALL)] {
+        let pool = Pool::new(nodes);
+        let writer = pool.client();
+        let data: Vec<u8> = (0..16 << 20).map(|index: u32| (index / 977) as u8).collect();
+        let file = writer.create_path(Path::new(FILE), 0o644, WRITE).unwrap().file;
+        file.write_all_at(&data, 0).unwrap();
+        drop((file, writer));
+        let reader = pool.client();
+        let file = open(&reader, READ);
+        let before = (pool.count("read"), pool.count("lease"));
+        assert!(read_whole(&file, piece) == data, "{nodes} nodes, reads of {piece}");
+        let (reads, leases) = (pool.count("read") - before.0, pool.count("lease") - before.1);
+        // On several nodes each window has many stripes.
+        let most = if nodes == 1 { 60 } else { 1200 };
+        assert!(reads < most, "{reads} reads");
+        assert!((1..60).contains(&leases), "{leases} requests for leases");
+    }
+}
+
+#[test]
+fn random_reads_take_one_request_each_and_no_lease() {
+    let pool = Pool::new(1);
+    write_whole(&pool.client(), 1, LENGTH);
+    let reader = pool.client();
+    let file = open(&reader, READ);
+    let before = pool.count("read");
+    let mut buffer = vec![0; SMALL];
+    for index in 0..100_u64 {
+        let block = (index * 97 + 13) % (LENGTH / SMALL) as u64;
+        assert_eq!(file.read_at(&mut buffer, block * SMALL as u64), Ok(SMALL));
+    }
+    // A request is counted just after its reply.
+    while pool.count("read") - before < 100 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!((pool.count("read") - before, pool.count("lease")), (100, 0));
+}
+
+#[test]
+fn file_that_is_open_for_writing_is_not_leased() {
+    let pool = Pool::new(1);
+    let (writer, reader) = (pool.client(), pool.client());
+    write_whole(&writer, 1, LENGTH);
+    let writes = open(&writer, WRITE);
+    let reads = open(&reader, READ);
+    for value in 2..20 {
+        assert!(read_whole(&reads, SMALL).iter().all(|byte| *byte == value - 1));
+        writes.write_all_at(&vec![value; LENGTH], 0).unwrap();
+    }
+}
+
+/// What a client does between two reads of another one.
+fn changes() -> Vec<(&'static str, fn(&Fs, u8) -> usize)> {
+    vec![
+        ("open, write and close", |fs, value| {
+            open(fs, WRITE).write_all_at(&vec![value; LENGTH], 0).unwrap();
+            LENGTH
+        }),
+        ("create and truncate", |fs, value| {
+            let mode = OpenMode { truncate: true, ..WRITE };
+            let file = fs.create_path(Path::new(FILE), 0o644, mode).unwrap().file;
+            file.write_all_at(&vec![value; LENGTH / 2], 0).unwrap();
+            LENGTH / 2
+        }),
+        ("extend", |fs, value| {
+            let file = open(fs, WRITE);
+            file.write_all_at(&vec![value; LENGTH / 2], 0).unwrap();
+            file.append(&vec![value; LENGTH / 2]).unwrap();
+            LENGTH
+        }),
+        ("truncate without an open file", |fs, value| {
+            write_whole(fs, value, LENGTH);
+            set_length(fs, fs.resolve(Path::new(FILE), true).unwrap().ino, 100_000);
+            100_000
+        }),
+        ("restore the length", |fs, value| {
+            let mode = OpenMode { truncate: true, ..WRITE };
+            let file = open(fs, mode);
+            file.write_all_at(&vec![value; LENGTH], 0).unwrap();
+            LENGTH
+        }),
+    ]
+}
+
+#[test]
+fn reads_follow_acknowledged_changes_of_another_client() {
+    for nodes in [1, 3] {
+        let pool = Pool::new(nodes);
+        let (writer, reader) = (pool.client(), pool.client());
+        write_whole(&writer, 0, LENGTH);
+        let file = open(&reader, READ);
+        let mut buffer = vec![0; SMALL];
+        // The reader changes the file, too: its own lease is recalled.
+        for (round, fs) in [&writer, &writer, &reader].into_iter().enumerate() {
+            for (index, (name, change)) in changes().into_iter().enumerate() {
+                let value = (round * 10 + index + 1) as u8;
+                // The last lease was refused while the file was open for writing.
+                std::thread::sleep(Duration::from_millis(150));
+                read_whole(&file, SMALL);
+                let length = change(fs, value);
+                // In the middle of what was read ahead.
+                file.read_at(&mut buffer, 40_000).unwrap();
+                assert!(buffer.iter().all(|byte| *byte == value), "{name}: old data");
+                let all = read_whole(&file, SMALL);
+                assert_eq!(all.len(), length, "{name}, {nodes} nodes");
+                assert!(all.iter().all(|byte| *byte == value), "{name}, {nodes} nodes");
+            }
+        }
+        assert!(pool.count("lease") > 10);
+    }
+}
+
+#[test]
+fn concurrent_reads_are_never_older_than_acknowledged_writes() {
+    let pool = Pool::new(1);
+    let writer = pool.client();
+    write_whole(&writer, 0, LENGTH);
+    let (acknowledged, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let reader = pool.client();
+                let mut buffer = vec![0; SMALL];
+                while !stop.load(Ordering::Acquire) {
+                    let file = open(&reader, READ);
+                    for block in 0..(LENGTH / SMALL) as u64 {
+                        let before = acknowledged.load(Ordering::Acquire);
+                        file.read_at(&mut buffer, block * SMALL as u64).unwrap();
+                        let value = u64::from(buffer.iter().copied().min().unwrap());
+                        assert!(value >= before, "{value} was read after {before}");
+                    }
+                }
+            });
+        }
+        for value in 1..60 {
+            open(&writer, WRITE).write_all_at(&vec![value; LENGTH], 0).unwrap();
+            acknowledged.store(u64::from(value), Ordering::Release);
+            std::thread::sleep(Duration::from_millis(u64::from(value) % 5 * 10));
+        }
+        stop.store(true, Ordering::Release);
+    });
+    assert!(pool.count("lease") > 0);
+}
+
+/// The address of the daemon for the test `reader_process`.
+const DAEMON: &str = "FOREBAY_TEST_READ_LEASES_DAEMON";
+
+#[test]
+#[ignore = "not a test: a client that another test stops"]
+fn reader_process() {
+    let Ok(address) = std::env::var(DAEMON) else {
+        return;
+    };
+    let address: Address = address.parse().unwrap();
+    let options = ClientOptions { key: Some(key()), ..ClientOptions::default() };
+    let reader = Fs::attach(address, INSTANCE, options).unwrap();
+    let file = open(&reader, READ);
+    let mut buffer = vec![0; SMALL];
+    for block in (0..(LENGTH / SMALL) as u64).cycle() {
+        file.read_at(&mut buffer, block * SMALL as u64).unwrap();
+    }
+}
+
+#[test]
+fn stopped_client_does_not_delay_a_writer_for_ever() {
+    let pool = Pool::new(1);
+    let writer = pool.client();
+    write_whole(&writer, 1, LENGTH);
+    let address = pool.daemons[0].tcp_address().unwrap().to_string();
+    let mut reader = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--ignored", "reader_process"])
+        .env(DAEMON, address)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while pool.count("lease") < 2 {
+        assert!(start.elapsed() < Duration::from_secs(30), "the client gets no lease");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = rustix::process::Pid::from_child(&reader);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let start = Instant::now();
+    open(&writer, WRITE).write_all_at(&[2; SMALL], 0).unwrap();
+    let delay = start.elapsed();
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    // Much longer than a lease lasts, for a machine with other work, and shorter than a session.
+    assert!(delay < Duration::from_secs(20), "{delay:?}");
+}
