@@ -24,6 +24,7 @@ SIMULATIONS = {
     "cluster_simulation": ("forebay-daemon", "invariants_hold_under_faults"),
     "striped": ("forebay-store", ""),
     "simulation": ("forebay-store", ""),
+    "leases": ("forebay-store", ""),
 }
 
 

@@ -103,8 +103,11 @@ impl<O: Objects> Volume<O> {
         }
         events.watch = Some((origin.conn, origin.seq));
         let returned: BTreeSet<&LeaseId> = returned.iter().collect();
-        let leases = events.recalled.extract_if(.., |_, id| returned.contains(id));
-        for ((ino, handle), id) in leases.collect::<Vec<_>>() {
+        let recalled = std::mem::take(&mut events.recalled).into_iter();
+        let (over, kept) = recalled.partition(|(_, id)| returned.contains(id));
+        events.recalled = kept;
+        let over: BTreeMap<(Ino, HandleId), LeaseId> = over;
+        for ((ino, handle), id) in over {
             self.lease_returned(node, ino, (origin.session, handle), id);
         }
         self.notify(node, origin.session);
