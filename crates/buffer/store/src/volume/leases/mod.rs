@@ -12,6 +12,8 @@
 //! it holds back conflicting requests until those have expired.
 
 mod requests;
+#[cfg(test)]
+mod tests;
 
 use forebay_protocol::message::READ_LEASE_NS;
 use forebay_protocol::{HandleId, Ino, LeaseId, SessionId};
