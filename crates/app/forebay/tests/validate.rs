@@ -87,7 +87,7 @@ fn row_of_messages_has_the_quantity_of_its_command() {
     let command = row["command"].as_str().unwrap().strip_prefix("forebay ").unwrap();
     let of_seed = |seed| {
         let run = dir.json(&format!("{command} --seed {seed} --no-out --json -"));
-        run["process_mean_seconds"].as_f64().unwrap() * 1e6
+        run["alone"]["process_mean_seconds"].as_f64().unwrap() * 1e6
     };
     let mean = (of_seed(1) + of_seed(2)) / 2.0;
     let simulated = row["simulated"].as_f64().unwrap();
