@@ -29,7 +29,7 @@ fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> T {
 }
 
 fn hello() -> Vec<u8> {
-    frame("{\"version\":8,\"role\":{\"client\":null}}")
+    frame("{\"version\":9,\"role\":{\"client\":null}}")
 }
 
 /// A connection to a Unix socket, and the reply to its handshake.

@@ -143,9 +143,9 @@ fn malformed_messages_are_refused_and_the_controller_keeps_running() {
         String::from_utf8_lossy(&reply).into_owned()
     };
     assert!(local(&query).contains("cannot decode"));
-    let hello = frame("{\"version\":9,\"role\":{\"client\":null}}");
+    let hello = frame("{\"version\":10,\"role\":{\"client\":null}}");
     let reply = local(&hello);
-    assert!(reply.contains("version mismatch") && reply.contains("version 9"));
+    assert!(reply.contains("version mismatch") && reply.contains("version 10"));
     assert_eq!(pool.client().status().unwrap().nodes.len(), 1);
 }
 
