@@ -68,6 +68,8 @@ impl World {
     pub fn options(&self) -> forebay_client::ClientOptions {
         forebay_client::ClientOptions {
             timeout: Duration::from_secs(20),
+            // It would take a thread, which is not simulated.
+            read_ahead_bytes: 0,
             system: Arc::new(Machine(self.shared.clone())),
             ..forebay_client::ClientOptions::default()
         }
