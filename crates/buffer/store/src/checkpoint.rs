@@ -8,12 +8,15 @@
 //! earlier format ([`MAGIC_V1`]) has the encoding of the whole state after the checksum.
 
 use crate::log::RecoveryError;
-use crate::state::{NodeState, SessionState, VolumeState};
+use crate::namespace::Namespace;
+use crate::state::{NodeState, Prepared, SessionState, VolumeState};
 use crate::storage::Storage;
-use forebay_protocol::SessionId;
+use forebay_protocol::message::InstanceSpec;
+use forebay_protocol::peer::TxId;
+use forebay_protocol::{InstanceId, NodeIndex, SessionId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 
 const MAGIC: &[u8; 8] = b"FBAYCKP2";
@@ -31,6 +34,37 @@ struct Head<S> {
     session_count: u64,
     sessions: S,
     volume_count: u64,
+}
+
+/// A state in a file of the first format.
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(Serialize))]
+struct FirstNodeState {
+    epoch: u64,
+    volumes: BTreeMap<InstanceId, FirstVolumeState>,
+    sessions: BTreeMap<SessionId, SessionState>,
+    session_count: u64,
+}
+
+/// A volume in a file of the first format, whose daemons granted no read leases.
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(Serialize))]
+struct FirstVolumeState {
+    spec: InstanceSpec,
+    names: Namespace,
+    prepared: BTreeMap<TxId, Prepared>,
+    decided: BTreeMap<TxId, BTreeSet<NodeIndex>>,
+}
+
+impl From<FirstNodeState> for NodeState {
+    fn from(first: FirstNodeState) -> NodeState {
+        let FirstNodeState { epoch, volumes, sessions, session_count } = first;
+        let volumes = volumes.into_iter().map(|(id, volume)| {
+            let FirstVolumeState { spec, names, prepared, decided } = volume;
+            (id, VolumeState { spec, names, prepared, decided, leased: false })
+        });
+        NodeState { epoch, volumes: volumes.collect(), sessions, session_count }
+    }
 }
 
 /// A file that is written from the beginning to the end.
@@ -124,7 +158,8 @@ pub fn read_state<S: Storage>(storage: &S, name: &str) -> Result<NodeState, Reco
     let file = FileReader { storage, name, offset: HEADER_BYTES };
     let mut from = BufReader::with_capacity(CHUNK_BYTES, file);
     if is_first_format {
-        return decode(&mut from).ok_or_else(damaged);
+        let first: Option<FirstNodeState> = decode(&mut from);
+        return first.map(NodeState::from).ok_or_else(damaged);
     }
     let head: Head<BTreeMap<SessionId, SessionState>> = decode(&mut from).ok_or_else(damaged)?;
     let Head { epoch, session_count, sessions, volume_count } = head;
@@ -176,8 +211,8 @@ fn check_file<S: Storage>(storage: &S, name: &str) -> io::Result<Option<bool>> {
 mod tests {
     use super::*;
     use crate::storage::DiskStorage;
+    use forebay_protocol::Timestamp;
     use forebay_protocol::placement::Placement;
-    use forebay_protocol::{InstanceId, Timestamp, message::InstanceSpec};
 
     fn sample() -> NodeState {
         let mut state = NodeState { epoch: 3, session_count: 9, ..NodeState::default() };
@@ -214,7 +249,13 @@ mod tests {
     fn checkpoint_of_the_first_format_is_read() {
         let home = tempfile::tempdir().unwrap();
         let storage = DiskStorage::open(home.path()).unwrap();
-        let body = postcard::to_stdvec(&sample()).unwrap();
+        let NodeState { epoch, volumes, sessions, session_count } = sample();
+        let volumes = volumes.into_iter().map(|(id, volume)| {
+            let VolumeState { spec, names, prepared, decided, leased: _ } = volume;
+            (id, FirstVolumeState { spec, names, prepared, decided })
+        });
+        let first = FirstNodeState { epoch, volumes: volumes.collect(), sessions, session_count };
+        let body = postcard::to_stdvec(&first).unwrap();
         let mut bytes = MAGIC_V1.to_vec();
         bytes.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
         bytes.extend_from_slice(&body);

@@ -4,8 +4,9 @@
 mod support;
 
 use forebay_protocol::message::{
-    AdminRequest, Attach, ClientHost, FileRequest, InodeRequest, InstanceSpec, NameRequest,
-    NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, SessionRequest, SessionToken, SetAttr,
+    AdminRequest, Attach, ClientHost, FileRequest, InodeRequest, InstanceSpec, LockRequest,
+    NameRequest, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionRequest,
+    SessionToken, SetAttr,
 };
 use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId};
 use forebay_protocol::placement::Placement;
@@ -459,4 +460,49 @@ fn closed_connection_gets_no_reply_after_invalidation() {
     node.step(Now::default(), Input::Disconnected(OTHER), &mut Vec::new());
     objects.invalidate_checksums(object);
     assert!(invalidated(&mut node, object, Ok(())).is_empty());
+}
+
+/// The reply to a request for a read lease, after another user than the owner has opened the file again
+/// in this mode.
+fn lease_after_reopen(open: OpenMode) -> Reply {
+    let mut node = start();
+    call(&mut node, CONN, 1, hello(None));
+    let create = AdminRequest::CreateInstance(spec(Placement::single_node()));
+    call(&mut node, CONN, 2, Request::Admin(create));
+    let welcome = replies(&call(&mut node, OTHER, 1, hello(Some(InstanceId(7)))));
+    let [Reply::Attached { token, .. }] = welcome[..] else {
+        panic!("{welcome:?}");
+    };
+    let made = replies(&call(&mut node, OTHER, 2, make("f", NewInode::Node(FileKind::File, 0))));
+    let [Reply::Attr(attr)] = &made[..] else {
+        panic!("{made:?}");
+    };
+    let read = OpenMode { read: true, ..OpenMode::default() };
+    let opening = |handle, open| {
+        Request::File(FileRequest::Open { ino: attr.ino, handle: HandleId(handle), open })
+    };
+    call(&mut node, OTHER, 3, opening(1, read));
+    let recovery = ConnId(3);
+    node.step(Now::default(), Input::Connected(recovery, root(false)), &mut Vec::new());
+    let joining =
+        Attach { token: Some(token), slot: RECOVERY_SLOT, ..greeting(Some(InstanceId(7))) };
+    call(&mut node, recovery, 1, Request::Session(SessionRequest::Attach(joining)));
+    let caller = Credentials { uid: 1000, gid: 1000, groups: Some(Vec::new()), checked: false };
+    let reopen = Call { seq: 2, caller: Some(caller), request: opening(2, open) };
+    let mut effects = Vec::new();
+    node.step(Now::default(), Input::Call(recovery, reopen), &mut effects);
+    let is_refused = replies(&effects) == [Reply::Failed(Errno::EACCES)];
+    assert_eq!(is_refused, open.write, "{effects:?}");
+    let lease = Request::Lock(LockRequest::Lease { handles: vec![HandleId(1)] });
+    replies(&call(&mut node, OTHER, 4, lease)).remove(0)
+}
+
+/// The client may still write to the data object, which it has open.
+#[test]
+fn nothing_is_leased_after_a_writer_could_not_open_its_file_again() {
+    let read = OpenMode { read: true, ..OpenMode::default() };
+    let granted = lease_after_reopen(read);
+    assert!(matches!(&granted, Reply::Leases(leases) if leases[0].is_some()), "{granted:?}");
+    let write = OpenMode { write: true, ..OpenMode::default() };
+    assert_eq!(lease_after_reopen(write), Reply::Leases(vec![None]));
 }

@@ -14,10 +14,11 @@ pub(super) const AGREEMENT: (u64, u64) = (16, 1 << 16);
 const FULL: u64 = 1 << 16;
 
 /// Collective writes from an agreement to the next: half of those that would make the fullest log,
-/// of which `used` of [`FULL`] parts are used after `writes` writes, half full.
+/// of which `used` of [`FULL`] parts are used after `writes` writes, half full; at most as many as were
+/// made, since writes may become larger.
 fn writes_until_agreement(writes: u64, used: u64) -> u64 {
     let until_half = (FULL / 2).saturating_sub(used).saturating_mul(writes) / used.max(1);
-    (until_half / 2).clamp(AGREEMENT.0, AGREEMENT.1)
+    (until_half / 2).clamp(AGREEMENT.0, AGREEMENT.1.min(writes.max(AGREEMENT.0)))
 }
 
 impl LoggedFile {
@@ -177,7 +178,7 @@ mod tests {
                 assert!(next == AGREEMENT.0 || used + used * next / writes <= FULL / 2);
             }
         }
-        assert_eq!(writes_until_agreement(16, 0), AGREEMENT.1);
-        assert_eq!(writes_until_agreement(100, FULL / 10), 200);
+        assert_eq!(writes_until_agreement(16, 0), AGREEMENT.0);
+        assert_eq!(writes_until_agreement(100, FULL / 10), 100);
     }
 }

@@ -25,8 +25,10 @@ const MAX_WINDOW: usize = 1 << 20;
 const MAX_OFFSET: u64 = i64::MAX as u64 - 2 * MAX_WINDOW as u64;
 /// Windows end at multiples of this, the size of blocks with checksums.
 const ALIGNMENT: u64 = 256 << 10;
-/// Time after a refusal until a lease is requested again.
+/// Time after a refusal until a lease is requested again, at least; and times the duration of the
+/// request, for a node that does not answer.
 const REFUSAL_TIME: Duration = Duration::from_millis(100);
+const REFUSAL_FACTOR: u32 = 10;
 
 /// Memory for data read ahead, in bytes, of all files of a client.
 #[derive(Debug)]
@@ -93,6 +95,15 @@ impl Window {
         self.data.clear();
     }
 
+    /// Discards the data, and gives their memory back.
+    fn free(&mut self, memory: &ReadAheadMemory) {
+        self.clear();
+        self.data = Vec::new();
+        if std::mem::take(&mut self.has_memory) {
+            memory.give_back();
+        }
+    }
+
     /// Notes a read, and returns whether it continues a row of sequential ones.
     fn note_read(&mut self, offset: u64, length: usize) -> bool {
         let follows = offset == self.next;
@@ -129,11 +140,7 @@ impl ReadAhead {
 
     /// Frees what was read ahead; the file is being closed.
     pub fn end(&self, memory: &ReadAheadMemory) {
-        let mut window = self.window.lock();
-        if std::mem::take(&mut window.has_memory) {
-            memory.give_back();
-        }
-        *window = Window::default();
+        self.window.lock().free(memory);
     }
 
     /// Reads at `offset` from data read ahead, and reads ahead where the file is read sequentially.
@@ -169,16 +176,19 @@ impl ReadAhead {
             }
             window.refused_until = None;
         }
+        let memory = &file.parts.attachment.read_ahead_memory;
         if !window.has_memory {
-            window.has_memory = file.parts.attachment.read_ahead_memory.take();
+            window.has_memory = memory.take();
         }
+        let asked_at = sessions.system().now();
         let session = sessions.watched_session(file.parts.primary.node).ok();
         let lease = session
             .filter(|_| window.has_memory)
             .and_then(|session| session.use_lease(&self.lease));
         if lease.is_none() {
-            window.clear();
-            window.refused_until = Some(sessions.system().now() + REFUSAL_TIME);
+            let now = sessions.system().now();
+            window.free(memory);
+            window.refused_until = Some(now + REFUSAL_TIME.max((now - asked_at) * REFUSAL_FACTOR));
         }
         lease
     }

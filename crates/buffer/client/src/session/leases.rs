@@ -115,8 +115,11 @@ impl Session {
             lease.is_used.store(false, Ordering::Relaxed);
         }
         let handles = wanted.iter().map(|lease| lease.handle).collect();
-        let granted: Vec<Option<LeaseId>> =
-            self.call(LockRequest::Lease { handles }).unwrap_or_default();
+        // A read does not wait for a node that has none of the data and does not answer.
+        let reply = self.call_best_effort(LockRequest::Lease { handles });
+        let granted: Option<Vec<Option<LeaseId>>> =
+            reply.and_then(|reply| reply.reply.try_into().ok());
+        let granted = granted.unwrap_or_default();
         let mut leases = self.leases.lock();
         for (index, lease) in wanted.iter().enumerate() {
             leases.replied(lease, granted.get(index).copied().flatten(), sent_at);

@@ -76,7 +76,7 @@ impl Controller {
 
     /// Has a compute node mount an activation, unless it does so already.
     fn request_mount(&mut self, id: ActivationId, host: &str) {
-        let generation = self.mount_generation(id, host);
+        let generation = self.new_mount_generation(id, host);
         let mounts = &mut self.state.sessions.mounts;
         match mounts.get(id, host).map(|mount| &mount.state) {
             Some(MountState::Requested | MountState::Mounted(_)) => {}

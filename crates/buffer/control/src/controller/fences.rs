@@ -168,6 +168,12 @@ impl Controller {
         configuration.map_or(0, |c| self.state.fences.first_generation(c.instance, host))
     }
 
+    /// The generation of mounts that are requested now, which no storage node refuses: nodes may have
+    /// fences that a controller restored from a backup does not know.
+    pub(super) fn new_mount_generation(&self, id: ActivationId, host: &str) -> u64 {
+        self.mount_generation(id, host).max(self.state.last_lost_id())
+    }
+
     /// A storage node has confirmed fences.
     pub(super) fn hosts_fenced(&mut self, id: FragmentId, through: u64) {
         if self.state.storage.confirm_fences(id, through) {

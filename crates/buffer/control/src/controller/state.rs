@@ -191,6 +191,11 @@ impl State {
             || self.lost_ids.iter().any(|(first, last)| (first.0..=*last).contains(&id))
     }
 
+    /// The last id that a lost state can have given; 0 if no state was lost.
+    pub(super) fn last_lost_id(&self) -> u64 {
+        self.lost_ids.iter().map(|(_, last)| *last).max().unwrap_or(0)
+    }
+
     fn last_id(&self) -> u64 {
         self.last_id.get(()).copied().unwrap_or(0)
     }

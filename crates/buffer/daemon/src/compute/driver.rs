@@ -167,7 +167,7 @@ struct Mounter {
 }
 
 impl Mounter {
-    /// Mounts the instance, or replaces its mount by one of the plan's generation if this activation has mounted one.
+    /// Mounts the instance. A mount of this activation is replaced by one of the plan's generation.
     fn mount(&self, plan: &MountPlan) -> Result<(), String> {
         let (instance, mode) = (plan.instance, plan.mode);
         if self.mounted.lock().contains(&plan.activation) {

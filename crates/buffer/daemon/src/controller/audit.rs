@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use forebay_control::controller::{Outcome, Request, RequestId};
 use forebay_control::messages::{Owner, UnixMillis};
+use forebay_job_script::Capacity;
 use serde::Serialize;
 
 /// The file. It is opened again when it was renamed or removed, as log rotation does.
@@ -113,17 +114,25 @@ fn append_to(path: &PathBuf) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
+fn capacity_text(capacity: Capacity) -> String {
+    match capacity {
+        Capacity::Bytes(bytes) => format!("{} bytes", bytes.0),
+        Capacity::Nodes(nodes) => format!("{nodes} nodes"),
+    }
+}
+
 /// Action and object of a request that is logged.
 fn audited(request: &Request) -> Option<(&'static str, String)> {
     Some(match request {
         Request::Setup { token, owner, setup, .. } => {
-            let capacity = setup.instance.as_ref().map(|spec| format!("{:?}", spec.capacity));
+            let capacity = setup.instance.as_ref().map(|spec| capacity_text(spec.capacity));
             let capacity = capacity.unwrap_or_else(|| "no instance".to_owned());
             ("setup", format!("job {token} of user {}: {capacity}", owner.uid))
         }
-        Request::CreatePersistent { name, owner, spec, .. } => {
-            ("create_persistent", format!("{name} of user {}: {:?}", owner.uid, spec.capacity))
-        }
+        Request::CreatePersistent { name, owner, spec, .. } => (
+            "create_persistent",
+            format!("{name} of user {}: {}", owner.uid, capacity_text(spec.capacity)),
+        ),
         Request::Teardown { token, hurry, .. } => ("teardown", removal("job", token, *hurry)),
         Request::DestroyPersistent { name, hurry } => {
             ("destroy_persistent", removal("instance", name, *hurry))

@@ -317,8 +317,8 @@ pub enum LockRequest {
     /// Acquire a lock on a range of an open file, on the file's metadata node. Answered by `Done`; by
     /// [`Reply::LockConflict`] if another lock conflicts and there is no `ticket`; else by
     /// [`Reply::LockPending`], and later the grant is in the reply to [`LockRequest::AwaitEvents`].
-    /// `EDEADLK`: deadlock. `ENOLCK`: the session has too many locks. The lock replaces the owner's other locks
-    /// on the range and is released with the handle. After a restart of the daemon, earlier sessions
+    /// `EDEADLK`: deadlock. `ENOLCK`: the session has too many locks. The lock replaces the
+    /// owner's other locks on the range and is released with the handle. After a restart of the daemon, earlier sessions
     /// acquire theirs again on [`RECOVERY_SLOT`] before any other lock is granted.
     Acquire { handle: HandleId, lock: FileLock, ticket: Option<u64> },
     /// Release an owner's locks on a range, including both ends.

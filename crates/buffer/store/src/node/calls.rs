@@ -6,7 +6,7 @@ use crate::driver::{ConnId, Effect};
 use crate::objects::Objects;
 use crate::volume::{PendingCall, Resolved};
 use forebay_protocol::PeerIdentity;
-use forebay_protocol::message::{NameRequest, RECOVERY_SLOT, SessionRequest};
+use forebay_protocol::message::{FileRequest, NameRequest, RECOVERY_SLOT, SessionRequest};
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Credentials, Errno, Ino, InstanceId, Reply, Request};
 
@@ -121,7 +121,13 @@ impl<O: Objects + Clone> Node<O> {
         }
         let user = user()?;
         let call = Call { request: target.unwrap_or(call.request), ..call };
-        volume.call(&mut self.context, Requester { origin, user }, call)
+        let restores_writer = origin.slot == RECOVERY_SLOT
+            && matches!(&call.request, Request::File(FileRequest::Open { open, .. }) if open.write);
+        let result = volume.call(&mut self.context, Requester { origin, user }, call);
+        if restores_writer && result.is_err() {
+            volume.writer_lost();
+        }
+        result
     }
 
     /// Park a call until something is unlocked in its volume.

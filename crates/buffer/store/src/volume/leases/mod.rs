@@ -58,8 +58,9 @@ pub struct ReadLeases {
     files: BTreeMap<Ino, LeasedFile>,
     /// Leases that were granted before this start have expired.
     forgotten_until_ns: u64,
-    /// A session from before this start has expired without opening its files again. A client on this
-    /// host may still write through a descriptor, so that nothing can be leased.
+    /// A session from before this start has expired without opening its files again, or could not open
+    /// one again for writing. Its client may still write to data objects that it has open, so that
+    /// nothing can be leased.
     is_disabled: bool,
 }
 
@@ -75,7 +76,7 @@ impl ReadLeases {
         self.forgotten_until_ns
     }
 
-    /// A session from before this start has expired without opening its files again.
+    /// A client that is not known to have a file open for writing may write to it.
     pub fn disable(&mut self) {
         self.is_disabled = true;
     }

@@ -138,6 +138,12 @@ impl<O: Objects> Volume<O> {
         }
     }
 
+    /// A client could not open again a file that it had open for writing. It may still write to data
+    /// objects that it has open, on this host or on other nodes.
+    pub fn writer_lost(&mut self) {
+        self.leases.disable();
+    }
+
     /// Forget leases that have expired, and note when there are none any more.
     pub fn forget_unused_leases(&mut self, node: &mut Context<O>) {
         let any_valid = self.leases.forget_unused(node.now.steady_ns);
