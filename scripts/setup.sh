@@ -140,9 +140,10 @@ want_slurm() {
 # Slurm's accounting. Only the programs of MariaDB are installed, not its service. Without them the
 # test of the accounting is skipped and says so.
 want_slurm_accounting() {
+    # mariadb-install-db calls my_print_defaults, which is in the package of the client.
     command -v slurmdbd >/dev/null && command -v mariadbd >/dev/null &&
-        command -v mariadb-install-db >/dev/null && return
-    (apt_install slurmdbd slurm-wlm-mysql-plugin mariadb-server-core) ||
+        command -v mariadb-install-db >/dev/null && command -v my_print_defaults >/dev/null && return
+    (apt_install slurmdbd slurm-wlm-mysql-plugin mariadb-server-core mariadb-client-core) ||
         say "slurmdbd or MariaDB is not available; the test of Slurm's accounting is skipped"
 }
 

@@ -110,7 +110,9 @@ fn study_is_repeated_on_a_machine_with_another_node_map() {
     let toy = include_str!("../../../../machines/toy.toml");
     let (before, rest) = toy.split_once("[[placement.blade]]").unwrap();
     let (_, after) = rest.split_once("[client]").unwrap();
-    let map = "[placement]\nmap = { value = \"nodes.csv\", assumed = \"test\" }\n[client]";
+    let map = "[placement]\nmap = { value = \"nodes.csv\", assumed = \"test\" }\n\
+         compute = { value = 56, assumed = \"test\" }\n\
+         burst_buffer = { value = 4, assumed = \"test\" }\n[client]";
     let nodes = |storage_slot: usize| -> String {
         let routers = (0..32).map(|router| (router / 8, router / 4 % 2, router % 4));
         let lines = routers.map(|(group, chassis, slot)| {
