@@ -146,7 +146,7 @@ fn file_that_is_open_for_writing_is_not_leased() {
 /// A change of the file, to bytes of this value. Returns the new length.
 type Change = fn(&Fs, u8) -> usize;
 
-/// What a client does between two reads of another one.
+/// Actions of a client between two reads of another one.
 fn changes() -> Vec<(&'static str, Change)> {
     vec![
         ("open, write and close", |fs, value| {

@@ -42,7 +42,7 @@ enum LocalMountState {
     /// Being mounted.
     Mounting,
     Mounted,
-    /// What was mounted at this generation is being replaced.
+    /// The mount of this generation is being replaced.
     Switching {
         mounted_generation: u64,
     },

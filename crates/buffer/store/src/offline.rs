@@ -33,7 +33,7 @@ pub struct OfflineStore {
 /// Findings about a directory.
 #[derive(Debug, Default, Serialize)]
 pub struct CheckReport {
-    /// What is right, in words.
+    /// Contents of the store that are as they should be, a sentence each.
     pub facts: Vec<String>,
     /// Damage that does not keep the daemon from starting, but costs safety or space.
     pub warnings: Vec<String>,

@@ -12,7 +12,7 @@ use super::request::{Answer, Failure, refuse};
 use crate::messages::Owner;
 use crate::records::{RecordKey, Table};
 
-/// Whose instances a quota limits. Instances count for the user and the group of their session.
+/// The holder of a quota. Instances count for the user and the group of their session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuotaSubject {

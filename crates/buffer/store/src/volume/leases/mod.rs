@@ -43,7 +43,7 @@ struct LeasedFile {
     denied_until_ns: u64,
 }
 
-/// What a conflicting request waits for.
+/// The leases for whose end a conflicting request waits.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// Time at which all leases on the file have expired.
