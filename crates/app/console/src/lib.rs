@@ -6,6 +6,7 @@
 mod failure;
 pub mod log;
 mod log_file;
+mod rate_limit;
 pub mod service_manager;
 pub mod table;
 

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::log_file::LogFile;
+use crate::rate_limit::RateLimit;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -9,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use tracing_subscriber::EnvFilter;
 pub use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Environment variable with the log filter.
 const FILTER_VARIABLE: &str = "FOREBAY_LOG";
@@ -129,9 +132,10 @@ where
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer);
     match format {
-        LogFormat::Text => log.try_init(),
-        LogFormat::Json => log.json().try_init(),
+        LogFormat::Text => log.finish().with(RateLimit::default()).try_init()?,
+        LogFormat::Json => log.json().finish().with(RateLimit::default()).try_init()?,
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use super::reply::{attributes, empty, entry, written, xattr};
 use forebay_protocol::message::{NewInode, SetAttr, is_xattr_supported};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -275,6 +275,13 @@ operations! {
         mode: i32, reply: ReplyEmpty
     ) {
         empty(reply, self.do_fallocate(handle, offset, length, mode));
+    }
+
+    fn ioctl(
+        &self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _flags: IoctlFlags,
+        _command: u32, _input: &[u8], _output_size: u32, reply: ReplyIoctl
+    ) {
+        reply.error(fuser::Errno::ENOTTY);
     }
 
     fn lseek(

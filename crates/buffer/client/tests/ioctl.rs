@@ -1,0 +1,43 @@
+//! Unknown `ioctl` calls, which ordinary programs make, are refused and not logged.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod support;
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use support::Mounted;
+
+/// Log lines so far.
+static LINES: AtomicUsize = AtomicUsize::new(0);
+
+struct CountLines;
+
+impl log::Log for CountLines {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        eprintln!("{}: {}", record.target(), record.args());
+        LINES.fetch_add(1, Ordering::Relaxed);
+    }
+    fn flush(&self) {}
+}
+
+#[test]
+fn unknown_ioctls_are_refused_and_not_logged() {
+    log::set_logger(&CountLines).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let mounted = Mounted::new(1, 1 << 24);
+    let file = File::create(mounted.path.join("f")).unwrap();
+    let before = LINES.load(Ordering::Relaxed);
+    for _ in 0..10 {
+        // SAFETY: the kernel writes at most the terminal's attributes to the buffer.
+        let result =
+            unsafe { libc::ioctl(file.as_raw_fd(), libc::TCGETS, [0u8; 256].as_mut_ptr()) };
+        assert_eq!(result, -1);
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        assert_eq!(errno, Some(libc::ENOTTY));
+    }
+    assert_eq!(LINES.load(Ordering::Relaxed), before);
+}
