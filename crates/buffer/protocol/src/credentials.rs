@@ -19,6 +19,12 @@ pub struct PeerIdentity {
 }
 
 impl PeerIdentity {
+    /// Whether the peer may hold descriptors of data objects. They are subject neither to grants of
+    /// space nor to the end of a session, so only peers on this host that are trusted get them.
+    pub fn may_hold_descriptors(&self) -> bool {
+        self.local && self.trusted
+    }
+
     /// Whether the peer is a member of `gid`.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)

@@ -49,12 +49,12 @@ pub struct Origin {
     pub seq: u64,
     pub session: SessionId,
     pub slot: u32,
-    /// Whether the connection is from this host: descriptors can be passed over it.
-    pub is_local: bool,
-    /// Whether the session has, or had, connections from this host.
-    pub session_is_local: bool,
-    /// Whether the session has, or had, connections from other hosts.
-    pub session_is_remote: bool,
+    /// Whether descriptors are passed over the connection: the peer is trusted, and on this host.
+    pub passes_descriptors: bool,
+    /// Whether the session has, or had, such connections.
+    pub session_has_descriptors: bool,
+    /// Whether the session has, or had, others, and uses data connections.
+    pub session_uses_data_connections: bool,
 }
 
 impl Origin {

@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Session {
     /// The durable part.
     pub state: SessionState,
-    /// Whether it has, or had, connections from other hosts.
-    pub is_remote: bool,
-    /// Whether it has, or had, connections from this host.
-    pub is_local: bool,
+    /// Whether it has, or had, connections over which descriptors are passed.
+    pub has_descriptors: bool,
+    /// Whether it has, or had, others, and uses data connections.
+    pub uses_data_connections: bool,
     /// Whether the client caches names and attributes.
     pub caches: bool,
     /// Its host, once a connection has attached since the start.
@@ -29,8 +29,8 @@ impl Session {
     fn new(state: SessionState, idle_since_ns: Option<u64>) -> Session {
         Session {
             state,
-            is_remote: false,
-            is_local: false,
+            has_descriptors: false,
+            uses_data_connections: false,
             caches: false,
             client: ClientHost::default(),
             slots: BTreeMap::new(),

@@ -24,9 +24,9 @@ impl<O: Objects + Clone> Node<O> {
             seq: call.seq,
             session,
             slot,
-            is_local: false,
-            session_is_local: false,
-            session_is_remote: false,
+            passes_descriptors: false,
+            session_has_descriptors: false,
+            session_uses_data_connections: false,
         };
         let known = self.context.sessions.get_mut(session)?;
         known.check_order(slot, call.seq)?;

@@ -65,9 +65,9 @@ impl<O: Objects + Clone> Node<O> {
             seq: call.seq,
             session: id,
             slot,
-            is_local: connection.peer.local,
-            session_is_local: session.is_local,
-            session_is_remote: session.is_remote,
+            passes_descriptors: connection.peer.may_hold_descriptors(),
+            session_has_descriptors: session.has_descriptors,
+            session_uses_data_connections: session.uses_data_connections,
         };
         let completed = session.completed(slot, call.seq);
         let user = || credentials(&connection.peer, call.caller.as_ref());

@@ -45,8 +45,8 @@ impl<O: Objects + Clone> Node<O> {
         self.connections.get_mut(conn)?.session = Some((id, attach.slot));
         let session = self.context.sessions.get_mut(id)?;
         session.renew_lease();
-        session.is_remote |= !peer.local;
-        session.is_local |= peer.local;
+        session.has_descriptors |= peer.may_hold_descriptors();
+        session.uses_data_connections |= !peer.may_hold_descriptors();
         session.caches = attach.single_cache;
         session.client = attach.client.clone();
         if attach.data_connection {

@@ -5,6 +5,8 @@
 
 use forebay_protocol::InstanceId;
 use parking_lot::{Condvar, Mutex};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs;
@@ -210,7 +212,14 @@ impl RemovalQueue {
             if self.is_stop_due() {
                 return Ok(());
             }
-            fs::remove_file(object?.path())?;
+            let object = object?.path();
+            // Its space becomes free even if a program still has it open, e.g. by FUSE passthrough.
+            match rustix::fs::open(&object, OFlags::WRONLY | OFlags::NOFOLLOW, Mode::empty()) {
+                Ok(file) => rustix::fs::ftruncate(file, 0)?,
+                Err(Errno::NOENT) => continue,
+                Err(_) => {}
+            }
+            fs::remove_file(object)?;
             self.removed_objects.fetch_add(1, Ordering::Relaxed);
         }
         fs::remove_dir(folder)

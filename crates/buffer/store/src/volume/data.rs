@@ -111,7 +111,7 @@ impl<O: Objects> Volume<O> {
         };
         let granted = kept + more;
         handle.set_grant(granted);
-        if !requester.origin.is_local {
+        if !requester.origin.passes_descriptors {
             node.effects.push(Effect::BulkGrant(session, id, granted));
         }
         if granted == 0 && want > 0 {

@@ -114,7 +114,7 @@ impl<O: Objects> Volume<O> {
         let max_handles = node.limits.max_session_handles;
         self.handles.check_limit(origin.session, file.handle, max_handles)?;
         // The object comes first: one without an inode is removed at the next start.
-        let passes_descriptor = open.descriptor && origin.is_local;
+        let passes_descriptor = open.descriptor && origin.passes_descriptors;
         let open_object = || self.open_object(node, ino, open);
         let descriptor = passes_descriptor.then(open_object).transpose()?;
         self.log_change(node, origin, change, SlotResult::Opened(ino, true));
@@ -132,7 +132,7 @@ impl<O: Objects> Volume<O> {
         created: bool,
     ) -> Handled<O> {
         let is_file = self.names().find(ino)?.kind() == FileKind::File;
-        let passes_descriptor = mode.descriptor && origin.is_local && is_file;
+        let passes_descriptor = mode.descriptor && origin.passes_descriptors && is_file;
         let open_object = || self.open_object(node, ino, mode);
         let descriptor = passes_descriptor.then(open_object).transpose()?;
         self.reply_opened(node, ino, mode, created, descriptor)
@@ -169,7 +169,8 @@ impl<O: Objects> Volume<O> {
             None => check_open(&user()?, self.names().find(ino)?, mode)?,
         }
         self.add_handle(node, origin, id, ino, mode)?;
-        let passes_descriptor = mode.descriptor && origin.is_local && self.space.has_object(ino);
+        let passes_descriptor =
+            mode.descriptor && origin.passes_descriptors && self.space.has_object(ino);
         let open_object = || self.objects.open(self.object(ino), mode);
         let descriptor = passes_descriptor.then(open_object).transpose()?;
         self.reply_opened(node, ino, mode, created, descriptor)
@@ -223,8 +224,8 @@ impl<O: Objects> Volume<O> {
         debug_assert!(handle.is_piece || self.names().get(ino).is_some(), "an open inode exists");
         self.handles.insert(origin.session, id, handle);
         self.account_memory(&mut node.memory);
-        let passes_descriptor = mode.descriptor && origin.session_is_local;
-        if origin.session_is_remote || (passes_descriptor && mode.write) {
+        let passes_descriptor = mode.descriptor && origin.session_has_descriptors;
+        if origin.session_uses_data_connections || (passes_descriptor && mode.write) {
             let mode = OpenMode { descriptor: passes_descriptor, ..mode };
             let object = self.object(ino);
             node.effects.push(Effect::BulkOpen(origin.session, id, object, mode));

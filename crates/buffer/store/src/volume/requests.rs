@@ -232,8 +232,8 @@ impl<O: Objects> Volume<O> {
                 return self.sync(node, requester, handle, (data_only, false));
             }
             FileRequest::SyncMetadata { handle } => {
-                // Only a client on this host can have synced the data.
-                let by_client = requester.origin.is_local;
+                // Only a client that holds the descriptor can have synced the data.
+                let by_client = requester.origin.passes_descriptors;
                 return self.sync(node, requester, Some(handle), (by_client, by_client));
             }
             FileRequest::AppendLock { handle } => self.handles.lock_append(session, handle)?,

@@ -12,7 +12,7 @@ use forebay_protocol::{Call, Errno, Ino, Request};
 impl<O: Objects> Volume<O> {
     /// The object that a request writes to, if its checksums must be invalidated first.
     pub fn object_to_invalidate(&self, origin: &Origin, request: &Request) -> Option<Ino> {
-        let passes_descriptor = |open: &OpenMode| open.descriptor && origin.is_local;
+        let passes_descriptor = |open: &OpenMode| open.descriptor && origin.passes_descriptors;
         let ino = match request {
             Request::Name(request) => self.file_to_create(request)?,
             Request::Inode(InodeRequest::SetAttr { ino, set, .. }) if set.size.is_some() => *ino,

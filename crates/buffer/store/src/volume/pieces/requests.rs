@@ -63,7 +63,7 @@ impl<O: Objects> Volume<O> {
         if self.names().owns(ino) {
             self.names().find(ino)?;
         }
-        let passes_descriptor = mode.descriptor && requester.origin.is_local;
+        let passes_descriptor = mode.descriptor && requester.origin.passes_descriptors;
         if mode.write || passes_descriptor {
             self.ensure_object(node, ino)?;
         }
