@@ -8,15 +8,15 @@ use forebay_protocol::progress::StagePhase;
 use rustix::io::Errno;
 
 use crate::context::StageContext;
-use crate::error::{Failure, Problem};
+use crate::error::{Failure, Problem, describe};
 use crate::metadata::copy_metadata;
-use crate::request::Verify;
+use crate::request::{ItemKind, StageItem, StageRequest, Verify};
 use crate::tree::{DirPair, HIDDEN_LINK_NAME, replace_entry};
 use crate::verify::verify_copies;
 use crate::walk::{Found, FoundDir, FoundHardLink};
 
 /// Finishes a stage whose files are all copied. Problems are recorded in `ctx`.
-pub(crate) fn finish_stage(ctx: &StageContext<'_>, found: &Found) {
+pub(crate) fn finish_stage(ctx: &StageContext<'_>, request: &StageRequest, found: &Found) {
     // Before hard links are created: a damaged copy must have one name only.
     if ctx.options.verify == Verify::ReadBack {
         ctx.enter_phase(StagePhase::Syncing);
@@ -57,7 +57,7 @@ pub(crate) fn finish_stage(ctx: &StageContext<'_>, found: &Found) {
     if ctx.options.verify != Verify::ReadBack {
         ctx.enter_phase(StagePhase::Syncing);
     }
-    if let Err(problem) = sync_and_complete(ctx) {
+    if let Err(problem) = sync_and_complete(ctx, request, found) {
         ctx.stop(problem);
     }
 }
@@ -112,9 +112,36 @@ fn finish_dir(ctx: &StageContext<'_>, found: &FoundDir) -> Result<(), Failure> {
     Err(Failure::File(reason.to_owned(), Errno::BUSY))
 }
 
+/// Checks that the copies are where the request wants them: a user may have renamed a directory of
+/// their path meanwhile.
+fn check_targets(request: &StageRequest, found: &Found) -> Result<(), Problem> {
+    for directory in &found.directories {
+        let tree = &directory.tree;
+        if directory.path.as_os_str().is_empty()
+            && let Some(item) = request.items.get(tree.index)
+        {
+            item.target.check_is_dir(&*tree.target)?;
+        }
+    }
+    let is_file = |item: &&StageItem| item.kind == ItemKind::File && item.target.is_in_pfs();
+    for item in request.items.iter().filter(is_file) {
+        let source = item.source.open_file()?.stat();
+        let source = source.map_err(|errno| item.source.problem(describe(errno), errno))?;
+        item.target.check_is_file(source.size)?;
+    }
+    Ok(())
+}
+
 /// Syncs everything. Only after that may the source be removed.
-fn sync_and_complete(ctx: &StageContext<'_>) -> Result<(), Problem> {
+fn sync_and_complete(
+    ctx: &StageContext<'_>,
+    request: &StageRequest,
+    found: &Found,
+) -> Result<(), Problem> {
     ctx.durability.sync()?;
+    if ctx.problems.is_empty() {
+        check_targets(request, found)?;
+    }
     if ctx.problems.is_empty() {
         ctx.durability.complete()?;
     }

@@ -51,6 +51,11 @@ impl StageLocation {
         }
     }
 
+    /// Whether it is on a parallel file system, where users rename what is on its path.
+    pub(crate) fn is_in_pfs(&self) -> bool {
+        matches!(self.end, End::Pfs(_))
+    }
+
     /// Another path on the same side.
     pub(crate) fn sibling(&self, path: &Path) -> StageLocation {
         StageLocation { end: self.end.clone(), path: path.to_owned() }
@@ -149,6 +154,37 @@ impl StageLocation {
             }
         };
         Ok((dir, name.to_owned()))
+    }
+
+    /// Fails unless the directory at this location is `held`, if it is on a parallel file system.
+    pub(crate) fn check_is_dir(&self, held: &dyn DirHandle) -> Result<(), Problem> {
+        let End::Pfs(pfs) = &self.end else {
+            return Ok(());
+        };
+        let inode = |dir: &dyn DirHandle| dir.stat().map(|stat| stat.inode);
+        let found = pfs.open_dir(&self.path).and_then(|dir| inode(&*dir));
+        match (found, inode(held)) {
+            (Ok(found), Ok(held)) if found == held => Ok(()),
+            (Err(Errno::NOENT | Errno::NOTDIR) | Ok(_), Ok(_)) => Err(self.moved()),
+            (Err(errno), _) | (_, Err(errno)) => Err(self.cannot_open(errno)),
+        }
+    }
+
+    /// Fails unless there is a file of `size` bytes, which was copied, at this location.
+    pub(crate) fn check_is_file(&self, size: u64) -> Result<(), Problem> {
+        let (parent, name) = self.open_parent()?;
+        match parent.lstat(&name) {
+            Ok(found) if found.kind == FileKind::File && found.size == size => Ok(()),
+            Ok(_) | Err(Errno::NOENT) => Err(self.moved()),
+            Err(errno) => Err(self.cannot_open(errno)),
+        }
+    }
+
+    /// Another entry, or none, is at the location to which was copied.
+    fn moved(&self) -> Problem {
+        let reason = "was renamed, removed or replaced while it was staged: the copies are not there; \
+                      stage again";
+        self.problem(reason, Errno::STALE)
     }
 
     /// Opens a target directory, and creates it if necessary (in an instance with all parents).

@@ -55,7 +55,7 @@ pub fn run_stage(
     };
     assert_eq!(ctx.pending_tasks.load(Ordering::Acquire), 0);
     if !ctx.is_stopped() {
-        finish_stage(&ctx, &found);
+        finish_stage(&ctx, request, &found);
     }
     let time = ctx.end_phases().saturating_duration_since(started);
     ctx.outcome(time)

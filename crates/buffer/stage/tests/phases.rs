@@ -135,6 +135,49 @@ fn read_back_progress_counts_verified_bytes() {
     assert!(report.time < sum + Duration::from_millis(20), "{report:?}");
 }
 
+/// Stages out while a directory above the destination is renamed, and again.
+fn rename_while_staged(sides: &Sides, gate: &Arc<Gate>, request: &StageRequest) -> String {
+    let options = options(sides, Verify::ReadBack);
+    let results = sides.pfs.join("results");
+    let (outcome, _) = run_until_gate(request, &options, (gate, At::Write), |_| {
+        fs::rename(&results, sides.pfs.join("renamed")).unwrap();
+    });
+    fs::create_dir(&results).unwrap();
+    run(request, &options).unwrap();
+    outcome.unwrap_err().to_string()
+}
+
+#[test]
+fn stage_to_a_directory_that_is_renamed_meanwhile_fails_and_the_next_run_copies_to_the_path() {
+    let sides = sides();
+    let gate = Arc::new(Gate::default());
+    create_tree(&sides, &gate);
+    let results = sides.pfs.join("results");
+    fs::create_dir(&results).unwrap();
+    let outside = gated(&sides.pfs, &gate);
+    let target = StageLocation::in_pfs(&outside, results.join("out"));
+    let request = one(ItemKind::Directory, sides.inside("tree"), target);
+    let failed = rename_while_staged(&sides, &gate, &request);
+    assert!(failed.contains("was renamed, removed or replaced while it was staged"), "{failed}");
+    assert_eq!(picture(&results.join("out")), picture(&sides.pfs.join("in")));
+}
+
+#[test]
+fn file_staged_to_a_directory_that_is_renamed_meanwhile_fails_and_is_copied_by_the_next_run() {
+    let sides = sides();
+    let gate = Arc::new(Gate::default());
+    create_tree(&sides, &gate);
+    let results = sides.pfs.join("results");
+    fs::create_dir(&results).unwrap();
+    let outside = gated(&sides.pfs, &gate);
+    let target = StageLocation::in_pfs(&outside, results.join("f2"));
+    let request = one(ItemKind::File, sides.inside("tree/f2"), target);
+    let failed = rename_while_staged(&sides, &gate, &request);
+    assert!(failed.contains("results"), "{failed}");
+    let staged = fs::read(results.join("f2")).unwrap();
+    assert!(staged == fs::read(sides.pfs.join("in/f2")).unwrap());
+}
+
 #[test]
 fn stage_without_read_back_ends_with_a_sync() {
     let sides = sides();
