@@ -4,8 +4,8 @@
 mod support;
 
 use forebay_client::{Admin, ClientOptions, Fs};
-use forebay_protocol::Errno;
 use forebay_protocol::message::OpenMode;
+use forebay_protocol::{Errno, Ino};
 use forebay_store::daemon::{self, Daemon};
 use std::path::Path;
 use std::time::Duration;
@@ -54,4 +54,31 @@ fn write_waits_for_space_of_a_removed_file_that_is_closed_later() {
     });
     small.write_all_at(&vec![2; 4 << 20], 0).unwrap();
     closing.join().unwrap();
+}
+
+/// After a restart, a client that does not come back may have removed files open, for the time of a
+/// lease.
+#[test]
+fn write_after_a_restart_waits_for_space_that_only_an_absent_client_may_use() {
+    let temporary = Temporary::new();
+    let mut options = daemon::StoreOptions::new(temporary.dir("flash"));
+    options.limits.lease_ns = 3_000_000_000;
+    let first = Daemon::start(options.clone()).unwrap();
+    make_instance(first.address(), 8 << 20);
+    // This client never notices the restart.
+    let absent = attach(first.address());
+    absent.get_attr(Ino::ROOT).unwrap();
+    let fs = attach(first.address());
+    let mode = OpenMode { write: true, ..OpenMode::default() };
+    let big = fs.create_path(Path::new("big"), 0o644, mode).unwrap().file;
+    big.write_all_at(&vec![1; 6 << 20], 0).unwrap();
+    drop(big);
+    first.stop().unwrap();
+    let second = Daemon::start(options).unwrap();
+    fs.unlink_path(Path::new("big")).unwrap();
+    let small = fs.create_path(Path::new("small"), 0o644, mode).unwrap().file;
+    small.write_all_at(&vec![2; 4 << 20], 0).unwrap();
+    // What does not fit is refused.
+    assert_eq!(small.write_all_at(&vec![3; 5 << 20], 4 << 20), Err(Errno::ENOSPC));
+    drop((absent, small, fs, second));
 }

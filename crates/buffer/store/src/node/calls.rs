@@ -121,13 +121,23 @@ impl<O: Objects + Clone> Node<O> {
         }
         let user = user()?;
         let call = Call { request: target.unwrap_or(call.request), ..call };
+        // Space that only sessions from before this start may have in use becomes free soon.
+        let to_repeat = volume.awaits_orphans(&self.context).then(|| call.clone());
         let restores_writer = origin.slot == RECOVERY_SLOT
             && matches!(&call.request, Request::File(FileRequest::Open { open, .. }) if open.write);
         let result = volume.call(&mut self.context, Requester { origin, user }, call);
         if restores_writer && result.is_err() {
             volume.writer_lost();
         }
-        result
+        match to_repeat {
+            Some(call) if matches!(result, Err(Errno::ENOSPC)) => {
+                let (attempts, until_ns) =
+                    (self.context.current_attempts(), self.context.handles_restored_ns());
+                self.context.parked.park_until(instance, (conn, call), attempts, until_ns);
+                Ok(Outcome::Deferred)
+            }
+            Some(_) | None => result,
+        }
     }
 
     /// Park a call until something is unlocked in its volume.

@@ -316,9 +316,20 @@ impl<O: Objects> Volume<O> {
     /// Drop all inodes that have no name and are not open.
     pub fn drop_unused_orphans(&mut self, node: &mut Context<O>) {
         let orphans: Vec<Ino> = self.names().orphans().collect();
-        for ino in orphans {
-            self.drop_if_unused(node, ino);
+        for ino in &orphans {
+            self.drop_if_unused(node, *ino);
         }
+        if !orphans.is_empty() {
+            node.parked.note_unlocked(self.id());
+        }
+    }
+
+    /// Whether there are inodes without names that are only kept because sessions from before this
+    /// start may have them open, and there is space in the log to drop them.
+    pub fn awaits_orphans(&self, node: &Context<O>) -> bool {
+        !node.handles_are_restored()
+            && node.log_space == LogSpace::Normal
+            && self.names().orphans().any(|ino| !self.handles.is_open(ino))
     }
 }
 
