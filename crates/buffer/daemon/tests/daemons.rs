@@ -34,6 +34,10 @@ fn hosts_with_another_key_fail_authentication() {
     let between = ControllerClient::open(&pool.file("key", "none")).unwrap();
     assert_eq!(between.status().unwrap().nodes.len(), 2);
     assert!(!is_online(&pool, "s1") && !bad.has_ended());
+    let refused = between.status().unwrap().refused;
+    let [host] = &refused[..] else { panic!("{refused:?}") };
+    assert!(host.nodes.contains(&"s1".to_owned()), "{host}");
+    assert!(host.to_string().contains("(127.0.0.1) is refused: authentication failed"), "{host}");
     let unknown = Daemon::start_storage(&pool.config("key"), "s7").err().unwrap();
     assert!(unknown.to_string().contains("no storage node `s7`"), "{unknown}");
 }

@@ -175,6 +175,15 @@ fn stall_reason(status: Result<Status, Failure>, job: Option<&str>) -> String {
         Ok(status) => status,
         Err(failure) => return failure.to_string(),
     };
+    let mut reason = silence(&status, job);
+    for host in &status.refused {
+        reason.push_str(&format!("; {host}"));
+    }
+    reason
+}
+
+/// The storage nodes that a step may be waiting for.
+fn silence(status: &Status, job: Option<&str>) -> String {
     let is_offline = |node: &&NodeStatus| !node.online && !node.forgotten;
     let names = |nodes: Vec<&NodeStatus>| {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
@@ -200,5 +209,25 @@ fn stall_reason(status: Result<Status, Failure>, job: Option<&str>) -> String {
     match offline.is_empty() {
         true => "no reply yet".to_owned(),
         false => format!("no reply yet, and {} offline", names(offline)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_daemon::activity::RefusedHost;
+
+    use super::*;
+
+    #[test]
+    fn reason_of_a_stall_names_refused_hosts_and_why() {
+        let refused = RefusedHost {
+            address: "10.0.0.12".to_owned(),
+            nodes: vec!["s1".to_owned()],
+            reason: "MUNGE: Rewound credential: the clocks differ".to_owned(),
+        };
+        let status = Status { refused: vec![refused], ..Status::default() };
+        let expected = "no reply yet; s1 (10.0.0.12) is refused: MUNGE: Rewound credential: the \
+                        clocks differ";
+        assert_eq!(stall_reason(Ok(status), None), expected);
     }
 }

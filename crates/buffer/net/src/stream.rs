@@ -11,7 +11,7 @@ use rustix::net::{
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -88,6 +88,14 @@ impl Stream {
                 Err(rustix::io::Errno::INTR) => {}
                 other => return Ok(other.map(|_| ())?),
             }
+        }
+    }
+
+    /// The peer's address; `None` on a Unix socket, or if the peer is gone.
+    pub fn peer_address(&self) -> Option<IpAddr> {
+        match self {
+            Stream::Unix(_) => None,
+            Stream::Tcp(socket) => socket.peer_addr().ok().map(|at| at.ip()),
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use exposition::exposition;
 pub use forebay_metrics::Exporter;
-pub use status::{HostActivity, StageTotals, Status};
+pub use status::{HostActivity, RefusedHost, StageTotals, Status};
 
 /// Time in which a driver reports its counters.
 const ACTIVITY_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,6 +1,7 @@
 //! The state of a pool and the counters of its hosts.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use forebay_client::MountReport;
@@ -48,6 +49,27 @@ pub struct HostActivity {
     pub staged_out: StageTotals,
 }
 
+/// A host whose processes fail to authenticate at the controller.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedHost {
+    /// Its address.
+    pub address: String,
+    /// The storage nodes that have this address.
+    pub nodes: Vec<String>,
+    /// The reason.
+    pub reason: String,
+}
+
+impl fmt::Display for RefusedHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.nodes.is_empty() {
+            true => write!(f, "host {}", self.address)?,
+            false => write!(f, "{} ({})", self.nodes.join(", "), self.address)?,
+        }
+        write!(f, " is refused: {}", self.reason)
+    }
+}
+
 /// The state of a pool, and the counters of its hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
@@ -57,6 +79,9 @@ pub struct Status {
     /// Counters of the hosts that report.
     #[serde(default)]
     pub activity: Vec<HostActivity>,
+    /// Hosts that failed to authenticate within the last 15 s.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedHost>,
 }
 
 impl Deref for Status {
@@ -75,7 +100,7 @@ impl DerefMut for Status {
 
 impl From<ControlStatus> for Status {
     fn from(control: ControlStatus) -> Status {
-        Status { control, activity: Vec::new() }
+        Status { control, ..Status::default() }
     }
 }
 

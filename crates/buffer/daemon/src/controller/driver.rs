@@ -19,6 +19,7 @@ use forebay_net::stream::Stream;
 use super::admission::{Authorized, Policy};
 use super::audit::AuditLog;
 use super::port::{Admitted, Candidate, ConnectionId, Event, Outbox};
+use super::refused::RefusedHosts;
 use crate::activity::{HostActivity, Status};
 use crate::clock::now;
 use crate::database::Database;
@@ -76,6 +77,8 @@ pub(super) struct Driver {
     /// wait until they are durable.
     changes: Vec<Change>,
     effects: Vec<ControllerEffect>,
+    /// The hosts that failed to authenticate.
+    pub refused: RefusedHosts,
     /// The log of allocations, removals and operators' actions.
     pub audit: Option<AuditLog>,
     is_stopped: bool,
@@ -103,6 +106,7 @@ impl Driver {
             last_id: 0,
             changes: Vec::new(),
             effects: Vec::new(),
+            refused: RefusedHosts::default(),
             audit: None,
             is_stopped: false,
         }
@@ -324,7 +328,11 @@ impl Driver {
     fn status(&self) -> Status {
         let mut control = self.controller.status();
         control.process = self.process;
-        Status { control, activity: self.activity.values().cloned().collect() }
+        Status {
+            control,
+            activity: self.activity.values().cloned().collect(),
+            refused: self.refused.list(&self.policy.allowed_sources),
+        }
     }
 
     fn send(&mut self, id: ConnectionId, message: FromController) {

@@ -5,6 +5,7 @@ mod admission;
 mod audit;
 mod driver;
 mod port;
+mod refused;
 mod socket;
 
 use std::collections::BTreeMap;
@@ -75,7 +76,7 @@ pub(crate) fn start(
     for request in requests {
         driver.apply(request).map_err(DaemonError::new)?;
     }
-    let (port, inbox) = ControllerPort::new();
+    let (port, inbox) = ControllerPort::new(driver.refused.clone());
     let (stopper, lock) = (port.clone(), setup.lock);
     let service = Service::spawn(
         "controller",

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use forebay_net::stream::Stream;
 
+use super::refused::RefusedHosts;
 use crate::activity::Status;
 use crate::messages::{FromController, Role, ToController, Welcome};
 
@@ -75,13 +76,17 @@ pub(super) enum Event {
 
 /// The way into a controller's driver, for any thread.
 #[derive(Clone)]
-pub(crate) struct ControllerPort(SyncSender<Event>);
+pub(crate) struct ControllerPort {
+    events: SyncSender<Event>,
+    /// The hosts that failed to authenticate.
+    pub(super) refused: RefusedHosts,
+}
 
 impl ControllerPort {
     /// A port and the driver's end of it.
-    pub(super) fn new() -> (ControllerPort, Receiver<Event>) {
+    pub(super) fn new(refused: RefusedHosts) -> (ControllerPort, Receiver<Event>) {
         let (events, inbox) = sync_channel(INBOX_CAPACITY);
-        (ControllerPort(events), inbox)
+        (ControllerPort { events, refused }, inbox)
     }
 
     /// Opens a connection for an authenticated process, or returns the reason for refusing it.
@@ -89,32 +94,32 @@ impl ControllerPort {
         let stopping = || "the controller is shutting down".to_owned();
         let (decision, decided) = sync_channel(1);
         let event = Event::Connect(Box::new(candidate), decision);
-        self.0.send(event).map_err(|_| stopping())?;
+        self.events.send(event).map_err(|_| stopping())?;
         decided.recv().unwrap_or_else(|_| Err(stopping()))
     }
 
     /// Hands over a message from a connection. Returns whether the controller still runs.
     pub fn deliver(&self, id: ConnectionId, message: ToController) -> bool {
-        self.0.send(Event::Message(id, message)).is_ok()
+        self.events.send(Event::Message(id, message)).is_ok()
     }
 
     /// Closes a connection.
     pub fn disconnect(&self, id: ConnectionId) {
         // The driver may have ended before.
-        let _ = self.0.send(Event::Disconnected(id));
+        let _ = self.events.send(Event::Disconnected(id));
     }
 
     /// The pool's status, if the driver replies within `timeout`.
     pub fn status(&self, timeout: Duration) -> Result<Status, String> {
         let busy = || "the controller is busy".to_owned();
         let (answer, status) = sync_channel(1);
-        let sent = self.0.try_send(Event::Status(answer));
+        let sent = self.events.try_send(Event::Status(answer));
         sent.map_err(|_| busy())?;
         status.recv_timeout(timeout).map_err(|_| busy())
     }
 
     /// Stops the driver.
     pub fn stop(&self) {
-        let _ = self.0.send(Event::Stop);
+        let _ = self.events.send(Event::Stop);
     }
 }

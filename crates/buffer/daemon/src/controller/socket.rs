@@ -42,6 +42,10 @@ pub(super) fn serve(
 ) {
     let mut incoming = IncomingConnection::new(stream.clone());
     let answered = incoming.authenticate(identity, &permit);
+    let address = stream.peer_address();
+    if let (Err(error), Some(address)) = (&answered, address) {
+        port.refused.record(address, error);
+    }
     let answered = answered.map_err(|error| error.to_string());
     let admitted = answered.and_then(|caller| {
         permit.admit(principal(&caller)).map_err(|reason| reason.to_string())?;
@@ -59,7 +63,7 @@ pub(super) fn serve(
     let (caller, admitted) = match admitted {
         Ok(admitted) => admitted,
         Err(reason) => {
-            tracing::warn!(reason, "connection refused");
+            tracing::warn!(reason, ?address, "connection refused");
             return incoming.refuse(&reason);
         }
     };
