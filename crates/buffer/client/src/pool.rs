@@ -1,6 +1,7 @@
 //! A limited number of items that threads share, one thread at a time.
 
 use parking_lot::{Condvar, Mutex};
+use std::time::Instant;
 
 #[derive(Debug)]
 struct State<T> {
@@ -28,18 +29,37 @@ impl<T> Pool<T> {
 
     /// Waits for an idle item, or creates one by its number. It must be [released](Pool::release).
     pub fn acquire(&self, create: impl FnOnce(u32) -> T) -> T {
+        let acquired = self.acquire_until(None, create);
+        acquired.unwrap_or_else(|| unreachable!("a wait without an end ends with an item"))
+    }
+
+    /// As [`acquire`](Pool::acquire); `None` if no item is idle by `deadline`.
+    pub fn acquire_until(
+        &self,
+        deadline: Option<Instant>,
+        create: impl FnOnce(u32) -> T,
+    ) -> Option<T> {
         let mut state = self.state.lock();
         loop {
             if let Some(item) = state.idle.pop() {
-                return item;
+                return Some(item);
             }
             if state.created < self.max {
                 state.created += 1;
-                return create(state.created - 1);
+                return Some(create(state.created - 1));
             }
             state.waiting += 1;
-            self.released.wait(&mut state);
+            let is_late = match deadline {
+                None => {
+                    self.released.wait(&mut state);
+                    false
+                }
+                Some(deadline) => self.released.wait_until(&mut state, deadline).timed_out(),
+            };
             state.waiting -= 1;
+            if is_late && state.idle.is_empty() {
+                return None;
+            }
         }
     }
 

@@ -31,6 +31,11 @@ pub trait Channel: Debug + Send {
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()>;
     /// Receives the response to call `seq`, with its payload in `into`.
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response>;
+    /// Waits until something has arrived, or the daemon has closed the connection. `false`: nothing has
+    /// within `timeout`. A network whose connections never hang need not wait here.
+    fn await_input(&self, _timeout: Duration) -> io::Result<bool> {
+        Ok(true)
+    }
     /// Sets the timeout of sending and receiving.
     fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
     /// Sends `call` with `payload` and receives its response.
@@ -74,6 +79,10 @@ impl Channel for connection::Connection {
 
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {
         connection::Connection::receive(self, seq, into)
+    }
+
+    fn await_input(&self, timeout: Duration) -> io::Result<bool> {
+        connection::Connection::await_input(self, timeout)
     }
 
     fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {

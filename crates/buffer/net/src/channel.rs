@@ -282,6 +282,15 @@ impl Receiver {
         self.descriptors.pop_front()
     }
 
+    /// Waits until something has arrived, or the peer has closed the connection. `false`: nothing has
+    /// within `timeout`.
+    pub fn await_input(&self, timeout: Duration) -> io::Result<bool> {
+        if !self.raw.ready().is_empty() || !self.plain.ready().is_empty() {
+            return Ok(true);
+        }
+        self.stream.has_input(timeout)
+    }
+
     fn limit_wait(&self) -> io::Result<()> {
         if let Some(deadline) = self.deadline {
             let left = deadline.saturating_duration_since(Instant::now());

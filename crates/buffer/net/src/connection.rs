@@ -110,6 +110,12 @@ impl Connection {
         self.sender.send(frames, None)
     }
 
+    /// Waits until something has arrived, or the daemon has closed the connection. `false`: nothing has
+    /// within `timeout`.
+    pub fn await_input(&self, timeout: Duration) -> io::Result<bool> {
+        self.receiver.await_input(timeout)
+    }
+
     /// Receives the response to call `seq`, with its payload in `into`.
     pub fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {
         loop {

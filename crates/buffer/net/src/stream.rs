@@ -14,7 +14,7 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A connected socket.
 #[derive(Debug)]
@@ -87,6 +87,20 @@ impl Stream {
                 Ok(0) => return Err(io::ErrorKind::WouldBlock.into()),
                 Err(rustix::io::Errno::INTR) => {}
                 other => return Ok(other.map(|_| ())?),
+            }
+        }
+    }
+
+    /// Waits until there is something to receive, or the peer has closed the connection. `false`: there
+    /// is nothing after `timeout`.
+    pub fn has_input(&self, timeout: Duration) -> io::Result<bool> {
+        let deadline = Instant::now() + timeout;
+        let mut input = [PollFd::new(self, PollFlags::IN)];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now()).try_into().ok();
+            match rustix::event::poll(&mut input, left.as_ref()) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => return Ok(other? > 0),
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Opening, reading and writing through the mount.
 
+use super::arguments::Request;
 use super::convert;
 use super::mounted_fs::MountedFs;
 use super::open_files::{OpenFile, SharedInode};
@@ -8,7 +9,7 @@ use forebay_protocol::message::{Allocate, InodeRequest, SetAttr};
 use forebay_protocol::{Attr, Errno, FileKind};
 use fuser::{
     BackingId, FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyData, ReplyOpen,
-    Request, WriteFlags,
+    WriteFlags,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;

@@ -1,5 +1,7 @@
 //! The requests of the kernel.
 
+use super::arguments::{Argument, Request};
+use super::busy_threads::BusyThreads;
 use super::convert::{self, errno};
 use super::lock_owner::lock_owner;
 use super::mounted_fs::MountedFs;
@@ -9,17 +11,35 @@ use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Implements operations of [`Filesystem`]. Each is counted and timed under its name.
+/// A mounted instance, and the threads that receive its requests.
+#[derive(Debug)]
+pub struct Served {
+    fs: Arc<MountedFs>,
+    threads: Arc<BusyThreads>,
+}
+
+impl Served {
+    /// An instance whose requests are received by this number of threads.
+    pub fn new(fs: MountedFs, threads: usize) -> Served {
+        Served { fs: Arc::new(fs), threads: Arc::new(BusyThreads::new(threads)) }
+    }
+}
+
+/// Implements operations of [`Filesystem`]. Each is counted and timed under its name, and carried out
+/// by another thread if few are left to receive requests.
 macro_rules! operations {
-    ($(fn $name:ident(&$this:ident $(, $argument:ident: $type:ty)*) $body:block)*) => {
+    ($(fn $name:ident(
+        &$this:ident, $request:ident: &Request $(, $argument:ident: $type:ty)* $(,)?
+    ) $body:block)*) => {
         #[allow(non_camel_case_types, reason = "the names of the methods")]
         enum Operation {
             $($name),*
@@ -28,15 +48,42 @@ macro_rules! operations {
         /// The names of all operations.
         pub const OPERATIONS: &[&str] = &[$(stringify!($name)),*];
 
-        impl Filesystem for MountedFs {
-            fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-                self.negotiate(config);
+        impl MountedFs {
+            $(
+            #[allow(clippy::too_many_arguments, reason = "those of the trait")]
+            fn $name(&$this, $request: &Request $(, $argument: $type)*) {
+                let _timed = $this.counters.time(Operation::$name as usize);
+                $body
+            })*
+        }
+
+        impl Filesystem for Served {
+            fn init(
+                &mut self, _request: &fuser::Request, config: &mut KernelConfig
+            ) -> io::Result<()> {
+                let fs = Arc::get_mut(&mut self.fs);
+                let fs = fs.ok_or_else(|| io::Error::other("requests before the first one"))?;
+                fs.negotiate(config);
                 Ok(())
             }
 
-            $(fn $name(&$this $(, $argument: $type)*) {
-                let _timed = $this.counters.time(Operation::$name as usize);
-                $body
+            $(fn $name(&self, request: &fuser::Request $(, $argument: $type)*) {
+                let request = Request::from(request);
+                let _receiving = self.threads.begin();
+                let Some(permission) = self.threads.additional() else {
+                    return self.fs.$name(&request $(, $argument)*);
+                };
+                let fs = self.fs.clone();
+                $(let mut $argument = Some(Argument::hold($argument));)*
+                let carry_out = move || {
+                    fs.$name(&request $(, <$type as Argument<'_>>::lend(&mut $argument))*);
+                    drop(permission);
+                };
+                let thread = std::thread::Builder::new().name("forebay-mount".into());
+                if let Err(error) = thread.spawn(carry_out) {
+                    // The kernel gets `EIO` for the request, whose reply is dropped.
+                    tracing::error!(%error, "cannot start a thread");
+                }
             })*
         }
     };

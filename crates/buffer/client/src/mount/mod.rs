@@ -13,6 +13,8 @@
 //! kernel check permissions. The kernel may cache entries only of directories that everybody may
 //! search.
 
+mod arguments;
+mod busy_threads;
 mod cached_entries;
 mod convert;
 mod counters;
@@ -32,7 +34,7 @@ pub use counters::MountReport;
 
 use crate::fs::Fs;
 use counters::Counters;
-use filesystem::OPERATIONS;
+use filesystem::{OPERATIONS, Served};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use kernel_entries::KernelEntries;
 use mounted_fs::MountedFs;
@@ -46,7 +48,7 @@ use std::sync::Arc;
 /// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// Threads that serve requests. One that waits for a disk does not delay the others.
+    /// Threads that receive requests, and serve them while others are free.
     pub threads: usize,
     /// Other users have access, subject to permissions. Needs root, or `user_allow_other` in
     /// `/etc/fuse.conf`.
@@ -63,7 +65,7 @@ impl Default for MountOptions {
     fn default() -> MountOptions {
         let root = rustix::process::geteuid().is_root();
         MountOptions {
-            threads: 8,
+            threads: 16,
             allow_other: root,
             passthrough: true,
             read_only: false,
@@ -163,6 +165,7 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     let counters = Arc::new(Counters::new(OPERATIONS));
     let kernel_entries = Arc::new(KernelEntries::default());
     let served = MountedFs::new(own, options.passthrough, counters.clone(), kernel_entries.clone());
+    let served = Served::new(served, options.threads.max(1));
     let session = Session::new(served, path, &config).map_err(failed)?;
     kernel_entries.set_device(session.as_fd().try_clone_to_owned().map_err(failed)?);
     let session = session.spawn().map_err(failed)?;

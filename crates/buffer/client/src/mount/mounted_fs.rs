@@ -1,5 +1,6 @@
 //! The state of a mount, and on whose behalf it sends requests.
 
+use super::arguments::Request;
 use super::cached_entries::CachedEntries;
 use super::convert;
 use super::counters::Counters;
@@ -12,7 +13,7 @@ use crate::mounted_instance::MountedInstance;
 use crate::requester::{CallerProcess, GroupHints};
 use forebay_protocol::message::{NameRequest, NewInode};
 use forebay_protocol::{Attr, Credentials, Errno, FileKind, Ino};
-use fuser::{FileHandle, INodeNo, Request};
+use fuser::{FileHandle, INodeNo};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;

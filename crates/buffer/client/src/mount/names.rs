@@ -1,5 +1,6 @@
 //! Names and directories through the mount, and its options in the kernel.
 
+use super::arguments::Request;
 use super::convert::{self, errno};
 use super::mounted_fs::MountedFs;
 use super::reply::entry;
@@ -7,7 +8,7 @@ use forebay_protocol::message::NameRequest;
 use forebay_protocol::{Attr, Errno, FileKind, Ino};
 use fuser::{
     Generation, INodeNo, InitFlags, KernelConfig, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry,
-    ReplyStatfs, Request,
+    ReplyStatfs,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -64,8 +64,18 @@ impl Session {
 
     /// Connects, attaches, and makes sure that the daemon knows the open handles.
     pub(crate) fn connect(&self, slot: u32, seq: u64, is_data: bool) -> io::Result<Connection> {
+        let asked = self.options.system.now();
         let mut identity = self.identity.lock();
+        // One attempt is enough for all that waited meanwhile.
+        if identity.unanswered.is_some_and(|at| at > asked) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         let attached = self.attach(&identity, slot, seq, is_data);
+        if let Err(error) = &attached
+            && matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+        {
+            identity.unanswered = Some(self.options.system.now());
+        }
         let (connection, token, epoch) = match attached {
             Err(error) if refusal(&error) == Some(Errno::ESTALE) && identity.token.is_some() => {
                 // The session has expired. A new one opens the handles again, as far as possible.
@@ -86,8 +96,6 @@ impl Session {
         if is_data {
             connection.set_timeout(Some(self.options.timeout))?;
         }
-        // Metadata calls have no timeout: a sync may take long, and a daemon that dies closes the
-        // connection.
         Ok(connection)
     }
 
@@ -106,7 +114,7 @@ impl Session {
         };
         let system = &options.system;
         let mut connection = system.connect(&self.address, &auth, CONNECT_TIMEOUT)?;
-        connection.set_timeout(Some(ATTACH_TIMEOUT))?;
+        connection.set_timeout(Some(ATTACH_TIMEOUT.min(self.reply_timeout())))?;
         let attach = Attach {
             version: PROTOCOL_VERSION,
             instance: self.instance,
@@ -131,7 +139,7 @@ impl Session {
         }
         let _ = self.placement.set(placement);
         self.boot_id.store(boot, Ordering::Release);
-        connection.set_timeout(None)?;
+        connection.set_timeout(Some(self.reply_timeout()))?;
         Ok((connection, token, epoch))
     }
 

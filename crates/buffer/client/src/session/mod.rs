@@ -4,6 +4,7 @@ mod connect;
 mod data_calls;
 mod data_connections;
 mod leases;
+mod liveness;
 mod lock_table;
 mod locks;
 
@@ -31,6 +32,7 @@ use forebay_protocol::{
     Call, Credentials, Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
 };
 use leases::Leases;
+use liveness::Probe;
 use lock_table::LockTable;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -158,6 +160,8 @@ struct SessionIdentity {
     token: Option<SessionToken>,
     /// Sequence number of the last call on the recovery connection.
     recovery_seq: u64,
+    /// Time at which the daemon last left an attempt to attach unanswered.
+    unanswered: Option<Instant>,
 }
 
 /// Inode or capability by which a handle was opened, and is opened again.
@@ -184,6 +188,7 @@ pub struct Session {
     boot_id: AtomicU64,
     /// Time when the last request that was answered was sent.
     last_contact: Mutex<Option<Instant>>,
+    probe: Mutex<Probe>,
     /// Changes of names and attributes that are not synced.
     unsynced: Unsynced,
     /// The open handles.
@@ -216,6 +221,7 @@ impl Session {
             epoch: AtomicU64::new(0),
             boot_id: AtomicU64::new(0),
             last_contact: Mutex::default(),
+            probe: Mutex::default(),
             unsynced: Unsynced::default(),
             handles: Mutex::default(),
             locks: Mutex::default(),
@@ -278,14 +284,24 @@ impl Session {
         caller: Option<&Credentials>,
         request: Request,
     ) -> Result<SessionReply, Errno> {
-        self.receive_or_retransmit(self.send_call(caller, request))
+        self.receive_or_retransmit(self.send_call(caller, request)?)
     }
 
     /// Sends a request without waiting for the reply. Requests to several nodes must be sent in
-    /// ascending order of the nodes, or two clients could wait for each other's connections.
-    pub fn send_call(&self, caller: Option<&Credentials>, request: Request) -> PendingCall {
+    /// ascending order of the nodes, or two clients could wait for each other's connections. `EIO`: all
+    /// connections have calls to which the daemon does not reply.
+    pub fn send_call(
+        &self,
+        caller: Option<&Credentials>,
+        request: Request,
+    ) -> Result<PendingCall, Errno> {
         let sent_at = self.options.system.now();
-        let mut slot = self.slots.acquire(Slot::new);
+        let deadline = Some(Instant::now() + self.reply_timeout());
+        let Some(mut slot) = self.slots.acquire_until(deadline, Slot::new) else {
+            tracing::error!(address = %self.address,
+                "request timeout: the storage daemon replies to none of the requests before");
+            return Err(Errno::EIO);
+        };
         slot.seq += 1;
         let is_sync = matches!(
             request,
@@ -303,7 +319,7 @@ impl Session {
         if !is_sent {
             slot.connection = None;
         }
-        PendingCall { slot, call, sent_at, is_sent, pending_sync }
+        Ok(PendingCall { slot, call, sent_at, is_sent, pending_sync })
     }
 
     /// Receives the reply to a request that was sent; retransmits the request where necessary.
@@ -320,6 +336,9 @@ impl Session {
                 };
                 if !std::mem::take(&mut is_sent) {
                     connection.send(&call, &[])?;
+                }
+                if may_take_long(&call.request) {
+                    self.await_slow_reply(&connection)?;
                 }
                 let response = connection.receive(call.seq, &mut [])?;
                 slot.connection = Some(connection);
@@ -368,7 +387,7 @@ impl Session {
         let response = connection.and_then(|mut connection| {
             connection.set_timeout(Some(BEST_EFFORT_TIMEOUT)).ok()?;
             let response = connection.call(&call, &[], &mut []).ok()?;
-            connection.set_timeout(None).ok()?;
+            connection.set_timeout(Some(self.reply_timeout())).ok()?;
             slot.connection = Some(connection);
             Some(response)
         });
@@ -386,6 +405,20 @@ impl Session {
         };
         SessionReply { reply: response.reply, descriptor: response.descriptor, ttl }
     }
+}
+
+/// Whether the reply to a request may take any time although the daemon works: it waits for a device
+/// or for other clients.
+fn may_take_long(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::File(
+            FileRequest::Sync { .. }
+                | FileRequest::SyncMetadata { .. }
+                | FileRequest::AppendLock { .. }
+                | FileRequest::Allocate { .. }
+        )
+    )
 }
 
 /// Whether a request changes names or attributes.

@@ -68,6 +68,8 @@ fn watch_events(sessions: &Weak<Sessions>, node: NodeIndex) {
 fn connect(sessions: &Sessions, node: NodeIndex, seq: u64) -> Option<(Connection, u64)> {
     let session = sessions.session(node).ok()?;
     let connection = session.connect(EVENT_SLOT, seq, false).ok()?;
+    // Events may be far between. A daemon that dies closes the connection.
+    connection.set_timeout(None).ok()?;
     let epoch = session.epoch();
     // A daemon that restarted does not know the pending locks.
     session.request_pending_locks();

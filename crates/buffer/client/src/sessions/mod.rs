@@ -339,7 +339,8 @@ impl Sessions {
                 receive(first);
             }
             let session = self.session(node);
-            let sent = session.map(|session| (session, session.send_call(caller, request.into())));
+            let sent = session
+                .and_then(|session| Ok((session, session.send_call(caller, request.into())?)));
             in_flight.push_back((node, sent));
             assert!(in_flight.len() <= MAX_IN_FLIGHT);
         }

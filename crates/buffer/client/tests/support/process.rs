@@ -69,6 +69,14 @@ impl Process {
         self.child = spawn(&self.dir, self.port, self.segment);
     }
 
+    /// Stops it as SIGSTOP does, or lets it continue.
+    pub fn pause(&self, paused: bool) {
+        let signal = if paused { libc::SIGSTOP } else { libc::SIGCONT };
+        let pid = libc::pid_t::try_from(self.child.id()).unwrap();
+        // SAFETY: a system call without memory; the process is a child that was not waited for.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+
     /// Bytes of memory that it has.
     pub fn memory(&self) -> u64 {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();

@@ -38,3 +38,5 @@ pub const MAX_DATA_CONNECTIONS: u32 = 4096;
 pub const RECOVERY_SLOT: u32 = MAX_SLOTS - 1;
 /// The slot on which a session waits for events: granted file locks and recalled read leases.
 pub const EVENT_SLOT: u32 = MAX_SLOTS - 2;
+/// The slot on which a session asks whether the daemon replies at all, while another call takes long.
+pub const PROBE_SLOT: u32 = MAX_SLOTS - 3;
