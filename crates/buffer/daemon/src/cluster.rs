@@ -56,6 +56,7 @@ impl Daemon {
     /// Starts a pool's controller: restores its state, applies the configuration, and listens.
     pub fn start_controller(config: &PoolConfig) -> Result<Daemon, DaemonError> {
         forebay_net::stream::raise_descriptor_limit();
+        forebay_net::memory::limit_retained_memory();
         let home = &config.controller_directory;
         create_private_directory(home, 0o700)?;
         let lock = lock_directory(home)?;

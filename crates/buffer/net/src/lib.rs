@@ -6,7 +6,7 @@
 //! by the pool's key ([`auth`]) or by MUNGE ([`munge`]), and everything except bulk data is encrypted
 //! ([`record`]). [`connection`] is a client's end of a connection to a storage daemon, [`listener`] a
 //! daemon's socket, [`admission`] limits connections, and [`job_socket`] carries the calls of
-//! `libdatawarp`. [`writeback`], [`extents`], [`random`] and [`lock_file`] are services of the
+//! `libdatawarp`. [`writeback`], [`extents`], [`random`], [`memory`] and [`lock_file`] are services of the
 //! operating system that several crates use.
 #![warn(missing_docs)]
 
@@ -22,6 +22,7 @@ pub mod handshake;
 pub mod job_socket;
 pub mod listener;
 pub mod lock_file;
+pub mod memory;
 pub mod munge;
 pub mod random;
 pub mod record;

@@ -143,6 +143,7 @@ impl Mount {
 /// entries and attributes, which makes walks of trees slower.
 pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, MountError> {
     forebay_net::stream::raise_descriptor_limit();
+    forebay_net::memory::limit_retained_memory();
     let failed = |error| MountError { path: path.to_owned(), error };
     let mut config = Config::default();
     config.mount_options =

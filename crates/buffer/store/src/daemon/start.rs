@@ -177,6 +177,7 @@ impl Daemon {
     pub fn start(options: StoreOptions) -> Result<Daemon, StartError> {
         options.validate()?;
         forebay_net::stream::raise_descriptor_limit();
+        forebay_net::memory::limit_retained_memory();
         let directory_lock = lock_directory(&options.dir)?;
         let recovered = recover(&options)?;
         let (unix, tcp) = listen(&options)?;
