@@ -18,6 +18,7 @@ use forebay_job_script::AccessMode;
 use forebay_store::daemon::Daemon;
 
 use super::fragments::{create_fragment, destroy_fragment};
+use super::health::StoreHealth;
 use super::movers::{MoverEnd, Movers};
 use crate::activity::HostActivity;
 use crate::clock::now;
@@ -112,6 +113,7 @@ pub(super) struct Driver {
     /// Destroyed fragments whose space is not yet free.
     removals: BTreeMap<FragmentId, InstanceId>,
     written: WrittenBytes,
+    health: StoreHealth,
 }
 
 impl Driver {
@@ -120,7 +122,8 @@ impl Driver {
             Admin::connect(parts.daemon.address(), forebay_client::ClientOptions::default());
         let admin = admin.map_err(|e| format!("cannot connect to the storage daemon: {e}"))?;
         let movers = Movers::new(parts.directory.join("journals"));
-        let written = WrittenBytes::of_device(&parts.directory.join("flash"));
+        let flash = parts.directory.join("flash");
+        let (written, health) = (WrittenBytes::of_device(&flash), StoreHealth::new(&flash));
         Ok(Driver {
             parts,
             admin,
@@ -130,6 +133,7 @@ impl Driver {
             attaching: BTreeMap::new(),
             removals: BTreeMap::new(),
             written,
+            health,
         })
     }
 
@@ -167,7 +171,8 @@ impl Driver {
             let due = |last: Instant| last.elapsed() >= self.parts.activity_interval;
             if self.node.is_some() && last_activity.is_none_or(due) {
                 last_activity = Some(Instant::now());
-                self.parts.link.send_activity(self.activity());
+                let activity = self.activity();
+                self.parts.link.send_activity(activity);
             }
         }
     }
@@ -186,7 +191,8 @@ impl Driver {
             }
             Event::Activity(answer) => {
                 // The asking thread may have given up.
-                let _ = answer.try_send(self.activity());
+                let activity = self.activity();
+                let _ = answer.try_send(activity);
             }
             Event::Stop => {}
         }
@@ -207,6 +213,7 @@ impl Driver {
         let rows = rows.map_err(|e| e.to_string())?;
         let node = StorageNode::restore(id, welcome.granules, now(), rows);
         self.node = Some(node.map_err(|e| e.to_string())?);
+        self.health.record_reply();
         self.sweep_journals();
         tracing::info!(node = id.0, pool = welcome.pool, "in service");
         Ok(())
@@ -225,12 +232,16 @@ impl Driver {
     }
 
     /// Activity of this host so far.
-    fn activity(&self) -> HostActivity {
+    fn activity(&mut self) -> HostActivity {
         let (staged_in, staged_out) = self.movers.totals();
+        let store = self.parts.daemon.stats().collect_report(STORE_REPORT_TIMEOUT);
+        if store.gauges.is_some() {
+            self.health.record_reply();
+        }
         HostActivity {
             host: self.parts.host.clone(),
             at: now(),
-            store: Some(self.parts.daemon.stats().collect_report(STORE_REPORT_TIMEOUT)),
+            store: Some(store),
             mounts: BTreeMap::new(),
             staged_in,
             staged_out,
@@ -243,7 +254,8 @@ impl Driver {
         }
         self.inputs.extend(self.movers.progress());
         self.check_removals();
-        if self.node.is_some() {
+        // Without reports the controller takes the node to be offline.
+        if self.node.is_some() && self.health.is_working() {
             let written = self.written.since_start();
             self.inputs.push_back(StorageInput::Tick { written });
         }

@@ -2,6 +2,7 @@
 
 mod driver;
 mod fragments;
+mod health;
 mod movers;
 mod run_stage;
 
