@@ -70,6 +70,8 @@ impl Daemon {
             audit_log: config.audit_log.clone(),
             pool_id: pool_id.iter().map(|byte| format!("{byte:02x}")).collect(),
             allowed_sources: config.storage.iter().map(sources).collect(),
+            administrators: config.administrators.clone(),
+            operator: config.operator,
             only_user: config.only_user,
             process: None,
             tick_interval: TICK_INTERVAL,
@@ -118,6 +120,7 @@ impl Daemon {
         store.key = identity.key.clone();
         store.munge = identity.munge.clone();
         store.data_protection = config.data_protection;
+        store.trusted_hosts = trusted_hosts(config);
         if let Some(bytes) = node.metadata_memory {
             store.limits.metadata_bytes = bytes.0;
         }
@@ -225,6 +228,16 @@ fn client_options(config: &PoolConfig, identity: &Authenticator) -> forebay_clie
         data_protection: identity.data_protection,
         ..forebay_client::ClientOptions::default()
     }
+}
+
+/// The hosts whose root may administer a storage daemon, and whose daemons are others of the pool's.
+fn trusted_hosts(config: &PoolConfig) -> Option<daemon::TrustedHosts> {
+    let administrators = config.administrators.as_ref()?.addresses()?;
+    let storage = config.storage.iter().filter_map(|node| node.allowed_sources.addresses());
+    Some(daemon::TrustedHosts {
+        administrators: administrators.to_vec(),
+        storage: storage.flatten().copied().collect(),
+    })
 }
 
 fn settings(config: &PoolConfig, secret: [u8; 32]) -> Settings {

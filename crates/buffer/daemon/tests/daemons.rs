@@ -43,6 +43,33 @@ fn hosts_with_another_key_fail_authentication() {
 }
 
 #[test]
+fn root_of_other_hosts_than_the_administrators_is_refused() {
+    let pool = TestPool::new(1);
+    let file = pool.file("key", "controller");
+    let text = fs::read_to_string(&file).unwrap();
+    let limited = |hosts: &str| {
+        let entry = format!("administrators = [{hosts}]\n[agent]");
+        fs::write(&file, text.replace("[agent]", &entry)).unwrap();
+        PoolConfig::read(&file).unwrap()
+    };
+    let over_tcp = || {
+        let from = text.replace("controller.socket", "none.socket");
+        fs::write(pool.path("tcp.toml"), from).unwrap();
+        let client = ControllerClient::open(&pool.path("tcp.toml"))?;
+        Ok::<_, forebay_daemon::DaemonError>(client.status().unwrap())
+    };
+    let config = limited("\"10.0.0.1\"");
+    let controller = wait_for("start", || Daemon::start_controller(&config).ok());
+    let refused = over_tcp().unwrap_err().to_string();
+    assert!(refused.contains("from 10.0.0.1, but this is 127.0.0.1"), "{refused}");
+    ControllerClient::open(&file).unwrap().status().unwrap();
+    controller.stop().unwrap();
+    let config = limited("\"10.0.0.1\", \"127.0.0.1\"");
+    let _controller = wait_for("start", || Daemon::start_controller(&config).ok());
+    over_tcp().unwrap();
+}
+
+#[test]
 fn request_survives_a_controller_restart() {
     let pool = TestPool::new(2);
     let controller = pool.controller();

@@ -99,6 +99,8 @@ pub struct PoolConfig {
     pub audit_log: Option<PathBuf>,
     /// The user with an operator's rights, besides root.
     pub operator: u32,
+    /// The hosts from which root and the operator may administer; `None`: all.
+    pub administrators: Option<AllowedSources>,
     /// The only user besides root who may use the pool, if it is one user's own.
     pub only_user: Option<u32>,
     /// Its nodes.

@@ -52,6 +52,7 @@ struct ControllerTable {
     socket: Option<AbsolutePath>,
     audit_log: Option<AbsolutePath>,
     operator: Option<User>,
+    administrators: Option<AllowedSources>,
     only_user: Option<User>,
 }
 
@@ -133,6 +134,7 @@ impl PoolConfig {
             controller_directory: controller.directory.0,
             audit_log: controller.audit_log.map(|path| path.0),
             operator: controller.operator.map_or(0, |user| user.0),
+            administrators: controller.administrators,
             only_user: controller.only_user.map(|user| user.0),
             storage: storage_nodes(&source, storage, pool.granularity.0)?,
             agent_socket: agent

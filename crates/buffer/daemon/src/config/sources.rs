@@ -33,6 +33,14 @@ impl AllowedSources {
         AllowedSources::Addresses(vec![address.to_canonical()])
     }
 
+    /// The addresses; `None`: any.
+    pub fn addresses(&self) -> Option<&[IpAddr]> {
+        match self {
+            AllowedSources::Addresses(addresses) => Some(addresses),
+            AllowedSources::Anywhere => None,
+        }
+    }
+
     /// Checks that a connection from this address may be the node's. A MUNGE credential also has
     /// the address of the host that made it, unless that host's `munged` knows only a loopback one.
     /// The error is the address that is not allowed.

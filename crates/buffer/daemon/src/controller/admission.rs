@@ -16,6 +16,10 @@ pub(super) struct Policy {
     pub pool_id: String,
     /// Addresses from which each storage node may connect.
     pub allowed_sources: BTreeMap<String, AllowedSources>,
+    /// The hosts from which root and the operator may administer; `None`: all.
+    pub administrators: Option<AllowedSources>,
+    /// The user with the rights of root.
+    pub operator: u32,
     /// The only user besides root who may connect, if the pool is one user's own.
     pub only_user: Option<u32>,
 }
@@ -65,15 +69,37 @@ impl Policy {
                 require_trust("connect as a compute node's agent")?;
                 (Some(Peer::ComputeNode(host.clone())), own)
             }
-            Role::Client(None) => (None, own),
+            Role::Client(None) => {
+                self.check_administrator(own, candidate)?;
+                (None, own)
+            }
             Role::Client(Some(owner)) => {
                 if *owner != own {
                     require_trust("make requests for other users")?;
                 }
+                self.check_administrator(*owner, candidate)?;
                 (None, *owner)
             }
         };
         Ok(Authorized { peer, caller, welcome })
+    }
+
+    /// Checks that an operator's requests come from an administrator's host: root of a compute node is
+    /// the operator of that node only.
+    fn check_administrator(&self, owner: Owner, candidate: &Candidate) -> Result<(), String> {
+        let is_operator = owner.uid == 0 || owner.uid == self.operator;
+        let (true, Some(source), Some(hosts)) =
+            (is_operator, candidate.source, &self.administrators)
+        else {
+            return Ok(());
+        };
+        hosts.check(source, candidate.munge_origin).map_err(|found| {
+            format!(
+                "user {} may use this pool from {hosts}, but this is {found}; \
+                 `controller.administrators` in the controller's configuration names the hosts",
+                owner.uid
+            )
+        })
     }
 
     /// Checks that a storage node connects from a configured address. Without this check root of

@@ -38,6 +38,10 @@ pub(crate) struct Setup {
     pub pool_id: String,
     /// Addresses from which each storage node may connect.
     pub allowed_sources: BTreeMap<String, AllowedSources>,
+    /// The hosts from which root and the operator may administer; `None`: all.
+    pub administrators: Option<AllowedSources>,
+    /// The user with the rights of root.
+    pub operator: u32,
     /// The only user besides root who may connect.
     pub only_user: Option<u32>,
     /// The process that owns the pool, of an embedded one.
@@ -68,6 +72,8 @@ pub(crate) fn start(
     let policy = Policy {
         pool_id: setup.pool_id,
         allowed_sources: setup.allowed_sources,
+        administrators: setup.administrators,
+        operator: setup.operator,
         only_user: setup.only_user,
     };
     let (tick_interval, process) = (setup.tick_interval, setup.process);

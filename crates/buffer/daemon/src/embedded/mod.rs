@@ -225,6 +225,8 @@ fn start_controller(
         audit_log: None,
         pool_id: POOL_NAME.to_owned(),
         allowed_sources: Default::default(),
+        administrators: None,
+        operator: 0,
         only_user: Some(owner.uid),
         process: Some(std::process::id()),
         tick_interval: TICK_INTERVAL,

@@ -12,6 +12,7 @@ use forebay_net::stream::Stream;
 use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::SessionRequest;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -148,7 +149,41 @@ impl EventLoop {
             tracing::warn!(?principal, "data connection refused: too many");
             return self.refuse(id, seq, Errno::EAGAIN);
         }
+        if self.trusted_hosts.is_some() && !self.is_from_trusted_host(id, &call.request) {
+            tracing::warn!(host = ?self.host_of(id), "refused: only an administrator's host may do this");
+            return self.refuse(id, seq, Errno::EACCES);
+        }
         self.step(Input::Call(id, call));
+    }
+
+    /// The host of a connection; `None`: this one.
+    fn host_of(&mut self, id: ConnId) -> Option<IpAddr> {
+        self.connections.get_mut(id).and_then(|conn| conn.host)
+    }
+
+    /// Whether the host of a connection has the rights that a request needs in addition to those of
+    /// clients.
+    fn is_from_trusted_host(&mut self, id: ConnId, request: &Request) -> bool {
+        let (Some(host), Some(hosts)) = (self.host_of(id), &self.trusted_hosts) else {
+            return true;
+        };
+        match request {
+            Request::Session(SessionRequest::Attach(attach)) if attach.instance.is_none() => {
+                hosts.may_administer(host)
+            }
+            Request::Peer(message) => {
+                let volume = self.node.volume(message.instance);
+                volume.is_none_or(|volume| hosts.may_be_peer(host, &volume.spec.placement))
+            }
+            Request::Session(_)
+            | Request::Admin(_)
+            | Request::Name(_)
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Data(_)
+            | Request::Path(_) => true,
+        }
     }
 
     /// Answer a call with an error and close the connection.

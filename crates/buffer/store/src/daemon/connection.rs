@@ -11,6 +11,7 @@ use forebay_net::stream::Stream;
 use forebay_protocol::{Call, Errno, Reply, Request};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,6 +32,8 @@ pub enum Incoming {
 #[derive(Debug)]
 pub struct Connection {
     pub stream: Arc<Stream>,
+    /// The host at the other end; `None`: this one.
+    pub host: Option<IpAddr>,
     /// Received, and decrypted where necessary.
     input: Vec<u8>,
     consumed: usize,
@@ -70,6 +73,7 @@ impl Connection {
     ) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
         Ok(Connection {
+            host: stream.peer_address(),
             stream: Arc::new(stream),
             input: Vec::new(),
             consumed: 0,

@@ -10,6 +10,7 @@ use super::munge_worker::PendingCredential;
 use super::object_workers::ObjectWorkers;
 use super::peer_links::PeerLinks;
 use super::report::StoreGauges;
+use super::trusted_hosts::TrustedHosts;
 use super::worker::Worker;
 use crate::node::{ConnId, Effect, Input, Node};
 use crate::objects::DiskObjects;
@@ -42,6 +43,7 @@ pub struct EventLoop {
     /// Authenticator of clients on other hosts.
     pub authenticator: Authenticator,
     pub munge_worker: Option<Worker<PendingCredential>>,
+    pub trusted_hosts: Option<TrustedHosts>,
     pub peers: PeerLinks,
     pub mailbox: Arc<Mailbox>,
     pub counters: Arc<StoreCounters>,

@@ -29,9 +29,11 @@ mod report;
 mod start;
 mod stats;
 mod syncer;
+mod trusted_hosts;
 mod worker;
 
 pub use options::{StartError, StoreOptions};
 pub use report::{RequestStats, StoreGauges, StoreReport};
 pub use start::Daemon;
 pub use stats::StatsHandle;
+pub use trusted_hosts::TrustedHosts;

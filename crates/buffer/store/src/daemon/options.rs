@@ -1,5 +1,6 @@
 //! Options of a storage daemon, and errors at its start.
 
+use super::trusted_hosts::TrustedHosts;
 use crate::log::RecoveryError;
 use crate::node::Limits;
 use forebay_net::admission::ConnectionLimits;
@@ -33,6 +34,8 @@ pub struct StoreOptions {
     pub limits: Limits,
     /// Fences of compute nodes, by instance, from the records of the storage node.
     pub fences: Vec<(InstanceId, Vec<HostFence>)>,
+    /// Hosts whose root has more rights than a client; `None`: all that are authenticated.
+    pub trusted_hosts: Option<TrustedHosts>,
     /// Limits of connections.
     pub connection_limits: ConnectionLimits,
     /// Protection of data to and from other hosts. Requests are always encrypted.
@@ -79,6 +82,7 @@ impl StoreOptions {
             munge: None,
             limits: Limits { metadata_bytes: default_metadata_bytes(), ..Limits::default() },
             fences: Vec::new(),
+            trusted_hosts: None,
             connection_limits: ConnectionLimits::default(),
             data_protection: DataProtection::default(),
             segment_size: 64 << 20,

@@ -151,6 +151,7 @@ impl Recovered {
             log: LogWriter::start(log, storage, options.segment_size, opens, counters, mailbox)?,
             workers: ObjectWorkers::start(objects, mailbox.clone(), options.checksum_interval)?,
             munge_worker,
+            trusted_hosts: options.trusted_hosts,
             peers: PeerLinks::new(authenticator.clone()),
             authenticator,
             mailbox: mailbox.clone(),
