@@ -14,15 +14,19 @@ use forebay_net::frame::{self, Flags, HEADER_BYTES, Kind};
 use forebay_net::handshake::{ClientHandshake, Service};
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Attach, ClientHost, PROTOCOL_VERSION};
+use forebay_protocol::message::{Attach, ClientHost, OpenMode, PROTOCOL_VERSION};
 use forebay_protocol::message::{NameRequest, SessionRequest};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{INSTANCE, Temporary, as_user, users_pool};
+use support::{INSTANCE, READ_WRITE, Temporary, as_user, users_pool};
+
+/// Data travel over data connections.
+const REMOTE: OpenMode = OpenMode { descriptor: false, ..READ_WRITE };
 
 fn key() -> PoolKey {
     PoolKey::new(b"a key for tests only").unwrap()
@@ -196,6 +200,49 @@ fn user_cannot_exhaust_connections() {
             matches!(call(&mut local(&daemon), attach_request(true)), Some(Reply::Attached { .. }))
         })
     });
+}
+
+#[test]
+fn idle_data_connections_are_closed_and_made_again() {
+    let idle_timeout = Duration::from_millis(200);
+    let limits = ConnectionLimits { idle_timeout, ..ConnectionLimits::default() };
+    let (daemon, _temporary) = pool(limits, 100);
+    let fs = from_another_host(&daemon).unwrap();
+    let file = fs.create_path(Path::new("f"), 0o600, REMOTE).unwrap().file;
+    file.write_all_at(b"before", 0).unwrap();
+    let busy = connections(&daemon);
+    wait_until(|| connections(&daemon) < busy);
+    file.write_all_at(b"after ", 0).unwrap();
+    let mut read = [0; 6];
+    assert_eq!(file.read_at(&mut read, 0), Ok(6));
+    assert_eq!(&read, b"after ");
+}
+
+#[test]
+fn user_cannot_exhaust_open_files() {
+    let temporary = Temporary::new();
+    let mut options = daemon::StoreOptions::new(temporary.dir("flash"));
+    options.limits.max_user_handles = 10;
+    let daemon = users_pool(options, 0o770);
+    let attach = || Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
+    let open = |fs: &Fs, name: String| {
+        Ok::<_, Errno>(fs.create_path(Path::new(&name), 0o666, REMOTE)?.file)
+    };
+    let (mut held, [first, second]) = as_user(1000, 2000, || {
+        let sessions = [attach(), attach()];
+        // The limit is that of all sessions of the user together.
+        let open = |number: usize| open(&sessions[number % 2], format!("f{number}"));
+        let held: Vec<_> = (0..10).map(|number| open(number).unwrap()).collect();
+        assert_eq!(open(10).map(drop), Err(Errno::EMFILE));
+        (held, sessions)
+    });
+    as_user(1001, 2000, || drop(open(&attach(), "other".to_owned()).unwrap()));
+    drop(open(&attach(), "root".to_owned()).unwrap());
+    drop(held.pop());
+    wait_until(|| open(&first, "f10".to_owned()).is_ok());
+    // The handles of a session that ends are free again.
+    drop((held, first));
+    wait_until(|| open(&second, "f11".to_owned()).is_ok());
 }
 
 #[test]

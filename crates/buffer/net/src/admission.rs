@@ -9,6 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Time without a request after which a client closes a data connection instead of using it, well
+/// before the daemon does: the outcome of a request that meets the close would be unknown.
+pub const MAX_IDLE: Duration = Duration::from_secs(120);
+
 /// Limits of a daemon's connections.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
@@ -29,6 +33,9 @@ pub struct ConnectionLimits {
     pub workers: usize,
     /// Data connections of one user that is not trusted.
     pub user_workers: usize,
+    /// Time without a request after which a data connection is closed. Clients do not use one that
+    /// has been idle for [`MAX_IDLE`].
+    pub idle_timeout: Duration,
     /// Requests per second of one user that is not trusted, over all connections. Further ones are
     /// delayed.
     pub request_rate: f64,
@@ -45,8 +52,9 @@ impl Default for ConnectionLimits {
             unauthenticated: 512,
             authenticating: 2048,
             handshake_timeout: Duration::from_secs(10),
-            workers: 1024,
+            workers: 8192,
             user_workers: 128,
+            idle_timeout: MAX_IDLE + Duration::from_secs(60),
             request_rate: 50.0,
             request_burst: 2000.0,
         }

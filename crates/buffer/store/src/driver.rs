@@ -28,6 +28,8 @@ pub struct Limits {
     pub lease_ns: u64,
     /// Open handles of a session.
     pub max_session_handles: usize,
+    /// Open handles of one user who is not trusted.
+    pub max_user_handles: usize,
     /// Sessions on this node.
     pub max_sessions: usize,
     /// Sessions of one user who is not trusted.
@@ -43,6 +45,7 @@ impl Default for Limits {
         Limits {
             lease_ns: SESSION_LEASE_NS,
             max_session_handles: 1 << 20,
+            max_user_handles: 1 << 18,
             max_sessions: 1 << 16,
             max_user_sessions: 1 << 12,
             max_instances: 1 << 12,

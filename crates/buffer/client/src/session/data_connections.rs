@@ -8,18 +8,21 @@
 //! [`Session::fence_writes`](super::Session::fence_writes) first.
 
 use crate::system::Connection;
+use forebay_net::admission::MAX_IDLE;
 use forebay_net::connection::Response;
 use forebay_protocol::Call;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Sequence number of all calls: a connection carries one at a time.
 pub const DATA_SEQ: u64 = 1;
 
 #[derive(Debug, Default)]
 struct State {
-    idle: Vec<(u32, Connection)>,
+    /// With the time of the last response; the last one was used last.
+    idle: Vec<(u32, Connection, Instant)>,
     /// Numbers without a connection that nothing can be carried out on.
     unused: Vec<u32>,
     /// Numbers whose connection broke with a request in flight.
@@ -47,7 +50,7 @@ impl DataConnections {
     pub fn close_idle(&self) {
         let mut state = self.state.lock();
         let idle = std::mem::take(&mut state.idle);
-        state.unused.extend(idle.into_iter().map(|(number, _)| number));
+        state.unused.extend(idle.into_iter().map(|(number, ..)| number));
         state.check();
     }
 
@@ -70,7 +73,7 @@ impl DataConnections {
             let mut state = self.state.lock();
             // More may have broken meanwhile.
             state.broken.retain(|broken| *broken != number);
-            state.idle.push((number, connection));
+            state.idle.push((number, connection, Instant::now()));
             state.check();
         }
         Ok(())
@@ -82,7 +85,17 @@ impl DataConnections {
         connect: impl Fn(u32) -> io::Result<Connection>,
     ) -> io::Result<DataConnection> {
         let mut state = self.state.lock();
-        let (number, connection) = match state.idle.pop() {
+        let recent = state.idle.pop().and_then(|(number, connection, used)| {
+            if used.elapsed() < MAX_IDLE {
+                return Some((number, connection));
+            }
+            // The others have been idle for longer. The daemon closes them soon.
+            let older = std::mem::take(&mut state.idle);
+            let numbers = older.into_iter().map(|(number, ..)| number);
+            state.unused.extend(numbers.chain([number]));
+            None
+        });
+        let (number, connection) = match recent {
             Some(idle) => idle,
             None => {
                 let number = state.unused.pop().unwrap_or_else(|| {
@@ -131,7 +144,7 @@ impl DataConnection {
         let response = connection.receive(DATA_SEQ, into)?;
         if let Some(connection) = self.connection.take() {
             let mut state = self.all.state.lock();
-            state.idle.push((self.number, connection));
+            state.idle.push((self.number, connection, Instant::now()));
             state.check();
         }
         Ok(response)

@@ -16,6 +16,7 @@ use std::time::Duration;
 use forebay_net::auth::{Authenticator, PoolKey};
 use forebay_net::munge::Munge;
 use forebay_net::record::DataProtection;
+use forebay_store::daemon::StoreOptions;
 use forebay_units::Bytes;
 
 use forebay_control::controller::ReadBack;
@@ -74,6 +75,37 @@ impl StorageConfig {
     }
 }
 
+/// Limits of each storage daemon; `None`: the default. Those of one user do not apply to root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitsConfig {
+    /// Connections of one user.
+    pub user_connections: Option<usize>,
+    /// Connections for data of one user.
+    pub user_data_connections: Option<usize>,
+    /// Connections for data of all.
+    pub data_connections: Option<usize>,
+    /// Sessions of one user.
+    pub user_sessions: Option<usize>,
+    /// Open files of one user.
+    pub user_open_files: Option<usize>,
+}
+
+impl LimitsConfig {
+    /// Sets the limits of a storage daemon.
+    pub fn apply(&self, store: &mut StoreOptions) {
+        let (connections, limits) = (&mut store.connection_limits, &mut store.limits);
+        for (configured, limit) in [
+            (self.user_connections, &mut connections.user),
+            (self.user_data_connections, &mut connections.user_workers),
+            (self.data_connections, &mut connections.workers),
+            (self.user_sessions, &mut limits.max_user_sessions),
+            (self.user_open_files, &mut limits.max_user_handles),
+        ] {
+            *limit = configured.unwrap_or(*limit);
+        }
+    }
+}
+
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
@@ -123,6 +155,8 @@ pub struct PoolConfig {
     pub max_stages_per_node: usize,
     /// The stages that are read back and compared.
     pub read_back: ReadBack,
+    /// Limits of each storage daemon.
+    pub limits: LimitsConfig,
 }
 
 impl PoolConfig {

@@ -14,7 +14,7 @@ use toml::Spanned;
 use super::error::{ConfigError, Source};
 use super::sources::AllowedSources;
 use super::value::{AbsolutePath, ListenAddress, Name, Size, Stripe, User};
-use super::{AuthMethod, PoolConfig, StorageConfig};
+use super::{AuthMethod, LimitsConfig, PoolConfig, StorageConfig};
 
 /// Maximum size of a configuration file.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -30,6 +30,8 @@ struct File {
     auth: AuthTable,
     #[serde(default)]
     staging: StagingTable,
+    #[serde(default)]
+    limits: LimitsTable,
 }
 
 #[derive(Deserialize)]
@@ -95,6 +97,29 @@ struct StagingTable {
     read_back: ReadBack,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitsTable {
+    user_connections: Option<NonZeroUsize>,
+    user_data_connections: Option<NonZeroUsize>,
+    data_connections: Option<NonZeroUsize>,
+    user_sessions: Option<NonZeroUsize>,
+    user_open_files: Option<NonZeroUsize>,
+}
+
+impl From<LimitsTable> for LimitsConfig {
+    fn from(table: LimitsTable) -> LimitsConfig {
+        let get = |entry: Option<NonZeroUsize>| entry.map(NonZeroUsize::get);
+        LimitsConfig {
+            user_connections: get(table.user_connections),
+            user_data_connections: get(table.user_data_connections),
+            data_connections: get(table.data_connections),
+            user_sessions: get(table.user_sessions),
+            user_open_files: get(table.user_open_files),
+        }
+    }
+}
+
 impl PoolConfig {
     /// Reads a configuration and resolves its host names.
     pub fn read(file: &Path) -> Result<PoolConfig, ConfigError> {
@@ -110,7 +135,7 @@ impl PoolConfig {
     /// Parses a configuration; `file` is for error messages.
     pub fn parse(file: &Path, text: &str) -> Result<PoolConfig, ConfigError> {
         let source = Source { file, text };
-        let File { pool, controller, storage, agent, auth, staging } = toml::from_str(text)
+        let File { pool, controller, storage, agent, auth, staging, limits } = toml::from_str(text)
             .map_err(|error: toml::de::Error| {
                 source.error(error.span().unwrap_or(0..0), error.message())
             })?;
@@ -148,6 +173,7 @@ impl PoolConfig {
             pfs_roots: below.collect(),
             max_stages_per_node: staging.movers.map_or(4, NonZeroUsize::get),
             read_back: staging.read_back,
+            limits: limits.into(),
         })
     }
 }

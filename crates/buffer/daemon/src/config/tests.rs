@@ -39,6 +39,18 @@ fn omitted_entries_have_defaults() {
 }
 
 #[test]
+fn limits_of_storage_daemons_are_configurable() {
+    let text = format!("{GOOD}\n[limits]\nuser_connections = 7\nuser_open_files = 9\n");
+    let mut store = StoreOptions::new("/flash");
+    let defaults = store.clone();
+    parse(&text).unwrap().limits.apply(&mut store);
+    assert_eq!((store.connection_limits.user, store.limits.max_user_handles), (7, 9));
+    assert_eq!(store.limits.max_user_sessions, defaults.limits.max_user_sessions);
+    let unlimited = parse(&text.replace('7', "0")).unwrap_err();
+    assert!(unlimited.starts_with("pool.toml:"), "{unlimited}");
+}
+
+#[test]
 fn errors_name_the_line() {
     let wrong = [
         ("name = \"flash\"", "name = \"fl ash\"", "pool.toml:2: "),

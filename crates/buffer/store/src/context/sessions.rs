@@ -15,6 +15,10 @@ pub struct Session {
     pub has_descriptors: bool,
     /// Whether it has, or had, others, and uses data connections.
     pub uses_data_connections: bool,
+    /// Whether its user is trusted, as far as it has attached since the start.
+    pub is_trusted: bool,
+    /// Open handles.
+    pub handle_count: usize,
     /// Whether the client caches names and attributes.
     pub caches: bool,
     /// Its host, once a connection has attached since the start.
@@ -31,6 +35,8 @@ impl Session {
             state,
             has_descriptors: false,
             uses_data_connections: false,
+            is_trusted: false,
+            handle_count: 0,
             caches: false,
             client: ClientHost::default(),
             slots: BTreeMap::new(),
@@ -95,6 +101,8 @@ impl Session {
 #[derive(Debug)]
 pub struct Sessions {
     sessions: BTreeMap<SessionId, Session>,
+    /// Open handles of each user.
+    user_handles: BTreeMap<u32, usize>,
     /// Sessions begun so far.
     begun: u64,
     /// Sessions from before this start that may not have opened their handles again.
@@ -116,6 +124,7 @@ impl Sessions {
                 .into_iter()
                 .map(|(id, state)| (id, Session::new(state, Some(now_ns))))
                 .collect(),
+            user_handles: BTreeMap::new(),
             begun,
         }
     }
@@ -134,7 +143,9 @@ impl Sessions {
 
     pub fn remove(&mut self, id: SessionId) -> Option<Session> {
         self.returning.remove(&id);
-        self.sessions.remove(&id)
+        let session = self.sessions.remove(&id)?;
+        self.release_handles(session.state.uid, session.handle_count);
+        Some(session)
     }
 
     /// A session, or `ESTALE`.
@@ -145,6 +156,44 @@ impl Sessions {
     /// A session, or `ESTALE`.
     pub fn get_mut(&mut self, id: SessionId) -> Result<&mut Session, Errno> {
         self.sessions.get_mut(&id).ok_or(Errno::ESTALE)
+    }
+
+    /// Counts a handle that a session opens.
+    pub fn add_handle(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        session.handle_count += 1;
+        *self.user_handles.entry(session.state.uid).or_default() += 1;
+    }
+
+    /// Counts a handle that a session closes. The handles of a session that is over are not counted.
+    pub fn remove_handle(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            assert!(session.handle_count > 0, "a handle is closed once");
+            session.handle_count -= 1;
+            let uid = session.state.uid;
+            self.release_handles(uid, 1);
+        }
+    }
+
+    fn release_handles(&mut self, uid: u32, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let of_user = self.user_handles.entry(uid).or_default();
+        assert!(*of_user >= count, "handles are counted for their user");
+        *of_user -= count;
+        if *of_user == 0 {
+            self.user_handles.remove(&uid);
+        }
+    }
+
+    /// `EMFILE` if the user of a session has `max` handles in all sessions, and is not trusted.
+    pub fn check_user_handles(&self, id: SessionId, max: usize) -> Result<(), Errno> {
+        let session = self.get(id)?;
+        let count = self.user_handles.get(&session.state.uid).copied().unwrap_or(0);
+        if !session.is_trusted && count >= max { Err(Errno::EMFILE) } else { Ok(()) }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {

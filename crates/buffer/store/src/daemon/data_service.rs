@@ -9,6 +9,7 @@ use forebay_protocol::SessionId;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The data connections and what they share.
 pub struct DataService {
@@ -17,6 +18,7 @@ pub struct DataService {
     pub permits: WorkerPermits,
     objects: DiskObjects,
     counters: Arc<StoreCounters>,
+    idle_timeout: Duration,
 }
 
 impl DataService {
@@ -28,6 +30,7 @@ impl DataService {
         DataService {
             opens: Arc::default(),
             slots: DataSlots::default(),
+            idle_timeout: limits.idle_timeout,
             permits: WorkerPermits::new(limits),
             objects,
             counters,
@@ -60,6 +63,7 @@ impl DataService {
             opens: self.opens.clone(),
             objects: self.objects.clone(),
             counters: self.counters.clone(),
+            idle_timeout: self.idle_timeout,
             _permit: permit,
         };
         let spawned =
@@ -77,6 +81,7 @@ struct ConnectionThread {
     opens: Arc<OpenObjects>,
     objects: DiskObjects,
     counters: Arc<StoreCounters>,
+    idle_timeout: Duration,
     epoch: FenceEpoch,
     _permit: WorkerPermit,
 }
@@ -104,6 +109,7 @@ impl ConnectionThread {
             objects: &self.objects,
             counters: &self.counters,
             fence: self.epoch.fence(),
+            idle_timeout: self.idle_timeout,
         };
         let (sender, receiver) = conn.into_channel();
         data::serve_data_connection(sender, receiver, self.session, context)

@@ -47,6 +47,7 @@ impl<O: Objects + Clone> Node<O> {
         session.renew_lease();
         session.has_descriptors |= peer.may_hold_descriptors();
         session.uses_data_connections |= !peer.may_hold_descriptors();
+        session.is_trusted |= peer.trusted;
         session.caches = attach.single_cache;
         session.client = attach.client.clone();
         if attach.data_connection {

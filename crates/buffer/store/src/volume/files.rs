@@ -111,6 +111,7 @@ impl<O: Objects> Volume<O> {
         let change = Change::Make { parent, name, inode, now };
         self.check_memory(node, &change)?;
         node.memory.check_handles()?;
+        node.sessions.check_user_handles(origin.session, node.limits.max_user_handles)?;
         let max_handles = node.limits.max_session_handles;
         self.handles.check_limit(origin.session, file.handle, max_handles)?;
         // The object comes first: one without an inode is removed at the next start.
@@ -223,6 +224,7 @@ impl<O: Objects> Volume<O> {
         let (ino, mode) = (handle.ino, handle.mode);
         debug_assert!(handle.is_piece || self.names().get(ino).is_some(), "an open inode exists");
         self.handles.insert(origin.session, id, handle);
+        node.sessions.add_handle(origin.session);
         self.account_memory(&mut node.memory);
         let passes_descriptor = mode.descriptor && origin.session_has_descriptors;
         if origin.session_uses_data_connections || (passes_descriptor && mode.write) {
@@ -255,6 +257,7 @@ impl<O: Objects> Volume<O> {
     ) {
         let (ino, mode) = (handle.ino, handle.mode);
         self.account_memory(&mut node.memory);
+        node.sessions.remove_handle(session);
         node.effects.push(Effect::BulkClose(session, id));
         self.unlock_append(node, ino, (session, id));
         if !handle.is_piece {
@@ -343,6 +346,8 @@ pub fn require_space_to_open<O: Objects>(
     let restores = requester.origin.slot == RECOVERY_SLOT && !mode.truncate;
     if !restores {
         node.memory.check_handles()?;
+        let max = node.limits.max_user_handles;
+        node.sessions.check_user_handles(requester.origin.session, max)?;
     }
     let modifies = mode.write || mode.truncate;
     node.require_log_space(if modifies && !restores {

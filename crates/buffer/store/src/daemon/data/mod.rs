@@ -19,7 +19,7 @@ use forebay_protocol::message::{DataRequest, MAX_DATA};
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId};
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// State that a data connection shares with the daemon.
 #[derive(Clone, Copy)]
@@ -28,13 +28,20 @@ pub struct DataContext<'a> {
     pub objects: &'a DiskObjects,
     pub counters: &'a StoreCounters,
     pub fence: &'a Arc<Fence>,
+    /// Time without a request after which the connection is closed.
+    pub idle_timeout: Duration,
 }
+
+/// Time without a request after which a connection's buffer is returned to the system.
+const BUFFER_LIFETIME: Duration = Duration::from_secs(1);
+/// Granularity of a buffer's size.
+const BUFFER_STEP_BYTES: usize = 256 << 10;
 
 struct DataConnection<'a> {
     sender: Sender,
     session: SessionId,
     context: DataContext<'a>,
-    /// Data of one request.
+    /// Data of one request; empty on an idle connection.
     buffer: Vec<u8>,
     out: Vec<u8>,
 }
@@ -49,16 +56,33 @@ pub fn serve_data_connection(
     receiver.stream().set_nonblocking(false)?;
     let mut input = DataInput { receiver, fence: context.fence };
     let mut connection =
-        DataConnection { sender, session, context, buffer: vec![0; MAX_DATA], out: Vec::new() };
+        DataConnection { sender, session, context, buffer: Vec::new(), out: Vec::new() };
     let counters = context.counters;
-    while let Some(incoming) = input.next_call()? {
+    loop {
+        if !input.receiver.await_input(BUFFER_LIFETIME)? {
+            connection.buffer = Vec::new();
+            if !input.receiver.await_input(context.idle_timeout)? {
+                return Ok(());
+            }
+        }
+        let Some(incoming) = input.next_call()? else {
+            return Ok(());
+        };
         counters.received.add(incoming.bytes);
         let (kind, begun) = (RequestKind::of(&incoming.call.request), incoming.begun);
         let answer = connection.handle_call(&mut input, incoming)?;
         counters.sent.add(answer.sent_bytes);
         counters.count_request(kind, begun.elapsed(), answer.failed);
     }
-    Ok(())
+}
+
+/// The first `length` bytes of a buffer, which grows as necessary.
+fn first_bytes(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
+    if buffer.len() < length {
+        // All at once, so that it is zeroed by the system and not copied.
+        *buffer = vec![0; length.next_multiple_of(BUFFER_STEP_BYTES)];
+    }
+    &mut buffer[..length]
 }
 
 /// A request without its data, which follow.

@@ -117,7 +117,7 @@ impl DataConnection<'_> {
             Ok(None) => return self.reply(seq, &Reply::Data),
             Err(errno) => return self.reply(seq, &Reply::Failed(errno)),
         };
-        assert!(length <= self.buffer.len());
+        assert!(length <= MAX_DATA);
         self.out.clear();
         let flags = Flags::default();
         frame::encode_reply(&mut self.out, seq, flags, &Reply::Data, length)?;
@@ -134,7 +134,7 @@ impl DataConnection<'_> {
             let at = offset + done as u64;
             let expected = portion_length(objects, open, file, at, length - done);
             // All portions use the same memory, which stays in the processor's cache.
-            let portion = &mut self.buffer[..expected];
+            let portion = super::first_bytes(&mut self.buffer, expected);
             let result = match read_available(file, portion, at) {
                 Ok(count) => {
                     let data = &portion[..count];

@@ -58,6 +58,7 @@ impl Flash {
                 opens: &opens,
                 objects: &objects,
                 counters: &StoreCounters::default(),
+                idle_timeout: Duration::from_secs(60),
             };
             let (sender, receiver) = channel(far);
             serve_data_connection(sender, receiver, SESSION, context)

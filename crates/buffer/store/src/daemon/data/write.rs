@@ -66,7 +66,7 @@ impl DataConnection<'_> {
         file: Result<&File, Errno>,
         length: usize,
     ) -> io::Result<Result<Reply, Errno>> {
-        let data = &mut self.buffer[..length];
+        let data = super::first_bytes(&mut self.buffer, length);
         let mut received = 0;
         while received < length {
             received += receive_data(input, &mut data[received..])?;
@@ -93,7 +93,7 @@ impl DataConnection<'_> {
         while done < length {
             // All chunks use the same memory, which stays in the processor's cache.
             let chunk_bytes = (length - done).min(chunk::MAX_CHUNK_BYTES);
-            let chunk = &mut self.buffer[..chunk_bytes];
+            let chunk = super::first_bytes(&mut self.buffer, chunk_bytes);
             let count = receive_data(input, chunk)?;
             if let (Ok((_, file)), Ok(())) = (target, outcome) {
                 let written = file.write_all_at(&chunk[..count], offset + done as u64);
