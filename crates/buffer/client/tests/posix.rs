@@ -19,25 +19,7 @@ use std::os::unix::fs::{
 };
 use std::path::Path;
 use std::process::Command;
-use support::{Mounted, Temporary, as_user, shell};
-
-/// Runs `check` on a local directory and on mounts, each time in a new directory for all users.
-fn on_all(check: impl Fn(&Path)) {
-    assert!(rustix::process::geteuid().is_root(), "these checks act as several users: run as root");
-    let local = Temporary::new();
-    let single = Mounted::new(1, 1 << 28);
-    let striped = Mounted::new(3, 1 << 28);
-    let places = [
-        ("a local directory", &local.0),
-        ("one node", &single.path),
-        ("three nodes", &striped.path),
-    ];
-    for (place, dir) in places {
-        eprintln!("on {place}");
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
-        check(dir);
-    }
-}
+use support::{as_user, on_all, shell};
 
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()

@@ -6,6 +6,7 @@ use crate::chunk::Chunk;
 use crate::frame::{self, Flags, FrameError, Kind, MAX_BODY_BYTES};
 use crate::handshake::{self, Service};
 use crate::stream::Stream;
+use forebay_protocol::Errno;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{Call, DataRequest, Reply, Request};
 use std::io;
@@ -152,7 +153,8 @@ impl Connection {
         let Flags { descriptor: expected, cacheable } = header.flags;
         let descriptor = if expected { self.receiver.take_descriptor() } else { None };
         if expected && descriptor.is_none() {
-            return Err(FrameError::Kind.into());
+            // The kernel drops a passed descriptor for which this process has no number left.
+            reply = Reply::Failed(Errno::EMFILE);
         }
         assert!(have <= header.payload, "chunks are limited to the announced payload");
         let response = Response { reply, payload: have, descriptor, cacheable };

@@ -20,6 +20,9 @@ pub struct DirPage {
     pub entries: Vec<DirEntry>,
     /// Whether these are the last entries.
     pub end: bool,
+    /// Cookie of the next entry that is added to the directory. A listing that omits entries with
+    /// this cookie of its first page, or later ones, ends although entries are added or renamed.
+    pub next_cookie: u64,
     /// Time to live of the page.
     pub(crate) ttl: Duration,
 }
@@ -68,12 +71,13 @@ impl Fs {
         attrs: bool,
     ) -> Result<DirPage, Errno> {
         let request = NameRequest::ReadDir { ino, cookie, bytes, attrs };
-        let SessionReply::<(Vec<DirEntry>, bool)> { reply: (mut entries, end), mut ttl, .. } =
+        let SessionReply::<(Vec<DirEntry>, bool, u64)> { reply, mut ttl, .. } =
             self.requester.request(ino.metadata_node(), request)?;
+        let (mut entries, end, next_cookie) = reply;
         if attrs {
             ttl = self.complete_entries(&mut entries, ttl)?;
         }
-        Ok(DirPage { entries, end, ttl })
+        Ok(DirPage { entries, end, next_cookie, ttl })
     }
 
     /// Adds the attributes that the metadata node of the directory does not have, with one request

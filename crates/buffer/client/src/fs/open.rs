@@ -180,7 +180,13 @@ impl Fs {
         reply: SessionReply,
     ) -> Result<NameResult<Opened>, Errno> {
         let sessions = self.sessions();
-        let reply = reply.into_result()?;
+        let reply = reply.into_result().inspect_err(|error| {
+            // The daemon has opened it, but this process has no number for the descriptor.
+            if *error == Errno::EMFILE {
+                let close = FileRequest::Close { handle, returned: 0 };
+                let _ = self.requester.call::<()>(node, close);
+            }
+        })?;
         let (attr, created, capability) = match reply.reply {
             NameResult::Found(opened) => opened,
             NameResult::Referral(ino) => return Ok(NameResult::Referral(ino)),

@@ -170,15 +170,15 @@ impl MountedFs {
 
     pub fn do_write(
         &self,
+        request: &Request,
         handle: FileHandle,
         (offset, append): (u64, bool),
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<u32, Errno> {
         let open = self.open_file(handle)?;
-        let clears_set_id = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        if clears_set_id && open.shared.set_id.swap(false, Ordering::AcqRel) {
-            self.clear_set_id(&open)?;
+        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            self.clear_set_id(request, &open)?;
         }
         let written =
             if append { open.file.append(data)? } else { open.file.write_at(data, offset)? };
@@ -186,18 +186,19 @@ impl MountedFs {
         Ok(written as u32)
     }
 
-    fn clear_set_id(&self, open: &OpenFile) -> Result<(), Errno> {
-        let fs = self.fs_as_root();
-        let mode = fs.get_attr(open.file.ino())?.mode;
-        let mut cleared = mode & !0o4000;
-        if mode & 0o010 != 0 {
-            cleared &= !0o2000;
+    /// A process without privileges changes the contents of a file, which clears its set-id bits.
+    fn clear_set_id(&self, request: &Request, open: &OpenFile) -> Result<(), Errno> {
+        if !open.shared.set_id.swap(false, Ordering::AcqRel) {
+            return Ok(());
         }
-        if cleared != mode {
-            let set = SetAttr { mode: Some(cleared), ..SetAttr::default() };
-            fs.set_attr(open.file.ino(), None, set)?;
+        let (ino, handle) = (open.file.ino(), Some(open.file.handle()));
+        let set = SetAttr { clear_set_id: true, ..SetAttr::default() };
+        let set_attr = InodeRequest::SetAttr { ino, handle, set };
+        let cleared = self.fs_for(request).requester.call::<Attr>(ino.metadata_node(), set_attr);
+        if cleared.is_err() {
+            open.shared.set_id.store(true, Ordering::Release);
         }
-        Ok(())
+        cleared.map(|_| ())
     }
 
     pub fn do_fsync(&self, handle: FileHandle, data_only: bool) -> Result<(), Errno> {
@@ -206,9 +207,9 @@ impl MountedFs {
 
     pub fn do_fallocate(
         &self,
+        request: &Request,
         handle: FileHandle,
-        offset: u64,
-        length: u64,
+        (offset, length): (u64, u64),
         mode: i32,
     ) -> Result<(), Errno> {
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
@@ -218,7 +219,12 @@ impl MountedFs {
             libc::FALLOC_FL_ZERO_RANGE => Allocate::Zero { keep_size },
             _ => return Err(Errno::EOPNOTSUPP),
         };
-        self.open_file(handle)?.file.allocate(offset, length, what)
+        let open = self.open_file(handle)?;
+        // Only of writes does the kernel say whether they clear set-id bits.
+        if request.uid() != 0 {
+            self.clear_set_id(request, &open)?;
+        }
+        open.file.allocate(offset, length, what)
     }
 
     pub fn do_lseek(&self, handle: FileHandle, offset: i64, whence: i32) -> Result<i64, Errno> {
@@ -233,11 +239,15 @@ impl MountedFs {
 
     pub fn do_copy_file_range(
         &self,
+        request: &Request,
         (from, from_offset): (FileHandle, u64),
         (to, to_offset): (FileHandle, u64),
         length: u64,
     ) -> Result<u32, Errno> {
         let (from, to) = (self.open_file(from)?, self.open_file(to)?);
+        if request.uid() != 0 {
+            self.clear_set_id(request, &to)?;
+        }
         let length = length.min(u64::from(u32::MAX));
         let copied = from.file.copy_file_range(from_offset, &to.file, to_offset, length)?;
         Ok(copied as u32)

@@ -8,8 +8,8 @@ use super::mounted_fs::MountedFs;
 use super::reply::{attributes, empty, entry, written, xattr};
 use forebay_protocol::message::{NewInode, SetAttr, is_xattr_supported};
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, INodeNo, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
     ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
 };
@@ -95,7 +95,7 @@ operations! {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        attributes(reply, self.fs_for(request).requester.attr_of(convert::ino(ino)));
+        attributes(reply, self.do_get_attr(request, ino));
     }
 
     fn setattr(
@@ -112,6 +112,7 @@ operations! {
             size,
             atime: atime.map(convert::set_time),
             mtime: mtime.map(convert::set_time),
+            clear_set_id: false,
         };
         attributes(reply, self.do_set_attr(request, ino, handle, set));
     }
@@ -196,14 +197,14 @@ operations! {
     }
 
     fn write(
-        &self, _request: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, data: &[u8],
+        &self, request: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, data: &[u8],
         write_flags: WriteFlags, flags: OpenFlags, _lock_owner: Option<LockOwner>,
         reply: ReplyWrite
     ) {
         self.counters.written.add(data.len() as u64);
         // `fcntl` can change it at any time.
         let append = flags.0 & libc::O_APPEND != 0;
-        written(reply, self.do_write(handle, (offset, append), data, write_flags));
+        written(reply, self.do_write(request, handle, (offset, append), data, write_flags));
     }
 
     // No written data are buffered here.
@@ -254,16 +255,14 @@ operations! {
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.do_access(request, ino, convert::ACCESS_READ) {
-            Ok(()) => reply.opened(FileHandle(0), FopenFlags::empty()),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.do_open_dir(request, ino, reply);
     }
 
     fn releasedir(
-        &self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _flags: OpenFlags,
+        &self, _request: &Request, _ino: INodeNo, handle: FileHandle, _flags: OpenFlags,
         reply: ReplyEmpty
     ) {
+        self.open_directories.close(handle);
         reply.ok();
     }
 
@@ -272,17 +271,17 @@ operations! {
     }
 
     fn readdir(
-        &self, request: &Request, ino: INodeNo, _handle: FileHandle, offset: u64,
+        &self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64,
         reply: ReplyDirectory
     ) {
-        self.do_read_dir(request, convert::ino(ino), offset, reply);
+        self.do_read_dir(request, (convert::ino(ino), handle), offset, reply);
     }
 
     fn readdirplus(
-        &self, request: &Request, ino: INodeNo, _handle: FileHandle, offset: u64,
+        &self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64,
         reply: ReplyDirectoryPlus
     ) {
-        self.do_read_dir_plus(request, convert::ino(ino), offset, reply);
+        self.do_read_dir_plus(request, (convert::ino(ino), handle), offset, reply);
     }
 
     fn statfs(&self, request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
@@ -318,10 +317,10 @@ operations! {
     }
 
     fn fallocate(
-        &self, _request: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, length: u64,
+        &self, request: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, length: u64,
         mode: i32, reply: ReplyEmpty
     ) {
-        empty(reply, self.do_fallocate(handle, offset, length, mode));
+        empty(reply, self.do_fallocate(request, handle, (offset, length), mode));
     }
 
     fn ioctl(
@@ -342,11 +341,11 @@ operations! {
     }
 
     fn copy_file_range(
-        &self, _request: &Request, _ino_in: INodeNo, handle_in: FileHandle, offset_in: u64,
+        &self, request: &Request, _ino_in: INodeNo, handle_in: FileHandle, offset_in: u64,
         _ino_out: INodeNo, handle_out: FileHandle, offset_out: u64, length: u64,
         _flags: CopyFileRangeFlags, reply: ReplyWrite
     ) {
         let (from, to) = ((handle_in, offset_in), (handle_out, offset_out));
-        written(reply, self.do_copy_file_range(from, to, length));
+        written(reply, self.do_copy_file_range(request, from, to, length));
     }
 }

@@ -22,12 +22,15 @@ mod file_io;
 mod file_locks;
 mod filesystem;
 mod kernel_entries;
+mod kernel_mount;
 mod lock_owner;
 mod lock_waits;
 mod mounted_fs;
 mod names;
 mod negative_lookups;
+mod open_directories;
 mod open_files;
+mod removed_directories;
 mod reply;
 
 pub use counters::MountReport;
@@ -37,6 +40,7 @@ use counters::Counters;
 use filesystem::{OPERATIONS, Served};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use kernel_entries::KernelEntries;
+use kernel_mount::KernelMount;
 use mounted_fs::MountedFs;
 use std::fmt;
 use std::fs::File;
@@ -109,6 +113,8 @@ fn missing_fuse_support() -> Option<&'static str> {
 #[derive(Debug)]
 pub struct Mount {
     session: Option<BackgroundSession>,
+    /// `None`: the session unmounts.
+    kernel_mount: Option<KernelMount>,
     counters: Arc<Counters>,
     path: PathBuf,
 }
@@ -131,6 +137,9 @@ impl Mount {
 
     /// Unmounts, and waits until all requests are completed. `EBUSY` while files in it are in use.
     pub fn unmount(mut self) -> io::Result<()> {
+        if let Some(mounted) = self.kernel_mount.take() {
+            mounted.unmount()?;
+        }
         match self.session.take() {
             Some(session) => session.umount_and_join(),
             None => Ok(()),
@@ -167,8 +176,29 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     let kernel_entries = Arc::new(KernelEntries::default());
     let served = MountedFs::new(own, options.passthrough, counters.clone(), kernel_entries.clone());
     let served = Served::new(served, options.threads.max(1));
-    let session = Session::new(served, path, &config).map_err(failed)?;
+    let (session, kernel_mount) = start_session(served, path, options, config).map_err(failed)?;
     kernel_entries.set_device(session.as_fd().try_clone_to_owned().map_err(failed)?);
     let session = session.spawn().map_err(failed)?;
-    Ok(Mount { session: Some(session), counters, path: path.to_owned() })
+    Ok(Mount { session: Some(session), kernel_mount, counters, path: path.to_owned() })
+}
+
+/// Mounts, as root by itself, otherwise with `fusermount3`.
+fn start_session(
+    served: Served,
+    path: &Path,
+    options: &MountOptions,
+    config: Config,
+) -> io::Result<(Session<Served>, Option<KernelMount>)> {
+    if rustix::process::geteuid().is_root() {
+        match KernelMount::new(path, options) {
+            Ok((device, mounted)) => {
+                let session = Session::from_fd(served, device, config.acl, config)?;
+                return Ok((session, Some(mounted)));
+            }
+            // Root of a container may not mount by itself.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((Session::new(served, path, &config)?, None))
 }

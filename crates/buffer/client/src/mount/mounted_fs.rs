@@ -7,7 +7,9 @@ use super::counters::Counters;
 use super::kernel_entries::KernelEntries;
 use super::lock_waits::LockWaits;
 use super::negative_lookups::NegativeLookups;
+use super::open_directories::OpenDirectories;
 use super::open_files::{OpenFile, OpenFiles};
+use super::removed_directories::LastAttributes;
 use crate::fs::Fs;
 use crate::mounted_instance::MountedInstance;
 use crate::requester::{CallerProcess, GroupHints};
@@ -35,6 +37,8 @@ pub struct MountedFs {
     /// A data object has been registered, so passthrough cannot be disabled any more.
     registered: AtomicBool,
     pub(super) opens: OpenFiles,
+    pub(super) open_directories: OpenDirectories,
+    pub(super) last_attributes: LastAttributes,
     pub(super) lock_waits: LockWaits,
 }
 
@@ -56,6 +60,8 @@ impl MountedFs {
             passthrough: AtomicBool::new(passthrough),
             registered: AtomicBool::new(false),
             opens: OpenFiles::default(),
+            open_directories: OpenDirectories::default(),
+            last_attributes: LastAttributes::default(),
             lock_waits: LockWaits::default(),
         }
     }
@@ -121,6 +127,9 @@ impl MountedFs {
         let make = NameRequest::Mknod { parent, name, new, mode };
         let requester = self.fs_for(request).requester;
         let created = self.track_name(parent, || requester.attr_for(parent.metadata_node(), make));
+        if let Ok((attr, _)) = &created {
+            self.last_attributes.remember(attr);
+        }
         // Until the kernel has the reply, no process reaches the new directory.
         if let Ok((attr, ttl)) = &created
             && attr.kind == FileKind::Dir

@@ -7,8 +7,8 @@ use super::reply::entry;
 use forebay_protocol::message::NameRequest;
 use forebay_protocol::{Attr, Errno, FileKind, Ino};
 use fuser::{
-    Generation, INodeNo, InitFlags, KernelConfig, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry,
-    ReplyStatfs,
+    FileHandle, Generation, INodeNo, InitFlags, KernelConfig, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEntry, ReplyStatfs,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -36,6 +36,7 @@ impl MountedFs {
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ] {
             let _ = config.add_capabilities(flag);
         }
@@ -56,7 +57,10 @@ impl MountedFs {
         }
         let found = self.track_name(parent, || fs.lookup_with_ttl(parent, name.as_bytes()));
         match found {
-            Ok((Some(attr), ttl)) => entry(reply, Ok((attr, ttl))),
+            Ok((Some(attr), ttl)) => {
+                self.last_attributes.remember(&attr);
+                entry(reply, Ok((attr, ttl)));
+            }
             Ok((None, ttl)) if ttl.is_zero() => reply.error(fuser::Errno::ENOENT),
             Ok((None, ttl)) => reply.entry(&ttl, &convert::absent(), Generation(0)),
             Err(error) => reply.error(errno(error)),
@@ -87,7 +91,13 @@ impl MountedFs {
         self.track_name(parent, || fs.requester.attr_for(parent.metadata_node(), link))
     }
 
-    pub fn do_read_dir(&self, request: &Request, dir: Ino, offset: u64, mut reply: ReplyDirectory) {
+    pub fn do_read_dir(
+        &self,
+        request: &Request,
+        (dir, handle): (Ino, FileHandle),
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
         let fs = self.fs_for(request);
         let ino = INodeNo(dir.0);
         if offset < DOT && reply.add(ino, DOT, fuser::FileType::Directory, ".") {
@@ -101,7 +111,9 @@ impl MountedFs {
         }
         match fs.read_dir(dir, offset.max(DOT_DOT), 16 * 1024, false) {
             Ok(page) => {
-                for entry in page.entries {
+                let is_first = offset <= DOT_DOT;
+                let limit = self.open_directories.limit(handle, is_first, page.next_cookie);
+                for entry in page.entries.iter().filter(|entry| entry.cookie < limit) {
                     let kind = convert::file_type(entry.kind);
                     let name = OsStr::from_bytes(&entry.name);
                     if reply.add(INodeNo(entry.ino.0), entry.cookie, kind, name) {
@@ -123,7 +135,7 @@ impl MountedFs {
     pub fn do_read_dir_plus(
         &self,
         request: &Request,
-        dir: Ino,
+        (dir, handle): (Ino, FileHandle),
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
@@ -150,8 +162,10 @@ impl MountedFs {
                 Ok((page, _)) => page,
                 Err(error) => return reply.error(errno(error)),
             };
+            let is_first = after <= DOT_DOT;
+            let limit = self.open_directories.limit(handle, is_first, page.next_cookie);
             let mut empty = true;
-            for entry in &page.entries {
+            for entry in page.entries.iter().filter(|entry| entry.cookie < limit) {
                 after = entry.cookie;
                 empty = false;
                 // Without attributes, only number and kind are known, and the kernel asks again.
@@ -160,14 +174,18 @@ impl MountedFs {
                     Some(attr) => (attr, &page.ttl),
                     None => (&known, &Duration::ZERO),
                 };
+                if entry.attr.is_some() {
+                    self.last_attributes.remember(attr);
+                }
                 let (attr, name) = (convert::attr(attr), OsStr::from_bytes(&entry.name));
                 let ino = attr.ino;
                 if reply.add(ino, entry.cookie, name, ttl, &attr, Generation(0)) {
                     break;
                 }
             }
+            let is_end = page.end || page.entries.last().is_none_or(|last| last.cookie >= limit);
             // For the kernel an empty reply is the end; all of these entries may just have been removed.
-            if !empty || page.end || page.entries.is_empty() {
+            if !empty || is_end {
                 return reply.ok();
             }
         }

@@ -10,6 +10,7 @@ use forebay_protocol::InstanceId;
 use forebay_protocol::message::{InstanceSpec, OpenMode};
 use forebay_protocol::placement::Placement;
 use forebay_store::daemon::{self, Daemon};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -138,6 +139,24 @@ pub fn attach(nodes: impl Into<NodeAddresses>) -> Fs {
 
 pub fn mount_at(fs: Fs, path: &Path) -> Mount {
     mount(fs, path, &MountOptions::default()).unwrap()
+}
+
+/// Runs `check` on a local directory and on mounts, each time in a new directory for all users.
+pub fn on_all(check: impl Fn(&Path)) {
+    assert!(rustix::process::geteuid().is_root(), "these checks act as several users: run as root");
+    let local = Temporary::new();
+    let single = Mounted::new(1, 1 << 28);
+    let striped = Mounted::new(3, 1 << 28);
+    let places = [
+        ("a local directory", &local.0),
+        ("one node", &single.path),
+        ("three nodes", &striped.path),
+    ];
+    for (place, dir) in places {
+        eprintln!("on {place}");
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+        check(dir);
+    }
 }
 
 /// Runs a shell script in `dir`; it must succeed.

@@ -130,6 +130,8 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of contents.
     pub mtime: Option<SetTime>,
+    /// Clears set-id bits as a change of contents by a process without privileges does.
+    pub clear_set_id: bool,
 }
 
 /// A time to set.

@@ -88,6 +88,9 @@ pub enum Reply {
         entries: Vec<DirEntry>,
         /// These are the last entries.
         end: bool,
+        /// Cookie of the next entry that is added to the directory. A reader that ends its listing
+        /// here finishes, however many entries are added or renamed meanwhile.
+        next_cookie: u64,
     },
     /// A hole of a data object, or data.
     Extent(FoundExtent),
@@ -177,7 +180,10 @@ results! {
     FoundExtent: Reply::Extent(found) => found;
     Vec<u8>: Reply::Bytes(bytes) => bytes;
     Vec<Vec<u8>>: Reply::Names(names) => names;
-    (Vec<DirEntry>, bool): Reply::Entries { entries, end } => (entries, end);
+    // Whether these are the last entries; the cookie of the next new one.
+    (Vec<DirEntry>, bool, u64): Reply::Entries { entries, end, next_cookie } => {
+        (entries, end, next_cookie)
+    };
     u64: Reply::SpaceGranted(bytes) => bytes;
     StatFs: Reply::StatFs(stat) => stat;
     // Whether the lock is held already.

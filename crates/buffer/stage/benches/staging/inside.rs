@@ -34,6 +34,7 @@ fn attributes() -> SetAttr {
         size: None,
         atime: Some(time),
         mtime: Some(time),
+        clear_set_id: false,
     }
 }
 

@@ -121,6 +121,7 @@ fn set_attr_of(wanted: &FileStat) -> SetAttr {
         size: None,
         atime: Some(SetTime::At(wanted.accessed)),
         mtime: Some(SetTime::At(wanted.modified)),
+        clear_set_id: false,
     }
 }
 

@@ -153,6 +153,11 @@ impl Directory {
         self.order.range(cookie.saturating_add(1)..).map(|(cookie, entry)| (*cookie, entry))
     }
 
+    /// The cookie of the next new entry.
+    pub fn next_cookie(&self) -> u64 {
+        self.next_cookie
+    }
+
     /// The number of entries.
     pub fn len(&self) -> usize {
         self.order.len()

@@ -312,7 +312,7 @@ pub(super) fn plan_attributes(
         }
         (set.uid, set.gid) = (wanted.uid, wanted.gid);
         if inode.dir().is_none() && wanted.mode.is_none() {
-            set.mode = Some(without_set_id(inode.mode));
+            set.mode = Some(without_set_id(user, inode)?);
         }
     }
     if let Some(size) = wanted.size {
@@ -333,7 +333,15 @@ pub(super) fn plan_attributes(
         }
         set.mtime = Some(now);
         if user.uid != 0 && set.mode.is_none() && inode.mode & 0o6000 != 0 {
-            set.mode = Some(without_set_id(inode.mode));
+            set.mode = Some(without_set_id(user, inode)?);
+        }
+    }
+    if wanted.clear_set_id && set.mode.is_none() {
+        if !writable {
+            user.check_access(inode, WRITE)?;
+        }
+        if inode.mode & 0o6000 != 0 {
+            set.mode = Some(without_set_id(user, inode)?);
         }
     }
     for (time, target) in [(wanted.atime, &mut set.atime), (wanted.mtime, &mut set.mtime)] {
@@ -364,9 +372,13 @@ fn check_xattr_name(name: &[u8]) -> Result<(), Errno> {
     if is_xattr_supported(name) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
 }
 
-/// The mode of a file after an unprivileged write or a change of owner: without the set-user bit, and
-/// without the set-group bit unless it means mandatory locking.
-pub fn without_set_id(mode: u16) -> u16 {
-    let mode = mode & !0o4000;
-    if mode & 0o010 != 0 { mode & !0o2000 } else { mode }
+/// The mode of a file after `user` changed its contents or owner: without the set-user bit, and without
+/// the set-group bit unless it means mandatory locking and `user` is a member of the group.
+fn without_set_id(user: &Credentials, inode: &Inode) -> Result<u16, Errno> {
+    let mode = inode.mode & !0o4000;
+    if mode & 0o2000 == 0 {
+        return Ok(mode);
+    }
+    let keeps_group = mode & 0o010 == 0 && (user.is_privileged() || user.in_group(inode.gid)?);
+    Ok(if keeps_group { mode } else { mode & !0o2000 })
 }

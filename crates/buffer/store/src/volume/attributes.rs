@@ -141,6 +141,7 @@ impl<O: Objects> Volume<O> {
         let mut taken = 0;
         let mut entries = Vec::new();
         let mut end = true;
+        let next_cookie = directory.next_cookie();
         for (cookie, entry) in directory.after(cookie) {
             taken +=
                 entry.name.len() + if with_attrs { ENTRY_WITH_ATTR_BYTES } else { ENTRY_BYTES };
@@ -160,6 +161,6 @@ impl<O: Objects> Volume<O> {
                 attr,
             });
         }
-        Ok(Outcome::Reply(Reply::Entries { entries, end }))
+        Ok(Outcome::Reply(Reply::Entries { entries, end, next_cookie }))
     }
 }

@@ -172,7 +172,7 @@ impl Client {
             }
             (
                 Request::Name(NameRequest::ReadDir { ino, .. }),
-                Reply::Entries { entries, end: true },
+                Reply::Entries { entries, end: true, .. },
             ) => {
                 let found = entries.iter();
                 let found: BTreeMap<Name, (Ino, FileKind)> =

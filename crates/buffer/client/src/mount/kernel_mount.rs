@@ -1,0 +1,126 @@
+//! The system call that mounts, for root.
+//!
+//! The FUSE library mounts with the type `fuse`. Then `mount -o remount` takes the source for the
+//! name of a program, and runs it. With the type `fuse.forebay` it runs `mount.fuse.forebay`.
+
+use super::MountOptions;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const FILE_SYSTEM_TYPE: &str = "fuse.forebay";
+
+/// A mount that this process has made. Dropping it unmounts.
+#[derive(Debug)]
+pub struct KernelMount {
+    path: PathBuf,
+    /// The file system, to recognise it.
+    file_system: FileSystem,
+}
+
+impl KernelMount {
+    /// Mounts at `path`. Returns the FUSE device to be served, too.
+    pub fn new(path: &Path, options: &MountOptions) -> io::Result<(OwnedFd, KernelMount)> {
+        let path = path.canonicalize()?;
+        let device = OwnedFd::from(File::options().read(true).write(true).open("/dev/fuse")?);
+        let data = mount_data(&device, fs::metadata(&path)?.mode(), options);
+        let data = CString::new(data).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let source =
+            CString::new(options.name.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let target = CString::new(path.as_os_str().as_bytes())?;
+        mount(&source, &target, FILE_SYSTEM_TYPE, mount_flags(options), Some(data.as_c_str()))?;
+        let file_system = file_system_at(&path)?.ok_or(io::ErrorKind::NotFound)?;
+        Ok((device, KernelMount { path, file_system }))
+    }
+
+    /// Unmounts, unless another process has done so: something else may be mounted there by now.
+    pub fn unmount(&self) -> io::Result<()> {
+        if file_system_at(&self.path)?.as_ref() == Some(&self.file_system) {
+            unmount(&self.path, UnmountFlags::empty())?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for KernelMount {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount() {
+            tracing::warn!(path = %self.path.display(), %error, "cannot unmount");
+        }
+    }
+}
+
+fn mount_flags(options: &MountOptions) -> MountFlags {
+    let read_only = if options.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    MountFlags::NODEV | MountFlags::NOSUID | read_only
+}
+
+/// The options for the kernel's FUSE. `mode` is that of the mount point.
+fn mount_data(device: impl AsFd, mode: u32, options: &MountOptions) -> String {
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    let device = device.as_fd().as_raw_fd();
+    let mut data =
+        format!("fd={device},rootmode={mode:o},user_id={},group_id={}", uid.as_raw(), gid.as_raw());
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    data
+}
+
+/// Device number and type of a file system. The kernel uses numbers again.
+type FileSystem = (Vec<u8>, Vec<u8>);
+
+/// The file system that is mounted at `path`.
+fn file_system_at(path: &Path) -> io::Result<Option<FileSystem>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let mut found = table.split(|byte| *byte == b'\n').filter_map(|line| {
+        // Fields: number, parent, major:minor, root, mount point, options, any others, -, type.
+        let mut fields = line.split(|byte| *byte == b' ').skip(2);
+        let (number, point) = (fields.next()?, fields.nth(1)?);
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+        let is_there = unescaped(point) == path.as_os_str().as_bytes();
+        is_there.then(|| (number.to_vec(), kind.to_vec()))
+    });
+    // The last one covers the others.
+    Ok(found.next_back())
+}
+
+/// A path of `mountinfo`, which has white space and backslashes as octal numbers.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        match (first, tail) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
+                path.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = after;
+            }
+            _ => path.push(*first),
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_found_by_path() {
+        let found = file_system_at(Path::new("/proc")).unwrap();
+        assert_eq!(found.unwrap().1, b"proc");
+        assert_eq!(file_system_at(Path::new("/proc/self")).unwrap(), None);
+    }
+
+    #[test]
+    fn paths_of_mountinfo_are_unescaped() {
+        assert_eq!(unescaped(br"/a\040b\134\011"), b"/a b\\\t");
+        assert_eq!(unescaped(br"/a\9\04"), br"/a\9\04");
+    }
+}

@@ -1,0 +1,79 @@
+//! Directories that the kernel has open, and where their listings end.
+//!
+//! A new or renamed entry comes after all others. So that a program that renames every entry that it
+//! reads reaches the end, a listing omits entries that were added after it began.
+
+use super::arguments::Request;
+use super::convert::{self, errno};
+use super::mounted_fs::MountedFs;
+use fuser::{FileHandle, FopenFlags, INodeNo, ReplyOpen};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// All open directories of the kernel.
+#[derive(Debug, Default)]
+pub struct OpenDirectories {
+    /// For each handle the first cookie that its present listing omits; `None` before the first page.
+    limits: Mutex<HashMap<u64, Option<u64>>>,
+    last_handle: AtomicU64,
+}
+
+impl OpenDirectories {
+    pub fn add(&self) -> FileHandle {
+        let handle = self.last_handle.fetch_add(1, Ordering::Relaxed) + 1;
+        let previous = self.limits.lock().insert(handle, None);
+        assert!(previous.is_none(), "handles are unique");
+        FileHandle(handle)
+    }
+
+    pub fn close(&self, handle: FileHandle) {
+        let closed = self.limits.lock().remove(&handle.0);
+        debug_assert!(closed.is_some(), "an open directory is closed once");
+    }
+
+    /// The first cookie that a listing omits. The first page of a listing, after which the next new
+    /// entry would get the cookie `next`, sets it.
+    pub fn limit(&self, handle: FileHandle, is_first_page: bool, next: u64) -> u64 {
+        let mut limits = self.limits.lock();
+        let found = limits.get_mut(&handle.0);
+        debug_assert!(found.is_some(), "only open directories are listed");
+        let Some(limit) = found else {
+            return u64::MAX;
+        };
+        if is_first_page {
+            *limit = None;
+        }
+        *limit.get_or_insert(next)
+    }
+}
+
+impl MountedFs {
+    pub fn do_open_dir(&self, request: &Request, ino: INodeNo, reply: ReplyOpen) {
+        match self.do_access(request, ino, convert::ACCESS_READ) {
+            Ok(()) => {
+                let handle = self.open_directories.add();
+                reply.opened(handle, FopenFlags::empty());
+            }
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limit_of_a_listing_is_that_of_its_first_page() {
+        let open = OpenDirectories::default();
+        let (one, other) = (open.add(), open.add());
+        assert_eq!(open.limit(one, true, 20), 20);
+        assert_eq!(open.limit(one, false, 30), 20);
+        assert_eq!(open.limit(other, true, 30), 30);
+        // The program has rewound it.
+        assert_eq!(open.limit(one, true, 40), 40);
+        open.close(one);
+        assert_eq!(open.limit(other, false, 50), 30);
+    }
+}

@@ -1,0 +1,232 @@
+//! Behaviour of mounts that programs for local file systems rely on.
+//!
+//! Each check runs on a local file system, too. Needs root, because it acts as several users.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod support;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use support::{Mounted, as_user, on_all, shell};
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn listing_ends_although_entries_are_renamed_or_added() {
+    on_all(|dir| {
+        let listed = dir.join("listed");
+        fs::create_dir(&listed).unwrap();
+        for number in 0..500 {
+            File::create_new(listed.join(number.to_string())).unwrap();
+        }
+        let list = |change: &dyn Fn(&Path)| {
+            let names = fs::read_dir(&listed).unwrap().take(2000).map(|entry| {
+                let entry = entry.unwrap();
+                change(&entry.path());
+                entry.file_name()
+            });
+            let mut names: Vec<_> = names.collect();
+            assert!(names.len() < 2000, "the listing does not end");
+            names.sort();
+            names.dedup();
+            names.len()
+        };
+        let other = dir.join("other");
+        let renamed = list(&|path| {
+            fs::rename(path, &other).unwrap();
+            fs::rename(&other, path).unwrap();
+        });
+        assert_eq!(renamed, 500);
+        let replaced = list(&|path| {
+            fs::remove_file(path).unwrap();
+            File::create_new(path).unwrap();
+        });
+        assert_eq!(replaced, 500);
+        // What was there before the listing began is in the next one.
+        assert_eq!(list(&|_| {}), 500);
+        fs::remove_dir_all(&listed).unwrap();
+    });
+}
+
+#[test]
+fn rewound_directory_shows_new_entries() {
+    on_all(|dir| {
+        let mut open = rustix::fs::Dir::read_from(File::open(dir).unwrap()).unwrap();
+        let mut count = || open.by_ref().filter(|entry| entry.is_ok()).count();
+        let before = count();
+        File::create_new(dir.join("new")).unwrap();
+        open.rewind();
+        let after = open.by_ref().filter(|entry| entry.is_ok()).count();
+        assert_eq!(after, before + 1);
+    });
+}
+
+#[test]
+fn removed_directory_keeps_its_attributes_while_it_is_in_use() {
+    on_all(|dir| {
+        let path = |name: &str| dir.join(name);
+        for name in ["moved", "replaced", "removed"] {
+            fs::create_dir(path(name)).unwrap();
+            set_mode(&path(name), 0o750);
+        }
+        let opened = ["replaced", "removed"].map(|name| File::open(path(name)).unwrap());
+        let numbers = opened.each_ref().map(|dir| dir.metadata().unwrap().ino());
+        fs::rename(path("moved"), path("replaced")).unwrap();
+        fs::remove_dir(path("removed")).unwrap();
+        for (dir, ino) in opened.iter().zip(numbers) {
+            let found = dir.metadata().unwrap();
+            assert_eq!((found.ino(), found.nlink(), found.mode()), (ino, 0, 0o40750));
+        }
+        shell(dir, "mkdir cwd; cd cwd; rmdir ../cwd; test $(stat -c %h .) = 0");
+    });
+}
+
+#[test]
+fn change_of_contents_by_a_stranger_clears_set_id_bits_at_once() {
+    type Changing<'a> = &'a (dyn Fn(&File) -> io::Result<()> + Sync);
+    let changes: [(&str, Changing<'_>); 6] = [
+        ("write", &|file| file.write_all_at(b"x", 5)),
+        ("truncate", &|file| file.set_len(10)),
+        ("reserve", &|file| Ok(fallocate(file, FallocateFlags::empty(), 0, 65536)?)),
+        ("reserve at the end", &|file| Ok(fallocate(file, FallocateFlags::KEEP_SIZE, 0, 65536)?)),
+        ("punch a hole", &|file| {
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            Ok(fallocate(file, punch, 0, 4096)?)
+        }),
+        ("copy", &|file| {
+            let source = File::open("/proc/self/exe")?;
+            let mut buffer = [0; 4096];
+            source.read_exact_at(&mut buffer, 0)?;
+            file.write_all_at(&buffer, 0)
+        }),
+    ];
+    on_all(|dir| {
+        let path = dir.join("program");
+        fs::write(&path, vec![7; 100_000]).unwrap();
+        for (name, change) in changes {
+            // Members keep the set-group bit without the execute bit, for mandatory locking.
+            let cases = [
+                (1000, 0o6777, 0o777),
+                (1000, 0o4777, 0o777),
+                (1000, 0o6767, 0o767),
+                (0, 0o6767, 0o2767),
+            ];
+            for (gid, before, after) in cases {
+                set_mode(&path, before);
+                assert_eq!(mode(&path), before);
+                as_user(1000, gid, || {
+                    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+                    change(&file).unwrap_or_else(|error| panic!("{name}: {error}"));
+                    assert_eq!(mode(&path), after, "{name} a file of mode {before:o}");
+                });
+                assert_eq!(mode(&path), after, "{name} a file of mode {before:o}");
+                set_mode(&path, before);
+                change(&OpenOptions::new().read(true).write(true).open(&path).unwrap()).unwrap();
+                assert_eq!(mode(&path), before, "{name} by root");
+            }
+        }
+    });
+}
+
+#[test]
+fn times_are_those_of_a_write_through_a_memory_map() {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    on_all(|dir| {
+        let path = dir.join("mapped");
+        fs::write(&path, [1; 8192]).unwrap();
+        let before = fs::metadata(&path).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, which nothing else refers to; it is used within its length, and
+        // unmapped once.
+        unsafe {
+            let map = mmap(std::ptr::null_mut(), 8192, access, MapFlags::SHARED, &file, 0).unwrap();
+            map.cast::<u8>().write_volatile(2);
+            munmap(map, 8192).unwrap();
+        }
+        drop(file);
+        let after = fs::metadata(&path).unwrap();
+        let times = |found: &fs::Metadata| {
+            ((found.mtime(), found.mtime_nsec()), (found.ctime(), found.ctime_nsec()))
+        };
+        assert!(times(&after).0 > times(&before).0 && times(&after).1 > times(&before).1);
+    });
+}
+
+#[test]
+fn holes_are_found_and_kept() {
+    on_all(|dir| {
+        let path = dir.join("sparse");
+        let mut file = File::create_new(&path).unwrap();
+        file.set_len(3 << 30).unwrap();
+        file.write_all_at(b"data", 2_000_000_000).unwrap();
+        file.flush().unwrap();
+        let found = shell(
+            dir,
+            "cp --sparse=auto sparse copy; cmp -i 1999000000 -n 2000000 sparse copy; \
+             stat -c '%s %b' copy; rm sparse copy",
+        );
+        let mut numbers = found.split_whitespace().map(|word| word.parse::<u64>().unwrap());
+        assert_eq!(numbers.next(), Some(3 << 30));
+        assert!(numbers.next().is_some_and(|blocks| blocks <= 64), "{found}");
+    });
+}
+
+/// Without these a program would take a file's flags or lists for set.
+#[test]
+fn unsupported_functions_are_refused() {
+    for nodes in [1, 3] {
+        let mounted = Mounted::new(nodes, 1 << 26);
+        let dir = &mounted.path;
+        fs::write(dir.join("file"), "text").unwrap();
+        let unnamed = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::WRONLY;
+        let unnamed = rustix::fs::open(dir, unnamed, rustix::fs::Mode::RUSR);
+        assert_eq!(unnamed.unwrap_err(), rustix::io::Errno::OPNOTSUPP);
+        let file = File::open(dir.join("file")).unwrap();
+        assert_eq!(rustix::fs::ioctl_getflags(&file).unwrap_err(), rustix::io::Errno::NOTTY);
+        let set = rustix::fs::ioctl_setflags(&file, rustix::fs::IFlags::IMMUTABLE);
+        assert_eq!(set.unwrap_err(), rustix::io::Errno::NOTTY);
+        let list = rustix::fs::setxattr(
+            dir.join("file"),
+            "system.posix_acl_access",
+            &[2, 0, 0, 0],
+            rustix::fs::XattrFlags::empty(),
+        );
+        assert_eq!(list.unwrap_err(), rustix::io::Errno::OPNOTSUPP);
+    }
+}
+
+/// `mount -o remount` must not run a program that has the name of the source.
+#[test]
+fn mounts_of_root_have_their_own_type() {
+    let mounted = Mounted::new(1, 1 << 26);
+    let path = mounted.path.canonicalize().unwrap();
+    let kind = shell(&mounted.path, "findmnt -n -o FSTYPE,OPTIONS --mountpoint \"$PWD\"");
+    assert!(kind.starts_with("fuse.forebay "), "{kind}");
+    assert!(kind.contains("nosuid") && kind.contains("nodev") && kind.contains("allow_other"));
+    shell(Path::new("/"), &format!("mount -i -o remount,ro {}", path.display()));
+    let refused = File::create(path.join("file")).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    shell(Path::new("/"), &format!("mount -i -o remount,rw {}", path.display()));
+    fs::write(path.join("file"), "text").unwrap();
+}
+
+/// What is mounted over a mount, or in its place, is not unmounted with it.
+#[test]
+fn mount_that_was_unmounted_from_outside_ends() {
+    let mut mounted = Mounted::new(1, 1 << 26);
+    shell(&mounted.temporary.0, "umount mnt; mount -t tmpfs none mnt");
+    mounted.mount.take().unwrap().unmount().unwrap();
+    let kind = shell(&mounted.temporary.0, "findmnt -n -o FSTYPE mnt; umount mnt");
+    assert_eq!(kind.trim(), "tmpfs");
+}
