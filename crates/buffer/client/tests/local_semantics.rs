@@ -5,12 +5,14 @@
 
 mod support;
 
+use forebay_client::MountOptions;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use support::{Mounted, as_user, on_all, shell};
+use support::{Mounted, as_user, as_user_in, on_all, on_all_with, shell};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
@@ -135,6 +137,86 @@ fn change_of_contents_by_a_stranger_clears_set_id_bits_at_once() {
             }
         }
     });
+}
+
+/// The kernel opens pipes and connects to sockets itself.
+#[test]
+fn modes_of_pipes_and_sockets_apply_if_the_kernel_checks_permissions() {
+    let options = MountOptions { kernel_permissions: true, ..MountOptions::default() };
+    on_all_with(&options, |dir| {
+        let (pipe, socket) = (dir.join("pipe"), dir.join("socket"));
+        shell(dir, "mkfifo pipe");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let denied = |result: io::Result<()>| {
+            result.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+        };
+        let open = || {
+            let mut options = OpenOptions::new();
+            options.read(true).custom_flags(libc::O_NONBLOCK).open(&pipe).map(drop)
+        };
+        let connect = || UnixStream::connect(&socket).map(drop);
+        for path in [&pipe, &socket] {
+            chown(path, Some(1000), Some(2000)).unwrap();
+            set_mode(path, 0o660);
+        }
+        for (uid, groups) in [(1000, &[][..]), (1001, &[2000]), (0, &[])] {
+            as_user_in(uid, 1, groups, || {
+                open().unwrap();
+                connect().unwrap();
+            });
+        }
+        assert!(denied(as_user(1001, 1, open)) && denied(as_user(1001, 1, connect)));
+        for path in [&pipe, &socket] {
+            set_mode(path, 0o666);
+        }
+        as_user(1001, 1, open).unwrap();
+        as_user(1001, 1, connect).unwrap();
+        // A change of permissions is in force at once.
+        for path in [&pipe, &socket] {
+            set_mode(path, 0o600);
+        }
+        assert!(denied(as_user(1001, 1, open)) && denied(as_user(1001, 1, connect)));
+    });
+}
+
+/// `fs.protected_symlinks`, `_hardlinks`, `_fifos`, `_regular`: whatever is set, it has the effect that
+/// it has on a local file system.
+#[test]
+fn protection_of_sticky_directories_is_that_of_a_local_file_system() {
+    let options = MountOptions { kernel_permissions: true, ..MountOptions::default() };
+    let results = std::cell::RefCell::new(Vec::new());
+    on_all_with(&options, |dir| {
+        let sticky = dir.join("sticky");
+        fs::create_dir(&sticky).unwrap();
+        set_mode(&sticky, 0o1777);
+        chown(&sticky, Some(1002), Some(1002)).unwrap();
+        as_user(1000, 1000, || {
+            fs::write(sticky.join("file"), "text").unwrap();
+            set_mode(&sticky.join("file"), 0o666);
+            fs::write(sticky.join("private"), "text").unwrap();
+            set_mode(&sticky.join("private"), 0o600);
+            shell(&sticky, "mkfifo pipe; chmod 666 pipe; ln -s file link");
+        });
+        let outcomes = as_user(1001, 1001, || {
+            let create = |name: &str, flags| {
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).create(true).custom_flags(flags);
+                options.open(sticky.join(name)).map(drop)
+            };
+            let outcomes = [
+                fs::read(sticky.join("link")).map(drop),
+                fs::hard_link(sticky.join("private"), sticky.join("second")),
+                create("file", 0),
+                create("pipe", libc::O_NONBLOCK),
+                fs::remove_file(sticky.join("file")),
+            ];
+            outcomes.map(|outcome| outcome.map_err(|error| error.raw_os_error()))
+        });
+        results.borrow_mut().push(outcomes);
+    });
+    let results = results.into_inner();
+    assert_eq!(results[1], results[0], "one node");
+    assert_eq!(results[2], results[0], "three nodes");
 }
 
 #[test]

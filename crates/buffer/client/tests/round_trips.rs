@@ -6,6 +6,7 @@
 
 mod support;
 
+use forebay_client::MountOptions;
 use forebay_store::daemon::{self, Daemon, StatsHandle};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
@@ -75,6 +76,28 @@ fn stat_takes_three_and_create_four_requests_with_another_client() {
         assert!(read <= 4.0, "{read} requests for an open and a close");
     }
     mounted.unmount().unwrap();
+}
+
+/// While the kernel may cache attributes, it need not ask for those of the directories of a path.
+#[test]
+fn permission_checks_of_the_kernel_take_no_requests_without_other_clients() {
+    let counts = [false, true].map(|kernel_permissions| {
+        let options = MountOptions { kernel_permissions, ..MountOptions::default() };
+        let mounted = Mounted::with_options(1, 64 << 20, &options);
+        let name = |i| mounted.path.join(format!("a/b/c/{i}"));
+        fs::create_dir_all(mounted.path.join("a/b/c")).unwrap();
+        // The mount is the only client after the one that mounted it has ended.
+        std::thread::sleep(Duration::from_secs(2));
+        let stats = mounted.pool.daemons[0].stats();
+        let created = requests(&stats, |i| drop(fs::File::create_new(name(i)).unwrap()));
+        let opened = requests(&stats, |i| drop(fs::File::open(name(i)).unwrap()));
+        let listed = requests(&stats, |_| drop(fs::read_dir(mounted.path.join("a/b")).unwrap()));
+        (created, opened, listed)
+    });
+    let [without, with] = counts;
+    eprintln!("create, open, list: {without:?} without, {with:?} with checks of the kernel");
+    // Once a second the kernel asks again; otherwise it would ask for all four directories.
+    assert!(with.0 < without.0 + 2.0 && with.1 < without.1 + 2.0 && with.2 < without.2 + 2.0);
 }
 
 #[test]

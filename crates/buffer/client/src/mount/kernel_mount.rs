@@ -3,7 +3,7 @@
 //! The FUSE library mounts with the type `fuse`. Then `mount -o remount` takes the source for the
 //! name of a program, and runs it. With the type `fuse.forebay` it runs `mount.fuse.forebay`.
 
-use super::MountOptions;
+use super::{MountOptions, checks_in_kernel};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -68,6 +68,9 @@ fn mount_data(device: impl AsFd, mode: u32, options: &MountOptions) -> String {
         format!("fd={device},rootmode={mode:o},user_id={},group_id={}", uid.as_raw(), gid.as_raw());
     if options.allow_other {
         data.push_str(",allow_other");
+    }
+    if checks_in_kernel(options) {
+        data.push_str(",default_permissions");
     }
     data
 }

@@ -7,10 +7,10 @@
 //! memory maps of any file map the object. Writes always pass through this process, because it
 //! enforces the capacity of the instance.
 //!
-//! The daemon checks permissions with each request: if the kernel did, it would request the
-//! attributes of every directory of a path first. A mount of root names the caller, and the groups
-//! of the caller once they are needed. A mount of another user is for that user only, or has the
-//! kernel check permissions. The kernel may cache entries only of directories that everybody may
+//! The daemon checks permissions with each request. If the kernel does, too, it requests the
+//! attributes of every directory of a path first, unless it may cache them; so that is an option. A
+//! mount of root names the caller, and the groups of the caller once they are needed. A mount of
+//! another user is for that user only, or has the kernel check permissions. The kernel may cache entries only of directories that everybody may
 //! search.
 
 mod arguments;
@@ -59,6 +59,10 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// The kernel accesses data objects directly where possible.
     pub passthrough: bool,
+    /// The kernel checks permissions, too. Only then do the modes of pipes, sockets and devices
+    /// apply, which it opens itself, and `fs.protected_symlinks`, `_hardlinks`, `_fifos` and
+    /// `_regular`. While other clients change the instance, this costs requests for attributes.
+    pub kernel_permissions: bool,
     /// Changes through the mount fail with `EROFS`.
     pub read_only: bool,
     /// The source that `mount` shows.
@@ -72,6 +76,7 @@ impl Default for MountOptions {
             threads: 16,
             allow_other: root,
             passthrough: true,
+            kernel_permissions: false,
             read_only: false,
             name: "forebay".into(),
         }
@@ -157,10 +162,7 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     let mut config = Config::default();
     config.mount_options =
         vec![MountOption::FSName(options.name.clone()), MountOption::Subtype("forebay".into())];
-    // The daemon checks permissions; in the kernel that would cost a request for every directory of
-    // a path. But only root may name the caller.
-    let trusted = rustix::process::geteuid().is_root();
-    if options.allow_other && !trusted {
+    if checks_in_kernel(options) {
         config.mount_options.push(MountOption::DefaultPermissions);
     }
     if options.read_only {
@@ -180,6 +182,13 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     kernel_entries.set_device(session.as_fd().try_clone_to_owned().map_err(failed)?);
     let session = session.spawn().map_err(failed)?;
     Ok(Mount { session: Some(session), kernel_mount, counters, path: path.to_owned() })
+}
+
+/// Whether the kernel checks permissions. The daemon checks them with each request, on behalf of the
+/// caller; but only a mount of root may name the caller.
+fn checks_in_kernel(options: &MountOptions) -> bool {
+    let trusted = rustix::process::geteuid().is_root();
+    options.kernel_permissions || (options.allow_other && !trusted)
 }
 
 /// Mounts, as root by itself, otherwise with `fusermount3`.

@@ -115,10 +115,14 @@ pub struct Mounted {
 
 impl Mounted {
     pub fn new(nodes: usize, capacity: u64) -> Mounted {
+        Mounted::with_options(nodes, capacity, &MountOptions::default())
+    }
+
+    pub fn with_options(nodes: usize, capacity: u64, options: &MountOptions) -> Mounted {
         let temporary = Temporary::new();
         let pool = Pool::new(&temporary, nodes, capacity);
         let path = temporary.dir("mnt");
-        let mount = Some(mount_at(attach(pool.nodes()), &path));
+        let mount = Some(mount(attach(pool.nodes()), &path, options).unwrap());
         Mounted { mount, pool, path, temporary }
     }
 }
@@ -143,10 +147,15 @@ pub fn mount_at(fs: Fs, path: &Path) -> Mount {
 
 /// Runs `check` on a local directory and on mounts, each time in a new directory for all users.
 pub fn on_all(check: impl Fn(&Path)) {
+    on_all_with(&MountOptions::default(), check);
+}
+
+/// As [`on_all`], for mounts with these options.
+pub fn on_all_with(options: &MountOptions, check: impl Fn(&Path)) {
     assert!(rustix::process::geteuid().is_root(), "these checks act as several users: run as root");
     let local = Temporary::new();
-    let single = Mounted::new(1, 1 << 28);
-    let striped = Mounted::new(3, 1 << 28);
+    let single = Mounted::with_options(1, 1 << 28, options);
+    let striped = Mounted::with_options(3, 1 << 28, options);
     let places = [
         ("a local directory", &local.0),
         ("one node", &single.path),
