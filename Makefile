@@ -22,7 +22,7 @@ build:
 		--package forebay-libnorns --package forebay-libnornsctl \
 		--package forebay-workflow --package forebay-spank --package forebay-mpiio
 	scripts/strip.sh target/release target/dist \
-		forebay forebayd dw_wlm_cli dwstat nornsctl libforebay_preload.so libnorns.so \
+		forebay forebayd mount-forebay dw_wlm_cli dwstat nornsctl libforebay_preload.so libnorns.so \
 		libnornsctl.so forebay-workflow libforebay_spank.so libforebay_mpiio.so
 	install -m 644 crates/bridges/datawarp/burst_buffer.lua \
 		crates/bridges/workflow/lua/forebay_workflow.lua target/dist/

@@ -285,6 +285,31 @@ fn unsupported_functions_are_refused() {
             rustix::fs::XattrFlags::empty(),
         );
         assert_eq!(list.unwrap_err(), rustix::io::Errno::OPNOTSUPP);
+        let (from, to) = (dir.join("file"), dir.join("other"));
+        let whiteout = rustix::fs::RenameFlags::WHITEOUT;
+        let renamed =
+            rustix::fs::renameat_with(rustix::fs::CWD, &from, rustix::fs::CWD, &to, whiteout);
+        assert_eq!(renamed.unwrap_err(), rustix::io::Errno::INVAL);
+        let file = OpenOptions::new().write(true).open(&from).unwrap();
+        for change in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+            let changed = fallocate(&file, change, 0, 4096);
+            assert_eq!(changed.unwrap_err(), rustix::io::Errno::OPNOTSUPP);
+        }
+        assert_eq!(fs::read(&from).unwrap(), b"text");
+    }
+}
+
+#[test]
+fn access_times_of_directories_and_links_are_set_only_on_request() {
+    for nodes in [1, 3] {
+        let mounted = Mounted::new(nodes, 1 << 26);
+        let times = shell(
+            &mounted.path,
+            "mkdir directory; touch directory/file; ln -s directory link; \
+             touch -h -a -d @1000 directory link; ls directory/ > /dev/null; readlink link > /dev/null; \
+             stat -c %X directory link",
+        );
+        assert_eq!(times, "1000\n1000\n");
     }
 }
 

@@ -221,7 +221,10 @@ fn controller_endpoint(config: &PoolConfig, identity: &Authenticator) -> Endpoin
     Endpoint::Socket { address: Address::Tcp(config.controller), identity: identity.clone() }
 }
 
-fn client_options(config: &PoolConfig, identity: &Authenticator) -> forebay_client::ClientOptions {
+pub(crate) fn client_options(
+    config: &PoolConfig,
+    identity: &Authenticator,
+) -> forebay_client::ClientOptions {
     forebay_client::ClientOptions {
         timeout: config.storage_timeout,
         key: identity.key.clone(),

@@ -1,0 +1,130 @@
+//! `mount.forebay` as `mount` runs it. Needs root.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+#[path = "../../../buffer/daemon/tests/test_pool/mod.rs"]
+mod test_pool;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use forebay_control::messages::Owner;
+use forebay_daemon::Daemon;
+use forebay_units::Bytes;
+use test_pool::{TestPool, create_persistent, is_online, wait_for};
+
+fn helper(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mount-forebay")).args(arguments).output().unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn succeed(output: &Output) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    succeed(&output);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Unmounts at the end, also of a test that fails.
+struct MountPoint(std::path::PathBuf);
+
+impl MountPoint {
+    fn new(path: &Path) -> MountPoint {
+        fs::create_dir(path).unwrap();
+        MountPoint(path.canonicalize().unwrap())
+    }
+
+    fn options(&self) -> String {
+        run("findmnt", &["-n", "-o", "FSTYPE,OPTIONS", "--mountpoint", text(&self.0)])
+    }
+}
+
+impl Drop for MountPoint {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-q").arg(&self.0).output();
+    }
+}
+
+#[test]
+fn instance_in_directories_is_mounted_changed_unmounted_and_mounted_again() {
+    for nodes in [1, 3] {
+        let home = tempfile::tempdir().unwrap();
+        let flash = (0..nodes).map(|node| home.path().join(format!("flash{node}")));
+        let flash: Vec<_> = flash.inspect(|path| fs::create_dir(path).unwrap()).collect();
+        let flash: Vec<&str> = flash.iter().map(|path| text(path)).collect();
+        let (source, point) = (flash.join(","), MountPoint::new(&home.path().join("mnt")));
+        let at = text(&point.0);
+        succeed(&helper(&[&source, at, "-o", "size=1GiB,mode=1777"]));
+        let options = point.options();
+        assert!(options.starts_with("fuse.forebay ") && options.contains("nosuid"), "{options}");
+        assert!(options.contains("default_permissions"), "{options}");
+        fs::write(point.0.join("file"), "text").unwrap();
+        let space = rustix::fs::statvfs(&point.0).unwrap();
+        assert_eq!(space.f_blocks * space.f_frsize, (1 << 30) / nodes * nodes / 4096 * 4096);
+        assert_eq!(run("stat", &["-c", "%a", at]).trim(), "1777");
+        succeed(&helper(&[&source, at, "-t", "fuse.forebay", "-o", "remount,ro,nodev,user_id=0"]));
+        let options = point.options();
+        assert!(options.contains("ro,") && !options.contains("nosuid"), "{options}");
+        assert!(fs::write(point.0.join("file"), "other").is_err());
+        run("umount", &[at]);
+        // The process of the first mount may still be ending.
+        succeed(&helper(&[&source, at, "-o", "noexec,allow_dev,x-test"]));
+        assert_eq!(fs::read_to_string(point.0.join("file")).unwrap(), "text");
+        let options = point.options();
+        assert!(options.contains("noexec") && !options.contains("nodev"), "{options}");
+        run("umount", &[at]);
+        if nodes > 1 {
+            let other = helper(&[flash[0], at]);
+            assert_eq!(other.status.code(), Some(32));
+            assert!(String::from_utf8_lossy(&other.stderr).contains("in other directories"));
+        }
+    }
+}
+
+#[test]
+fn wrong_usage_exits_with_1_and_failed_mounts_with_32() {
+    let home = tempfile::tempdir().unwrap();
+    let at = text(home.path());
+    let reason = |arguments: &[&str], code: i32| {
+        let output = helper(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(reason(&["/nowhere", at], 32).contains("/nowhere"));
+    assert!(reason(&["name", at, "-o", "pool=/nowhere.toml"], 32).contains("/nowhere.toml"));
+    assert!(reason(&["/nowhere", at, "-o", "sise=1G"], 1).contains("`sise=1G`"));
+    assert!(reason(&["/nowhere"], 1).contains("DIRECTORY"));
+    succeed(&helper(&["/nowhere", at, "-f"]));
+}
+
+#[test]
+fn persistent_instance_of_a_pool_is_mounted_by_name() {
+    let pool = TestPool::new(2);
+    let controller = pool.controller();
+    let storage =
+        ["s0", "s1"].map(|name| Daemon::start_storage(&pool.config("key"), name).unwrap());
+    wait_for("storage nodes", || (is_online(&pool, "s0") && is_online(&pool, "s1")).then_some(()));
+    let owner = Owner { uid: 0, gid: 0 };
+    let client = pool.client();
+    client.request(create_persistent("climate", owner, Bytes(96 << 20))).unwrap();
+    let file = pool.file("key", "controller");
+    let point = MountPoint::new(&pool.path("mnt"));
+    let option = format!("pool={}", file.display());
+    succeed(&helper(&["climate", text(&point.0), "-o", &option]));
+    fs::write(point.0.join("file"), vec![7; 5 << 20]).unwrap();
+    run("umount", &[text(&point.0)]);
+    succeed(&helper(&["climate", text(&point.0), "-o", &option]));
+    assert_eq!(fs::read(point.0.join("file")).unwrap(), vec![7; 5 << 20]);
+    let missing = helper(&["weather", text(&point.0), "-o", &option]);
+    assert_eq!(missing.status.code(), Some(32));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("no instance `weather`"));
+    run("umount", &[text(&point.0)]);
+    storage.into_iter().for_each(|daemon| daemon.stop().unwrap());
+    controller.stop().unwrap();
+}
