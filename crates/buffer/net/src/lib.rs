@@ -6,8 +6,8 @@
 //! by the pool's key ([`auth`]) or by MUNGE ([`munge`]), and everything except bulk data is encrypted
 //! ([`record`]). [`connection`] is a client's end of a connection to a storage daemon, [`listener`] a
 //! daemon's socket, [`admission`] limits connections, and [`job_socket`] carries the calls of
-//! `libdatawarp`. [`writeback`], [`extents`], [`random`], [`memory`] and [`lock_file`] are services of the
-//! operating system that several crates use.
+//! `libdatawarp`. [`writeback`], [`extents`], [`random`], [`memory`], [`lock_file`] and [`time_slice`] are
+//! services of the operating system that several crates use.
 #![warn(missing_docs)]
 
 pub mod admission;
@@ -27,4 +27,5 @@ pub mod munge;
 pub mod random;
 pub mod record;
 pub mod stream;
+pub mod time_slice;
 pub mod writeback;

@@ -180,7 +180,7 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     let served = Served::new(served, options.threads.max(1));
     let (session, kernel_mount) = start_session(served, path, options, config).map_err(failed)?;
     kernel_entries.set_device(session.as_fd().try_clone_to_owned().map_err(failed)?);
-    let session = session.spawn().map_err(failed)?;
+    let session = spawn_with_short_slices(session).map_err(failed)?;
     Ok(Mount { session: Some(session), kernel_mount, counters, path: path.to_owned() })
 }
 
@@ -210,4 +210,19 @@ fn start_session(
         }
     }
     Ok((Session::new(served, path, &config)?, None))
+}
+
+/// Serves a session by threads that have short time slices, which they inherit.
+fn spawn_with_short_slices(session: Session<Served>) -> io::Result<BackgroundSession> {
+    let spawn = || {
+        if let Err(error) = forebay_net::time_slice::shorten_time_slice() {
+            tracing::debug!(%error, "the mount has the time slices of other threads");
+        }
+        session.spawn()
+    };
+    let spawned = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("forebay-mount".into());
+        Ok::<_, io::Error>(thread.spawn_scoped(scope, spawn)?.join())
+    })?;
+    spawned.unwrap_or_else(|_| Err(io::Error::other("the thread that starts the mount panicked")))
 }

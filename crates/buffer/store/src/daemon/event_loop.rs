@@ -58,6 +58,9 @@ pub struct EventLoop {
 impl EventLoop {
     /// Serve until stopped or until the storage fails.
     pub fn run(mut self) -> io::Result<()> {
+        if let Err(error) = forebay_net::time_slice::shorten_time_slice() {
+            tracing::debug!(%error, "the event loop has the time slices of other threads");
+        }
         let served = self.serve();
         if let Err(error) = &served {
             tracing::error!(%error, "storage failed: storage daemon stops");
