@@ -1,13 +1,13 @@
 //! Run a storage daemon on each of some directories, make an instance over them, and mount it:
-//! `mount <flash directory>[,<flash directory>...] <mount point> [capacity in MiB]`. Ends when
-//! unmounted from outside, or when its standard input ends. Then prints the operations of the mount and
-//! the requests of the daemons: number, and mean time in microseconds.
+//! `mount <flash directory>[,...] <mount point>[,...] [capacity in MiB]`. Ends when its standard input
+//! ends. Then prints the operations of the first mount and the requests of the daemons: number, and mean
+//! time in microseconds.
 
 #[allow(dead_code)] // the tests use the rest
 #[path = "../tests/support/striped_admin.rs"]
 mod striped_admin;
 
-use forebay_client::{ClientOptions, Fs, MountOptions, mount};
+use forebay_client::{ClientOptions, Fs, Mount, MountOptions, mount};
 use forebay_metrics::LatencySnapshot;
 use forebay_protocol::message::InstanceSpec;
 use forebay_protocol::placement::Placement;
@@ -21,8 +21,7 @@ use striped_admin::StripedAdmin;
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [flash, at, rest @ ..] = arguments.as_slice() else {
-        let usage =
-            "usage: mount <flash directory>[,<flash directory>...] <mount point> [capacity in MiB]";
+        let usage = "usage: mount <flash directory>[,...] <mount point>[,...] [capacity in MiB]";
         return Err(usage.into());
     };
     let capacity = rest.first().map_or(Ok(16 << 10), |text| text.parse::<u64>())? << 20;
@@ -45,14 +44,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => {}
     }
     let fs = Fs::attach(addresses, id, ClientOptions::default())?;
-    let mounted = mount(fs, Path::new(at), &MountOptions::default())?;
-    println!("mounted at {}", mounted.path().display());
+    let options = MountOptions::default();
+    let mounts = at.split(',').map(|at| mount(fs.clone(), Path::new(at), &options));
+    let mounts: Vec<Mount> = mounts.collect::<Result<_, _>>()?;
+    drop(fs);
+    println!("mounted at {at}");
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line)? > 0 {}
-    for (name, latency) in &mounted.report().operations {
-        print_times("mount", name, latency);
+    for (name, latency) in mounts.iter().take(1).flat_map(|mount| mount.report().operations) {
+        print_times("mount", &name, &latency);
     }
-    mounted.unmount()?;
+    for mount in mounts {
+        mount.unmount()?;
+    }
     for daemon in daemons {
         let requests = daemon.stats().collect_report(Duration::ZERO).requests;
         for (kind, stats) in &requests {

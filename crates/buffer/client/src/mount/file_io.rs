@@ -90,7 +90,9 @@ impl MountedFs {
                 self.add_open(&opened, false, |descriptor| reply.open_backing(descriptor))?;
             Ok((convert::attr(&opened.attr), ttl, open))
         });
-        match added {
+        let ttl = added.as_ref().map_or(Duration::ZERO, |(_, ttl, _)| *ttl);
+        let permit = self.kernel_cache.permit(ttl);
+        match added.map(|(attr, _, open)| (attr, permit.ttl_of(convert::ino(attr.ino)), open)) {
             Ok((attr, ttl, open)) => match open.backing {
                 Some(id) => {
                     self.mark_registered();

@@ -53,6 +53,7 @@ macro_rules! operations {
             #[allow(clippy::too_many_arguments, reason = "those of the trait")]
             fn $name(&$this, $request: &Request $(, $argument: $type)*) {
                 let _timed = $this.counters.time(Operation::$name as usize);
+                $this.kernel_cache.begin_operation();
                 $body
             })*
         }
@@ -95,7 +96,7 @@ operations! {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        attributes(reply, self.do_get_attr(request, ino));
+        attributes(&self.kernel_cache, reply, self.do_get_attr(request, ino));
     }
 
     fn setattr(
@@ -114,7 +115,7 @@ operations! {
             mtime: mtime.map(convert::set_time),
             clear_set_id: false,
         };
-        attributes(reply, self.do_set_attr(request, ino, handle, set));
+        attributes(&self.kernel_cache, reply, self.do_set_attr(request, ino, handle, set));
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
@@ -129,7 +130,7 @@ operations! {
         reply: ReplyEntry
     ) {
         match convert::new_node(mode, rdev) {
-            Some(new) => entry(reply, self.make_inode(request, parent, name, new, mode)),
+            Some(new) => entry(&self.kernel_cache, reply, self.make_inode(request, parent, name, new, mode)),
             None => reply.error(fuser::Errno::EINVAL),
         }
     }
@@ -138,7 +139,7 @@ operations! {
         &self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32,
         reply: ReplyEntry
     ) {
-        entry(reply, self.make_inode(request, parent, name, NewInode::Dir, mode));
+        entry(&self.kernel_cache, reply, self.make_inode(request, parent, name, NewInode::Dir, mode));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -153,7 +154,7 @@ operations! {
         &self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry
     ) {
         let new = NewInode::Symlink(target.as_os_str().as_bytes().to_vec());
-        entry(reply, self.make_inode(request, parent, name, new, 0o777));
+        entry(&self.kernel_cache, reply, self.make_inode(request, parent, name, new, 0o777));
     }
 
     fn rename(
@@ -174,7 +175,7 @@ operations! {
     fn link(
         &self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry
     ) {
-        entry(reply, self.do_link(request, ino, parent, name));
+        entry(&self.kernel_cache, reply, self.do_link(request, ino, parent, name));
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {

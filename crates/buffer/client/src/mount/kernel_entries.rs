@@ -1,15 +1,18 @@
-//! The names that the kernel caches for a mount, and their invalidation.
+//! Notifications that have the kernel drop names and attributes that it caches for a mount.
 
+use forebay_protocol::Ino;
 use rustix::io::{Errno, write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 
 /// `FUSE_NOTIFY_INC_EPOCH` of `linux/fuse.h`, since Linux 6.16.
 const NOTIFY_INC_EPOCH: i32 = 8;
+/// `FUSE_NOTIFY_INVAL_INODE`.
+const NOTIFY_INVAL_INODE: i32 = 2;
 /// Length of `struct fuse_out_header`.
 const HEADER_BYTES: usize = 16;
 
-/// The cached names of a mount.
+/// The cached names and attributes of a mount.
 #[derive(Debug, Default)]
 pub struct KernelEntries {
     /// The FUSE device of the mount, from its start.
@@ -28,15 +31,29 @@ impl KernelEntries {
     /// of the kernel's, so that a request may call it while a directory is locked for it. Returns
     /// `false` if the kernel does not support it.
     pub fn invalidate(&self) -> bool {
+        self.notify(NOTIFY_INC_EPOCH, &[])
+    }
+
+    /// Invalidates the cached attributes of an inode, if the kernel knows it.
+    pub fn invalidate_attributes(&self, ino: Ino) {
+        // The inode; a negative offset and a length: no contents.
+        let fields = [ino.0 as i64, -1, 0];
+        let body: Vec<u8> = fields.iter().flat_map(|field| field.to_ne_bytes()).collect();
+        self.notify(NOTIFY_INVAL_INODE, &body);
+    }
+
+    /// Sends a notification. `false`: the kernel refuses it.
+    fn notify(&self, code: i32, body: &[u8]) -> bool {
         let Some(device) = self.device.get() else {
             return false;
         };
         // Length, code, and 0 instead of the number of a request.
-        let mut header = [0; HEADER_BYTES];
-        header[..4].copy_from_slice(&(HEADER_BYTES as u32).to_ne_bytes());
-        header[4..8].copy_from_slice(&NOTIFY_INC_EPOCH.to_ne_bytes());
+        let mut message = vec![0; HEADER_BYTES];
+        message[..4].copy_from_slice(&((HEADER_BYTES + body.len()) as u32).to_ne_bytes());
+        message[4..8].copy_from_slice(&code.to_ne_bytes());
+        message.extend_from_slice(body);
         loop {
-            match write(device.as_fd(), &header) {
+            match write(device.as_fd(), &message) {
                 Ok(_) => return true,
                 Err(Errno::INTR) => {}
                 Err(_) => return false,

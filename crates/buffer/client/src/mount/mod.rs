@@ -1,8 +1,9 @@
 //! An instance as a directory of the host, by FUSE.
 //!
-//! Nothing is cached that another client could change: names and attributes are requested each time
-//! unless this mount is the only client of the instance (no other mount, no other [`Fs`]), and file
-//! contents are cached in the page cache of the data object only. Where kernel and permissions allow
+//! Nothing is cached that another client could change: the kernel caches names and attributes under a lease
+//! that the daemon recalls before another client (a mount, or an [`Fs`]) changes anything, or, with
+//! kernels before Linux 6.16 and on instances of several nodes, only while this mount is the only client.
+//! File contents are cached in the page cache of the data object only. Where kernel and permissions allow
 //! it (`FUSE_PASSTHROUGH`, root), a file open for reading is read directly from its data object, and
 //! memory maps of any file map the object. Writes always pass through this process, because it
 //! enforces the capacity of the instance.
@@ -21,6 +22,7 @@ mod counters;
 mod file_io;
 mod file_locks;
 mod filesystem;
+mod kernel_cache;
 mod kernel_entries;
 mod kernel_mount;
 mod lock_owner;
@@ -39,9 +41,10 @@ use crate::fs::Fs;
 use counters::Counters;
 use filesystem::{OPERATIONS, Served};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
-use kernel_entries::KernelEntries;
+use kernel_cache::KernelCache;
 use kernel_mount::KernelMount;
 use mounted_fs::MountedFs;
+use negative_lookups::NegativeLookups;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -152,9 +155,9 @@ impl Mount {
     }
 }
 
-/// Mounts the instance of `fs` at the existing directory `path`, with sessions of its own. As long as
-/// another client exists, for example a clone of `fs` that the caller keeps, the kernel caches no
-/// entries and attributes, which makes walks of trees slower.
+/// Mounts the instance of `fs` at the existing directory `path`, with sessions of its own. While other
+/// clients change the instance, the kernel caches no entries and attributes, which makes walks of trees
+/// slower.
 pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, MountError> {
     forebay_net::stream::raise_descriptor_limit();
     forebay_net::memory::limit_retained_memory();
@@ -175,11 +178,24 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     let own = fs.open_for_cache().map_err(|errno| failed(errno.into()))?;
     drop(fs);
     let counters = Arc::new(Counters::new(OPERATIONS));
-    let kernel_entries = Arc::new(KernelEntries::default());
-    let served = MountedFs::new(own, options.passthrough, counters.clone(), kernel_entries.clone());
+    let negative_lookups = Arc::new(NegativeLookups::default());
+    let kernel_cache = Arc::new(KernelCache::new(negative_lookups.clone()));
+    let sessions = own.requester.attachment.sessions.clone();
+    let served = MountedFs::new(
+        own,
+        options.passthrough,
+        counters.clone(),
+        kernel_cache.clone(),
+        negative_lookups,
+    );
     let served = Served::new(served, options.threads.max(1));
     let (session, kernel_mount) = start_session(served, path, options, config).map_err(failed)?;
-    kernel_entries.set_device(session.as_fd().try_clone_to_owned().map_err(failed)?);
+    kernel_cache.entries.set_device(session.as_fd().try_clone_to_owned().map_err(failed)?);
+    if kernel_cache.entries.invalidate() {
+        let obeys = sessions.obey_cache_recalls(move || kernel_cache.drop_all());
+        obeys.map_err(|errno| failed(errno.into()))?;
+    }
+    drop(sessions);
     let session = spawn_with_short_slices(session).map_err(failed)?;
     Ok(Mount { session: Some(session), kernel_mount, counters, path: path.to_owned() })
 }

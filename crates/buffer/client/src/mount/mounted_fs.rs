@@ -4,7 +4,7 @@ use super::arguments::Request;
 use super::cached_entries::CachedEntries;
 use super::convert;
 use super::counters::Counters;
-use super::kernel_entries::KernelEntries;
+use super::kernel_cache::KernelCache;
 use super::lock_waits::LockWaits;
 use super::negative_lookups::NegativeLookups;
 use super::open_directories::OpenDirectories;
@@ -31,8 +31,8 @@ pub struct MountedFs {
     pub(super) trusted: bool,
     group_hints: Arc<GroupHints>,
     pub(super) cached_entries: CachedEntries,
-    pub(super) kernel_entries: Arc<KernelEntries>,
-    pub(super) negative_lookups: NegativeLookups,
+    pub(super) kernel_cache: Arc<KernelCache>,
+    pub(super) negative_lookups: Arc<NegativeLookups>,
     pub(super) passthrough: AtomicBool,
     /// A data object has been registered, so passthrough cannot be disabled any more.
     registered: AtomicBool,
@@ -47,7 +47,8 @@ impl MountedFs {
         fs: Fs,
         passthrough: bool,
         counters: Arc<Counters>,
-        kernel_entries: Arc<KernelEntries>,
+        kernel_cache: Arc<KernelCache>,
+        negative_lookups: Arc<NegativeLookups>,
     ) -> MountedFs {
         MountedFs {
             fs,
@@ -55,8 +56,8 @@ impl MountedFs {
             trusted: rustix::process::geteuid().is_root(),
             group_hints: Arc::default(),
             cached_entries: CachedEntries::default(),
-            kernel_entries,
-            negative_lookups: NegativeLookups::default(),
+            kernel_cache,
+            negative_lookups,
             passthrough: AtomicBool::new(passthrough),
             registered: AtomicBool::new(false),
             opens: OpenFiles::default(),
@@ -134,9 +135,12 @@ impl MountedFs {
         if let Ok((attr, ttl)) = &created
             && attr.kind == FileKind::Dir
             && attr.mode & 0o111 == 0o111
-            && !ttl.is_zero()
         {
-            self.negative_lookups.add_directory(attr.ino);
+            // No recall begins before its names count as known, which it would end.
+            let permit = self.kernel_cache.permit(*ttl);
+            if !permit.ttl().is_zero() {
+                self.negative_lookups.add_directory(attr.ino);
+            }
         }
         created
     }
@@ -144,7 +148,7 @@ impl MountedFs {
     /// Returns when the kernel uses no entry of `dir` that it cached so far.
     pub(super) fn drop_cached_entries(&self, dir: Ino) {
         let time_left = self.cached_entries.time_left(dir);
-        if !time_left.is_zero() && !self.kernel_entries.invalidate() {
+        if !time_left.is_zero() && !self.kernel_cache.entries.invalidate() {
             std::thread::sleep(time_left);
         }
     }

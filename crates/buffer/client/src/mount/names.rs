@@ -59,10 +59,15 @@ impl MountedFs {
         match found {
             Ok((Some(attr), ttl)) => {
                 self.last_attributes.remember(&attr);
-                entry(reply, Ok((attr, ttl)));
+                entry(&self.kernel_cache, reply, Ok((attr, ttl)));
             }
-            Ok((None, ttl)) if ttl.is_zero() => reply.error(fuser::Errno::ENOENT),
-            Ok((None, ttl)) => reply.entry(&ttl, &convert::absent(), Generation(0)),
+            Ok((None, ttl)) => {
+                let permit = self.kernel_cache.permit(ttl);
+                match permit.ttl() {
+                    Duration::ZERO => reply.error(fuser::Errno::ENOENT),
+                    ttl => reply.entry(&ttl, &convert::absent(), Generation(0)),
+                }
+            }
             Err(error) => reply.error(errno(error)),
         }
     }
@@ -164,6 +169,7 @@ impl MountedFs {
             };
             let is_first = after <= DOT_DOT;
             let limit = self.open_directories.limit(handle, is_first, page.next_cookie);
+            let permit = self.kernel_cache.permit(page.ttl);
             let mut empty = true;
             for entry in page.entries.iter().filter(|entry| entry.cookie < limit) {
                 after = entry.cookie;
@@ -171,15 +177,15 @@ impl MountedFs {
                 // Without attributes, only number and kind are known, and the kernel asks again.
                 let known = Attr { ino: entry.ino, kind: entry.kind, ..Attr::default() };
                 let (attr, ttl) = match &entry.attr {
-                    Some(attr) => (attr, &page.ttl),
-                    None => (&known, &Duration::ZERO),
+                    Some(attr) => (attr, permit.ttl_of(attr.ino)),
+                    None => (&known, Duration::ZERO),
                 };
                 if entry.attr.is_some() {
                     self.last_attributes.remember(attr);
                 }
                 let (attr, name) = (convert::attr(attr), OsStr::from_bytes(&entry.name));
                 let ino = attr.ino;
-                if reply.add(ino, entry.cookie, name, ttl, &attr, Generation(0)) {
+                if reply.add(ino, entry.cookie, name, &ttl, &attr, Generation(0)) {
                     break;
                 }
             }

@@ -44,6 +44,13 @@ pub struct NegativeLookups {
 }
 
 impl NegativeLookups {
+    /// Another client is about to change names.
+    pub fn clear(&self) {
+        let mut state = self.state.lock();
+        state.clear();
+        state.alone_until = None;
+    }
+
     /// A reply to a request that was sent at `sent_at` says that this mount was the only client; it
     /// remains the only one for the lifetime of cached entries.
     pub fn confirm_alone(&self, sent_at: Instant) {

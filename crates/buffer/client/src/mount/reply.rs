@@ -1,22 +1,29 @@
 //! Replies to the kernel.
 
 use super::convert::{self, errno};
+use super::kernel_cache::KernelCache;
 use forebay_protocol::{Attr, Errno};
 use fuser::{Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyWrite, ReplyXattr};
 use std::time::Duration;
 
 /// An entry and its time to live.
-pub fn entry(reply: ReplyEntry, result: Result<(Attr, Duration), Errno>) {
+pub fn entry(cache: &KernelCache, reply: ReplyEntry, result: Result<(Attr, Duration), Errno>) {
     match result {
-        Ok((attr, ttl)) => reply.entry(&ttl, &convert::attr(&attr), Generation(0)),
+        Ok((attr, ttl)) => {
+            let permit = cache.permit(ttl);
+            reply.entry(&permit.ttl_of(attr.ino), &convert::attr(&attr), Generation(0));
+        }
         Err(error) => reply.error(errno(error)),
     }
 }
 
 /// Attributes and their time to live.
-pub fn attributes(reply: ReplyAttr, result: Result<(Attr, Duration), Errno>) {
+pub fn attributes(cache: &KernelCache, reply: ReplyAttr, result: Result<(Attr, Duration), Errno>) {
     match result {
-        Ok((attr, ttl)) => reply.attr(&ttl, &convert::attr(&attr)),
+        Ok((attr, ttl)) => {
+            let permit = cache.permit(ttl);
+            reply.attr(&permit.ttl_of(attr.ino), &convert::attr(&attr));
+        }
         Err(error) => reply.error(errno(error)),
     }
 }

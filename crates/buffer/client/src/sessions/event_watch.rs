@@ -1,4 +1,4 @@
-//! Waiting for events: locks that are granted later, and read leases that are recalled.
+//! Waiting for events: locks that are granted later, and leases that are recalled.
 //!
 //! One connection of a session, on a thread of its own, waits until a daemon reports events. The
 //! connection also notices at once when the daemon restarts, so that locks are reclaimed before other
@@ -7,7 +7,7 @@
 use super::Sessions;
 use crate::session::Session;
 use crate::system::Connection;
-use forebay_protocol::message::{EVENT_SLOT, LockRequest};
+use forebay_protocol::message::{CacheRecall, EVENT_SLOT, LockRequest};
 use forebay_protocol::{Call, Errno, LeaseId, NodeIndex};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,7 +22,13 @@ struct Processed {
     granted: Vec<u64>,
     /// Recalled leases that are not used any more.
     returned: Vec<LeaseId>,
+    /// The recall of the lease on names and attributes, which are not cached any more.
+    dropped_cache: Option<LeaseId>,
 }
+
+/// Events that a daemon reports: tickets of granted locks, recalled read leases, and the recall of the
+/// lease on names and attributes.
+type Events = (Vec<u64>, Vec<LeaseId>, Option<LeaseId>);
 
 impl Sessions {
     /// The session with `node`, whose events are processed from now on.
@@ -47,18 +53,28 @@ fn watch_events(sessions: &Weak<Sessions>, node: NodeIndex) {
         let connected = connect(&all, node, seq);
         drop(all);
         if let Some((mut connection, epoch)) = connected {
-            while let Some(events) = await_events(&mut connection, &mut seq, &mut processed) {
+            loop {
+                let Some(obeys) = sessions.upgrade().map(|all| all.obeys_cache_recalls()) else {
+                    return;
+                };
+                let awaited = await_events(&mut connection, &mut seq, &mut processed, obeys);
+                let Some((granted, recalled, recalled_cache)) = awaited else {
+                    break;
+                };
                 let Some(all) = sessions.upgrade() else {
                     return;
                 };
-                let (granted, recalled) = events;
                 if let Ok(session) = all.session(node) {
                     session.return_leases(&recalled);
                     for ticket in &granted {
                         session.lock_granted(*ticket, epoch);
                     }
                 }
-                processed = Processed { granted, returned: recalled };
+                if recalled_cache.is_some() {
+                    all.drop_cache();
+                }
+                processed =
+                    Processed { granted, returned: recalled, dropped_cache: recalled_cache };
             }
         }
         std::thread::sleep(RECONNECT_INTERVAL);
@@ -76,14 +92,21 @@ fn connect(sessions: &Sessions, node: NodeIndex, seq: u64) -> Option<(Connection
     Some((connection, epoch))
 }
 
-/// Waits until the daemon reports granted locks and recalled leases.
+/// Waits until the daemon reports events. `obeys_cache_recalls`: this client drops what it caches
+/// when the daemon recalls the lease on names and attributes.
 fn await_events(
     connection: &mut Connection,
     seq: &mut u64,
     processed: &mut Processed,
-) -> Option<(Vec<u64>, Vec<LeaseId>)> {
+    obeys_cache_recalls: bool,
+) -> Option<Events> {
     *seq += 1;
-    let Processed { granted: known, returned } = std::mem::take(processed);
-    let call = Call::new(*seq, LockRequest::AwaitEvents { known, returned });
+    let Processed { granted: known, returned, dropped_cache } = std::mem::take(processed);
+    let cache = match dropped_cache {
+        _ if !obeys_cache_recalls => CacheRecall::Ignored,
+        Some(id) => CacheRecall::Dropped(id),
+        None => CacheRecall::Obeyed,
+    };
+    let call = Call::new(*seq, LockRequest::AwaitEvents { known, returned, cache });
     connection.call(&call, &[], &mut []).ok()?.reply.try_into().ok()
 }

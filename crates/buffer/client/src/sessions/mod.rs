@@ -7,12 +7,14 @@
 //! contact to node 0 only continues after its session has expired. A client that node 0 then takes
 //! for the only one may see the other's changes on other nodes up to a second late.)
 
+mod cache_recalls;
 mod event_watch;
 
 use crate::pool::Pool;
 use crate::session::{CallResult, ClientOptions, PendingCall, Session, SessionReply};
 use crate::system::System;
 use crate::truncations::{BootIds, Truncations};
+use cache_recalls::CacheRecalls;
 use forebay_policy::layout::Layout;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{CACHE_LIFETIME_NS, FileRequest, InodeRequest};
@@ -71,6 +73,7 @@ pub struct Sessions {
     /// holder of the lock needs one: at most half of them may wait.
     pub append_slots: Pool<()>,
     exclusivity: Mutex<Exclusivity>,
+    cache_recalls: CacheRecalls,
     /// Files that were truncated and not synced.
     pub(crate) truncations: Truncations,
 }
@@ -137,6 +140,7 @@ impl Sessions {
                 last_reply: Some(options.system.now()),
                 ..Exclusivity::default()
             }),
+            cache_recalls: CacheRecalls::default(),
             options,
             single_cache,
             layout,
@@ -263,8 +267,9 @@ impl Sessions {
         request: Request,
     ) -> Result<SessionReply, Errno> {
         self.send_heartbeat_if_due(node);
+        let recalls = self.cache_recalls.count();
         let mut reply = self.session(node)?.exchange(caller, request)?;
-        reply.ttl = self.limit_ttl(node, reply.ttl);
+        reply.ttl = self.limit_ttl(node, reply.ttl, recalls);
         Ok(reply)
     }
 
@@ -285,22 +290,28 @@ impl Sessions {
             }
             exclusivity.last_heartbeat = Some(now);
         }
+        let recalls = self.cache_recalls.count();
         let first = self.nodes.first().and_then(|node| node.session.get());
         if let Some(reply) =
             first.and_then(|session| session.call_best_effort(InodeRequest::StatFs))
         {
-            self.limit_ttl(NODE_0, reply.ttl);
+            self.limit_ttl(NODE_0, reply.ttl, recalls);
         }
     }
 
-    /// The time to live of a reply of `node`, which itself grants `ttl`.
-    fn limit_ttl(&self, node: NodeIndex, ttl: Duration) -> Duration {
+    /// The time to live of a reply of `node`, which itself grants `ttl`. `recalls`: the recalls of the
+    /// lease on names and attributes before the request was sent; one that came since ends the grant.
+    fn limit_ttl(&self, node: NodeIndex, ttl: Duration, recalls: u64) -> Duration {
         assert!(ttl <= MAX_TTL);
-        if self.nodes.len() == 1 || (node != NODE_0 && ttl.is_zero()) {
+        if node != NODE_0 && ttl.is_zero() {
             return ttl;
         }
         let now = self.options.system.now();
         let mut exclusivity = self.exclusivity.lock();
+        let ttl = if self.cache_recalls.count() == recalls { ttl } else { Duration::ZERO };
+        if self.nodes.len() == 1 {
+            return ttl;
+        }
         if node == NODE_0 {
             exclusivity.last_reply = Some(now);
             exclusivity.until = exclusivity.until.max(Some(now + ttl));
@@ -317,13 +328,14 @@ impl Sessions {
         requests: impl IntoIterator<Item = (NodeIndex, impl Into<Request>)>,
         mut take: impl FnMut(NodeIndex, Result<SessionReply<T>, Errno>),
     ) {
+        let recalls = self.cache_recalls.count();
         let mut in_flight = VecDeque::new();
         let mut receive = |(node, sent): (NodeIndex, Result<(&Session, PendingCall), Errno>)| {
             let reply = sent.and_then(|(session, pending)| session.receive_or_retransmit(pending));
             take(
                 node,
                 reply.and_then(|reply| {
-                    let ttl = self.limit_ttl(node, reply.ttl);
+                    let ttl = self.limit_ttl(node, reply.ttl, recalls);
                     SessionReply { ttl, ..reply }.into_result()
                 }),
             );

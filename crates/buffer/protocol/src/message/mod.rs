@@ -26,7 +26,7 @@ pub use limits::{
 pub use path::{MAX_PATH_BYTES, MAX_PATH_LINKS, PathOperation, PathRequest, PathRest};
 pub use reply::{FoundExtent, NameResult, Reply};
 pub use request::{
-    AdminRequest, Call, DataRequest, FileRequest, InodeRequest, LockRequest, NameRequest, Request,
-    SessionRequest,
+    AdminRequest, CacheRecall, Call, DataRequest, FileRequest, InodeRequest, LockRequest,
+    NameRequest, Request, SessionRequest,
 };
 pub use session::{Attach, ClientHost, HostFence, SessionToken};

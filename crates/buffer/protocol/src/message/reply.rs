@@ -110,6 +110,8 @@ pub enum Reply {
         granted: Vec<u64>,
         /// Read leases to give back.
         recalled: Vec<LeaseId>,
+        /// A recall of the lease on cached names and attributes.
+        recalled_cache: Option<LeaseId>,
     },
     /// The read lease of each requested handle, in the order of the request; `None` where none is
     /// granted, as for files that are open for writing. A renewed lease keeps its number; under
@@ -191,7 +193,10 @@ results! {
     // The conflicting lock.
     Option<FileLock>: Reply::Done => None, Reply::LockConflict(lock) => Some(lock);
     Vec<u64>: Reply::LocksGranted(tickets) => tickets;
-    (Vec<u64>, Vec<LeaseId>): Reply::Events { granted, recalled } => (granted, recalled);
+    // Tickets of granted locks, recalled read leases, and the recall of the lease of a cache.
+    (Vec<u64>, Vec<LeaseId>, Option<LeaseId>): Reply::Events {
+        granted, recalled, recalled_cache
+    } => (granted, recalled, recalled_cache);
     Vec<Option<LeaseId>>: Reply::Leases(leases) => leases;
     // The bytes written; `None` if data were read.
     Option<u32>: Reply::Data => None, Reply::Written { count, .. } => Some(count);

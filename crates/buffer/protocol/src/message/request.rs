@@ -325,10 +325,11 @@ pub enum LockRequest {
     Release { handle: HandleId, owner: LockOwner, start: u64, end: u64 },
     /// Test for a conflicting lock. Answered by `Done` or [`Reply::LockConflict`].
     Test { handle: HandleId, lock: FileLock },
-    /// Wait for events, on [`EVENT_SLOT`]: grants of queued locks, and recalls of read leases. `known`
-    /// are the tickets of grants that the client has processed, `returned` the recalled leases that
-    /// it does not use any more. Answered by [`Reply::Events`].
-    AwaitEvents { known: Vec<u64>, returned: Vec<LeaseId> },
+    /// Wait for events, on [`EVENT_SLOT`]: grants of queued locks, and recalls of leases. `known` are
+    /// the tickets of grants that the client has processed, `returned` the recalled read leases that
+    /// it does not use any more. `cache` is of clients with a single cache. Answered by
+    /// [`Reply::Events`].
+    AwaitEvents { known: Vec<u64>, returned: Vec<LeaseId>, cache: CacheRecall },
     /// Cancel a queued lock. Answered by `Done`, or by [`Reply::LocksGranted`] if it is granted.
     Cancel { ticket: u64 },
     /// Acquire or renew read leases on the files of at most [`MAX_LEASED_HANDLES`] handles that are
@@ -337,6 +338,18 @@ pub enum LockRequest {
     /// its last request was sent, when it is recalled, or when the handle is closed. Answered by
     /// [`Reply::Leases`].
     Lease { handles: Vec<HandleId> },
+}
+
+/// What a client with a single cache says of recalls of its lease on names and attributes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CacheRecall {
+    /// Recalls have no effect: what the client caches expires.
+    #[default]
+    Ignored,
+    /// The client drops what it caches when the lease is recalled.
+    Obeyed,
+    /// As `Obeyed`, and the client has dropped what it cached when this recall arrived.
+    Dropped(LeaseId),
 }
 
 /// Data over the socket, on data connections.

@@ -1,7 +1,10 @@
 //! Attaching a connection to a session.
 
 #[cfg(doc)]
-use super::{CACHE_LIFETIME_NS, MAX_DATA_CONNECTIONS, MAX_HOST_NAME, MAX_SLOTS, PROTOCOL_VERSION};
+use super::{
+    CACHE_LIFETIME_NS, CacheRecall, MAX_DATA_CONNECTIONS, MAX_HOST_NAME, MAX_SLOTS,
+    PROTOCOL_VERSION,
+};
 use crate::ids::{InstanceId, SessionId};
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +25,8 @@ pub struct Attach {
     /// requests.
     pub data_connection: bool,
     /// All of the session's requests come from one cache, which keeps cacheable replies for
-    /// [`CACHE_LIFETIME_NS`]. Replies are cacheable while the instance has no other session.
+    /// [`CACHE_LIFETIME_NS`], or until its lease is recalled ([`CacheRecall`]). Replies are cacheable
+    /// while the instance has no other session, or no other session changes it.
     pub single_cache: bool,
     /// The host of the client.
     pub client: ClientHost,

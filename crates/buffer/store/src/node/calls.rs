@@ -4,20 +4,21 @@ use super::Node;
 use crate::context::{Handled, Origin, Outcome, Requester};
 use crate::driver::{ConnId, Effect};
 use crate::objects::Objects;
-use crate::volume::{PendingCall, Resolved};
+use crate::volume::{PendingCall, Resolved, changes};
 use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::{FileRequest, NameRequest, RECOVERY_SLOT, SessionRequest};
 use forebay_protocol::peer::PeerMessage;
-use forebay_protocol::{Call, Credentials, Errno, Ino, InstanceId, Reply, Request};
+use forebay_protocol::{Call, Credentials, Errno, Ino, InstanceId, Reply, Request, SessionId};
 
 impl<O: Objects + Clone> Node<O> {
     pub(super) fn call(&mut self, conn: ConnId, call: Call) {
         let seq = call.seq;
         let is_for_all = self.is_for_all(conn, &call);
+        let changes = changes(&call.request);
         let handled = self.dispatch(conn, call);
         self.context.finish(conn, seq, handled);
         if is_for_all {
-            self.permit_caching(conn);
+            self.permit_caching((conn, seq), changes);
         }
     }
 
@@ -101,7 +102,11 @@ impl<O: Objects + Clone> Node<O> {
         if volume.is_striped() && volume.blocks(&origin, completed.is_some(), request) {
             return self.park(instance, conn, call);
         }
-        if let Some(at_ns) = volume.recall_leases(&mut self.context, &origin, completed, request) {
+        let context = &mut self.context;
+        let file_leases = volume.recall_leases(context, &origin, completed, request);
+        let cache_leases =
+            volume.recall_cache_leases(context, &origin, completed, request, file_leases);
+        if let Some(at_ns) = file_leases.max(cache_leases) {
             let attempts = self.context.current_attempts();
             self.context.parked.park_until(instance, (conn, call), attempts, at_ns);
             return Ok(Outcome::Deferred);
@@ -149,6 +154,11 @@ impl<O: Objects + Clone> Node<O> {
 
     /// A client ends its session.
     pub(super) fn detach(&mut self, origin: &Origin) -> Handled<O> {
+        let session = self.context.sessions.get(origin.session);
+        let instance = session.ok().and_then(|session| session.state.instance);
+        if let Some(volume) = instance.and_then(|id| self.volumes.get_mut(&id)) {
+            volume.forget_cache(&mut self.context, origin.session);
+        }
         self.leave(origin.session);
         self.context.reply_to(origin, Reply::Done);
         self.context.effects.push(Effect::Disconnect(origin.conn));
@@ -186,34 +196,35 @@ impl<O: Objects + Clone> Node<O> {
             | NameRequest::RmDir { .. }
             | NameRequest::Rename { .. } => return true,
         };
-        let instance = self.caching_instance(conn);
-        let volume = instance.and_then(|id| self.volumes.get(&id));
+        let volume = self.caching_session(conn).and_then(|(_, id)| self.volumes.get(&id));
         volume.is_some_and(|volume| volume.is_searchable_by_all(dir))
     }
 
-    /// The instance whose names and attributes the client on this connection may cache.
-    fn caching_instance(&self, conn: ConnId) -> Option<InstanceId> {
+    /// The session on a connection that may cache names and attributes of an instance.
+    fn caching_session(&self, conn: ConnId) -> Option<(SessionId, InstanceId)> {
         let (id, _) = self.connections.session(conn)?;
-        let session = self.context.sessions.get(id).ok()?;
-        session.state.instance.filter(|_| session.caches)
+        let session = self.context.sessions.get(id).ok().filter(|session| session.caches)?;
+        Some((id, session.state.instance?))
     }
 
-    /// Mark the replies on a connection as cacheable, if its client may cache.
-    fn permit_caching(&mut self, conn: ConnId) {
-        let now_ns = self.context.now.steady_ns;
-        let Some(id) = self.caching_instance(conn) else {
+    /// Mark the reply to a call as cacheable, if its client may cache it.
+    fn permit_caching(&mut self, (conn, seq): (ConnId, u64), changes: bool) {
+        let Some((session, instance)) = self.caching_session(conn) else {
             return;
         };
-        let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.may_cache(now_ns))
-        else {
+        let Some(volume) = self.volumes.get_mut(&instance) else {
             return;
         };
-        volume.permit_caching(now_ns);
-        for effect in &mut self.context.effects {
-            if let Effect::Reply { conn: to, cacheable, .. } = effect {
-                *cacheable = *to == conn;
+        let mut effects = std::mem::take(&mut self.context.effects);
+        for effect in effects.iter_mut().rev() {
+            if let Effect::Reply { conn: to, seq: call, reply, cacheable, .. } = effect
+                && (*to, *call) == (conn, seq)
+            {
+                *cacheable = volume.grant_cache_lease(&self.context, session, changes, reply);
+                break;
             }
         }
+        self.context.effects = effects;
     }
 }
 

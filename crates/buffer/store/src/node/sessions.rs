@@ -50,6 +50,11 @@ impl<O: Objects + Clone> Node<O> {
         session.is_trusted |= peer.trusted;
         session.caches = attach.single_cache;
         session.client = attach.client.clone();
+        let caches = session.state.instance.filter(|_| !attach.single_cache);
+        if let Some(volume) = caches.and_then(|id| self.volumes.get_mut(&id)) {
+            volume.forget_cache(&mut self.context, id);
+        }
+        let session = self.context.sessions.get_mut(id)?;
         if attach.data_connection {
             let bulk = Effect::BulkConnection(conn, id, attach.slot);
             self.context.effects.push(bulk);
@@ -101,10 +106,9 @@ impl<O: Objects + Clone> Node<O> {
             }
         }
         self.context.require_log_space(LogSpace::ReserveOnly)?;
-        let now_ns = self.context.now.steady_ns;
         let mut volume = instance.and_then(|id| self.volumes.get_mut(&id));
         if let Some(volume) = &mut volume {
-            volume.check_attach(now_ns)?;
+            volume.check_attach(&mut self.context)?;
         }
         let (sessions, limits) = (&self.context.sessions, &self.context.limits);
         if sessions.len() >= limits.max_sessions {

@@ -1,4 +1,4 @@
-//! Events that sessions wait for: grants of file locks, and recalls of read leases.
+//! Events that sessions wait for: grants of file locks, and recalls of leases on files and on names.
 //!
 //! An event is kept until the client confirms that it has processed it, because the reply that reports
 //! it may be lost.
@@ -7,7 +7,7 @@ use super::Volume;
 use crate::context::{Context, Handled, Outcome, Requester};
 use crate::driver::ConnId;
 use crate::objects::Objects;
-use forebay_protocol::message::EVENT_SLOT;
+use forebay_protocol::message::{CacheRecall, EVENT_SLOT};
 use forebay_protocol::{Errno, HandleId, Ino, LeaseId, Reply, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +21,10 @@ struct SessionEvents {
     granted: BTreeSet<u64>,
     /// Leases that it is to give back.
     recalled: BTreeMap<(Ino, HandleId), LeaseId>,
+    /// The client drops what it caches when the lease on names and attributes is recalled.
+    obeys_cache_recalls: bool,
+    /// The recall of that lease.
+    recalled_cache: Option<LeaseId>,
     watch: Option<Watch>,
 }
 
@@ -64,6 +68,21 @@ impl Events {
         self.sessions.entry(session).or_default().recalled.insert(leased, id);
     }
 
+    /// The lease of a session on names and attributes is recalled.
+    pub fn add_cache_recall(&mut self, session: SessionId, id: LeaseId) {
+        let events = self.sessions.entry(session).or_default();
+        if events.obeys_cache_recalls {
+            events.recalled_cache = Some(id);
+        }
+    }
+
+    /// Whether a recall of a session's lease on names and attributes would reach its client at once.
+    pub fn is_recallable(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(|events| {
+            events.obeys_cache_recalls && events.watch.is_some() && events.recalled_cache.is_none()
+        })
+    }
+
     /// A handle is closed: its lease need not be given back.
     pub fn remove_recall(&mut self, session: SessionId, leased: (Ino, HandleId)) {
         if let Some(events) = self.sessions.get_mut(&session) {
@@ -74,13 +93,14 @@ impl Events {
     /// The events to report to a session, and its call that waits for them, if there are both.
     fn take_report(&mut self, session: SessionId) -> Option<(Watch, Reply)> {
         let events = self.sessions.get_mut(&session)?;
-        if events.granted.is_empty() && events.recalled.is_empty() {
+        let recalled_cache = events.recalled_cache;
+        if events.granted.is_empty() && events.recalled.is_empty() && recalled_cache.is_none() {
             return None;
         }
         let watch = events.watch.take()?;
         let granted = events.granted.iter().copied().collect();
         let recalled = events.recalled.values().copied().collect();
-        Some((watch, Reply::Events { granted, recalled }))
+        Some((watch, Reply::Events { granted, recalled, recalled_cache }))
     }
 }
 
@@ -90,8 +110,8 @@ impl<O: Objects> Volume<O> {
         &mut self,
         node: &mut Context<O>,
         requester: &Requester,
-        known: &[u64],
-        returned: &[LeaseId],
+        (known, returned): (&[u64], &[LeaseId]),
+        cache: CacheRecall,
     ) -> Handled<O> {
         let origin = &requester.origin;
         if origin.slot != EVENT_SLOT {
@@ -102,6 +122,15 @@ impl<O: Objects> Volume<O> {
             events.granted.remove(ticket);
         }
         events.watch = Some((origin.conn, origin.seq));
+        events.obeys_cache_recalls = cache != CacheRecall::Ignored;
+        let dropped = match cache {
+            CacheRecall::Dropped(id) => events.recalled_cache.take_if(|recalled| *recalled == id),
+            CacheRecall::Obeyed => None,
+            CacheRecall::Ignored => {
+                events.recalled_cache = None;
+                None
+            }
+        };
         let returned: BTreeSet<&LeaseId> = returned.iter().collect();
         let recalled = std::mem::take(&mut events.recalled).into_iter();
         let (over, kept) = recalled.partition(|(_, id)| returned.contains(id));
@@ -109,6 +138,9 @@ impl<O: Objects> Volume<O> {
         let over: BTreeMap<(Ino, HandleId), LeaseId> = over;
         for ((ino, handle), id) in over {
             self.lease_returned(node, ino, (origin.session, handle), id);
+        }
+        if let Some(id) = dropped {
+            self.cache_dropped(node, origin.session, id);
         }
         self.notify(node, origin.session);
         Ok(Outcome::Deferred)

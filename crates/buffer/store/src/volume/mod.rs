@@ -5,7 +5,7 @@
 //! contain one sub-state each, together with the methods of [`Volume`] that are about it.
 
 mod attributes;
-mod cache_lease;
+mod cache_leases;
 mod checksums;
 mod data;
 mod events;
@@ -38,7 +38,8 @@ use crate::driver::ConnId;
 use crate::namespace::{Change, Namespace};
 use crate::objects::{ObjectId, Objects};
 use crate::state::{Event, SlotResult, SlotUpdate, VolumeEvent, VolumeState};
-use cache_lease::CacheLease;
+use cache_leases::CacheLeases;
+pub use cache_leases::changes;
 use checksums::Invalidations;
 use events::Events;
 use forebay_protocol::{Errno, Ino, InstanceId, NodeIndex, Reply, SessionId};
@@ -66,7 +67,7 @@ pub struct Volume<O> {
     locks: FileLocks,
     leases: ReadLeases,
     events: Events,
-    cache_lease: CacheLease,
+    cache_leases: CacheLeases,
     invalidations: Invalidations,
     links: Links,
     lengths: Lengths,
@@ -105,7 +106,7 @@ impl<O: Objects> Volume<O> {
             locks: FileLocks::default(),
             leases: ReadLeases::default(),
             events: Events::default(),
-            cache_lease: CacheLease::default(),
+            cache_leases: CacheLeases::default(),
             invalidations: Invalidations::default(),
             links: Links::default(),
             lengths,
@@ -143,7 +144,7 @@ impl<O: Objects> Volume<O> {
         if self.state.leased {
             self.leases = ReadLeases::forgotten(now_ns);
         }
-        self.cache_lease.renew(now_ns);
+        self.cache_leases.extend(session, now_ns);
     }
 
     pub fn id(&self) -> InstanceId {
@@ -186,16 +187,6 @@ impl<O: Objects> Volume<O> {
         self.handles.session_count()
     }
 
-    /// Check that a session may attach. `EAGAIN`: its only client may still be caching.
-    pub fn check_attach(&mut self, now_ns: u64) -> Result<(), Errno> {
-        // Clients attach to node 0 first, which has seen to it.
-        if self.state.spec.placement.node.0 > 0 {
-            return Ok(());
-        }
-        let clients = self.session_count();
-        self.cache_lease.revoke(clients, now_ns)
-    }
-
     pub fn attach(&mut self, session: SessionId) {
         self.handles.attach(session);
     }
@@ -220,17 +211,6 @@ impl<O: Objects> Volume<O> {
     pub fn connection_closed(&mut self, session: SessionId, conn: ConnId) {
         self.events.drop_watch(session, conn);
         self.invalidations.drop_calls_of(conn);
-    }
-
-    /// Whether a reply may permit its client to cache.
-    pub fn may_cache(&self, now_ns: u64) -> bool {
-        let clients = self.session_count();
-        self.cache_lease.is_available(clients, now_ns)
-    }
-
-    /// A reply permits its client to cache.
-    pub fn permit_caching(&mut self, now_ns: u64) {
-        self.cache_lease.renew(now_ns);
     }
 
     /// Whether every user may look names up in a directory.

@@ -259,8 +259,8 @@ impl<O: Objects> Volume<O> {
                 self.unlock_file(node, requester, (handle, owner), (start, end))
             }
             LockRequest::Test { handle, lock } => self.test_lock(requester, handle, lock),
-            LockRequest::AwaitEvents { known, returned } => {
-                self.await_events(node, requester, &known, &returned)
+            LockRequest::AwaitEvents { known, returned, cache } => {
+                self.await_events(node, requester, (&known, &returned), cache)
             }
             LockRequest::Cancel { ticket } => self.cancel_lock(requester, ticket),
             LockRequest::Lease { handles } => self.lease(node, requester, &handles),

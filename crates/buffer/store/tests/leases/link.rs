@@ -1,8 +1,10 @@
 //! The session of a client: its connection for requests, and the call that waits for a reply.
 
-use crate::World;
 use crate::support::daemon::{INSTANCE, hello};
-use forebay_protocol::message::{FileRequest, OpenMode, RECOVERY_SLOT, SessionToken};
+use crate::{Answer, World};
+use forebay_protocol::message::{
+    Attach, FileRequest, OpenMode, RECOVERY_SLOT, SessionRequest, SessionToken,
+};
 use forebay_protocol::{Errno, HandleId, Reply, Request};
 use forebay_store::node::ConnId;
 
@@ -34,11 +36,31 @@ pub struct Link {
     recovering: Option<(ConnId, u64)>,
     /// The start of the daemon that answered its last request.
     pub answered_epoch: u64,
+    /// The session is one of a client with a single cache.
+    single_cache: bool,
+    /// The versions of the file and of the names that the last reply shows, if it may be cached.
+    pub cacheable: Option<(u64, u64)>,
     /// The session expired at a daemon that had restarted, before it made a request there.
     pub was_lost: bool,
 }
 
 impl Link {
+    /// The session of a client with a single cache.
+    pub fn with_cache() -> Link {
+        Link { single_cache: true, ..Link::default() }
+    }
+
+    /// The first request on a connection, which says whether the client has a single cache.
+    pub fn hello(&self, request: Request) -> Request {
+        match request {
+            Request::Session(SessionRequest::Attach(attach)) => {
+                let attach = Attach { single_cache: self.single_cache, ..attach };
+                Request::Session(SessionRequest::Attach(attach))
+            }
+            other => panic!("{other:?} attaches no connection"),
+        }
+    }
+
     /// Begin a request.
     pub fn request(&mut self, world: &World, request: Request) {
         assert!(self.pending.is_none());
@@ -68,7 +90,8 @@ impl Link {
                 return None; // the reply takes its time
             }
         }
-        let reply = world.reply(conn, self.seq)?;
+        let Answer { reply, cacheable, .. } = world.take_answer(conn, self.seq)?;
+        self.cacheable = cacheable;
         if reply == Reply::Failed(Errno::ENOTCONN) {
             self.break_connection(world);
             return None;
@@ -100,11 +123,12 @@ impl Link {
         }
         self.seq = self.seq.max(1);
         let conn = world.connect();
-        let mut reply = world.ask(conn, self.seq, hello(Some(INSTANCE), self.token, 0));
+        let request = self.hello(hello(Some(INSTANCE), self.token, 0));
+        let mut reply = world.ask(conn, self.seq, request);
         if reply == Some(Reply::Failed(Errno::ESTALE)) {
             self.was_lost |= self.answered_epoch != world.epoch;
             (self.token, self.epoch) = (None, 0);
-            reply = world.ask(conn, self.seq, hello(Some(INSTANCE), None, 0));
+            reply = world.ask(conn, self.seq, self.hello(hello(Some(INSTANCE), None, 0)));
         }
         let Some(Reply::Attached { token, epoch, .. }) = reply else {
             assert_eq!(reply, Some(Reply::Failed(Errno::EAGAIN)));

@@ -3,7 +3,9 @@
 use crate::World;
 use crate::link::{HANDLE, Link, close_request, open_request};
 use crate::support::daemon::{INSTANCE, hello};
-use forebay_protocol::message::{EVENT_SLOT, FileRequest, LockRequest, OpenMode, READ_LEASE_NS};
+use forebay_protocol::message::{
+    CacheRecall, EVENT_SLOT, FileRequest, LockRequest, OpenMode, READ_LEASE_NS,
+};
 use forebay_protocol::{LeaseId, Reply, Request};
 use forebay_store::node::ConnId;
 use std::collections::BTreeSet;
@@ -165,7 +167,8 @@ impl Reader {
     fn await_events(&mut self, world: &mut World, conn: ConnId) {
         self.watch_seq += 1;
         let returned = std::mem::take(&mut self.returned);
-        let request = LockRequest::AwaitEvents { known: Vec::new(), returned };
+        let request =
+            LockRequest::AwaitEvents { known: Vec::new(), returned, cache: CacheRecall::Ignored };
         world.send(conn, self.watch_seq, Request::Lock(request));
     }
 }

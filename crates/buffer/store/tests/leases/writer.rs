@@ -3,8 +3,10 @@
 
 use crate::link::{Link, close_request, open_request};
 use crate::{LEASE_NS, MAX_DELAY_NS, World};
-use forebay_protocol::message::{FileRequest, InodeRequest, OpenMode, SetAttr};
-use forebay_protocol::{Reply, Request};
+use forebay_protocol::message::{
+    FileRequest, InodeRequest, NameRequest, NewInode, OpenMode, SetAttr,
+};
+use forebay_protocol::{Errno, FileKind, Ino, Reply, Request};
 
 const MODE: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: true };
 
@@ -38,10 +40,11 @@ impl Writer {
             return;
         }
         if self.link.pending.is_none() {
-            let request = match world.random.below(4) {
+            let request = match world.random.below(5) {
                 0 | 1 if self.is_open => close_request(),
                 0 | 1 => open_request(world, MODE),
                 2 => truncation(world),
+                3 => creation(world),
                 _ => return,
             };
             self.begin(world, request);
@@ -90,9 +93,25 @@ impl Writer {
                     world.acknowledge(version);
                 }
             }
+            (Request::Name(NameRequest::Mknod { name, .. }), Reply::Attr(_)) => {
+                let number = std::str::from_utf8(&name[1..]).unwrap().parse().unwrap();
+                world.acknowledge_name(number);
+            }
+            // The other writer was faster, or it did so itself before its session expired.
+            (Request::Name(_), Reply::Failed(Errno::EEXIST)) => {}
             (request, reply) => panic!("{request:?} was answered {reply:?}"),
         }
     }
+}
+
+/// The next name.
+fn creation(world: &World) -> Request {
+    Request::Name(NameRequest::Mknod {
+        parent: Ino::ROOT,
+        name: World::name(world.names + 1),
+        new: NewInode::Node(FileKind::File, 0),
+        mode: 0o644,
+    })
 }
 
 fn truncation(world: &mut World) -> Request {

@@ -4,7 +4,7 @@ use crate::support::daemon::{INSTANCE, hello};
 use crate::{LEASE_NS, World};
 use forebay_protocol::lock::{FileLock, HeldLock, HeldRanges, MAX_LOCK_OFFSET};
 use forebay_protocol::message::{
-    EVENT_SLOT, FileRequest, LockRequest, OpenMode, RECOVERY_SLOT, SessionToken,
+    CacheRecall, EVENT_SLOT, FileRequest, LockRequest, OpenMode, RECOVERY_SLOT, SessionToken,
 };
 use forebay_protocol::{Errno, HandleId, LockOwner, Reply, Request};
 use forebay_store::node::ConnId;
@@ -259,7 +259,11 @@ impl Client {
     fn await_events(&mut self, world: &mut World, conn: ConnId) {
         self.watch_seq += 1;
         let confirmed = std::mem::take(&mut self.confirmed);
-        let request = LockRequest::AwaitEvents { known: confirmed, returned: Vec::new() };
+        let request = LockRequest::AwaitEvents {
+            known: confirmed,
+            returned: Vec::new(),
+            cache: CacheRecall::Ignored,
+        };
         world.send(conn, self.watch_seq, Request::Lock(request));
     }
 

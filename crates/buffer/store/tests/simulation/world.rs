@@ -237,7 +237,7 @@ impl World {
             let data = self.daemon.objects.object_contents(object).unwrap_or_default();
             self.synced_data.insert(object.ino, data);
         }
-        let sent = Sent { seq: request.seq, reply: Reply::Done, object: None };
+        let sent = Sent { seq: request.seq, reply: Reply::Done, object: None, cacheable: false };
         Some((request.conn, sent))
     }
 

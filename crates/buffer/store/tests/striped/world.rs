@@ -330,7 +330,7 @@ impl World {
         if !self.sync_log(node) {
             return false;
         }
-        let sent = Sent { seq: request.seq, reply: Reply::Done, object: None };
+        let sent = Sent { seq: request.seq, reply: Reply::Done, object: None, cacheable: false };
         self.replies.insert(request.conn, sent);
         true
     }

@@ -32,6 +32,8 @@ pub struct Sent {
     pub seq: u64,
     pub reply: Reply,
     pub object: Option<ObjectId>,
+    /// Whether the client may cache it.
+    pub cacheable: bool,
 }
 
 /// A request to make an object, or all files that were stored whole, and the log durable.
@@ -231,13 +233,12 @@ impl Daemon {
 
     fn output(&self, effect: Effect<ObjectId>) -> Output {
         match effect {
-            Effect::Reply { conn, seq, reply, descriptor: object, .. } => {
-                Output::Reply(conn, Sent { seq, reply, object })
+            Effect::Reply { conn, seq, reply, descriptor: object, cacheable } => {
+                Output::Reply(conn, Sent { seq, reply, object, cacheable })
             }
             Effect::FetchObject { conn, seq, object, attr, length } => {
                 let reply = self.objects.fetch(object, *attr, length);
-                let object = None;
-                Output::Reply(conn, Sent { seq, reply, object })
+                Output::Reply(conn, Sent { seq, reply, object: None, cacheable: false })
             }
             Effect::Sync { conn, seq, object, put_count, .. } => {
                 let object = object.map(|sync| sync.object);

@@ -1,0 +1,187 @@
+//! Replies that grant leases on names and attributes, and requests that conflict with them.
+
+use super::CacheConflict;
+use crate::context::{Context, Origin};
+use crate::objects::Objects;
+use crate::state::SlotResult;
+use crate::volume::Volume;
+use forebay_protocol::message::{
+    FileRequest, InodeRequest, NameRequest, PathOperation, RECOVERY_SLOT,
+};
+use forebay_protocol::{Attr, Errno, LeaseId, Reply, Request, SessionId};
+
+impl<O: Objects> Volume<O> {
+    /// Grant a session a lease with the reply to a request, or extend it, if the reply may be cached.
+    pub fn grant_cache_lease(
+        &mut self,
+        node: &Context<O>,
+        session: SessionId,
+        changes: bool,
+        reply: &Reply,
+    ) -> bool {
+        let now_ns = node.now.steady_ns;
+        let may_grant = self.cache_leases.is_available(session, now_ns)
+            && (self.session_count() == 1 || self.may_share_cache(node, session, changes, reply));
+        if may_grant {
+            self.cache_leases.extend(session, now_ns);
+        }
+        may_grant
+    }
+
+    /// Whether a session may cache a reply although there are others. It must drop that when the lease
+    /// is recalled, and while it processes the reply to a change, it cannot.
+    fn may_share_cache(
+        &self,
+        node: &Context<O>,
+        session: SessionId,
+        changes: bool,
+        reply: &Reply,
+    ) -> bool {
+        !changes
+            && !self.is_striped()
+            && self.events.is_recallable(session)
+            // A client from before this start may be writing a file.
+            && !node.sessions.any_returning_to(self.id())
+            && !self.leases.is_disabled()
+            && self.is_lasting(reply)
+    }
+
+    /// Whether the attributes in a reply change only by requests that conflict with leases. Writes
+    /// change those of a file.
+    fn is_lasting(&self, reply: &Reply) -> bool {
+        let is_lasting = |attr: &Attr| !self.handles.is_open_for_writing(attr.ino);
+        match reply {
+            Reply::Attr(attr) | Reply::Opened { attr, .. } => is_lasting(attr),
+            Reply::Attrs(attrs) => attrs.iter().all(is_lasting),
+            Reply::Entries { entries, .. } => {
+                entries.iter().filter_map(|entry| entry.attr.as_ref()).all(is_lasting)
+            }
+            _ => true,
+        }
+    }
+
+    /// Recall leases of other sessions that conflict with a request, which led before to `completed`.
+    /// Returns the time at which to retry it, if it is not retried before because they were returned.
+    /// `waits_until_ns`: the request waits for leases on a file until then.
+    pub fn recall_cache_leases(
+        &mut self,
+        node: &mut Context<O>,
+        origin: &Origin,
+        completed: Option<SlotResult>,
+        request: &Request,
+        waits_until_ns: Option<u64>,
+    ) -> Option<u64> {
+        // On several nodes, clients that exist together cache nothing.
+        if self.is_striped() || completed.is_some() || !changes(request) {
+            return None;
+        }
+        // The attributes of a file that was open for writing before this start were not cached.
+        if origin.slot == RECOVERY_SLOT && node.sessions.is_returning(origin.session) {
+            return None;
+        }
+        if let Some(until_ns) = waits_until_ns {
+            self.cache_leases.hold_until(until_ns);
+        }
+        self.recall_caches_of_others(node, Some(origin.session))
+    }
+
+    fn recall_caches_of_others(
+        &mut self,
+        node: &mut Context<O>,
+        changer: Option<SessionId>,
+    ) -> Option<u64> {
+        let secrets = &mut node.secrets;
+        let new_id = || LeaseId(secrets.next());
+        let conflict = self.cache_leases.recall(changer, node.now.steady_ns, new_id)?;
+        let CacheConflict { until_ns, recalls } = conflict;
+        for (session, id) in recalls {
+            self.events.add_cache_recall(session, id);
+            self.notify(node, session);
+        }
+        Some(until_ns)
+    }
+
+    /// Check that a session may attach. `EAGAIN`: the only client of an instance on several nodes may
+    /// be caching.
+    pub fn check_attach(&mut self, node: &mut Context<O>) -> Result<(), Errno> {
+        // Clients attach to node 0 first, which has seen to it.
+        let is_first_node = self.state().spec.placement.node.0 == 0;
+        if !self.is_striped() || !is_first_node || self.session_count() == 0 {
+            return Ok(());
+        }
+        if self.recall_caches_of_others(node, None).is_some() {
+            self.cache_leases.deny_all(node.now.steady_ns);
+            return Err(Errno::EAGAIN);
+        }
+        Ok(())
+    }
+
+    /// A session has dropped what it cached when a recall arrived.
+    pub fn cache_dropped(&mut self, node: &mut Context<O>, session: SessionId, id: LeaseId) {
+        if self.cache_leases.returned(session, id) {
+            node.parked.note_unlocked(self.id());
+        }
+    }
+
+    /// A session caches nothing, or its client is about to end.
+    pub fn forget_cache(&mut self, node: &mut Context<O>, session: SessionId) {
+        if self.cache_leases.forget(session) {
+            node.parked.note_unlocked(self.id());
+        }
+    }
+}
+
+/// Whether a request may change names or attributes, now or by later writes to a file that it opens.
+pub fn changes(request: &Request) -> bool {
+    match request {
+        Request::Name(request) => changes_names(request),
+        Request::Inode(request) => changes_inode(request),
+        Request::File(request) => opens_for_change(request),
+        Request::Path(path) => match &path.operation {
+            PathOperation::Name(request) => changes_names(request),
+            PathOperation::Inode(request) => changes_inode(request),
+            PathOperation::File(request) => opens_for_change(request),
+        },
+        Request::Session(_)
+        | Request::Admin(_)
+        | Request::Lock(_)
+        | Request::Data(_)
+        | Request::Peer(_) => false,
+    }
+}
+
+fn changes_names(request: &NameRequest) -> bool {
+    match request {
+        NameRequest::Mknod { .. }
+        | NameRequest::Create { .. }
+        | NameRequest::PutFile { .. }
+        | NameRequest::Unlink { .. }
+        | NameRequest::RmDir { .. }
+        | NameRequest::Rename { .. }
+        | NameRequest::Link { .. } => true,
+        NameRequest::Lookup { .. } | NameRequest::ReadLink { .. } | NameRequest::ReadDir { .. } => {
+            false
+        }
+    }
+}
+
+fn changes_inode(request: &InodeRequest) -> bool {
+    match request {
+        InodeRequest::SetAttr { .. }
+        | InodeRequest::SetXattr { .. }
+        | InodeRequest::RemoveXattr { .. } => true,
+        InodeRequest::GetAttr { .. }
+        | InodeRequest::GetAttrs { .. }
+        | InodeRequest::Access { .. }
+        | InodeRequest::GetXattr { .. }
+        | InodeRequest::ListXattr { .. }
+        | InodeRequest::GetFile { .. }
+        | InodeRequest::StatFs
+        | InodeRequest::StatObjects { .. } => false,
+    }
+}
+
+/// Other requests that change a file need one that is open for writing.
+fn opens_for_change(request: &FileRequest) -> bool {
+    matches!(request, FileRequest::Open { open, .. } if open.write || open.truncate)
+}
