@@ -213,7 +213,25 @@ fn reserve_descriptors() -> RawFd {
     let top = limit.rlim_cur.min(MAX_DESCRIPTORS);
     let floor = (top - OWN_DESCRIPTORS.min(top / 4)) as RawFd;
     forebay_net::descriptors::keep_descriptors_above(floor);
+    extend_descriptor_table(floor);
     floor
+}
+
+/// Has the kernel extend the process's table of descriptors beyond `floor`. Once the process has several
+/// threads, the call that needs that would wait for some 10 ms (`synchronize_rcu`).
+fn extend_descriptor_table(floor: RawFd) {
+    // SAFETY: the path is a C string; the descriptors are closed by their only owner.
+    unsafe {
+        let opened = libc::open(c"/".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
+        if opened < 0 {
+            return; // later calls fail, too, or extend the table
+        }
+        let moved = libc::fcntl(opened, libc::F_DUPFD_CLOEXEC, floor);
+        libc::close(opened);
+        if moved >= 0 {
+            libc::close(moved);
+        }
+    }
 }
 
 /// The place of a path; `None` if it does not lead into an instance, or only the kernel can resolve

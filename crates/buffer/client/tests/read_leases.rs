@@ -111,6 +111,64 @@ fn sequential_small_reads_take_one_request_for_each_window() {
     }
 }
 
+/// Content of a file of its own: no two blocks are equal.
+fn content(file: usize, blocks: u32) -> Vec<u8> {
+    (0..blocks)
+        .flat_map(|block| [(file as u32) << 24 | block; SMALL / 4])
+        .flat_map(u32::to_le_bytes)
+        .collect()
+}
+
+#[test]
+fn more_files_are_read_in_turns_than_windows_may_be_pending() {
+    const FILES: usize = 20;
+    const BLOCKS: u32 = 300;
+    for nodes in [1, 2] {
+        let pool = Pool::new(nodes);
+        let (writer, reader) = (pool.client(), pool.client());
+        let name = |file: usize| format!("file{file}");
+        for file in 0..FILES {
+            let created = writer.create_path(Path::new(&name(file)), 0o644, WRITE).unwrap().file;
+            created.write_all_at(&content(file, BLOCKS), 0).unwrap();
+        }
+        let open = |file| reader.open_path(Path::new(&name(file)), READ).unwrap().file;
+        let files: Vec<_> = (0..FILES).map(open).collect();
+        let expected: Vec<_> = (0..FILES).map(|file| content(file, BLOCKS)).collect();
+        let mut buffer = vec![0; SMALL];
+        for block in 0..BLOCKS as usize {
+            let range = block * SMALL..(block + 1) * SMALL;
+            for (file, expected) in files.iter().zip(&expected) {
+                assert_eq!(file.read_at(&mut buffer, range.start as u64), Ok(SMALL));
+                assert!(buffer == expected[range.clone()], "{nodes} nodes, block {block}");
+            }
+        }
+    }
+}
+
+#[test]
+fn reads_that_end_within_a_pending_window_disturb_no_others() {
+    let pool = Pool::new(1);
+    let (blocks, fs) = (4096, pool.client());
+    let data = content(0, blocks);
+    let created = fs.create_path(Path::new(FILE), 0o644, WRITE).unwrap().file;
+    created.write_all_at(&data, 0).unwrap();
+    drop(created);
+    for end in (1..12).map(|step| step * 61 * SMALL) {
+        let file = open(&fs, READ);
+        let mut buffer = vec![0; SMALL];
+        let mut read = |at: usize| {
+            assert_eq!(file.read_at(&mut buffer, at as u64), Ok(SMALL));
+            assert!(buffer == data[at..at + SMALL], "at {at}, end {end}");
+        };
+        (0..end).step_by(SMALL).for_each(&mut read);
+        // Elsewhere, then sequentially from there, and then the file is closed.
+        (end + (5 << 20)..end + (6 << 20)).step_by(SMALL).for_each(&mut read);
+    }
+    write_whole(&fs, 7, LENGTH);
+    let after = read_whole(&open(&fs, READ), SMALL);
+    assert!(after[..LENGTH].iter().all(|byte| *byte == 7) && after[LENGTH..] == data[LENGTH..]);
+}
+
 #[test]
 fn random_reads_take_one_request_each_and_no_lease() {
     let pool = Pool::new(1);

@@ -8,6 +8,7 @@
 mod locks;
 mod part;
 mod parts;
+mod pending_read;
 mod ranges;
 mod read_ahead;
 mod transfer;

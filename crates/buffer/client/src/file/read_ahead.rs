@@ -6,12 +6,13 @@
 //! at any time, so reading ahead may give up whenever it is inconvenient.
 
 use super::File;
+use super::pending_read::PendingRead;
 use super::transfer;
 use crate::session::FileLease;
 use forebay_protocol::{Errno, LeaseId};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Sequential reads after which data are read ahead.
@@ -30,16 +31,22 @@ const ALIGNMENT: u64 = 256 << 10;
 const REFUSAL_TIME: Duration = Duration::from_millis(100);
 const REFUSAL_FACTOR: u32 = 10;
 
+/// Files of a client that may have requested a window before it is needed. Each uses a connection to
+/// every node that has some of its window.
+const MAX_PENDING: u32 = 8;
+
 /// Memory for data read ahead, in bytes, of all files of a client.
 #[derive(Debug)]
 pub struct ReadAheadMemory {
     free: AtomicU64,
+    /// Windows that are requested and not received.
+    pending: AtomicU32,
 }
 
 impl ReadAheadMemory {
     /// Memory of at most `bytes`.
     pub fn new(bytes: u64) -> ReadAheadMemory {
-        ReadAheadMemory { free: AtomicU64::new(bytes) }
+        ReadAheadMemory { free: AtomicU64::new(bytes), pending: AtomicU32::new(0) }
     }
 
     /// Whether there is any.
@@ -54,6 +61,18 @@ impl ReadAheadMemory {
 
     fn give_back(&self) {
         self.free.fetch_add(MAX_WINDOW as u64, Ordering::Relaxed);
+    }
+
+    /// Whether one more window may be requested before it is needed. It must be
+    /// [finished](ReadAheadMemory::finish_pending).
+    fn begin_pending(&self) -> bool {
+        let more = |pending| (pending < MAX_PENDING).then_some(pending + 1);
+        self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn finish_pending(&self) {
+        let before = self.pending.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "a request is finished once");
     }
 }
 
@@ -71,6 +90,8 @@ struct Window {
     data: Vec<u8>,
     /// The file ends with the data.
     is_last: bool,
+    /// The data behind, if they were requested already.
+    pending: Option<PendingRead>,
     /// How much to read ahead the next time, in bytes.
     size: usize,
     /// No lease is requested before.
@@ -90,14 +111,21 @@ impl Window {
             && (offset < self.end() || (self.is_last && offset == self.end()))
     }
 
-    fn clear(&mut self) {
+    fn clear(&mut self, memory: &ReadAheadMemory) {
         (self.lease, self.is_last) = (None, false);
         self.data.clear();
+        self.take_pending(memory);
+    }
+
+    fn take_pending(&mut self, memory: &ReadAheadMemory) -> Option<PendingRead> {
+        let pending = self.pending.take()?;
+        memory.finish_pending();
+        Some(pending)
     }
 
     /// Discards the data, and gives their memory back.
     fn free(&mut self, memory: &ReadAheadMemory) {
-        self.clear();
+        self.clear(memory);
         self.data = Vec::new();
         if std::mem::take(&mut self.has_memory) {
             memory.give_back();
@@ -153,16 +181,17 @@ impl ReadAhead {
         if !is_small || !(is_sequential || window.contains(offset)) {
             return None;
         }
+        let memory = &file.parts.attachment.read_ahead_memory;
         let lease = self.lease_for(file, &mut window)?;
         if window.lease != Some(lease) {
-            window.clear();
+            window.clear(memory);
             window.lease = Some(lease);
         }
         let count = self.read_under(file, &mut window, into, offset, is_sequential);
         // The time at which the data are those of the file.
         let now = file.parts.attachment.sessions.system().now();
         if count.is_none() || self.lease.valid(now).is_none_or(|(held, _)| held != lease) {
-            window.clear();
+            window.clear(memory);
             return None;
         }
         count
@@ -220,16 +249,67 @@ impl ReadAhead {
     }
 }
 
-/// Reads a window at `offset` that has at least `needed` bytes, unless the file ends before.
+/// Reads a window at `offset` that has at least `needed` bytes, unless the file ends before; and
+/// requests the next one, from the second window on: the storage node sends it while the program uses
+/// this one.
 fn fill(file: &File, window: &mut Window, offset: u64, needed: usize) -> Result<(), Errno> {
-    let end = (offset + window.size.max(needed) as u64) / ALIGNMENT * ALIGNMENT;
+    let memory = &file.parts.attachment.read_ahead_memory;
+    let is_first = window.size == MIN_WINDOW;
+    let pending = window.take_pending(memory).filter(|pending| {
+        let (start, length) = pending.range();
+        start == offset && length >= needed
+    });
+    window.start = offset;
+    let (length, count) = match pending.and_then(|pending| receive(file, window, pending)) {
+        Some(received) => received,
+        None => request(file, window, offset, needed)?,
+    };
+    window.data.truncate(count);
+    window.is_last = count < length;
+    window.size = (window.size * 2).min(MAX_WINDOW);
+    let next = window.end();
+    if !is_first && !window.is_last && next < MAX_OFFSET && memory.begin_pending() {
+        let length = window_length(window.size, next, 1);
+        window.pending = PendingRead::request(&file.parts, next, length);
+        if window.pending.is_none() {
+            memory.finish_pending();
+        }
+    }
+    Ok(())
+}
+
+/// Length of the window at `offset`: about `size`, and at least `needed`.
+fn window_length(size: usize, offset: u64, needed: usize) -> usize {
+    let end = (offset + size.max(needed) as u64) / ALIGNMENT * ALIGNMENT;
     let length = (end.max(offset + needed as u64) - offset) as usize;
     assert!(length <= MAX_WINDOW, "a window fits the memory that was taken for it");
-    window.start = offset;
+    length
+}
+
+/// Receives a window that was requested before. Returns its length and the bytes received. `None`: it
+/// has to be requested again.
+fn receive(file: &File, window: &mut Window, pending: PendingRead) -> Option<(usize, usize)> {
+    let (_, length) = pending.range();
+    window.data.resize(length, 0);
+    let count = pending.receive(&file.parts, &mut window.data);
+    if count.is_none() {
+        window.data.clear();
+    }
+    Some((length, count?))
+}
+
+/// Requests a window, and receives it. Returns its length and the bytes received.
+fn request(
+    file: &File,
+    window: &mut Window,
+    offset: u64,
+    needed: usize,
+) -> Result<(usize, usize), Errno> {
+    let length = window_length(window.size, offset, needed);
     window.data.resize(length, 0);
     let read = transfer::read(&file.parts, &mut window.data, offset, || file.length());
-    window.data.truncate(*read.as_ref().unwrap_or(&0));
-    window.is_last = read? < length;
-    window.size = (window.size * 2).min(MAX_WINDOW);
-    Ok(())
+    if read.is_err() {
+        window.data.clear();
+    }
+    Ok((length, read?))
 }

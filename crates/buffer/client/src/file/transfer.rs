@@ -61,7 +61,7 @@ impl WriteResult {
 }
 
 /// The extents of a range, none longer than a message.
-fn message_extents(
+pub fn message_extents(
     parts: &Parts,
     offset: u64,
     length: usize,

@@ -112,16 +112,19 @@ impl DataConnections {
                 }
             }
         };
-        Ok(DataConnection { all: self.clone(), number, connection: Some(connection) })
+        let connection = Some(connection);
+        Ok(DataConnection { all: self.clone(), number, is_read: false, connection })
     }
 }
 
 /// A connection for one request. It is broken if this is dropped before the response was
-/// [received](DataConnection::receive).
+/// [received](DataConnection::receive), and closed if the request was a [read](DataConnection::for_read).
 #[derive(Debug)]
 pub struct DataConnection {
     all: Arc<DataConnections>,
     number: u32,
+    /// The request changes nothing.
+    is_read: bool,
     /// `None` after the response was received.
     connection: Option<Connection>,
 }
@@ -134,6 +137,12 @@ impl DataConnection {
             Some(connection) => connection.send(call, payload),
             None => Err(io::ErrorKind::NotConnected.into()),
         }
+    }
+
+    /// Its request is a read, which may be abandoned.
+    pub fn for_read(mut self) -> DataConnection {
+        self.is_read = true;
+        self
     }
 
     /// Waits for the response. The connection is idle again.
@@ -155,7 +164,8 @@ impl Drop for DataConnection {
     fn drop(&mut self) {
         if self.connection.take().is_some() {
             let mut state = self.all.state.lock();
-            state.broken.push(self.number);
+            let numbers = if self.is_read { &mut state.unused } else { &mut state.broken };
+            numbers.push(self.number);
             state.check();
         }
     }
