@@ -157,14 +157,15 @@ fn clients(machine: &Machine, out: &mut String) {
         let _ = writeln!(
             out,
             "Client    {name}{} write, {} read per node, {} requests; {} per call, \
-             {} in flight of {}; collective buffer {}",
+             {} in flight of {}; collective buffer {}, an aggregator {}",
             c.write_rate,
             c.read_rate,
             c.requests_per_node,
             c.call_overhead,
             c.requests_in_flight,
             c.max_request,
-            c.collective_buffer
+            c.collective_buffer,
+            c.aggregators.name().replace('-', " ")
         );
     }
 }

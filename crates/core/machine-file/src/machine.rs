@@ -120,6 +120,8 @@ pub struct Client {
     pub control_message: Bytes,
     /// Buffer of an aggregator of collective MPI-IO.
     pub collective_buffer: Bytes,
+    /// Number of aggregators of collective MPI-IO.
+    pub aggregators: Aggregators,
     /// Rate at which a process copies data of others on its node, and combines vectors of an MPI
     /// reduction.
     pub copy_rate: Rate,
@@ -132,6 +134,20 @@ pub struct Client {
     /// Longest MPI message, with its envelope, that is sent before the receiver asks for it.
     pub eager_limit: Bytes,
 }
+
+/// The number of aggregators of collective MPI-IO, the processes that access the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Aggregators {
+    /// One on each node: the default of ROMIO.
+    #[default]
+    PerNode,
+    /// As many as servers have stripes of the file, but no more than there are processes: the default of Cray's
+    /// MPI.
+    PerStripe,
+}
+
+named!(Aggregators: PerNode "per-node", PerStripe "per-stripe");
 
 /// Compute nodes of another type than the others.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -203,7 +203,10 @@ impl Shares {
         let requests = totals.last.requests.max(1) as f64;
         // The requests of a transfer that are in flight together wait concurrently: they delay the
         // transfer by their mean. The aggregators make the requests of collective transfers.
-        let processes = if job.is_collective() { f64::from(job.ppn) } else { 1.0 };
+        let processes = match job.is_collective() {
+            true => f64::from(job.tasks()) / f64::from(job.aggregators.count()),
+            false => 1.0,
+        };
         let of_a_transfer = requests * processes / totals.last.operations.max(1) as f64;
         let rounds = (of_a_transfer / f64::from(job.client.requests_in_flight)).max(1.0);
         let per_transfer = |sum: u64| sum as f64 / requests * rounds / mean;
@@ -240,7 +243,10 @@ impl Shares {
 fn own_wait(job: &IoJob, access: Access) -> f64 {
     let first = job.pattern.transfer(0, access, 0);
     let bytes = match job.is_collective() {
-        true => job.client.collective_buffer.0.min(first.bytes * u64::from(job.ppn)),
+        true => {
+            let processes = job.tasks().div_ceil(job.aggregators.count());
+            job.client.collective_buffer.0.min(first.bytes * u64::from(processes))
+        }
         false => first.bytes,
     };
     let in_flight = job.client.requests_in_flight as usize;

@@ -1,7 +1,7 @@
 //! Storage in a machine file: clients on compute nodes, burst-buffer nodes.
 
 use crate::document::{Document, Located};
-use crate::machine::{BurstBuffer, Client, ClientType};
+use crate::machine::{Aggregators, BurstBuffer, Client, ClientType};
 use crate::section::Section;
 use forebay_policy::layout::StripeOrder;
 use forebay_units::{Bytes, Rate, Time};
@@ -31,6 +31,8 @@ pub(super) fn read_client(
     let in_flight = section.integer("requests_in_flight", 1..=most);
     let control = section.bytes("control_message", Bytes(1)..=Bytes::mib(1));
     let collective_buffer = section.bytes("collective_buffer", SOME_BYTES);
+    let aggregators =
+        section.has_key("aggregators").then(|| section.choice("aggregators", Aggregators::NAMES));
     let mpi_envelope = section.bytes("mpi_envelope", Bytes(1)..=Bytes::mib(1));
     let eager_limit = section.bytes("eager_limit", SOME_BYTES);
     let types = section.optional_section("types").map(|types| {
@@ -48,6 +50,10 @@ pub(super) fn read_client(
         requests_in_flight: in_flight?.value,
         control_message: control?.value,
         collective_buffer: collective_buffer?.value,
+        aggregators: match aggregators {
+            Some(aggregators) => aggregators?.value,
+            None => Aggregators::default(),
+        },
         mpi_envelope: mpi_envelope?.value,
         eager_limit: eager_limit?.value,
         ..node.onto(None)
@@ -101,6 +107,7 @@ impl NodeClient {
             requests_in_flight: base.map_or(0, |c| c.requests_in_flight),
             control_message: of_base(|c| c.control_message),
             collective_buffer: of_base(|c| c.collective_buffer),
+            aggregators: base.map_or(Aggregators::default(), |c| c.aggregators),
             mpi_envelope: of_base(|c| c.mpi_envelope),
             eager_limit: of_base(|c| c.eager_limit),
             mpi_overhead: self.mpi_overhead,

@@ -1,8 +1,8 @@
 //! Two-phase collective transfers of MPI-IO: the bytes that each aggregator accesses.
 //!
 //! Processes that write (or read) collectively do not access the file individually. The range
-//! from the first accessed byte to the last is divided evenly among *aggregators*, here the
-//! first process of each node, as ROMIO does by default. An aggregator goes through its part in
+//! from the first accessed byte to the last is divided evenly among *aggregators* (`aggregators.rs`). An
+//! aggregator goes through its part in
 //! *windows* of at most the collective buffer: to write, it gathers the window's bytes from the
 //! processes that have them and writes the runs of adjacent bytes; to read, it reads the runs and
 //! sends each process its own. Before the first phase all processes exchange their offsets, and then the
@@ -80,7 +80,7 @@ impl<'a> CollectiveCall<'a> {
             distance: pattern.block_bytes(),
             bytes: pattern.transfer_bytes(),
             ranks: u64::from(pattern.tasks()),
-            aggregators: u64::from(job.aggregators()),
+            aggregators: u64::from(job.aggregators.count()),
             buffer: job.client.collective_buffer.0.max(1),
             readers,
         }

@@ -1,5 +1,6 @@
 //! The IOR job of a simulation: processes, instance, limits of request numbers.
 
+use super::aggregators::Aggregators;
 use super::pieces::Pieces;
 use super::server::{ServerQueues, object_of};
 use crate::mpi::Team;
@@ -25,7 +26,7 @@ pub(crate) struct RequestTag {
     pub rank: u32,
     /// Call of the rank in this phase.
     pub call: u64,
-    /// Request of the call; between a process and an aggregator, the aggregator's window.
+    /// Request of the call; between a process and an aggregator, [`IoJob::number_of_window`].
     pub request: u32,
 }
 
@@ -35,9 +36,9 @@ impl RequestTag {
     /// Ranks are below this number.
     pub const MAX_RANKS: u64 = 1 << 22;
     /// Calls of a rank in one phase are below this number.
-    pub const MAX_CALLS: u64 = 1 << 26;
+    pub const MAX_CALLS: u64 = 1 << 24;
     /// Requests of a call are below this number.
-    pub const MAX_REQUESTS: u64 = 1 << 12;
+    pub const MAX_REQUESTS: u64 = 1 << 14;
 
     pub fn pack(self) -> u64 {
         debug_assert!(u64::from(self.job) < Self::MAX_JOBS, "{self:?}");
@@ -46,7 +47,7 @@ impl RequestTag {
         debug_assert!(u64::from(self.request) < Self::MAX_REQUESTS, "{self:?}");
         (u64::from(self.job) << 60)
             | (u64::from(self.rank) << 38)
-            | (self.call << 12)
+            | (self.call << 14)
             | u64::from(self.request)
     }
 
@@ -54,7 +55,7 @@ impl RequestTag {
         RequestTag {
             job: (bits >> 60) as u8,
             rank: ((bits >> 38) & (Self::MAX_RANKS - 1)) as u32,
-            call: (bits >> 12) & (Self::MAX_CALLS - 1),
+            call: (bits >> 14) & (Self::MAX_CALLS - 1),
             request: (bits & (Self::MAX_REQUESTS - 1)) as u32,
         }
     }
@@ -108,6 +109,8 @@ pub(crate) struct IoJob {
     pub slot_of_rank: Vec<u32>,
     /// The processes in collective operations.
     pub team: Arc<Team>,
+    /// The processes that access the file in collective transfers.
+    pub aggregators: Aggregators,
     /// Groups that have no ranks.
     pub groups_without_ranks: Vec<u16>,
     /// Least time of a message to another group, ps.
@@ -160,14 +163,16 @@ impl IoJob {
         self.ior.collective && self.ior.api == Api::MpiIo && !self.ior.file_per_process
     }
 
-    /// Aggregators of collective transfers: one per node.
-    pub fn aggregators(&self) -> u32 {
-        self.tasks().div_ceil(self.ppn.max(1))
+    /// The number in a tag of the `nth` window of an aggregator, a process of the node of that many windows of
+    /// other aggregators.
+    pub fn number_of_window(&self, aggregator_rank: u32, nth: u32) -> u32 {
+        nth * self.aggregators.per_node() + aggregator_rank % self.ppn
     }
 
-    /// The aggregator's rank on a node of the job.
-    pub fn aggregator_on(&self, node: u32) -> u32 {
-        node * self.ppn
+    /// The aggregator on a node of the job and its window: the inverse of `number_of_window`.
+    pub fn window_of_number(&self, node: u32, number: u32) -> (u32, u32) {
+        let per_node = self.aggregators.per_node();
+        (node * self.ppn + number % per_node, number / per_node)
     }
 
     /// The server with the stripe that holds `offset`, by its index in the storage.
@@ -255,8 +260,12 @@ mod tests {
 
     #[test]
     fn request_tag_unpacks_what_was_packed() {
-        let tag =
-            RequestTag { job: 15, rank: 0x3f_fffe, call: RequestTag::MAX_CALLS - 2, request: 4095 };
+        let tag = RequestTag {
+            job: 15,
+            rank: 0x3f_fffe,
+            call: RequestTag::MAX_CALLS - 2,
+            request: 0x3ffe,
+        };
         assert_eq!(RequestTag::unpack(tag.pack()), tag);
     }
 }

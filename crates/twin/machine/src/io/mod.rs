@@ -36,6 +36,7 @@
 //! Collective transfers (`-a MPIIO -c`) go through aggregators, which are clients as above: see
 //! `collective.rs` for the bytes that each accesses, `client/exchange.rs` for the exchange of data.
 
+mod aggregators;
 mod client;
 mod collective;
 mod context;
@@ -49,6 +50,7 @@ mod position;
 mod server;
 mod ssd;
 
+pub(crate) use aggregators::Aggregators;
 pub(crate) use extent_locks::ExtentLocks;
 pub(crate) use group_io::Io;
 pub(crate) use job::{Devices, IoJob, PS_PER_SECOND, RequestTag};

@@ -37,7 +37,8 @@ impl TestPosition {
         let nth = tag.request as usize;
         let (file, piece) = if job.is_collective() {
             let call = self.collective_call(tag.call, job);
-            let mut pieces = call.pieces(self.pattern.node_of(tag.rank), job);
+            let aggregator = job.aggregators.of_rank(tag.rank);
+            let mut pieces = aggregator.into_iter().flat_map(|a| call.pieces(a, job));
             (self.pattern.file(tag.rank, self.access), pieces.nth(nth))
         } else {
             let transfer = self.pattern.transfer(tag.rank, self.access, tag.call);

@@ -3,7 +3,7 @@
 use super::error::StudyError;
 use super::joined::{JoinedTest, lustre_of};
 use super::options::SimOptions;
-use crate::io::{IoJob, RequestTag};
+use crate::io::{Aggregators, IoJob, RequestTag};
 use crate::mpi::{Team, TeamId};
 use crate::phase_collector::PhaseCollector;
 use crate::pool::{Instance, StoragePool};
@@ -49,8 +49,15 @@ pub(super) fn ior_job_on(
     check_duration(ior)?;
     let processes = Processes { count, per_node: ppn, seed: options.seed };
     let pattern = AccessPattern::new(ior, processes)?;
+    let is_collective = ior.collective && ior.api == Api::MpiIo && !ior.file_per_process;
+    let rule = machine.client.aggregators;
+    let aggregators = Aggregators::new(rule, pattern.tasks(), ppn, storage.servers_of_file());
     let clients = match options.file_system {
-        FileSystem::BurstBuffer => clients(machine, ior, ppn, pattern.transfer_bytes()),
+        FileSystem::BurstBuffer => {
+            let buffer_bytes =
+                buffers_of_node(machine, &pattern, is_collective, (ppn, &aggregators));
+            clients(machine, buffer_bytes)
+        }
         FileSystem::Parallel { .. } => pfs_clients(machine, test.calls, &storage)?,
     };
     let client_of_node = clients_of_nodes(machine, &nodes);
@@ -73,6 +80,7 @@ pub(super) fn ior_job_on(
         team: Arc::new(team),
         groups_without_ranks: Vec::new(),
         lookahead: lookahead(&machine.network),
+        aggregators,
         client: match options.file_system {
             FileSystem::BurstBuffer => machine.client.clone(),
             FileSystem::Parallel { .. } => clients[0].clone(),
@@ -115,17 +123,26 @@ fn phases_of(ior: &Ior) -> u64 {
     (u64::from(ior.write) + u64::from(ior.read)) * u64::from(ior.repetitions)
 }
 
-/// The clients of the types of nodes, with their rates for the buffers of a test: each process has
-/// a buffer of one transfer, the aggregator of collective transfers that of a window.
-fn clients(machine: &Machine, ior: &Ior, ppn: u32, transfer_bytes: u64) -> Vec<Client> {
+/// Bytes of the buffers of a node whose data its client moves: each process has a buffer of one transfer,
+/// each aggregator of collective transfers that of a window.
+fn buffers_of_node(
+    machine: &Machine,
+    pattern: &AccessPattern,
+    is_collective: bool,
+    (ppn, aggregators): (u32, &Aggregators),
+) -> u64 {
+    let (buffer, count) = match is_collective {
+        true => (machine.client.collective_buffer.0, aggregators.per_node()),
+        false => (pattern.transfer_bytes(), ppn),
+    };
+    buffer.saturating_mul(u64::from(count))
+}
+
+/// The clients of the types of nodes, with their rates for a node's buffers.
+fn clients(machine: &Machine, buffer_bytes: u64) -> Vec<Client> {
     let with_rates = |client: &Client| {
         let mut client = client.clone();
-        let is_collective = ior.collective && ior.api == Api::MpiIo && !ior.file_per_process;
-        let buffers = match is_collective {
-            true => client.collective_buffer.0,
-            false => transfer_bytes.saturating_mul(u64::from(ppn)),
-        };
-        if buffers > client.cache.0 {
+        if buffer_bytes > client.cache.0 {
             let share = |rate: Rate| Rate(rate.0 / 100 * u64::from(client.uncached_percent));
             (client.write_rate, client.read_rate) =
                 (share(client.write_rate), share(client.read_rate));
@@ -291,10 +308,12 @@ fn check_request_numbers(job: &IoJob) -> Result<(), StudyError> {
     }
     if job.is_collective() {
         // Each extent and each window may begin and end within a piece.
-        let extents = u64::from(job.tasks().div_ceil(job.aggregators())) + 2;
+        let extents = u64::from(job.tasks().div_ceil(job.aggregators.count())) + 2;
         let bytes = extents * job.pattern.transfer_bytes();
         let windows = bytes / job.client.collective_buffer.0.max(1) + extents;
-        if bytes / unit + 2 * (extents + windows) >= RequestTag::MAX_REQUESTS {
+        let requests = bytes / unit + 2 * (extents + windows);
+        let numbers = windows * u64::from(job.aggregators.per_node());
+        if requests.max(numbers) >= RequestTag::MAX_REQUESTS {
             return too_many(
                 "requests for one collective transfer",
                 RequestTag::MAX_REQUESTS,

@@ -3,8 +3,8 @@
 
 use forebay_engine::{Context, Partition, Picoseconds, Queue, Simulation};
 use forebay_machine_file::machine::{
-    AdaptiveBias, Arrangement, Client, LinkSpec, Machine, Network, NicSpec, Node, NodeKind,
-    Plugging, Routing, RoutingSpec, Structure,
+    AdaptiveBias, Aggregators, Arrangement, Client, LinkSpec, Machine, Network, NicSpec, Node,
+    NodeKind, Plugging, Routing, RoutingSpec, Structure,
 };
 use forebay_network::{
     Delivery, DeliveryStatistics, Fabric, LinkStatistics, Message, MessageClass, NetEvent,
@@ -113,6 +113,7 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
             mpi_envelope: Bytes(1),
             eager_limit: Bytes(8192),
             collective_buffer: Bytes(16 << 20),
+            aggregators: Aggregators::PerNode,
             copy_rate: Rate(8_000_000_000),
         },
         client_types: Vec::new(),

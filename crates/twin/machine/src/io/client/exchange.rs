@@ -28,7 +28,7 @@ const ERRORS: CollectiveSpec = CollectiveSpec::new(Operation::Allreduce, Bytes(4
 /// The exchange of data in collective transfers of one group's processes.
 #[derive(Default)]
 pub(super) struct Exchange {
-    /// Bytes missing of a share, by tag and the aggregator's node.
+    /// Bytes missing of a share, by tag, which tells aggregators of a node apart, and the aggregator's node.
     incoming: FxHashMap<(u64, u32), u64>,
 }
 
@@ -50,7 +50,8 @@ impl Exchange {
             }
             ExchangeKind::Contribution => {
                 self.count_share(packet, packet.dst, io);
-                let aggregator = io.job.aggregator_on(io.job.index_of_node[&packet.dst]);
+                let node = io.job.index_of_node[&packet.dst];
+                let (aggregator, _) = io.job.window_of_number(node, tag.request);
                 let slot = io.job.slot_of_rank[aggregator as usize];
                 contribute(slot, &mut ranks[slot as usize], bytes, io);
             }
@@ -97,7 +98,7 @@ pub(super) fn expect_data(rank: &mut Rank, io: &IoContext<'_, '_>) {
 /// Begins the first phase of a collective call, which all processes have entered.
 pub(super) fn begin_exchange(slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
     (rank.activity, rank.sent, rank.in_flight) = (Activity::Exchange, 0, 0);
-    if rank.rank.is_multiple_of(io.job.ppn) {
+    if io.job.aggregators.of_rank(rank.rank).is_some() {
         rank.window = 0;
         begin_window(slot, rank, io);
     } else {
@@ -114,7 +115,7 @@ pub(super) fn end_window_access(slot: u32, rank: &mut Rank, io: &mut IoContext<'
         return begin_window(slot, rank, io);
     }
     let node = io.position.pattern.node_of(rank.rank);
-    let Some(window) = window_of(node, rank, io) else {
+    let Some(window) = window_of(rank, io) else {
         unreachable!("a window that was read does not exist: {rank:?}")
     };
     let mut local = 0;
@@ -137,7 +138,7 @@ pub(super) fn end_window_access(slot: u32, rank: &mut Rank, io: &mut IoContext<'
 pub(super) fn end_copy(slot: u32, ranks: &mut [Rank], io: &mut IoContext<'_, '_>) {
     let state = ranks[slot as usize];
     let node = io.position.pattern.node_of(state.rank);
-    let Some(window) = window_of(node, &state, io) else {
+    let Some(window) = window_of(&state, io) else {
         unreachable!("a window that was copied does not exist: {state:?}")
     };
     let mut local = shares_of(state.transfer, window, io);
@@ -159,7 +160,7 @@ pub(super) fn end_copy(slot: u32, ranks: &mut [Rank], io: &mut IoContext<'_, '_>
 /// An aggregator begins its current window, or has completed its last.
 fn begin_window(slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
     let node = io.position.pattern.node_of(rank.rank);
-    let Some(window) = window_of(node, rank, io) else {
+    let Some(window) = window_of(rank, io) else {
         rank.window = NO_WINDOW;
         return finish_if_complete(rank, io);
     };
@@ -223,19 +224,20 @@ fn send_to_process(
         job: io.job.number,
         rank: other,
         call: aggregator.transfer,
-        request: aggregator.window,
+        request: io.job.number_of_window(aggregator.rank, aggregator.window),
     };
     let (from, to) = (io.job.node_of(aggregator.rank), io.job.node_of(other));
     io.send(from, to, PacketKind::Exchange(kind), bytes, tag.pack());
 }
 
-/// The current window of an aggregator on a node of the job, if any.
-fn window_of(node: u32, rank: &Rank, io: &IoContext<'_, '_>) -> Option<Range<u64>> {
-    nth_window(node, rank.transfer, rank.window, io)
+/// The current window of an aggregator, if any.
+fn window_of(rank: &Rank, io: &IoContext<'_, '_>) -> Option<Range<u64>> {
+    nth_window(rank.rank, rank.transfer, rank.window, io)
 }
 
-fn nth_window(node: u32, call: u64, window: u32, io: &IoContext<'_, '_>) -> Option<Range<u64>> {
-    let mut windows = io.position.collective_call(call, io.job).windows(node);
+fn nth_window(rank: u32, call: u64, window: u32, io: &IoContext<'_, '_>) -> Option<Range<u64>> {
+    let aggregator = io.job.aggregators.of_rank(rank)?;
+    let mut windows = io.position.collective_call(call, io.job).windows(aggregator);
     windows.nth(window as usize)
 }
 
@@ -248,7 +250,8 @@ fn shares_of(call: u64, window: Range<u64>, io: &IoContext<'_, '_>) -> Vec<(u32,
 /// Bytes of a rank in the window of the aggregator on a node.
 fn share_of_rank(tag: RequestTag, aggregators_node: u32, io: &IoContext<'_, '_>) -> u64 {
     let node = io.job.index_of_node[&aggregators_node];
-    let window = nth_window(node, tag.call, tag.request, io);
+    let (aggregator, window) = io.job.window_of_number(node, tag.request);
+    let window = nth_window(aggregator, tag.call, window, io);
     let shares = window.map(|window| shares_of(tag.call, window, io));
     let of_rank = shares.into_iter().flatten().filter(|s| s.0 == tag.rank);
     of_rank.map(|(_, bytes)| bytes).sum()
