@@ -1,8 +1,11 @@
 //! The threads that receive the kernel's requests. When most of them have waited for long, for example
-//! for a storage node that does not reply, further requests are carried out by threads of their own,
-//! so that others are still received.
+//! for a storage node that does not reply, further requests are carried out by additional threads, so
+//! that others are still received.
 
+use parking_lot::{Condvar, Mutex};
 use std::cell::Cell;
+use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -11,21 +14,48 @@ use std::time::{Duration, Instant};
 const LONG: Duration = Duration::from_millis(50);
 /// Most additional threads. Beyond that, receiving threads wait as well.
 const MAX_ADDITIONAL: usize = 1024;
+/// Time for which an additional thread waits for its next operation.
+const IDLE_TIME: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// Index of this thread among those that receive requests of one mount, plus 1.
     static INDEX: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The receiving threads of one mount.
+type Operation = Box<dyn FnOnce() + Send>;
+
+/// The additional threads, and operations that idle ones are about to carry out.
+#[derive(Default)]
+struct Additional {
+    operations: VecDeque<Operation>,
+    idle: usize,
+    count: usize,
+}
+
+impl Additional {
+    fn check(&self) {
+        assert!(self.idle <= self.count && self.count <= MAX_ADDITIONAL);
+        assert!(self.operations.len() <= self.idle, "each operation has a thread");
+    }
+}
+
+impl fmt::Debug for Additional {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Additional").field("idle", &self.idle).field("count", &self.count).finish()
+    }
+}
+
+/// The receiving threads of one mount, and the additional ones.
 #[derive(Debug)]
 pub struct BusyThreads {
     started: Instant,
-    /// Time at which each thread began its operation, in nanoseconds since `started`; 0: it has none.
+    /// Time at which each receiving thread began its operation, in nanoseconds since `started`; 0: it
+    /// has none.
     since_ns: Box<[AtomicU64]>,
-    /// Threads that have received a request.
+    /// Receiving threads that have received a request.
     known: AtomicUsize,
-    additional: AtomicUsize,
+    additional: Mutex<Additional>,
+    has_operation: Condvar,
 }
 
 /// An operation in progress on a receiving thread.
@@ -40,17 +70,6 @@ impl Drop for Receiving<'_> {
     }
 }
 
-/// Permission for an additional thread.
-#[derive(Debug)]
-pub struct Additional(Arc<BusyThreads>);
-
-impl Drop for Additional {
-    fn drop(&mut self) {
-        let before = self.0.additional.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "a thread ends once");
-    }
-}
-
 impl BusyThreads {
     /// `threads` that receive requests.
     pub fn new(threads: usize) -> BusyThreads {
@@ -58,7 +77,8 @@ impl BusyThreads {
             started: Instant::now(),
             since_ns: (0..threads).map(|_| AtomicU64::new(0)).collect(),
             known: AtomicUsize::new(0),
-            additional: AtomicUsize::new(0),
+            additional: Mutex::default(),
+            has_operation: Condvar::new(),
         }
     }
 
@@ -83,9 +103,9 @@ impl BusyThreads {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Whether all threads have operations, or all but one, of which half take long. A thread that
-    /// asks has one.
-    fn is_scarce(&self) -> bool {
+    /// Whether all receiving threads have operations, or all but one, of which half take long. A thread
+    /// that asks has one.
+    pub fn are_scarce(&self) -> bool {
         let begun = || self.since_ns.iter().map(|since| since.load(Ordering::Relaxed));
         let busy = begun().filter(|since_ns| *since_ns > 0).count();
         if busy == self.since_ns.len() {
@@ -99,23 +119,51 @@ impl BusyThreads {
         2 * long >= self.since_ns.len()
     }
 
-    /// Permission to carry out the operation of this thread on another one, if receiving threads are
-    /// scarce.
-    pub fn additional(self: &Arc<BusyThreads>) -> Option<Additional> {
-        if !self.is_scarce() {
-            return None;
+    /// Carries out an operation on an additional thread, or on this one if there are too many.
+    pub fn carry_out(self: &Arc<BusyThreads>, operation: Operation) {
+        let mut additional = self.additional.lock();
+        if additional.operations.len() < additional.idle {
+            additional.operations.push_back(operation);
+            additional.check();
+            self.has_operation.notify_one();
+            return;
         }
-        let permitted =
-            self.additional.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
-                (count < MAX_ADDITIONAL).then_some(count + 1)
-            });
-        permitted.is_ok().then(|| Additional(self.clone()))
+        if additional.count == MAX_ADDITIONAL {
+            drop(additional);
+            return operation();
+        }
+        additional.count += 1;
+        drop(additional);
+        let threads = self.clone();
+        let serve = move || threads.serve(operation);
+        if let Err(error) = std::thread::Builder::new().name("forebay-mount".into()).spawn(serve) {
+            // The kernel gets `EIO` for the request, whose reply is dropped.
+            tracing::error!(%error, "cannot start a thread");
+            self.additional.lock().count -= 1;
+        }
+    }
+
+    /// Carries out an operation, and then others until none comes for a while.
+    fn serve(&self, first: Operation) {
+        let mut next = Some(first);
+        while let Some(operation) = next {
+            operation();
+            let mut additional = self.additional.lock();
+            additional.idle += 1;
+            let has_none = |additional: &mut Additional| additional.operations.is_empty();
+            self.has_operation.wait_while_for(&mut additional, has_none, IDLE_TIME);
+            next = additional.operations.pop_front();
+            additional.idle -= 1;
+            additional.count -= usize::from(next.is_none());
+            additional.check();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::channel;
     use std::thread::JoinHandle;
 
     /// Threads that have an operation for this time.
@@ -135,29 +183,53 @@ mod tests {
     }
 
     #[test]
-    fn additional_threads_are_permitted_when_others_have_waited_for_long() {
+    fn threads_are_scarce_when_others_have_waited_for_long() {
         let threads = Arc::new(BusyThreads::new(4));
         let waiting = operate(&threads, 2, 4 * LONG);
         let first = threads.begin();
-        assert!(threads.additional().is_none(), "the others have just begun");
+        assert!(!threads.are_scarce(), "the others have just begun");
         drop(first);
         std::thread::sleep(2 * LONG);
         let _second = threads.begin();
-        let permitted = threads.additional();
-        assert!(permitted.is_some());
-        assert_eq!(threads.additional.load(Ordering::Relaxed), 1);
-        drop(permitted);
-        assert_eq!(threads.additional.load(Ordering::Relaxed), 0);
+        assert!(threads.are_scarce());
         assert!(waiting.into_iter().all(|thread| thread.join().is_ok()));
-        assert!(threads.additional().is_none(), "they are free again");
+        assert!(!threads.are_scarce(), "they are free again");
     }
 
     #[test]
-    fn last_thread_gives_its_operation_to_another_one() {
+    fn last_thread_is_scarce() {
         let threads = Arc::new(BusyThreads::new(2));
         let waiting = operate(&threads, 1, LONG);
         let _last = threads.begin();
-        assert!(threads.additional().is_some());
+        assert!(threads.are_scarce());
         assert!(waiting.into_iter().all(|thread| thread.join().is_ok()));
+    }
+
+    #[test]
+    fn additional_threads_serve_operations_at_once_and_end_when_idle() {
+        let threads = Arc::new(BusyThreads::new(1));
+        let (done, results) = channel();
+        let (release, held) = channel::<()>();
+        let name = done.clone();
+        threads.carry_out(Box::new(move || {
+            let _ = held.recv();
+            let _ = name.send(0);
+        }));
+        // The first one waits, so these need threads of their own, one after another.
+        for number in 1..20 {
+            let done = done.clone();
+            threads.carry_out(Box::new(move || {
+                let _ = done.send(number);
+            }));
+            assert_eq!(results.recv(), Ok(number));
+        }
+        assert!((2..=20).contains(&threads.additional.lock().count));
+        assert!(release.send(()).is_ok());
+        assert_eq!(results.recv(), Ok(0));
+        while threads.additional.lock().count > 0 {
+            std::thread::sleep(LONG);
+        }
+        let additional = threads.additional.lock();
+        assert!(additional.idle == 0 && additional.operations.is_empty());
     }
 }

@@ -71,20 +71,14 @@ macro_rules! operations {
             $(fn $name(&self, request: &fuser::Request $(, $argument: $type)*) {
                 let request = Request::from(request);
                 let _receiving = self.threads.begin();
-                let Some(permission) = self.threads.additional() else {
+                if !self.threads.are_scarce() {
                     return self.fs.$name(&request $(, $argument)*);
-                };
+                }
                 let fs = self.fs.clone();
                 $(let mut $argument = Some(Argument::hold($argument));)*
-                let carry_out = move || {
+                self.threads.carry_out(Box::new(move || {
                     fs.$name(&request $(, <$type as Argument<'_>>::lend(&mut $argument))*);
-                    drop(permission);
-                };
-                let thread = std::thread::Builder::new().name("forebay-mount".into());
-                if let Err(error) = thread.spawn(carry_out) {
-                    // The kernel gets `EIO` for the request, whose reply is dropped.
-                    tracing::error!(%error, "cannot start a thread");
-                }
+                }));
             })*
         }
     };
