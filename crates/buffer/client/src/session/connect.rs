@@ -93,9 +93,6 @@ impl Session {
             self.epoch.store(epoch, Ordering::Release);
         }
         drop(identity);
-        if is_data {
-            connection.set_timeout(Some(self.options.timeout))?;
-        }
         Ok(connection)
     }
 
