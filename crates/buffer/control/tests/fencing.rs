@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
 use forebay_control::controller::{Cause, ControllerInput, Request, Settings, StageState};
-use forebay_control::messages::{ComputeCommand, StampedCommand, StorageCommand, UnixMillis};
+use forebay_control::messages::{
+    ComputeCommand, ComputeReport, Report, StampedCommand, StorageCommand, UnixMillis,
+};
 use forebay_control::storage_node::{MoverOutcome, StorageNode};
 use forebay_policy::pool::NodeId;
 use harness::{ADA, ControllerHarness, SimPeers, SimStorage};
@@ -21,6 +23,8 @@ struct SimPool {
     silent_hosts: BTreeSet<String>,
     /// Generations of the mounts of each host.
     mounts: Vec<(String, u64)>,
+    /// The generation of earlier mounts, which the hosts report if an older one is requested.
+    least_generation: u64,
 }
 
 impl SimPool {
@@ -32,7 +36,12 @@ impl SimPool {
                     ComputeInput::Mounted(plan.activation, Ok(()))
                 }
                 ComputeEffect::Unmount(plan) => ComputeInput::Unmounted(plan.activation, Ok(())),
-                ComputeEffect::Report(report) => {
+                ComputeEffect::Report(mut report) => {
+                    if let Report::Compute { body: ComputeReport::Mounted(_, generation), .. } =
+                        &mut report
+                    {
+                        *generation = (*generation).max(self.least_generation);
+                    }
                     inputs.push(ControllerInput::Report(report));
                     continue;
                 }
@@ -84,7 +93,7 @@ fn test_pool() -> TestPool {
     let host = |name: &str| (name.to_owned(), ComputeNode::new(name.into(), UnixMillis(0)));
     let hosts = BTreeMap::from([host("nid0"), host("nid1")]);
     let (silent_hosts, mounts) = (BTreeSet::new(), Vec::new());
-    let peers = SimPool { storage, hosts, silent_hosts, mounts };
+    let peers = SimPool { storage, hosts, silent_hosts, mounts, least_generation: 0 };
     let settings =
         Settings { host_dead_after_ms: 10_000, request_timeout_ms: 30_000, ..Settings::default() };
     ControllerHarness::new(settings, peers, 2)
@@ -155,6 +164,18 @@ fn host_that_reports_again_mounts_with_a_generation_that_is_accepted() {
 
 #[test]
 fn other_jobs_of_a_silent_host_mount_a_shared_instance_again() {
+    let mut pool = shared_instance();
+    pool.peers.silent_hosts.insert("nid1".into());
+    pool.deactivate(ADA, "8").unwrap();
+    let generation = pool.peers.storage.fenced[0].1[0].generation;
+    pool.peers.silent_hosts.clear();
+    pool.advance_ms(5000);
+    assert_eq!(pool.peers.mounts.last(), Some(&("nid1".to_owned(), generation)));
+    pool.deactivate(ADA, "9").unwrap();
+}
+
+/// A persistent instance that two jobs on one host have mounted.
+fn shared_instance() -> TestPool {
     let mut pool = test_pool();
     let spec = forebay_control::controller::Setup::from_script(
         &forebay_job_script::JobScript::parse(JOB, None).unwrap(),
@@ -163,18 +184,38 @@ fn other_jobs_of_a_silent_host_mount_a_shared_instance_again() {
     let name = "data".to_owned();
     let create = Request::CreatePersistent { name, owner: ADA, spec, public: false };
     pool.request(ADA, create).unwrap();
-    let script = "#DW persistentdw name=data\n";
     for job in ["8", "9"] {
-        pool.setup(ADA, job, script).unwrap();
+        pool.setup(ADA, job, "#DW persistentdw name=data\n").unwrap();
         pool.activate(ADA, job, &["nid1"]).unwrap();
     }
+    pool
+}
+
+#[test]
+fn teardown_of_a_job_waits_until_a_persistent_instance_refuses_its_silent_host() {
+    let mut pool = shared_instance();
     pool.peers.silent_hosts.insert("nid1".into());
-    pool.deactivate(ADA, "8").unwrap();
-    let generation = pool.peers.storage.fenced[0].1[0].generation;
-    pool.peers.silent_hosts.clear();
-    pool.advance_ms(5000);
-    assert_eq!(pool.peers.mounts.last(), Some(&("nid1".to_owned(), generation)));
-    pool.deactivate(ADA, "9").unwrap();
+    pool.peers.storage.silent.insert(1);
+    let failure = pool.teardown(ADA, "8", true).unwrap_err();
+    assert_eq!(failure.cause, Cause::TimedOut, "{}", failure.reason);
+    pool.peers.storage.silent.clear();
+    pool.teardown(ADA, "8", true).unwrap();
+    assert_eq!(fenced_nodes(&pool), BTreeSet::from([NodeId(0), NodeId(1)]));
+    // What is written to a job's own instance is given up with it.
+    let mut pool = job_with_silent_host();
+    pool.peers.storage.silent.clear();
+    pool.teardown(ADA, "7", true).unwrap();
+    assert!(fenced_nodes(&pool).is_empty());
+}
+
+#[test]
+fn newer_mount_than_requested_counts() {
+    let mut pool = test_pool();
+    pool.setup(ADA, "7", JOB).unwrap();
+    // The host's agent has a mount that the controller has forgotten with its latest state.
+    pool.peers.least_generation = 5;
+    pool.activate(ADA, "7", &["nid1"]).unwrap();
+    pool.deactivate(ADA, "7").unwrap();
 }
 
 #[test]

@@ -143,13 +143,15 @@ impl Controller {
     }
 
     /// The instance of an activation, if its mounts have to be refused before they count as ended:
-    /// those of a load-balanced one write nothing, and what a session writes that is being torn down
-    /// is given up.
+    /// those of a load-balanced one write nothing, and what is written to a job's own instance while it
+    /// is being torn down is given up. A persistent instance outlives the job.
     fn fenced_instance(&self, id: ActivationId) -> Option<InstanceId> {
         let activation = self.state.sessions.activation(id)?;
         let instance = self.state.storage.configuration(activation.configuration)?.instance;
         let is_ending = self.state.sessions.get(activation.session)?.ending;
-        (!is_ending && !self.is_replicated(instance)).then_some(instance)
+        let is_given_up =
+            is_ending && self.state.storage.session_of(instance) == Some(activation.session);
+        (!is_given_up && !self.is_replicated(instance)).then_some(instance)
     }
 
     /// The fragments of an instance whose nodes have not confirmed all fences.

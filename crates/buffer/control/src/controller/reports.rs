@@ -236,14 +236,20 @@ impl Controller {
         host: &str,
         state: MountState,
     ) {
-        let mount = self.state.sessions.mounts.get(id, host);
-        let expected = mount.is_some_and(|mount| {
-            let replica = mount.replica.as_ref();
-            let current = replica.map_or(mount.generation, |replica| replica.generation.into());
-            mount.state == MountState::Requested && generation == current
-        });
-        if !expected {
+        let Some(mount) = self.state.sessions.mounts.get(id, host) else {
             return;
+        };
+        // A host may have a newer mount than a controller that was restored from a backup asks for.
+        let is_newer = mount.replica.is_none()
+            && generation > mount.generation
+            && matches!(state, MountState::Mounted(_));
+        let current = mount.replica.as_ref().map(|replica| replica.generation.into());
+        let is_current = generation == current.unwrap_or(mount.generation);
+        if mount.state != MountState::Requested || !(is_current || is_newer) {
+            return;
+        }
+        if is_newer {
+            self.state.sessions.mounts.set_generation(id, host, generation);
         }
         // A compute node that cannot mount one replica may be able to mount another.
         let state = match state {
