@@ -5,9 +5,10 @@ mod harness;
 
 use std::collections::BTreeSet;
 
-use forebay_control::controller::Settings;
+use forebay_control::controller::{QuotaSubject, Settings};
 use forebay_control::messages::FragmentPlan;
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 use harness::{ADA, ControllerHarness, SimStorage};
 
 const NODES: u32 = 3;
@@ -41,6 +42,11 @@ fn setup_with_offline_node_recreates_all_fragments_with_consistent_placement() {
     assert_eq!(session.instance, Some(instance));
     let staged = state.stages.iter().map(|(_, stage)| stage.instance);
     assert!(staged.eq([instance]));
+
+    // The first attempt, whose removal one node has not confirmed, does not count for a quota.
+    let usage = pool.controller.status().usage;
+    let own = usage.iter().find(|row| row.subject == QuotaSubject::User(ADA.uid)).unwrap();
+    assert_eq!((own.instances, own.used), (1, Bytes(6 << 30)));
 
     // The returning node removes what is no longer needed.
     pool.peers.silent.clear();

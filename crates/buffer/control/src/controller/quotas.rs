@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::dispatch::Accepted;
 use super::machine::Controller;
+use super::objects::Instance;
 use super::request::{Answer, Failure, refuse};
 use crate::messages::Owner;
 use crate::records::{RecordKey, Table};
@@ -109,21 +110,25 @@ impl Controller {
         Ok(())
     }
 
+    /// Instances with their owners. One that was created again under another id counts once.
+    fn owned_instances(&self) -> impl Iterator<Item = (&Instance, Owner)> {
+        self.state.storage.instances().filter_map(|(id, row)| {
+            let session = self.state.sessions.get(row.session)?;
+            let is_superseded = row.ending && session.instance != Some(id);
+            (!is_superseded).then_some((row, session.owner))
+        })
+    }
+
     fn used_by(&self, subject: QuotaSubject) -> Bytes {
-        let instances = self.state.storage.instances().filter(|(id, _)| {
-            self.state.owner_of(*id).is_some_and(|owner| subject.includes(owner))
-        });
-        Bytes(instances.map(|(_, row)| row.capacity.0).fold(0, u64::saturating_add))
+        let own = self.owned_instances().filter(|(_, owner)| subject.includes(*owner));
+        Bytes(own.map(|(row, _)| row.capacity.0).fold(0, u64::saturating_add))
     }
 
     /// Users and groups that have instances or a quota.
     pub(super) fn usage_status(&self) -> Vec<UsageStatus> {
         let mut usage: BTreeMap<QuotaSubject, UsageStatus> = BTreeMap::new();
         let unused = |subject| UsageStatus { subject, instances: 0, used: Bytes(0), quota: None };
-        for (id, instance) in self.state.storage.instances() {
-            let Some(owner) = self.state.owner_of(id) else {
-                continue;
-            };
+        for (instance, owner) in self.owned_instances() {
             for subject in [QuotaSubject::User(owner.uid), QuotaSubject::Group(owner.gid)] {
                 let row = usage.entry(subject).or_insert_with(|| unused(subject));
                 row.instances = row.instances.saturating_add(1);
