@@ -116,6 +116,21 @@ fn full_storage_continues_on_spare_segment_and_reports_log_space() {
 }
 
 #[test]
+fn segment_is_closed_early_only_with_space_for_another_beside_the_spare_one() {
+    let storage = MemoryStorage::new(1);
+    let mut log = open_log(&storage, SMALL_SEGMENT);
+    ensure_spare_segment(&storage, SMALL_SEGMENT).unwrap();
+    assert_eq!(log.ensure_headroom().unwrap(), LogSpace::Normal);
+    log.append(&[7; 1000]).unwrap();
+    set_capacity(&storage, Some(0));
+    assert!(!log.close_segment().unwrap());
+    assert_eq!(log.ensure_headroom().unwrap(), LogSpace::Normal, "the spare segment is there");
+    set_capacity(&storage, None);
+    assert!(log.close_segment().unwrap());
+    assert_eq!(count_records(&storage), 1);
+}
+
+#[test]
 fn appends_beyond_headroom_continue_in_new_segments_while_space_lasts() {
     let storage = MemoryStorage::new(1);
     ensure_spare_segment(&storage, SMALL_SEGMENT).unwrap();

@@ -88,10 +88,13 @@ impl LogWriter {
             self.shrinks_due = 2;
         }
         let is_due = self.shrunk_at.is_none_or(|at| at.elapsed() >= SHRINK_INTERVAL);
-        if self.shrinks_due > 0 && is_due && self.log.close_segment()? {
-            self.shrinks_due -= 1;
+        if self.shrinks_due > 0 && is_due {
+            // An attempt that fails, because the disk is full, is repeated as rarely as others.
             self.shrunk_at = Some(Instant::now());
-            self.ensure_space()?;
+            if self.log.close_segment()? {
+                self.shrinks_due -= 1;
+                self.ensure_space()?;
+            }
         }
         Ok(())
     }

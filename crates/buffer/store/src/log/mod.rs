@@ -114,10 +114,14 @@ impl<S: Storage> Log<S> {
     }
 
     /// Close the current segment early, so that a checkpoint can cover its records, and free the rest
-    /// of it. Returns false if it has no records or no other segment can be allocated.
+    /// of it. Returns false if it has no records or no other segment can be allocated. The spare segment
+    /// is not used.
     pub fn close_segment(&mut self) -> io::Result<bool> {
         let (name, end) = (self.name.clone(), self.offset + self.buffer.len() as u64);
-        if end == 0 || !self.advance_segment()? {
+        let had_spare = std::mem::take(&mut self.has_spare);
+        let advanced = if end > 0 { self.advance_segment() } else { Ok(false) };
+        self.has_spare = had_spare;
+        if !advanced? {
             return Ok(false);
         }
         self.storage.truncate_file(&name, end)?;
