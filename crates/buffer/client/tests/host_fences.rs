@@ -5,7 +5,7 @@ mod support;
 
 use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{ClientHost, HostFence, OpenMode};
+use forebay_protocol::message::{ClientHost, HostFence, MAX_FENCED_HOSTS, OpenMode};
 use forebay_protocol::{Errno, InstanceId};
 use forebay_store::daemon::{self, Daemon};
 use std::path::Path;
@@ -86,9 +86,16 @@ fn fences_hold_from_the_start_of_a_daemon() {
     let mut options = daemon::StoreOptions::new(temporary.dir("flash"));
     options.tcp = Some(address);
     options.key = Some(key());
-    options.fences = vec![(INSTANCE, fence(7))];
+    // Those that the daemon has refused are in the node's records, too.
+    let mut fences = vec![HostFence { host: "n".repeat(300), generation: 1 }];
+    fences.extend(fence(7));
+    let many = |number| HostFence { host: format!("other{number}"), generation: 1 };
+    fences.extend((0..=MAX_FENCED_HOSTS).map(many));
+    options.fences = vec![(INSTANCE, fences)];
     let _daemon = Daemon::start(options).unwrap();
     // The daemon knows its session, and refuses to let it continue.
     let created = silent.create_path(Path::new("g"), 0o644, BOTH).map(|_| ());
     assert_eq!(created, Err(Errno::ESTALE));
+    // While the daemon runs, so that nothing waits for it.
+    drop((file, silent));
 }

@@ -34,6 +34,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+/// Characters of a host's name in the log.
+const MAX_LOGGED_NAME: usize = 64;
+
 fn at<T>(what: impl fmt::Display, result: io::Result<T>) -> Result<T, StartError> {
     result.map_err(|error| StartError::Io(what.to_string(), error))
 }
@@ -114,8 +117,13 @@ fn recover(options: &StoreOptions) -> Result<Recovered, StartError> {
         node.map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
     node.set_boot_id(boot_hash());
     for (instance, hosts) in &options.fences {
-        let restored = node.restore_fences(*instance, hosts);
-        restored.map_err(|errno| StartError::Io("fences".to_owned(), errno.into()))?;
+        for host in hosts {
+            // One that was never accepted was not reported as effective either.
+            if let Err(errno) = node.restore_fences(*instance, std::slice::from_ref(host)) {
+                let name: String = host.host.chars().take(MAX_LOGGED_NAME).collect();
+                tracing::error!(%errno, %instance, host = name, "a fence is not restored");
+            }
+        }
     }
     Ok(Recovered { node, log, storage, objects, clock })
 }
