@@ -83,6 +83,8 @@ pub enum Input {
     ObjectDurable(ObjectId),
     /// The invalidation that [`Effect::InvalidateChecksums`] requested is durable, or failed.
     ChecksumsInvalidated(ObjectId, Result<(), Errno>),
+    /// The data that [`Effect::SyncObject`] named are durable, or that failed.
+    ObjectSynced(ObjectId, Result<(), Errno>),
     /// Time passed. Due about once a second.
     Tick,
 }
@@ -136,6 +138,8 @@ pub enum Effect<D> {
     /// An object is to be written whose checksums would be valid again after a power cut: invalidate
     /// them durably, and provide [`Input::ChecksumsInvalidated`].
     InvalidateChecksums(ObjectId),
+    /// A file is to replace another one: make its object durable, and provide [`Input::ObjectSynced`].
+    SyncObject(ObjectId),
     /// Compare an instance's objects with their checksums, and reply.
     Scrub {
         /// The connection.

@@ -506,3 +506,50 @@ fn nothing_is_leased_after_a_writer_could_not_open_its_file_again() {
     let write = OpenMode { write: true, ..OpenMode::default() };
     assert_eq!(lease_after_reopen(write), Reply::Leases(vec![None]));
 }
+
+#[test]
+fn file_replaces_another_one_when_its_data_are_durable() {
+    let (mut node, _, object, _) = with_durable_checksums();
+    let put = Request::Name(NameRequest::PutFile {
+        parent: Ino::ROOT,
+        name: b"replaced".to_vec(),
+        set: Box::new(SetAttr::default()),
+        data: b"old".to_vec(),
+    });
+    call(&mut node, OTHER, 3, put);
+    let rename = |to_name: &[u8]| {
+        Request::Name(NameRequest::Rename {
+            parent: Ino::ROOT,
+            name: b"file".to_vec(),
+            to: Ino::ROOT,
+            to_name: to_name.to_vec(),
+            existing: OnExisting::Replace,
+        })
+    };
+    let syncs = |effects: &[Effect<ObjectId>]| {
+        effects.iter().any(|effect| matches!(effect, Effect::SyncObject(of) if *of == object))
+    };
+    let synced = |node: &mut Node<MemoryObjects>, result| {
+        let mut effects = Vec::new();
+        node.step(Now::default(), Input::ObjectSynced(object, result), &mut effects);
+        replies(&effects)
+    };
+    node.take_records();
+    let waiting = call(&mut node, OTHER, 4, rename(b"replaced"));
+    assert!(syncs(&waiting) && replies(&waiting).is_empty());
+    assert!(!node.has_records(), "nothing is recorded before");
+    // A device that fails keeps the old file.
+    assert_eq!(synced(&mut node, Err(Errno::EIO)), [Reply::Failed(Errno::EIO)]);
+    assert!(syncs(&call(&mut node, OTHER, 5, rename(b"replaced"))));
+    assert_eq!(synced(&mut node, Ok(())), [Reply::Done]);
+    // A rename to a new name does not wait.
+    let request = Request::Name(NameRequest::Rename {
+        parent: Ino::ROOT,
+        name: b"replaced".to_vec(),
+        to: Ino::ROOT,
+        to_name: b"new".to_vec(),
+        existing: OnExisting::Replace,
+    });
+    let renamed = call(&mut node, OTHER, 6, request);
+    assert_eq!(replies(&renamed), [Reply::Done]);
+}

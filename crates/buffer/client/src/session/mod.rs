@@ -417,7 +417,7 @@ fn may_take_long(request: &Request) -> bool {
                 | FileRequest::SyncMetadata { .. }
                 | FileRequest::AppendLock { .. }
                 | FileRequest::Allocate { .. }
-        )
+        ) | Request::Name(NameRequest::Rename { .. }) // may sync the file first
     )
 }
 

@@ -26,6 +26,7 @@ impl EventLoop {
                 }
             }
             Effect::InvalidateChecksums(object) => self.workers.invalidate_checksums(object),
+            Effect::SyncObject(object) => self.workers.sync_object(object),
             Effect::ObjectWritten(object) => self.workers.object_written(object),
             Effect::Scrub { conn, seq, instance } => {
                 if !self.workers.start_scrub(instance, conn, seq) {

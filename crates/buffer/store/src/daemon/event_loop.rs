@@ -204,6 +204,9 @@ impl EventLoop {
                 LoopEvent::ChecksumsInvalidated(object, result) => {
                     self.step(Input::ChecksumsInvalidated(object, result));
                 }
+                LoopEvent::ObjectSynced(object, result) => {
+                    self.step(Input::ObjectSynced(object, result));
+                }
                 LoopEvent::GaugesRequested(sender) => {
                     // A requester whose timeout has expired gets no answer.
                     let _ = sender.try_send(self.gauges());

@@ -30,6 +30,8 @@ pub enum LoopEvent {
     CredentialVerified { conn: ConnId, outcome: Result<Authenticated, Refusal> },
     /// The checksums of an object were invalidated durably, or could not be.
     ChecksumsInvalidated(ObjectId, Result<(), Errno>),
+    /// An object was made durable, or could not be.
+    ObjectSynced(ObjectId, Result<(), Errno>),
     /// The gauges of the daemon are read.
     GaugesRequested(SyncSender<StoreGauges>),
 }

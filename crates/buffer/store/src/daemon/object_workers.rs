@@ -71,6 +71,11 @@ impl ObjectWorkers {
         self.run_blocking(BlockingJob::InvalidateChecksums(object));
     }
 
+    /// Make an object durable.
+    pub fn sync_object(&self, object: ObjectId) {
+        self.run_blocking(BlockingJob::SyncObject(object));
+    }
+
     /// Carry out an operation in a thread, or here if the queue is full.
     fn run_blocking(&self, job: BlockingJob) {
         if let Err(job) = self.blocking.try_submit(job) {

@@ -117,6 +117,14 @@ impl<O: Objects + Clone> Node<O> {
             volume.await_invalidation(&mut self.context, ino, call);
             return Ok(Outcome::Deferred);
         }
+        let to_sync = match completed {
+            None => volume.file_to_sync_first(request),
+            Some(_) => None,
+        };
+        if let Some(ino) = to_sync {
+            volume.await_durable_data(&mut self.context, ino, (conn, call));
+            return Ok(Outcome::Deferred);
+        }
         self.context.sessions.get_mut(id)?.check_order(slot, call.seq)?;
         if let Some(result) = completed {
             return volume.repeat(&mut self.context, &origin, user, request, result);

@@ -230,6 +230,7 @@ impl<O: Objects + Clone> Node<O> {
             Input::ChecksumsInvalidated(object, result) => {
                 self.checksums_invalidated(object, result);
             }
+            Input::ObjectSynced(object, result) => self.object_synced(object, result),
             Input::Tick => {
                 self.expire_sessions();
                 self.settle_lengths();
@@ -283,6 +284,19 @@ impl<O: Objects + Clone> Node<O> {
         let calls = volume.checksums_invalidated(&mut self.context, object.ino, result);
         for (conn, call) in calls {
             self.call(conn, call);
+        }
+    }
+
+    fn object_synced(&mut self, object: ObjectId, result: Result<(), Errno>) {
+        let Some(volume) = self.volumes.get_mut(&object.instance) else {
+            return;
+        };
+        let calls = volume.data_synced(&mut self.context, object.ino, result);
+        for (conn, call) in calls {
+            self.call(conn, call);
+        }
+        if let Some(volume) = self.volumes.get_mut(&object.instance) {
+            volume.forget_synced();
         }
     }
 

@@ -20,6 +20,7 @@ mod object_reply;
 mod paths;
 mod peers;
 mod pieces;
+mod replacements;
 mod requests;
 mod space;
 mod tasks;
@@ -49,6 +50,7 @@ use lengths::Lengths;
 use locks::FileLocks;
 use peers::Links;
 use pieces::Pieces;
+use replacements::Replacements;
 use space::Space;
 use std::collections::BTreeSet;
 use tasks::Tasks;
@@ -69,6 +71,7 @@ pub struct Volume<O> {
     events: Events,
     cache_leases: CacheLeases,
     invalidations: Invalidations,
+    replacements: Replacements,
     links: Links,
     lengths: Lengths,
     pieces: Pieces,
@@ -108,6 +111,7 @@ impl<O: Objects> Volume<O> {
             events: Events::default(),
             cache_leases: CacheLeases::default(),
             invalidations: Invalidations::default(),
+            replacements: Replacements::default(),
             links: Links::default(),
             lengths,
             pieces: Pieces::default(),
@@ -211,6 +215,7 @@ impl<O: Objects> Volume<O> {
     pub fn connection_closed(&mut self, session: SessionId, conn: ConnId) {
         self.events.drop_watch(session, conn);
         self.invalidations.drop_calls_of(conn);
+        self.replacements.drop_calls_of(conn);
     }
 
     /// Whether every user may look names up in a directory.
@@ -240,7 +245,8 @@ impl<O: Objects> Volume<O> {
         let requesters = self.coordinator.calls().map(|requester| requester.origin);
         let calls: Vec<Origin> = self.tasks.origins().chain(requesters).collect();
         let calls = calls.iter().map(|origin| (origin.conn, origin.seq));
-        for (conn, seq) in calls.chain(self.invalidations.take_calls()) {
+        let waiting = self.invalidations.take_calls().into_iter();
+        for (conn, seq) in calls.chain(waiting).chain(self.replacements.take_calls()) {
             node.reply(conn, seq, Reply::Failed(Errno::ESTALE));
         }
     }

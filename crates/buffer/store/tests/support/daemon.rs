@@ -202,6 +202,18 @@ impl Daemon {
         note_log_space(self.log_space);
         let mut effects = Vec::new();
         running.node.step(now, input, &mut effects);
+        // The device makes an object durable at once.
+        let mut next = 0;
+        while let Some(effect) = effects.get(next) {
+            if let Effect::SyncObject(object) = effect {
+                let object = *object;
+                self.objects.sync_object(object);
+                effects.remove(next);
+                running.node.step(now, Input::ObjectSynced(object, Ok(())), &mut effects);
+            } else {
+                next += 1;
+            }
+        }
         self.commit()?;
         if self.storage.has_crashed() {
             return None;
@@ -253,6 +265,7 @@ impl Daemon {
             }
             Effect::Disconnect(conn) => Output::Disconnect(conn),
             Effect::InvalidateChecksums(_)
+            | Effect::SyncObject(_)
             | Effect::ObjectWritten(_)
             | Effect::Scrub { .. }
             | Effect::BulkOpen(..)
