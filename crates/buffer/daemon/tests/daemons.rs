@@ -7,9 +7,9 @@ mod test_pool;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_control::controller::{Answer, Cause, Request};
@@ -67,6 +67,39 @@ fn root_of_other_hosts_than_the_administrators_is_refused() {
     let config = limited("\"10.0.0.1\", \"127.0.0.1\"");
     let _controller = wait_for("start", || Daemon::start_controller(&config).ok());
     over_tcp().unwrap();
+}
+
+/// The files below a directory.
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+    let files = |entry: fs::DirEntry| match entry.file_type().unwrap().is_dir() {
+        true => files_below(&entry.path()),
+        false => vec![entry.path()],
+    };
+    entries.flat_map(files).collect()
+}
+
+#[test]
+fn locked_files_are_closed_to_other_users() {
+    let pool = TestPool::new(1);
+    let _controller = pool.controller();
+    let _node = Daemon::start_storage(&pool.config("key"), "s0").unwrap();
+    let _agent = Daemon::start_agent(&pool.config("key"), "nid0").unwrap();
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    let locked: Vec<u64> = locks
+        .lines()
+        .filter(|line| line.contains("FLOCK"))
+        .filter_map(|line| line.split_whitespace().nth(5)?.rsplit(':').next()?.parse().ok())
+        .collect();
+    let mut count = 0;
+    for file in files_below(pool.directory.path()) {
+        let metadata = fs::symlink_metadata(&file).unwrap();
+        if locked.contains(&metadata.ino()) {
+            assert_eq!(metadata.mode() & 0o077, 0, "{}", file.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 4, "controller, node, its storage daemon and agent: {count} locked files");
 }
 
 #[test]
