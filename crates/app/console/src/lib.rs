@@ -4,8 +4,10 @@
 //! `println!` and `eprintln!` would.
 
 mod failure;
+mod journal;
 pub mod log;
 mod log_file;
+pub mod manual;
 mod rate_limit;
 pub mod service_manager;
 pub mod table;

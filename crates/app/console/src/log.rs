@@ -1,6 +1,7 @@
 //! Logs: to a file, or to standard error.
 
 use crate::failure::Failure;
+use crate::journal::{JournalWriter, is_stderr_in_journal};
 use crate::log_file::LogFile;
 use crate::rate_limit::RateLimit;
 use clap::{Args, ValueEnum};
@@ -74,10 +75,39 @@ pub fn start_service<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let reopen = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGHUP, reopen.clone())
+    start_with(arguments, writer, default, flag_of_reload_signal()?)
+}
+
+/// As [`start_service`], to standard error, from which warnings are logged as well. In the journal
+/// of systemd lines have priorities instead of times.
+pub fn start_daemon(arguments: &LogArguments) -> Result<(), Failure> {
+    let reopen = flag_of_reload_signal()?;
+    if arguments.log.is_some() || !is_stderr_in_journal() {
+        return start_with(arguments, std::io::stderr, LevelFilter::WARN, reopen);
+    }
+    let filter = parse_filter(std::env::var(FILTER_VARIABLE).ok().as_deref(), LevelFilter::WARN)?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_level(false)
+        .without_time()
+        .with_writer(JournalWriter::new(std::io::stderr));
+    let installed = match arguments.log_format {
+        LogFormat::Text => log.finish().with(RateLimit::default()).try_init(),
+        LogFormat::Json => log.json().finish().with(RateLimit::default()).try_init(),
+    };
+    installed.map_err(|error| Failure::Failed(format!("cannot install the logger: {error}")))
+}
+
+/// A flag that SIGHUP sets.
+///
+/// # Errors
+/// The signal cannot be handled.
+pub fn flag_of_reload_signal() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, flag.clone())
         .map_err(|error| Failure::Failed(format!("cannot handle SIGHUP: {error}")))?;
-    start_with(arguments, writer, default, reopen)
+    Ok(flag)
 }
 
 fn start_with<W>(

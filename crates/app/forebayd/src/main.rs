@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use clap::{Parser, ValueEnum};
-use forebay_console::log::{self, LevelFilter, LogArguments};
-use forebay_console::service_manager::{self, ServiceState};
-use forebay_console::{Failure, print_stderr, print_stdout};
+use clap::{CommandFactory, Parser, ValueEnum};
+use forebay_console::log::{self, LogArguments};
+use forebay_console::service_manager::{self, ServiceState, Watchdog};
+use forebay_console::{Failure, manual, print_stderr, print_stdout};
 use forebay_daemon::activity::{self, Exporter, StatusSource};
 use forebay_daemon::{ConfigError, Daemon, DaemonError, PoolConfig, host_name};
 
@@ -43,7 +43,8 @@ enum Role {
         forebayd storage --config /etc/forebay/pool.toml --metrics 10.0.0.11:9464\n  \
         forebayd norns --config /etc/norns/norns.conf\n\n\
         FOREBAY_LOG is the log filter: error, warn, info, debug, trace, or such as\n\
-        forebay_store=debug,warn. SIGHUP opens the file of --log again.\n\n\
+        forebay_store=debug,warn. SIGHUP opens the file of --log again, and a\n\
+        controller applies a changed configuration as far as that needs no restart.\n\n\
         Exit codes: 0 stopped by SIGTERM or SIGINT, 1 failed, 2 invalid input."
 )]
 struct Arguments {
@@ -68,6 +69,9 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = manual::generate_if_requested(Arguments::command(), 8) {
+        return code;
+    }
     Failure::exit(run(&Arguments::parse()))
 }
 
@@ -75,7 +79,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.daemon == Role::Norns {
         return norns::run(arguments);
     }
-    log::start_service(&arguments.log, std::io::stderr, LevelFilter::WARN)?;
+    log::start_daemon(&arguments.log)?;
     let file = forebay_daemon::config::selected_file(arguments.config.clone());
     let config = read_config(&file).map_err(|error| Failure::Input(error.to_string()))?;
     if !arguments.check {
@@ -112,6 +116,7 @@ fn stop_flag() -> Arc<AtomicBool> {
 /// Runs the daemon until a signal arrives or it ends.
 fn run_daemon(arguments: &Arguments, config: &PoolConfig) -> Result<(), Failure> {
     let stop = stop_flag();
+    let reload = log::flag_of_reload_signal()?;
     let name = arguments.name.clone().unwrap_or_else(host_name);
     let daemon = match arguments.daemon {
         Role::Controller => Daemon::start_controller(config),
@@ -128,11 +133,44 @@ fn run_daemon(arguments: &Arguments, config: &PoolConfig) -> Result<(), Failure>
         config.name
     ));
     notify(ServiceState::Ready);
+    let mut watchdog = Watchdog::from_environment();
     while !stop.load(Ordering::Relaxed) && !daemon.has_ended() {
         std::thread::sleep(POLL_INTERVAL);
+        if reload.swap(false, Ordering::Relaxed) {
+            reload_config(&daemon, config);
+        }
+        if let Some(watchdog) = &mut watchdog
+            && watchdog.is_due(Instant::now())
+            && daemon.status_source()().is_ok()
+        {
+            notify(ServiceState::Alive);
+            watchdog.note_report(Instant::now());
+        }
     }
     notify(ServiceState::Stopping);
     daemon.stop().map_err(daemon_failure)
+}
+
+/// Reads the configuration again and applies it. If it is invalid, nothing changes. `config` is the
+/// one with which the daemon was started.
+fn reload_config(daemon: &Daemon, config: &PoolConfig) {
+    let new = match read_config(&config.file) {
+        Ok(new) => new,
+        Err(error) => {
+            print_stderr(format_args!("forebayd: not reloaded: {error}"));
+            return;
+        }
+    };
+    let file = new.file.display();
+    let fixed = config.entries_for_restart(&new);
+    if !fixed.is_empty() {
+        let entries = fixed.join(", ");
+        print_stderr(format_args!("forebayd: {file}: {entries} will change with a restart"));
+    }
+    match daemon.reload(&new) {
+        Ok(()) => print_stderr(format_args!("forebayd: {file}: reloaded")),
+        Err(reason) => print_stderr(format_args!("forebayd: {file}: {reason}")),
+    }
 }
 
 fn notify(state: ServiceState) {
@@ -156,7 +194,6 @@ fn start_metrics(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn command_line_definition_is_consistent() {

@@ -1,54 +1,217 @@
 //! A daemon under a service manager.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use forebay_control::controller::Request;
+use forebay_daemon::ControllerClient;
 use rustix::process::{Pid, Signal, kill_process};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A pool's configuration, and the socket of its service manager.
+struct Site {
+    home: tempfile::TempDir,
+    manager: UnixDatagram,
+}
+
+impl Site {
+    fn new() -> Site {
+        let home = tempfile::tempdir().unwrap();
+        let manager = UnixDatagram::bind(home.path().join("notify")).unwrap();
+        manager.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let site = Site { home, manager };
+        fs::write(site.path("key"), "a key for one test, and no other").unwrap();
+        fs::set_permissions(site.path("key"), fs::Permissions::from_mode(0o600)).unwrap();
+        let directory = site.home.path().display();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let configuration = format!(
+            "[pool]\nname = \"flash\"\ngranularity = \"1GiB\"\n\
+             [controller]\naddress = \"{address}\"\ndirectory = \"{directory}/controller\"\n\
+             socket = \"{directory}/socket\"\naudit_log = \"{directory}/audit\"\n\
+             [agent]\ndirectory = \"{directory}/agent\"\n\
+             [[storage]]\nname = \"bb1\"\naddress = \"127.0.0.1:1\"\n\
+             directory = \"{directory}/flash\"\ncapacity = \"1GiB\"\n\
+             [auth]\nmethod = \"key\"\nkey_file = \"{directory}/key\"\n"
+        );
+        fs::write(site.path("pool.toml"), configuration).unwrap();
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    fn daemon(&self, role: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebayd"));
+        command.args([role, "--config"]).arg(self.path("pool.toml"));
+        command.env("NOTIFY_SOCKET", self.path("notify")).env_remove("FOREBAY_LOG");
+        command
+    }
+
+    /// The next message to the service manager.
+    fn state(&self) -> std::io::Result<String> {
+        let mut message = [0; 64];
+        let length = self.manager.recv(&mut message)?;
+        Ok(String::from_utf8(message[..length].to_vec()).unwrap())
+    }
+}
+
+/// A daemon that is killed with the test.
+struct Running(Child);
+
+impl Running {
+    fn start(command: &mut Command) -> Running {
+        Running(command.spawn().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// Lines of its standard error, as they come.
+    fn lines(&mut self) -> Receiver<String> {
+        let (sender, lines) = channel();
+        let output = BufReader::new(self.0.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        lines
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wait_for_line(lines: &Receiver<String>, part: &str) -> String {
+    let mut seen = Vec::new();
+    while let Ok(line) = lines.recv_timeout(TIMEOUT) {
+        if line.contains(part) {
+            return line;
+        }
+        seen.push(line);
+    }
+    panic!("no `{part}` in {seen:?}");
+}
 
 #[test]
 fn daemon_reports_its_state_and_survives_sighup() {
-    let home = tempfile::tempdir().unwrap();
-    let path = |name: &str| home.path().join(name);
-    fs::write(path("key"), "a key for one test, and no other").unwrap();
-    fs::set_permissions(path("key"), fs::Permissions::from_mode(0o600)).unwrap();
-    let directory = home.path().display();
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let configuration = format!(
-        "[pool]\nname = \"flash\"\ngranularity = \"1GiB\"\n\
-         [controller]\naddress = \"{address}\"\ndirectory = \"{directory}/controller\"\n\
-         socket = \"{directory}/socket\"\n\
-         [[storage]]\nname = \"bb1\"\naddress = \"127.0.0.1:1\"\ndirectory = \"{directory}/flash\"\n\
-         capacity = \"1GiB\"\n\
-         [auth]\nmethod = \"key\"\nkey_file = \"{directory}/key\"\n"
-    );
-    fs::write(path("pool.toml"), configuration).unwrap();
-    let manager = UnixDatagram::bind(path("notify")).unwrap();
-    manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let state = || {
-        let mut message = [0; 64];
-        let length = manager.recv(&mut message).unwrap();
-        String::from_utf8(message[..length].to_vec()).unwrap()
-    };
-    let mut daemon = Command::new(env!("CARGO_BIN_EXE_forebayd"))
-        .args(["controller", "--config"])
-        .arg(path("pool.toml"))
-        .arg("--log")
-        .arg(path("log"))
-        .env("NOTIFY_SOCKET", path("notify"))
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    assert_eq!(state(), "READY=1");
-    let pid = Pid::from_child(&daemon);
-    kill_process(pid, Signal::HUP).unwrap();
+    let site = Site::new();
+    let mut controller = site.daemon("controller");
+    let controller = controller.arg("--log").arg(site.path("log")).stderr(Stdio::null());
+    let mut daemon = Running::start(controller);
+    assert_eq!(site.state().unwrap(), "READY=1");
+    daemon.signal(Signal::HUP);
     // A signal that ends the process does so before the next one.
     std::thread::sleep(Duration::from_millis(300));
-    kill_process(pid, Signal::TERM).unwrap();
-    assert_eq!(state(), "STOPPING=1");
-    assert!(daemon.wait().unwrap().success());
+    daemon.signal(Signal::TERM);
+    assert_eq!(site.state().unwrap(), "STOPPING=1");
+    assert!(daemon.0.wait().unwrap().success());
+}
+
+/// Makes the audit log a pipe that is full, so that the controller hangs in its first write.
+fn full_pipe_as_audit_log(site: &Site) -> File {
+    let pipe = site.path("audit");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
+    let both = File::options().read(true).write(true).open(&pipe).unwrap();
+    let flags = rustix::fs::fcntl_getfl(&both).unwrap();
+    rustix::fs::fcntl_setfl(&both, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    while (&both).write(&[0; 4096]).is_ok() {}
+    while (&both).write(&[0]).is_ok() {}
+    both
+}
+
+#[test]
+fn watchdog_hears_from_a_daemon_until_it_hangs() {
+    let site = Site::new();
+    let pipe = full_pipe_as_audit_log(&site);
+    let mut controller = site.daemon("controller");
+    let _daemon = Running::start(controller.env("WATCHDOG_USEC", "600000").stderr(Stdio::null()));
+    assert_eq!(site.state().unwrap(), "READY=1");
+    for _ in 0..3 {
+        assert_eq!(site.state().unwrap(), "WATCHDOG=1");
+    }
+    let client = ControllerClient::open(&site.path("pool.toml")).unwrap();
+    let request = Request::DestroyPersistent { name: "absent".to_owned(), hurry: false };
+    let _reply = client.submit(request).unwrap();
+    site.manager.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    // Of the time before the request arrived.
+    while site.state().is_ok() {}
+    assert_eq!(site.state().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    drop(pipe);
+}
+
+#[test]
+fn warnings_in_the_journal_have_priorities() {
+    let site = Site::new();
+    // The journal's end of standard error, which the environment names.
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let found = rustix::fs::fstat(&theirs).unwrap();
+    let mut agent = site.daemon("agent");
+    agent.env("JOURNAL_STREAM", format!("{}:{}", found.st_dev, found.st_ino));
+    let daemon = Running::start(agent.stderr(Stdio::from(std::os::fd::OwnedFd::from(theirs))));
+    ours.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut lines = BufReader::new(ours).lines().map_while(Result::ok);
+    let line = lines.find(|line| line.contains("the controller is unreachable")).unwrap();
+    assert!(line.starts_with("<4>forebay_daemon"), "{line}");
+    drop(daemon);
+
+    let mut daemon = Running::start(site.daemon("agent").stderr(Stdio::piped()));
+    let line = wait_for_line(&daemon.lines(), "the controller is unreachable");
+    assert!(line.contains(" WARN ") && !line.starts_with('<'), "{line}");
+}
+
+#[test]
+fn controller_applies_a_changed_configuration_when_it_is_reloaded() {
+    let site = Site::new();
+    let mut daemon = Running::start(site.daemon("controller").stderr(Stdio::piped()));
+    let lines = daemon.lines();
+    wait_for_line(&lines, "is running");
+    let client = ControllerClient::open(&site.path("pool.toml")).unwrap();
+    let nodes = || {
+        let nodes = client.status().unwrap().control.nodes;
+        nodes.into_iter().map(|node| (node.name, node.granules)).collect::<Vec<_>>()
+    };
+    let bb1 = ("bb1".to_owned(), 1);
+    assert_eq!(nodes(), std::slice::from_ref(&bb1));
+
+    let file = site.path("pool.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let more = format!(
+        "{text}[[storage]]\nname = \"bb2\"\naddress = \"127.0.0.1:2\"\n\
+         directory = \"/flash\"\ncapacity = \"3GiB\"\n"
+    );
+    fs::write(&file, &more).unwrap();
+    daemon.signal(Signal::HUP);
+    wait_for_line(&lines, ": reloaded");
+    assert_eq!(nodes(), [bb1.clone(), ("bb2".to_owned(), 3)]);
+
+    fs::write(&file, more.replace("3GiB", "3GaB")).unwrap();
+    daemon.signal(Signal::HUP);
+    let line = wait_for_line(&lines, "not reloaded");
+    assert!(line.contains("GaB"), "{line}");
+    assert_eq!(nodes(), [bb1.clone(), ("bb2".to_owned(), 3)]);
+
+    let granularity = more.replace("granularity = \"1GiB\"", "granularity = \"512MiB\"");
+    fs::write(&file, granularity).unwrap();
+    daemon.signal(Signal::HUP);
+    let line = wait_for_line(&lines, "will change with a restart");
+    assert!(line.contains("pool.granularity"), "{line}");
 }

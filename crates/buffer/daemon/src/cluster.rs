@@ -11,6 +11,7 @@
 //! reports come every second, and clients retransmit requests without a reply. Data go straight
 //! between clients and storage daemons, also while the controller is down.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use forebay_store::daemon;
 
 use crate::activity::StatusSource;
 use crate::compute::{self, relay::Relay};
-use crate::config::{PoolConfig, StorageConfig};
+use crate::config::{AllowedSources, PoolConfig, StorageConfig};
 use crate::connection::Endpoint;
 use crate::control_channel::{connection_limits, listen_tcp, listen_unix};
 use crate::controller;
@@ -44,12 +45,17 @@ const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between a node's reports of its counters.
 const ACTIVITY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The application of a changed configuration.
+type ReloadAction = Box<dyn Fn(&PoolConfig) -> Result<(), String>>;
+
 /// A running daemon. Dropping it stops it.
 pub struct Daemon {
     // Dropped first, so that there are no new connections to a service that stops.
     listeners: Vec<Listener>,
     service: Service,
     status_source: StatusSource,
+    /// Applies a changed configuration.
+    reload: ReloadAction,
 }
 
 impl Daemon {
@@ -63,13 +69,12 @@ impl Daemon {
         let identity = config.identity()?;
         let secret = read_secret(home)?;
         let pool_id = keyed_block(&secret, u128::MAX);
-        let sources = |node: &StorageConfig| (node.name.clone(), node.allowed_sources.clone());
         let setup = controller::Setup {
             directory: home.clone(),
             settings: settings(config, secret),
             audit_log: config.audit_log.clone(),
             pool_id: pool_id.iter().map(|byte| format!("{byte:02x}")).collect(),
-            allowed_sources: config.storage.iter().map(sources).collect(),
+            allowed_sources: allowed_sources(config),
             administrators: config.administrators.clone(),
             operator: config.operator,
             only_user: config.only_user,
@@ -91,11 +96,19 @@ impl Daemon {
         for listener in &listeners {
             controller.serve(listener, &limits, &identity)?;
         }
-        let port = controller.port;
+        let (port, reload_port) = (controller.port.clone(), controller.port);
         Ok(Daemon {
             listeners,
             service: controller.service,
             status_source: Arc::new(move || port.status(STATUS_TIMEOUT)),
+            reload: Box::new(move |config| {
+                reload_port.reload(controller::Reload {
+                    settings: settings(config, secret),
+                    allowed_sources: allowed_sources(config),
+                    only_user: config.only_user,
+                    requests: pool_requests(config),
+                })
+            }),
         })
     }
 
@@ -140,6 +153,7 @@ impl Daemon {
             listeners: Vec::new(),
             service: storage.service,
             status_source: storage.status_source,
+            reload: Box::new(|_| Ok(())),
         })
     }
 
@@ -183,6 +197,7 @@ impl Daemon {
             listeners: vec![agent_listener, job_api_listener],
             service: agent.service,
             status_source: agent.status_source,
+            reload: Box::new(|_| Ok(())),
         })
     }
 
@@ -194,6 +209,15 @@ impl Daemon {
     /// Its status or its counters, for other threads.
     pub fn status_source(&self) -> StatusSource {
         self.status_source.clone()
+    }
+
+    /// Applies a changed configuration, as far as it does not need a restart: a controller's new
+    /// nodes, their capacities and sources, its users, and all of staging.
+    ///
+    /// # Errors
+    /// The first reason for which a part of the configuration is refused; the other parts apply.
+    pub fn reload(&self, config: &PoolConfig) -> Result<(), String> {
+        (self.reload)(config)
     }
 
     /// Whether it has failed: its database or its storage did, or its directory belongs to
@@ -242,6 +266,11 @@ fn trusted_hosts(config: &PoolConfig) -> Option<daemon::TrustedHosts> {
         administrators: administrators.to_vec(),
         storage: storage.flatten().copied().collect(),
     })
+}
+
+fn allowed_sources(config: &PoolConfig) -> BTreeMap<String, AllowedSources> {
+    let sources = |node: &StorageConfig| (node.name.clone(), node.allowed_sources.clone());
+    config.storage.iter().map(sources).collect()
 }
 
 fn settings(config: &PoolConfig, secret: [u8; 32]) -> Settings {

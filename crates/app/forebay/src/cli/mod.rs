@@ -34,9 +34,9 @@ mod workflow;
 
 use crate::console::{LogWriter, print_failure};
 use crate::interrupt;
-use clap::{Parser, Subcommand};
-use forebay_console::Failure;
+use clap::{CommandFactory, Parser, Subcommand};
 use forebay_console::log::{self, LogArguments};
+use forebay_console::{Failure, manual};
 use std::process::ExitCode;
 
 #[derive(Debug, Parser)]
@@ -122,6 +122,9 @@ enum SimCommand {
 
 /// Runs the command and returns its exit code.
 pub fn main() -> ExitCode {
+    if let Some(code) = manual::generate_if_requested(Cli::command(), 1) {
+        return code;
+    }
     // clap prints the help or an error and exits with 0 or 2.
     let cli = Cli::parse();
     if let Err(failure) = log::start(&cli.log, || LogWriter) {
@@ -175,7 +178,6 @@ fn run(command: Command) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn command_line_definition_is_consistent() {

@@ -6,13 +6,16 @@ mod tables;
 use std::process::ExitCode;
 
 use arguments::{Action, Arguments, DataspaceAction, JobAction, ProcessAction};
-use clap::Parser;
-use forebay_console::{Failure, print_stdout};
+use clap::{CommandFactory, Parser};
+use forebay_console::{Failure, manual, print_stdout};
 use forebay_norns_api::client;
 use forebay_norns_api::configuration::{read_sockets, selected_file};
 use forebay_norns_api::message::{Call, Command, ControlCall, Process, Reply};
 
 fn main() -> ExitCode {
+    if let Some(code) = manual::generate_if_requested(Arguments::command(), 8) {
+        return code;
+    }
     Failure::exit(run(&Arguments::parse()))
 }
 
@@ -73,7 +76,6 @@ fn call(action: &Action) -> Result<Call, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn command_line_definition_is_consistent() {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use forebay_console::log::{self, LogArguments};
-use forebay_console::{Failure, print_stderr};
+use forebay_console::{Failure, manual, print_stderr};
 use forebay_workflow::config::{SiteConfig, selected_file};
 use forebay_workflow::controller::Controller;
 use forebay_workflow::job::NodeJob;
@@ -76,6 +76,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = manual::generate_if_requested(Arguments::command(), 8) {
+        return code;
+    }
     Failure::exit(run(&Arguments::parse()))
 }
 

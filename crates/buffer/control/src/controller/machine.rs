@@ -107,6 +107,13 @@ impl Controller {
         &self.state
     }
 
+    /// Changes the settings, other than the secret and where jobs see their mounts: mounts and
+    /// instances of running jobs depend on these.
+    pub fn change_settings(&mut self, settings: Settings) {
+        let Settings { mount_root, secret, single_process, .. } = self.settings.clone();
+        self.settings = Settings { mount_root, secret, single_process, ..settings };
+    }
+
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.settings

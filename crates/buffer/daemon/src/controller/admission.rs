@@ -57,7 +57,7 @@ impl Policy {
                 let (id, node) = known.ok_or_else(|| {
                     format!(
                         "there is no storage node `{name}` in the controller's configuration; \
-                         add it there and restart the controller"
+                         add it there and reload the controller"
                     )
                 })?;
                 self.check_source(name, candidate)?;

@@ -9,13 +9,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::time::{Duration, Instant};
 
 use forebay_control::controller::{
-    Answer, Cause, Controller, ControllerEffect, ControllerInput, Failure, Outcome, Request,
+    Cause, Controller, ControllerEffect, ControllerInput, Failure, Outcome, Request,
     RequestEnvelope, RequestId,
 };
 use forebay_control::messages::{Owner, Peer};
 use forebay_control::records::Change;
 use forebay_net::stream::Stream;
 
+use super::Reload;
 use super::admission::{Authorized, Policy};
 use super::audit::AuditLog;
 use super::port::{Admitted, Candidate, ConnectionId, Event, Outbox};
@@ -160,6 +161,11 @@ impl Driver {
                 self.flush()?;
                 // The asking thread may have given up.
                 let _ = answer.try_send(self.status());
+            }
+            Event::Reload(reload, answer) => {
+                let outcome = self.reload(*reload)?;
+                // The asking thread may have given up.
+                let _ = answer.try_send(outcome);
             }
             Event::Stop => self.is_stopped = true,
         }
@@ -407,22 +413,33 @@ impl Driver {
         self.send(id, FromController::Reply(request_id, outcome));
     }
 
-    /// Carries out a request of the configuration's before there are connections.
-    pub fn apply(&mut self, request: Request) -> Result<Answer, String> {
+    /// Applies a changed configuration. The inner error is the first reason for which one of its
+    /// requests is refused; the outer one is the database's.
+    fn reload(&mut self, reload: Reload) -> Result<Result<(), String>, String> {
+        let Reload { settings, allowed_sources, only_user, requests } = reload;
+        self.controller.change_settings(settings);
+        self.policy.allowed_sources = allowed_sources;
+        self.policy.only_user = only_user;
+        let mut first = Ok(());
+        for request in requests {
+            let outcome = self.apply(request)?;
+            first = first.and(outcome.map(drop).map_err(|failure| failure.to_string()));
+        }
+        Ok(first)
+    }
+
+    /// Carries out a request of the configuration. The outer error is the database's.
+    pub fn apply(&mut self, request: Request) -> Result<Outcome, String> {
         let ids = RequestIds::new().map_err(|error| error.to_string())?;
-        let envelope =
-            RequestEnvelope { id: ids.next_id(), caller: Owner { uid: 0, gid: 0 }, request };
-        let input = ControllerInput::Request(Box::new(envelope));
-        self.step(input);
-        let answer = self.effects.iter().find_map(|effect| match effect {
-            ControllerEffect::Reply(_, outcome) => Some(outcome.clone()),
-            ControllerEffect::Persist(_)
-            | ControllerEffect::SendToStorageNode(..)
-            | ControllerEffect::SendToComputeNode(..) => None,
+        let id = ids.next_id();
+        let envelope = RequestEnvelope { id, caller: Owner { uid: 0, gid: 0 }, request };
+        self.step(ControllerInput::Request(Box::new(envelope)));
+        let outcome = self.effects.iter().find_map(|effect| match effect {
+            ControllerEffect::Reply(of, outcome) if *of == id => Some(outcome.clone()),
+            _ => None,
         });
-        // Nothing is connected yet; commands are retransmitted.
         self.flush()?;
-        answer.ok_or("the controller gave no answer")?.map_err(|failure| failure.to_string())
+        outcome.ok_or_else(|| "the controller gave no answer".to_owned())
     }
 }
 

@@ -52,6 +52,16 @@ pub(crate) struct Setup {
     pub lock: Option<File>,
 }
 
+/// Parts of a configuration that a running controller can change.
+pub(crate) struct Reload {
+    /// Without effect on the secret and on where jobs see their mounts.
+    pub settings: Settings,
+    pub allowed_sources: BTreeMap<String, AllowedSources>,
+    pub only_user: Option<u32>,
+    /// Requests that make pool and nodes as configured.
+    pub requests: Vec<Request>,
+}
+
 /// A running controller.
 pub(crate) struct ControllerService {
     pub port: ControllerPort,
@@ -80,7 +90,8 @@ pub(crate) fn start(
     let mut driver = Driver::new(controller, records, policy, tick_interval, process);
     driver.audit = setup.audit_log.map(open_audit_log).transpose()?;
     for request in requests {
-        driver.apply(request).map_err(DaemonError::new)?;
+        let outcome = driver.apply(request).map_err(DaemonError::new)?;
+        outcome.map_err(DaemonError::new)?;
     }
     let (port, inbox) = ControllerPort::new(driver.refused.clone());
     let (stopper, lock) = (port.clone(), setup.lock);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use forebay_net::stream::Stream;
 
+use super::Reload;
 use super::refused::RefusedHosts;
 use crate::activity::Status;
 use crate::messages::{FromController, Role, ToController, Welcome};
@@ -71,6 +72,8 @@ pub(super) enum Event {
     Message(ConnectionId, ToController),
     Disconnected(ConnectionId),
     Status(SyncSender<Status>),
+    /// A changed configuration; the first reason for which a part of it is refused is sent back.
+    Reload(Box<Reload>, SyncSender<Result<(), String>>),
     Stop,
 }
 
@@ -116,6 +119,15 @@ impl ControllerPort {
         let sent = self.events.try_send(Event::Status(answer));
         sent.map_err(|_| busy())?;
         status.recv_timeout(timeout).map_err(|_| busy())
+    }
+
+    /// Applies a changed configuration. The error is the first reason for which a part of it is
+    /// refused; the other parts apply.
+    pub fn reload(&self, reload: Reload) -> Result<(), String> {
+        let stopping = || "the controller is shutting down".to_owned();
+        let (answer, outcome) = sync_channel(1);
+        self.events.send(Event::Reload(Box::new(reload), answer)).map_err(|_| stopping())?;
+        outcome.recv().unwrap_or_else(|_| Err(stopping()))
     }
 
     /// Stops the driver.

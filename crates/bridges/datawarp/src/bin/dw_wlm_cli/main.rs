@@ -14,8 +14,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use arguments::{Arguments, Function};
-use clap::Parser;
-use forebay_console::{print_stderr, print_stdout};
+use clap::{CommandFactory, Parser};
+use forebay_console::{manual, print_stderr, print_stdout};
 use forebay_control::controller::Lifetime;
 use forebay_daemon::config::selected_file;
 use forebay_wlm::{Bridge, Call, ErrorKind, Reply, WlmError, parse_access};
@@ -26,6 +26,9 @@ const MAX_HOSTS_FILE: u64 = 16 << 20;
 const MAX_NID: u32 = 999_999;
 
 fn main() -> ExitCode {
+    if let Some(code) = manual::generate_if_requested(Arguments::command(), 8) {
+        return code;
+    }
     let text = match run(Arguments::parse(), &Bridge::new(selected_file(None))) {
         Ok(text) => text,
         Err(error) => {

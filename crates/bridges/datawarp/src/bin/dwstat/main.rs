@@ -4,8 +4,8 @@ mod tables;
 
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
-use forebay_console::{print_stderr, print_stdout};
+use clap::{CommandFactory, Parser, ValueEnum};
+use forebay_console::{manual, print_stderr, print_stdout};
 use forebay_daemon::config::selected_file;
 use forebay_wlm::Bridge;
 use tables::Table;
@@ -47,6 +47,9 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = manual::generate_if_requested(Arguments::command(), 1) {
+        return code;
+    }
     let arguments = Arguments::parse();
     let status = match Bridge::new(selected_file(None)).status() {
         Ok(status) => status,

@@ -1,7 +1,7 @@
 //! Replies to requests over connections that break.
 
 use super::*;
-use forebay_control::controller::{Settings, Setup};
+use forebay_control::controller::{Answer, Settings, Setup};
 use forebay_control::storage_node::{StorageEffect, StorageInput, StorageNode};
 use forebay_job_script::JobScript;
 use forebay_policy::pool::NodeId;
@@ -23,14 +23,14 @@ fn driver(directory: &Path) -> Driver {
         granularity: Bytes(1 << 30),
         equalize_fragments: false,
     };
-    driver.apply(pool).unwrap();
+    driver.apply(pool).unwrap().unwrap();
     let node = Request::AddNode {
         name: "bb0".into(),
         pool: "fast".into(),
         granules: 10,
         address: Some("bb0:7511".into()),
     };
-    driver.apply(node).unwrap();
+    driver.apply(node).unwrap().unwrap();
     let mut node = StorageNode::restore(NodeId(0), 10, now(), Vec::new()).unwrap();
     for effect in node.step(StorageInput::Tick { written: Bytes(0) }) {
         if let StorageEffect::Report(report) = effect {
