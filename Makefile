@@ -4,6 +4,7 @@
 # make run-packets
 #             the same with 64 MiB a process, packet by packet: some minutes
 # make test   every check
+# make deb    a package for Debian and Ubuntu in target/deb, with units, manual pages and completions
 # make slurm-demo  a job with #DW lines under Slurm, on three hosts made of network namespaces;
 #             needs root
 # make bench  the simulator's speed; the buffer's speed, compared with the underlying file system
@@ -13,11 +14,11 @@
 # The directory of cargo, if scripts/setup.sh has just installed it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: build run run-packets test bench slurm-demo
+.PHONY: build run run-packets test bench deb slurm-demo
 
 build:
 	scripts/setup.sh build
-	cargo build --release --package forebay --package forebayd --package forebay-datawarp --bins
+	cargo build --release --package forebay --package forebayd --package forebay-datawarp --bins --lib
 	cargo build --release --package forebay-preload --package forebay-nornsctl \
 		--package forebay-libnorns --package forebay-libnornsctl \
 		--package forebay-workflow --package forebay-spank --package forebay-mpiio
@@ -44,6 +45,11 @@ test:
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	cargo test --workspace
+
+deb: build
+	scripts/strip.sh target/release target/dist libdatawarp.so
+	install -m 644 target/release/libdatawarp.a target/dist/
+	scripts/deb.sh target/dist target/deb
 
 slurm-demo: build
 	scripts/setup.sh slurm

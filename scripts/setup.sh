@@ -123,7 +123,8 @@ need_programs() {
     for program in fusermount3:fuse3 rsync:rsync sqlite3:sqlite3 fio:fio git:git make:make \
         pkg-config:pkg-config setpriv:util-linux flock:util-linux nsenter:util-linux ip:iproute2 \
         munged:munge script:bsdutils mkfs.ext4:e2fsprogs python3:python3 \
-        ssh:openssh-client dropbear:dropbear-bin; do
+        ssh:openssh-client dropbear:dropbear-bin objdump:binutils \
+        /lib/systemd/systemd:systemd; do
         command -v "${program%%:*}" >/dev/null || missing+=("${program#*:}")
     done
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"

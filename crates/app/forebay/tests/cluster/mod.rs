@@ -34,7 +34,7 @@ pub fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
 }
 
 /// A command that the kernel kills when the calling thread ends.
-fn killed_with_us(program: &str) -> Command {
+pub fn killed_with_us(program: &str) -> Command {
     let mut command = Command::new(program);
     let set_death_signal = || {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
@@ -413,18 +413,24 @@ fn built_file(package: &str, target: &str, name: &str) -> PathBuf {
     static BUILDING: Mutex<()> = Mutex::new(());
     let (forebay, wanted) = (program("forebay"), program(name));
     let _building = BUILDING.lock().unwrap();
-    let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
-    if modified(&wanted) < modified(&forebay) {
-        let release = forebay.components().any(|part| part.as_os_str() == "release");
-        run_successfully(Command::new(env!("CARGO")).args([
-            "build",
-            "--quiet",
-            &format!("--package={package}"),
-            target,
-            if release { "--profile=release" } else { "--profile=test" },
-        ]));
+    if is_older(&wanted, &forebay) {
+        build(&[&format!("--package={package}"), target]);
     }
     wanted
+}
+
+/// Whether a file is absent, or was modified before another one.
+pub fn is_older(file: &Path, other: &Path) -> bool {
+    let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
+    modified(file) < modified(other)
+}
+
+/// Builds targets of other packages, as `forebay` was built.
+pub fn build(targets: &[&str]) {
+    let release = program("forebay").components().any(|part| part.as_os_str() == "release");
+    let profile = if release { "--profile=release" } else { "--profile=test" };
+    let mut cargo = Command::new(env!("CARGO"));
+    run_successfully(cargo.args(["build", "--quiet", profile]).args(targets));
 }
 
 /// The daemons' program.
