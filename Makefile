@@ -4,6 +4,9 @@
 # make run-packets
 #             the same with 64 MiB a process, packet by packet: some minutes
 # make test   every check
+# make soak   an hour of faults of every role on three hosts, with programs that verify what they have
+#             written: SOAK_MINUTES=3 is shorter, SOAK_SEED=N repeats faults; events are in
+#             target/soak.jsonl; needs root
 # make deb    a package for Debian and Ubuntu in target/deb, with units, manual pages and completions
 # make slurm-demo  a job with #DW lines under Slurm, on three hosts made of network namespaces;
 #             needs root
@@ -14,7 +17,7 @@
 # The directory of cargo, if scripts/setup.sh has just installed it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: build run run-packets test bench deb slurm-demo
+.PHONY: build run run-packets test soak bench deb slurm-demo
 
 build:
 	scripts/setup.sh build
@@ -50,6 +53,15 @@ deb: build
 	scripts/strip.sh target/release target/dist libdatawarp.so
 	install -m 644 target/release/libdatawarp.a target/dist/
 	scripts/deb.sh target/dist target/deb
+
+SOAK_MINUTES ?= 60
+SOAK_EVENTS ?= $(CURDIR)/target/soak.jsonl
+soak: export SOAK_MINUTES := $(SOAK_MINUTES)
+soak: export SOAK_EVENTS := $(SOAK_EVENTS)
+
+soak:
+	scripts/setup.sh test
+	cargo test --package forebay --test soak -- --nocapture
 
 slurm-demo: build
 	scripts/setup.sh slurm

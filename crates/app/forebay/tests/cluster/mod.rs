@@ -2,6 +2,7 @@
 //! namespace with its own directory, and a host name. Dropping the cluster removes everything,
 //! also when the test has failed.
 
+mod programs;
 pub mod site;
 pub mod slurm;
 
@@ -11,8 +12,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
+
+use programs::forebayd;
+#[allow(unused_imports, reason = "each test uses some of them")]
+pub use programs::{
+    build, built_program, interception_library, is_older, program, workflow_plugin,
+};
 
 /// User and group of a process.
 pub type User = (u32, u32);
@@ -107,6 +113,17 @@ impl Daemon {
     pub fn suspend(&self) {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    }
+
+    /// Continues it after [`suspend`](Self::suspend).
+    pub fn resume(&self) {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Kills it with SIGKILL.
@@ -322,6 +339,12 @@ impl Cluster {
         hosts.chain([self.hub.clone()]).collect()
     }
 
+    /// Sets the link of a host to `up` or `down`.
+    pub fn set_link(&self, host: usize, state: &str) {
+        let name = &self.hosts[host].name;
+        run_successfully(Command::new("ip").args(["-n", &self.hub, "link", "set", name, state]));
+    }
+
     /// The directory that all hosts share.
     pub fn pfs(&self) -> PathBuf {
         self.directory.path().join("pfs")
@@ -381,62 +404,6 @@ impl Cluster {
         fs::write(&file, text).unwrap();
         file
     }
-}
-
-/// A program of this workspace. Tests find it beside `forebay`, examples one directory up.
-pub fn program(name: &str) -> PathBuf {
-    let beside = match option_env!("CARGO_BIN_EXE_forebay") {
-        Some(forebay) => PathBuf::from(forebay),
-        None => std::env::current_exe().unwrap().parent().unwrap().to_owned(),
-    };
-    beside.with_file_name(name)
-}
-
-/// A program of another package. Cargo builds it next to `forebay` when it tests the workspace; it
-/// is built here if only this package's tests were asked for.
-pub fn built_program(package: &str, name: &str) -> PathBuf {
-    built_file(package, &format!("--bin={name}"), name)
-}
-
-/// The interception library.
-pub fn interception_library() -> PathBuf {
-    built_file("forebay-preload", "--lib", "libforebay_preload.so")
-}
-
-/// Slurm's plugin for the options of workflows.
-pub fn workflow_plugin() -> PathBuf {
-    built_file("forebay-spank", "--lib", "libforebay_spank.so")
-}
-
-/// The file `name` that a target of another package becomes.
-fn built_file(package: &str, target: &str, name: &str) -> PathBuf {
-    static BUILDING: Mutex<()> = Mutex::new(());
-    let (forebay, wanted) = (program("forebay"), program(name));
-    let _building = BUILDING.lock().unwrap();
-    if is_older(&wanted, &forebay) {
-        build(&[&format!("--package={package}"), target]);
-    }
-    wanted
-}
-
-/// Whether a file is absent, or was modified before another one.
-pub fn is_older(file: &Path, other: &Path) -> bool {
-    let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
-    modified(file) < modified(other)
-}
-
-/// Builds targets of other packages, as `forebay` was built.
-pub fn build(targets: &[&str]) {
-    let release = program("forebay").components().any(|part| part.as_os_str() == "release");
-    let profile = if release { "--profile=release" } else { "--profile=test" };
-    let mut cargo = Command::new(env!("CARGO"));
-    run_successfully(cargo.args(["build", "--quiet", profile]).args(targets));
-}
-
-/// The daemons' program.
-fn forebayd() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| built_program("forebayd", "forebayd"))
 }
 
 impl Drop for Cluster {
