@@ -328,6 +328,27 @@ fn mounts_of_root_have_their_own_type() {
     fs::write(path.join("file"), "text").unwrap();
 }
 
+/// When the kernel has to drop the names that it caches, it unmounts what is mounted on them.
+#[test]
+fn mount_on_a_directory_stays_if_the_kernel_checks_permissions() {
+    let options = MountOptions { kernel_permissions: true, ..MountOptions::default() };
+    for nodes in [1, 3] {
+        let mounted = Mounted::with_options(nodes, 1 << 26, &options);
+        // The mount is the only client after the one that mounted it has ended.
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        let (dir, private) = (&mounted.path, mounted.path.join("private"));
+        shell(dir, "mkdir point private; touch private/file; mount -t tmpfs none point");
+        as_user(1000, 1000, || fs::metadata(private.join("file"))).unwrap();
+        set_mode(&private, 0o700);
+        let seen = as_user(1000, 1000, || fs::metadata(private.join("file")).map(drop));
+        assert_eq!(seen.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        let kind =
+            shell(dir, "stat -f -c %T point; findmnt -n -o FSTYPE --mountpoint \"$PWD/point\"");
+        shell(dir, "umount point");
+        assert_eq!(kind, "tmpfs\ntmpfs\n");
+    }
+}
+
 /// What is mounted over a mount, or in its place, is not unmounted with it.
 #[test]
 fn mount_that_was_unmounted_from_outside_ends() {

@@ -284,7 +284,8 @@ impl MountedFs {
         if mode.is_some_and(|mode| mode & 0o6000 != 0) {
             self.opens.mark_set_id(ino);
         }
-        if is_search_restricted && attr.kind == FileKind::Dir {
+        // The kernel also unmounts what is mounted on directories whose names it drops.
+        if is_search_restricted && attr.kind == FileKind::Dir && !self.kernel_permissions {
             self.drop_cached_entries(ino);
         }
         Ok((attr, ttl))

@@ -181,13 +181,14 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     let negative_lookups = Arc::new(NegativeLookups::default());
     let kernel_cache = Arc::new(KernelCache::new(negative_lookups.clone()));
     let sessions = own.requester.attachment.sessions.clone();
-    let served = MountedFs::new(
+    let mut served = MountedFs::new(
         own,
         options.passthrough,
         counters.clone(),
         kernel_cache.clone(),
         negative_lookups,
     );
+    served.kernel_permissions = checks_in_kernel(options);
     let served = Served::new(served, options.threads.max(1));
     let (session, kernel_mount) = start_session(served, path, options, config).map_err(failed)?;
     kernel_cache.entries.set_device(session.as_fd().try_clone_to_owned().map_err(failed)?);

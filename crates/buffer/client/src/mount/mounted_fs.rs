@@ -29,6 +29,8 @@ pub struct MountedFs {
     /// This process is root: it names the caller of each request, and the daemon checks the
     /// caller's permissions.
     pub(super) trusted: bool,
+    /// The kernel checks permissions, too, with modes that replies to it have brought up to date.
+    pub(super) kernel_permissions: bool,
     group_hints: Arc<GroupHints>,
     pub(super) cached_entries: CachedEntries,
     pub(super) kernel_cache: Arc<KernelCache>,
@@ -54,6 +56,7 @@ impl MountedFs {
             fs,
             counters,
             trusted: rustix::process::geteuid().is_root(),
+            kernel_permissions: false,
             group_hints: Arc::default(),
             cached_entries: CachedEntries::default(),
             kernel_cache,

@@ -29,6 +29,7 @@ pub fn serve(source: &str, directory: &Path, options: &Options) -> ExitCode {
         // Registration fails only for signals that cannot be caught.
         let _ = signal_hook::flag::register(signal, stop.clone());
     }
+    raise_descriptor_limit();
     let (daemons, mounted) = match mount_source(source, directory, options) {
         Ok(mounted) => mounted,
         Err(reason) => return fail(MOUNT_FAILED, &reason),
@@ -93,6 +94,17 @@ fn attach(source: &str, options: &Options) -> Result<(Vec<Daemon>, Fs), String> 
     };
     let directories: Vec<PathBuf> = source.split(',').map(absolute).collect::<Result<_, _>>()?;
     local::attach(&directories, options)
+}
+
+/// Raises the limit of descriptors to that of the kernel: each open file takes some, also of
+/// programs whose own limit is high. Without privileges it stays.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let limit = std::fs::read_to_string("/proc/sys/fs/nr_open");
+    if let Some(limit) = limit.ok().and_then(|text| text.trim().parse().ok()) {
+        let raised = Rlimit { current: Some(limit), maximum: Some(limit) };
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
 }
 
 /// Reports the mount, and closes what the caller of `mount` may wait for.
