@@ -1,6 +1,8 @@
 //! A machine as text.
 
-use crate::machine::{BurstBuffer, LinkSpec, Lustre, Machine, Network, Node, NodeKind, Structure};
+use crate::machine::{
+    BurstBuffer, LinkSpec, Lustre, Machine, Network, Node, NodeKind, SharedWrites, Structure,
+};
 use crate::node_map::kind_letter;
 use forebay_units::human::{counted, grouped};
 use forebay_units::{Bytes, Rate};
@@ -157,7 +159,7 @@ fn clients(machine: &Machine, out: &mut String) {
         let _ = writeln!(
             out,
             "Client    {name}{} write, {} read per node, {} requests; {} per call, \
-             {} in flight of {}; collective buffer {}, an aggregator {}",
+             {} in flight of {}; collective buffer {}, an aggregator {}{}",
             c.write_rate,
             c.read_rate,
             c.requests_per_node,
@@ -165,7 +167,11 @@ fn clients(machine: &Machine, out: &mut String) {
             c.requests_in_flight,
             c.max_request,
             c.collective_buffer,
-            c.aggregators.name().replace('-', " ")
+            c.aggregators.name().replace('-', " "),
+            match c.shared_writes {
+                SharedWrites::Parallel => "",
+                SharedWrites::InTurn => "; its processes write to a shared file in turn",
+            }
         );
     }
 }

@@ -122,6 +122,8 @@ pub struct Client {
     pub collective_buffer: Bytes,
     /// Number of aggregators of collective MPI-IO.
     pub aggregators: Aggregators,
+    /// Writes of a node's processes to one file of the burst buffer.
+    pub shared_writes: SharedWrites,
     /// Rate at which a process copies data of others on its node, and combines vectors of an MPI
     /// reduction.
     pub copy_rate: Rate,
@@ -148,6 +150,20 @@ pub enum Aggregators {
 }
 
 named!(Aggregators: PerNode "per-node", PerStripe "per-stripe");
+
+/// The writes of a node's processes to one file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SharedWrites {
+    /// At the same time (the mount option `parallelwrite` of DVS).
+    #[default]
+    Parallel,
+    /// One call after the other: a process has the lock of the file's inode until its call is done (DVS without that
+    /// option).
+    InTurn,
+}
+
+named!(SharedWrites: Parallel "parallel", InTurn "in-turn");
 
 /// Compute nodes of another type than the others.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -3,7 +3,7 @@
 
 use forebay_machine::results::{IorPoint, Phase};
 use forebay_machine::study::{Fidelity, SimOptions, StudyError, fidelity_of_ior, simulate_ior};
-use forebay_machine_file::machine::Machine;
+use forebay_machine_file::machine::{Machine, SharedWrites};
 use forebay_units::Bytes;
 use forebay_workload::ior::Ior;
 
@@ -198,4 +198,15 @@ fn processes_that_meet_at_controllers_do_not_reach_the_rate_of_flash() {
 fn few_processes_that_meet_at_controllers_are_limited_by_their_own_calls() {
     let phase = flow(&toy(), 6, "-F -w -t 128k -b 16m");
     assert_eq!(phase.limit.resource, "client", "{}", phase.limit.because);
+}
+
+#[test]
+fn writes_in_turn_need_packets() {
+    let mut machine = toy();
+    machine.client.shared_writes = SharedWrites::InTurn;
+    let refused = run(&machine, 2, Fidelity::Flow, "-w -t 1m -b 4m").unwrap_err().to_string();
+    assert!(refused.contains("in turn") && refused.contains("packet"), "{refused}");
+    // `auto` takes packets; files of single processes have no turns.
+    assert!(run(&machine, 2, Fidelity::Auto, "-w -t 1m -b 4m").is_ok());
+    assert!(run(&machine, 2, Fidelity::Flow, "-w -F -t 1m -b 4m").is_ok());
 }

@@ -3,7 +3,7 @@
 
 use forebay_machine::results::Phase;
 use forebay_machine::study::{SimOptions, simulate_ior};
-use forebay_machine_file::machine::{BurstBuffer, Client, ClientType, Machine};
+use forebay_machine_file::machine::{BurstBuffer, Client, ClientType, Machine, SharedWrites};
 use forebay_units::{Bytes, Rate, Time};
 use forebay_workload::ior::Ior;
 
@@ -188,4 +188,24 @@ fn slowest_rank_has_no_time_outside_calls() {
     assert!(longest <= two.seconds, "{longest} {}", two.seconds);
     let synced = phase(&toy(), 1, 2, 4, "-w -e -F -t 512k -b 8m");
     assert!(synced.slowest_rank_gbps < two.slowest_rank_gbps, "an fsync is a call");
+}
+
+#[test]
+fn processes_of_a_node_that_write_in_turn_are_as_fast_as_one() {
+    // Eight processes of a node write 64 calls each to one file: as long as one process for 512 calls, but for the
+    // call's 10 us, in which another one writes. Objects are not shared between nodes.
+    let in_turn = with_client(|client| client.shared_writes = SharedWrites::InTurn);
+    let one = phase(&toy(), 1, 1, 4, "-w -t 512k -b 256m");
+    let eight = phase(&in_turn, 1, 8, 4, "-w -t 512k -b 32m");
+    assert_eq!(one.bytes, eight.bytes);
+    assert_near(eight.transfer_seconds, one.transfer_seconds - 511.0 * 10e-6, 2.0, "one node");
+    assert_eq!(eight.limit.resource, "client");
+    // A turn is a node's, and a file's.
+    let four = phase(&in_turn, 4, 1, 4, "-w -t 512k -b 32m");
+    let parallel = phase(&toy(), 4, 1, 4, "-w -t 512k -b 32m");
+    assert_eq!(four.transfer_seconds, parallel.transfer_seconds);
+    let files = |machine| phase(machine, 1, 8, 4, "-w -F -t 512k -b 32m").transfer_seconds;
+    assert_eq!(files(&in_turn), files(&toy()));
+    let reads = |machine| phase(machine, 1, 8, 4, "-r -t 512k -b 32m").transfer_seconds;
+    assert_eq!(reads(&in_turn), reads(&toy()));
 }

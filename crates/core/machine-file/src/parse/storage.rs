@@ -1,7 +1,7 @@
 //! Storage in a machine file: clients on compute nodes, burst-buffer nodes.
 
 use crate::document::{Document, Located};
-use crate::machine::{Aggregators, BurstBuffer, Client, ClientType};
+use crate::machine::{Aggregators, BurstBuffer, Client, ClientType, SharedWrites};
 use crate::section::Section;
 use forebay_policy::layout::StripeOrder;
 use forebay_units::{Bytes, Rate, Time};
@@ -33,6 +33,9 @@ pub(super) fn read_client(
     let collective_buffer = section.bytes("collective_buffer", SOME_BYTES);
     let aggregators =
         section.has_key("aggregators").then(|| section.choice("aggregators", Aggregators::NAMES));
+    let shared_writes = section
+        .has_key("shared_writes")
+        .then(|| section.choice("shared_writes", SharedWrites::NAMES));
     let mpi_envelope = section.bytes("mpi_envelope", Bytes(1)..=Bytes::mib(1));
     let eager_limit = section.bytes("eager_limit", SOME_BYTES);
     let types = section.optional_section("types").map(|types| {
@@ -53,6 +56,10 @@ pub(super) fn read_client(
         aggregators: match aggregators {
             Some(aggregators) => aggregators?.value,
             None => Aggregators::default(),
+        },
+        shared_writes: match shared_writes {
+            Some(shared_writes) => shared_writes?.value,
+            None => SharedWrites::default(),
         },
         mpi_envelope: mpi_envelope?.value,
         eager_limit: eager_limit?.value,
@@ -108,6 +115,7 @@ impl NodeClient {
             control_message: of_base(|c| c.control_message),
             collective_buffer: of_base(|c| c.collective_buffer),
             aggregators: base.map_or(Aggregators::default(), |c| c.aggregators),
+            shared_writes: base.map_or(SharedWrites::default(), |c| c.shared_writes),
             mpi_envelope: of_base(|c| c.mpi_envelope),
             eager_limit: of_base(|c| c.eager_limit),
             mpi_overhead: self.mpi_overhead,

@@ -23,6 +23,7 @@ pub(crate) fn check(job: &IoJob, options: &SimOptions) -> Result<(), StudyError>
         (options.observe.is_any(), "--delays, --series and --trace observe packets and requests"),
         (options.each_link, "--links lists single links, which flows do not distinguish"),
         (job.is_collective(), "collective transfers (-c) consist of an exchange of messages"),
+        (job.writes_in_turn() && ior.write, "processes of a node that write to a file in turn"),
         (ior.stonewall.is_some(), "a deadline (-D) ends the processes at different transfers"),
         (ior.fsync_per_write, "an fsync after each write (-Y) is no part of a flow"),
         (ior.unique_directory, "the making of directories (-u) is no part of a flow"),

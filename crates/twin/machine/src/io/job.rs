@@ -6,7 +6,7 @@ use super::server::{ServerQueues, object_of};
 use crate::mpi::Team;
 use crate::phase_collector::PhaseCollector;
 use crate::storage::Storage;
-use forebay_machine_file::machine::{BurstBuffer, Client, Network};
+use forebay_machine_file::machine::{BurstBuffer, Client, Network, SharedWrites};
 use forebay_network::Topology;
 use forebay_units::Rate;
 use forebay_workload::ior::{AccessPattern, Action, Api, FileId, Ior, Step};
@@ -155,6 +155,13 @@ impl IoJob {
     /// Whether several processes write to one file.
     pub fn has_shared_file(&self) -> bool {
         !self.ior.file_per_process && self.tasks() > 1
+    }
+
+    /// Whether the processes of a node write to their shared file one after the other.
+    pub fn writes_in_turn(&self) -> bool {
+        self.client.shared_writes == SharedWrites::InTurn
+            && self.has_shared_file()
+            && !self.storage.is_parallel()
     }
 
     /// Whether transfers are collective. With one file per process each opens its own (IOR: on

@@ -4,7 +4,7 @@
 use forebay_engine::{Context, Partition, Picoseconds, Queue, Simulation};
 use forebay_machine_file::machine::{
     AdaptiveBias, Aggregators, Arrangement, Client, LinkSpec, Machine, Network, NicSpec, Node,
-    NodeKind, Plugging, Routing, RoutingSpec, Structure,
+    NodeKind, Plugging, Routing, RoutingSpec, SharedWrites, Structure,
 };
 use forebay_network::{
     Delivery, DeliveryStatistics, Fabric, LinkStatistics, Message, MessageClass, NetEvent,
@@ -114,6 +114,7 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
             eager_limit: Bytes(8192),
             collective_buffer: Bytes(16 << 20),
             aggregators: Aggregators::PerNode,
+            shared_writes: SharedWrites::Parallel,
             copy_rate: Rate(8_000_000_000),
         },
         client_types: Vec::new(),

@@ -329,6 +329,10 @@ impl Clients {
                 return;
             }
         }
+        if let Some(next) = self.requests.end_turn(slot, rank, io) {
+            self.requests.issue(next, &mut self.ranks[next as usize], io);
+        }
+        let rank = &mut self.ranks[slot as usize];
         match rank.activity {
             Activity::Transfer => self.end_transfer(slot, io),
             Activity::Window => end_window_access(slot, rank, io),

@@ -55,6 +55,8 @@ pub(super) struct Rank {
     pub in_flight: u32,
     /// Whether the process waits until its node may have another request in flight.
     pub waits_for_node: bool,
+    /// Time since which the process waits for its turn to write to the shared file, ps.
+    pub awaits_turn_since: Option<u64>,
     /// Start of the call, ps.
     pub call_began: u64,
     /// Start of the transfers of the phase, ps.
@@ -84,6 +86,7 @@ impl Rank {
             sent: 0,
             in_flight: 0,
             waits_for_node: false,
+            awaits_turn_since: None,
             call_began: 0,
             transfers_began: 0,
             in_transfers: 0,

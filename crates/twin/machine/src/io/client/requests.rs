@@ -23,6 +23,28 @@ struct Node {
     in_flight: u32,
     /// Processes (by their slots) that wait for one to complete.
     waiting: VecDeque<u32>,
+    /// The process that writes to the shared file, where they do so in turn.
+    writer: Option<u32>,
+    /// Processes that wait for their turn.
+    next_writers: VecDeque<u32>,
+}
+
+impl Node {
+    /// Whether a process may send requests of its call: it does not write to the shared file in turn, or it is its
+    /// turn. Otherwise it waits for that.
+    fn takes_turn(&mut self, slot: u32, rank: &mut Rank, io: &IoContext<'_, '_>) -> bool {
+        let is_write = io.position.access == Access::Write
+            && matches!(rank.activity, Activity::Transfer | Activity::Window);
+        if !is_write || !io.job.writes_in_turn() {
+            return true;
+        }
+        let writer = *self.writer.get_or_insert(slot);
+        if writer != slot {
+            rank.awaits_turn_since = Some(io.now());
+            self.next_writers.push_back(slot);
+        }
+        writer == slot
+    }
 }
 
 /// Requests of the nodes of one group, and their data on the way.
@@ -49,6 +71,9 @@ impl Requests {
     pub fn issue(&mut self, slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
         let client = io.job.node_of(rank.rank);
         let local = usize::from(io.job.topology.location(client).local);
+        if !self.nodes[local].takes_turn(slot, rank, io) {
+            return;
+        }
         while rank.offset < rank.end && rank.in_flight < io.job.client.requests_in_flight {
             let node = &mut self.nodes[local];
             if node.in_flight >= io.job.client_of(rank.rank).requests_per_node {
@@ -69,6 +94,9 @@ impl Requests {
             let tag = RequestTag { job, rank: rank.rank, call, request };
             rank.sent += 1;
             rank.in_flight += 1;
+            if let Some(since) = rank.awaits_turn_since.take() {
+                io.waits_of(tag.pack(), client).client += io.now() - since;
+            }
             self.nodes[local].in_flight += 1;
             if let Some(observer) = io.observer {
                 observer.begin_request(tag.pack(), kind, io.context.now);
@@ -86,6 +114,17 @@ impl Requests {
         let node = &mut self.nodes[usize::from(local)];
         node.in_flight -= 1;
         node.waiting.pop_front()
+    }
+
+    /// The call of a process is done; returns the process, by its slot, whose turn to write is next.
+    pub fn end_turn(&mut self, slot: u32, rank: &Rank, io: &IoContext<'_, '_>) -> Option<u32> {
+        let local = io.job.topology.location(io.job.node_of(rank.rank)).local;
+        let node = &mut self.nodes[usize::from(local)];
+        if node.writer != Some(slot) {
+            return None;
+        }
+        node.writer = node.next_writers.pop_front();
+        node.writer
     }
 
     /// Prepares an fsync of the data that a process wrote in this phase; returns the number of its
