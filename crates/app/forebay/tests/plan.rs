@@ -99,6 +99,18 @@ fn shared_file_is_also_striped_over_all_targets() {
 }
 
 #[test]
+fn warnings_about_the_simulation_follow_the_recommendation() {
+    let dir = WorkDir::new();
+    let line = "plan --machine shaheen2 --nodes 2 --ppn 4 -- -w -t 47008 -b 47008 -s 100";
+    let text = dir.run(line).stdout;
+    let (advice, warnings) = text.split_once("warning: ").unwrap();
+    assert!(advice.contains("Recommended:"), "{text}");
+    assert!(warnings.contains("in turn in one file") && !warnings.contains("warning:"), "{text}");
+    let files = dir.run("plan --machine shaheen2 --nodes 2 --ppn 4 -- -F -w -b 1g").stdout;
+    assert!(files.contains("Recommended:") && !files.contains("warning"), "{files}");
+}
+
+#[test]
 fn invalid_input_is_refused_with_the_reason() {
     let dir = WorkDir::new();
     for (options, word) in [

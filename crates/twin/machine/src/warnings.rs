@@ -67,6 +67,23 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
     warnings
 }
 
+/// Warnings about a phase that was simulated with flows.
+pub(crate) fn of_flows(job: &IoJob) -> Vec<String> {
+    let mut warnings = job.network.warnings();
+    let (block, make) = (job.pattern.block_bytes(), &job.burst_buffer);
+    let of_object = make.stripe.0.min(make.substripe.0);
+    if job.has_shared_file() && !job.storage.is_parallel() && block < of_object {
+        warnings.push(format!(
+            "the processes write or read {} in turn in one file, less than the {} of an object: with flows they \
+             stay together in the few objects of a segment, with packets they drift apart, and rates differ by \
+             factors: use --fidelity packet",
+            Bytes(block),
+            Bytes(of_object)
+        ));
+    }
+    warnings
+}
+
 /// Warnings about a run of traffic.
 pub(crate) fn of_traffic(
     network: &Network,

@@ -210,3 +210,12 @@ fn writes_in_turn_need_packets() {
     assert!(run(&machine, 2, Fidelity::Auto, "-w -t 1m -b 4m").is_ok());
     assert!(run(&machine, 2, Fidelity::Flow, "-w -F -t 1m -b 4m").is_ok());
 }
+
+#[test]
+fn small_blocks_of_a_shared_file_have_a_warning() {
+    // An object has 512 KiB in a row.
+    let warnings = |line: &str| flow(&toy(), 2, line).warnings;
+    let strided = warnings("-w -t 47008 -b 47008 -s 16");
+    assert!(strided.iter().any(|w| w.contains("--fidelity packet")), "{strided:?}");
+    assert_eq!(warnings("-w -t 128k -b 8m"), warnings("-w -F -t 47008 -b 47008 -s 16"));
+}

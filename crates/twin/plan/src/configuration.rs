@@ -45,6 +45,8 @@ pub struct Configuration {
     pub limit: String,
     /// The evidence for it.
     pub because: String,
+    /// Warnings about the simulation, each with the remedy.
+    pub warnings: Vec<String>,
     /// The stage-in, where the rates are known.
     pub stage_in: Option<StageTime>,
     /// The stage-out, where the rates are known.

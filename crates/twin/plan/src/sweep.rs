@@ -155,7 +155,10 @@ fn simulate(
     };
     let (write, read) = (seconds(Access::Write), seconds(Access::Read));
     let limit = (longest.limit.resource.clone(), longest.limit.because.clone());
-    let configuration = timed(job, options.file_system.name(), (write, read), limit);
+    let mut warnings: Vec<String> = point.phases.iter().flat_map(|p| p.warnings.clone()).collect();
+    warnings.dedup();
+    let times = timed(job, options.file_system.name(), (write, read), limit);
+    let configuration = Configuration { warnings, ..times };
     match place {
         Place::BurstBuffer(candidate) => on_burst_buffer(system, job, candidate, configuration),
         // Real programs were up to fifteen times slower on shared files than the twin's locks make them.
@@ -195,6 +198,7 @@ fn timed(
         share: job.share(io_seconds),
         limit,
         because,
+        warnings: Vec::new(),
         stage_in: None,
         stage_out: None,
     }

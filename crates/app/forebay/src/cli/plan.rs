@@ -24,6 +24,7 @@ use forebay_units::Bytes;
 use forebay_units::human::{bytes, counted, percent, seconds};
 use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -341,6 +342,10 @@ fn text(plan: &Plan) -> String {
         (None, _) => out.push_str("nothing"),
     }
     out.push_str(&format!("\n{}\n", sentence(&advice.reason)));
+    let all = plan.configurations.iter().chain(&plan.transfers).flat_map(|one| &one.warnings);
+    for warning in all.collect::<BTreeSet<_>>() {
+        out.push_str(&format!("warning: {warning}\n"));
+    }
     out
 }
 

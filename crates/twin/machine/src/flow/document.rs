@@ -8,6 +8,7 @@ use crate::io::{IoJob, PS_PER_SECOND};
 use crate::phase_result::{node_rates, steady_gbps};
 use crate::results::{ClassUse, Limit, Phase, ResourceUse, Series, Spread};
 use crate::study::of_calls;
+use crate::warnings;
 use forebay_flow::LinkId;
 
 fn seconds(ps: u64) -> f64 {
@@ -47,7 +48,7 @@ pub(super) fn phase_document(
         links: class_use(job, fabric, times, bytes),
         heat: heat(job, fabric, bytes),
         series: Series::default(),
-        warnings: job.network.warnings(),
+        warnings: warnings::of_flows(job),
         each_link: Vec::new(),
     };
     of_calls(phase, (job.calls_joined, job.pattern.transfer_bytes()))
