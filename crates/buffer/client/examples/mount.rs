@@ -1,7 +1,7 @@
 //! Run a storage daemon on each of some directories, make an instance over them, and mount it:
-//! `mount <flash directory>[,...] <mount point>[,...] [capacity in MiB]`. Ends when its standard input
-//! ends. Then prints the operations of the first mount and the requests of the daemons: number, and mean
-//! time in microseconds.
+//! `mount <flash directory>[,...] <mount point>[,...] [capacity in MiB [default_permissions]]`. Ends when
+//! its standard input ends. Then prints the operations of the first mount and the requests of the
+//! daemons: number, and mean time in microseconds.
 
 #[allow(dead_code)] // the tests use the rest
 #[path = "../tests/support/striped_admin.rs"]
@@ -21,7 +21,7 @@ use striped_admin::StripedAdmin;
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [flash, at, rest @ ..] = arguments.as_slice() else {
-        let usage = "usage: mount <flash directory>[,...] <mount point>[,...] [capacity in MiB]";
+        let usage = "usage: mount <flash directory>[,...] <mount point>[,...] [capacity in MiB [default_permissions]]";
         return Err(usage.into());
     };
     let capacity = rest.first().map_or(Ok(16 << 10), |text| text.parse::<u64>())? << 20;
@@ -44,7 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => {}
     }
     let fs = Fs::attach(addresses, id, ClientOptions::default())?;
-    let options = MountOptions::default();
+    let kernel_permissions = rest.get(1).is_some_and(|word| word == "default_permissions");
+    let options = MountOptions { kernel_permissions, ..MountOptions::default() };
     let mounts = at.split(',').map(|at| mount(fs.clone(), Path::new(at), &options));
     let mounts: Vec<Mount> = mounts.collect::<Result<_, _>>()?;
     drop(fs);

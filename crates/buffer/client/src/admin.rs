@@ -1,6 +1,6 @@
 //! Creating and removing instances on a storage node.
 
-use crate::session::{ClientOptions, Session};
+use crate::session::{ClientOptions, ReplyCaches, Session};
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
     AdminRequest, HostFence, InstanceSpec, InstanceUsage, ScrubReport,
@@ -14,7 +14,7 @@ pub struct Admin(Session);
 impl Admin {
     /// Connects to a daemon.
     pub fn connect(address: Address, options: ClientOptions) -> Result<Admin, Errno> {
-        Session::open(address, None, None, options, false).map(Admin)
+        Session::open(address, None, None, options, ReplyCaches::None).map(Admin)
     }
 
     /// Creates an instance. `EEXIST` if its id exists.

@@ -67,6 +67,7 @@ fn attach_request(is_data: bool) -> Request {
         slot: 0,
         data_connection: is_data,
         single_cache: false,
+        cache_checks_permissions: false,
         client: ClientHost::default(),
     }))
 }

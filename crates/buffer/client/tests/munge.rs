@@ -226,6 +226,7 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
         slot: 0,
         data_connection: false,
         single_cache: false,
+        cache_checks_permissions: false,
         client: ClientHost::default(),
     }));
     let mut call = Vec::new();

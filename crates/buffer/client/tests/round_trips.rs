@@ -7,6 +7,8 @@
 mod support;
 
 use forebay_client::MountOptions;
+use forebay_protocol::Ino;
+use forebay_protocol::message::SetAttr;
 use forebay_store::daemon::{self, Daemon, StatsHandle};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
@@ -175,7 +177,13 @@ fn listing_takes_one_lookup_and_few_reads_of_the_directory() {
 /// Several users of a mount that is the only client, so that the kernel caches names.
 #[test]
 fn cached_names_respect_search_permission() {
-    let mounted = Mounted::new(1, 1 << 26);
+    for kernel_permissions in [false, true] {
+        let options = MountOptions { kernel_permissions, ..MountOptions::default() };
+        check_search_permission(&Mounted::with_options(1, 1 << 26, &options));
+    }
+}
+
+fn check_search_permission(mounted: &Mounted) {
     let dir = mounted.path.join("dir");
     fs::set_permissions(&mounted.path, fs::Permissions::from_mode(0o777)).unwrap();
     as_user(1000, 1000, || {
@@ -203,7 +211,33 @@ fn cached_names_respect_search_permission() {
             fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
         });
         as_user(1001, 1001, stat).unwrap();
+    } // Also if another client changes them.
+    let other = attach(mounted.pool.nodes());
+    let ino = other.lookup(Ino::ROOT, b"dir").unwrap().ino;
+    for _ in 0..2 {
+        as_user(1001, 1001, stat).unwrap();
+        let set_mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+        other.set_attr(ino, None, set_mode(0o700)).unwrap();
+        assert!(denied(as_user(1001, 1001, stat)));
+        other.set_attr(ino, None, set_mode(0o755)).unwrap();
+        as_user(1001, 1001, stat).unwrap();
     }
+}
+
+/// A kernel that does not check permissions would show the names of a private directory to everybody.
+#[test]
+fn names_in_private_directories_are_cached_if_the_kernel_checks_permissions() {
+    let options = MountOptions { kernel_permissions: true, ..MountOptions::default() };
+    let mounted = Mounted::with_options(1, 1 << 26, &options);
+    let dir = mounted.path.join("private");
+    fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
+    fs::write(dir.join("file"), "text").unwrap();
+    let stats = mounted.pool.daemons[0].stats();
+    let each = requests(&stats, |_| {
+        assert_eq!(fs::metadata(dir.join("file")).unwrap().len(), 4);
+        assert!(!dir.join("none").exists());
+    });
+    assert!(each < 0.5, "{each} requests for cached names");
 }
 
 /// Linux 6.16 and later invalidate cached names on request.

@@ -154,6 +154,7 @@ fn requests_before_handshake_or_with_guessed_session_are_refused() {
             slot: 0,
             data_connection: false,
             single_cache: false,
+            cache_checks_permissions: false,
             client: ClientHost::default(),
         };
         assert_eq!(
@@ -201,6 +202,7 @@ fn read_only_handle_cannot_be_upgraded() {
             slot: 0,
             data_connection: false,
             single_cache: false,
+            cache_checks_permissions: false,
             client: ClientHost::default(),
         };
         call(0, Request::Session(SessionRequest::Attach(attach)));

@@ -56,6 +56,7 @@ impl Client {
             slot,
             data_connection: false,
             single_cache: false,
+            cache_checks_permissions: false,
             client: ClientHost::default(),
         };
         let Reply::Attached { token, .. } =

@@ -187,6 +187,7 @@ fn connect(
         slot,
         data_connection,
         single_cache: false,
+        cache_checks_permissions: false,
         client: ClientHost::default(),
     }));
     let Reply::Attached { token, .. } = remote.ask(1, attach) else {

@@ -70,6 +70,7 @@ fn greeting(instance: Option<InstanceId>) -> Attach {
         slot: 0,
         data_connection: false,
         single_cache: false,
+        cache_checks_permissions: false,
         client: ClientHost::default(),
     }
 }

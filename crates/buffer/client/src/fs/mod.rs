@@ -11,7 +11,7 @@ pub use open::Opened;
 use crate::attachment::Attachment;
 use crate::file::File;
 use crate::requester::{CallerProcess, Requester};
-use crate::session::ClientOptions;
+use crate::session::{ClientOptions, ReplyCaches};
 use crate::sessions::{NodeAddresses, Sessions};
 use forebay_protocol::message::{
     InodeRequest, NameRequest, NewInode, OnExisting, SetAttr, StatFs, XattrMode,
@@ -34,7 +34,7 @@ impl Fs {
         options: ClientOptions,
     ) -> Result<Fs, Errno> {
         let batch_closes = options.batch_closes;
-        let sessions = Sessions::open(&nodes.into(), instance, options, false)?;
+        let sessions = Sessions::open(&nodes.into(), instance, options, ReplyCaches::None)?;
         Ok(Fs {
             requester: Requester {
                 attachment: Arc::new(Attachment::new(sessions, batch_closes)),
@@ -62,8 +62,8 @@ impl Fs {
     }
 
     /// New sessions with the same instance, whose replies have a time to live for a cache.
-    pub(crate) fn open_for_cache(&self) -> Result<Fs, Errno> {
-        let sessions = self.sessions().open_for_cache()?;
+    pub(crate) fn open_for_cache(&self, caches: ReplyCaches) -> Result<Fs, Errno> {
+        let sessions = self.sessions().open_for_cache(caches)?;
         Ok(Fs {
             requester: Requester {
                 attachment: Arc::new(Attachment::new(sessions, true)),

@@ -271,7 +271,8 @@ impl MountedFs {
         let open = handle.and_then(|handle| self.opens.get(handle));
         let ino = convert::ino(ino);
         let handle = open.as_ref().map(|open| open.file.handle());
-        let is_search_restricted = mode.is_some_and(|mode| mode & 0o111 != 0o111);
+        let is_search_restricted =
+            !self.kernel_permissions && mode.is_some_and(|mode| mode & 0o111 != 0o111);
         if is_search_restricted {
             self.negative_lookups.forget_directory(ino);
         }
@@ -285,7 +286,7 @@ impl MountedFs {
             self.opens.mark_set_id(ino);
         }
         // The kernel also unmounts what is mounted on directories whose names it drops.
-        if is_search_restricted && attr.kind == FileKind::Dir && !self.kernel_permissions {
+        if is_search_restricted && attr.kind == FileKind::Dir {
             self.drop_cached_entries(ino);
         }
         Ok((attr, ttl))

@@ -11,8 +11,8 @@
 //! The daemon checks permissions with each request. If the kernel does, too, it requests the
 //! attributes of every directory of a path first, unless it may cache them; so that is an option. A
 //! mount of root names the caller, and the groups of the caller once they are needed. A mount of
-//! another user is for that user only, or has the kernel check permissions. The kernel may cache entries only of directories that everybody may
-//! search.
+//! another user is for that user only, or has the kernel check permissions. A kernel that does not
+//! check them may cache entries only of directories that everybody may search.
 
 mod arguments;
 mod busy_threads;
@@ -38,6 +38,7 @@ mod reply;
 pub use counters::MountReport;
 
 use crate::fs::Fs;
+use crate::session::ReplyCaches;
 use counters::Counters;
 use filesystem::{OPERATIONS, Served};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
@@ -64,7 +65,8 @@ pub struct MountOptions {
     pub passthrough: bool,
     /// The kernel checks permissions, too. Only then do the modes of pipes, sockets and devices
     /// apply, which it opens itself, and `fs.protected_symlinks`, `_hardlinks`, `_fifos` and
-    /// `_regular`. While other clients change the instance, this costs requests for attributes.
+    /// `_regular`, and only then are names cached in directories that not everybody may search. While
+    /// other clients change the instance, this costs requests for attributes.
     pub kernel_permissions: bool,
     /// Changes through the mount fail with `EROFS`.
     pub read_only: bool,
@@ -175,20 +177,24 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
     // The sessions are used by the cache of the kernel only.
-    let own = fs.open_for_cache().map_err(|errno| failed(errno.into()))?;
+    let caches = if checks_in_kernel(options) {
+        ReplyCaches::SingleWithPermissions
+    } else {
+        ReplyCaches::Single
+    };
+    let own = fs.open_for_cache(caches).map_err(|errno| failed(errno.into()))?;
     drop(fs);
     let counters = Arc::new(Counters::new(OPERATIONS));
     let negative_lookups = Arc::new(NegativeLookups::default());
     let kernel_cache = Arc::new(KernelCache::new(negative_lookups.clone()));
     let sessions = own.requester.attachment.sessions.clone();
-    let mut served = MountedFs::new(
+    let served = MountedFs::new(
         own,
         options.passthrough,
         counters.clone(),
         kernel_cache.clone(),
         negative_lookups,
     );
-    served.kernel_permissions = checks_in_kernel(options);
     let served = Served::new(served, options.threads.max(1));
     let (session, kernel_mount) = start_session(served, path, options, config).map_err(failed)?;
     kernel_cache.entries.set_device(session.as_fd().try_clone_to_owned().map_err(failed)?);

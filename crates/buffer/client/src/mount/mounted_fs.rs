@@ -53,10 +53,10 @@ impl MountedFs {
         negative_lookups: Arc<NegativeLookups>,
     ) -> MountedFs {
         MountedFs {
+            kernel_permissions: fs.sessions().cache_checks_permissions(),
             fs,
             counters,
             trusted: rustix::process::geteuid().is_root(),
-            kernel_permissions: false,
             group_hints: Arc::default(),
             cached_entries: CachedEntries::default(),
             kernel_cache,
@@ -137,7 +137,7 @@ impl MountedFs {
         // Until the kernel has the reply, no process reaches the new directory.
         if let Ok((attr, ttl)) = &created
             && attr.kind == FileKind::Dir
-            && attr.mode & 0o111 == 0o111
+            && (self.kernel_permissions || attr.mode & 0o111 == 0o111)
         {
             // No recall begins before its names count as known, which it would end.
             let permit = self.kernel_cache.permit(*ttl);
@@ -170,8 +170,8 @@ impl MountedFs {
             }
             result
         };
-        if !self.trusted {
-            return lookup(); // there is only one user
+        if !self.trusted || self.kernel_permissions {
+            return lookup(); // nobody sees names of others
         }
         let ttl = |result: &Result<(T, Duration), Errno>| {
             result.as_ref().map_or(Duration::ZERO, |(_, ttl)| *ttl)

@@ -1,6 +1,6 @@
 //! Connections of a session: attaching, and recovery of the state that a restarted daemon has lost.
 
-use super::{OpenedBy, Session, SessionIdentity};
+use super::{OpenedBy, ReplyCaches, Session, SessionIdentity};
 use crate::backoff::Backoff;
 use crate::system::Connection;
 use forebay_net::auth::Authenticator;
@@ -118,7 +118,8 @@ impl Session {
             token: identity.token,
             slot,
             data_connection: is_data,
-            single_cache: self.single_cache,
+            single_cache: self.caches.is_single(),
+            cache_checks_permissions: self.caches == ReplyCaches::SingleWithPermissions,
             client: options.client.clone(),
         };
         let call = Call::new(seq, SessionRequest::Attach(attach));

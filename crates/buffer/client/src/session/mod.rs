@@ -154,6 +154,24 @@ pub struct PendingCall {
     pending_sync: PendingSync,
 }
 
+/// The caches of the replies to a session's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyCaches {
+    /// None that outlives a request.
+    None,
+    /// One for all users of the session, which shows every name to all of them.
+    Single,
+    /// As `Single`, but a user may follow a name only if the user may search its directory.
+    SingleWithPermissions,
+}
+
+impl ReplyCaches {
+    /// Whether there is one for all users.
+    pub fn is_single(self) -> bool {
+        self != ReplyCaches::None
+    }
+}
+
 /// Identity of a session at the daemon.
 #[derive(Debug, Default)]
 struct SessionIdentity {
@@ -178,7 +196,7 @@ pub struct Session {
     instance: Option<InstanceId>,
     /// The node that the daemon must be in the instance.
     expected_node: Option<NodeIndex>,
-    single_cache: bool,
+    caches: ReplyCaches,
     options: ClientOptions,
     placement: OnceLock<Placement>,
     slots: Pool<Slot>,
@@ -199,20 +217,19 @@ pub struct Session {
 
 impl Session {
     /// Opens a session with an instance, or without one to administer the daemon. `expected_node`:
-    /// the daemon must be this node of the instance. `single_cache`: all users of the session share
-    /// one cache.
+    /// the daemon must be this node of the instance.
     pub fn open(
         address: Address,
         instance: Option<InstanceId>,
         expected_node: Option<NodeIndex>,
         options: ClientOptions,
-        single_cache: bool,
+        caches: ReplyCaches,
     ) -> Result<Session, Errno> {
         let session = Session {
             address,
             instance,
             expected_node,
-            single_cache,
+            caches,
             slots: Pool::new(options.connections.clamp(1, MAX_CONNECTIONS)),
             options,
             placement: OnceLock::new(),

@@ -11,7 +11,7 @@ mod cache_recalls;
 mod event_watch;
 
 use crate::pool::Pool;
-use crate::session::{CallResult, ClientOptions, PendingCall, Session, SessionReply};
+use crate::session::{CallResult, ClientOptions, PendingCall, ReplyCaches, Session, SessionReply};
 use crate::system::System;
 use crate::truncations::{BootIds, Truncations};
 use cache_recalls::CacheRecalls;
@@ -65,7 +65,7 @@ struct NodeSession {
 pub struct Sessions {
     instance: InstanceId,
     options: ClientOptions,
-    single_cache: bool,
+    caches: ReplyCaches,
     layout: Layout,
     nodes: Box<[NodeSession]>,
     next_handle: AtomicU64,
@@ -96,17 +96,17 @@ impl Exclusivity {
 
 impl Sessions {
     /// Opens a session with the first of `nodes`; a single address may be that of any node, and
-    /// provides the others. `single_cache`: all users of the sessions share one cache.
+    /// provides the others.
     pub fn open(
         nodes: &NodeAddresses,
         instance: InstanceId,
         options: ClientOptions,
-        single_cache: bool,
+        caches: ReplyCaches,
     ) -> Result<Sessions, Errno> {
         let first = nodes.0.first().ok_or(Errno::EINVAL)?;
         let expected = (nodes.0.len() > 1).then_some(NODE_0);
         let session =
-            Session::open(first.clone(), Some(instance), expected, options.clone(), single_cache)?;
+            Session::open(first.clone(), Some(instance), expected, options.clone(), caches)?;
         let placement = session.placement()?;
         let (own, layout) = (usize::from(placement.node.0), placement.layout());
         let mut addresses = nodes.0.clone();
@@ -142,7 +142,7 @@ impl Sessions {
             }),
             cache_recalls: CacheRecalls::default(),
             options,
-            single_cache,
+            caches,
             layout,
             nodes,
             truncations: Truncations::default(),
@@ -153,10 +153,10 @@ impl Sessions {
     }
 
     /// Opens new sessions with the same instance, for a cache.
-    pub fn open_for_cache(&self) -> Result<Sessions, Errno> {
+    pub fn open_for_cache(&self, caches: ReplyCaches) -> Result<Sessions, Errno> {
         let addresses = self.nodes.iter().map(|node| node.address.clone());
         let nodes = NodeAddresses(addresses.collect());
-        Sessions::open(&nodes, self.instance, self.options.clone(), true)
+        Sessions::open(&nodes, self.instance, self.options.clone(), caches)
     }
 
     /// The instance.
@@ -176,7 +176,12 @@ impl Sessions {
 
     /// Whether all users of the sessions share one cache, that of a kernel.
     pub fn has_single_cache(&self) -> bool {
-        self.single_cache
+        self.caches.is_single()
+    }
+
+    /// Whether that cache lets a user follow only names in directories that the user may search.
+    pub fn cache_checks_permissions(&self) -> bool {
+        self.caches == ReplyCaches::SingleWithPermissions
     }
 
     /// The options that the sessions were opened with.
@@ -219,7 +224,7 @@ impl Sessions {
             Some(self.instance),
             Some(node),
             self.options.clone(),
-            self.single_cache,
+            self.caches,
         )?;
         Ok(node_session.session.get_or_init(|| session))
     }
@@ -282,9 +287,10 @@ impl Sessions {
         {
             let mut exclusivity = self.exclusivity.lock();
             let since = |then: Option<Instant>| then.map_or(Duration::MAX, |then| now - then);
-            let expires = self.single_cache && exclusivity.time_left(now) < MAX_TTL / 2;
+            let expires = self.caches.is_single() && exclusivity.time_left(now) < MAX_TTL / 2;
             let due = expires || since(exclusivity.last_reply) > HEARTBEAT_INTERVAL;
-            let min_interval = if self.single_cache { MAX_TTL / 4 } else { HEARTBEAT_INTERVAL / 4 };
+            let min_interval =
+                if self.caches.is_single() { MAX_TTL / 4 } else { HEARTBEAT_INTERVAL / 4 };
             if !due || since(exclusivity.last_heartbeat) < min_interval {
                 return;
             }

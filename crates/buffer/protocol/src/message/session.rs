@@ -28,6 +28,9 @@ pub struct Attach {
     /// [`CACHE_LIFETIME_NS`], or until its lease is recalled ([`CacheRecall`]). Replies are cacheable
     /// while the instance has no other session, or no other session changes it.
     pub single_cache: bool,
+    /// The cache lets a user follow a name only if the user may search its directory. Otherwise replies
+    /// about names are cacheable only in directories that every user may search.
+    pub cache_checks_permissions: bool,
     /// The host of the client.
     pub client: ClientHost,
 }

@@ -21,6 +21,8 @@ pub struct Session {
     pub handle_count: usize,
     /// Whether the client caches names and attributes.
     pub caches: bool,
+    /// Whether the cache lets users follow only names in directories that they may search.
+    pub cache_checks_permissions: bool,
     /// Its host, once a connection has attached since the start.
     pub client: ClientHost,
     /// Connection and highest call number of each slot.
@@ -38,6 +40,7 @@ impl Session {
             is_trusted: false,
             handle_count: 0,
             caches: false,
+            cache_checks_permissions: false,
             client: ClientHost::default(),
             slots: BTreeMap::new(),
             idle_since_ns,

@@ -174,10 +174,11 @@ impl<O: Objects + Clone> Node<O> {
     }
 
     /// Whether the reply to a call may be cached for all users. A client that makes requests with the
-    /// rights of several users shows a cached name to all of them: that is right only where every user
-    /// may look names up.
+    /// rights of several users, and does not check permissions, shows a cached name to all of them: that is
+    /// right only where every user may look names up.
     fn is_for_all(&self, conn: ConnId, call: &Call) -> bool {
-        if call.caller.as_ref().is_none_or(|caller| caller.checked) {
+        let caller = call.caller.as_ref();
+        if self.cache_checks_permissions(conn) || caller.is_none_or(|caller| caller.checked) {
             return true;
         }
         let request = match &call.request {
@@ -206,6 +207,12 @@ impl<O: Objects + Clone> Node<O> {
         };
         let volume = self.caching_session(conn).and_then(|(_, id)| self.volumes.get(&id));
         volume.is_some_and(|volume| volume.is_searchable_by_all(dir))
+    }
+
+    fn cache_checks_permissions(&self, conn: ConnId) -> bool {
+        let session = self.connections.session(conn);
+        let session = session.and_then(|(id, _)| self.context.sessions.get(id).ok());
+        session.is_some_and(|session| session.cache_checks_permissions)
     }
 
     /// The session on a connection that may cache names and attributes of an instance.

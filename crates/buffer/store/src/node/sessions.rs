@@ -49,6 +49,7 @@ impl<O: Objects + Clone> Node<O> {
         session.uses_data_connections |= !peer.may_hold_descriptors();
         session.is_trusted |= peer.trusted;
         session.caches = attach.single_cache;
+        session.cache_checks_permissions = attach.cache_checks_permissions;
         session.client = attach.client.clone();
         let caches = session.state.instance.filter(|_| !attach.single_cache);
         if let Some(volume) = caches.and_then(|id| self.volumes.get_mut(&id)) {

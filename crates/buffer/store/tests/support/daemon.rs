@@ -405,6 +405,7 @@ pub fn hello(instance: Option<InstanceId>, token: Option<SessionToken>, slot: u3
         slot,
         data_connection: false,
         single_cache: false,
+        cache_checks_permissions: false,
         client: ClientHost::default(),
     }))
 }
