@@ -170,6 +170,13 @@ fn listing_takes_one_lookup_and_few_reads_of_the_directory() {
         assert_eq!(names, FILES);
         assert!(lookups <= 2, "{lookups} lookups: of the directory and of its parent");
         assert!(reads <= 60, "{reads} reads of the directory");
+        // The kernel asks for more than the last entry, which takes no request.
+        let few = mounted.path.join("few");
+        fs::create_dir(&few).unwrap();
+        drop(fs::File::create_new(few.join("file")).unwrap());
+        let before = count("readdir");
+        assert_eq!(fs::read_dir(&few).unwrap().count(), 1);
+        assert_eq!(count("readdir") - before, 1);
         drop(other);
     }
 }

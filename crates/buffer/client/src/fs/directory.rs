@@ -27,6 +27,13 @@ pub struct DirPage {
     pub(crate) ttl: Duration,
 }
 
+impl DirPage {
+    /// Whether a listing that omits entries from the cookie `limit` on ends with this page.
+    pub(crate) fn is_last_before(&self, limit: u64) -> bool {
+        self.end || self.entries.last().is_none_or(|last| last.cookie >= limit)
+    }
+}
+
 impl Fs {
     /// The attributes of the entry `name`, or `None` if there is none, with the time to live of
     /// either.

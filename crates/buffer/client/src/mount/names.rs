@@ -114,16 +114,26 @@ impl MountedFs {
                 return reply.ok();
             }
         }
-        match fs.read_dir(dir, offset.max(DOT_DOT), 16 * 1024, false) {
+        let mut after = offset.max(DOT_DOT);
+        if offset > DOT_DOT && self.open_directories.is_at_end(handle, after) {
+            return reply.ok();
+        }
+        match fs.read_dir(dir, after, 16 * 1024, false) {
             Ok(page) => {
                 let is_first = offset <= DOT_DOT;
                 let limit = self.open_directories.limit(handle, is_first, page.next_cookie);
+                let mut is_end = page.is_last_before(limit);
                 for entry in page.entries.iter().filter(|entry| entry.cookie < limit) {
                     let kind = convert::file_type(entry.kind);
                     let name = OsStr::from_bytes(&entry.name);
                     if reply.add(INodeNo(entry.ino.0), entry.cookie, kind, name) {
+                        is_end = false;
                         break;
                     }
+                    after = entry.cookie;
+                }
+                if is_end {
+                    self.open_directories.note_end(handle, after);
                 }
                 reply.ok();
             }
@@ -157,6 +167,9 @@ impl MountedFs {
             }
         }
         let mut after = offset.max(DOT_DOT);
+        if offset > DOT_DOT && self.open_directories.is_at_end(handle, after) {
+            return reply.ok();
+        }
         loop {
             let read = || {
                 let page = fs.read_dir(dir, after, 64 * 1024, true)?;
@@ -170,9 +183,9 @@ impl MountedFs {
             let is_first = after <= DOT_DOT;
             let limit = self.open_directories.limit(handle, is_first, page.next_cookie);
             let permit = self.kernel_cache.permit(page.ttl);
+            let mut is_end = page.is_last_before(limit);
             let mut empty = true;
             for entry in page.entries.iter().filter(|entry| entry.cookie < limit) {
-                after = entry.cookie;
                 empty = false;
                 // Without attributes, only number and kind are known, and the kernel asks again.
                 let known = Attr { ino: entry.ino, kind: entry.kind, ..Attr::default() };
@@ -186,10 +199,14 @@ impl MountedFs {
                 let (attr, name) = (convert::attr(attr), OsStr::from_bytes(&entry.name));
                 let ino = attr.ino;
                 if reply.add(ino, entry.cookie, name, &ttl, &attr, Generation(0)) {
+                    is_end = false;
                     break;
                 }
+                after = entry.cookie;
             }
-            let is_end = page.end || page.entries.last().is_none_or(|last| last.cookie >= limit);
+            if is_end {
+                self.open_directories.note_end(handle, after);
+            }
             // For the kernel an empty reply is the end; all of these entries may just have been removed.
             if !empty || is_end {
                 return reply.ok();

@@ -7,11 +7,13 @@ mod leases;
 mod liveness;
 mod lock_table;
 mod locks;
+mod reply_caches;
 
 pub use data_calls::receive_data_reply;
 pub use data_connections::DataConnection;
 pub use leases::FileLease;
 pub use lock_table::LockCallback;
+pub use reply_caches::ReplyCaches;
 
 use crate::backoff::Backoff;
 use crate::pool::Pool;
@@ -152,24 +154,6 @@ pub struct PendingCall {
     is_sent: bool,
     /// The changes that it makes durable.
     pending_sync: PendingSync,
-}
-
-/// The caches of the replies to a session's requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplyCaches {
-    /// None that outlives a request.
-    None,
-    /// One for all users of the session, which shows every name to all of them.
-    Single,
-    /// As `Single`, but a user may follow a name only if the user may search its directory.
-    SingleWithPermissions,
-}
-
-impl ReplyCaches {
-    /// Whether there is one for all users.
-    pub fn is_single(self) -> bool {
-        self != ReplyCaches::None
-    }
 }
 
 /// Identity of a session at the daemon.
