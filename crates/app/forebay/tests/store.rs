@@ -137,3 +137,42 @@ fn stopped_store_is_checked_dumped_and_repaired() {
     assert!(code == Some(1) && text.contains("log"), "{code:?} {text}");
     assert!(Daemon::start(StoreOptions::new(home.join(".forebay/flash"))).is_err());
 }
+
+#[test]
+fn directories_of_the_format_before_are_read_and_those_of_newer_releases_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    run(home, JOB);
+    run(home, FILL);
+    let format = home.join(".forebay/flash/log/format");
+    assert_eq!(fs::read_to_string(&format).unwrap(), "2\n");
+
+    fs::write(&format, "3\n").unwrap();
+    let contents = || {
+        let files = log_files(home, "").into_iter().map(|file| fs::read(file).unwrap());
+        files.collect::<Vec<_>>()
+    };
+    let before = contents();
+    let commands = [
+        &["run", "job.sh"][..],
+        &["store", "check", ".forebay"],
+        &["store", "dump", ".forebay"],
+        &["store", "drop-instance", ".forebay", "--instance", "1", "--destroy-data"],
+    ];
+    for command in commands {
+        let (code, text) = outcome(home, command);
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains("version 3") && text.contains("versions 1 to 2"), "{text}");
+    }
+    assert_eq!(contents(), before, "a directory that is refused is not changed");
+
+    // Installations from before the version was noted.
+    fs::remove_file(&format).unwrap();
+    let (code, text) = outcome(home, &["store", "check", ".forebay"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(!format.exists());
+    let verify = "#!/bin/sh\n#DW persistentdw name=dbs\n\
+                  seq 1000 | cmp - $DW_PERSISTENT_STRIPED_dbs/link/numbers\n";
+    run(home, verify);
+    assert_eq!(fs::read_to_string(&format).unwrap(), "2\n");
+}

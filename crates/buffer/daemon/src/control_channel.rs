@@ -22,7 +22,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::DaemonError;
-use crate::messages::{HandshakeReply, Hello, Role, VERSION, Welcome};
+use crate::messages::{HandshakeReply, Hello, OLDEST_VERSION, Role, VERSION, Welcome};
+use crate::versions::{OWN, VersionRange};
 
 /// Longest message of a controller or a node, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
@@ -119,10 +120,12 @@ pub fn connect(
         connection::connect(address, Service::Controller, auth, HANDSHAKE_TIMEOUT)?;
     receiver.set_deadline(Some(Instant::now() + HANDSHAKE_TIMEOUT))?;
     let (mut sender, mut receiver) = (ControlSender(sender), ControlReceiver(receiver));
-    sender.send(&Hello { version: VERSION, role })?;
+    sender.send(&Hello { version: OLDEST_VERSION, newest: Some(VERSION), role })?;
     match receiver.receive(MAX_MESSAGE_BYTES)? {
         HandshakeReply::Refused(reason) => Err(refused(reason)),
         HandshakeReply::Welcome(welcome) => {
+            let version = welcome.version.unwrap_or(OLDEST_VERSION);
+            OWN.agree(VersionRange { oldest: version, newest: version }).map_err(refused)?;
             receiver.0.set_deadline(None)?;
             Ok((sender, receiver, *welcome))
         }
@@ -148,6 +151,8 @@ pub struct IncomingConnection {
     pub receiver: ControlReceiver,
     /// A refusal can be sent.
     is_authenticated: bool,
+    /// The version that both sides speak, once it is known.
+    version: Option<u16>,
 }
 
 impl IncomingConnection {
@@ -157,6 +162,7 @@ impl IncomingConnection {
             sender: ControlSender(Sender::new(stream.clone(), None)),
             receiver: ControlReceiver(Receiver::new(stream, None)),
             is_authenticated: false,
+            version: None,
         }
     }
 
@@ -183,18 +189,13 @@ impl IncomingConnection {
         };
         self.is_authenticated = true;
         let hello: Hello = self.receiver.receive(MAX_UNAUTHENTICATED_BODY_BYTES)?;
-        if hello.version != VERSION {
-            return Err(refused(format!(
-                "version mismatch: the peer uses version {} of the control protocol, this side \
-                 {VERSION}",
-                hello.version
-            )));
-        }
+        self.version = Some(OWN.agree(VersionRange::of(&hello)).map_err(refused)?);
         Ok(Caller { peer, role: hello.role, source, munge_origin })
     }
 
     /// Admits the peer; from now on it may take its time.
     pub fn welcome(&mut self, welcome: Welcome) -> io::Result<()> {
+        let welcome = Welcome { version: self.version, ..welcome };
         self.sender.send(&HandshakeReply::Welcome(Box::new(welcome)))?;
         self.receiver.0.set_deadline(None)
     }

@@ -6,12 +6,18 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use redb::backends::FileBackend;
-use redb::{Database as Redb, Durability, ReadableTable, StorageBackend, TableDefinition};
+use redb::{
+    Database as Redb, Durability, ReadableTable, StorageBackend, TableDefinition, WriteTransaction,
+};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use forebay_control::records::{Change, StoredRecord};
 
 const RECORDS: TableDefinition<(&str, u128), &[u8]> = TableDefinition::new("records");
+/// The version of the records' format, at the empty key. Databases without it are of version 1.
+const FORMAT: TableDefinition<&str, u32> = TableDefinition::new("format");
+/// The version that this release writes. It reads those up to it.
+const FORMAT_VERSION: u32 = 2;
 
 /// A database error, with the name of its file.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +57,7 @@ impl Database {
         let inner = Redb::builder().create_with_backend(reserved).map_err(|e| fail(e.into()))?;
         let write = inner.begin_write().map_err(|e| fail(e.into()))?;
         write.open_table(RECORDS).map_err(|e| fail(e.into()))?;
+        note_format(&write).map_err(|reason| DatabaseError { file: name.clone(), reason })?;
         write.commit().map_err(|e| fail(e.into()))?;
         Ok(Database { file: name, inner })
     }
@@ -90,6 +97,23 @@ impl Database {
         }
         Ok(rows)
     }
+}
+
+/// Checks that this release can read the records, and notes that it writes them.
+fn note_format(write: &WriteTransaction) -> Result<(), String> {
+    let mut table = write.open_table(FORMAT).map_err(|error| error.to_string())?;
+    let found = table.get("").map_err(|error| error.to_string())?;
+    let version = found.map_or(1, |version| version.value());
+    if version > FORMAT_VERSION {
+        return Err(format!(
+            "it has the format of a newer release, version {version}; this release reads versions \
+             1 to {FORMAT_VERSION}: install the newer release again"
+        ));
+    }
+    if version < FORMAT_VERSION {
+        table.insert("", FORMAT_VERSION).map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }
 
 /// Minimum reserved space of a database file, in bytes.
@@ -143,5 +167,34 @@ impl StorageBackend for Reserved {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.inner.write(offset, data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_of_the_format_before_are_read_and_those_of_newer_releases_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("records.redb");
+        // As the first release made it.
+        let old = Redb::create(&file).unwrap();
+        let write = old.begin_write().unwrap();
+        write.open_table(RECORDS).unwrap().insert(("pools", 7), b"{}".as_slice()).unwrap();
+        write.commit().unwrap();
+        drop(old);
+        for _ in 0..2 {
+            let records = Database::open(&file).unwrap().load_records().unwrap();
+            assert_eq!(records, [("pools".to_owned(), 7, b"{}".to_vec())]);
+        }
+        let newer = Redb::open(&file).unwrap();
+        let write = newer.begin_write().unwrap();
+        write.open_table(FORMAT).unwrap().insert("", FORMAT_VERSION + 1).unwrap();
+        write.commit().unwrap();
+        drop(newer);
+        let error = Database::open(&file).err().unwrap().to_string();
+        let both = [format!("version {}", FORMAT_VERSION + 1), format!("1 to {FORMAT_VERSION}")];
+        assert!(both.iter().all(|part| error.contains(part)), "{error}");
     }
 }

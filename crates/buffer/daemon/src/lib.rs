@@ -29,6 +29,7 @@ mod request_ids;
 pub mod scrub;
 mod service;
 pub mod storage;
+mod versions;
 
 pub use activity::Status;
 pub use client::ControllerClient;

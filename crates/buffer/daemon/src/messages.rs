@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! other side              controller
-//! Hello {version, role}  ->
+//! Hello {versions, role} ->
 //!                        <-  Welcome, or Refused
 //! ```
 //!
@@ -23,8 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::activity::{HostActivity, Status};
 
-/// Version of these messages; both sides must have the same one.
+/// Newest version of these messages that this release speaks.
 pub const VERSION: u16 = 9;
+/// Oldest version that it speaks: the newest one of the release before.
+pub const OLDEST_VERSION: u16 = 9;
 
 /// The kind of process at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,8 +43,11 @@ pub enum Role {
 /// The first message of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Must be [`VERSION`].
+    /// Oldest version that the sender speaks.
     pub version: u16,
+    /// Newest version that the sender speaks; without it, the oldest one is the only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest: Option<u16>,
     /// The sender's role.
     pub role: Role,
 }
@@ -59,6 +64,10 @@ pub struct Welcome {
     pub granules: u64,
     /// The compute node's name, if an agent relays the connection.
     pub host: Option<String>,
+    /// The version that both sides speak from now on; without it, the oldest one that the sender of
+    /// [`Hello`] speaks.
+    #[serde(default)]
+    pub version: Option<u16>,
 }
 
 /// The controller's reply to [`Hello`].

@@ -210,6 +210,15 @@ fn malformed_messages_are_refused_and_the_controller_keeps_running() {
     let hello = frame("{\"version\":10,\"role\":{\"client\":null}}");
     let reply = local(&hello);
     assert!(reply.contains("version mismatch") && reply.contains("version 10"));
+    assert!(reply.contains("this side version 9; upgrade this side"), "{reply}");
+    // A peer of the release before names one version, one of a later release all that it speaks.
+    for versions in ["\"version\":9", "\"version\":9,\"newest\":12", "\"version\":8,\"newest\":9"] {
+        let reply = local(&frame(&format!("{{{versions},\"role\":{{\"client\":null}}}}")));
+        assert!(
+            reply.contains("welcome") && reply.contains("\"version\":9"),
+            "{versions}: {reply}"
+        );
+    }
     assert_eq!(pool.client().status().unwrap().nodes.len(), 1);
 }
 

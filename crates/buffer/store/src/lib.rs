@@ -5,6 +5,7 @@ mod checkpoint;
 mod context;
 pub mod daemon;
 mod driver;
+pub mod format_version;
 pub mod log;
 mod namespace;
 pub mod node;

@@ -1,6 +1,7 @@
 //! Examination and repair of a storage daemon's directory while no daemon uses it.
 
 use crate::checkpoint::read_state;
+use crate::format_version::check_format;
 use crate::log::{RecoveryError, scan_log, segment_first_sequence};
 use crate::namespace::{Body, Inode};
 use crate::recovery::{
@@ -131,6 +132,7 @@ impl OfflineStore {
             format!("{}: a storage daemon is using it; stop the daemon first", found.display())
         })?;
         let storage = DiskStorage::open(&found.join("log")).map_err(failed)?;
+        check_format(&storage).map_err(|error| format!("{}: {error}", found.display()))?;
         Ok(OfflineStore { directory: found.to_owned(), storage, _lock: lock })
     }
 

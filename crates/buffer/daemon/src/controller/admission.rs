@@ -48,8 +48,13 @@ impl Policy {
             false => Err(format!("user {uid} may not {action}: only root may")),
         };
         let own = Owner { uid, gid };
-        let mut welcome =
-            Welcome { pool: self.pool_id.clone(), node: None, granules: 0, host: None };
+        let mut welcome = Welcome {
+            pool: self.pool_id.clone(),
+            node: None,
+            granules: 0,
+            host: None,
+            version: None,
+        };
         let (peer, caller) = match &candidate.role {
             Role::Storage(name) => {
                 require_trust("connect as a storage node")?;

@@ -98,7 +98,8 @@ impl Checkpointer {
             RecoveryError::DamagedRecord { .. }
             | RecoveryError::MissingRecord { .. }
             | RecoveryError::InconsistentRecord { .. }
-            | RecoveryError::DamagedCheckpoint(_) => {
+            | RecoveryError::DamagedCheckpoint(_)
+            | RecoveryError::UnknownFormat(_) => {
                 tracing::error!(%error, "checkpoint failed: the log keeps growing")
             }
         }

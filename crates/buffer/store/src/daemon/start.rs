@@ -12,6 +12,7 @@ use super::object_workers::ObjectWorkers;
 use super::options::{StartError, StoreOptions};
 use super::peer_links::PeerLinks;
 use super::stats::StatsHandle;
+use crate::format_version::note_format;
 use crate::log::spare_segment::ensure_spare_segment;
 use crate::log::{Log, RecoveryError};
 use crate::node::Node;
@@ -62,6 +63,7 @@ fn open_log(
         );
         StartError::Io(what, error)
     };
+    note_format(storage).map_err(StartError::Recovery)?;
     let recovered = recovery::recover_state(storage.clone(), segment_size);
     let (state, mut log) = recovered.map_err(|error| match error {
         RecoveryError::Io(error) if is_out_of_space(&error) => out_of_space(error),

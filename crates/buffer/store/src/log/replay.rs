@@ -3,6 +3,7 @@
 use super::Log;
 use super::format::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES, segment_first_sequence};
 use super::spare_segment::has_spare_segment;
+use crate::format_version::FORMAT_VERSION;
 use crate::storage::Storage;
 use std::fmt;
 use std::io;
@@ -35,6 +36,8 @@ pub enum RecoveryError {
     },
     /// A checkpoint is damaged.
     DamagedCheckpoint(String),
+    /// Another release has written the directory, in the format that is named.
+    UnknownFormat(String),
 }
 
 impl fmt::Display for RecoveryError {
@@ -45,6 +48,11 @@ impl fmt::Display for RecoveryError {
                 f,
                 "log segment {file} is damaged at byte {offset}: durable record {sequence} is \
                  not readable; restore the segment from a copy"
+            ),
+            RecoveryError::UnknownFormat(found) => write!(
+                f,
+                "the directory has the format of another release, {found}; this release reads \
+                 versions 1 to {FORMAT_VERSION}: install the newer release again"
             ),
             RecoveryError::MissingRecord { sequence } => {
                 write!(f, "log record {sequence} not found: a segment is missing")

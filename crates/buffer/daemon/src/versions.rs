@@ -1,0 +1,94 @@
+//! Versions of the control protocol, and the one that two sides have in common.
+
+use crate::messages::{Hello, OLDEST_VERSION, VERSION};
+
+/// The versions that a side speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VersionRange {
+    pub oldest: u16,
+    pub newest: u16,
+}
+
+/// The versions of this release.
+pub(crate) const OWN: VersionRange = VersionRange { oldest: OLDEST_VERSION, newest: VERSION };
+
+impl std::fmt::Display for VersionRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.oldest == self.newest {
+            true => write!(f, "version {}", self.newest),
+            false => write!(f, "versions {} to {}", self.oldest, self.newest),
+        }
+    }
+}
+
+impl VersionRange {
+    /// The versions that a peer offers.
+    pub fn of(hello: &Hello) -> VersionRange {
+        VersionRange { oldest: hello.version, newest: hello.newest.unwrap_or(hello.version) }
+    }
+
+    /// The newest version that both speak; the error names the versions of both.
+    pub fn agree(self, peer: VersionRange) -> Result<u16, String> {
+        let newest = self.newest.min(peer.newest);
+        if newest >= self.oldest.max(peer.oldest) {
+            return Ok(newest);
+        }
+        let older = if peer.newest < self.oldest { "the peer" } else { "this side" };
+        Err(format!(
+            "version mismatch: the peer speaks {peer} of the control protocol, this side {self}; \
+             upgrade {older}"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(oldest: u16, newest: u16) -> VersionRange {
+        VersionRange { oldest, newest }
+    }
+
+    #[test]
+    fn adjacent_releases_speak_the_newest_version_of_the_older_one() {
+        assert_eq!(range(9, 10).agree(range(9, 9)), Ok(9));
+        assert_eq!(range(9, 9).agree(range(9, 10)), Ok(9));
+        assert_eq!(range(9, 10).agree(range(10, 11)), Ok(10));
+        assert_eq!(range(9, 11).agree(range(9, 11)), Ok(11));
+    }
+
+    #[test]
+    fn refusal_names_the_versions_of_both_and_the_older_side() {
+        let refused = range(10, 11).agree(range(9, 9)).unwrap_err();
+        for part in ["peer speaks version 9 of", "this side versions 10 to 11", "upgrade the peer"]
+        {
+            assert!(refused.contains(part), "{refused}");
+        }
+        let refused = range(9, 9).agree(range(10, 11)).unwrap_err();
+        assert!(refused.contains("upgrade this side"), "{refused}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn both_sides_agree_on_the_same_version_or_none(a: u16, b: u16, c: u16, d: u16) {
+            let (one, other) = (range(a.min(b), a.max(b)), range(c.min(d), c.max(d)));
+            let (left, right) = (one.agree(other), other.agree(one));
+            proptest::prop_assert_eq!(left.clone().ok(), right.ok());
+            if let Ok(version) = left {
+                for side in [one, other] {
+                    proptest::prop_assert!((side.oldest..=side.newest).contains(&version));
+                }
+            }
+        }
+
+        /// An invalid range, whose oldest version is the newer one, is refused without panic.
+        #[test]
+        fn any_hello_is_answered(oldest: u16, newest: Option<u16>) {
+            let role = crate::messages::Role::Client(None);
+            let peer = VersionRange::of(&Hello { version: oldest, newest, role });
+            if let Ok(version) = OWN.agree(peer) {
+                proptest::prop_assert!((OWN.oldest..=OWN.newest).contains(&version));
+            }
+        }
+    }
+}
