@@ -50,6 +50,11 @@ impl Fs {
         Fs { requester: Requester { caller: Some(caller), ..self.requester.clone() } }
     }
 
+    /// Number of storage nodes of the instance.
+    pub fn storage_nodes(&self) -> u16 {
+        self.sessions().layout().nodes()
+    }
+
     /// The same sessions, on behalf of a process of user `uid` and group `gid` on this host.
     pub(crate) fn on_behalf_of_process(&self, uid: u32, gid: u32, process: CallerProcess) -> Fs {
         Fs {

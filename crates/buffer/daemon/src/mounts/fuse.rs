@@ -8,6 +8,7 @@ use forebay_client::{Fs, Mount, MountOptions, mount};
 use forebay_job_script::AccessMode;
 
 use forebay_control::messages::InstanceId;
+use forebay_protocol::Ino;
 
 /// Mounts an instance at `path`, which is created.
 pub(super) fn mount_instance_at(
@@ -19,12 +20,22 @@ pub(super) fn mount_instance_at(
     fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let options = MountOptions {
         name: format!("forebay-{}", instance.0),
+        kernel_permissions: needs_kernel_permissions(&session),
         read_only: mode == AccessMode::LoadBalanced,
         ..MountOptions::default()
     };
     let mounted = mount(session, path, &options).map_err(|e| e.to_string())?;
     tracing::info!(instance = instance.0, path = %path.display(), "mounted");
     Ok(mounted)
+}
+
+/// Whether the kernel checks permissions of a job's mount. Names in directories that not everybody may
+/// search are cached only then, and only then do the modes of pipes apply. But on several storage nodes
+/// it costs requests, which an instance that no other user can enter does not need.
+fn needs_kernel_permissions(session: &Fs) -> bool {
+    let root = session.get_attr(Ino::ROOT);
+    let is_private = root.is_ok_and(|root| root.mode & 0o077 == 0);
+    !is_private || session.storage_nodes() == 1
 }
 
 /// Unmounts at once, or if it is in use when it no longer is.
