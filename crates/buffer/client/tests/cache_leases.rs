@@ -307,3 +307,40 @@ fn stopped_mount_does_not_delay_changes_for_ever_and_shows_nothing_old() {
     assert!(delay < Duration::from_secs(20), "{delay:?}");
     site.end();
 }
+
+/// The number of the entry `..` in a listing.
+fn listed_parent(dir: &Path) -> u64 {
+    let file = File::open(dir).unwrap();
+    let mut entries = rustix::fs::Dir::read_from(&file).unwrap();
+    let parent = entries.find_map(|entry| {
+        let entry = entry.unwrap();
+        (entry.file_name() == c"..").then(|| entry.ino())
+    });
+    parent.unwrap()
+}
+
+#[test]
+fn listings_have_the_present_parent() {
+    let site = Site::new();
+    let (here, there) = (&site.paths[0], &site.paths[1]);
+    for name in ["one", "other", "one/dir"] {
+        fs::create_dir(here.join(name)).unwrap();
+    }
+    let number = |path: &Path| fs::metadata(path).unwrap().ino();
+    for round in 0..6 {
+        let (from, to) = if round % 2 == 0 { ("one", "other") } else { ("other", "one") };
+        if round < 4 {
+            std::thread::sleep(AFTER_DENIAL);
+        }
+        for path in [here, there, here, there] {
+            assert_eq!(listed_parent(&path.join(from).join("dir")), number(&path.join(from)));
+        }
+        // Each mount moves it by turns.
+        let actor = if round / 2 % 2 == 0 { here } else { there };
+        fs::rename(actor.join(from).join("dir"), actor.join(to).join("dir")).unwrap();
+        for path in [there, here] {
+            assert_eq!(listed_parent(&path.join(to).join("dir")), number(&path.join(to)));
+        }
+    }
+    site.end();
+}

@@ -177,6 +177,9 @@ fn listing_takes_one_lookup_and_few_reads_of_the_directory() {
         let before = count("readdir");
         assert_eq!(fs::read_dir(&few).unwrap().count(), 1);
         assert_eq!(count("readdir") - before, 1);
+        let before = count("lookup");
+        assert_eq!(fs::read_dir(&few).unwrap().count(), 1);
+        assert_eq!(count("lookup") - before, 0, "the parent is known");
         drop(other);
     }
 }

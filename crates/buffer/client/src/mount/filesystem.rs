@@ -163,7 +163,10 @@ operations! {
         for (dir, name) in [from, to] {
             self.negative_lookups.add_name(dir, name); // both may be replaced or removed
         }
-        empty(reply, self.fs_for(request).rename(from, to, existing));
+        self.kernel_cache.parents.clear();
+        let renamed = self.fs_for(request).rename(from, to, existing);
+        self.kernel_cache.parents.clear();
+        empty(reply, renamed);
     }
 
     fn link(

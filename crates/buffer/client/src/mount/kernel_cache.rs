@@ -8,6 +8,7 @@
 
 use super::kernel_entries::KernelEntries;
 use super::negative_lookups::NegativeLookups;
+use super::parents::Parents;
 use forebay_protocol::Ino;
 use forebay_protocol::message::CACHE_LIFETIME_NS;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -69,6 +70,8 @@ impl CachedInodes {
 pub struct KernelCache {
     pub entries: KernelEntries,
     negative_lookups: Arc<NegativeLookups>,
+    /// What the mount itself knows under the lease, for listings.
+    pub parents: Parents,
     /// The number of recalls.
     recalls: RwLock<u64>,
     inodes: Mutex<CachedInodes>,
@@ -92,6 +95,7 @@ impl KernelCache {
         KernelCache {
             entries: KernelEntries::default(),
             negative_lookups,
+            parents: Parents::default(),
             recalls: RwLock::new(0),
             inodes: Mutex::new(CachedInodes::new(now)),
             started: now,
@@ -121,6 +125,7 @@ impl KernelCache {
             let mut recalls = self.recalls.write();
             *recalls += 1;
             self.negative_lookups.clear();
+            self.parents.clear();
             self.inodes.lock().take()
         };
         let last_reply = Duration::from_nanos(self.last_reply_ns.load(Ordering::Acquire));

@@ -32,6 +32,7 @@ mod names;
 mod negative_lookups;
 mod open_directories;
 mod open_files;
+mod parents;
 mod removed_directories;
 mod reply;
 

@@ -13,7 +13,7 @@ use fuser::{
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum bytes of a read or write request.
 const MAX_IO_BYTES: u32 = 1 << 20;
@@ -144,7 +144,18 @@ impl MountedFs {
     /// The parent of a directory, or the directory if it is removed. A process that may read a
     /// directory may know the inode number of its parent.
     fn parent_of(&self, dir: Ino) -> Ino {
-        self.fs_as_root().lookup(dir, b"..").map_or(dir, |attr| attr.ino)
+        let parents = &self.kernel_cache.parents;
+        if let Some(known) = parents.get(dir, Instant::now()) {
+            return known;
+        }
+        let changes = parents.changes();
+        let Ok((Some(attr), ttl)) = self.fs_as_root().lookup_with_ttl(dir, b"..") else {
+            return dir;
+        };
+        // No recall begins before the parent is known, which it would end.
+        let permit = self.kernel_cache.permit(ttl);
+        parents.remember((dir, attr.ino), changes, Instant::now(), permit.ttl());
+        attr.ino
     }
 
     pub fn do_read_dir_plus(
