@@ -181,6 +181,8 @@ impl PoolConfig {
             ("controller.directory", self.controller_directory != new.controller_directory),
             ("controller.socket", self.controller_socket != new.controller_socket),
             ("controller.audit_log", self.audit_log != new.audit_log),
+            ("controller.administrators", self.administrators != new.administrators),
+            ("limits", self.limits != new.limits),
             ("address, directory or metadata_memory of storage", self.storage.iter().any(moved)),
             ("agent.directory", self.agent_directory != new.agent_directory),
             ("agent.socket", self.agent_socket != new.agent_socket),

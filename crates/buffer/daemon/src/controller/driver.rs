@@ -417,6 +417,7 @@ impl Driver {
     /// requests is refused; the outer one is the database's.
     fn reload(&mut self, reload: Reload) -> Result<Result<(), String>, String> {
         let Reload { settings, allowed_sources, only_user, requests } = reload;
+        self.policy.operator = settings.operator;
         self.controller.change_settings(settings);
         self.policy.allowed_sources = allowed_sources;
         self.policy.only_user = only_user;
