@@ -32,6 +32,10 @@ for program in $programs_of_users $programs_of_root; do
     copy 755 "$built/$program" "usr/bin/$program"
     strip --strip-all "$root/usr/bin/$program"
 done
+# Under the names by which mount(8) looks for it.
+copy 755 "$built/mount-forebay" usr/sbin/mount.forebay
+strip --strip-all "$root/usr/sbin/mount.forebay"
+ln -s mount.forebay "$root/usr/sbin/mount.fuse.forebay"
 for library in $libraries; do
     copy 644 "$built/$library" "$lib/$library"
     strip --strip-unneeded "$root/$lib/$library"
@@ -84,7 +88,7 @@ for page in "$generated"/man/*; do
 done
 
 # The newest version of the C library that a symbol needs.
-libc=$(find "$root/usr/bin" "$root/usr/lib" -type f \( -perm -100 -o -name '*.so' \) \
+libc=$(find "$root/usr/bin" "$root/usr/sbin" "$root/usr/lib" -type f \( -perm -100 -o -name '*.so' \) \
     -exec objdump -T {} + | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -Vu | tail -n 1)
 install -d "$root/DEBIAN"
 cat >"$root/DEBIAN/control" <<CONTROL

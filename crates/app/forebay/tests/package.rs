@@ -184,6 +184,11 @@ fn two_commands_install_the_package_and_start_a_pool_of_one_host() {
     .unwrap();
     system.expect("forebay run /root/job.sh && seq 1000 | cmp - /var/tmp/out");
 
+    system.expect(
+        "mkdir /root/flash && mount -t forebay /root/flash /mnt -o size=64MiB && seq 10 > /mnt/f && \
+         umount /mnt && mount -t forebay /root/flash /mnt && seq 10 | cmp - /mnt/f && umount /mnt",
+    );
+
     // Reloads, and restarts with what is stored.
     system.expect("forebay create-persistent kept --capacity 64MiB");
     system.expect("systemctl reload forebay-controller forebay-storage forebay-agent");
