@@ -8,6 +8,7 @@
 mod cluster;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -573,7 +574,9 @@ fn other_users_can_neither_read_nor_connect() {
         .forebay(OTHER, &["status", "--pool", foreign.to_str().unwrap()]);
     expect_failure(&status, "the controller is unreachable");
     // Even with the right key a user is refused who does not claim to be the owner.
-    fs::write(&own_key, &key).unwrap();
+    // Without O_CREAT, which fs.protected_regular forbids in a sticky directory.
+    let mut replaced = fs::OpenOptions::new().write(true).truncate(true).open(&own_key).unwrap();
+    replaced.write_all(key.as_bytes()).unwrap();
     let status = allocation.cluster.hosts[1]
         .forebay(OTHER, &["status", "--pool", foreign.to_str().unwrap()]);
     expect_failure(&status, "the pool belongs to user 65534, not to user 1");

@@ -144,8 +144,7 @@ pub enum Aggregators {
     /// One on each node: the default of ROMIO.
     #[default]
     PerNode,
-    /// As many as servers have stripes of the file, but no more than there are processes: the default of Cray's
-    /// MPI.
+    /// One for each server that has stripes of the file, at most one a process: the default of Cray's MPI.
     PerStripe,
 }
 

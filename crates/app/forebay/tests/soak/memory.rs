@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Rounds whose maximum later ones are compared with: as many as the pools of threads, buffers and
-/// freed memory take to reach their size (settled in view: storage daemons reached 210 MiB after 20
-/// rounds without faults, and stayed there).
+/// Rounds whose maximum later ones are compared with. Pools of threads, buffers and freed memory reach
+/// their size in them. (Settled in view: without faults, storage daemons grew to 210 MiB in 20 rounds
+/// and no further.)
 const FIRST_ROUNDS: usize = 20;
+/// Memory that no daemon may have at any time, in KiB.
+const MAX_KIB: u64 = 768 << 10;
 /// Growth that is allowed beyond a quarter of the first rounds' maximum, in KiB.
 const ALLOWANCE_KIB: u64 = 16 << 10;
 
@@ -36,7 +38,7 @@ impl MemoryUse {
     fn limit(&self, role: &str) -> (u64, u64) {
         let first = self.rounds.iter().take(FIRST_ROUNDS);
         let first = first.filter_map(|round| round.get(role).copied()).max().unwrap_or(0);
-        (first, first + first / 4 + ALLOWANCE_KIB)
+        (first, (first + first / 4 + ALLOWANCE_KIB).min(MAX_KIB))
     }
 
     /// Asserts that no daemon has more memory than those of the first rounds allow.

@@ -170,8 +170,8 @@ impl IoJob {
         self.ior.collective && self.ior.api == Api::MpiIo && !self.ior.file_per_process
     }
 
-    /// The number in a tag of the `nth` window of an aggregator, a process of the node of that many windows of
-    /// other aggregators.
+    /// The number in a tag of the `nth` window of an aggregator, different for all windows of the aggregators of
+    /// one node.
     pub fn number_of_window(&self, aggregator_rank: u32, nth: u32) -> u32 {
         nth * self.aggregators.per_node() + aggregator_rank % self.ppn
     }

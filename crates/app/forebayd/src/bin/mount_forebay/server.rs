@@ -29,7 +29,7 @@ pub fn serve(source: &str, directory: &Path, options: &Options) -> ExitCode {
         // Registration fails only for signals that cannot be caught.
         let _ = signal_hook::flag::register(signal, stop.clone());
     }
-    raise_descriptor_limit();
+    raise_hard_descriptor_limit();
     let (daemons, mounted) = match mount_source(source, directory, options) {
         Ok(mounted) => mounted,
         Err(reason) => return fail(MOUNT_FAILED, &reason),
@@ -98,7 +98,7 @@ fn attach(source: &str, options: &Options) -> Result<(Vec<Daemon>, Fs), String> 
 
 /// Raises the limit of descriptors to that of the kernel: each open file takes some, also of
 /// programs whose own limit is high. Without privileges it stays.
-fn raise_descriptor_limit() {
+fn raise_hard_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let limit = std::fs::read_to_string("/proc/sys/fs/nr_open");
     if let Some(limit) = limit.ok().and_then(|text| text.trim().parse().ok()) {
