@@ -8,7 +8,7 @@ use forebay_protocol::progress::StagePhase;
 use rustix::io::Errno;
 
 use crate::context::StageContext;
-use crate::error::{Failure, Problem, describe};
+use crate::error::{Failure, Problem};
 use crate::metadata::copy_metadata;
 use crate::request::{ItemKind, StageItem, StageRequest, Verify};
 use crate::tree::{DirPair, HIDDEN_LINK_NAME, replace_entry};
@@ -125,9 +125,7 @@ fn check_targets(request: &StageRequest, found: &Found) -> Result<(), Problem> {
     }
     let is_file = |item: &&StageItem| item.kind == ItemKind::File && item.target.is_in_pfs();
     for item in request.items.iter().filter(is_file) {
-        let source = item.source.open_file()?.stat();
-        let source = source.map_err(|errno| item.source.problem(describe(errno), errno))?;
-        item.target.check_is_file(source.size)?;
+        item.target.check_is_file()?;
     }
     Ok(())
 }

@@ -170,11 +170,12 @@ impl StageLocation {
         }
     }
 
-    /// Fails unless there is a file of `size` bytes, which was copied, at this location.
-    pub(crate) fn check_is_file(&self, size: u64) -> Result<(), Problem> {
+    /// Fails unless there is a file at this location. The source may have changed since it was copied, so
+    /// the size is not compared.
+    pub(crate) fn check_is_file(&self) -> Result<(), Problem> {
         let (parent, name) = self.open_parent()?;
         match parent.lstat(&name) {
-            Ok(found) if found.kind == FileKind::File && found.size == size => Ok(()),
+            Ok(found) if found.kind == FileKind::File => Ok(()),
             Ok(_) | Err(Errno::NOENT) => Err(self.moved()),
             Err(errno) => Err(self.cannot_open(errno)),
         }

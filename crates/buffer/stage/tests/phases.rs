@@ -179,6 +179,24 @@ fn file_staged_to_a_directory_that_is_renamed_meanwhile_fails_and_is_copied_by_t
 }
 
 #[test]
+fn source_that_is_removed_when_its_copy_is_complete_does_not_fail_the_stage() {
+    let sides = sides();
+    let gate = Arc::new(Gate::default());
+    create_tree(&sides, &gate);
+    let outside = gated(&sides.pfs, &gate);
+    let source = sides.pfs.join("in/f2");
+    let contents = fs::read(&source).unwrap();
+    let target = StageLocation::in_pfs(&outside, sides.pfs.join("copy"));
+    let request = one(ItemKind::File, StageLocation::in_pfs(&outside, source.clone()), target);
+    let options = options(&sides, Verify::Checksum);
+    let (outcome, _) = run_until_gate(&request, &options, (&gate, At::Flush), |_| {
+        fs::remove_file(&source).unwrap();
+    });
+    outcome.unwrap();
+    assert!(fs::read(sides.pfs.join("copy")).unwrap() == contents);
+}
+
+#[test]
 fn stage_without_read_back_ends_with_a_sync() {
     let sides = sides();
     let gate = Arc::new(Gate::default());
