@@ -8,7 +8,7 @@ use forebay_protocol::message::OpenMode;
 use forebay_protocol::{Errno, Ino};
 use forebay_store::daemon::{self, Daemon};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::{INSTANCE, Temporary, attach, make_instance, spec};
 
 #[test]
@@ -54,34 +54,6 @@ fn write_waits_for_space_of_a_removed_file_that_is_closed_later() {
     });
     small.write_all_at(&vec![2; 4 << 20], 0).unwrap();
     closing.join().unwrap();
-}
-
-#[test]
-fn session_ends_with_its_client_also_if_that_has_not_noticed_a_restart() {
-    let temporary = Temporary::new();
-    let options = daemon::StoreOptions::new(temporary.dir("flash"));
-    let first = Daemon::start(options.clone()).unwrap();
-    make_instance(first.address(), 8 << 20);
-    let fs = attach(first.address());
-    let mode = OpenMode { read: true, write: true, ..OpenMode::default() };
-    let file = fs.create_path(Path::new("f"), 0o644, mode).unwrap().file;
-    // A thread waits for events: its connection is made again at once, and keeps the session alive.
-    file.try_lock(true).unwrap();
-    drop(file);
-    std::thread::sleep(Duration::from_millis(100));
-    first.stop().unwrap();
-    let second = Daemon::start(options).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    drop(fs);
-    let sessions = || {
-        let report = second.stats().collect_report(Duration::from_secs(5));
-        report.gauges.unwrap().sessions
-    };
-    let begun = Instant::now();
-    while sessions() > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{} sessions", sessions());
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// After a restart, a client that does not come back may have removed files open, for the time of a

@@ -470,23 +470,11 @@ fn changes_inode(request: &InodeRequest) -> bool {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Without this request the session would exist until its lease expires, or for ever if its
-        // thread for events has a connection.
-        let Some(Slot { number, seq, connection }) = self.slots.take_idle() else {
-            return;
-        };
-        let seq = seq + 1;
-        let detach = |mut connection: Connection| {
+        // Without this request the session would exist until its lease expires.
+        if let Some(Slot { seq, connection: Some(mut connection), .. }) = self.slots.take_idle() {
             let _ = connection.set_timeout(Some(BYE_TIMEOUT));
-            let reply = connection.call(&Call::new(seq, SessionRequest::Detach), &[], &mut []);
-            reply.is_ok()
-        };
-        if connection.is_some_and(detach) || self.identity.get_mut().token.is_none() {
-            return;
+            let call = Call::new(seq + 1, SessionRequest::Detach);
+            let _ = connection.call(&call, &[], &mut []);
         }
-        // The daemon may have restarted. Nothing is opened or locked again.
-        self.handles.get_mut().clear();
-        *self.locks.get_mut() = LockTable::default();
-        let _ = self.connect(number, seq, false).map(detach);
     }
 }
