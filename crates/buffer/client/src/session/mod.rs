@@ -8,6 +8,7 @@ mod liveness;
 mod lock_table;
 mod locks;
 mod reply_caches;
+mod request_kinds;
 
 pub use data_calls::receive_data_reply;
 pub use data_connections::DataConnection;
@@ -26,8 +27,8 @@ use forebay_net::munge::Munge;
 use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
-    CACHE_LIFETIME_NS, ClientHost, FileRequest, InodeRequest, MAX_HOST_NAME, NameRequest, OpenMode,
-    PathOperation, SESSION_LEASE_NS, SessionRequest, SessionToken,
+    CACHE_LIFETIME_NS, ClientHost, FileRequest, MAX_HOST_NAME, OpenMode, SESSION_LEASE_NS,
+    SessionRequest, SessionToken,
 };
 use forebay_protocol::placement::{Capability, Placement};
 use forebay_protocol::{
@@ -37,6 +38,7 @@ use leases::Leases;
 use liveness::Probe;
 use lock_table::LockTable;
 use parking_lot::Mutex;
+use request_kinds::{changes_metadata, may_take_long};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -289,20 +291,16 @@ impl Session {
     }
 
     /// Sends a request without waiting for the reply. Requests to several nodes must be sent in
-    /// ascending order of the nodes, or two clients could wait for each other's connections. `EIO`: all
-    /// connections have calls to which the daemon does not reply.
+    /// ascending order of the nodes, or two clients could wait for each other's connections. While all
+    /// connections have calls in flight, waits for one of them as long as the daemon works; `EIO`: it
+    /// has not replied to anything for the timeout.
     pub fn send_call(
         &self,
         caller: Option<&Credentials>,
         request: Request,
     ) -> Result<PendingCall, Errno> {
         let sent_at = self.options.system.now();
-        let deadline = Some(Instant::now() + self.reply_timeout());
-        let Some(mut slot) = self.slots.acquire_until(deadline, Slot::new) else {
-            tracing::error!(address = %self.address,
-                "request timeout: the storage daemon replies to none of the requests before");
-            return Err(Errno::EIO);
-        };
+        let mut slot = self.acquire_slot()?;
         slot.seq += 1;
         let is_sync = matches!(
             request,
@@ -377,10 +375,24 @@ impl Session {
         Ok(self.with_ttl(response, sent_at))
     }
 
-    /// Sends a request once, with a short timeout.
+    /// A connection without a call in flight.
+    fn acquire_slot(&self) -> Result<Slot, Errno> {
+        let acquired = self.wait_while_responding(|interval| {
+            Ok(self.slots.acquire_until(Some(Instant::now() + interval), Slot::new))
+        });
+        acquired.map_err(|_| {
+            tracing::error!(address = %self.address,
+                "request timeout: the storage daemon replies to none of the requests before");
+            Errno::EIO
+        })
+    }
+
+    /// Sends a request once, with a short timeout, unless all connections have calls in flight for that
+    /// long.
     pub fn call_best_effort(&self, request: impl Into<Request>) -> Option<SessionReply> {
         let sent_at = self.options.system.now();
-        let mut slot = self.slots.acquire(Slot::new);
+        let deadline = Instant::now() + BEST_EFFORT_TIMEOUT;
+        let mut slot = self.slots.acquire_until(Some(deadline), Slot::new)?;
         slot.seq += 1;
         let call = Call::new(slot.seq, request);
         let connection = slot.connection.take();
@@ -406,66 +418,6 @@ impl Session {
         };
         SessionReply { reply: response.reply, descriptor: response.descriptor, ttl }
     }
-}
-
-/// Whether the reply to a request may take any time although the daemon works: it waits for a device
-/// or for other clients.
-fn may_take_long(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::File(
-            FileRequest::Sync { .. }
-                | FileRequest::SyncMetadata { .. }
-                | FileRequest::AppendLock { .. }
-                | FileRequest::Allocate { .. }
-        ) | Request::Name(NameRequest::Rename { .. }) // may sync the file first
-    )
-}
-
-/// Whether a request changes names or attributes.
-fn changes_metadata(request: &Request) -> bool {
-    match request {
-        Request::Name(request) => changes_names(request),
-        Request::Inode(request) => changes_inode(request),
-        Request::File(FileRequest::Open { open, .. }) => open.truncate,
-        Request::File(request) => matches!(request, FileRequest::Allocate { .. }),
-        Request::Path(path) => match &path.operation {
-            PathOperation::Name(request) => changes_names(request),
-            PathOperation::Inode(request) => changes_inode(request),
-            PathOperation::File(request) => {
-                matches!(request, FileRequest::Open { open, .. } if open.truncate)
-            }
-        },
-        Request::Session(_)
-        | Request::Admin(_)
-        | Request::Lock(_)
-        | Request::Data(_)
-        | Request::Peer(_) => false,
-    }
-}
-
-fn changes_names(request: &NameRequest) -> bool {
-    match request {
-        NameRequest::Mknod { .. }
-        | NameRequest::Create { .. }
-        | NameRequest::PutFile { .. }
-        | NameRequest::Unlink { .. }
-        | NameRequest::RmDir { .. }
-        | NameRequest::Rename { .. }
-        | NameRequest::Link { .. } => true,
-        NameRequest::Lookup { .. } | NameRequest::ReadLink { .. } | NameRequest::ReadDir { .. } => {
-            false
-        }
-    }
-}
-
-fn changes_inode(request: &InodeRequest) -> bool {
-    matches!(
-        request,
-        InodeRequest::SetAttr { .. }
-            | InodeRequest::SetXattr { .. }
-            | InodeRequest::RemoveXattr { .. }
-    )
 }
 
 impl Drop for Session {
