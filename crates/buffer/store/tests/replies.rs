@@ -541,7 +541,10 @@ fn file_replaces_another_one_when_its_data_are_durable() {
     assert!(!node.has_records(), "nothing is recorded before");
     // A device that fails keeps the old file.
     assert_eq!(synced(&mut node, Err(Errno::EIO)), [Reply::Failed(Errno::EIO)]);
+    // Too many files are being made durable: the client repeats the call under another number.
     assert!(syncs(&call(&mut node, OTHER, 5, rename(b"replaced"))));
+    assert_eq!(synced(&mut node, Err(Errno::EAGAIN)), [Reply::Failed(Errno::EAGAIN)]);
+    assert!(syncs(&call(&mut node, OTHER, 6, rename(b"replaced"))));
     assert_eq!(synced(&mut node, Ok(())), [Reply::Done]);
     // A rename to a new name does not wait.
     let request = Request::Name(NameRequest::Rename {
@@ -551,6 +554,6 @@ fn file_replaces_another_one_when_its_data_are_durable() {
         to_name: b"new".to_vec(),
         existing: OnExisting::Replace,
     });
-    let renamed = call(&mut node, OTHER, 6, request);
+    let renamed = call(&mut node, OTHER, 7, request);
     assert_eq!(replies(&renamed), [Reply::Done]);
 }

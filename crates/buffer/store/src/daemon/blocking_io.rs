@@ -21,8 +21,6 @@ pub enum BlockingJob {
     Fetch(FetchJob),
     /// Invalidate the checksums of an object.
     InvalidateChecksums(ObjectId),
-    /// Make an object durable.
-    SyncObject(ObjectId),
 }
 
 /// An object to read and the call to answer.
@@ -62,10 +60,6 @@ pub fn carry_out(objects: &DiskObjects, job: BlockingJob) -> LoopEvent {
         BlockingJob::InvalidateChecksums(object) => {
             let result = objects.invalidate_checksums(object);
             LoopEvent::ChecksumsInvalidated(object, result)
-        }
-        BlockingJob::SyncObject(object) => {
-            let synced = objects.sync_object(object, false);
-            LoopEvent::ObjectSynced(object, synced.and_then(|()| objects.sync_folder(object)))
         }
     }
 }

@@ -25,6 +25,7 @@ mod munge_worker;
 mod object_workers;
 mod options;
 mod peer_links;
+mod replacement_syncer;
 mod report;
 mod start;
 mod stats;

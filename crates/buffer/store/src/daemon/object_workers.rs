@@ -3,6 +3,7 @@
 use super::blocking_io::{BlockingJob, FetchJob, carry_out, start_blocking_workers};
 use super::checksummer::{ChecksumJob, WrittenObjects, start_checksummer};
 use super::mailbox::Mailbox;
+use super::replacement_syncer::ReplacementSyncer;
 use super::worker::Worker;
 use crate::node::{ConnId, fetch_reply};
 use crate::objects::{DiskObjects, ObjectId, RemovalQueue};
@@ -13,11 +14,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The threads that read, checksum and remove objects.
+/// The threads that read, checksum, sync and remove objects.
 pub struct ObjectWorkers {
     objects: DiskObjects,
     mailbox: Arc<Mailbox>,
     blocking: Worker<BlockingJob>,
+    replacements: ReplacementSyncer,
     checksummer: Worker<ChecksumJob>,
     written: Arc<WrittenObjects>,
     removal_queue: Arc<RemovalQueue>,
@@ -32,6 +34,11 @@ impl ObjectWorkers {
         checksum_interval: Duration,
     ) -> io::Result<ObjectWorkers> {
         let blocking = start_blocking_workers(&objects, &mailbox)?;
+        let synced = objects.clone();
+        let replacements = ReplacementSyncer::start(mailbox.clone(), move |object| {
+            synced.sync_object(object, false)?;
+            synced.sync_folder(object)
+        })?;
         let written = Arc::<WrittenObjects>::default();
         let checksummer = start_checksummer(
             objects.clone(),
@@ -48,6 +55,7 @@ impl ObjectWorkers {
             objects,
             mailbox,
             blocking,
+            replacements,
             checksummer,
             written,
             removal_queue,
@@ -71,9 +79,9 @@ impl ObjectWorkers {
         self.run_blocking(BlockingJob::InvalidateChecksums(object));
     }
 
-    /// Make an object durable.
+    /// Make an object durable that is to replace another one.
     pub fn sync_object(&self, object: ObjectId) {
-        self.run_blocking(BlockingJob::SyncObject(object));
+        self.replacements.submit(object);
     }
 
     /// Carry out an operation in a thread, or here if the queue is full.
@@ -103,6 +111,7 @@ impl ObjectWorkers {
     pub fn shut_down(self) -> RemovalWorker {
         debug_assert!(self.mailbox.is_stop_requested());
         self.blocking.shut_down();
+        self.replacements.shut_down();
         self.checksummer.shut_down();
         RemovalWorker { queue: self.removal_queue, thread: self.removal_thread }
     }
