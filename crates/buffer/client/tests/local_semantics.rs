@@ -358,3 +358,25 @@ fn mount_that_was_unmounted_from_outside_ends() {
     let kind = shell(&mounted.temporary.0, "findmnt -n -o FSTYPE mnt; umount mnt");
     assert_eq!(kind.trim(), "tmpfs");
 }
+
+/// The kernel keeps a file system whose mount is gone, or is covered, as long as it is in use.
+#[test]
+fn unmount_does_not_wait_for_the_users_of_a_mount_that_is_gone_or_covered() {
+    let is_busy = |mounted: &mut Mounted| {
+        let error = mounted.mount.take().unwrap().unmount().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+    };
+    let mut mounted = Mounted::new(1, 1 << 26);
+    let mut open = File::create_new(mounted.path.join("file")).unwrap();
+    shell(&mounted.temporary.0, "umount -l mnt");
+    is_busy(&mut mounted);
+    open.write_all(b"served until it is closed").unwrap();
+    drop(open);
+    let mut mounted = Mounted::new(1, 1 << 26);
+    fs::write(mounted.path.join("file"), "served").unwrap();
+    shell(&mounted.temporary.0, "mount -t tmpfs none mnt");
+    is_busy(&mut mounted);
+    shell(&mounted.temporary.0, "umount mnt");
+    assert_eq!(fs::read(mounted.path.join("file")).unwrap(), b"served");
+    shell(&mounted.temporary.0, "umount mnt");
+}

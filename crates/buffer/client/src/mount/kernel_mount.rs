@@ -4,6 +4,8 @@
 //! name of a program, and runs it. With the type `fuse.forebay` it runs `mount.fuse.forebay`.
 
 use super::{MountOptions, checks_in_kernel};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -14,6 +16,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const FILE_SYSTEM_TYPE: &str = "fuse.forebay";
+/// Time between the removal of an idle mount from the table and the end of its connection.
+const END_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// A mount that this process has made. Dropping it unmounts.
 #[derive(Debug)]
@@ -21,6 +25,8 @@ pub struct KernelMount {
     path: PathBuf,
     /// The file system, to recognise it.
     file_system: FileSystem,
+    /// Its connection.
+    device: OwnedFd,
 }
 
 impl KernelMount {
@@ -35,11 +41,19 @@ impl KernelMount {
         let target = CString::new(path.as_os_str().as_bytes())?;
         mount(&source, &target, FILE_SYSTEM_TYPE, mount_flags(options), Some(data.as_c_str()))?;
         let file_system = file_system_at(&path)?.ok_or(io::ErrorKind::NotFound)?;
-        Ok((device, KernelMount { path, file_system }))
+        let own = device.try_clone()?;
+        Ok((device, KernelMount { path, file_system, device: own }))
     }
 
-    /// Unmounts, unless another process has done so: something else may be mounted there by now.
+    /// Unmounts, unless another process has done so. `EBUSY`: files are in use, or the file system is
+    /// covered by another mount, or still reached by open files or another mount of it.
     pub fn unmount(&self) -> io::Result<()> {
+        self.unmount_own()?;
+        if has_ended(&self.device)? { Ok(()) } else { Err(Errno::BUSY.into()) }
+    }
+
+    /// Unmounts what is at the path if that is this mount: something else may be mounted there by now.
+    fn unmount_own(&self) -> io::Result<()> {
         if file_system_at(&self.path)?.as_ref() == Some(&self.file_system) {
             unmount(&self.path, UnmountFlags::empty())?;
         }
@@ -49,8 +63,21 @@ impl KernelMount {
 
 impl Drop for KernelMount {
     fn drop(&mut self) {
-        if let Err(error) = self.unmount() {
+        if let Err(error) = self.unmount_own() {
             tracing::warn!(path = %self.path.display(), %error, "cannot unmount");
+        }
+    }
+}
+
+/// Whether the kernel has ended the connection of a FUSE device, or does so soon.
+fn has_ended(device: &OwnedFd) -> io::Result<bool> {
+    loop {
+        // Errors are always reported.
+        let mut state = [PollFd::new(device, PollFlags::empty())];
+        match poll(&mut state, Some(&END_TIMEOUT)) {
+            Ok(_) => return Ok(state[0].revents().contains(PollFlags::ERR)),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
     }
 }

@@ -146,7 +146,8 @@ impl Mount {
         self.session.as_ref().is_none_or(|session| session.guard.is_finished())
     }
 
-    /// Unmounts, and waits until all requests are completed. `EBUSY` while files in it are in use.
+    /// Unmounts, and waits until all requests are completed. `EBUSY` while files in it are in
+    /// use, or another mount covers it: then it ends when the kernel has no use for it any more.
     pub fn unmount(mut self) -> io::Result<()> {
         if let Some(mounted) = self.kernel_mount.take() {
             mounted.unmount()?;
