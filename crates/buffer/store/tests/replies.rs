@@ -557,3 +557,55 @@ fn file_replaces_another_one_when_its_data_are_durable() {
     let renamed = call(&mut node, OTHER, 7, request);
     assert_eq!(replies(&renamed), [Reply::Done]);
 }
+
+/// The reply to a request for more space than is free, when the clients from before a restart have
+/// returned without opening a removed file again, and the file is dropped with the next tick.
+#[test]
+fn request_waits_for_the_space_of_a_removed_file_until_that_is_dropped() {
+    let objects = MemoryObjects::default();
+    let mut node = start_with(objects.clone(), false);
+    call(&mut node, CONN, 1, hello(None));
+    let spec = InstanceSpec { capacity: 200 << 10, ..spec(Placement::single_node()) };
+    call(&mut node, CONN, 2, Request::Admin(AdminRequest::CreateInstance(spec)));
+    call(&mut node, CONN, 3, Request::Session(SessionRequest::Detach));
+    let welcome = replies(&call(&mut node, OTHER, 1, hello(Some(InstanceId(7)))));
+    let [Reply::Attached { token, .. }] = welcome[..] else {
+        panic!("{welcome:?}");
+    };
+    let put = |name: &[u8]| {
+        Request::Name(NameRequest::PutFile {
+            parent: Ino::ROOT,
+            name: name.to_vec(),
+            set: Box::new(SetAttr::default()),
+            data: vec![1; 64 << 10],
+        })
+    };
+    let made = [(2, b"removed"), (3, b"kept-by"), (4, b"another")]
+        .map(|(seq, name)| replies(&call(&mut node, OTHER, seq, put(name))).remove(0));
+    let Reply::Attr(removed) = &made[0] else {
+        panic!("{made:?}");
+    };
+    let open = Request::File(FileRequest::Open {
+        ino: removed.ino,
+        handle: HandleId(1),
+        open: OpenMode { read: true, ..OpenMode::default() },
+    });
+    assert!(matches!(replies(&call(&mut node, OTHER, 5, open))[..], [Reply::Opened { .. }]));
+    let unlink =
+        Request::Name(NameRequest::Unlink { parent: Ino::ROOT, name: b"removed".to_vec() });
+    call(&mut node, OTHER, 6, unlink);
+    assert_eq!(replies(&call(&mut node, OTHER, 7, put(b"new"))), [Reply::Failed(Errno::ENOSPC)]);
+
+    let (now, limits) = (Now::default(), Limits::default());
+    let mut node = Node::start(node.snapshot(), 0, objects, limits, now, [2; 32]).unwrap();
+    node.step(now, Input::Connected(OTHER, root(false)), &mut Vec::new());
+    let joining = Attach { token: Some(token), ..greeting(Some(InstanceId(7))) };
+    call(&mut node, OTHER, 7, Request::Session(SessionRequest::Attach(joining)));
+    // It has returned.
+    let stat = Request::Inode(InodeRequest::StatFs);
+    assert_eq!(replies(&call(&mut node, OTHER, 8, stat)).len(), 1);
+    assert_eq!(replies(&call(&mut node, OTHER, 9, put(b"new"))), []);
+    let mut effects = Vec::new();
+    node.step(now, Input::Tick, &mut effects);
+    assert!(matches!(replies(&effects)[..], [Reply::Attr(_)]), "{effects:?}");
+}

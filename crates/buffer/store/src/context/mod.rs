@@ -167,11 +167,7 @@ impl<O: Objects> Context<O> {
     /// Whether clients from before this start have had the time of a lease to open their handles
     /// again.
     pub fn handles_are_restored(&self) -> bool {
-        !self.sessions.any_returning() || self.now.steady_ns >= self.handles_restored_ns()
-    }
-
-    /// Time by which [they have](Context::handles_are_restored) in any case.
-    pub fn handles_restored_ns(&self) -> u64 {
-        self.started_ns.saturating_add(self.limits.lease_ns)
+        let restored_ns = self.started_ns.saturating_add(self.limits.lease_ns);
+        !self.sessions.any_returning() || self.now.steady_ns >= restored_ns
     }
 }

@@ -143,12 +143,8 @@ impl<O: Objects + Clone> Node<O> {
             volume.writer_lost();
         }
         match to_repeat {
-            Some(call) if matches!(result, Err(Errno::ENOSPC)) => {
-                let (attempts, until_ns) =
-                    (self.context.current_attempts(), self.context.handles_restored_ns());
-                self.context.parked.park_until(instance, (conn, call), attempts, until_ns);
-                Ok(Outcome::Deferred)
-            }
+            // The tick that drops them retries the call.
+            Some(call) if matches!(result, Err(Errno::ENOSPC)) => self.park(instance, conn, call),
             Some(_) | None => result,
         }
     }

@@ -328,9 +328,9 @@ impl<O: Objects> Volume<O> {
     }
 
     /// Whether there are inodes without names that are only kept because sessions from before this
-    /// start may have them open, and there is space in the log to drop them.
+    /// start may have them open, or until the next tick, and there is space in the log to drop them.
     pub fn awaits_orphans(&self, node: &Context<O>) -> bool {
-        !node.handles_are_restored()
+        !node.orphans_dropped
             && node.log_space == LogSpace::Normal
             && self.names().orphans().any(|ino| !self.handles.is_open(ino))
     }
