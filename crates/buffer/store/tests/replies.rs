@@ -4,9 +4,9 @@
 mod support;
 
 use forebay_protocol::message::{
-    AdminRequest, Attach, ClientHost, FileRequest, InodeRequest, InstanceSpec, LockRequest,
-    NameRequest, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionRequest,
-    SessionToken, SetAttr,
+    AdminRequest, Attach, CacheRecall, ClientHost, EVENT_SLOT, FileRequest, InodeRequest,
+    InstanceSpec, LockRequest, NameRequest, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION,
+    RECOVERY_SLOT, SessionRequest, SessionToken, SetAttr,
 };
 use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId};
 use forebay_protocol::placement::Placement;
@@ -608,4 +608,61 @@ fn request_waits_for_the_space_of_a_removed_file_until_that_is_dropped() {
     let mut effects = Vec::new();
     node.step(now, Input::Tick, &mut effects);
     assert!(matches!(replies(&effects)[..], [Reply::Attr(_)]), "{effects:?}");
+}
+
+/// A repeated request opens its handle again if that was closed meanwhile.
+#[test]
+fn repeated_open_for_writing_waits_until_others_cache_nothing() {
+    let mut node = start();
+    call(&mut node, CONN, 1, hello(None));
+    let create = AdminRequest::CreateInstance(spec(Placement::single_node()));
+    call(&mut node, CONN, 2, Request::Admin(create));
+    let attach = |node: &mut Node<MemoryObjects>, conn, attach| {
+        node.step(Now::default(), Input::Connected(conn, root(false)), &mut Vec::new());
+        let hello = Request::Session(SessionRequest::Attach(attach));
+        let welcome = replies(&call(node, conn, 1, hello));
+        let [Reply::Attached { token, .. }] = welcome[..] else {
+            panic!("{welcome:?}");
+        };
+        Some(token)
+    };
+    let greeting = || greeting(Some(InstanceId(7)));
+    let (writer, closer, cacher, watcher) = (ConnId(3), ConnId(4), ConnId(5), ConnId(6));
+    let token = attach(&mut node, writer, greeting());
+    attach(&mut node, closer, Attach { token, slot: 1, ..greeting() });
+    let token = attach(&mut node, cacher, Attach { single_cache: true, ..greeting() });
+    let slot = EVENT_SLOT;
+    attach(&mut node, watcher, Attach { token, slot, single_cache: true, ..greeting() });
+    let create = Request::Name(NameRequest::Create {
+        parent: Ino::ROOT,
+        name: b"file".to_vec(),
+        mode: 0o644,
+        exclusive: false,
+        handle: HandleId(1),
+        open: OpenMode { write: true, ..OpenMode::default() },
+    });
+    let opened = replies(&call(&mut node, writer, 2, create.clone()));
+    let [Reply::Opened { attr, .. }] = &opened[..] else {
+        panic!("{opened:?}");
+    };
+    let close = FileRequest::CloseAll { handles: vec![HandleId(1)] };
+    assert_eq!(replies(&call(&mut node, closer, 2, Request::File(close))), [Reply::Done]);
+    let (known, returned, cache) = (Vec::new(), Vec::new(), CacheRecall::Obeyed);
+    let watch = Request::Lock(LockRequest::AwaitEvents { known, returned, cache });
+    assert!(replies(&call(&mut node, watcher, 2, watch)).is_empty());
+    let stat = Request::Inode(InodeRequest::GetAttr { ino: attr.ino });
+    let seen = call(&mut node, cacher, 2, stat);
+    let is_cacheable =
+        |effect: &Effect<ObjectId>| matches!(effect, Effect::Reply { cacheable, .. } if *cacheable);
+    assert!(seen.iter().any(is_cacheable), "{seen:?}");
+
+    let recalled = replies(&call(&mut node, writer, 2, create));
+    assert!(
+        matches!(&recalled[..], [Reply::Events { recalled_cache: Some(_), .. }]),
+        "{recalled:?}"
+    );
+    // The client does not answer.
+    let mut effects = Vec::new();
+    node.step(at_second(10), Input::Tick, &mut effects);
+    assert!(matches!(replies(&effects)[..], [Reply::Opened { .. }]), "{effects:?}");
 }

@@ -164,6 +164,7 @@ impl<O: Objects + Clone> Node<O> {
         for volume in self.volumes.values_mut() {
             volume.grant_held_back(&mut self.context);
             volume.forget_unused_leases(&mut self.context);
+            volume.forget_expired_caches(&self.context);
         }
         if self.context.log_space == LogSpace::Exhausted {
             return;

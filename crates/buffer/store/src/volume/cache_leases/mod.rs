@@ -81,6 +81,11 @@ impl CacheLeases {
         self.sessions.remove(&session).is_some()
     }
 
+    /// Forget the leases whose time has passed, also those of sessions that are over.
+    pub fn forget_expired(&mut self, now_ns: u64) {
+        self.sessions.retain(|_, lease| now_ns < lease.until_ns.max(lease.denied_until_ns));
+    }
+
     /// The leases of other sessions than `changer`, which are to be recalled.
     pub fn recall(
         &mut self,
@@ -88,7 +93,7 @@ impl CacheLeases {
         now_ns: u64,
         mut new_id: impl FnMut() -> LeaseId,
     ) -> Option<CacheConflict> {
-        self.sessions.retain(|_, lease| now_ns < lease.until_ns.max(lease.denied_until_ns));
+        self.forget_expired(now_ns);
         let mut conflict = CacheConflict { until_ns: 0, recalls: Vec::new() };
         let others = self.sessions.iter_mut().filter(|(session, _)| Some(**session) != changer);
         for (session, lease) in others.filter(|(_, lease)| now_ns < lease.until_ns) {
@@ -185,6 +190,22 @@ mod tests {
         leases.extend(ONE, 10 + 2 * LEASE_NS);
         assert!(!leases.returned(ONE, LeaseId(1)));
         assert!(leases.recall(Some(OTHER), 20 + 2 * LEASE_NS, || LeaseId(4)).is_some());
+    }
+
+    #[test]
+    fn expired_leases_take_no_memory() {
+        let mut leases = CacheLeases::default();
+        leases.extend(ONE, 10);
+        leases.extend(OTHER, 20);
+        leases.forget_expired(10 + LEASE_NS);
+        assert_eq!(leases.sessions.keys().collect::<Vec<_>>(), [&OTHER]);
+        assert!(leases.is_available(ONE, 10 + LEASE_NS));
+        // A session that gets no lease for now is remembered.
+        recall(&mut leases, ONE, 19 + LEASE_NS, 1);
+        leases.forget_expired(20 + LEASE_NS);
+        assert!(!leases.is_available(OTHER, 20 + LEASE_NS));
+        leases.forget_expired(19 + LEASE_NS + DENIAL_NS);
+        assert!(leases.sessions.is_empty());
     }
 
     #[test]

@@ -72,7 +72,12 @@ impl<O: Objects> Volume<O> {
         waits_until_ns: Option<u64>,
     ) -> Option<u64> {
         // On several nodes, clients that exist together cache nothing.
-        if self.is_striped() || completed.is_some() || !changes(request) {
+        let may_change = match completed {
+            None => changes(request),
+            // The handle may have to be opened again.
+            Some(_) => self.file_to_change(request, completed).is_some(),
+        };
+        if self.is_striped() || !may_change {
             return None;
         }
         // The attributes of a file that was open for writing before this start were not cached.
@@ -121,6 +126,11 @@ impl<O: Objects> Volume<O> {
         if self.cache_leases.returned(session, id) {
             node.parked.note_unlocked(self.id());
         }
+    }
+
+    /// Forget leases whose time has passed.
+    pub fn forget_expired_caches(&mut self, node: &Context<O>) {
+        self.cache_leases.forget_expired(node.now.steady_ns);
     }
 
     /// A session caches nothing, or its client is about to end.

@@ -87,7 +87,7 @@ impl<O: Objects> Volume<O> {
     }
 
     /// The existing file whose data a request may change, or permits its client to change.
-    fn file_to_change(&self, request: &Request, completed: Option<SlotResult>) -> Option<Ino> {
+    pub fn file_to_change(&self, request: &Request, completed: Option<SlotResult>) -> Option<Ino> {
         let changes = |open: &OpenMode| open.write || open.truncate;
         let ino = match (request, completed) {
             // The handle may have to be opened again.
