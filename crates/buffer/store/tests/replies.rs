@@ -558,16 +558,19 @@ fn file_replaces_another_one_when_its_data_are_durable() {
     assert_eq!(replies(&renamed), [Reply::Done]);
 }
 
-/// The reply to a request for more space than is free, when the clients from before a restart have
-/// returned without opening a removed file again, and the file is dropped with the next tick.
-#[test]
-fn request_waits_for_the_space_of_a_removed_file_until_that_is_dropped() {
+/// A restarted node that has no space for the request, the sequence number of which is 9, while it keeps a
+/// removed file. The client that had it open has returned. `absent`: another one has not.
+fn full_after_restart(absent: bool) -> (Node<MemoryObjects>, Request) {
     let objects = MemoryObjects::default();
     let mut node = start_with(objects.clone(), false);
     call(&mut node, CONN, 1, hello(None));
     let spec = InstanceSpec { capacity: 200 << 10, ..spec(Placement::single_node()) };
     call(&mut node, CONN, 2, Request::Admin(AdminRequest::CreateInstance(spec)));
-    call(&mut node, CONN, 3, Request::Session(SessionRequest::Detach));
+    if absent {
+        let conn = ConnId(3);
+        node.step(Now::default(), Input::Connected(conn, root(false)), &mut Vec::new());
+        call(&mut node, conn, 1, hello(Some(InstanceId(7))));
+    }
     let welcome = replies(&call(&mut node, OTHER, 1, hello(Some(InstanceId(7)))));
     let [Reply::Attached { token, .. }] = welcome[..] else {
         panic!("{welcome:?}");
@@ -596,7 +599,8 @@ fn request_waits_for_the_space_of_a_removed_file_until_that_is_dropped() {
     call(&mut node, OTHER, 6, unlink);
     assert_eq!(replies(&call(&mut node, OTHER, 7, put(b"new"))), [Reply::Failed(Errno::ENOSPC)]);
 
-    let (now, limits) = (Now::default(), Limits::default());
+    let now = Now::default();
+    let limits = Limits { lease_ns: 60_000_000_000, ..Limits::default() };
     let mut node = Node::start(node.snapshot(), 0, objects, limits, now, [2; 32]).unwrap();
     node.step(now, Input::Connected(OTHER, root(false)), &mut Vec::new());
     let joining = Attach { token: Some(token), ..greeting(Some(InstanceId(7))) };
@@ -604,10 +608,30 @@ fn request_waits_for_the_space_of_a_removed_file_until_that_is_dropped() {
     // It has returned.
     let stat = Request::Inode(InodeRequest::StatFs);
     assert_eq!(replies(&call(&mut node, OTHER, 8, stat)).len(), 1);
-    assert_eq!(replies(&call(&mut node, OTHER, 9, put(b"new"))), []);
+    (node, put(b"new"))
+}
+
+fn replies_at(node: &mut Node<MemoryObjects>, now: Now) -> Vec<Reply> {
     let mut effects = Vec::new();
     node.step(now, Input::Tick, &mut effects);
-    assert!(matches!(replies(&effects)[..], [Reply::Attr(_)]), "{effects:?}");
+    replies(&effects)
+}
+
+#[test]
+fn request_waits_for_the_space_of_a_removed_file_until_that_is_dropped() {
+    let (mut node, request) = full_after_restart(false);
+    assert_eq!(replies(&call(&mut node, OTHER, 9, request)), []);
+    let replies = replies_at(&mut node, Now::default());
+    assert!(matches!(replies[..], [Reply::Attr(_)]), "{replies:?}");
+}
+
+#[test]
+fn request_waits_for_a_short_time_for_space_of_absent_clients() {
+    let (mut node, request) = full_after_restart(true);
+    assert_eq!(replies(&call(&mut node, OTHER, 9, request)), []);
+    assert_eq!(replies_at(&mut node, at_second(2)), []);
+    assert_eq!(node.next_deadline_ns(), Some(at_second(3).steady_ns));
+    assert_eq!(replies_at(&mut node, at_second(3)), [Reply::Failed(Errno::ENOSPC)]);
 }
 
 /// A repeated request opens its handle again if that was closed meanwhile.

@@ -27,7 +27,12 @@ impl Attempts {
 
     /// Whether a timeout has passed since the first attempt.
     pub fn has_timed_out(self, now_ns: u64, timeout_ns: u64) -> bool {
-        self.since_ns.saturating_add(timeout_ns) < now_ns
+        self.end_ns(timeout_ns) < now_ns
+    }
+
+    /// Time at which a timeout since the first attempt ends.
+    pub fn end_ns(self, timeout_ns: u64) -> u64 {
+        self.since_ns.saturating_add(timeout_ns)
     }
 }
 

@@ -10,6 +10,10 @@ use forebay_protocol::message::{FileRequest, NameRequest, RECOVERY_SLOT, Session
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Credentials, Errno, Ino, InstanceId, Reply, Request, SessionId};
 
+/// Time for which a request waits for space that only absent clients may have in use; then it fails with
+/// `ENOSPC`. Clients take a call without a reply for a failure of the daemon in the end.
+const SPACE_TIMEOUT_NS: u64 = 3_000_000_000;
+
 impl<O: Objects + Clone> Node<O> {
     pub(super) fn call(&mut self, conn: ConnId, call: Call) {
         let seq = call.seq;
@@ -134,8 +138,12 @@ impl<O: Objects + Clone> Node<O> {
         }
         let user = user()?;
         let call = Call { request: target.unwrap_or(call.request), ..call };
-        // Space that only sessions from before this start may have in use becomes free soon.
-        let to_repeat = volume.awaits_orphans(&self.context).then(|| call.clone());
+        // Space that only sessions from before this start may have in use may become free soon.
+        let attempts = self.context.current_attempts();
+        let retry_at_ns = attempts.end_ns(SPACE_TIMEOUT_NS);
+        let may_wait =
+            self.context.now.steady_ns < retry_at_ns && volume.awaits_orphans(&self.context);
+        let to_repeat = may_wait.then(|| call.clone());
         let restores_writer = origin.slot == RECOVERY_SLOT
             && matches!(&call.request, Request::File(FileRequest::Open { open, .. }) if open.write);
         let result = volume.call(&mut self.context, Requester { origin, user }, call);
@@ -144,7 +152,11 @@ impl<O: Objects + Clone> Node<O> {
         }
         match to_repeat {
             // The tick that drops them retries the call.
-            Some(call) if matches!(result, Err(Errno::ENOSPC)) => self.park(instance, conn, call),
+            Some(call) if matches!(result, Err(Errno::ENOSPC)) => {
+                let call = (conn, call);
+                self.context.parked.park_until(instance, call, attempts, retry_at_ns);
+                Ok(Outcome::Deferred)
+            }
             Some(_) | None => result,
         }
     }
