@@ -69,12 +69,18 @@ impl Process {
         self.child = spawn(&self.dir, self.port, self.segment);
     }
 
-    /// Stops it as SIGSTOP does, or lets it continue.
+    /// Stops it as SIGSTOP does, and waits until all its threads are stopped, or lets it continue.
     pub fn pause(&self, paused: bool) {
         let signal = if paused { libc::SIGSTOP } else { libc::SIGCONT };
         let pid = libc::pid_t::try_from(self.child.id()).unwrap();
         // SAFETY: a system call without memory; the process is a child that was not waited for.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+        if paused {
+            let mut status = 0;
+            // SAFETY: the status is written to a local variable.
+            let stopped = unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) };
+            assert!(stopped == pid && libc::WIFSTOPPED(status), "it is stopped: {status}");
+        }
     }
 
     /// Bytes of memory that it has.
