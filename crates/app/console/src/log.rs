@@ -49,6 +49,11 @@ pub struct LogArguments {
 }
 
 impl LogArguments {
+    /// Whether logs go to standard error.
+    pub fn is_stderr(&self) -> bool {
+        self.log.is_none()
+    }
+
     /// Logs to `file`, unless the command line names another one.
     pub fn or_file(&self, file: Option<PathBuf>) -> LogArguments {
         LogArguments { log: self.log.clone().or(file), log_format: self.log_format }

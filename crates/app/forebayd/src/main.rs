@@ -134,10 +134,14 @@ fn run_daemon(arguments: &Arguments, config: &PoolConfig) -> Result<(), Failure>
     ));
     notify(ServiceState::Ready);
     let mut watchdog = Watchdog::from_environment();
+    let mut running = config.clone();
     while !stop.load(Ordering::Relaxed) && !daemon.has_ended() {
         std::thread::sleep(POLL_INTERVAL);
-        if reload.swap(false, Ordering::Relaxed) {
-            reload_config(&daemon, config);
+        if reload.swap(false, Ordering::Relaxed)
+            && arguments.daemon == Role::Controller
+            && let Err(reason) = reload_config(&daemon, &mut running)
+        {
+            report_refused_reload(&arguments.log, &reason);
         }
         if let Some(watchdog) = &mut watchdog
             && watchdog.is_due(Instant::now())
@@ -151,25 +155,30 @@ fn run_daemon(arguments: &Arguments, config: &PoolConfig) -> Result<(), Failure>
     daemon.stop().map_err(daemon_failure)
 }
 
-/// Reads the configuration again and applies it. If it is invalid, nothing changes. `config` is the
-/// one with which the daemon was started.
-fn reload_config(daemon: &Daemon, config: &PoolConfig) {
-    let new = match read_config(&config.file) {
-        Ok(new) => new,
-        Err(error) => {
-            print_stderr(format_args!("forebayd: not reloaded: {error}"));
-            return;
-        }
-    };
+/// Reads the configuration again, and applies the entries that need no restart. `running` is the
+/// one that the daemon has, and is replaced. If the new one is invalid or changes the pool itself,
+/// nothing changes.
+fn reload_config(daemon: &Daemon, running: &mut PoolConfig) -> Result<(), String> {
+    let not_reloaded = |error: ConfigError| format!("not reloaded: {error}");
+    let new = read_config(&running.file).map_err(not_reloaded)?;
+    let merged = running.reloaded(&new).map_err(not_reloaded)?;
     let file = new.file.display();
-    let fixed = config.entries_for_restart(&new);
+    let fixed = running.entries_for_restart(&new);
     if !fixed.is_empty() {
         let entries = fixed.join(", ");
         print_stderr(format_args!("forebayd: {file}: {entries} will change with a restart"));
     }
-    match daemon.reload(&new) {
-        Ok(()) => print_stderr(format_args!("forebayd: {file}: reloaded")),
-        Err(reason) => print_stderr(format_args!("forebayd: {file}: {reason}")),
+    daemon.reload(&merged).map_err(|reason| format!("{file}: {reason}"))?;
+    *running = merged;
+    print_stderr(format_args!("forebayd: {file}: reloaded"));
+    Ok(())
+}
+
+/// Logs a warning, and prints it unless logs go to standard error already.
+fn report_refused_reload(log: &LogArguments, reason: &str) {
+    tracing::warn!("{reason}");
+    if !log.is_stderr() {
+        print_stderr(format_args!("forebayd: {reason}"));
     }
 }
 

@@ -211,8 +211,7 @@ impl Daemon {
         self.status_source.clone()
     }
 
-    /// Applies a changed configuration, as far as it does not need a restart: a controller's new
-    /// nodes, their capacities and sources, its users, and all of staging.
+    /// Applies a configuration made by [`PoolConfig::reloaded`]. Only a controller changes.
     ///
     /// # Errors
     /// The first reason for which a part of the configuration is refused; the other parts apply.

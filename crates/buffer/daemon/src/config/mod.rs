@@ -4,6 +4,7 @@
 
 mod error;
 mod read;
+mod reload;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -163,34 +164,6 @@ impl PoolConfig {
     /// The storage node of this name.
     pub fn storage_node(&self, name: &str) -> Option<&StorageConfig> {
         self.storage.iter().find(|node| node.name == name)
-    }
-
-    /// Entries in which `new` differs and that a running daemon cannot change.
-    pub fn entries_for_restart(&self, new: &PoolConfig) -> Vec<&'static str> {
-        let fixed = |node: &StorageConfig| {
-            (node.name.clone(), node.address, node.directory.clone(), node.metadata_memory)
-        };
-        let moved = |node: &StorageConfig| {
-            new.storage_node(&node.name).is_some_and(|new| fixed(new) != fixed(node))
-        };
-        let entries = [
-            ("pool.name", self.name != new.name),
-            ("pool.granularity", self.granularity != new.granularity),
-            ("pool.data_protection", self.data_protection != new.data_protection),
-            ("controller.address", self.controller != new.controller),
-            ("controller.directory", self.controller_directory != new.controller_directory),
-            ("controller.socket", self.controller_socket != new.controller_socket),
-            ("controller.audit_log", self.audit_log != new.audit_log),
-            ("controller.administrators", self.administrators != new.administrators),
-            ("limits", self.limits != new.limits),
-            ("address, directory or metadata_memory of storage", self.storage.iter().any(moved)),
-            ("agent.directory", self.agent_directory != new.agent_directory),
-            ("agent.socket", self.agent_socket != new.agent_socket),
-            ("agent.mount_root", self.mount_root != new.mount_root),
-            ("agent.storage_timeout_seconds", self.storage_timeout != new.storage_timeout),
-            ("auth", self.auth != new.auth),
-        ];
-        entries.into_iter().filter(|(_, differs)| *differs).map(|(entry, _)| entry).collect()
     }
 
     /// The credentials of this host. Fails if MUNGE is not installed or the key cannot be read.

@@ -90,3 +90,44 @@ proptest::proptest! {
         let _ = parse(&text);
     }
 }
+
+#[test]
+fn reload_changes_no_entry_that_needs_a_restart() {
+    let running = parse(GOOD).unwrap();
+    let new = GOOD
+        .replace(":7510", ":7512")
+        .replace(":7511", ":7513")
+        .replace("/flash", "/other")
+        .replace("10GiB\"", "20GiB\"\nfrom = [\"10.0.0.1\"]")
+        .replace("[auth]", "[agent]\nmount_root = \"/mnt/other\"\n[auth]")
+        .replace("granularity", "max_nodes = 3\ngranularity");
+    let new = parse(&new).unwrap();
+    assert_eq!(
+        running.entries_for_restart(&new),
+        [
+            "controller.address",
+            "address, directory, capacity or metadata_memory of storage",
+            "agent.mount_root"
+        ]
+    );
+    let merged = running.reloaded(&new).unwrap();
+    assert!(running.entries_for_restart(&merged).is_empty());
+    assert_eq!(merged.max_nodes, 3);
+    assert_eq!(merged.storage[0].allowed_sources, new.storage[0].allowed_sources);
+    assert_ne!(merged.storage[0].allowed_sources, running.storage[0].allowed_sources);
+    assert_eq!(merged.storage[0].capacity, Bytes(10 << 30));
+}
+
+#[test]
+fn reload_that_changes_the_pool_is_refused() {
+    let running = parse(GOOD).unwrap();
+    for (old, new) in [
+        ("\"flash\"", "\"other\""),
+        ("\"1GiB\"", "\"2GiB\""),
+        ("granularity", "equalize_fragments = false\ngranularity"),
+    ] {
+        let new = parse(&GOOD.replace(old, new)).unwrap();
+        let reason = running.reloaded(&new).unwrap_err().to_string();
+        assert!(reason.starts_with("pool.toml: a pool's name"), "{reason}");
+    }
+}
