@@ -68,9 +68,11 @@ fn instance_in_directories_is_mounted_changed_unmounted_and_mounted_again() {
         let space = rustix::fs::statvfs(&point.0).unwrap();
         assert_eq!(space.f_blocks * space.f_frsize, (1 << 30) / nodes * nodes / 4096 * 4096);
         assert_eq!(run("stat", &["-c", "%a", at]).trim(), "1777");
-        succeed(&helper(&[&source, at, "-t", "fuse.forebay", "-o", "remount,ro,nodev,user_id=0"]));
+        succeed(&helper(&[&source, at, "-t", "fuse.forebay", "-o", "remount,ro,user_id=0"]));
         let options = point.options();
-        assert!(options.contains("ro,") && !options.contains("nosuid"), "{options}");
+        for kept in ["ro,", "nosuid", "nodev"] {
+            assert!(options.contains(kept), "{kept}: {options}");
+        }
         assert!(fs::write(point.0.join("file"), "other").is_err());
         run("umount", &[at]);
         // The process of the first mount may still be ending.
@@ -83,6 +85,12 @@ fn instance_in_directories_is_mounted_changed_unmounted_and_mounted_again() {
             let other = helper(&[flash[0], at]);
             assert_eq!(other.status.code(), Some(32));
             assert!(String::from_utf8_lossy(&other.stderr).contains("in other directories"));
+            let new = home.path().join("new");
+            fs::create_dir(&new).unwrap();
+            let other = helper(&[&format!("{},{source}", text(&new)), at]);
+            assert_eq!(other.status.code(), Some(32));
+            let found = format!("only {} have an instance", flash.join(", "));
+            assert!(String::from_utf8_lossy(&other.stderr).contains(&found));
         }
     }
 }

@@ -60,27 +60,52 @@ fn create_instance(
         let admin = Admin::connect(daemon.address(), ClientOptions::default());
         let admin = admin.map_err(failed(directory))?;
         let all = admin.instances().map_err(failed(directory))?;
-        existing.extend(all.into_iter().find(|usage| usage.spec.id == INSTANCE));
+        let usage = all.into_iter().find(|usage| usage.spec.id == INSTANCE);
+        existing.extend(usage.map(|usage| (directory.as_path(), usage.spec.placement)));
         admins.push(admin);
     }
     if !existing.is_empty() {
-        let places = existing.iter().map(|usage| {
-            let place = &usage.spec.placement;
-            (usize::from(place.node.0), usize::from(place.nodes))
-        });
-        let wanted = (0..daemons.len()).map(|node| (node, daemons.len()));
-        return match places.eq(wanted) {
-            true => Ok(()),
-            false => Err("the instance lies in other directories, or in another order".into()),
-        };
+        return check_places(&existing, daemons.len());
     }
-    let placements = placements(daemons)?;
-    for ((admin, directory), placement) in admins.iter().zip(directories).zip(placements) {
+    let specs = instance_specs(daemons, directories, options)?;
+    for (index, (directory, spec)) in directories.iter().zip(specs).enumerate() {
+        if let Err(errno) = admins[index].create_instance(spec) {
+            // The last one may have been created without a reply. Those that stay are reported at
+            // the next attempt.
+            for admin in &admins[..=index] {
+                let _ = admin.remove_instance(INSTANCE, true);
+            }
+            return Err(failed(directory)(errno));
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless the parts found are those of an instance in `count` directories in this order.
+fn check_places(existing: &[(&Path, Placement)], count: usize) -> Result<(), String> {
+    if existing.len() < count {
+        let places: Vec<_> = existing.iter().map(|(path, _)| path.display().to_string()).collect();
+        return Err(format!("of these directories only {} have an instance", places.join(", ")));
+    }
+    let places = existing.iter().map(|(_, place)| (usize::from(place.node.0), place.nodes.into()));
+    match places.eq((0..count).map(|node| (node, count))) {
+        true => Ok(()),
+        false => Err("the instance lies in other directories, or in another order".into()),
+    }
+}
+
+/// The parts of a new instance, for each of its directories.
+fn instance_specs(
+    daemons: &[Daemon],
+    directories: &[PathBuf],
+    options: &Options,
+) -> Result<Vec<InstanceSpec>, String> {
+    let spec = |(directory, placement): (&PathBuf, Placement)| {
         let capacity = match options.size {
-            Some(size) => size / daemons.len() as u64,
+            Some(size) => size / directories.len() as u64,
             None => default_capacity(directory)?,
         };
-        let spec = InstanceSpec {
+        Ok(InstanceSpec {
             id: INSTANCE,
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
@@ -88,10 +113,9 @@ fn create_instance(
             capacity,
             inodes: (capacity / BYTES_PER_INODE).max(1 << 16),
             placement,
-        };
-        admin.create_instance(spec).map_err(failed(directory))?;
-    }
-    Ok(())
+        })
+    };
+    directories.iter().zip(placements(daemons)?).map(spec).collect()
 }
 
 fn placements(daemons: &[Daemon]) -> Result<Vec<Placement>, String> {
@@ -108,4 +132,32 @@ fn default_capacity(directory: &Path) -> Result<u64, String> {
     let found = rustix::fs::statvfs(directory);
     let found = found.map_err(|error| format!("{}: {error}", directory.display()))?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize) / 5 * 4)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+    use super::*;
+
+    #[test]
+    fn instance_that_one_directory_refuses_is_created_in_none() {
+        let home = tempfile::tempdir().unwrap();
+        let directories = ["a", "b", "c"].map(|name| home.path().join(name));
+        let daemons = directories.clone().map(|path| {
+            std::fs::create_dir(&path).unwrap();
+            let mut store = StoreOptions::new(&path);
+            if path == directories[1] {
+                store.limits.max_instances = 0;
+            }
+            Daemon::start(store).unwrap()
+        });
+        let options = Options { size: Some(3 << 30), ..Options::default() };
+        let reason = create_instance(&daemons, &directories, &options).unwrap_err();
+        assert!(reason.starts_with(directories[1].to_str().unwrap()), "{reason}");
+        for daemon in &daemons {
+            let admin = Admin::connect(daemon.address(), ClientOptions::default()).unwrap();
+            assert!(admin.instances().unwrap().is_empty());
+        }
+    }
 }

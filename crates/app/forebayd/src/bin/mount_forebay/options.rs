@@ -86,9 +86,6 @@ impl Options {
     ) -> Result<Options, String> {
         let all: Vec<&str> = lists.into_iter().flat_map(|list| list.split(',')).collect();
         let mut options = Options { remount: all.contains(&"remount"), ..Options::default() };
-        if options.remount {
-            options.kernel_flags = MountFlags::empty();
-        }
         for option in all {
             let known = options.set(option)?;
             if !known && !sloppy && !options.remount {
@@ -171,7 +168,8 @@ mod tests {
         let flags = |list| parse(list).unwrap().kernel_flags;
         assert_eq!(flags("rw,noexec"), MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
         assert_eq!(flags("allow_suid,allow_dev,noatime"), MountFlags::NOATIME);
-        assert_eq!(flags("remount,nodev,user_id=0"), MountFlags::NODEV);
+        assert_eq!(flags("remount,ro,user_id=0"), MountFlags::NOSUID | MountFlags::NODEV);
+        assert_eq!(flags("remount,allow_suid"), MountFlags::NODEV);
     }
 
     #[test]
