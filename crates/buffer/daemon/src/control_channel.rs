@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::DaemonError;
 use crate::messages::{HandshakeReply, Hello, OLDEST_VERSION, Role, VERSION, Welcome};
-use crate::versions::{OWN, VersionRange};
+use crate::versions::{CONNECTING, DAEMON, OWN, VersionRange};
 
 /// Longest message of a controller or a node, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
@@ -125,7 +125,8 @@ pub fn connect(
         HandshakeReply::Refused(reason) => Err(refused(reason)),
         HandshakeReply::Welcome(welcome) => {
             let version = welcome.version.unwrap_or(OLDEST_VERSION);
-            OWN.agree(VersionRange { oldest: version, newest: version }).map_err(refused)?;
+            let chosen = VersionRange { oldest: version, newest: version };
+            OWN.agree(CONNECTING, chosen, DAEMON).map_err(refused)?;
             receiver.0.set_deadline(None)?;
             Ok((sender, receiver, *welcome))
         }
@@ -189,7 +190,8 @@ impl IncomingConnection {
         };
         self.is_authenticated = true;
         let hello: Hello = self.receiver.receive(MAX_UNAUTHENTICATED_BODY_BYTES)?;
-        self.version = Some(OWN.agree(VersionRange::of(&hello)).map_err(refused)?);
+        let version = OWN.agree(DAEMON, VersionRange::of(&hello), CONNECTING);
+        self.version = Some(version.map_err(refused)?);
         Ok(Caller { peer, role: hello.role, source, munge_origin })
     }
 

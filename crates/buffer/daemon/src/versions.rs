@@ -9,6 +9,11 @@ pub(crate) struct VersionRange {
     pub newest: u16,
 }
 
+/// The side that accepts connections, in messages: a controller, or an agent that relays to it.
+pub(crate) const DAEMON: &str = "the daemon";
+/// The side that connects, in messages: a daemon of another host, or a command.
+pub(crate) const CONNECTING: &str = "the program that connects";
+
 /// The versions of this release.
 pub(crate) const OWN: VersionRange = VersionRange { oldest: OLDEST_VERSION, newest: VERSION };
 
@@ -27,15 +32,16 @@ impl VersionRange {
         VersionRange { oldest: hello.version, newest: hello.newest.unwrap_or(hello.version) }
     }
 
-    /// The newest version that both speak; the error names the versions of both.
-    pub fn agree(self, peer: VersionRange) -> Result<u16, String> {
+    /// The newest version that both sides speak. The error names the versions of both. It may be
+    /// printed at either end, so `own` and `other` name the sides for all readers.
+    pub fn agree(self, own: &str, peer: VersionRange, other: &str) -> Result<u16, String> {
         let newest = self.newest.min(peer.newest);
         if newest >= self.oldest.max(peer.oldest) {
             return Ok(newest);
         }
-        let older = if peer.newest < self.oldest { "the peer" } else { "this side" };
+        let older = if peer.newest < self.oldest { other } else { own };
         Err(format!(
-            "version mismatch: the peer speaks {peer} of the control protocol, this side {self}; \
+            "version mismatch: {other} speaks {peer} of the control protocol, {own} {self}; \
              upgrade {older}"
         ))
     }
@@ -49,30 +55,37 @@ mod tests {
         VersionRange { oldest, newest }
     }
 
+    fn agree(own: VersionRange, peer: VersionRange) -> Result<u16, String> {
+        own.agree(DAEMON, peer, CONNECTING)
+    }
+
     #[test]
     fn adjacent_releases_speak_the_newest_version_of_the_older_one() {
-        assert_eq!(range(9, 10).agree(range(9, 9)), Ok(9));
-        assert_eq!(range(9, 9).agree(range(9, 10)), Ok(9));
-        assert_eq!(range(9, 10).agree(range(10, 11)), Ok(10));
-        assert_eq!(range(9, 11).agree(range(9, 11)), Ok(11));
+        assert_eq!(agree(range(9, 10), range(9, 9)), Ok(9));
+        assert_eq!(agree(range(9, 9), range(9, 10)), Ok(9));
+        assert_eq!(agree(range(9, 10), range(10, 11)), Ok(10));
+        assert_eq!(agree(range(9, 11), range(9, 11)), Ok(11));
     }
 
     #[test]
     fn refusal_names_the_versions_of_both_and_the_older_side() {
-        let refused = range(10, 11).agree(range(9, 9)).unwrap_err();
-        for part in ["peer speaks version 9 of", "this side versions 10 to 11", "upgrade the peer"]
-        {
+        let refused = agree(range(10, 11), range(9, 9)).unwrap_err();
+        for part in [
+            "the program that connects speaks version 9 of",
+            "the daemon versions 10 to 11",
+            "upgrade the program that connects",
+        ] {
             assert!(refused.contains(part), "{refused}");
         }
-        let refused = range(9, 9).agree(range(10, 11)).unwrap_err();
-        assert!(refused.contains("upgrade this side"), "{refused}");
+        let refused = agree(range(9, 9), range(10, 11)).unwrap_err();
+        assert!(refused.contains("upgrade the daemon"), "{refused}");
     }
 
     proptest::proptest! {
         #[test]
         fn both_sides_agree_on_the_same_version_or_none(a: u16, b: u16, c: u16, d: u16) {
             let (one, other) = (range(a.min(b), a.max(b)), range(c.min(d), c.max(d)));
-            let (left, right) = (one.agree(other), other.agree(one));
+            let (left, right) = (agree(one, other), agree(other, one));
             proptest::prop_assert_eq!(left.clone().ok(), right.ok());
             if let Ok(version) = left {
                 for side in [one, other] {
@@ -86,7 +99,7 @@ mod tests {
         fn any_hello_is_answered(oldest: u16, newest: Option<u16>) {
             let role = crate::messages::Role::Client(None);
             let peer = VersionRange::of(&Hello { version: oldest, newest, role });
-            if let Ok(version) = OWN.agree(peer) {
+            if let Ok(version) = agree(OWN, peer) {
                 proptest::prop_assert!((OWN.oldest..=OWN.newest).contains(&version));
             }
         }

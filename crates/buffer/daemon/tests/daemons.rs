@@ -210,7 +210,7 @@ fn malformed_messages_are_refused_and_the_controller_keeps_running() {
     let hello = frame("{\"version\":10,\"role\":{\"client\":null}}");
     let reply = local(&hello);
     assert!(reply.contains("version mismatch") && reply.contains("version 10"));
-    assert!(reply.contains("this side version 9; upgrade this side"), "{reply}");
+    assert!(reply.contains("the daemon version 9; upgrade the daemon"), "{reply}");
     // A peer of the release before names one version, one of a later release all that it speaks.
     for versions in ["\"version\":9", "\"version\":9,\"newest\":12", "\"version\":8,\"newest\":9"] {
         let reply = local(&frame(&format!("{{{versions},\"role\":{{\"client\":null}}}}")));

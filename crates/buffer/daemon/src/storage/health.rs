@@ -113,13 +113,19 @@ mod tests {
 
     use super::*;
 
+    fn wait_until(condition: impl Fn() -> bool) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !condition() {
+            assert!(Instant::now() < until, "timeout");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn write_that_does_not_end_is_noticed_and_one_that_ends_is_not() {
         let directory = tempfile::tempdir().unwrap();
         let mut health = StoreHealth::new(directory.path());
-        while !directory.path().join(PROBE_FILE).exists() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until(|| directory.path().join(PROBE_FILE).exists());
         assert!(health.is_working());
         let (unblock, blocked) = channel::<()>();
         let blocked = Mutex::new(blocked);
@@ -128,14 +134,9 @@ mod tests {
             Ok(())
         };
         let device = DeviceProbe::start(Duration::from_secs(100), hang).unwrap();
-        let wait_for = |hangs: bool| {
-            while (device.pending() > Duration::from_millis(20)) != hangs {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        };
-        wait_for(true);
+        wait_until(|| device.pending() > Duration::from_millis(20));
         drop(unblock);
-        wait_for(false);
+        wait_until(|| device.pending() <= Duration::from_millis(20));
     }
 
     #[test]
