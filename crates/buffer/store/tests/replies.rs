@@ -558,6 +558,49 @@ fn file_replaces_another_one_when_its_data_are_durable() {
     assert_eq!(replies(&renamed), [Reply::Done]);
 }
 
+/// The data may have changed since the sync in progress began.
+#[test]
+fn rename_during_a_sync_waits_for_another_one() {
+    let (mut node, _, object, _) = with_durable_checksums();
+    let third = ConnId(3);
+    node.step(Now::default(), Input::Connected(third, root(false)), &mut Vec::new());
+    call(&mut node, third, 1, hello(Some(InstanceId(7))));
+    let replaced = |name: &[u8]| {
+        Request::Name(NameRequest::PutFile {
+            parent: Ino::ROOT,
+            name: name.to_vec(),
+            set: Box::new(SetAttr::default()),
+            data: b"old".to_vec(),
+        })
+    };
+    call(&mut node, OTHER, 3, replaced(b"one"));
+    call(&mut node, OTHER, 4, replaced(b"two"));
+    let link = NameRequest::Link { ino: object.ino, parent: Ino::ROOT, name: b"alias".to_vec() };
+    call(&mut node, OTHER, 5, Request::Name(link));
+    let rename = |name: &[u8], to_name: &[u8]| {
+        Request::Name(NameRequest::Rename {
+            parent: Ino::ROOT,
+            name: name.to_vec(),
+            to: Ino::ROOT,
+            to_name: to_name.to_vec(),
+            existing: OnExisting::Replace,
+        })
+    };
+    let syncs = |effects: &[Effect<ObjectId>]| {
+        effects.iter().any(|effect| matches!(effect, Effect::SyncObject(of) if *of == object))
+    };
+    let first = call(&mut node, OTHER, 6, rename(b"file", b"one"));
+    assert!(syncs(&first) && replies(&first).is_empty());
+    let second = call(&mut node, third, 2, rename(b"alias", b"two"));
+    assert!(!syncs(&second) && replies(&second).is_empty());
+    for has_next in [true, false] {
+        let mut effects = Vec::new();
+        node.step(Now::default(), Input::ObjectSynced(object, Ok(())), &mut effects);
+        assert_eq!(replies(&effects), [Reply::Done]);
+        assert_eq!(syncs(&effects), has_next);
+    }
+}
+
 /// A restarted node that has no space for the request, the sequence number of which is 9, while it keeps a
 /// removed file. The client that had it open has returned. `absent`: another one has not.
 fn full_after_restart(absent: bool) -> (Node<MemoryObjects>, Request) {

@@ -11,11 +11,20 @@ use forebay_protocol::message::{NameRequest, OnExisting};
 use forebay_protocol::{Call, Errno, FileKind, Ino, Request};
 use std::collections::BTreeMap;
 
-/// Calls that wait until the data of a file are durable. A connection has one call in flight, so their
-/// number is bounded.
+/// Calls that wait until the data of a file are durable.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// For the sync in progress, which began after they came.
+    current: Vec<(ConnId, Call)>,
+    /// For the next one: the data may have changed since the sync in progress began.
+    next: Vec<(ConnId, Call)>,
+}
+
+/// The files whose data are being made durable. A connection has one call in flight, so the number of
+/// calls that wait is bounded.
 #[derive(Debug, Default)]
 pub struct Replacements {
-    waiting: BTreeMap<Ino, Vec<(ConnId, Call)>>,
+    waiting: BTreeMap<Ino, Waiting>,
     /// The file whose data have just been made durable.
     synced: Option<Ino>,
 }
@@ -23,14 +32,16 @@ pub struct Replacements {
 impl Replacements {
     /// Remove all calls.
     pub fn take_calls(&mut self) -> impl Iterator<Item = (ConnId, u64)> {
-        let calls = std::mem::take(&mut self.waiting).into_values().flatten();
+        let waiting = std::mem::take(&mut self.waiting).into_values();
+        let calls = waiting.flat_map(|of_file| of_file.current.into_iter().chain(of_file.next));
         calls.map(|(conn, call)| (conn, call.seq))
     }
 
     /// A connection is closed; its call will be repeated on another one.
     pub fn drop_calls_of(&mut self, conn: ConnId) {
-        for calls in self.waiting.values_mut() {
-            calls.retain(|(of, _)| *of != conn);
+        for of_file in self.waiting.values_mut() {
+            of_file.current.retain(|(of, _)| *of != conn);
+            of_file.next.retain(|(of, _)| *of != conn);
         }
     }
 
@@ -62,11 +73,13 @@ impl<O: Objects> Volume<O> {
 
     /// Carry out a call when the data of a file are durable.
     pub fn await_durable_data(&mut self, node: &mut Context<O>, ino: Ino, call: (ConnId, Call)) {
-        let calls = self.replacements.waiting.entry(ino).or_default();
-        calls.push(call);
-        if calls.len() == 1 {
-            node.effects.push(Effect::SyncObject(self.object(ino)));
+        if let Some(in_progress) = self.replacements.waiting.get_mut(&ino) {
+            in_progress.next.push(call);
+            return;
         }
+        let waiting = Waiting { current: vec![call], next: Vec::new() };
+        self.replacements.waiting.insert(ino, waiting);
+        node.effects.push(Effect::SyncObject(self.object(ino)));
     }
 
     /// The data of a file are durable, or that failed. Returns the calls to carry out now.
@@ -76,7 +89,13 @@ impl<O: Objects> Volume<O> {
         ino: Ino,
         result: Result<(), Errno>,
     ) -> Vec<(ConnId, Call)> {
-        let calls = self.replacements.waiting.remove(&ino).unwrap_or_default();
+        let Waiting { current: calls, next } =
+            self.replacements.waiting.remove(&ino).unwrap_or_default();
+        if !next.is_empty() {
+            let waiting = Waiting { current: next, next: Vec::new() };
+            self.replacements.waiting.insert(ino, waiting);
+            node.effects.push(Effect::SyncObject(self.object(ino)));
+        }
         if let Err(errno) = result {
             for (conn, call) in calls {
                 node.finish(conn, call.seq, Err(errno));
