@@ -49,7 +49,7 @@ impl Site {
     }
 }
 
-/// What a program sees of a directory: of each name in it type and mode, length, links, owner, times in
+/// The view of a program on a directory: of each name in it type and mode, length, links, owner, times in
 /// nanoseconds and contents.
 fn seen(dir: &Path, names: &[&str]) -> Vec<String> {
     let describe = |name: &&str| match fs::symlink_metadata(dir.join(name)) {

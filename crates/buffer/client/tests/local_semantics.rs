@@ -349,7 +349,7 @@ fn mount_on_a_directory_stays_if_the_kernel_checks_permissions() {
     }
 }
 
-/// What is mounted over a mount, or in its place, is not unmounted with it.
+/// A file system that is mounted over a mount, or in its place, is not unmounted with it.
 #[test]
 fn mount_that_was_unmounted_from_outside_ends() {
     let mut mounted = Mounted::new(1, 1 << 26);

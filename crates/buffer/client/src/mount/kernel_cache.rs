@@ -65,12 +65,12 @@ impl CachedInodes {
     }
 }
 
-/// What the kernel caches of a mount.
+/// The kernel's cache of names and attributes of a mount.
 #[derive(Debug)]
 pub struct KernelCache {
     pub entries: KernelEntries,
     negative_lookups: Arc<NegativeLookups>,
-    /// What the mount itself knows under the lease, for listings.
+    /// Parents of directories, known under the lease, for listings.
     pub parents: Parents,
     /// The number of recalls.
     recalls: RwLock<u64>,

@@ -340,7 +340,7 @@ pub enum LockRequest {
     Lease { handles: Vec<HandleId> },
 }
 
-/// What a client with a single cache says of recalls of its lease on names and attributes.
+/// The answer of a client with a single cache to recalls of its lease on names and attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CacheRecall {
     /// Recalls have no effect: what the client caches expires.

@@ -19,7 +19,7 @@ struct Seen {
 
 pub struct Cacher {
     link: Link,
-    /// What it caches, and the time at which that expires.
+    /// The cached value, and the time at which it expires.
     cached: Option<(Seen, u64)>,
     /// The lease has been recalled since the pending request was sent.
     is_late: bool,
