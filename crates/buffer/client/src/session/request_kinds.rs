@@ -1,9 +1,7 @@
 //! Properties of requests that decide how a session sends them.
 
 use forebay_protocol::Request;
-use forebay_protocol::message::{
-    AdminRequest, FileRequest, InodeRequest, NameRequest, PathOperation,
-};
+use forebay_protocol::message::{AdminRequest, FileRequest, NameRequest, PathOperation};
 
 /// Whether the reply to a request may take any time although the daemon works: it waits for a device
 /// or for other clients.
@@ -23,13 +21,13 @@ pub(super) fn may_take_long(request: &Request) -> bool {
 /// Whether a request changes names or attributes.
 pub(super) fn changes_metadata(request: &Request) -> bool {
     match request {
-        Request::Name(request) => changes_names(request),
-        Request::Inode(request) => changes_inode(request),
+        Request::Name(request) => request.is_change(),
+        Request::Inode(request) => request.is_change(),
         Request::File(FileRequest::Open { open, .. }) => open.truncate,
         Request::File(request) => matches!(request, FileRequest::Allocate { .. }),
         Request::Path(path) => match &path.operation {
-            PathOperation::Name(request) => changes_names(request),
-            PathOperation::Inode(request) => changes_inode(request),
+            PathOperation::Name(request) => request.is_change(),
+            PathOperation::Inode(request) => request.is_change(),
             PathOperation::File(request) => {
                 matches!(request, FileRequest::Open { open, .. } if open.truncate)
             }
@@ -42,34 +40,11 @@ pub(super) fn changes_metadata(request: &Request) -> bool {
     }
 }
 
-fn changes_names(request: &NameRequest) -> bool {
-    match request {
-        NameRequest::Mknod { .. }
-        | NameRequest::Create { .. }
-        | NameRequest::PutFile { .. }
-        | NameRequest::Unlink { .. }
-        | NameRequest::RmDir { .. }
-        | NameRequest::Rename { .. }
-        | NameRequest::Link { .. } => true,
-        NameRequest::Lookup { .. } | NameRequest::ReadLink { .. } | NameRequest::ReadDir { .. } => {
-            false
-        }
-    }
-}
-
-fn changes_inode(request: &InodeRequest) -> bool {
-    matches!(
-        request,
-        InodeRequest::SetAttr { .. }
-            | InodeRequest::SetXattr { .. }
-            | InodeRequest::RemoveXattr { .. }
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use forebay_protocol::InstanceId;
+    use forebay_protocol::message::InodeRequest;
 
     #[test]
     fn requests_that_read_or_sync_data_may_take_long() {

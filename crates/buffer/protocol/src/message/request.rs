@@ -179,6 +179,24 @@ pub enum NameRequest {
     },
 }
 
+impl NameRequest {
+    /// Whether it changes names or attributes.
+    pub fn is_change(&self) -> bool {
+        match self {
+            NameRequest::Mknod { .. }
+            | NameRequest::Create { .. }
+            | NameRequest::PutFile { .. }
+            | NameRequest::Unlink { .. }
+            | NameRequest::RmDir { .. }
+            | NameRequest::Rename { .. }
+            | NameRequest::Link { .. } => true,
+            NameRequest::Lookup { .. }
+            | NameRequest::ReadLink { .. }
+            | NameRequest::ReadDir { .. } => false,
+        }
+    }
+}
+
 /// Requests about inodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the fields are the operation's arguments in POSIX")]
@@ -233,6 +251,25 @@ pub enum InodeRequest {
     StatObjects {
         inos: Vec<Ino>,
     },
+}
+
+impl InodeRequest {
+    /// Whether it changes attributes.
+    pub fn is_change(&self) -> bool {
+        match self {
+            InodeRequest::SetAttr { .. }
+            | InodeRequest::SetXattr { .. }
+            | InodeRequest::RemoveXattr { .. } => true,
+            InodeRequest::GetAttr { .. }
+            | InodeRequest::GetAttrs { .. }
+            | InodeRequest::Access { .. }
+            | InodeRequest::GetXattr { .. }
+            | InodeRequest::ListXattr { .. }
+            | InodeRequest::GetFile { .. }
+            | InodeRequest::StatFs
+            | InodeRequest::StatObjects { .. } => false,
+        }
+    }
 }
 
 /// Requests about open files and directories.

@@ -5,9 +5,7 @@ use crate::context::{Context, Origin};
 use crate::objects::Objects;
 use crate::state::SlotResult;
 use crate::volume::Volume;
-use forebay_protocol::message::{
-    FileRequest, InodeRequest, NameRequest, PathOperation, RECOVERY_SLOT,
-};
+use forebay_protocol::message::{FileRequest, PathOperation, RECOVERY_SLOT};
 use forebay_protocol::{Attr, Errno, LeaseId, Reply, Request, SessionId};
 
 impl<O: Objects> Volume<O> {
@@ -144,12 +142,12 @@ impl<O: Objects> Volume<O> {
 /// Whether a request may change names or attributes, now or by later writes to a file that it opens.
 pub fn changes(request: &Request) -> bool {
     match request {
-        Request::Name(request) => changes_names(request),
-        Request::Inode(request) => changes_inode(request),
+        Request::Name(request) => request.is_change(),
+        Request::Inode(request) => request.is_change(),
         Request::File(request) => opens_for_change(request),
         Request::Path(path) => match &path.operation {
-            PathOperation::Name(request) => changes_names(request),
-            PathOperation::Inode(request) => changes_inode(request),
+            PathOperation::Name(request) => request.is_change(),
+            PathOperation::Inode(request) => request.is_change(),
             PathOperation::File(request) => opens_for_change(request),
         },
         Request::Session(_)
@@ -157,37 +155,6 @@ pub fn changes(request: &Request) -> bool {
         | Request::Lock(_)
         | Request::Data(_)
         | Request::Peer(_) => false,
-    }
-}
-
-fn changes_names(request: &NameRequest) -> bool {
-    match request {
-        NameRequest::Mknod { .. }
-        | NameRequest::Create { .. }
-        | NameRequest::PutFile { .. }
-        | NameRequest::Unlink { .. }
-        | NameRequest::RmDir { .. }
-        | NameRequest::Rename { .. }
-        | NameRequest::Link { .. } => true,
-        NameRequest::Lookup { .. } | NameRequest::ReadLink { .. } | NameRequest::ReadDir { .. } => {
-            false
-        }
-    }
-}
-
-fn changes_inode(request: &InodeRequest) -> bool {
-    match request {
-        InodeRequest::SetAttr { .. }
-        | InodeRequest::SetXattr { .. }
-        | InodeRequest::RemoveXattr { .. } => true,
-        InodeRequest::GetAttr { .. }
-        | InodeRequest::GetAttrs { .. }
-        | InodeRequest::Access { .. }
-        | InodeRequest::GetXattr { .. }
-        | InodeRequest::ListXattr { .. }
-        | InodeRequest::GetFile { .. }
-        | InodeRequest::StatFs
-        | InodeRequest::StatObjects { .. } => false,
     }
 }
 
