@@ -49,12 +49,15 @@ impl KernelMount {
     /// covered by another mount, or still reached by open files or another mount of it.
     pub fn unmount(&self) -> io::Result<()> {
         self.unmount_own()?;
-        if has_ended(&self.device)? { Ok(()) } else { Err(Errno::BUSY.into()) }
+        if has_ended(&self.device, END_TIMEOUT)? { Ok(()) } else { Err(Errno::BUSY.into()) }
     }
 
     /// Unmounts what is at the path if that is this mount: something else may be mounted there by now.
+    /// Until its connection ends, no other file system has its number.
     fn unmount_own(&self) -> io::Result<()> {
-        if file_system_at(&self.path)?.as_ref() == Some(&self.file_system) {
+        if !has_ended(&self.device, Timespec::default())?
+            && file_system_at(&self.path)?.as_ref() == Some(&self.file_system)
+        {
             unmount(&self.path, UnmountFlags::empty())?;
         }
         Ok(())
@@ -69,12 +72,12 @@ impl Drop for KernelMount {
     }
 }
 
-/// Whether the kernel has ended the connection of a FUSE device, or does so soon.
-fn has_ended(device: &OwnedFd) -> io::Result<bool> {
+/// Whether the kernel has ended the connection of a FUSE device, or does so before the timeout.
+fn has_ended(device: &OwnedFd, timeout: Timespec) -> io::Result<bool> {
     loop {
         // Errors are always reported.
         let mut state = [PollFd::new(device, PollFlags::empty())];
-        match poll(&mut state, Some(&END_TIMEOUT)) {
+        match poll(&mut state, Some(&timeout)) {
             Ok(_) => return Ok(state[0].revents().contains(PollFlags::ERR)),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -146,6 +149,20 @@ mod tests {
         let found = file_system_at(Path::new("/proc")).unwrap();
         assert_eq!(found.unwrap().1, b"proc");
         assert_eq!(file_system_at(Path::new("/proc/self")).unwrap(), None);
+    }
+
+    /// The kernel gives the device number of the first mount to the second one.
+    #[test]
+    fn end_of_an_unmounted_mount_leaves_the_next_mount_at_its_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = MountOptions::default();
+        let (_, first) = KernelMount::new(directory.path(), &options).unwrap();
+        unmount(&first.path, UnmountFlags::empty()).unwrap();
+        let (_, second) = KernelMount::new(directory.path(), &options).unwrap();
+        drop(first);
+        assert_eq!(file_system_at(&second.path).unwrap().as_ref(), Some(&second.file_system));
+        second.unmount_own().unwrap();
+        assert_eq!(file_system_at(&second.path).unwrap(), None);
     }
 
     #[test]
