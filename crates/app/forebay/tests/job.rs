@@ -1,78 +1,16 @@
 //! Job scripts on an embedded pool, as a user runs them.
 #![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
+mod embedded_home;
+
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-struct Home {
-    directory: tempfile::TempDir,
-}
-
-impl Home {
-    /// A working directory with input for the example.
-    fn new() -> Home {
-        assert!(Path::new("/dev/fuse").exists(), "jobs need FUSE, and there is no /dev/fuse here");
-        let directory = tempfile::tempdir().unwrap();
-        let input = directory.path().join("input");
-        fs::create_dir(&input).unwrap();
-        let numbers: String = (1..300).map(|n| format!("{}\n", n * 7919 % 1009)).collect();
-        fs::write(input.join("a.txt"), numbers).unwrap();
-        fs::write(input.join("b.txt"), "5\n6\n7\n").unwrap();
-        Home { directory }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command.current_dir(self.directory.path()).env_remove("XDG_STATE_HOME");
-        command.args(arguments).stdin(Stdio::null());
-        command
-    }
-
-    fn forebay(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    fn start(&self, arguments: &[&str]) -> Child {
-        let mut command = self.command(arguments);
-        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
-    }
-
-    /// Writes a script and runs it.
-    fn script(&self, name: &str, text: &str) -> Output {
-        let path = self.path(name);
-        fs::write(&path, text).unwrap();
-        self.forebay(&["run", "--pool-size", "1GiB", path.to_str().unwrap()])
-    }
-
-    /// Waits until a file exists in the instance of a running job.
-    fn wait_for(&self, what: &str) {
-        let start = Instant::now();
-        while !self.seen(what) {
-            assert!(start.elapsed() < Duration::from_secs(60), "{what} never came");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn seen(&self, what: &str) -> bool {
-        let Ok(jobs) = fs::read_dir(self.path(".forebay/jobs")) else {
-            return false;
-        };
-        jobs.flatten().any(|job| job.path().join("ss").join(what).exists())
-    }
-}
-
-fn example() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/checkpoint.sh");
-    fs::canonicalize(path).unwrap().to_str().unwrap().to_owned()
-}
+use embedded_home::{Home, example, text_of};
 
 /// The result of the example without a buffer.
 fn expected_answer(home: &Home, steps: &str) -> String {
@@ -84,29 +22,6 @@ fn expected_answer(home: &Home, steps: &str) -> String {
         Command::new("sh").arg(example()).arg(steps).env("DW_JOB_STRIPED", &root).output().unwrap();
     assert!(run.status.success(), "{run:?}");
     fs::read_to_string(plain.path().join("results/answer")).unwrap()
-}
-
-fn text_of(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
-}
-
-/// Asserts that no instance, mount or journal is left.
-fn assert_clean(home: &Home) {
-    let status = home.forebay(&["status"]);
-    let text = text_of(&status);
-    assert!(status.status.success() && !text.contains("instance"), "{text}");
-    let mounts = fs::read_to_string("/proc/mounts").unwrap();
-    assert!(!mounts.contains(home.directory.path().to_str().unwrap()), "{mounts}");
-    assert_eq!(fs::read_dir(home.path(".forebay/jobs")).unwrap().count(), 0);
-    let journals: Vec<_> = fs::read_dir(home.path(".forebay/journals"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
-    assert!(journals.is_empty(), "{journals:?}");
 }
 
 #[test]
@@ -144,7 +59,7 @@ fn example_runs_and_stages_out_its_results() {
         );
     }
     assert!(text.contains("step 3 of 3"), "the script's own output: {text}");
-    assert_clean(&home);
+    home.assert_clean();
 }
 
 #[test]
@@ -165,7 +80,7 @@ fn killed_job_is_recovered_and_continues_from_its_checkpoint() {
     );
     let step = fs::read_to_string(home.path("results/checkpoints/step-0003")).unwrap();
     assert!(step.starts_with("step 3\nstate ") && step.len() > 1 << 20, "a whole checkpoint");
-    assert_clean(&home);
+    home.assert_clean();
     assert!(text_of(&home.forebay(&["recover"])).contains("nothing to recover"));
     // The job continues from the last checkpoint and computes the same result.
     let expected = expected_answer(&home, "8");
@@ -187,13 +102,8 @@ fn interrupted_job_keeps_its_data_for_recover() {
     let home = Home::new();
     let mut run = home.start(&["run", "--pool-size", "1GiB", &example(), "50", "0.1"]);
     home.wait_for("results/checkpoints/step-0002");
-    let second = home.forebay(&["run", &example()]);
-    assert!(!second.status.success());
-    assert!(
-        text_of(&second).contains(&format!("process {} uses it", run.id())),
-        "{}",
-        text_of(&second)
-    );
+    let all = text_of(&home.forebay(&["recover"]));
+    assert!(all.contains("name the job with --job-id: other jobs may be running"), "{all}");
     // The status of a pool in use is published with a delay.
     let start = Instant::now();
     while !text_of(&home.forebay(&["status"])).contains("striped") {
@@ -209,7 +119,7 @@ fn interrupted_job_keeps_its_data_for_recover() {
     let recover = home.forebay(&["recover"]);
     assert!(text_of(&recover).contains("staged out"), "{}", text_of(&recover));
     assert!(home.path("results/checkpoints/step-0002").exists());
-    assert_clean(&home);
+    home.assert_clean();
 }
 
 #[test]
@@ -239,7 +149,7 @@ exit 7
     fs::remove_file(home.path("log")).unwrap();
     home.forebay(&["run", "--on-failure", "discard", script]);
     assert!(!home.path("log").exists());
-    assert_clean(&home);
+    home.assert_clean();
 }
 
 #[test]
@@ -256,7 +166,7 @@ exit 7
     assert!(text.contains("the script ended with status 7"), "{text}");
     assert!(text.contains("$DW_JOB_STRIPED/never: does not exist"), "{text}");
     home.forebay(&["recover", "--discard"]);
-    assert_clean(&home);
+    home.assert_clean();
 }
 
 #[test]
@@ -271,7 +181,7 @@ fn script_is_read_from_standard_input() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text_of(&output));
     assert!(text_of(&output).contains("mounted for me"), "{}", text_of(&output));
-    assert_clean(&home);
+    home.assert_clean();
 }
 
 #[test]
@@ -280,7 +190,7 @@ fn script_with_a_missing_interpreter_is_told_apart_from_a_missing_script() {
     let text = "#!/no/such/shell\n#DW jobdw capacity=16MiB type=scratch access_mode=striped\n";
     let text = text_of(&home.script("job.sh", text));
     assert!(text.contains("its interpreter `/no/such/shell` does not exist"), "{text}");
-    assert_clean(&home);
+    home.assert_clean();
 }
 
 #[test]
@@ -305,7 +215,7 @@ echo fits >${DW_JOB_STRIPED}small
         "{}",
         text_of(&output)
     );
-    assert_clean(&home);
+    home.assert_clean();
 }
 
 #[test]
@@ -377,7 +287,7 @@ echo result >${DW_JOB_STRIPED}r
     fs::create_dir(home.path("away")).unwrap();
     assert!(home.forebay(&["recover"]).status.success());
     assert_eq!(fs::read_to_string(home.path("away/r")).unwrap(), "result\n");
-    assert_clean(&home);
+    home.assert_clean();
 }
 
 #[test]
@@ -419,7 +329,7 @@ wc -l <${DW_PERSISTENT_STRIPED_dbs}in/a.txt >${DW_PERSISTENT_STRIPED_dbs}count
     assert_eq!(fs::read_to_string(&here).unwrap().trim(), "299");
     let destroy = "#!/bin/sh\n#DW destroy_persistent name=dbs\n";
     assert!(home.script("destroy.sh", destroy).status.success());
-    assert_clean(&home);
+    home.assert_clean();
     let output = home.script("use.sh", use_it);
     assert!(
         text_of(&output).contains("there is no persistent instance `dbs`"),
@@ -448,7 +358,7 @@ fn assert_kept(home: &Home) {
         text_of(&recover)
     );
     assert_eq!(fs::read_to_string(home.path("away/r")).unwrap(), "result\n");
-    assert_clean(home);
+    home.assert_clean();
 }
 
 #[test]
@@ -538,7 +448,7 @@ echo result {number} >${{DW_JOB_STRIPED}}r
     assert!(output.status.success(), "{}", text_of(&output));
     assert_eq!(result("two").unwrap(), "result 2\n");
     assert_eq!(result("one").unwrap(), "result 2\n");
-    assert_clean(&home);
+    home.assert_clean();
 }
 
 #[test]
@@ -549,7 +459,7 @@ fn job_that_fails_in_stage_in_leaves_nothing() {
     assert_eq!(output.status.code(), Some(1));
     let text = text_of(&output);
     assert!(text.contains("error: stage in:") && !text.contains("recover"), "{text}");
-    assert_clean(&home);
+    home.assert_clean();
 }
 
 #[test]
@@ -588,5 +498,5 @@ fn instance_is_for_its_owner_unless_a_group_is_named() {
         assert!(!output.status.success());
         assert!(text_of(&output).contains(reason), "{}", text_of(&output));
     }
-    assert_clean(&home);
+    home.assert_clean();
 }

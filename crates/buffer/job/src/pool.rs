@@ -7,14 +7,14 @@ use std::time::Duration;
 use forebay_control::controller::Request;
 use forebay_daemon::ControllerClient;
 use forebay_daemon::activity::{Status, StatusSource};
-use forebay_daemon::embedded::{self, EmbeddedPool, EmbeddedPoolOptions};
+use forebay_daemon::embedded::{self, EmbeddedPool, EmbeddedPoolOptions, JoinedPool, OpenPool};
 
 use crate::error::RunError;
 
 /// The pool to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolSelection {
-    /// One in a directory, for this process alone.
+    /// One in a directory, of this host and user.
     Embedded(EmbeddedPoolOptions),
     /// The one over several hosts that this file describes.
     Shared(PathBuf),
@@ -23,8 +23,10 @@ pub enum PoolSelection {
 /// An open pool.
 #[allow(clippy::large_enum_variant, reason = "a process has one")]
 pub enum PoolHandle {
-    /// One in a directory.
+    /// One in a directory, which this process serves.
     Embedded(EmbeddedPool),
+    /// One in a directory, which another process serves.
+    Joined(JoinedPool),
     /// One over several hosts.
     Shared(ControllerClient),
 }
@@ -32,8 +34,20 @@ pub enum PoolHandle {
 impl PoolHandle {
     /// Opens an embedded pool, which is created if need be, or connects to a pool's controller.
     pub fn open(selection: &PoolSelection) -> Result<PoolHandle, RunError> {
+        PoolHandle::open_waiting(selection, &mut |_| false)
+    }
+
+    /// As [`open`](Self::open). While another process has an embedded pool for itself, `wait` is
+    /// asked, with the reason, whether to go on waiting.
+    pub fn open_waiting(
+        selection: &PoolSelection,
+        wait: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<PoolHandle, RunError> {
         Ok(match selection {
-            PoolSelection::Embedded(options) => PoolHandle::Embedded(EmbeddedPool::open(options)?),
+            PoolSelection::Embedded(options) => match OpenPool::open(options, wait)? {
+                OpenPool::Served(pool) => PoolHandle::Embedded(pool),
+                OpenPool::Joined(pool) => PoolHandle::Joined(pool),
+            },
             PoolSelection::Shared(file) => PoolHandle::Shared(ControllerClient::open(file)?),
         })
     }
@@ -50,6 +64,7 @@ impl PoolHandle {
     pub fn controller(&self) -> &ControllerClient {
         match self {
             PoolHandle::Embedded(pool) => pool.client(),
+            PoolHandle::Joined(pool) => pool.client(),
             PoolHandle::Shared(client) => client,
         }
     }
@@ -59,7 +74,7 @@ impl PoolHandle {
     pub fn status_source(&self, selection: &PoolSelection, timeout: Duration) -> StatusSource {
         match self {
             PoolHandle::Embedded(pool) => pool.status_source(timeout),
-            PoolHandle::Shared(_) => {
+            PoolHandle::Joined(_) | PoolHandle::Shared(_) => {
                 let selection = selection.clone();
                 Arc::new(move || pool_status(&selection).map_err(|error| error.to_string()))
             }
@@ -70,7 +85,7 @@ impl PoolHandle {
     pub fn close(self) -> Result<(), RunError> {
         match self {
             PoolHandle::Embedded(pool) => Ok(pool.close()?),
-            PoolHandle::Shared(_) => Ok(()),
+            PoolHandle::Joined(_) | PoolHandle::Shared(_) => Ok(()),
         }
     }
 }

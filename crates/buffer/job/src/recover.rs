@@ -45,8 +45,8 @@ pub fn recover(
 ) -> Result<Vec<Recovered>, RunError> {
     let interrupt = Interrupt::install();
     let pool = PoolHandle::open_existing(selection)?;
-    if let (PoolHandle::Shared(_), None) = (&pool, job) {
-        let reason = "name the job with --job-id: in a shared pool other jobs may be running";
+    if let (PoolHandle::Shared(_) | PoolHandle::Joined(_), None) = (&pool, job) {
+        let reason = "name the job with --job-id: other jobs may be running in this pool";
         return Err(RunError::Usage(reason.to_owned()));
     }
     let mut recovered = Vec::new();

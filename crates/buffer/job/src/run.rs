@@ -14,8 +14,11 @@ use crate::wait::{Interrupt, Observer};
 /// Time in which the pool replies to a reader of metrics.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs a job script. Blocks until the job is over; reports progress to `observer`, and handles
-/// SIGINT, SIGTERM and SIGHUP.
+/// Interval at which the process that serves an embedded pool checks whether other runs use it.
+const USERS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Runs a job script. Blocks until the job is over, and other runs in an embedded pool that this
+/// process serves; reports progress to `observer`, and handles SIGINT, SIGTERM and SIGHUP.
 pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunReport, RunError> {
     if let (PoolSelection::Embedded(_), false) = (&options.pool, options.hosts.is_empty()) {
         let reason = "--hosts names hosts of a pool over several hosts: name that pool too, with \
@@ -29,7 +32,7 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
         observer.warning(&warning);
     }
     let interrupt = Interrupt::install();
-    let pool = PoolHandle::open(&options.pool)?;
+    let pool = open_pool(&options.pool, &token, observer, &interrupt)?;
     let metrics = match options.metrics {
         Some(address) => {
             let source = pool.status_source(&options.pool, METRICS_TIMEOUT);
@@ -43,8 +46,64 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     let mut life = JobLife::new(&pool, &token, observer, &interrupt);
     let outcome = life.run(&script, options);
     let phases = life.into_phases();
+    await_other_runs(&pool, observer, &interrupt)?;
     drop(metrics);
     pool.close()?;
     let (code, kept) = outcome?;
     Ok(RunReport { token, code, phases, kept })
+}
+
+/// Opens the pool for this run, and an embedded one for others. Waits while another process has it for
+/// itself.
+fn open_pool(
+    selection: &PoolSelection,
+    token: &str,
+    observer: &mut dyn Observer,
+    interrupt: &Interrupt,
+) -> Result<PoolHandle, RunError> {
+    let mut is_noted = false;
+    let opened = PoolHandle::open_waiting(selection, &mut |reason| {
+        if !is_noted {
+            observer.phase("wait for the pool");
+            observer.note(&format!("{reason}; waiting, interrupt (Ctrl-C) to stop"));
+            is_noted = true;
+        }
+        !interrupt.is_set()
+    });
+    match opened {
+        Err(_) if interrupt.is_set() => Err(RunError::Interrupted(token.to_owned(), false)),
+        Ok(PoolHandle::Embedded(pool)) => {
+            pool.share()?;
+            Ok(PoolHandle::Embedded(pool))
+        }
+        opened => opened,
+    }
+}
+
+/// Waits until the runs that use this process's pool are over. No run joins any more.
+fn await_other_runs(
+    pool: &PoolHandle,
+    observer: &mut dyn Observer,
+    interrupt: &Interrupt,
+) -> Result<(), RunError> {
+    let PoolHandle::Embedded(pool) = pool else {
+        return Ok(());
+    };
+    pool.end_sharing()?;
+    if !pool.has_users()? {
+        return Ok(());
+    }
+    observer.phase("serve other runs");
+    observer
+        .note("this run is over; others use the pool, which this process serves until they end");
+    let mut is_warned = interrupt.is_set();
+    while pool.has_users()? {
+        if interrupt.is_set() && !is_warned {
+            observer
+                .warning("interrupt again to end at once: the other runs would lose their mounts");
+            is_warned = true;
+        }
+        std::thread::sleep(USERS_INTERVAL);
+    }
+    Ok(())
 }

@@ -12,21 +12,32 @@ use rustix::io::Errno;
 /// starting.
 const MODE: u32 = 0o600;
 
+/// Opens a file that processes of the same user lock; creates it if it is missing.
+pub fn open_lock_file(path: &Path) -> io::Result<File> {
+    let mut options = fs::OpenOptions::new();
+    let options = options.create(true).truncate(false).read(true).write(true).mode(MODE);
+    let file = options.open(path)?;
+    if file.metadata()?.permissions().mode() & 0o777 != MODE {
+        file.set_permissions(Permissions::from_mode(MODE))?;
+    }
+    Ok(file)
+}
+
 /// Locks the file `lock` in a directory, which must exist. `None`: another process has locked it.
 /// Closing the file releases the lock.
 ///
 /// # Errors
 /// The file cannot be created or locked.
 pub fn lock_directory(directory: &Path) -> io::Result<Option<File>> {
-    let mut options = fs::OpenOptions::new();
-    let options = options.create(true).truncate(false).read(true).write(true).mode(MODE);
-    let file = options.open(directory.join("lock"))?;
-    if file.metadata()?.permissions().mode() & 0o777 != MODE {
-        file.set_permissions(Permissions::from_mode(MODE))?;
-    }
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(Errno::WOULDBLOCK) => Ok(None),
+    let file = open_lock_file(&directory.join("lock"))?;
+    Ok(try_lock(&file, FlockOperation::NonBlockingLockExclusive)?.then_some(file))
+}
+
+/// Locks a file as `operation` says, which does not wait. `false`: another process has it locked.
+pub fn try_lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
+    match flock(file, operation) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
         Err(errno) => Err(errno.into()),
     }
 }

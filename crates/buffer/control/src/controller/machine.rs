@@ -1,5 +1,7 @@
 //! The controller's parts, its inputs and its effects.
 
+use std::collections::BTreeSet;
+
 use forebay_policy::pool::{self, NodeId};
 
 use super::contacts::Contacts;
@@ -10,7 +12,7 @@ use super::settings::Settings;
 use super::state::State;
 use super::waits::Waits;
 use crate::messages::{
-    ComputeCommand, Peer, Report, StampedCommand, StateStamp, StorageCommand, UnixMillis,
+    ComputeCommand, Peer, Report, SessionId, StampedCommand, StateStamp, StorageCommand, UnixMillis,
 };
 use crate::records::{Change, CorruptRecord, StoredRecord};
 
@@ -58,6 +60,9 @@ pub struct Controller {
     pub(super) sent: SentCommands,
     /// The requests that wait.
     pub(super) waits: Waits,
+    /// Sessions that runs have set up, or taken over, since this process has started. Only with
+    /// [`Settings::single_process`].
+    pub(super) run_sessions: BTreeSet<SessionId>,
     /// Whether the next step is to look at all objects, whatever its input is.
     pub(super) looks_at_all: bool,
     /// Time at which a request was last refused for lack of space.
@@ -90,6 +95,7 @@ impl Controller {
             lost_revision: None,
             sent: SentCommands::default(),
             waits,
+            run_sessions: BTreeSet::new(),
             looks_at_all: true,
             short_of_space_at: None,
             effects: Vec::new(),

@@ -43,8 +43,8 @@ pub struct Settings {
     pub pfs_roots: Vec<String>,
     /// Stages that are read back and compared.
     pub read_back: ReadBack,
-    /// Whether the pool belongs to this process alone, so that a job that an earlier process has
-    /// mounted cannot be running.
+    /// Whether this process does all mounts, so that a job that was mounted before its start cannot
+    /// be running.
     pub single_process: bool,
 }
 

@@ -55,6 +55,7 @@ impl Controller {
         for instance in persistents {
             self.use_instance(id, instance);
         }
+        self.note_run(id);
         self.add_stages(id, setup.stages);
         Ok(Accepted::Wait(Wait::Ready(id)))
     }
@@ -117,8 +118,8 @@ impl Controller {
             return Ok(());
         }
         let token = &session.token;
-        // In a pool of a single process, the process that has mounted the job has ended.
-        if !self.settings.single_process {
+        let may_run = !self.settings.single_process || self.run_sessions.contains(&id);
+        if may_run {
             if !session.activations.is_empty() {
                 refuse!(
                     Busy,
@@ -134,7 +135,17 @@ impl Controller {
         if let Some(session) = self.state.sessions.get_mut(id) {
             session.runner = Some(creator);
         }
+        self.note_run(id);
         Ok(())
+    }
+
+    /// Notes that a run uses a session, and forgets sessions that are gone.
+    fn note_run(&mut self, id: SessionId) {
+        if self.settings.single_process {
+            let Controller { state, run_sessions, .. } = self;
+            run_sessions.retain(|id| state.sessions.get(*id).is_some());
+            run_sessions.insert(id);
+        }
     }
 
     /// Whether a stage of a session has a mover or waits for one.

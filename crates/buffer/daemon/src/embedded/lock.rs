@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use forebay_net::lock_file;
 
+use super::sharing::JoinedPool;
+use crate::error::DaemonError;
 use crate::mounts;
 
 /// Time to wait for a killed process to exit.
@@ -14,18 +16,35 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time to wait for a process that may only be reading the pool's status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Locks the directory for this process, if need be after a killed process that still has it.
-pub fn acquire_directory(directory: &Path) -> Result<fs::File, String> {
+/// Access to a pool's directory.
+pub enum Acquired {
+    /// This process has locked it.
+    Locked(fs::File),
+    /// Another process serves the pool in it.
+    Joined(JoinedPool),
+}
+
+/// Locks the directory for this process, or joins the one that has it, if that permits it. If it does
+/// not, `wait` is asked, with the reason, whether to go on waiting: after a time in which a killed
+/// process may exit.
+pub fn acquire_directory(
+    directory: &Path,
+    wait: &mut dyn FnMut(&str) -> bool,
+) -> Result<Acquired, DaemonError> {
     let started = Instant::now();
     loop {
         let refused = match try_lock_directory(directory) {
-            Ok(lock) => return Ok(lock),
+            Ok(lock) => return Ok(Acquired::Locked(lock)),
             Err(refused) => refused,
         };
+        if let Some(joined) = JoinedPool::join(directory)? {
+            return Ok(Acquired::Joined(joined));
+        }
         let holder = fs::read_to_string(directory.join("lock")).unwrap_or_default();
         let dying = is_dying(holder.trim());
-        if started.elapsed() > if dying { EXIT_TIMEOUT } else { STATUS_TIMEOUT } {
-            return Err(refused);
+        let timeout = if dying { EXIT_TIMEOUT } else { STATUS_TIMEOUT };
+        if started.elapsed() > timeout && !wait(&refused) {
+            return Err(DaemonError::new(refused));
         }
         if dying {
             mounts::abort_stale_mounts(&directory.join("mounts"));
@@ -73,12 +92,13 @@ mod tests {
             std::thread::sleep(Duration::from_millis(200));
             drop(reader);
         });
-        let taken = acquire_directory(pool.path()).unwrap();
+        let acquire = || acquire_directory(pool.path(), &mut |_| false);
+        let taken = acquire().unwrap();
         leave.join().unwrap();
         // One that stays is refused.
-        let refused = acquire_directory(pool.path()).unwrap_err();
+        let refused = acquire().err().unwrap().to_string();
         assert!(refused.contains("uses it; wait until that has ended"), "{refused}");
         drop(taken);
-        acquire_directory(pool.path()).unwrap();
+        assert!(matches!(acquire(), Ok(Acquired::Locked(_))));
     }
 }

@@ -2,10 +2,14 @@
 //! connected within the process.
 //!
 //! [`EmbeddedPool::open`] takes a directory, creates a pool in it if it is new, and resumes whatever
-//! an interrupted process left. One process at a time has it open; others can ask it for its status
-//! through a socket in the directory.
+//! an interrupted process left. One process at a time serves it. Others can ask that one for the status
+//! through a socket in the directory, and use the pool as well ([`JoinedPool`]) while it
+//! [shares](EmbeddedPool::share) it.
 
 mod lock;
+mod sharing;
+
+pub use sharing::JoinedPool;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,6 +37,8 @@ use crate::storage;
 use forebay_net::admission::SharedAdmission;
 use forebay_net::auth::Authenticator;
 use forebay_net::listener::Listener;
+use lock::Acquired;
+use sharing::Sharing;
 
 /// Name of the pool and of its only storage node.
 pub const POOL_NAME: &str = "embedded";
@@ -82,23 +88,54 @@ pub struct EmbeddedPool {
     compute: Service,
     storage: Service,
     controller: Service,
+    sharing: Sharing,
     _lock: fs::File,
 }
 
-impl EmbeddedPool {
-    /// Opens the pool in a directory.
-    pub fn open(options: &EmbeddedPoolOptions) -> Result<EmbeddedPool, DaemonError> {
+/// A pool that this process serves or has joined.
+#[allow(clippy::large_enum_variant, reason = "a process has one")]
+pub enum OpenPool {
+    /// This process serves it.
+    Served(EmbeddedPool),
+    /// Another process serves it.
+    Joined(JoinedPool),
+}
+
+impl OpenPool {
+    /// Opens the pool in a directory, or joins the process that serves and shares it. While another
+    /// process has it for itself, `wait` is asked, with the reason, whether to go on waiting.
+    pub fn open(
+        options: &EmbeddedPoolOptions,
+        wait: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<OpenPool, DaemonError> {
         let fail = |reason: String| pool_error(&options.directory, reason);
         fs::create_dir_all(&options.directory).map_err(|e| {
             fail(format!("cannot be created: {e}; name another directory with --pool"))
         })?;
         let directory = fs::canonicalize(&options.directory).map_err(|e| fail(e.to_string()))?;
-        let lock =
-            lock::acquire_directory(&directory).map_err(|reason| pool_error(&directory, reason))?;
-        let started = EmbeddedPool::start(&directory, options.size, lock);
-        started.map_err(|error| pool_error(&directory, error))
+        let mut open = || match lock::acquire_directory(&directory, wait)? {
+            Acquired::Locked(lock) => {
+                EmbeddedPool::start(&directory, options.size, lock).map(OpenPool::Served)
+            }
+            Acquired::Joined(pool) => {
+                resize(&pool, &directory, options.size)?;
+                Ok(OpenPool::Joined(pool))
+            }
+        };
+        open().map_err(|error| pool_error(&directory, error))
     }
+}
 
+/// Gives a joined pool the requested size.
+fn resize(pool: &JoinedPool, directory: &Path, size: Option<Bytes>) -> Result<(), DaemonError> {
+    let status = pool.client().status().map_err(DaemonError::new)?;
+    for request in pool_requests(&status, directory, size)? {
+        pool.client().request(request).map_err(DaemonError::new)?;
+    }
+    Ok(())
+}
+
+impl EmbeddedPool {
     fn start(
         directory: &Path,
         size: Option<Bytes>,
@@ -109,6 +146,8 @@ impl EmbeddedPool {
                 .map_err(DaemonError::with_context(format!("`{inner}` cannot be created")))?;
         }
         let mounts_directory = directory.join("mounts");
+        let sharing = Sharing::closed(directory)
+            .map_err(DaemonError::with_context("`joining` and `users` cannot be locked"))?;
         mounts::remove_stale_mounts(&mounts_directory, &directory.join("jobs"));
         let controller = start_controller(directory, size)?;
         let listener = listen_unix(&status_socket(directory), 0o600)?;
@@ -133,7 +172,7 @@ impl EmbeddedPool {
         // A pool without its storage node is of no use: its requests fail at once.
         let on_failure = controller.port.clone();
         let storage = storage::start(setup, endpoint.clone(), move || on_failure.stop())?;
-        let job_api_socket = socket_path(directory, "calls.socket");
+        let job_api_socket = job_api_socket(directory);
         let job_api =
             Arc::new(JobApi::new(endpoint.clone(), job_api_socket.clone(), mounts_directory));
         let job_api_listener = listen_unix(&job_api_socket, 0o600)?;
@@ -157,6 +196,7 @@ impl EmbeddedPool {
             compute: compute.service,
             storage: storage.service,
             controller: controller.service,
+            sharing,
             _lock: lock,
         })
     }
@@ -169,6 +209,21 @@ impl EmbeddedPool {
     /// A client of the pool, for this process's user.
     pub fn client(&self) -> &ControllerClient {
         &self.client
+    }
+
+    /// Permits other processes to join.
+    pub fn share(&self) -> Result<(), DaemonError> {
+        self.sharing.open().map_err(|error| pool_error(&self.directory, error))
+    }
+
+    /// Refuses processes that want to join. Those that have joined stay.
+    pub fn end_sharing(&self) -> Result<(), DaemonError> {
+        self.sharing.close().map_err(|error| pool_error(&self.directory, error))
+    }
+
+    /// Whether processes that have joined still use the pool.
+    pub fn has_users(&self) -> Result<bool, DaemonError> {
+        self.sharing.has_users().map_err(|error| pool_error(&self.directory, error))
     }
 
     /// A source of the pool's status that replies within `timeout` or fails, for any thread.
@@ -310,6 +365,11 @@ pub fn check_exists(options: &EmbeddedPoolOptions) -> Result<(), DaemonError> {
 
 fn status_socket(directory: &Path) -> PathBuf {
     socket_path(directory, "controller.socket")
+}
+
+/// The socket through which the processes of a job ask to stage.
+fn job_api_socket(directory: &Path) -> PathBuf {
+    socket_path(directory, "calls.socket")
 }
 
 /// The state of a pool, without resuming anything: from the process that has it open, or from its
