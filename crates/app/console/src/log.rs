@@ -34,7 +34,13 @@ pub enum LogFormat {
 #[derive(Debug, Args)]
 pub struct LogArguments {
     /// Append logs to this file [default: standard error, only errors; of daemons also warnings]
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Logs")]
+    #[arg(
+        id = "log_file",
+        long = "log",
+        global = true,
+        value_name = "FILE",
+        help_heading = "Logs"
+    )]
     log: Option<PathBuf>,
     /// Format of the logs
     #[arg(

@@ -263,3 +263,57 @@ fn observation_of_packets_with_flows_is_an_error_before_anything_is_written() {
         assert!(error.contains(name) && error.contains("--fidelity packet"), "{error}");
     }
 }
+
+/// The gain is in table, document, report and sweep, and the instance of the logs can be chosen.
+#[test]
+fn writes_through_the_log_are_compared_with_plain_ones() {
+    let dir = WorkDir::new();
+    let pfs = "--fidelity flow --file-system pfs --burst-buffers 8";
+    let test = "-a MPIIO -w -t 64k -b 64k -s 64";
+    let run = |flush: &str| {
+        let out = format!("run-{flush}");
+        let line = format!(
+            "sim ior --machine cori --nodes 2,4 --ppn 4 {pfs} --log {flush} --out {out} -- {test}"
+        );
+        let table = dir.expect_success(&line).stdout;
+        let document: Value =
+            serde_json::from_str(&dir.read(&format!("{out}/summary.json"))).unwrap();
+        (table, document, dir.read(&format!("{out}/report.html")))
+    };
+    let (table, close, report) = run("close");
+    assert!(table.contains("4 nodes, logged, applied at close: write "), "{table}");
+    assert!(report.contains("through the log of MPI-IO, applied at close"));
+    assert_eq!(close["burst_buffers"], 8);
+    let (_, background, _) = run("background");
+    for (close, background) in
+        close["points"].as_array().unwrap().iter().zip(background["points"].as_array().unwrap())
+    {
+        let number = |point: &Value, field: &str| point["logged"][field].as_f64().unwrap();
+        let ratio = number(close, "plain_seconds") / number(close, "seconds");
+        assert_eq!(number(close, "gain"), ratio);
+        assert_eq!(close["write_GBps"], background["write_GBps"], "the plain test is the same");
+        assert!(number(background, "gain") > 1.5 * ratio, "the program waits for the log only");
+        assert_eq!(number(close, "complete_seconds"), number(background, "complete_seconds"));
+    }
+    let swept = dir.expect_success(&format!(
+        "sim ior --machine cori --nodes 2 {pfs} --log close --sweep ior.t=16k,64k --no-out -- {test}"
+    ));
+    assert!(swept.stdout.contains("log_gain"), "{}", swept.stdout);
+    let posix = "sim ior --machine toy --nodes 2 --log close --no-out -- -w";
+    assert!(dir.expect_invalid_input(posix).contains("add -a MPIIO"));
+}
+
+/// `--log` of `sim ior` is the log of MPI-IO; logs of the program can still go to a file.
+#[test]
+fn logs_of_the_program_go_to_a_file() {
+    let dir = WorkDir::new();
+    let test = "--machine toy --nodes 1 --no-out -- -a MPIIO -w -t 64k -b 64k";
+    for line in [
+        format!("--log a sim ior --log close {test}"),
+        format!("sim ior --log-file a --log close {test}"),
+    ] {
+        assert!(dir.expect_success(&line).stdout.contains("applied at close"), "{line}");
+        assert!(dir.path().join("a").exists() && !dir.path().join("close").exists(), "{line}");
+        std::fs::remove_file(dir.path().join("a")).unwrap();
+    }
+}

@@ -9,8 +9,6 @@ use std::path::{Path, PathBuf};
 const POLICY: &std::ffi::CStr = c"user.forebay.log";
 /// Default of the size to which writes are aligned, in bytes.
 const DEFAULT_ALIGNMENT: u64 = 1 << 20;
-/// Default of the least contiguous write that goes past a log that is applied at close, in bytes.
-const DEFAULT_DIRECT: u64 = 4 << 20;
 
 /// The time at which the log is applied to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +53,7 @@ pub fn select(path: &Path, hints: Handle) -> Option<Settings> {
     };
     let flush = flush(hints);
     // Applied after the close, a log hides the time of large writes, too.
-    let direct = if flush == Flush::Close { DEFAULT_DIRECT } else { u64::MAX };
+    let direct = if flush == Flush::Close { forebay_mpiio_log::PAST_LOG } else { u64::MAX };
     Some(Settings {
         directory: PathBuf::from(directory),
         flush,

@@ -8,9 +8,9 @@ use std::io;
 /// Gap between pieces in a log up to which they are read together, in bytes.
 const READ_GAP: u64 = 4096;
 /// Most bytes that are read together: they stay in the processor's cache until they are copied.
-const READ_BYTES: u64 = 512 << 10;
+pub(crate) const READ_BYTES: u64 = 512 << 10;
 /// Bytes from which on a piece is read alone, to its place.
-const ALONE: u64 = 16 << 10;
+pub(crate) const ALONE: u64 = 16 << 10;
 
 /// A piece of data and its place in the result.
 #[derive(Clone, Copy, Debug)]

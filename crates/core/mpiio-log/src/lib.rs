@@ -26,6 +26,7 @@ mod merge;
 mod netcdf;
 mod plan;
 mod replay;
+mod request_sizes;
 mod scan;
 mod segment_views;
 mod segments;
@@ -55,6 +56,7 @@ pub use replay::{
     Discarded, Left, ReplayError, ReplayOptions, Replayed, discard, foreign_logs, is_in_use, logs,
     replay,
 };
+pub use request_sizes::{PAST_LOG, alignment_for, log_read_bytes, log_request_bytes, logged_bytes};
 pub use scan::{Damage, ScanError, ScannedLog, ScannedSlot, scan, scan_file};
 pub use view::{Segment, Segments, View};
 pub use writer::{LogWriter, Sequence};

@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt;
 
 /// Bytes from which on a part is written with the buffer instead of copied into it: the copy would
 /// cost more than the system call.
-const UNCOPIED: usize = 32 << 10;
+pub(crate) const UNCOPIED: usize = 32 << 10;
 /// Writes end at multiples of this offset if the buffer can hold the rest, so that each page of the
 /// file is written once, and the kernel can use large ones.
-const ALIGNED: usize = 64 << 10;
+pub(crate) const ALIGNED: usize = 64 << 10;
 
 /// A file and the bytes that are to be written at its end.
 #[derive(Debug)]

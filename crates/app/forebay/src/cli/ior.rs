@@ -2,6 +2,7 @@
 
 use super::file_system::FileSystemArgs;
 use super::forecast::Forecaster;
+use super::logged::{self, LogArg};
 use super::nodes::NodeCounts;
 use super::observe::delays_text;
 use super::options::{SimArgs, check_burst_buffers, check_nodes, study_failure};
@@ -19,10 +20,11 @@ use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{self, Column};
 use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
-use forebay_machine::study::{self, Fidelity, FileSystem, Progress, SimOptions};
+use forebay_machine::study::{self, Fidelity, FileSystem, LogFlush, Progress, SimOptions};
 use forebay_machine_file::machine::Machine;
 use forebay_units::human::{self, counted, grouped, number};
 use forebay_workload::ior::{self, AccessPattern, Ior, IorError, Processes};
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -35,7 +37,9 @@ use forebay_workload::ior::{self, AccessPattern, Ior, IorError, Processes};
             --sweep burst_buffer.threads=8,16,32 -- -F -w -t 1m -b 16m\n  \
         forebay sim ior --machine toy --nodes 1,2,4 --burst-buffers 1 -- -F -w -r -t 512k -b 4m\n  \
         forebay sim ior --machine shaheen2 --nodes 1..1024 --fidelity flow --file-system pfs \\\n      \
-            --stripe-count 144 -- -w -t 1m -b 4g\n\n\
+            --stripe-count 144 -- -w -t 1m -b 4g\n  \
+        forebay sim ior --machine cori --nodes 1..64 --ppn 16 --node-kind haswell --fidelity flow \\\n      \
+            --file-system pfs --log close -- -a MPIIO -w -t 64k -b 64k -s 256\n\n\
         `forebay sim ior --machine toy --nodes 1 -- -h` lists IOR's options.")]
 pub(super) struct IorArgs {
     #[command(flatten)]
@@ -51,6 +55,14 @@ pub(super) struct IorArgs {
     burst_buffers: Option<u32>,
     #[command(flatten)]
     file_system: FileSystemArgs,
+    /// Also simulate the write phase through the log of MPI-IO (docs/mpiio.md) on the burst buffer, and when
+    /// the log is applied to the file; for tests with -a MPIIO
+    #[arg(long, value_enum, value_name = "WHEN")]
+    log: Option<LogArg>,
+    /// Append logs of this program to this file, as `--log` before `sim`
+    #[arg(id = "log_file", long = "log-file", value_name = "FILE", help_heading = "Logs")]
+    // `LogArguments` has an argument of this id and gets its value.
+    log_file: Option<PathBuf>,
     /// Level of detail: packets, flows (max-min fair rates: seconds for any amount of data), or auto:
     /// packets up to 50 million estimated events (ten seconds or so), else flows
     #[arg(long, value_enum, default_value_t = FidelityArg::Packet)]
@@ -129,14 +141,17 @@ impl IorArgs {
     fn check_tests(&self, tests: &[Ior]) -> Result<(Machine, SimOptions), Failure> {
         let machine = self.sim.machine()?;
         check_nodes(&machine, "--nodes", self.nodes.largest())?;
-        let file_system = self.file_system.checked(self.burst_buffers)?;
-        let burst_buffers = match file_system {
-            FileSystem::BurstBuffer => Some(check_burst_buffers(&machine, self.burst_buffers)?),
-            FileSystem::Parallel { .. } => None,
+        let file_system = self.file_system()?;
+        let burst_buffers = match (file_system, self.log) {
+            (FileSystem::Parallel { .. }, None) => None,
+            (FileSystem::Parallel { .. }, Some(_)) | (FileSystem::BurstBuffer, _) => {
+                Some(check_burst_buffers(&machine, self.burst_buffers)?)
+            }
         };
         let options = SimOptions {
             fidelity: self.fidelity.fidelity(),
             file_system,
+            log: self.log.map(LogArg::flush),
             ..self.sim.options(burst_buffers)
         };
         for test in tests {
@@ -148,6 +163,11 @@ impl IorArgs {
             }
         }
         Ok((machine, options))
+    }
+
+    /// The file system of the test's files. Those of the logs are on the burst buffer in any case.
+    fn file_system(&self) -> Result<FileSystem, Failure> {
+        self.file_system.checked(self.burst_buffers.filter(|_| self.log.is_none()))
     }
 
     /// The test and the node count of a sweep, which has one of each.
@@ -189,7 +209,8 @@ impl Swept for IorArgs {
         let machine = self.sim.machine()?;
         let options = SimOptions {
             fidelity: self.fidelity.fidelity(),
-            file_system: self.file_system.checked(self.burst_buffers)?,
+            file_system: self.file_system()?,
+            log: self.log.map(LogArg::flush),
             ..self.sim.options_of(self.burst_buffers, replicate, threads)
         };
         let point = study::simulate_ior(&machine, &test, nodes, self.ppn, &options, progress)
@@ -215,6 +236,7 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
         ("processes per node", args.ppn.to_string()),
         ("file system", args.file_system.text(&machine)),
         ("burst-buffer nodes", burst_buffers.to_string()),
+        ("log", options.log.map_or("none", LogFlush::name).to_string()),
         ("fidelity", options.fidelity.name().to_string()),
         ("ior", args.ior.join(" ")),
     ];
@@ -304,6 +326,9 @@ impl TestRun<'_> {
                 output.print_line(&text)?;
             }
             points.push(point);
+        }
+        for line in logged::lines(&points) {
+            output.print_and_record(&line)?;
         }
         for warning in warnings(&points) {
             output.print_and_record(&format!("warning: {warning}"))?;
@@ -406,6 +431,7 @@ fn table(study: &IorStudy) -> String {
     let mut lines = vec![table::heading(&COLUMNS)];
     lines.extend(study.points.iter().map(row));
     lines.extend(study.points.iter().filter_map(|p| Some(delays_text(p.delays.as_ref()?))));
+    lines.extend(logged::lines(&study.points));
     lines.extend(warnings(&study.points).map(|warning| format!("warning: {warning}")));
     lines.extend(fidelity_text(&study.points));
     lines.join("\n") + "\n"

@@ -8,6 +8,7 @@ mod forecast;
 mod interference;
 mod ior;
 mod job;
+mod logged;
 mod machine;
 mod measure;
 mod mpiio_log;

@@ -143,6 +143,7 @@ impl SimArgs {
             each_link: self.links,
             observe: self.observe.options(),
             file_system: FileSystem::default(),
+            log: None,
             server_queues: ServerQueues::default(),
             fidelity: Fidelity::default(),
         }

@@ -7,7 +7,7 @@ use crate::figures::ior::{
 };
 use crate::plot::palette::PAGE;
 use crate::validate::published::Published;
-use forebay_machine::results::{IorPoint, IorStudy, Phase};
+use forebay_machine::results::{IorPoint, IorStudy, LoggedWrites, Phase};
 use forebay_units::human::{bytes, count, counted, grouped, number, percent, seconds};
 use maud::{Markup, html};
 
@@ -153,10 +153,42 @@ fn point(point: &IorPoint, open: bool) -> Markup {
         (parts::replication(point.replication.as_ref()))
         (repetitions(point))
         @for best in phases { (phase(best, point.nodes)) }
+        @if let Some(logged) = &point.logged { (logged_writes(logged)) }
         (parts::observations(&point.observed, point.delays.as_ref()))
         (parts::cost(&point.run))
     };
     parts::foldable(summary, open, content)
+}
+
+/// The write phase through the log of MPI-IO.
+fn logged_writes(logged: &LoggedWrites) -> Markup {
+    let parts = [
+        ("logging", &logged.log),
+        ("reading the logs", &logged.log_read),
+        ("writing the file", &logged.file_write),
+    ];
+    let rows = parts.into_iter().filter_map(|(name, phase)| {
+        let phase = phase.as_ref()?;
+        Some(vec![
+            text(name),
+            parts::number(phase.seconds, seconds(phase.seconds)),
+            parts::number(phase.gbps, number(phase.gbps)),
+            text(resource(&phase.limit.resource)),
+            text(&phase.limit.because),
+        ])
+    });
+    html! {
+        h3 { "The write phase through the log of MPI-IO, applied at " (logged.flush) }
+        (parts::facts([
+            ("rate for the program", format!("{} GB/s", number(logged.gbps))),
+            ("gain", format!("{} times", number(logged.gain))),
+            ("time for the program", seconds(logged.seconds)),
+            ("time without the log", seconds(logged.plain_seconds)),
+            ("until the file is complete", seconds(logged.complete_seconds)),
+            ("past the log", if logged.past_log { "yes" } else { "no" }.to_string()),
+        ]))
+        (parts::table(&["part", "#time", "#GB/s", "limit", "because"], rows))
+    }
 }
 
 /// All phases as a table, if there are more than the one or two that are shown in full.

@@ -153,8 +153,24 @@ pub fn point(nodes: u32) -> IorPoint {
         ],
         run: run_cost(),
         replication: Some(replication("write_GBps", "GB/s", write)),
+        logged: Some(logged(phase("write", 0, nodes, write, limited))),
         delays: Some(delays()),
         observed: Observed::default(),
+    }
+}
+
+fn logged(phase: Phase) -> LoggedWrites {
+    LoggedWrites {
+        flush: "close".into(),
+        past_log: false,
+        seconds: 0.5,
+        complete_seconds: 0.75,
+        gbps: 12.5,
+        plain_seconds: 2.0,
+        gain: 4.0,
+        log: Some(phase.clone()),
+        log_read: Some(phase.clone()),
+        file_write: Some(phase),
     }
 }
 

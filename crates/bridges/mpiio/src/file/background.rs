@@ -7,12 +7,12 @@
 //! its log, and then its mark. So no log is gone while another one could be replayed alone, over
 //! later writes of the first.
 
-use super::flush::{alignment, apply, part_of_rank};
+use super::flush::{apply, part_of_rank};
 use super::sources::{Logs, Sources};
 use super::{FileId, IN_FILE, LoggedFile, file_id, report};
 use crate::mpi::MpiError;
 use crate::statistics::{self, Counters};
-use forebay_mpiio_log::{Index, LogWriter, MARK_EXTENSION};
+use forebay_mpiio_log::{Index, LogWriter, MARK_EXTENSION, alignment_for};
 use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -185,7 +185,7 @@ impl Remains {
         let applied = apply(
             self.index.touching(part.clone()),
             part,
-            alignment(self.stripe),
+            alignment_for(self.stripe),
             |rank| rank != IN_FILE,
             &sources,
             &self.target,

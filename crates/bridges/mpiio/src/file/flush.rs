@@ -7,20 +7,15 @@
 
 use super::{IN_FILE, LoggedFile};
 use crate::mpi::{MpiError, library};
-use forebay_mpiio_log::{Alignment, Applied, DataSource, Entry, MergedWrite, plan, write_merged};
+use forebay_mpiio_log::{
+    Alignment, Applied, DataSource, Entry, MergedWrite, alignment_for, plan, write_merged,
+};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::time::Instant;
 
 use super::sources::Sources;
-
-/// Most bytes of a merged write, unless a stripe is longer.
-const LARGEST_WRITE: u64 = 16 << 20;
-/// The alignment of writes to a file with these stripes.
-pub fn alignment(stripe: u64) -> Alignment {
-    Alignment { stripe, largest: LARGEST_WRITE.max(stripe) }
-}
 
 /// The part of a range of the file that a rank writes: whole stripes, except at the ends.
 pub fn part_of_rank(range: &Range<u64>, rank: u64, ranks: u64, stripe: u64) -> Range<u64> {
@@ -79,7 +74,7 @@ impl LoggedFile {
         let applied = apply(
             self.index.touching(range.clone()),
             range,
-            alignment(self.settings.alignment),
+            alignment_for(self.settings.alignment),
             keep,
             &sources,
             &self.target,

@@ -81,6 +81,44 @@ pub struct Phase {
     pub each_link: Vec<LinkUse>,
 }
 
+/// The writes of a test through the log of MPI-IO.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoggedWrites {
+    /// When the log is applied: `close`, `background` or `stage-out`.
+    pub flush: String,
+    /// The writes are so large that they go to the file past the log.
+    pub past_log: bool,
+    /// Time of the write phase for the program, from open to close.
+    pub seconds: f64,
+    /// Time from the start of the write phase until all data are in the file, if they are applied as
+    /// soon as they are logged.
+    pub complete_seconds: f64,
+    /// The program's bytes / seconds / 1e9.
+    #[serde(rename = "GBps")]
+    pub gbps: f64,
+    /// Time of the fastest write phase without the log.
+    pub plain_seconds: f64,
+    /// plain_seconds / seconds.
+    pub gain: f64,
+    /// Writes to the logs.
+    pub log: Option<Phase>,
+    /// Reads of the logs when they are applied.
+    pub log_read: Option<Phase>,
+    /// Writes to the file.
+    pub file_write: Option<Phase>,
+}
+
+impl LoggedWrites {
+    /// The main quantities.
+    fn quantities(&self) -> [Quantity; 3] {
+        [
+            ("logged_write_GBps", "GB/s", Some(self.gbps)),
+            ("logged_complete_seconds", "s", Some(self.complete_seconds)),
+            ("log_gain", "", Some(self.gain)),
+        ]
+    }
+}
+
 /// One node count of an IOR study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IorPoint {
@@ -115,6 +153,9 @@ pub struct IorPoint {
     /// Replicates with other seeds, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
+    /// The write phase through the log of MPI-IO, if requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logged: Option<LoggedWrites>,
     /// Delays by cause, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delays: Option<Delays>,
@@ -133,7 +174,7 @@ impl IorPoint {
 
     /// The main quantities.
     pub fn quantities(&self) -> Vec<Quantity> {
-        vec![
+        [
             ("write_GBps", "GB/s", self.write_gbps),
             ("read_GBps", "GB/s", self.read_gbps),
             ("write_steady_GBps", "GB/s", self.steady_gbps("write")),
@@ -141,6 +182,9 @@ impl IorPoint {
             ("write_acknowledged_node_GBps", "GB/s", self.write_acknowledged_node_gbps),
             ("read_acknowledged_node_GBps", "GB/s", self.read_acknowledged_node_gbps),
         ]
+        .into_iter()
+        .chain(self.logged.iter().flat_map(LoggedWrites::quantities))
+        .collect()
     }
 }
 

@@ -13,7 +13,7 @@ mod traffic;
 pub use collective::{CollectiveRun, CollectiveTimes};
 pub use common::{ClassUse, Limit, LinkUse, ResourceUse, RunCost, Series, Spread};
 pub use interference::InterferenceRun;
-pub use ior::{IorPoint, IorStudy, NodeRates, Phase};
+pub use ior::{IorPoint, IorStudy, LoggedWrites, NodeRates, Phase};
 pub use jobs::{IoRun, JobBeside, JobRun, JobsRun, JobsTogether, TrafficState, WaitSeconds};
 pub use traffic::{LatencyNs, SaturationSearch, SaturationStep, TrafficRun};
 

@@ -22,6 +22,9 @@ pub enum StudyError {
     /// The files do not fit into the instance.
     #[error("{0}")]
     Capacity(String),
+    /// The test cannot be simulated through the log of MPI-IO.
+    #[error("{0}")]
+    Log(String),
     /// A number exceeds what the simulator supports.
     #[error("{0}")]
     Limit(String),

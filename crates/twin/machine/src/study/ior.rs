@@ -4,6 +4,7 @@ use super::error::StudyError;
 use super::fabric::fabric_for;
 use super::ior_job::ior_job;
 use super::joined::JoinedTest;
+use super::logged::{check_logged, simulate_logged};
 use super::options::{Fidelity, SimOptions};
 use super::run::{Outcome, Progress};
 use crate::io::IoJob;
@@ -27,8 +28,28 @@ pub fn simulate_ior(
     options: &SimOptions,
     progress: Progress<'_>,
 ) -> Result<IorPoint, StudyError> {
+    let Some(flush) = options.log else {
+        return simulate_test(machine, ior, (nodes, ppn), options, progress);
+    };
+    let half =
+        |number: f64| move |time, done: f64, events| progress(time, (number + done) / 2.0, events);
+    let mut point = simulate_test(machine, ior, (nodes, ppn), options, &half(0.0))?;
+    let job = (nodes, ppn);
+    let logged = simulate_logged(machine, ior, job, flush, options, &point, &half(1.0))?;
+    point.logged = Some(logged);
+    Ok(point)
+}
+
+/// Simulates a test without the log.
+pub(super) fn simulate_test(
+    machine: &Machine,
+    ior: &Ior,
+    job: (u32, u32),
+    options: &SimOptions,
+    progress: Progress<'_>,
+) -> Result<IorPoint, StudyError> {
     let test = JoinedTest::new(machine, ior, options);
-    simulate_joined(machine, &test, (nodes, ppn), options, progress)
+    simulate_joined(machine, &test, job, options, progress)
 }
 
 /// Simulates a test whose calls have been joined.
@@ -70,6 +91,9 @@ pub fn check_ior_fits(
     ppn: u32,
     options: &SimOptions,
 ) -> Result<(), StudyError> {
+    if let Some(flush) = options.log {
+        check_logged(machine, ior, (nodes, ppn), flush, options)?;
+    }
     fidelity_of_ior(machine, ior, nodes, ppn, options).map(drop)
 }
 
@@ -86,7 +110,7 @@ pub(super) fn ior_scenario(
 }
 
 /// The scenario of a test whose calls have been joined.
-fn joined_scenario(
+pub(super) fn joined_scenario(
     machine: &Machine,
     test: &JoinedTest,
     nodes: u32,
@@ -126,6 +150,7 @@ pub(super) fn point(job: &IoJob, phases: Vec<Phase>, cost: RunCost) -> IorPoint 
         phases,
         run: cost,
         replication: None,
+        logged: None,
         delays: None,
         observed: Observed::default(),
     }

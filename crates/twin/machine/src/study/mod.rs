@@ -9,6 +9,7 @@ mod ior;
 mod ior_job;
 mod jobs;
 mod joined;
+mod logged;
 mod options;
 mod run;
 mod saturation;
@@ -26,6 +27,7 @@ pub use jobs::{
     IoWork, JobWork, MOST_JOBS, StorageChoice, StudyJob, check_jobs_fit, simulate_jobs,
 };
 pub(crate) use joined::{JoinedTest, of_calls};
+pub use logged::LogFlush;
 pub use options::{Fidelity, SimOptions};
 pub use run::Progress;
 pub use saturation::find_saturation;

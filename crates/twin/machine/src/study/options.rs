@@ -1,6 +1,7 @@
 //! Options of a simulation that neither the machine file nor the workload determines.
 
 use super::error::StudyError;
+use super::logged::LogFlush;
 use crate::io::ServerQueues;
 use crate::observe::ObserveOptions;
 use crate::scenario::Scenario;
@@ -67,6 +68,8 @@ pub struct SimOptions {
     pub server_queues: ServerQueues,
     /// The file system of IOR's files.
     pub file_system: FileSystem,
+    /// When the log of MPI-IO is applied to the file; `None`: the test writes without a log. Of IOR alone.
+    pub log: Option<LogFlush>,
     /// Level of detail; studies other than IOR's simulate packets.
     pub fidelity: Fidelity,
 }
@@ -87,6 +90,7 @@ impl Default for SimOptions {
             observe: ObserveOptions::default(),
             server_queues: ServerQueues::default(),
             file_system: FileSystem::default(),
+            log: None,
             fidelity: Fidelity::default(),
         }
     }
