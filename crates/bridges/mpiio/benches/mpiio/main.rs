@@ -5,8 +5,10 @@
 
 mod cases;
 mod options;
+mod prediction;
 mod runs;
 mod slow_pfs;
+mod toy_machine;
 
 use cases::{CASES, Case, DRIVER_CASES, compile};
 use options::Options;
@@ -164,18 +166,25 @@ fn bench() -> Outcome<()> {
         speed.latency.as_micros(),
         speed.bytes_per_second / 1e6,
     );
-    println!(
-        "{:<16} {:<6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "case", "files", "plain", "logged", "backgr.", "driver", "pl/log", "pl/back", "drv/log"
-    );
-    let mut results = Vec::new();
-    if options.local {
+    if options.forebay.is_none() {
+        println!(
+            "{:<16} {:<6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            "case", "files", "plain", "logged", "backgr.", "driver", "pl/log", "pl/back", "drv/log"
+        );
+    }
+    let (mut results, mut prediction) = (Vec::new(), Value::Null);
+    if options.local && options.forebay.is_none() {
         measure_all(&options, &site, "local", &mut results)?;
     }
     if options.slow {
         let session = slow_pfs::mount(&slow, contents, speed)?;
         site.files = slow;
-        let measured = measure_all(&options, &site, "slow", &mut results);
+        let measured = match &options.forebay {
+            None => measure_all(&options, &site, "slow", &mut results),
+            Some(forebay) => prediction::compare_all(&options, &site, forebay).map(|compared| {
+                prediction = compared;
+            }),
+        };
         session.umount_and_join()?;
         measured?;
     }
@@ -185,6 +194,7 @@ fn bench() -> Outcome<()> {
         "bytes_per_second": speed.bytes_per_second,
         "largest_request": slow_pfs::LARGEST_REQUEST,
         "results": results,
+        "prediction": prediction,
     });
     std::fs::write(&options.json, serde_json::to_string_pretty(&report)? + "\n")?;
     println!("results: {}", options.json.display());

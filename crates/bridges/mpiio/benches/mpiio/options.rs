@@ -16,6 +16,8 @@ options: --mpi openmpi|mpich     MPI library (openmpi)
          --latency-us N          time of a request of the slow file system (1000)
          --rate-mb-s N           rate of a request's data there (500)
          --pnetcdf PREFIX        an installation of PnetCDF with --enable-burst-buffering
+         --predict FOREBAY       compare the gain with that of `FOREBAY sim ior --log`, on a machine file
+                                 calibrated to this computer, instead of all cases
          --json PATH             results (mpiio.json in the directory of build files)";
 
 /// Options of a benchmark.
@@ -32,6 +34,8 @@ pub struct Options {
     pub speed: Speed,
     /// Installation of PnetCDF with the burst-buffer driver.
     pub pnetcdf: Option<PathBuf>,
+    /// The program that predicts the gain.
+    pub forebay: Option<PathBuf>,
     pub json: PathBuf,
 }
 
@@ -50,6 +54,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Outcome<Options> {
         pairs: 5,
         speed,
         pnetcdf: None,
+        forebay: None,
     };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(USAGE);
@@ -75,6 +80,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Outcome<Options> {
             }
             "--rate-mb-s" => options.speed.bytes_per_second = value()?.parse::<f64>()? * 1e6,
             "--pnetcdf" => options.pnetcdf = Some(value()?.into()),
+            "--predict" => options.forebay = Some(value()?.into()),
             "--json" => options.json = value()?.into(),
             "--bench" => {} // added by cargo
             _ => return Err(USAGE.into()),
