@@ -28,6 +28,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The time at which the log is applied.
     pub flush: Flush,
+    /// The processes of a node share a log.
+    pub per_node: bool,
     /// Most bytes of a process's log; 0 for a part of the free space.
     pub capacity: u64,
     /// Bytes to whose multiples large writes are aligned: the stripes of the file system.
@@ -54,8 +56,10 @@ pub fn select(path: &Path, hints: Handle) -> Option<Settings> {
     let flush = flush(hints);
     // Applied after the close, a log hides the time of large writes, too.
     let direct = if flush == Flush::Close { forebay_mpiio_log::PAST_LOG } else { u64::MAX };
+    let directory = PathBuf::from(directory);
     Some(Settings {
-        directory: PathBuf::from(directory),
+        per_node: is_per_node(hints, &directory, flush),
+        directory,
         flush,
         capacity: bytes(hints, "forebay_log_size", "FOREBAY_LOG_SIZE").unwrap_or(0),
         alignment: bytes(hints, "striping_unit", "FOREBAY_LOG_ALIGNMENT")
@@ -155,6 +159,36 @@ fn flush(hints: Handle) -> Flush {
     }
 }
 
+/// Whether the processes of a node share a log. Threads that apply logs need one for each process.
+fn is_per_node(hints: Handle, directory: &Path, flush: Flush) -> bool {
+    let Some(text) = value(hints, "forebay_log_mapping", "FOREBAY_LOG_MAPPING") else {
+        return false;
+    };
+    let wanted = match text.as_bytes() {
+        b"process" => false,
+        b"node" => true,
+        b"auto" => is_shared(directory),
+        _ => {
+            eprintln!(
+                "forebay: forebay_log_mapping is '{}'; expected process, node or auto; each process \
+                 has a log",
+                text.display()
+            );
+            false
+        }
+    };
+    wanted && flush != Flush::Background
+}
+
+/// Whether a directory is on a file system of several nodes, by its type: a mount of an instance, of
+/// another file system in user space, or one of the known parallel and network file systems.
+fn is_shared(directory: &Path) -> bool {
+    /// FUSE, NFS, Lustre, GPFS, BeeGFS, Ceph, SMB 2.
+    const TYPES: [i64; 7] =
+        [0x6573_5546, 0x6969, 0x0bd0_0bd0, 0x4750_4653, 0x1983_0326, 0x00c3_6400, 0xfe53_4d42];
+    rustix::fs::statfs(directory).is_ok_and(|found| TYPES.contains(&found.f_type))
+}
+
 /// A number of bytes.
 fn bytes(hints: Handle, hint: &str, variable: &str) -> Option<u64> {
     let text = value(hints, hint, variable)?;
@@ -173,7 +207,7 @@ impl Settings {
             Flush::Background => 1,
             Flush::StageOut => 2,
         };
-        let mut bytes = vec![flush];
+        let mut bytes = vec![flush, u8::from(self.per_node)];
         bytes.extend(self.capacity.to_le_bytes());
         bytes.extend(self.alignment.to_le_bytes());
         bytes.extend(self.direct.to_le_bytes());
@@ -183,7 +217,7 @@ impl Settings {
 
     /// The settings that `encode` has written.
     pub fn decode(bytes: &[u8]) -> Option<Settings> {
-        let (flush, rest) = bytes.split_first()?;
+        let ([flush, per_node], rest) = bytes.split_first_chunk()?;
         let (capacity, rest) = rest.split_first_chunk()?;
         let (alignment, rest) = rest.split_first_chunk()?;
         let (direct, directory) = rest.split_first_chunk()?;
@@ -194,6 +228,7 @@ impl Settings {
                 2 => Flush::StageOut,
                 _ => return None,
             },
+            per_node: *per_node != 0,
             capacity: u64::from_le_bytes(*capacity),
             alignment: u64::from_le_bytes(*alignment),
             direct: u64::from_le_bytes(*direct),

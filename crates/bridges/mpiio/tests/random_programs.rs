@@ -88,3 +88,14 @@ fn random_programs_with_flushes_in_the_background_leave_the_files_of_plain_mpi_i
     let environment = [("FOREBAY_LOG_FLUSH", "background")];
     check(Mpi::OpenMpi, &environment, "background_nanoseconds");
 }
+
+#[test]
+fn random_programs_whose_processes_share_a_log_leave_the_files_of_plain_mpi_io() {
+    check(Mpi::OpenMpi, &[("FOREBAY_LOG_MAPPING", "node")], "logged_requests");
+}
+
+#[test]
+fn random_programs_that_share_a_full_log_leave_the_files_of_plain_mpi_io() {
+    let environment = [("FOREBAY_LOG_MAPPING", "node"), ("FOREBAY_LOG_SIZE", "16384")];
+    check(Mpi::Mpich, &environment, "past_log_requests");
+}

@@ -8,6 +8,7 @@
 //! later writes of the first.
 
 use super::flush::{apply, part_of_rank};
+use super::log_mapping::CreatedLog;
 use super::sources::{Logs, Sources};
 use super::{FileId, IN_FILE, LoggedFile, file_id, report};
 use crate::mpi::MpiError;
@@ -64,7 +65,7 @@ pub fn start(mut file: LoggedFile) -> Result<(), MpiError> {
     let failed = file.prepare_background();
     if failed? {
         let result = file.flush();
-        return file.end(result, LogWriter::discard);
+        return file.end(result, CreatedLog::discard);
     }
     let remains = file.into_background();
     let (path, id) = (remains.path.clone(), remains.id);

@@ -1,5 +1,6 @@
 //! Opening and closing of a file, and collective calls that change what it is.
 
+use super::log_mapping::{self, CreatedLog};
 use super::shared_pointer::SharedPointer;
 use super::sources::Logs;
 use super::view::{DecodedView, FileView};
@@ -11,9 +12,7 @@ use crate::mpi::{
 };
 use crate::selection::{Flush, Settings, select};
 use crate::statistics::{self, Counters};
-use forebay_mpiio_log::{
-    Identity, Index, Left, Limits, LogWriter, MIN_SEGMENT_BYTES, ReplayError, ReplayOptions, replay,
-};
+use forebay_mpiio_log::{Identity, Index, Left, ReplayError, ReplayOptions, replay};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,12 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Least default capacity of a log in bytes.
-const LEAST_CAPACITY: u64 = 64 << 20;
-
 /// A file that a process has opened, before it is known whether the others could do so.
 struct Opened {
-    writer: LogWriter,
+    log: CreatedLog,
     target: File,
     id: FileId,
 }
@@ -61,9 +57,9 @@ impl LoggedFile {
         let message = program.broadcast_string(message, 0)?;
         let Some((run, mut settings)) = parse(&message) else { return Ok(None) };
         let comm = program.duplicate()?;
-        let opened = open(&comm, path, mode, &run, &mut settings);
+        let opened = open(&comm, path, mode, &run, &mut settings)?;
         let own = match &opened {
-            Ok(opened) => opened.writer.path().as_os_str().as_bytes(),
+            Ok(opened) => opened.log.writer.path().as_os_str().as_bytes(),
             Err(error) => {
                 report(path, "log the writes to", error);
                 &[]
@@ -74,7 +70,7 @@ impl LoggedFile {
             Ok(opened) if paths.iter().all(|path| !path.is_empty()) => opened,
             refused => {
                 // Another process has no log; it has reported that.
-                let removed = refused.map(|opened| opened.writer.discard());
+                let removed = refused.map(|opened| opened.log.discard());
                 if let Ok(Err(error)) = removed {
                     report(path, "remove the log of", &error);
                 }
@@ -119,7 +115,8 @@ impl LoggedFile {
             position: 0,
             shared: SharedPointer::new(PathBuf::new(), 0),
             atomic: false,
-            writer: opened.writer,
+            writer: opened.log.writer,
+            owns_log: opened.log.owned,
             logs: Logs::new(paths),
             readable: false,
             index: Index::new(),
@@ -164,7 +161,7 @@ impl LoggedFile {
                 Flush::Close | Flush::Background | Flush::StageOut => self.flush(),
             }
         };
-        self.end(result, |writer| writer.discard())
+        self.end(result, CreatedLog::discard)
     }
 
     /// Closes a log that the movers of the burst buffer will apply.
@@ -176,23 +173,24 @@ impl LoggedFile {
             Ok(_) => self.flush(),
             Err(error) => Err(error),
         };
-        self.end(result, LogWriter::close)
+        self.end(result, |log| log.writer.close())
     }
 
     /// Removes what belongs to an open file. After a failure the log stays.
     pub(super) fn end(
         self,
         result: Result<(), MpiError>,
-        finish: impl FnOnce(LogWriter) -> io::Result<()>,
+        finish: impl FnOnce(CreatedLog) -> io::Result<()>,
     ) -> Result<(), MpiError> {
-        let LoggedFile { comm, path, writer, shared, counters, .. } = self;
+        let LoggedFile { comm, path, writer, owns_log, shared, counters, .. } = self;
         if comm.rank == 0 {
             shared.remove();
         }
         comm.free();
         statistics::add(&path, counters);
         match result {
-            Ok(()) => finish(writer).map_err(|error| report(&path, "end the log of", &error)),
+            Ok(()) => finish(CreatedLog { writer, owned: owns_log })
+                .map_err(|error| report(&path, "end the log of", &error)),
             Err(error) => {
                 let directory = writer.path().parent().unwrap_or(Path::new("/")).display();
                 eprintln!(
@@ -401,27 +399,19 @@ fn parse(message: &[u8]) -> Option<(String, Settings)> {
     Some((String::from_utf8_lossy(run).into_owned(), Settings::decode(settings)?))
 }
 
-/// Opens the file itself, and creates the log of this process.
+/// Opens the file itself, and creates the log of this process. Collective if the processes of a node
+/// share a log.
 fn open(
     comm: &Communicator,
     path: &Path,
     mode: i32,
     run: &str,
     settings: &mut Settings,
-) -> io::Result<Opened> {
-    let target = OpenOptions::new().read(mode & MODE_WRONLY == 0).write(true).open(path)?;
-    let found = target.metadata()?;
-    let id = (found.dev(), found.ino());
-    if settings.capacity == 0 {
-        let free = free_bytes(&settings.directory)?;
-        settings.capacity = (free / 2 / comm.size as u64).max(LEAST_CAPACITY);
-    }
-    let default = Limits::default();
-    let segment = settings.capacity / 4096 * 4096;
-    let limits = Limits {
-        bytes: settings.capacity,
-        segment_bytes: segment.clamp(MIN_SEGMENT_BYTES, default.segment_bytes),
-        ..default
+) -> Result<io::Result<Opened>, MpiError> {
+    let target = open_target(path, mode);
+    let limits = match &target {
+        Ok(_) => log_mapping::limits(comm, settings),
+        Err(_) => Err(io::Error::other("the file could not be opened")),
     };
     let identity = Identity {
         target: path.to_owned(),
@@ -429,17 +419,13 @@ fn open(
         rank: comm.rank as u32,
         ranks: comm.size as u32,
     };
-    let writer = LogWriter::create(&settings.directory, &identity, limits)?;
-    Ok(Opened { writer, target, id })
+    let log = log_mapping::create(comm, &settings.directory, &identity, limits, settings.per_node)?;
+    Ok(target.and_then(|(target, id)| Ok(Opened { log: log?, target, id })))
 }
 
-/// Bytes that are free in the file system of a directory.
-fn free_bytes(directory: &Path) -> io::Result<u64> {
-    let state = rustix::fs::statvfs(directory).map_err(|error| {
-        io::Error::new(
-            io::Error::from(error).kind(),
-            format!("directory of logs {}: {error}", directory.display()),
-        )
-    })?;
-    Ok(state.f_bavail.saturating_mul(state.f_frsize))
+/// The file itself.
+fn open_target(path: &Path, mode: i32) -> io::Result<(File, FileId)> {
+    let target = OpenOptions::new().read(mode & MODE_WRONLY == 0).write(true).open(path)?;
+    let found = target.metadata()?;
+    Ok((target, (found.dev(), found.ino())))
 }

@@ -14,6 +14,7 @@ pub mod background;
 pub mod exchange;
 pub mod flush;
 pub mod lifetime;
+mod log_mapping;
 pub mod memory;
 pub mod pointers;
 pub mod read;
@@ -66,6 +67,8 @@ pub struct LoggedFile {
     shared: SharedPointer,
     atomic: bool,
     writer: LogWriter,
+    /// This process removes the file of its log.
+    owns_log: bool,
     logs: Logs,
     /// All processes can read all logs.
     readable: bool,

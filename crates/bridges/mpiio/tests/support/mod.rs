@@ -72,9 +72,13 @@ impl Mpi {
         // other ranks have written between. Without this its files differ from run to run.
         let hints = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/romio_hints");
         command.env("ROMIO_HINTS", hints);
-        for variable in
-            ["FOREBAY_MPIIO", "FOREBAY_LOG_DIR", "FOREBAY_LOG_FLUSH", "FOREBAY_LOG_SIZE"]
-        {
+        for variable in [
+            "FOREBAY_MPIIO",
+            "FOREBAY_LOG_DIR",
+            "FOREBAY_LOG_FLUSH",
+            "FOREBAY_LOG_MAPPING",
+            "FOREBAY_LOG_SIZE",
+        ] {
             command.env_remove(variable);
         }
         command
