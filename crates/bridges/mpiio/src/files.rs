@@ -1,8 +1,11 @@
 //! The open files whose writes are logged, by the program's handles.
 
+mod views;
+
+pub use views::{get_byte_offset, get_view, set_view};
+
 use crate::file::alias::Alias;
 use crate::file::transfer::{Completion, Direction, Request};
-use crate::file::view::FileView;
 use crate::file::{LoggedFile, background, file_id};
 use crate::mpi::communicator::Communicator;
 use crate::mpi::{
@@ -235,42 +238,6 @@ pub unsafe fn delete(name: *const c_char) -> Option<c_int> {
     // SAFETY: by the contract of this function.
     background::wait_for(&unsafe { absolute(name) }?);
     None
-}
-
-/// `MPI_File_set_view`.
-///
-/// # Safety
-/// The arguments are those of MPI.
-pub unsafe fn set_view(
-    file: Handle,
-    displacement: i64,
-    etype: Handle,
-    filetype: Handle,
-    representation: *const c_char,
-    hints: Handle,
-) -> Option<c_int> {
-    let open = find(file)?;
-    // SAFETY: the arguments are those of the caller.
-    let set = unsafe {
-        functions::file_set_view(file, displacement, etype, filetype, representation, hints)
-    };
-    if set != SUCCESS {
-        return Some(set);
-    }
-    // SAFETY: the representation is a C string, which the MPI library has accepted.
-    let native =
-        unsafe { CStr::from_ptr(representation) }.to_bytes().eq_ignore_ascii_case(b"native");
-    let decoded = FileView::decode(displacement, etype, filetype, native);
-    let result = match open {
-        Open::File(shared) => {
-            shared.lock().as_mut().map_or(Ok(()), |logged| logged.set_view(decoded, native))
-        }
-        Open::Alias(alias, shared) => decoded.and_then(|view| {
-            let mut alias = alias.lock();
-            shared.lock().as_ref().map_or(Ok(()), |logged| alias.set_view(logged, view))
-        }),
-    };
-    Some(code(file, result))
 }
 
 /// `MPI_File_set_size`.

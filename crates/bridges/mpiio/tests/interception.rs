@@ -107,3 +107,33 @@ fn fortran_programs_are_logged_with_each_of_their_interfaces() {
         }
     }
 }
+
+/// The MPI library learns of a view only when it reads or writes itself, in atomic mode.
+#[test]
+fn views_are_those_that_the_program_has_set_with_and_without_atomic_mode() {
+    for mpi in Mpi::installed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path();
+        let program = mpi.compile("views.c", &[], scratch);
+        let answers = |path: &str, is_logged: bool| {
+            let mut command = mpi.launch(RANKS, &program);
+            if is_logged {
+                intercept(&mut command, "logged", scratch);
+            }
+            let output = run(command.arg(scratch.join(path))).stdout;
+            let mut lines: Vec<String> =
+                String::from_utf8(output).unwrap().lines().map(str::to_string).collect();
+            lines.sort();
+            (lines, std::fs::read(scratch.join(path)).unwrap())
+        };
+        let (plain, expected) = answers("plain", false);
+        assert_eq!(plain.len(), RANKS * 9, "{mpi:?}");
+        let (logged, found) = answers("logged", true);
+        assert_eq!(plain, logged, "{mpi:?}");
+        assert!(expected == found, "{mpi:?}: the files differ");
+        let statistics = statistics(scratch);
+        for counter in ["logged_requests", "through_requests"] {
+            assert!(statistics.count("logged", counter) > 0, "{mpi:?}: {statistics:?}");
+        }
+    }
+}

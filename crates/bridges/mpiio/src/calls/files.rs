@@ -20,6 +20,12 @@ intercept! {
     MPI_File_set_view PMPI_File_set_view (file: Handle, displacement: i64, etype: Handle, filetype: Handle, representation: *const c_char, info: Handle) =
         // SAFETY: as above.
         unsafe { files::set_view(file, displacement, etype, filetype, representation, info) };
+    MPI_File_get_view PMPI_File_get_view (file: Handle, displacement: *mut i64, etype: *mut c_void, filetype: *mut c_void, representation: *mut c_char) =
+        // SAFETY: as above.
+        unsafe { files::get_view(file, displacement, etype, filetype, representation) };
+    MPI_File_get_byte_offset PMPI_File_get_byte_offset (file: Handle, offset: i64, displacement: *mut i64) =
+        // SAFETY: as above.
+        unsafe { files::get_byte_offset(file, offset, displacement) };
     MPI_File_set_size PMPI_File_set_size (file: Handle, size: i64) = files::set_size(file, size);
     MPI_File_preallocate PMPI_File_preallocate (file: Handle, size: i64) =
         files::preallocate(file, size);

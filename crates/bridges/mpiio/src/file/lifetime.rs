@@ -3,7 +3,7 @@
 use super::log_mapping::{self, CreatedLog};
 use super::shared_pointer::SharedPointer;
 use super::sources::Logs;
-use super::view::{DecodedView, FileView};
+use super::view::FileView;
 use super::write::AGREEMENT;
 use super::{FileId, LoggedFile, background, report};
 use crate::mpi::communicator::{Communicator, check};
@@ -112,6 +112,7 @@ impl LoggedFile {
             id: opened.id,
             opening: OPENED.fetch_add(1, Ordering::Relaxed),
             view: FileView::initial(),
+            library_view: None,
             position: 0,
             shared: SharedPointer::new(PathBuf::new(), 0),
             atomic: false,
@@ -224,34 +225,6 @@ impl LoggedFile {
             epoch: self.epoch,
             counters: self.counters,
         }
-    }
-
-    /// The view that the program has set. Collective.
-    pub fn set_view(
-        &mut self,
-        view: Result<DecodedView, MpiError>,
-        native: bool,
-    ) -> Result<(), MpiError> {
-        // Also if this process does not understand its view: the others do not know that.
-        self.advance();
-        if !native {
-            self.flush()?;
-        }
-        self.view = view?.view(&self.view)?;
-        self.position = 0;
-        self.shared.set(0);
-        Ok(())
-    }
-
-    /// `MPI_File_set_atomicity`. Collective.
-    pub fn set_atomicity(&mut self, atomic: bool) -> Result<(), MpiError> {
-        if atomic {
-            self.flush()?;
-        }
-        // SAFETY: the handle is that of an open file.
-        check(unsafe { functions::file_set_atomicity(self.handle, i32::from(atomic)) })?;
-        self.atomic = atomic;
-        Ok(())
     }
 
     /// `MPI_File_set_size`. Collective.

@@ -13,6 +13,7 @@ pub mod alias;
 pub mod background;
 pub mod exchange;
 pub mod flush;
+pub mod library_view;
 pub mod lifetime;
 mod log_mapping;
 pub mod memory;
@@ -30,6 +31,7 @@ use crate::mpi::{Handle, MpiError, library};
 use crate::selection::Settings;
 use crate::statistics::Counters;
 use forebay_mpiio_log::{Index, LogWriter};
+use library_view::LibraryView;
 use shared_pointer::SharedPointer;
 use sources::Logs;
 use std::fs::File;
@@ -62,6 +64,8 @@ pub struct LoggedFile {
     /// Number of files that this process opened before and logs.
     opening: u64,
     view: FileView,
+    /// The view, if the MPI library has an older one.
+    library_view: Option<LibraryView>,
     /// Individual file pointer in elementary types.
     position: u64,
     shared: SharedPointer,

@@ -55,6 +55,7 @@ functions! {
     type_get_name = "PMPI_Type_get_name" (datatype: Handle, name: *mut c_char, length: *mut c_int);
     type_get_envelope = "PMPI_Type_get_envelope" (datatype: Handle, integers: *mut c_int, addresses: *mut c_int, datatypes: *mut c_int, combiner: *mut c_int);
     type_get_contents = "PMPI_Type_get_contents" (datatype: Handle, max_integers: c_int, max_addresses: c_int, max_datatypes: c_int, integers: *mut c_int, addresses: *mut isize, datatypes: *mut c_void);
+    type_dup = "PMPI_Type_dup" (datatype: Handle, new: *mut Handle);
     type_free = "PMPI_Type_free" (datatype: *mut Handle);
     file_call_errhandler = "PMPI_File_call_errhandler" (file: Handle, code: c_int);
     get_elements_x = "PMPI_Get_elements_x" (status: *const c_void, datatype: Handle, count: *mut i64);
