@@ -3,9 +3,10 @@
 use crate::session::{ClientOptions, ReplyCaches, Session};
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
-    AdminRequest, HostFence, InstanceSpec, InstanceUsage, ScrubReport,
+    AdminRequest, HostFence, InstanceSpec, InstanceUsage, MAX_LISTED_SESSIONS, ScrubReport,
+    SessionInfo,
 };
-use forebay_protocol::{Errno, InstanceId};
+use forebay_protocol::{Errno, InstanceId, SessionId};
 
 /// A session with a storage daemon to administer it; for root and the user of the daemon.
 #[derive(Debug)]
@@ -41,6 +42,29 @@ impl Admin {
     /// Reads all data of an instance on the node and verifies their checksums.
     pub fn scrub(&self, id: InstanceId) -> Result<ScrubReport, Errno> {
         self.0.call(AdminRequest::ScrubInstance { id })
+    }
+
+    /// All sessions of clients on the node, in the order of their numbers.
+    pub fn sessions(&self) -> Result<Vec<SessionInfo>, Errno> {
+        let mut sessions: Vec<SessionInfo> = Vec::new();
+        loop {
+            let after = sessions.last().map_or(SessionId(0), |last| last.id);
+            let page: Vec<SessionInfo> = self.0.call(AdminRequest::ListSessions { after })?;
+            let is_last = page.len() < MAX_LISTED_SESSIONS;
+            sessions.extend(page.into_iter().filter(|session| session.id > after));
+            if is_last {
+                return Ok(sessions);
+            }
+        }
+    }
+
+    /// Ends sessions; those that do not exist are skipped. When this returns, no request of theirs is
+    /// carried out any more, and they fail with `ESHUTDOWN`.
+    pub fn evict_sessions(&self, sessions: &[SessionId]) -> Result<(), Errno> {
+        for part in sessions.chunks(MAX_LISTED_SESSIONS) {
+            self.0.call::<()>(AdminRequest::EvictSessions { sessions: part.to_vec() })?;
+        }
+        Ok(())
     }
 
     /// All instances on the node and their use.

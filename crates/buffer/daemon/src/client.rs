@@ -21,9 +21,10 @@ use crate::activity::Status;
 use crate::config::PoolConfig;
 use crate::connection::{Connection, Endpoint, Sender};
 use crate::error::DaemonError;
-use crate::messages::{FromController, Query, QueryReply, Role, ToController};
+use crate::messages::{FromController, Query, QueryReply, Role, ToController, VERSION};
 use crate::request_ids::RequestIds;
 use crate::service::Service;
+use crate::versions::check_version;
 use forebay_net::auth::Authenticator;
 
 /// Capacity of the connection thread's queue, and maximum queries without a reply.
@@ -94,6 +95,7 @@ impl ControllerClient {
             role,
             work: work.clone(),
             current: None,
+            version: VERSION,
             generation: 0,
             requests: BTreeMap::new(),
             queries: BTreeMap::new(),
@@ -307,6 +309,8 @@ struct Worker {
     role: Role,
     work: SyncSender<Work>,
     current: Option<Sender>,
+    /// Version of the messages that the controller speaks.
+    version: u16,
     /// Number of the current connection.
     generation: u64,
     /// Requests and queries without a reply.
@@ -352,6 +356,10 @@ impl Worker {
     fn handle_work(&mut self, work: Work) {
         match work {
             Work::Request(id, request, reply) => {
+                if let Err(failure) = check_version(&request, self.version) {
+                    let _ = reply.try_send(Err(failure));
+                    return;
+                }
                 let message = ToController::Request(id, request.clone());
                 self.requests.insert(id, (request, reply));
                 self.send(&message);
@@ -410,6 +418,8 @@ impl Worker {
     /// Switches to a new connection, and retransmits what has no reply.
     fn use_connection(&mut self, connection: Connection) {
         self.generation += 1;
+        // Within a process both sides are of this release.
+        self.version = connection.welcome.version.unwrap_or(VERSION);
         let (work, generation) = (self.work.clone(), self.generation);
         let mut receiver = connection.receiver;
         let read = move || {

@@ -128,7 +128,7 @@ pub fn connect(
             let chosen = VersionRange { oldest: version, newest: version };
             OWN.agree(CONNECTING, chosen, DAEMON).map_err(refused)?;
             receiver.0.set_deadline(None)?;
-            Ok((sender, receiver, *welcome))
+            Ok((sender, receiver, Welcome { version: Some(version), ..*welcome }))
         }
     }
 }
@@ -197,7 +197,9 @@ impl IncomingConnection {
 
     /// Admits the peer; from now on it may take its time.
     pub fn welcome(&mut self, welcome: Welcome) -> io::Result<()> {
-        let welcome = Welcome { version: self.version, ..welcome };
+        // An agent passes on no more than the controller speaks.
+        let version = self.version.min(welcome.version.or(self.version));
+        let welcome = Welcome { version, ..welcome };
         self.sender.send(&HandshakeReply::Welcome(Box::new(welcome)))?;
         self.receiver.0.set_deadline(None)
     }

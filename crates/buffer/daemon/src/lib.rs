@@ -28,6 +28,7 @@ mod persistent;
 mod request_ids;
 pub mod scrub;
 mod service;
+pub mod sessions;
 pub mod storage;
 mod versions;
 

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::activity::{HostActivity, Status};
 
 /// Newest version of these messages that this release speaks.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 /// Oldest version that it speaks: the newest one of the release before.
 pub const OLDEST_VERSION: u16 = 9;
 

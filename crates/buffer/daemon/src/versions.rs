@@ -1,6 +1,29 @@
 //! Versions of the control protocol, and the one that two sides have in common.
 
+use forebay_control::controller::{Cause, Failure, Request};
+
 use crate::messages::{Hello, OLDEST_VERSION, VERSION};
+
+/// Refuses a request that a controller which speaks version `spoken` does not know.
+pub(crate) fn check_version(request: &Request, spoken: u16) -> Result<(), Failure> {
+    let needed = version_of(request);
+    if needed <= spoken {
+        return Ok(());
+    }
+    let reason = format!(
+        "the controller or the agent of this host speaks version {spoken} of the control \
+         protocol, and this request needs version {needed}; upgrade the controller and the agent of this host"
+    );
+    Err(Failure::new(Cause::Invalid, reason))
+}
+
+/// The oldest version that has a request. An older controller cannot decode it, or ignores part of it.
+fn version_of(request: &Request) -> u16 {
+    match request {
+        Request::EvictSessions { .. } => 10,
+        _ => OLDEST_VERSION,
+    }
+}
 
 /// The versions that a side speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +102,15 @@ mod tests {
         }
         let refused = agree(range(9, 9), range(10, 11)).unwrap_err();
         assert!(refused.contains("upgrade the daemon"), "{refused}");
+    }
+
+    #[test]
+    fn request_that_an_older_controller_does_not_know_needs_a_newer_version() {
+        let evict = Request::EvictSessions { sessions: "1".to_owned() };
+        let refused = check_version(&evict, 9).unwrap_err();
+        assert!(refused.reason.contains("upgrade the controller"), "{refused}");
+        assert_eq!(check_version(&evict, 10), Ok(()));
+        assert_eq!(check_version(&Request::AcceptRestored, OLDEST_VERSION), Ok(()));
     }
 
     proptest::proptest! {

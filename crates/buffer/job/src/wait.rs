@@ -164,6 +164,7 @@ fn job_of(request: &Request) -> Option<&str> {
         | Request::DrainNode { .. }
         | Request::ForgetNode { .. }
         | Request::SetQuota { .. }
+        | Request::EvictSessions { .. }
         | Request::AcceptRestored
         | Request::DiscardUnknown { .. } => None,
     }

@@ -160,6 +160,8 @@ pub enum Effect<D> {
     /// A handle is closed to data connections: requests in flight must end before any further effect is
     /// visible.
     BulkClose(SessionId, HandleId),
+    /// Close the data connections of a session.
+    BulkEnd(SessionId),
     /// Close a connection.
     Disconnect(ConnId),
     /// Send a message to another node of an instance, or drop it if it cannot be sent now.

@@ -1,4 +1,4 @@
-//! `forebay admin`: usage and quotas.
+//! `forebay admin`: usage and quotas, sessions of clients.
 
 use std::process::ExitCode;
 
@@ -9,6 +9,7 @@ use forebay_job::{PoolHandle, RunError, group_id, request_once};
 use forebay_units::{Bytes, human};
 
 use super::pool::{PoolArguments, size};
+use super::sessions::{self, EvictArguments, SessionsArguments};
 use crate::console::print_answer;
 use crate::show::user_name;
 
@@ -20,6 +21,18 @@ pub enum AdminCommand {
         #[command(flatten)]
         pool: PoolArguments,
     },
+    /// List the sessions of clients on the storage nodes (administrators only)
+    ///
+    /// A mount has one session with each storage node of its instance that it has used, and so has
+    /// each program with a client library and each stage.
+    Sessions(SessionsArguments),
+    /// End sessions of clients (administrators only)
+    ///
+    /// Their connections are closed, their open files and locks are released, and their later
+    /// requests fail with ESHUTDOWN (\"Cannot send after transport endpoint shutdown\"). An evicted
+    /// mount stays so until it is mounted again. At least one option selects the sessions; those that
+    /// match all options are evicted.
+    Evict(EvictArguments),
     /// Limit the bytes that are allocated to a user or a group (operators only)
     ///
     /// Existing instances stay. Requests beyond the quota are refused.
@@ -60,6 +73,8 @@ pub fn execute(command: AdminCommand) -> Result<ExitCode, RunError> {
             pool.close()?;
             Ok(print_answer(&text))
         }
+        AdminCommand::Sessions(arguments) => sessions::list(arguments),
+        AdminCommand::Evict(arguments) => sessions::evict(arguments),
         AdminCommand::Quota { pool, user, group, quota } => {
             let subject = match (user, group) {
                 (Some(user), _) => QuotaSubject::User(user_id(&user)?),
@@ -73,7 +88,7 @@ pub fn execute(command: AdminCommand) -> Result<ExitCode, RunError> {
 }
 
 /// The number of a user that is named or numbered.
-fn user_id(text: &str) -> Result<u32, RunError> {
+pub(super) fn user_id(text: &str) -> Result<u32, RunError> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }

@@ -21,6 +21,7 @@ mod pool;
 mod replicates;
 mod scrub;
 mod sensitivity;
+mod sessions;
 mod store;
 mod study;
 pub(crate) mod sweep;

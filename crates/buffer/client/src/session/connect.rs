@@ -66,6 +66,9 @@ impl Session {
     pub(crate) fn connect(&self, slot: u32, seq: u64, is_data: bool) -> io::Result<Connection> {
         let asked = self.options.system.now();
         let mut identity = self.identity.lock();
+        if identity.is_evicted {
+            return Err(io::Error::other(Errno::ESHUTDOWN));
+        }
         // One attempt is enough for all that waited meanwhile.
         if identity.unanswered.is_some_and(|at| at > asked) {
             return Err(io::ErrorKind::TimedOut.into());
@@ -77,6 +80,12 @@ impl Session {
             identity.unanswered = Some(self.options.system.now());
         }
         let (connection, token, epoch) = match attached {
+            Err(error) if refusal(&error) == Some(Errno::ESHUTDOWN) => {
+                tracing::error!(address = %self.address, instance = ?self.instance,
+                    "an administrator has evicted this client: its requests fail");
+                identity.is_evicted = true;
+                return Err(error);
+            }
             Err(error) if refusal(&error) == Some(Errno::ESTALE) && identity.token.is_some() => {
                 // The session has expired. A new one opens the handles again, as far as possible.
                 *identity = SessionIdentity::default();

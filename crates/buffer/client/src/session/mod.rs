@@ -166,6 +166,8 @@ struct SessionIdentity {
     recovery_seq: u64,
     /// Time at which the daemon last left an attempt to attach unanswered.
     unanswered: Option<Instant>,
+    /// An administrator has ended the session: no other is begun in its place.
+    is_evicted: bool,
 }
 
 /// Inode or capability by which a handle was opened, and is opened again.

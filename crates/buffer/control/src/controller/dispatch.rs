@@ -115,6 +115,11 @@ impl Controller {
                 check_operator(caller)?;
                 self.set_quota(subject, quota)
             }
+            // The storage nodes check the administrator, too; this is for the record.
+            Request::EvictSessions { sessions: _ } => {
+                check_operator(caller)?;
+                Ok(Accepted::Answer(Answer::Done))
+            }
             Request::AcceptRestored => self.accept_restored(caller),
             Request::DiscardUnknown { node } => self.discard_unknown(caller, node),
         }
@@ -198,7 +203,11 @@ pub(super) fn check_operator(caller: Owner) -> Result<(), Failure> {
     if caller.uid == 0 {
         return Ok(());
     }
-    refuse!(Denied, "permission denied: only an operator may change pools, nodes and quotas")
+    refuse!(
+        Denied,
+        "permission denied: only an operator may change pools, nodes and quotas, and \
+         end clients' sessions"
+    )
 }
 
 /// Refuses a request in the name of another user, except of operators.

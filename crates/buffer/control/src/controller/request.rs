@@ -273,6 +273,12 @@ pub enum Request {
         /// The limit.
         quota: Option<Bytes>,
     },
+    /// Permit and record the eviction of clients' sessions, which the administrator then carries out
+    /// on the storage nodes (operators only).
+    EvictSessions {
+        /// Description of the sessions.
+        sessions: String,
+    },
     /// Accept that the database was restored from a backup (operators only).
     AcceptRestored,
     /// Remove what a node has and only a state before such a restoration knew (operators only).
@@ -299,6 +305,7 @@ impl Request {
             | Request::DrainNode { .. }
             | Request::ForgetNode { .. }
             | Request::SetQuota { .. }
+            | Request::EvictSessions { .. }
             | Request::AcceptRestored
             | Request::DiscardUnknown { .. } => true,
             Request::Setup { .. }

@@ -153,6 +153,7 @@ fn audited(request: &Request) -> Option<(&'static str, String)> {
             Some(quota) => ("set_quota", format!("{subject}: {} bytes", quota.0)),
             None => ("remove_quota", subject.to_string()),
         },
+        Request::EvictSessions { sessions } => ("evict_sessions", sessions.clone()),
         Request::AcceptRestored => ("accept_restored", "the database".to_owned()),
         Request::DiscardUnknown { node } => ("discard_unknown", format!("storage node {}", node.0)),
         Request::StageIn { .. }

@@ -21,6 +21,8 @@ pub const MAX_INLINE_FILE_BYTES: usize = 64 << 10;
 /// Most inodes in one request for attributes, and most entries with attributes in one reply of a
 /// directory listing.
 pub const MAX_REQUEST_INODES: usize = 1024;
+/// Most sessions in one listing, and in one request that evicts sessions.
+pub const MAX_LISTED_SESSIONS: usize = 512;
 /// Validity of a cacheable reply after its request was sent, in nanoseconds.
 pub const CACHE_LIFETIME_NS: u64 = 1_000_000_000;
 /// Validity of a read lease after the request for it was sent, in nanoseconds.

@@ -19,9 +19,9 @@ pub use file::{
 pub use instance::{InstanceSpec, InstanceUsage, ScrubReport, StatFs};
 pub use limits::{
     CACHE_LIFETIME_NS, EVENT_SLOT, MAX_CLOSED_HANDLES, MAX_DATA, MAX_DATA_CONNECTIONS,
-    MAX_FENCED_HOSTS, MAX_HOST_NAME, MAX_INLINE_FILE_BYTES, MAX_LEASED_HANDLES, MAX_NAME,
-    MAX_REQUEST_INODES, MAX_SLOTS, MAX_SYMLINK_TARGET, MAX_XATTR, PROBE_SLOT, PROTOCOL_VERSION,
-    READ_LEASE_NS, RECOVERY_SLOT, SESSION_LEASE_NS,
+    MAX_FENCED_HOSTS, MAX_HOST_NAME, MAX_INLINE_FILE_BYTES, MAX_LEASED_HANDLES,
+    MAX_LISTED_SESSIONS, MAX_NAME, MAX_REQUEST_INODES, MAX_SLOTS, MAX_SYMLINK_TARGET, MAX_XATTR,
+    PROBE_SLOT, PROTOCOL_VERSION, READ_LEASE_NS, RECOVERY_SLOT, SESSION_LEASE_NS,
 };
 pub use path::{MAX_PATH_BYTES, MAX_PATH_LINKS, PathOperation, PathRequest, PathRest};
 pub use reply::{FoundExtent, NameResult, Reply};
@@ -29,4 +29,4 @@ pub use request::{
     AdminRequest, CacheRecall, Call, DataRequest, FileRequest, InodeRequest, LockRequest,
     NameRequest, Request, SessionRequest,
 };
-pub use session::{Attach, ClientHost, HostFence, SessionToken};
+pub use session::{Attach, ClientHost, HostFence, SessionInfo, SessionToken};

@@ -2,7 +2,10 @@
 
 #[cfg(doc)]
 use super::NameRequest;
-use super::{Attr, DirEntry, FileKind, InstanceUsage, PathRest, ScrubReport, SessionToken, StatFs};
+use super::{
+    Attr, DirEntry, FileKind, InstanceUsage, PathRest, ScrubReport, SessionInfo, SessionToken,
+    StatFs,
+};
 use crate::ids::{Errno, Ino, LeaseId};
 use crate::lock::FileLock;
 use crate::placement::{Capability, ObjectInfo, Placement};
@@ -126,6 +129,8 @@ pub enum Reply {
         /// Their offset, which an append determines.
         offset: u64,
     },
+    /// Sessions of clients.
+    Sessions(Vec<SessionInfo>),
 }
 
 /// The next hole or data of a data object.
@@ -166,6 +171,7 @@ results! {
     (): Reply::Done => ();
     Vec<InstanceUsage>: Reply::Instances(all) => all;
     ScrubReport: Reply::ScrubReport(report) => report;
+    Vec<SessionInfo>: Reply::Sessions(sessions) => sessions;
     Attr: Reply::Attr(attr) => attr;
     NameResult<Attr>: Reply::Attr(attr) => NameResult::Found(attr),
         Reply::Referral { ino, .. } => NameResult::Referral(ino);

@@ -6,11 +6,11 @@ use super::{
 };
 #[cfg(doc)]
 use super::{
-    EVENT_SLOT, MAX_CLOSED_HANDLES, MAX_INLINE_FILE_BYTES, MAX_LEASED_HANDLES, MAX_NAME,
-    MAX_REQUEST_INODES, READ_LEASE_NS, RECOVERY_SLOT, Reply,
+    EVENT_SLOT, MAX_CLOSED_HANDLES, MAX_INLINE_FILE_BYTES, MAX_LEASED_HANDLES, MAX_LISTED_SESSIONS,
+    MAX_NAME, MAX_REQUEST_INODES, READ_LEASE_NS, RECOVERY_SLOT, Reply,
 };
 use crate::credentials::Credentials;
-use crate::ids::{HandleId, Ino, InstanceId, LeaseId, LockOwner};
+use crate::ids::{HandleId, Ino, InstanceId, LeaseId, LockOwner, SessionId};
 use crate::lock::FileLock;
 use crate::peer::PeerMessage;
 use crate::placement::Capability;
@@ -106,6 +106,14 @@ pub enum AdminRequest {
     /// connections are closed, and no request of theirs is carried out after the reply. Their
     /// sessions end when their leases have expired.
     FenceHosts { id: InstanceId, hosts: Vec<HostFence> },
+    /// List the sessions with numbers above `after`, in order, at most [`MAX_LISTED_SESSIONS`];
+    /// without those of administrators. Answered by [`Reply::Sessions`].
+    ListSessions { after: SessionId },
+    /// End at most [`MAX_LISTED_SESSIONS`] sessions: their connections are closed, no request of
+    /// theirs is carried out after the reply, and attaching to one fails with `ESHUTDOWN`. What they
+    /// hold is released at once, on an instance of several nodes when their leases have expired.
+    /// Sessions that do not exist are skipped.
+    EvictSessions { sessions: Vec<SessionId> },
 }
 
 /// Requests about directory entries.

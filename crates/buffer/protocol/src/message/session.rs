@@ -63,3 +63,35 @@ pub struct SessionToken {
     /// Random; drawn by the daemon for the first attach.
     pub secret: u128,
 }
+
+/// A client's session, as administrators see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// Its number on this storage node.
+    pub id: SessionId,
+    /// The instance.
+    pub instance: InstanceId,
+    /// The user of the client's process; for mounts usually root.
+    pub uid: u32,
+    /// The host of the client, once it has attached since the daemon's start.
+    pub client: ClientHost,
+    /// Time since it began, in nanoseconds; `None` if it began before the daemon's start.
+    pub age_ns: Option<u64>,
+    /// Time since its last request, or since the daemon's start, in nanoseconds. Requests by which a
+    /// client waits for events do not count, those by which it renews its session do.
+    pub idle_ns: u64,
+    /// Connections for metadata.
+    pub connections: u32,
+    /// Connections for data.
+    pub data_connections: u32,
+    /// Open files and directories.
+    pub handles: u64,
+    /// Read leases.
+    pub read_leases: u64,
+    /// Whether it has locks on files.
+    pub has_locks: bool,
+    /// Contents of files that it has read over its connections since the daemon's start, in bytes.
+    pub read: u64,
+    /// Contents that it has written, in bytes.
+    pub written: u64,
+}

@@ -4,11 +4,13 @@ mod journal;
 mod memory;
 mod parked;
 mod sessions;
+mod traffic;
 
 pub use journal::{AfterDurable, Journal, VolumeAction};
 pub use memory::{MetadataMemory, SESSION_BYTES};
 pub use parked::{Attempts, ParkedCalls, Unlocked};
-pub use sessions::Sessions;
+pub use sessions::{Session, Sessions};
+pub use traffic::Traffic;
 
 use crate::driver::{ConnId, Effect, Limits, Now};
 use crate::log::LogSpace;

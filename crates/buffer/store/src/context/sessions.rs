@@ -1,10 +1,13 @@
 //! Attached clients: identity, slots and idempotency, connections, leases.
 
+use super::Traffic;
 use crate::driver::ConnId;
 use crate::state::{SessionState, SlotResult, SlotUpdate};
 use forebay_protocol::message::ClientHost;
 use forebay_protocol::{Errno, InstanceId, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
 
 /// A client's session: its durable part, and what is known of its connections.
 #[derive(Debug)]
@@ -25,6 +28,13 @@ pub struct Session {
     pub cache_checks_permissions: bool,
     /// Its host, once a connection has attached since the start.
     pub client: ClientHost,
+    /// Time at which it began; `None` if that was before the start of the daemon.
+    pub began_ns: Option<u64>,
+    /// Arrival of its last call, other than by which it waits for events; at first the time of its
+    /// beginning, or of the daemon's start.
+    pub last_call_ns: u64,
+    /// Contents read and written over its data connections, each of which refers to this.
+    pub traffic: Arc<Traffic>,
     /// Connection and highest call number of each slot.
     slots: BTreeMap<u32, (Option<ConnId>, u64)>,
     /// Time at which the last connection was closed.
@@ -32,7 +42,7 @@ pub struct Session {
 }
 
 impl Session {
-    fn new(state: SessionState, idle_since_ns: Option<u64>) -> Session {
+    fn new(state: SessionState, now_ns: u64, is_restored: bool) -> Session {
         Session {
             state,
             has_descriptors: false,
@@ -42,8 +52,11 @@ impl Session {
             caches: false,
             cache_checks_permissions: false,
             client: ClientHost::default(),
+            began_ns: (!is_restored).then_some(now_ns),
+            last_call_ns: now_ns,
+            traffic: Arc::default(),
             slots: BTreeMap::new(),
-            idle_since_ns,
+            idle_since_ns: is_restored.then_some(now_ns),
         }
     }
 
@@ -125,7 +138,7 @@ impl Sessions {
             returning: attached.map(|(id, _)| *id).collect(),
             sessions: recovered
                 .into_iter()
-                .map(|(id, state)| (id, Session::new(state, Some(now_ns))))
+                .map(|(id, state)| (id, Session::new(state, now_ns, true)))
                 .collect(),
             user_handles: BTreeMap::new(),
             begun,
@@ -138,10 +151,10 @@ impl Sessions {
     }
 
     /// Add a session that begins.
-    pub fn insert(&mut self, id: SessionId, state: SessionState) {
+    pub fn insert(&mut self, id: SessionId, state: SessionState, now_ns: u64) {
         assert_eq!(id, self.next_id(), "session numbers are consecutive");
         self.begun = id.0;
-        self.sessions.insert(id, Session::new(state, None));
+        self.sessions.insert(id, Session::new(state, now_ns, false));
     }
 
     pub fn remove(&mut self, id: SessionId) -> Option<Session> {
@@ -197,6 +210,12 @@ impl Sessions {
         let session = self.get(id)?;
         let count = self.user_handles.get(&session.state.uid).copied().unwrap_or(0);
         if !session.is_trusted && count >= max { Err(Errno::EMFILE) } else { Ok(()) }
+    }
+
+    /// The sessions with numbers above `after`, in order.
+    pub fn after(&self, after: SessionId) -> impl Iterator<Item = (SessionId, &Session)> {
+        let later = self.sessions.range((Bound::Excluded(after), Bound::Unbounded));
+        later.map(|(id, session)| (*id, session))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {

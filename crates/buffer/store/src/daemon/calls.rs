@@ -80,7 +80,10 @@ impl EventLoop {
         let principal = self.connections.admission.principal(id.0);
         if let Some(conn) = self.connections.take(id) {
             self.step(Input::Disconnected(id));
-            self.data.start_connection(conn, session, slot, principal);
+            // A session that has ended since has none.
+            if let Some(traffic) = self.node.traffic(session) {
+                self.data.start_connection(conn, (session, traffic), slot, principal);
+            }
         }
     }
 

@@ -16,11 +16,16 @@ impl Clock {
         Clock { start: Instant::now() }
     }
 
+    /// The monotonic time of an instant, in nanoseconds.
+    pub fn steady_ns(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.start).as_nanos() as u64
+    }
+
     pub fn now(&self) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now {
             wall: Timestamp { secs: wall.as_secs() as i64, nanos: wall.subsec_nanos() },
-            steady_ns: self.start.elapsed().as_nanos() as u64,
+            steady_ns: self.steady_ns(Instant::now()),
         }
     }
 }

@@ -80,6 +80,8 @@ request_kinds! {
     ListInstances: Request::Admin(AdminRequest::ListInstances) => "list_instances",
     FenceHosts: Request::Admin(AdminRequest::FenceHosts { .. }) => "fence_hosts",
     ScrubInstance: Request::Admin(AdminRequest::ScrubInstance { .. }) => "scrub_instance",
+    ListSessions: Request::Admin(AdminRequest::ListSessions { .. }) => "list_sessions",
+    EvictSessions: Request::Admin(AdminRequest::EvictSessions { .. }) => "evict_sessions",
     Path: Request::Path(_) => "path",
     Peer: Request::Peer(_) => "peer",
 }

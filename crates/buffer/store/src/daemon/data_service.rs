@@ -1,8 +1,10 @@
 //! Hands connections over to data connection threads.
 
+use super::clock::Clock;
 use super::connection::Connection;
 use super::counters::StoreCounters;
 use super::data::{self, DataContext, DataSlots, FenceEpoch, OpenObjects};
+use crate::context::Traffic;
 use crate::objects::DiskObjects;
 use forebay_net::admission::{ConnectionLimits, Principal, WorkerPermit, WorkerPermits};
 use forebay_protocol::SessionId;
@@ -18,6 +20,7 @@ pub struct DataService {
     pub permits: WorkerPermits,
     objects: DiskObjects,
     counters: Arc<StoreCounters>,
+    clock: Clock,
     idle_timeout: Duration,
 }
 
@@ -26,6 +29,7 @@ impl DataService {
         limits: ConnectionLimits,
         objects: DiskObjects,
         counters: Arc<StoreCounters>,
+        clock: Clock,
     ) -> DataService {
         DataService {
             opens: Arc::default(),
@@ -34,6 +38,7 @@ impl DataService {
             permits: WorkerPermits::new(limits),
             objects,
             counters,
+            clock,
         }
     }
 
@@ -42,7 +47,7 @@ impl DataService {
     pub fn start_connection(
         &self,
         conn: Connection,
-        session: SessionId,
+        (session, traffic): (SessionId, Arc<Traffic>),
         slot: u32,
         principal: Option<Principal>,
     ) {
@@ -63,6 +68,8 @@ impl DataService {
             opens: self.opens.clone(),
             objects: self.objects.clone(),
             counters: self.counters.clone(),
+            traffic,
+            clock: self.clock,
             idle_timeout: self.idle_timeout,
             _permit: permit,
         };
@@ -81,6 +88,8 @@ struct ConnectionThread {
     opens: Arc<OpenObjects>,
     objects: DiskObjects,
     counters: Arc<StoreCounters>,
+    traffic: Arc<Traffic>,
+    clock: Clock,
     idle_timeout: Duration,
     epoch: FenceEpoch,
     _permit: WorkerPermit,
@@ -108,6 +117,8 @@ impl ConnectionThread {
             opens: &self.opens,
             objects: &self.objects,
             counters: &self.counters,
+            traffic: &self.traffic,
+            clock: self.clock,
             fence: self.epoch.fence(),
             idle_timeout: self.idle_timeout,
         };

@@ -43,6 +43,7 @@ impl EventLoop {
                 self.data.opens.set_grant(session, handle, bytes);
             }
             Effect::BulkClose(session, handle) => self.data.opens.close_handle(session, handle),
+            Effect::BulkEnd(session) => self.data.slots.shut_down_session(session),
             Effect::SendToPeer { address, message, .. } => {
                 self.peers.send_message(address, message)
             }

@@ -150,7 +150,7 @@ impl Recovered {
             None => None,
         };
         let limits = options.connection_limits;
-        let data = DataService::new(limits.clone(), objects.clone(), counters.clone());
+        let data = DataService::new(limits.clone(), objects.clone(), counters.clone(), clock);
         let opens = (objects.clone(), data.opens.clone());
         let event_loop = EventLoop {
             node,

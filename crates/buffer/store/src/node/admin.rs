@@ -55,6 +55,10 @@ impl<O: Objects + Clone> Node<O> {
                 self.context.effects.push(Effect::Scrub { conn, seq: origin.seq, instance: id });
                 return Ok(Outcome::Deferred);
             }
+            AdminRequest::ListSessions { after } => {
+                return Ok(Outcome::Reply(Reply::Sessions(self.list_sessions(after))));
+            }
+            AdminRequest::EvictSessions { sessions } => self.evict_sessions(&sessions)?,
             AdminRequest::CreateInstance(spec) => self.create_instance(spec, update)?,
             AdminRequest::ResizeInstance { id, capacity } => {
                 self.resize_instance(id, capacity, update)?;

@@ -6,7 +6,9 @@ use crate::driver::{ConnId, Effect};
 use crate::objects::Objects;
 use crate::volume::{PendingCall, Resolved, changes};
 use forebay_protocol::PeerIdentity;
-use forebay_protocol::message::{FileRequest, NameRequest, RECOVERY_SLOT, SessionRequest};
+use forebay_protocol::message::{
+    FileRequest, NameRequest, PROBE_SLOT, RECOVERY_SLOT, SessionRequest,
+};
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Credentials, Errno, Ino, InstanceId, Reply, Request, SessionId};
 
@@ -60,7 +62,11 @@ impl<O: Objects + Clone> Node<O> {
         if slot != RECOVERY_SLOT {
             self.context.sessions.has_returned(id);
         }
+        let now_ns = self.context.now.steady_ns;
         let session = self.context.sessions.get_mut(id)?;
+        if slot < PROBE_SLOT {
+            session.last_call_ns = now_ns;
+        }
         let Some(instance) = session.state.instance else {
             return self.administer(conn, (id, slot), call);
         };

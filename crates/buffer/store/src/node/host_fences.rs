@@ -76,7 +76,7 @@ impl<O: Objects + Clone> Node<O> {
     /// Close a session's connections and its handles for data connections. The session itself ends
     /// when its lease has expired: if it ended now, lengths of files would be settled while other
     /// nodes may still accept writes of the same client.
-    fn revoke_session(&mut self, instance: InstanceId, id: SessionId) {
+    pub(super) fn revoke_session(&mut self, instance: InstanceId, id: SessionId) {
         let now_ns = self.context.now.steady_ns;
         let Ok(session) = self.context.sessions.get_mut(id) else {
             return;

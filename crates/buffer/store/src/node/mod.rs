@@ -10,6 +10,7 @@
 
 mod admin;
 mod calls;
+mod client_sessions;
 mod connections;
 mod host_fences;
 mod sessions;
@@ -29,6 +30,7 @@ use crate::context::{
 use crate::log::LogSpace;
 use crate::objects::{ObjectId, Objects};
 use crate::volume::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS, RETRANSMIT_INTERVAL_NS, Volume};
+use client_sessions::EvictedSessions;
 use connections::Connections;
 use forebay_protocol::message::FileRequest;
 use forebay_protocol::peer::Incarnation;
@@ -41,6 +43,7 @@ pub struct Node<O: Objects> {
     volumes: BTreeMap<InstanceId, Volume<O>>,
     connections: Connections,
     host_fences: HostFences,
+    evicted: EvictedSessions,
     context: Context<O>,
     objects: O,
     /// Starts of the daemon so far.
@@ -111,6 +114,7 @@ impl<O: Objects + Clone> Node<O> {
             objects,
             connections: Connections::default(),
             host_fences: HostFences::default(),
+            evicted: EvictedSessions::default(),
             context,
             epoch,
             boot_id: 0,

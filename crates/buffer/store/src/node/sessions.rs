@@ -33,6 +33,9 @@ impl<O: Objects + Clone> Node<O> {
         if attach.client.host.len() > MAX_HOST_NAME {
             return Err(Errno::EINVAL);
         }
+        if attach.token.is_some_and(|token| self.evicted.contains(token)) {
+            return Err(Errno::ESHUTDOWN);
+        }
         let joined = attach.token.and_then(|token| self.context.sessions.get(token.session).ok());
         let instance = joined.map_or(attach.instance, |session| session.state.instance);
         if instance.is_some_and(|id| self.host_fences.refuses(id, &attach.client)) {
@@ -129,7 +132,8 @@ impl<O: Objects + Clone> Node<O> {
             instance,
             slots: Default::default(),
         };
-        self.context.sessions.insert(id, state.clone());
+        let now_ns = self.context.now.steady_ns;
+        self.context.sessions.insert(id, state.clone(), now_ns);
         self.context.memory.replace(0, SESSION_BYTES);
         self.context.log(Event::BeginSession { id, state }, None);
         if let Some(volume) = volume {

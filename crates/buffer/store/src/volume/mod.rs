@@ -52,7 +52,7 @@ use peers::Links;
 use pieces::Pieces;
 use replacements::Replacements;
 use space::Space;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tasks::Tasks;
 use transactions::{Coordinator, Participant};
 use tx_locks::{TxLockOwner, TxLocks};
@@ -209,6 +209,20 @@ impl<O: Objects> Volume<O> {
         let handles = self.handles.of_session(session);
         node.effects
             .extend(handles.map(|handle| crate::driver::Effect::BulkClose(session, handle)));
+    }
+
+    /// The number of read leases of each session that has any.
+    pub fn read_lease_counts(&self) -> BTreeMap<SessionId, u64> {
+        let mut counts = BTreeMap::new();
+        for (_, (session, _)) in self.leases.iter() {
+            *counts.entry(session).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Whether a session holds or waits for any lock on a file.
+    pub fn has_locks_of(&self, session: SessionId) -> bool {
+        self.locks.has_locks_of(session)
     }
 
     /// A connection of a session is closed.

@@ -234,7 +234,7 @@ impl Daemon {
                 }
             }
             Effect::BulkClose(session, handle) => drop(opens.remove(&(session, handle))),
-            Effect::ObjectWritten(_) => {}
+            Effect::ObjectWritten(_) | Effect::BulkEnd(_) => {}
             Effect::InvalidateChecksums(_) | Effect::Scrub { .. } => {
                 unreachable!("no simulated object has checksums")
             }
@@ -270,6 +270,7 @@ impl Daemon {
             | Effect::Scrub { .. }
             | Effect::BulkOpen(..)
             | Effect::BulkGrant(..)
+            | Effect::BulkEnd(_)
             | Effect::BulkClose(..) => unreachable!("carried out by the daemon"),
         }
     }

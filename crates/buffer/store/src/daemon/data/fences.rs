@@ -87,6 +87,13 @@ impl DataSlots {
         }
     }
 
+    /// Shut down all connections of a session.
+    pub fn shut_down_session(&self, session: SessionId) {
+        for (_, fence) in self.0.lock().iter().filter(|((of, _), _)| *of == session) {
+            fence.shut_down();
+        }
+    }
+
     /// Claim a slot for a connection. The connection that uses it is shut down.
     pub fn claim_slot(&self, session: SessionId, slot: u32, socket: OwnedFd) -> FenceEpoch {
         let fence = Fence::new(socket);

@@ -11,7 +11,9 @@ mod write;
 pub use fences::{DataSlots, Fence, FenceEpoch};
 pub use open_objects::OpenObjects;
 
+use super::clock::Clock;
 use super::counters::{RequestKind, StoreCounters};
+use crate::context::Traffic;
 use crate::objects::DiskObjects;
 use forebay_net::channel::{Receiver, Sender};
 use forebay_net::frame::{self, Flags, FrameError, HEADER_BYTES, Kind, MAX_BODY_BYTES};
@@ -27,6 +29,9 @@ pub struct DataContext<'a> {
     pub opens: &'a OpenObjects,
     pub objects: &'a DiskObjects,
     pub counters: &'a StoreCounters,
+    /// Counters of the session.
+    pub traffic: &'a Traffic,
+    pub clock: Clock,
     pub fence: &'a Arc<Fence>,
     /// Time without a request after which the connection is closed.
     pub idle_timeout: Duration,
@@ -70,9 +75,12 @@ pub fn serve_data_connection(
         };
         counters.received.add(incoming.bytes);
         let (kind, begun) = (RequestKind::of(&incoming.call.request), incoming.begun);
+        let payload = incoming.payload as u64;
         let answer = connection.handle_call(&mut input, incoming)?;
         counters.sent.add(answer.sent_bytes);
         counters.count_request(kind, begun.elapsed(), answer.failed);
+        let written = if answer.failed { 0 } else { payload };
+        context.traffic.count(context.clock.steady_ns(begun), answer.read_bytes, written);
     }
 }
 
@@ -99,6 +107,8 @@ struct IncomingCall {
 /// Statistics of an answered request.
 struct Answered {
     sent_bytes: u64,
+    /// Contents among them.
+    read_bytes: u64,
     failed: bool,
 }
 
@@ -139,6 +149,7 @@ impl DataConnection<'_> {
         self.sender.send(&self.out, None)?;
         Ok(Answered {
             sent_bytes: self.out.len() as u64,
+            read_bytes: 0,
             failed: matches!(reply, Reply::Failed(_)),
         })
     }

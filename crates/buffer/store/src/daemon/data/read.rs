@@ -121,10 +121,11 @@ impl DataConnection<'_> {
         self.out.clear();
         let flags = Flags::default();
         frame::encode_reply(&mut self.out, seq, flags, &Reply::Data, length)?;
+        let head_bytes = self.out.len() as u64;
         let mut reply = ReadReply {
             sender: &mut self.sender,
             seq,
-            sent_bytes: self.out.len() as u64,
+            sent_bytes: head_bytes,
             head: &mut self.out,
             failed: false,
             ended: false,
@@ -145,6 +146,10 @@ impl DataConnection<'_> {
             reply.send_portion(result, expected)?;
             done += expected;
         }
-        Ok(Answered { sent_bytes: reply.sent_bytes, failed: reply.failed })
+        Ok(Answered {
+            sent_bytes: reply.sent_bytes,
+            read_bytes: reply.sent_bytes - head_bytes,
+            failed: reply.failed,
+        })
     }
 }

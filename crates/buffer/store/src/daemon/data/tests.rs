@@ -58,6 +58,8 @@ impl Flash {
                 opens: &opens,
                 objects: &objects,
                 counters: &StoreCounters::default(),
+                traffic: &Traffic::default(),
+                clock: Clock::start(),
                 idle_timeout: Duration::from_secs(60),
             };
             let (sender, receiver) = channel(far);

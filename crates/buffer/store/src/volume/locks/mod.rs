@@ -23,9 +23,14 @@ impl FileLocks {
         self.table.is_held_back()
     }
 
+    /// Whether a session holds or waits for any lock.
+    pub fn has_locks_of(&self, session: SessionId) -> bool {
+        self.table.has_locks_of(session)
+    }
+
     /// A session is over. Its locks went with its handles.
     pub fn detach(&mut self, session: SessionId) {
-        assert!(!self.table.has_locks_of(session), "a session that ends has closed its handles");
+        assert!(!self.has_locks_of(session), "a session that ends has closed its handles");
     }
 
     /// Check that every lock belongs to an open handle, for debug builds.
