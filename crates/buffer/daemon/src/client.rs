@@ -1,36 +1,30 @@
 //! Requests to a pool's controller: through the agent of this host, on the controller's own host
 //! through its socket, over TCP, or within the process.
 
+mod queries;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use forebay_control::controller::{
-    Cause, Failure, InstanceSpec, JobView, Outcome, PlannedAllocation, Request, RequestId,
-    RequestedStage,
-};
-use forebay_control::messages::{Owner, StageId};
-use forebay_job_script::BufferPath;
+use forebay_control::controller::{Cause, Failure, Outcome, Request, RequestId};
+use forebay_control::messages::Owner;
 use forebay_protocol::address::Address;
-use forebay_protocol::staging::{JOB_VARIABLE, SOCKET_VARIABLE};
 
-use crate::activity::Status;
 use crate::config::PoolConfig;
 use crate::connection::{Connection, Endpoint, Sender};
 use crate::error::DaemonError;
 use crate::messages::{FromController, Query, QueryReply, Role, ToController, VERSION};
 use crate::request_ids::RequestIds;
 use crate::service::Service;
-use crate::versions::check_version;
+use crate::versions::{check_version, version_of, version_of_query};
 use forebay_net::auth::Authenticator;
 
 /// Capacity of the connection thread's queue, and maximum queries without a reply.
 const QUEUE_CAPACITY: usize = 1024;
-/// Time for the reply to a query.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which a lost controller is looked for before its requests fail.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Pause between attempts to reconnect.
@@ -150,106 +144,6 @@ impl ControllerClient {
         let outcome = self.submit(request)?;
         outcome.recv().unwrap_or_else(|_| Err(controller_gone()))
     }
-
-    fn query(&self, query: Query, timeout: Duration) -> Result<QueryReply, Failure> {
-        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
-        let (reply, receiver) = sync_channel(1);
-        self.work.send(Work::Query(number, query, reply)).map_err(|_| controller_gone())?;
-        receiver.recv_timeout(timeout).unwrap_or_else(|error| {
-            Err(match error {
-                RecvTimeoutError::Disconnected => controller_gone(),
-                RecvTimeoutError::Timeout => {
-                    let reason = "timeout: no reply from the pool's controller; it may be \
-                                  restarting";
-                    Failure::new(Cause::TimedOut, reason)
-                }
-            })
-        })
-    }
-
-    /// Pools, nodes, sessions, instances and stages, and the nodes' counters.
-    pub fn status(&self) -> Result<Status, Failure> {
-        self.status_within(QUERY_TIMEOUT)
-    }
-
-    /// As [`status`](Self::status), with a timeout.
-    pub fn status_within(&self, timeout: Duration) -> Result<Status, Failure> {
-        match self.query(Query::Status, timeout)? {
-            QueryReply::Status(status) => Ok(*status),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// The environment variables that name the mount points of a session's job, with their values.
-    fn mount_variables(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
-        match self.query(Query::MountVariables(token.to_owned()), QUERY_TIMEOUT)? {
-            QueryReply::MountVariables(variables) => Ok(variables),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// The environment variables for the processes of a session's job: its mounts, and how they ask
-    /// to stage.
-    pub fn job_environment(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
-        let mut environment = self.mount_variables(token)?;
-        let socket = self.job_api_socket.display().to_string();
-        environment.push((JOB_VARIABLE.to_owned(), token.to_owned()));
-        environment.push((SOCKET_VARIABLE.to_owned(), socket));
-        Ok(environment)
-    }
-
-    /// A job, as its own processes may see it.
-    pub fn job_view(&self, token: &str) -> Result<JobView, Failure> {
-        match self.query(Query::Job(token.to_owned()), QUERY_TIMEOUT)? {
-            QueryReply::Job(job) => Ok(job),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// The stages that a running job has requested, as
-    /// [`Controller::requested_stages`](forebay_control::controller::Controller::requested_stages)
-    /// selects them.
-    pub fn requested_stages(
-        &self,
-        token: &str,
-        paths: &[BufferPath],
-        ids: &[StageId],
-    ) -> Result<Vec<RequestedStage>, Failure> {
-        let query = Query::RequestedStages(token.to_owned(), paths.to_vec(), ids.to_vec());
-        match self.query(query, QUERY_TIMEOUT)? {
-            QueryReply::RequestedStages(stages) => Ok(stages),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// The allocation that an instance would get, as
-    /// [`Controller::plan_allocation`](forebay_control::controller::Controller::plan_allocation)
-    /// computes it.
-    pub fn plan_allocation(
-        &self,
-        spec: InstanceSpec,
-        timeout: Duration,
-    ) -> Result<PlannedAllocation, Failure> {
-        match self.query(Query::Allocation(spec), timeout)? {
-            QueryReply::Allocation(allocation) => Ok(allocation),
-            other => Err(unexpected(&other)),
-        }
-    }
-}
-
-/// The controller replied to another query than was sent.
-fn unexpected(reply: &QueryReply) -> Failure {
-    let kind = match reply {
-        QueryReply::Status(_) => "status",
-        QueryReply::MountVariables(_) => "mount variables",
-        QueryReply::Job(_) => "job",
-        QueryReply::RequestedStages(_) => "stages",
-        QueryReply::Allocation(_) => "allocation",
-    };
-    Failure::new(
-        Cause::Failed,
-        format!("protocol error: the controller replied with {kind} to another query"),
-    )
 }
 
 /// The user and group of this process.
@@ -356,7 +250,7 @@ impl Worker {
     fn handle_work(&mut self, work: Work) {
         match work {
             Work::Request(id, request, reply) => {
-                if let Err(failure) = check_version(&request, self.version) {
+                if let Err(failure) = check_version(version_of(&request), self.version) {
                     let _ = reply.try_send(Err(failure));
                     return;
                 }
@@ -365,6 +259,10 @@ impl Worker {
                 self.send(&message);
             }
             Work::Query(number, query, reply) => {
+                if let Err(failure) = check_version(version_of_query(&query), self.version) {
+                    let _ = reply.try_send(Err(failure));
+                    return;
+                }
                 let message = ToController::Query(number, query.clone());
                 // The oldest have timed out.
                 while self.queries.len() >= QUEUE_CAPACITY {

@@ -282,6 +282,7 @@ fn settings(config: &PoolConfig, secret: [u8; 32]) -> Settings {
         secret,
         pfs_roots: config.pfs_roots.clone(),
         read_back: config.read_back,
+        max_kept_usage: config.kept_usage.unwrap_or(Settings::default().max_kept_usage),
         ..Settings::default()
     }
 }

@@ -12,7 +12,8 @@
 //! After that, reports and requests go to the controller, commands and replies come from it.
 
 use forebay_control::controller::{
-    Failure, InstanceSpec, JobView, Outcome, PlannedAllocation, Request, RequestId, RequestedStage,
+    Failure, InstanceSpec, JobUsage, JobView, Outcome, PlannedAllocation, Request, RequestId,
+    RequestedStage,
 };
 use forebay_control::messages::{
     ComputeCommand, Owner, Report, StageId, StampedCommand, StorageCommand,
@@ -95,6 +96,8 @@ pub enum Query {
     RequestedStages(String, Vec<BufferPath>, Vec<StageId>),
     /// The allocation that an instance would get.
     Allocation(InstanceSpec),
+    /// Statistics of the jobs and persistent instances of this name, or of all.
+    JobUsage(Option<String>),
 }
 
 /// The reply to a [`Query`] of the same name.
@@ -111,6 +114,8 @@ pub enum QueryReply {
     RequestedStages(Vec<RequestedStage>),
     /// An allocation.
     Allocation(PlannedAllocation),
+    /// Statistics, by the time of the set-up.
+    JobUsage(Vec<JobUsage>),
 }
 
 /// A message to the controller, after the handshake.

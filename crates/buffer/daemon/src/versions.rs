@@ -2,11 +2,10 @@
 
 use forebay_control::controller::{Cause, Failure, Request};
 
-use crate::messages::{Hello, OLDEST_VERSION, VERSION};
+use crate::messages::{Hello, OLDEST_VERSION, Query, VERSION};
 
-/// Refuses a request that a controller which speaks version `spoken` does not know.
-pub(crate) fn check_version(request: &Request, spoken: u16) -> Result<(), Failure> {
-    let needed = version_of(request);
+/// Refuses what needs version `needed` of a controller that speaks version `spoken`.
+pub(crate) fn check_version(needed: u16, spoken: u16) -> Result<(), Failure> {
     if needed <= spoken {
         return Ok(());
     }
@@ -18,9 +17,17 @@ pub(crate) fn check_version(request: &Request, spoken: u16) -> Result<(), Failur
 }
 
 /// The oldest version that has a request. An older controller cannot decode it, or ignores part of it.
-fn version_of(request: &Request) -> u16 {
+pub(crate) fn version_of(request: &Request) -> u16 {
     match request {
         Request::EvictSessions { .. } => 10,
+        _ => OLDEST_VERSION,
+    }
+}
+
+/// The oldest version that has a query.
+pub(crate) fn version_of_query(query: &Query) -> u16 {
+    match query {
+        Query::JobUsage(_) => 10,
         _ => OLDEST_VERSION,
     }
 }
@@ -107,10 +114,10 @@ mod tests {
     #[test]
     fn request_that_an_older_controller_does_not_know_needs_a_newer_version() {
         let evict = Request::EvictSessions { sessions: "1".to_owned() };
-        let refused = check_version(&evict, 9).unwrap_err();
+        let refused = check_version(version_of(&evict), 9).unwrap_err();
         assert!(refused.reason.contains("upgrade the controller"), "{refused}");
-        assert_eq!(check_version(&evict, 10), Ok(()));
-        assert_eq!(check_version(&Request::AcceptRestored, OLDEST_VERSION), Ok(()));
+        assert_eq!(check_version(version_of(&evict), 10), Ok(()));
+        assert_eq!(check_version(version_of(&Request::AcceptRestored), OLDEST_VERSION), Ok(()));
     }
 
     proptest::proptest! {

@@ -13,7 +13,7 @@ mod wait;
 
 pub use error::RunError;
 pub use options::{OnFailure, RunOptions, RunPhase, RunReport};
-pub use pool::{PoolHandle, PoolSelection, pool_status, request_once};
+pub use pool::{PoolHandle, PoolSelection, job_usage, pool_status, request_once};
 pub use recover::{Recovered, Recovery, recover, stage_now};
 pub use run::run_job;
 pub use script::{group_id, read_directives, read_script, script_warnings, setup_of};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_control::controller::Request;
+use forebay_control::controller::{JobUsage, Request};
 use forebay_daemon::ControllerClient;
 use forebay_daemon::activity::{Status, StatusSource};
 use forebay_daemon::embedded::{self, EmbeddedPool, EmbeddedPoolOptions, JoinedPool, OpenPool};
@@ -98,6 +98,21 @@ pub fn pool_status(selection: &PoolSelection) -> Result<Status, RunError> {
             let client = ControllerClient::open(file)?;
             let status = client.status();
             status.map_err(|failure| RunError::Step("status", failure))
+        }
+    }
+}
+
+/// Statistics of the jobs and persistent instances of this name, or of all; of an embedded pool
+/// whether or not a process has it open.
+pub fn job_usage(
+    selection: &PoolSelection,
+    token: Option<&str>,
+) -> Result<Vec<JobUsage>, RunError> {
+    match selection {
+        PoolSelection::Embedded(options) => Ok(embedded::job_usage(options, token)?),
+        PoolSelection::Shared(file) => {
+            let usage = ControllerClient::open(file)?.job_usage(token);
+            usage.map_err(|failure| RunError::Step("usage", failure))
         }
     }
 }

@@ -8,6 +8,7 @@ use forebay_control::controller::{Cause, Failure, QuotaSubject, Request, UsageSt
 use forebay_job::{PoolHandle, RunError, group_id, request_once};
 use forebay_units::{Bytes, human};
 
+use super::job::show_job_usage;
 use super::pool::{PoolArguments, size};
 use super::sessions::{self, EvictArguments, SessionsArguments};
 use crate::console::print_answer;
@@ -16,10 +17,16 @@ use crate::show::user_name;
 /// Administration of a pool.
 #[derive(Debug, Subcommand)]
 pub enum AdminCommand {
-    /// Show the bytes allocated to users and groups, and their quotas
+    /// Show the bytes allocated to users and groups, and their quotas; or the I/O of jobs
     Usage {
         #[command(flatten)]
         pool: PoolArguments,
+        /// The I/O of all jobs and persistent instances instead, also of the last ones that ended
+        #[arg(long)]
+        jobs: bool,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
     },
     /// List the sessions of clients on the storage nodes (administrators only)
     ///
@@ -65,11 +72,17 @@ fn quota(text: &str) -> Result<Quota, String> {
 /// Runs one of the commands.
 pub fn execute(command: AdminCommand) -> Result<ExitCode, RunError> {
     match command {
-        AdminCommand::Usage { pool } => {
+        AdminCommand::Usage { pool, jobs: true, json } => {
+            show_job_usage(&pool.selection()?, None, json)
+        }
+        AdminCommand::Usage { pool, jobs: false, json } => {
             let pool = PoolHandle::open_existing(&pool.selection()?)?;
             let status = pool.controller().status();
             let status = status.map_err(|failure| RunError::Step("usage", failure))?;
-            let text = usage(&status.usage);
+            let text = match json {
+                true => serde_json::to_string_pretty(&status.usage).unwrap_or_default() + "\n",
+                false => usage(&status.usage),
+            };
             pool.close()?;
             Ok(print_answer(&text))
         }

@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
+use forebay_control::controller::{Cause, Failure};
 use forebay_control::messages::UnixMillis;
 use forebay_daemon::embedded::EmbeddedPoolOptions;
 use forebay_job::{
-    OnFailure, PoolSelection, Recovered, Recovery, RunError, RunOptions, pool_status, recover,
-    run_job, stage_now,
+    OnFailure, PoolSelection, Recovered, Recovery, RunError, RunOptions, job_usage, pool_status,
+    recover, run_job, stage_now,
 };
 use forebay_job_script::{Direction, InstanceRef, Stage, StageKind};
 use tempfile::NamedTempFile;
@@ -26,10 +27,13 @@ use crate::top::{TopOptions, top};
 pub enum JobCommand {
     /// Run a job script: allocate, stage in, mount, run, stage out, tear down
     Run(RunArguments),
-    /// Show pool, nodes, instances and stages
+    /// Show pool, nodes, instances and stages, or the I/O of one job
     Status {
         #[command(flatten)]
         pool: PoolArguments,
+        /// The I/O of this job or persistent instance instead, also after its end
+        #[arg(long, value_name = "ID")]
+        job: Option<String>,
         /// As JSON
         #[arg(long)]
         json: bool,
@@ -168,7 +172,10 @@ pub fn run(command: JobCommand) -> ExitCode {
 fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, RunError> {
     match command {
         JobCommand::Run(arguments) => execute_run(arguments, terminal),
-        JobCommand::Status { pool, json } => {
+        JobCommand::Status { pool, job: Some(job), json } => {
+            show_job_usage(&pool.selection()?, Some(&job), json)
+        }
+        JobCommand::Status { pool, job: None, json } => {
             let status = pool_status(&pool.selection()?)?;
             Ok(print_answer(&if json {
                 serde_json::to_string_pretty(&status).unwrap_or_default() + "\n"
@@ -235,6 +242,24 @@ fn execute_run(arguments: RunArguments, terminal: &mut Terminal) -> Result<ExitC
         ));
     }
     Ok(ExitCode::from(u8::try_from(report.code).unwrap_or(1)))
+}
+
+/// Prints statistics of a job, or of all.
+pub(super) fn show_job_usage(
+    pool: &PoolSelection,
+    job: Option<&str>,
+    json: bool,
+) -> Result<ExitCode, RunError> {
+    let usage = job_usage(pool, job)?;
+    if let (Some(job), true) = (job, usage.is_empty()) {
+        let reason = format!("no job `{job}` is known: it does not exist, or ended long ago");
+        return Err(RunError::Step("status", Failure::new(Cause::NotFound, reason)));
+    }
+    Ok(print_answer(&if json {
+        serde_json::to_string_pretty(&usage).unwrap_or_default() + "\n"
+    } else {
+        show::job_usage(&usage, now())
+    }))
 }
 
 fn show_top(pool: &PoolSelection, once: bool, interval: Duration) -> ExitCode {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use forebay_policy::pool::{self, NodeId};
 
 use super::contacts::Contacts;
+use super::job_usage::MeasuredUse;
 use super::objects::RequestProgress;
 use super::request::{Outcome, RequestEnvelope, RequestId};
 use super::sent_commands::SentCommands;
@@ -27,6 +28,8 @@ pub enum ControllerInput {
     Request(Box<RequestEnvelope>),
     /// A peer's report.
     Report(Report),
+    /// Use of instances, as hosts have reported it to the driver.
+    Use(MeasuredUse),
     /// Time passes; about once a second.
     Tick,
 }

@@ -21,6 +21,7 @@ mod dispatch;
 mod fences;
 mod instances;
 mod job_index;
+mod job_usage;
 mod job_view;
 mod machine;
 mod mount_table;
@@ -50,6 +51,7 @@ mod touched;
 mod waits;
 
 pub use instances::PlannedAllocation;
+pub use job_usage::{HostIo, IoCounters, JobUsage, MeasuredUse, StageUsage};
 pub use job_view::{JobView, RequestedStage, Striping};
 pub use machine::{Controller, ControllerEffect, ControllerInput};
 pub use objects::{

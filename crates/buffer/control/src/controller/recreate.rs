@@ -52,9 +52,10 @@ impl Controller {
         let new = InstanceId(self.state.next_id());
         self.state.storage.renumber_instance(old, new);
         self.state.stages.move_to_instance(old, new);
-        if let Some(session) = self.state.sessions.get_mut(session) {
-            session.instance = Some(new);
+        if let Some(row) = self.state.sessions.get_mut(session) {
+            row.instance = Some(new);
         }
+        self.note_usage_instance(session);
     }
 
     /// Allocates fragments for an instance without any, or waits until its earlier ones are removed.

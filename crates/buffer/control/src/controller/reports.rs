@@ -225,6 +225,8 @@ impl Controller {
             }
             state => state,
         };
+        let (session, direction) = (stage.session, stage.directive.direction);
+        self.record_stage_use(session, direction, &moved, state == StageState::Done);
         self.state.stages.end(id, state, moved, failed);
         self.sent.forget(&CommandTarget::StartStage(id));
     }

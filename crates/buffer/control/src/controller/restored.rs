@@ -66,7 +66,7 @@ impl Controller {
                 }
             }
             ControllerInput::Report(report) => self.apply_report(report),
-            ControllerInput::Tick => {}
+            ControllerInput::Use(_) | ControllerInput::Tick => {}
         }
         self.finish_step()
     }

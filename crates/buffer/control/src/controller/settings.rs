@@ -32,6 +32,8 @@ pub struct Settings {
     pub max_stages: usize,
     /// Limit on the remembered stages of a persistent instance; the oldest ended ones are dropped.
     pub max_kept_stages: usize,
+    /// Ended jobs and persistent instances whose statistics are kept.
+    pub max_kept_usage: usize,
     /// Limit on the storage nodes of an instance.
     pub max_nodes: u32,
     /// Stripe size of instances on several nodes, in bytes.
@@ -90,6 +92,7 @@ impl Default for Settings {
             max_user_sessions: 4096,
             max_stages: 65_536,
             max_kept_stages: 1024,
+            max_kept_usage: 10_000,
             max_nodes: u32::from(forebay_protocol::placement::MAX_NODES),
             stripe_bytes: 8 << 20,
             secret: [0; 32],

@@ -48,9 +48,11 @@ impl Controller {
         let id = SessionId(self.state.next_id());
         let session =
             Session::new(token.clone(), lifetime, owner, creator, self.now, setup.clone());
+        self.state.usage.begin(id, &session);
         self.state.sessions.insert(id, session);
         if let (Some(spec), Some(allocation)) = (&setup.instance, allocated) {
             self.create_instance(id, spec, allocation, public);
+            self.note_usage_instance(id);
         }
         for instance in persistents {
             self.use_instance(id, instance);

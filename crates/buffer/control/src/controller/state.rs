@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::fences::FenceTable;
+use super::job_usage::UsageTable;
 use super::quotas::QuotaTable;
 use super::request_table::RequestTable;
 use super::session_table::SessionTable;
@@ -26,6 +27,8 @@ pub struct State {
     pub(super) fences: FenceTable,
     /// Quotas of users and groups.
     pub(super) quotas: QuotaTable,
+    /// Statistics of jobs.
+    pub(super) usage: UsageTable,
     /// The highest id given to an object so far.
     last_id: Table<(), u64>,
     /// Number of changes that were made durable so far.
@@ -73,6 +76,7 @@ impl Default for State {
             requests: RequestTable::default(),
             fences: FenceTable::default(),
             quotas: Table::new("quotas"),
+            usage: UsageTable::default(),
             last_id: Table::new("last_id"),
             revision: Table::new("revision"),
             epochs: Table::new("epochs"),
@@ -95,6 +99,7 @@ impl State {
                 || state.requests.restore(&record)?
                 || state.fences.restore(&record)?
                 || state.quotas.restore(&record)?
+                || state.usage.restore(&record)?
                 || state.last_id.restore(&record)?
                 || state.revision.restore(&record)?
                 || state.epochs.restore(&record)?
@@ -106,6 +111,7 @@ impl State {
         state.stages.finish_restore();
         state.requests.finish_restore();
         state.fences.finish_restore();
+        state.usage.finish_restore();
         Ok(state)
     }
 
@@ -118,6 +124,7 @@ impl State {
         self.requests.take_changes(&mut changes);
         self.fences.take_changes(&mut changes);
         self.quotas.take_changes(&mut changes);
+        self.usage.take_changes(&mut changes);
         self.last_id.take_changes(&mut changes);
         self.lost_ids.take_changes(&mut changes);
         self.epochs.take_changes(&mut changes);

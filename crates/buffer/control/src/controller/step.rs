@@ -20,12 +20,14 @@ impl Controller {
         }
         let accepted = match &input {
             ControllerInput::Request(envelope) => Some(envelope.id),
-            ControllerInput::Report(_) | ControllerInput::Tick => None,
+            ControllerInput::Report(_) | ControllerInput::Use(_) | ControllerInput::Tick => None,
         };
         match input {
             ControllerInput::Request(envelope) => self.accept_request(*envelope),
             ControllerInput::Report(report) => self.apply_report(report),
+            ControllerInput::Use(measured) => self.record_use(measured),
             ControllerInput::Tick => {
+                self.state.usage.settle(now);
                 let retention = self.settings.reply_retention_ms;
                 self.state.requests.forget_old(now, retention);
                 self.looks_at_all = true;

@@ -87,6 +87,7 @@ impl Controller {
         {
             session.configurations.clear();
         }
+        self.note_usage_instance(id);
         if let Some(instance) = session.instance
             && !self.advance_instance_removal(instance)
         {
@@ -94,6 +95,7 @@ impl Controller {
         }
         self.state.stages.remove_session(id, &session.stages);
         self.state.sessions.remove(id);
+        self.end_usage(id);
     }
 
     /// Has the fragments of an instance removed, and then the instance. Returns whether it is gone.

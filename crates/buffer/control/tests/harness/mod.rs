@@ -104,6 +104,11 @@ impl<P: SimPeers> ControllerHarness<P> {
         id
     }
 
+    /// Delivers an input of a driver.
+    pub fn input(&mut self, input: ControllerInput) {
+        self.deliver(vec![input], None);
+    }
+
     /// Lets time pass.
     pub fn advance_ms(&mut self, milliseconds: u64) {
         for _ in 0..milliseconds / STEP_MS {

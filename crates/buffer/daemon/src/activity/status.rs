@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use forebay_client::MountReport;
-use forebay_control::controller::ControlStatus;
+use forebay_control::controller::{ControlStatus, HostIo};
 use forebay_control::messages::{InstanceId, PhaseTimes, UnixMillis};
 use forebay_store::daemon;
 use forebay_store::objects::RemovalProgress;
@@ -43,6 +43,9 @@ pub struct HostActivity {
     pub store: Option<daemon::StoreReport>,
     /// Its mounts.
     pub mounts: BTreeMap<InstanceId, MountReport>,
+    /// Counters of its mounts, also of those that were unmounted in the last minutes.
+    #[serde(default)]
+    pub io: BTreeMap<InstanceId, HostIo>,
     /// Stages into the buffer.
     pub staged_in: StageTotals,
     /// Stages out of it.

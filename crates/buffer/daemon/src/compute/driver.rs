@@ -81,7 +81,13 @@ impl Driver {
             match inbox.recv_timeout(interval.saturating_sub(last_tick.elapsed())) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Ok(Event::Command(command)) => self.step(ComputeInput::Command(command)),
-                Ok(Event::Done(input)) => self.step(input),
+                Ok(Event::Done(input)) => {
+                    // The controller knows the counters of a mount before it knows its end.
+                    if matches!(input, ComputeInput::Unmounted(..)) {
+                        self.link.send_activity(self.activity());
+                    }
+                    self.step(input);
+                }
                 Ok(Event::Activity(answer)) => {
                     // The asking thread may have given up.
                     let _ = answer.try_send(self.activity());
@@ -108,6 +114,7 @@ impl Driver {
             host: self.name.clone(),
             at: now(),
             mounts: self.mounter.mounts.reports(),
+            io: self.mounter.mounts.io(),
             ..HostActivity::default()
         }
     }

@@ -130,6 +130,9 @@ pub struct PoolConfig {
     pub controller_socket: PathBuf,
     /// The file of the audit log, if there is one.
     pub audit_log: Option<PathBuf>,
+    /// Ended jobs and persistent instances whose statistics the controller keeps, unless the default is
+    /// used.
+    pub kept_usage: Option<usize>,
     /// The user with an operator's rights, besides root.
     pub operator: u32,
     /// The hosts from which root and the operator may administer; `None`: all.

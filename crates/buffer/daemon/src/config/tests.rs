@@ -33,7 +33,9 @@ fn omitted_entries_have_defaults() {
     assert_eq!(config.mount_root, Path::new("/mnt/forebay"));
     assert_eq!(config.auth, AuthMethod::Munge(None));
     assert_eq!(config.operator, 0);
-    assert_eq!(config.audit_log, None);
+    assert_eq!((config.audit_log, config.kept_usage), (None, None));
+    let text = GOOD.replace("\n[[storage]]", "kept_usage = 500\n[[storage]]");
+    assert_eq!(parse(&text).unwrap().kept_usage, Some(500));
     let text = GOOD.replace("\n[[storage]]", "audit_log = \"/var/log/audit.log\"\n[[storage]]");
     assert_eq!(parse(&text).unwrap().audit_log.unwrap(), Path::new("/var/log/audit.log"));
 }

@@ -1,10 +1,15 @@
 //! The controller's driver: messages step the state machine, and its effects are carried out.
 //! It treats connections over sockets and within the process alike.
 
+mod measured_use;
+mod queries;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -21,11 +26,12 @@ use super::admission::{Authorized, Policy};
 use super::audit::AuditLog;
 use super::port::{Admitted, Candidate, ConnectionId, Event, Outbox};
 use super::refused::RefusedHosts;
-use crate::activity::{HostActivity, Status};
+use crate::activity::HostActivity;
 use crate::clock::now;
 use crate::database::Database;
-use crate::messages::{FromController, Query, QueryReply, ToController};
+use crate::messages::{FromController, Query, ToController};
 use crate::request_ids::RequestIds;
+use measured_use::ToldUse;
 
 /// Capacity of a node's outbox. A connection that lets more pile up is closed.
 const NODE_OUTBOX_CAPACITY: usize = 4096;
@@ -82,6 +88,8 @@ pub(super) struct Driver {
     pub refused: RefusedHosts,
     /// The log of allocations, removals and operators' actions.
     pub audit: Option<AuditLog>,
+    /// The use of instances that the controller was told.
+    told: ToldUse,
     is_stopped: bool,
 }
 
@@ -109,6 +117,7 @@ impl Driver {
             effects: Vec::new(),
             refused: RefusedHosts::default(),
             audit: None,
+            told: ToldUse::default(),
             is_stopped: false,
         }
     }
@@ -138,6 +147,7 @@ impl Driver {
             if last_tick.elapsed() >= self.tick_interval {
                 last_tick = Instant::now();
                 self.step(ControllerInput::Tick);
+                self.record_use();
             }
             self.flush()?;
         }
@@ -234,7 +244,9 @@ impl Driver {
                 None => tracing::debug!(?peer, "disconnected"),
             }
             self.peers.remove(peer);
-            self.activity.remove(peer);
+            if let Some(last) = self.activity.remove(peer) {
+                self.record_host_io(&last);
+            }
         }
         if connection.requests_in_flight > 0 {
             self.pending.retain(|_, client| *client != id);
@@ -251,6 +263,7 @@ impl Driver {
             }
             ToController::Activity(activity) if connection.peer.is_some() => {
                 let peer = connection.peer.clone();
+                self.record_ended_mounts(&activity);
                 self.activity.extend(peer.map(|peer| (peer, *activity)));
             }
             ToController::Report(_) | ToController::Activity(_) => {
@@ -259,6 +272,9 @@ impl Driver {
             }
             ToController::Request(request_id, request) => self.request(id, request_id, *request),
             ToController::Query(number, query) => {
+                if let Query::JobUsage(_) = query {
+                    self.record_all_use();
+                }
                 // Nobody sees a state that a crash could undo.
                 self.flush()?;
                 self.query(id, number, query);
@@ -301,44 +317,6 @@ impl Driver {
             caller,
             request,
         })));
-    }
-
-    fn query(&mut self, id: ConnectionId, number: u64, query: Query) {
-        let Some(connection) = self.connections.get(&id) else {
-            return;
-        };
-        let caller = connection.caller;
-        let waiting = connection.query_replies.fetch_add(1, Ordering::AcqRel);
-        let reply = if waiting >= MAX_QUERY_REPLIES {
-            let reason = format!("{MAX_QUERY_REPLIES} replies have not been read; read them first");
-            Err(Failure::new(Cause::Busy, reason))
-        } else {
-            match query {
-                Query::Status => Ok(QueryReply::Status(Box::new(self.status()))),
-                Query::MountVariables(token) => {
-                    self.controller.mount_variables(&token, caller).map(QueryReply::MountVariables)
-                }
-                Query::Job(token) => self.controller.job_view(&token, caller).map(QueryReply::Job),
-                Query::RequestedStages(token, about, numbers) => self
-                    .controller
-                    .requested_stages(&token, caller, &about, &numbers)
-                    .map(QueryReply::RequestedStages),
-                Query::Allocation(spec) => {
-                    self.controller.plan_allocation(&spec).map(QueryReply::Allocation)
-                }
-            }
-        };
-        self.send(id, FromController::QueryReply(number, reply));
-    }
-
-    fn status(&self) -> Status {
-        let mut control = self.controller.status();
-        control.process = self.process;
-        Status {
-            control,
-            activity: self.activity.values().cloned().collect(),
-            refused: self.refused.list(&self.policy.allowed_sources),
-        }
     }
 
     fn send(&mut self, id: ConnectionId, message: FromController) {
@@ -443,6 +421,3 @@ impl Driver {
         outcome.ok_or_else(|| "the controller gave no answer".to_owned())
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_control::controller::{ControlStatus, Controller, Request, Settings};
+use forebay_control::controller::{
+    ControlStatus, Controller, Failure, JobUsage, Request, Settings,
+};
 use forebay_protocol::address::Address;
 use forebay_store::daemon;
 use forebay_units::{Bytes, human};
@@ -375,6 +377,23 @@ fn job_api_socket(directory: &Path) -> PathBuf {
 /// The state of a pool, without resuming anything: from the process that has it open, or from its
 /// records.
 pub fn status(options: &EmbeddedPoolOptions) -> Result<Status, DaemonError> {
+    ask(options, |restored| restored.status().into(), ControllerClient::status)
+}
+
+/// Statistics of the jobs and persistent instances of this name, or of all.
+pub fn job_usage(
+    options: &EmbeddedPoolOptions,
+    token: Option<&str>,
+) -> Result<Vec<JobUsage>, DaemonError> {
+    ask(options, |restored| restored.job_usage(token), |client| client.job_usage(token))
+}
+
+/// Asks the process that has a pool open, or its records.
+fn ask<T>(
+    options: &EmbeddedPoolOptions,
+    from_records: impl FnOnce(&Controller) -> T,
+    from_process: impl Fn(&ControllerClient) -> Result<T, Failure>,
+) -> Result<T, DaemonError> {
     check_exists(options)?;
     let fail = |reason: String| pool_error(&options.directory, reason);
     let directory = fs::canonicalize(&options.directory).map_err(|e| fail(e.to_string()))?;
@@ -383,8 +402,10 @@ pub fn status(options: &EmbeddedPoolOptions) -> Result<Status, DaemonError> {
         if let Ok(_lock) = lock::try_lock_directory(&directory) {
             break restore(&directory).map_err(|e| fail(e.to_string()))?;
         }
-        match status_of_open_pool(&directory) {
-            Ok(status) => return Ok(status),
+        let answer = client_of_open_pool(&directory)
+            .and_then(|client| from_process(&client).map_err(DaemonError::new));
+        match answer {
+            Ok(answer) => return Ok(answer),
             // The process is opening or closing the pool.
             Err(_) if asked.elapsed() < STATUS_TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(20));
@@ -392,7 +413,7 @@ pub fn status(options: &EmbeddedPoolOptions) -> Result<Status, DaemonError> {
             Err(error) => return Err(fail(error.to_string())),
         }
     };
-    Ok(controller.status().into())
+    Ok(from_records(&controller))
 }
 
 fn restore(directory: &Path) -> Result<Controller, DaemonError> {
@@ -401,11 +422,10 @@ fn restore(directory: &Path) -> Result<Controller, DaemonError> {
     Controller::restore(Settings::default(), rows).map_err(DaemonError::new)
 }
 
-fn status_of_open_pool(directory: &Path) -> Result<Status, DaemonError> {
+fn client_of_open_pool(directory: &Path) -> Result<ControllerClient, DaemonError> {
     let endpoint = Endpoint::Socket {
         address: Address::Unix(status_socket(directory)),
         identity: Authenticator::default(),
     };
-    let client = ControllerClient::connect(vec![Ok(endpoint)], None, PathBuf::new(), None)?;
-    client.status().map_err(DaemonError::new)
+    ControllerClient::connect(vec![Ok(endpoint)], None, PathBuf::new(), None)
 }

@@ -6,6 +6,7 @@
 
 mod access;
 mod fuse;
+mod io_counters;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,13 +15,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_client::{Fs, Mount, MountReport};
-use forebay_control::messages::{InstanceId, Owner};
+use forebay_control::controller::HostIo;
+use forebay_control::messages::{InstanceId, Owner, UnixMillis};
 use forebay_job_script::AccessMode;
 use forebay_protocol::message::ClientHost;
 use parking_lot::Mutex;
 
+use crate::clock::now;
 use access::make_mode_directory;
 use fuse::{detach, mount_instance_at};
+use io_counters::{ClosedInstances, io_of};
 
 pub use access::StorageAccess;
 pub(crate) use fuse::abort_stale_mounts;
@@ -40,6 +44,8 @@ struct InstanceMount {
     generation: u64,
     /// Activations that use the mount.
     users: u32,
+    /// Counters of mounts that have ended, and the time of the first mount.
+    ended: HostIo,
 }
 
 /// The mounts of one process.
@@ -51,12 +57,21 @@ pub struct Mounts {
     keep_sessions: bool,
     /// Each instance has its own lock: waiting for the storage of one does not block others.
     instances: Mutex<BTreeMap<InstanceId, Arc<Mutex<InstanceMount>>>>,
+    /// Counters of instances that were closed in the last minutes.
+    closed: ClosedInstances,
 }
 
 impl Mounts {
     /// No mounts yet. Mount points will be below `directory`; `host` names the private directories.
     pub fn new(directory: PathBuf, host: String, access: StorageAccess) -> Mounts {
-        Mounts { directory, host, access, keep_sessions: true, instances: Mutex::default() }
+        Mounts {
+            directory,
+            host,
+            access,
+            keep_sessions: true,
+            instances: Mutex::default(),
+            closed: ClosedInstances::default(),
+        }
     }
 
     /// Keeps no session of its own besides the mount's: an instance with one client can be cached more.
@@ -162,11 +177,15 @@ impl Mounts {
             self.attach_locked(instance, mode, owner, addresses, Some(generation), &mut entry)?;
         entry.generation = generation;
         if entry.mount.as_ref().is_none_or(Mount::is_unmounted) {
-            if entry.mount.take().is_some() {
+            if let Some(lost) = entry.mount.take() {
                 // The rest of a mount that was lost.
+                entry.ended.io = entry.ended.io.plus(io_of(&lost));
                 let _ = detach(&path);
             }
             entry.mount = Some(mount_instance_at(session, instance, mode, &path)?);
+            if entry.ended.since == UnixMillis::default() {
+                entry.ended.since = now();
+            }
         }
         if !self.keep_sessions {
             entry.session = None;
@@ -216,7 +235,10 @@ impl Mounts {
         if !self.keep_sessions {
             entry.session = None;
         }
-        let old = (self.path_of(instance, entry), entry.mount.replace(new));
+        let replaced = entry.mount.replace(new);
+        let io = replaced.as_ref().map(io_of).unwrap_or_default();
+        entry.ended.io = entry.ended.io.plus(io);
+        let old = (self.path_of(instance, entry), replaced);
         entry.path = Some(path);
         entry.generation = generation;
         // It may wait for a daemon that does not reply.
@@ -241,6 +263,23 @@ impl Mounts {
         self.instances.lock().iter().filter_map(report).collect()
     }
 
+    /// Counters of each instance's mounts, without those that were closed some minutes ago. Mounts in
+    /// transition are left out.
+    pub fn io(&self) -> BTreeMap<InstanceId, HostIo> {
+        let instances = self.instances.lock();
+        let mut io = self.closed.recent();
+        for (id, entry) in instances.iter() {
+            io.remove(id);
+            let Some(entry) = entry.try_lock() else {
+                continue;
+            };
+            let mounted = entry.mount.as_ref().map(io_of).unwrap_or_default();
+            let sum = HostIo { io: entry.ended.io.plus(mounted), ..entry.ended };
+            io.extend((sum.since != UnixMillis::default()).then_some((*id, sum)));
+        }
+        io
+    }
+
     /// Removes a user of the mount. The last one unmounts it.
     pub fn unmount_instance(&self, instance: InstanceId) -> Result<(), String> {
         match self.find(instance) {
@@ -257,6 +296,7 @@ impl Mounts {
         let Some(mount) = entry.mount.take() else {
             return Ok(());
         };
+        entry.ended.io = entry.ended.io.plus(io_of(&mount));
         let path = self.path_of(instance, entry);
         if let Err(error) = mount.unmount() {
             tracing::warn!(instance = instance.0, %error, "mount is in use; unmounted once it is idle");
@@ -277,6 +317,9 @@ impl Mounts {
         entry.users = 0;
         let left = self.leave_locked(instance, &mut entry);
         entry.session = None;
+        if entry.ended.since != UnixMillis::default() {
+            self.closed.insert(instance, entry.ended);
+        }
         left
     }
 

@@ -243,6 +243,7 @@ impl Driver {
             at: now(),
             store: Some(store),
             mounts: BTreeMap::new(),
+            io: BTreeMap::new(),
             staged_in,
             staged_out,
         }

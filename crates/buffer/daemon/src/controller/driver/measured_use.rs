@@ -1,0 +1,112 @@
+//! The use of instances, which hosts report with their counters, for the controller's records.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use forebay_control::controller::{ControllerInput, HostIo, MeasuredUse};
+use forebay_control::messages::InstanceId;
+use forebay_units::Bytes;
+
+use super::Driver;
+use crate::activity::HostActivity;
+
+/// Time between records of all hosts. The end of a mount is recorded at once.
+const RECORD_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What the controller was told.
+#[derive(Debug, Default)]
+pub(super) struct ToldUse {
+    io: BTreeMap<String, BTreeMap<InstanceId, HostIo>>,
+    /// The most bytes in use in each instance.
+    used: BTreeMap<InstanceId, u64>,
+    /// Time of the last record of all hosts.
+    recorded: Option<Instant>,
+}
+
+impl ToldUse {
+    /// Counters of a host's mounts that the controller does not know; if `only_ended`, of those that
+    /// have ended.
+    fn new_io(&mut self, host: &HostActivity, only_ended: bool) -> MeasuredUse {
+        // A storage node has no mounts; the agent of its host reports under the same name.
+        if host.io.is_empty() && host.store.is_some() {
+            return MeasuredUse::default();
+        }
+        let known = self.io.entry(host.host.clone()).or_default();
+        known.retain(|instance, _| host.io.contains_key(instance));
+        let is_ended = |instance| !host.mounts.contains_key(instance);
+        let wanted = host.io.iter().filter(|(id, _)| !only_ended || is_ended(*id));
+        let mut measured = MeasuredUse::default();
+        for (instance, io) in wanted {
+            if known.insert(*instance, *io) != Some(*io) {
+                measured.io.push((host.host.clone(), *instance, *io));
+            }
+        }
+        measured
+    }
+
+    /// Instances that use more than ever before, on all hosts that report.
+    fn new_peaks<'a>(
+        &mut self,
+        hosts: impl Iterator<Item = &'a HostActivity>,
+    ) -> Vec<(InstanceId, Bytes)> {
+        let mut used: BTreeMap<InstanceId, u64> = BTreeMap::new();
+        let gauges = hosts.filter_map(|host| host.store.as_ref()?.gauges.as_ref());
+        for instance in gauges.flat_map(|gauges| &gauges.instances) {
+            let sum = used.entry(instance.spec.id).or_default();
+            *sum = sum.saturating_add(instance.used);
+        }
+        self.used.retain(|instance, _| used.contains_key(instance));
+        let mut peaks = Vec::new();
+        for (instance, used) in used {
+            let told = self.used.entry(instance).or_default();
+            if used > *told {
+                *told = used;
+                peaks.push((instance, Bytes(used)));
+            }
+        }
+        peaks
+    }
+}
+
+impl Driver {
+    /// Records what is new in all hosts' counters, if it is time.
+    pub(super) fn record_use(&mut self) {
+        if self.told.recorded.is_none_or(|at| at.elapsed() >= RECORD_INTERVAL) {
+            self.record_all_use();
+        }
+    }
+
+    /// Records what is new in all hosts' counters.
+    pub(super) fn record_all_use(&mut self) {
+        self.told.recorded = Some(Instant::now());
+        let mut measured = MeasuredUse::default();
+        for host in self.activity.values() {
+            measured.io.append(&mut self.told.new_io(host, false).io);
+        }
+        measured.used = self.told.new_peaks(self.activity.values());
+        self.tell(measured);
+    }
+
+    /// Records the counters of mounts that have ended since a host's last report.
+    pub(super) fn record_ended_mounts(&mut self, host: &HostActivity) {
+        let mut measured = self.told.new_io(host, true);
+        if !measured.is_empty() {
+            // What the job used may be removed soon.
+            measured.used = self.told.new_peaks(self.activity.values());
+        }
+        self.tell(measured);
+    }
+
+    /// Records the last counters of a host that is not connected any more.
+    pub(super) fn record_host_io(&mut self, host: &HostActivity) {
+        let measured = self.told.new_io(host, false);
+        self.told.io.remove(&host.host);
+        self.tell(measured);
+    }
+
+    fn tell(&mut self, measured: MeasuredUse) {
+        if !measured.is_empty() {
+            self.step(ControllerInput::Use(measured));
+        }
+    }
+}
