@@ -1,4 +1,4 @@
-//! Sessions of clients on a pool over three hosts, listed and evicted by an administrator.
+//! Administration of a pool over three hosts: sessions of clients, and the expiry of instances.
 //!
 //! Needs root: it creates network namespaces and acts as several users.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
@@ -104,4 +104,51 @@ fn strangers_are_refused(site: &Site) {
     let unknown = site.forebay(0, ROOT, &["admin", "evict", "--host", "n9"]);
     expect_failure(&unknown, "there is no such session");
     assert!(!sessions(site, &["--host", "n3"]).is_empty(), "nobody was evicted");
+}
+
+#[test]
+fn persistent_instance_expires_with_records_in_the_audit_log() {
+    let log = tempfile::tempdir().unwrap();
+    let log = log.path().join("audit");
+    let entries = [
+        format!("audit_log = \"{}\"", log.display()),
+        "persistent_lifetime = \"1h\"".to_owned(),
+        "persistent_warning = \"30m\"".to_owned(),
+        "persistent_grace = \"4s\"".to_owned(),
+    ];
+    let entries: Vec<(&str, &str)> =
+        entries.iter().map(|entry| ("controller", entry.as_str())).collect();
+    let site = Site::with_entries(&entries);
+    let create = |name: &str, lifetime: &str| {
+        let capacity = ["create-persistent", name, "--capacity", "16MiB"];
+        site.forebay(0, USER, &[&capacity[..], &["--lifetime", lifetime]].concat())
+    };
+    expect_failure(&create("long", "2h"), "live for at most");
+    expect_failure(&create("long", "soon"), "write a number and s, m, h or d");
+    expect_success(&create("kept", "3s"));
+    expect_success(&create("gone", "3s"));
+    let is_expired = |name: &str| {
+        let status = site.status()?;
+        let mut instances = status["instances"].as_array()?.iter();
+        let instance = instances.find(|instance| instance["label"] == name)?;
+        (instance["expiry"]["step"] == "expired").then_some(())
+    };
+    wait_until("the instance expires", || is_expired("kept"));
+    let text = expect_success(&site.forebay(0, OTHER, &["status"]));
+    assert!(text.contains("kept: expired; it is removed after a grace period"), "{text}");
+    let extend = |user| site.forebay(0, user, &["extend-persistent", "kept", "--lifetime", "50m"]);
+    expect_failure(&extend(OTHER), "permission denied");
+    expect_success(&extend(USER));
+    wait_until("the other instance is removed", || {
+        let status = site.status()?;
+        let instances = status["instances"].as_array()?;
+        (instances.len() == 1 && instances[0]["label"] == "kept").then_some(())
+    });
+    let audit = fs::read_to_string(&log).unwrap();
+    let lines: Vec<Value> =
+        audit.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect();
+    let of_gone = lines.iter().filter(|line| line["object"].as_str().unwrap().contains(" gone "));
+    let actions: Vec<&str> = of_gone.map(|line| line["action"].as_str().unwrap()).collect();
+    assert_eq!(actions, ["expiry_warning", "expired", "remove_expired"], "{audit}");
+    assert!(lines.iter().any(|line| line["action"] == "extend_persistent"), "{audit}");
 }

@@ -102,6 +102,9 @@ pub enum Call {
         /// Whether any user may use it.
         #[serde(default)]
         public: bool,
+        /// Time until it expires, in seconds; that of the pool if absent.
+        #[serde(default)]
+        lifetime_seconds: Option<u64>,
     },
     /// Destroy a persistent instance.
     DestroyPersistent {

@@ -70,10 +70,20 @@ impl Bridge {
                 Ok(Reply::Staged(self.status()?.staged(&job, Direction::Out).into()))
             }
             Call::Teardown { job, hurry } => self.tear_down(job, hurry),
-            Call::CreatePersistent { name, user, group, capacity, access, pool, public } => {
+            Call::CreatePersistent {
+                name,
+                user,
+                group,
+                capacity,
+                access,
+                pool,
+                public,
+                lifetime_seconds,
+            } => {
                 let access = access.into_iter();
                 let access = access.map(|mode| Access { mode, modifiers: Default::default() });
-                let spec = InstanceSpec::scratch(capacity, access.collect(), pool);
+                let mut spec = InstanceSpec::scratch(capacity, access.collect(), pool);
+                spec.lifetime_ms = lifetime_seconds.map(|seconds| seconds.saturating_mul(1000));
                 let owner = owner(user, group)?;
                 self.request(Request::CreatePersistent { name, owner, spec, public })
             }

@@ -273,6 +273,7 @@ fn allowed_sources(config: &PoolConfig) -> BTreeMap<String, AllowedSources> {
 }
 
 fn settings(config: &PoolConfig, secret: [u8; 32]) -> Settings {
+    let default = Settings::default();
     Settings {
         mount_root: config.mount_root.display().to_string(),
         operator: config.operator,
@@ -282,8 +283,13 @@ fn settings(config: &PoolConfig, secret: [u8; 32]) -> Settings {
         secret,
         pfs_roots: config.pfs_roots.clone(),
         read_back: config.read_back,
-        max_kept_usage: config.kept_usage.unwrap_or(Settings::default().max_kept_usage),
-        ..Settings::default()
+        max_kept_usage: config.kept_usage.unwrap_or(default.max_kept_usage),
+        persistent_lifetime_ms: config.persistent_lifetime_ms,
+        persistent_warning_ms: config
+            .persistent_warning_ms
+            .unwrap_or(default.persistent_warning_ms),
+        persistent_grace_ms: config.persistent_grace_ms.unwrap_or(default.persistent_grace_ms),
+        ..default
     }
 }
 

@@ -19,7 +19,8 @@ pub(crate) fn check_version(needed: u16, spoken: u16) -> Result<(), Failure> {
 /// The oldest version that has a request. An older controller cannot decode it, or ignores part of it.
 pub(crate) fn version_of(request: &Request) -> u16 {
     match request {
-        Request::EvictSessions { .. } => 10,
+        Request::EvictSessions { .. } | Request::ExtendPersistent { .. } => 10,
+        Request::CreatePersistent { spec, .. } if spec.lifetime_ms.is_some() => 10,
         _ => OLDEST_VERSION,
     }
 }

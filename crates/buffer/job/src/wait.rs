@@ -152,6 +152,7 @@ fn job_of(request: &Request) -> Option<&str> {
         | Request::StageOut { token }
         | Request::Teardown { token, .. } => Some(token),
         Request::CreatePersistent { .. }
+        | Request::ExtendPersistent { .. }
         | Request::DestroyPersistent { .. }
         | Request::BeginStage { .. }
         | Request::DeferStage { .. }

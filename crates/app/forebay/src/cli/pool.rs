@@ -1,5 +1,5 @@
 //! The choice of a pool, and the commands of its operator: `forebay drain`, `undrain`, `forget`,
-//! `create-persistent`, `destroy-persistent`.
+//! `create-persistent`, `extend-persistent`, `destroy-persistent`.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use forebay_control::controller::{Answer, Cause, Failure, InstanceSpec, NodeStatus, Request};
 use forebay_control::messages::Owner;
-use forebay_daemon::config::{DEFAULT_CONFIG_FILE, POOL_VARIABLE, pool_from_environment};
+use forebay_daemon::config::{
+    DEFAULT_CONFIG_FILE, POOL_VARIABLE, parse_period, pool_from_environment,
+};
 use forebay_daemon::embedded::EmbeddedPoolOptions;
 use forebay_job::{PoolHandle, PoolSelection, RunError, group_id, request_once};
 use forebay_job_script::{Access, AccessMode, Capacity};
@@ -128,6 +130,17 @@ pub enum PoolCommand {
     Admin(AdminCommand),
     /// Create an instance that outlives jobs
     CreatePersistent(CreatePersistentArguments),
+    /// Have a persistent instance expire later, also when it has expired already
+    ExtendPersistent {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// Its name
+        name: String,
+        /// Time from now, such as 30d [default: the longest that the pool allows; for operators
+        /// for ever]
+        #[arg(long, value_name = "TIME", value_parser = parse_period)]
+        lifetime: Option<u64>,
+    },
     /// Destroy a persistent instance with its data
     DestroyPersistent {
         #[command(flatten)]
@@ -153,6 +166,12 @@ pub struct CreatePersistentArguments {
     /// One name space for all compute nodes (striped), or one for each (private)
     #[arg(long, default_value = "striped", value_parser = access_mode())]
     access: AccessMode,
+    /// Time until it expires, such as 30d [default: that of the pool]
+    ///
+    /// It is announced before; then no job may use it any more, and after a grace period it is
+    /// removed, unless data wait for their stage-out.
+    #[arg(long, value_name = "TIME", value_parser = parse_period)]
+    lifetime: Option<u64>,
     /// Open to all users
     #[arg(long)]
     public: bool,
@@ -248,6 +267,10 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
         PoolCommand::DiscardUnknown { pool, node } => discard_unknown(&pool.selection()?, &node)?,
         PoolCommand::Admin(command) => return admin::execute(command),
         PoolCommand::CreatePersistent(arguments) => create_persistent(arguments)?,
+        PoolCommand::ExtendPersistent { pool, name, lifetime } => {
+            let request = Request::ExtendPersistent { name, lifetime_ms: lifetime };
+            request_once(&pool.selection()?, "extend-persistent", request)?;
+        }
         PoolCommand::DestroyPersistent { pool, name, hurry } => {
             let request = Request::DestroyPersistent { name, hurry };
             request_once(&pool.selection()?, "destroy-persistent", request)?;
@@ -260,6 +283,7 @@ fn create_persistent(arguments: CreatePersistentArguments) -> Result<(), RunErro
     let pool = PoolHandle::open(&arguments.pool.selection()?)?;
     let access = vec![Access { mode: arguments.access, modifiers: Default::default() }];
     let mut spec = InstanceSpec::scratch(Capacity::Bytes(arguments.capacity), access, None);
+    spec.lifetime_ms = arguments.lifetime;
     spec.group = arguments.group.as_deref().map(group_id).transpose()?;
     let request = Request::CreatePersistent {
         name: arguments.name,

@@ -1,7 +1,7 @@
 //! `forebay status`: the pool, its nodes, instances and stages as text.
 
 use forebay_control::controller::{
-    InstanceStatus, Lifetime, SessionStatus, StageState, StageStatus,
+    ExpiryStep, InstanceStatus, Lifetime, SessionStatus, StageState, StageStatus,
 };
 use forebay_control::messages::UnixMillis;
 use forebay_daemon::activity::Status;
@@ -205,6 +205,23 @@ fn add_instances(text: &mut String, status: &Status, now: UnixMillis) {
             text.push_str(&format!("{}: {reason}\n", instance.label));
         }
     }
+    for instance in &status.instances {
+        let Some(expiry) = &instance.expiry else { continue };
+        let label = &instance.label;
+        match expiry.step {
+            ExpiryStep::None => {}
+            ExpiryStep::Warned => {
+                let left = seconds(expiry.at.ms_since(now) as f64 / 1e3);
+                text.push_str(&format!("{label}: expires in {left}\n"));
+            }
+            ExpiryStep::Expired => {
+                text.push_str(&format!("{label}: expired; it is removed after a grace period\n"));
+            }
+            ExpiryStep::Kept => text.push_str(&format!(
+                "{label}: expired; kept, as it is in use or data wait for their stage-out\n"
+            )),
+        }
+    }
     add_unreachable_data(text, status);
 }
 
@@ -383,6 +400,7 @@ mod tests {
             broken: None,
             public: false,
             modes: vec![AccessMode::Striped, AccessMode::Private],
+            expiry: None,
             created: UnixMillis(1000),
         };
         let stage = |id, state, direction, bytes| StageStatus {

@@ -5,7 +5,7 @@ use forebay_units::Bytes;
 
 use super::machine::{Controller, ControllerEffect};
 use super::objects::{NodeRecord, Pool, RequestProgress, RequestRecord, Wait};
-use super::request::{Answer, Failure, Lifetime, Request, RequestEnvelope, Setup, refuse};
+use super::request::{Answer, Failure, Lifetime, Request, RequestEnvelope, refuse};
 use crate::messages::{Owner, PoolId};
 
 /// Result of an accepted request: an answer now, or something to wait for.
@@ -55,9 +55,7 @@ impl Controller {
             }
             Request::CreatePersistent { name, owner, spec, public } => {
                 check_may_request_for(caller, owner)?;
-                let creator = "persistent".to_owned();
-                let setup = Setup { instance: Some(spec), ..Setup::default() };
-                self.set_up_session(name, Lifetime::Persistent, owner, creator, setup, public)
+                self.create_persistent(caller, name, owner, spec, public)
             }
             Request::StageIn { token } => self.begin_stage_in(caller, &token),
             Request::StageOut { token } => self.begin_stage_out(caller, &token),
@@ -78,6 +76,9 @@ impl Controller {
             }
             Request::DestroyPersistent { name, hurry } => {
                 self.tear_down_session(caller, &name, hurry, Lifetime::Persistent)
+            }
+            Request::ExtendPersistent { name, lifetime_ms } => {
+                self.extend_persistent(caller, &name, lifetime_ms)
             }
             Request::BeginStage { token, what } => self.accept_stage(caller, &token, what, false),
             Request::DeferStage { token, what } => self.accept_stage(caller, &token, what, true),

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use forebay_job_script::{BufferPath, InstanceRef, Stage};
+use forebay_job_script::{AccessMode, BufferPath, InstanceRef, InstanceType, Stage};
 use serde::{Deserialize, Serialize};
 
 use super::job_index::requested_path;
 use super::machine::Controller;
 use super::objects::{Session, StageState};
-use super::request::{Failure, mount_variable};
+use super::request::Failure;
 use crate::messages::{
     ActivationId, FailedFile, InstanceId, Owner, SessionId, StageId, StageProgress,
 };
@@ -155,5 +155,19 @@ impl Controller {
             })
         };
         Ok(found.into_iter().filter_map(requested).collect())
+    }
+}
+
+/// The environment variable that names the mount point of an access mode.
+pub fn mount_variable(kind: &InstanceType, mode: AccessMode, persistent: Option<&str>) -> String {
+    match (persistent, kind, mode) {
+        (Some(name), _, AccessMode::Private) => format!("DW_PERSISTENT_PRIVATE_{name}"),
+        (Some(name), _, _) => format!("DW_PERSISTENT_STRIPED_{name}"),
+        (None, InstanceType::Cache { .. }, AccessMode::LoadBalanced) => "DW_JOB_LDBAL_CACHE".into(),
+        (None, InstanceType::Cache { .. }, _) => "DW_JOB_STRIPED_CACHE".into(),
+        (None, InstanceType::Scratch, AccessMode::Private) => "DW_JOB_PRIVATE".into(),
+        // DataWarp balances the load of caches only; this name is ours.
+        (None, InstanceType::Scratch, AccessMode::LoadBalanced) => "DW_JOB_LDBALANCE".into(),
+        (None, InstanceType::Scratch, _) => "DW_JOB_STRIPED".into(),
     }
 }

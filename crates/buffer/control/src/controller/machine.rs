@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use forebay_policy::pool::{self, NodeId};
 
 use super::contacts::Contacts;
+use super::expiry::Notice;
 use super::job_usage::MeasuredUse;
 use super::objects::RequestProgress;
 use super::request::{Outcome, RequestEnvelope, RequestId};
@@ -70,6 +71,8 @@ pub struct Controller {
     pub(super) looks_at_all: bool,
     /// Time at which a request was last refused for lack of space.
     pub(super) short_of_space_at: Option<UnixMillis>,
+    /// Events that the driver has not taken.
+    pub(super) notices: Vec<Notice>,
     /// Effects of the current step, except for records.
     pub(super) effects: Vec<ControllerEffect>,
 }
@@ -101,6 +104,7 @@ impl Controller {
             run_sessions: BTreeSet::new(),
             looks_at_all: true,
             short_of_space_at: None,
+            notices: Vec::new(),
             effects: Vec::new(),
         })
     }

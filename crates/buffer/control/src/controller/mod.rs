@@ -18,6 +18,7 @@ mod activation;
 mod commands;
 mod contacts;
 mod dispatch;
+mod expiry;
 mod fences;
 mod instances;
 mod job_index;
@@ -50,9 +51,10 @@ mod teardown;
 mod touched;
 mod waits;
 
+pub use expiry::{Expiry, ExpiryStep, Notice};
 pub use instances::PlannedAllocation;
 pub use job_usage::{HostIo, IoCounters, JobUsage, MeasuredUse, StageUsage};
-pub use job_view::{JobView, RequestedStage, Striping};
+pub use job_view::{JobView, RequestedStage, Striping, mount_variable};
 pub use machine::{Controller, ControllerEffect, ControllerInput};
 pub use objects::{
     Activation, Configuration, Fragment, FragmentState, HostReplica, Instance, Mount, MountId,
@@ -62,7 +64,7 @@ pub use objects::{
 pub use quotas::{QuotaSubject, UsageStatus};
 pub use request::{
     Answer, Cause, Failure, InstanceLoss, InstanceSpec, Lifetime, Outcome, Request,
-    RequestEnvelope, RequestId, Setup, mount_variable,
+    RequestEnvelope, RequestId, Setup,
 };
 pub use request_table::RequestTable;
 pub use session_table::SessionTable;

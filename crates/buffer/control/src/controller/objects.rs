@@ -11,6 +11,7 @@ use forebay_protocol::Errno;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::expiry::Expiry;
 use super::request::{InstanceSpec, Lifetime, Outcome, Setup};
 use crate::messages::{
     ActivationId, ConfigurationId, FailedFile, FragmentId, InstanceId, Owner, SessionId, StageId,
@@ -86,6 +87,9 @@ pub struct Session {
     pub written: bool,
     /// Whether it is being torn down.
     pub ending: bool,
+    /// Expiry, of a persistent instance that expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiry: Option<Expiry>,
     /// Limits on its concurrent stages of an instance, where it has set one.
     pub stage_limits: BTreeMap<InstanceId, u32>,
 }
@@ -115,6 +119,7 @@ impl Session {
             hosts: Vec::new(),
             written: false,
             ending: false,
+            expiry: None,
             stage_limits: BTreeMap::new(),
         }
     }

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use forebay_job_script::{
-    Access, AccessMode, Capacity, InstanceRef, InstanceType, JobScript, Modifiers,
-    OptimizationStrategy, Stage,
+    Access, Capacity, InstanceRef, InstanceType, JobScript, Modifiers, OptimizationStrategy, Stage,
 };
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
@@ -59,6 +58,9 @@ pub struct InstanceSpec {
     /// The group whose members may use it, besides its owner.
     #[serde(default)]
     pub group: Option<u32>,
+    /// Lifetime of a persistent instance in milliseconds; that of the pool if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime_ms: Option<u64>,
 }
 
 impl InstanceSpec {
@@ -72,6 +74,7 @@ impl InstanceSpec {
             preference: OptimizationStrategy::default(),
             modifiers: Modifiers::default(),
             group: None,
+            lifetime_ms: None,
         }
     }
 }
@@ -99,6 +102,7 @@ impl Setup {
             modifiers: job.modifiers.clone(),
             // The client resolves its name.
             group: None,
+            lifetime_ms: None,
         });
         let persistents = script.persistents.iter().map(|used| used.name.clone());
         Setup { instance, persistents: persistents.collect(), stages: script.stages.clone() }
@@ -193,6 +197,13 @@ pub enum Request {
         name: String,
         /// Whether to destroy data that is still to be staged out.
         hurry: bool,
+    },
+    /// Have a persistent instance expire later, or earlier.
+    ExtendPersistent {
+        /// Name.
+        name: String,
+        /// Time from now in milliseconds; if absent the longest that the caller may request.
+        lifetime_ms: Option<u64>,
     },
     /// Stage while the job runs; answered at once with the stage's id.
     BeginStage {
@@ -316,6 +327,7 @@ impl Request {
             | Request::Deactivate { .. }
             | Request::Teardown { .. }
             | Request::DestroyPersistent { .. }
+            | Request::ExtendPersistent { .. }
             | Request::BeginStage { .. }
             | Request::DeferStage { .. }
             | Request::ReleaseStage { .. }
@@ -423,17 +435,3 @@ pub(super) use refuse;
 
 /// Outcome of a request.
 pub type Outcome = Result<Answer, Failure>;
-
-/// The environment variable that names the mount point of an access mode.
-pub fn mount_variable(kind: &InstanceType, mode: AccessMode, persistent: Option<&str>) -> String {
-    match (persistent, kind, mode) {
-        (Some(name), _, AccessMode::Private) => format!("DW_PERSISTENT_PRIVATE_{name}"),
-        (Some(name), _, _) => format!("DW_PERSISTENT_STRIPED_{name}"),
-        (None, InstanceType::Cache { .. }, AccessMode::LoadBalanced) => "DW_JOB_LDBAL_CACHE".into(),
-        (None, InstanceType::Cache { .. }, _) => "DW_JOB_STRIPED_CACHE".into(),
-        (None, InstanceType::Scratch, AccessMode::Private) => "DW_JOB_PRIVATE".into(),
-        // DataWarp balances the load of caches only; this name is ours.
-        (None, InstanceType::Scratch, AccessMode::LoadBalanced) => "DW_JOB_LDBALANCE".into(),
-        (None, InstanceType::Scratch, _) => "DW_JOB_STRIPED".into(),
-    }
-}

@@ -3,6 +3,9 @@
 use forebay_job_script::Direction;
 use serde::Deserialize;
 
+/// Milliseconds in a day.
+const DAY_MS: u64 = 86_400_000;
+
 /// Timeouts, limits and policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -32,6 +35,13 @@ pub struct Settings {
     pub max_stages: usize,
     /// Limit on the remembered stages of a persistent instance; the oldest ended ones are dropped.
     pub max_kept_stages: usize,
+    /// Longest lifetime of persistent instances of users, and that of those for which none is
+    /// requested; `None`: they do not expire.
+    pub persistent_lifetime_ms: Option<u64>,
+    /// Time before the expiry of a persistent instance at which it is announced.
+    pub persistent_warning_ms: u64,
+    /// Time after the expiry of a persistent instance before which it is not removed.
+    pub persistent_grace_ms: u64,
     /// Ended jobs and persistent instances whose statistics are kept.
     pub max_kept_usage: usize,
     /// Limit on the storage nodes of an instance.
@@ -92,6 +102,9 @@ impl Default for Settings {
             max_user_sessions: 4096,
             max_stages: 65_536,
             max_kept_stages: 1024,
+            persistent_lifetime_ms: None,
+            persistent_warning_ms: 7 * DAY_MS,
+            persistent_grace_ms: 7 * DAY_MS,
             max_kept_usage: 10_000,
             max_nodes: u32::from(forebay_protocol::placement::MAX_NODES),
             stripe_bytes: 8 << 20,

@@ -196,6 +196,7 @@ impl Controller {
             if session.ending {
                 refuse!(Busy, "the persistent instance `{name}` is being destroyed");
             }
+            self.check_not_expired(session)?;
             let mut configurations = self.state.storage.configurations_of(instance);
             let is_for_group =
                 configurations.any(|c| c.root_permissions & 0o070 != 0 && c.group == owner.gid);

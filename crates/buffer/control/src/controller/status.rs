@@ -7,6 +7,7 @@ use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::expiry::Expiry;
 use super::machine::Controller;
 use super::mount_table::MountTable;
 use super::objects::{
@@ -115,6 +116,9 @@ pub struct InstanceStatus {
     pub modes: Vec<AccessMode>,
     /// Time of creation.
     pub created: UnixMillis,
+    /// Expiry, of a persistent instance that expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiry: Option<Expiry>,
 }
 
 /// Status of a configuration.
@@ -352,6 +356,7 @@ impl Controller {
             public: instance.public,
             modes: configurations.map(|configuration| configuration.mode).collect(),
             created: instance.created,
+            expiry: self.state.sessions.get(instance.session).and_then(|session| session.expiry),
         }
     }
 

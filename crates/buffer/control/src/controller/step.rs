@@ -30,6 +30,7 @@ impl Controller {
                 self.state.usage.settle(now);
                 let retention = self.settings.reply_retention_ms;
                 self.state.requests.forget_old(now, retention);
+                self.expire_instances();
                 self.looks_at_all = true;
             }
         }

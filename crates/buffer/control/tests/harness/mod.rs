@@ -109,6 +109,11 @@ impl<P: SimPeers> ControllerHarness<P> {
         self.deliver(vec![input], None);
     }
 
+    /// Sets the clock forward.
+    pub fn skip_ms(&mut self, milliseconds: u64) {
+        self.now += milliseconds;
+    }
+
     /// Lets time pass.
     pub fn advance_ms(&mut self, milliseconds: u64) {
         for _ in 0..milliseconds / STEP_MS {

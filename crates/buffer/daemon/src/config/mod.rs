@@ -24,6 +24,7 @@ use forebay_control::controller::ReadBack;
 
 pub use error::ConfigError;
 pub use sources::AllowedSources;
+pub use value::parse_period;
 
 /// The pool's configuration on an installed host.
 pub const DEFAULT_CONFIG_FILE: &str = "/etc/forebay/pool.toml";
@@ -133,6 +134,13 @@ pub struct PoolConfig {
     /// Ended jobs and persistent instances whose statistics the controller keeps, unless the default is
     /// used.
     pub kept_usage: Option<usize>,
+    /// Longest lifetime of users' persistent instances, and that of those for which none is requested;
+    /// `None`: they do not expire.
+    pub persistent_lifetime_ms: Option<u64>,
+    /// Time before the expiry at which it is announced, unless the default is used.
+    pub persistent_warning_ms: Option<u64>,
+    /// Time between expiry and removal, unless the default is used.
+    pub persistent_grace_ms: Option<u64>,
     /// The user with an operator's rights, besides root.
     pub operator: u32,
     /// The hosts from which root and the operator may administer; `None`: all.

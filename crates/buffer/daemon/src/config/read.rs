@@ -13,7 +13,7 @@ use toml::Spanned;
 
 use super::error::{ConfigError, Source};
 use super::sources::AllowedSources;
-use super::value::{AbsolutePath, ListenAddress, Name, Size, Stripe, User};
+use super::value::{AbsolutePath, ListenAddress, Name, Period, Size, Stripe, User};
 use super::{AuthMethod, LimitsConfig, PoolConfig, StorageConfig};
 
 /// Maximum size of a configuration file.
@@ -54,6 +54,9 @@ struct ControllerTable {
     socket: Option<AbsolutePath>,
     audit_log: Option<AbsolutePath>,
     kept_usage: Option<usize>,
+    persistent_lifetime: Option<Period>,
+    persistent_warning: Option<Period>,
+    persistent_grace: Option<Period>,
     operator: Option<User>,
     administrators: Option<AllowedSources>,
     only_user: Option<User>,
@@ -160,6 +163,9 @@ impl PoolConfig {
             controller_directory: controller.directory.0,
             audit_log: controller.audit_log.map(|path| path.0),
             kept_usage: controller.kept_usage,
+            persistent_lifetime_ms: controller.persistent_lifetime.map(|period| period.0),
+            persistent_warning_ms: controller.persistent_warning.map(|period| period.0),
+            persistent_grace_ms: controller.persistent_grace.map(|period| period.0),
             operator: controller.operator.map_or(0, |user| user.0),
             administrators: controller.administrators,
             only_user: controller.only_user.map(|user| user.0),

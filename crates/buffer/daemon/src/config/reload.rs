@@ -32,6 +32,10 @@ impl PoolConfig {
             pfs_roots: new.pfs_roots.clone(),
             max_stages_per_node: new.max_stages_per_node,
             read_back: new.read_back,
+            kept_usage: new.kept_usage,
+            persistent_lifetime_ms: new.persistent_lifetime_ms,
+            persistent_warning_ms: new.persistent_warning_ms,
+            persistent_grace_ms: new.persistent_grace_ms,
             ..self.clone()
         })
     }

@@ -41,6 +41,20 @@ fn omitted_entries_have_defaults() {
 }
 
 #[test]
+fn times_have_a_unit() {
+    let with =
+        |entry: &str| parse(&GOOD.replace("\n[[storage]]", &format!("{entry}\n[[storage]]")));
+    let config = with("persistent_lifetime = \"90d\"\npersistent_grace = \"12h\"").unwrap();
+    assert_eq!(config.persistent_lifetime_ms, Some(90 * 86_400_000));
+    assert_eq!(config.persistent_grace_ms, Some(12 * 3_600_000));
+    assert_eq!(config.persistent_warning_ms, None);
+    for wrong in ["90", "d", "", "-1d", "0s", "1w", "99999999999999d", "1é"] {
+        let refused = with(&format!("persistent_grace = \"{wrong}\"")).unwrap_err();
+        assert!(refused.contains("is not a time"), "{wrong}: {refused}");
+    }
+}
+
+#[test]
 fn limits_of_storage_daemons_are_configurable() {
     let text = format!("{GOOD}\n[limits]\nuser_connections = 7\nuser_open_files = 9\n");
     let mut store = StoreOptions::new("/flash");

@@ -97,6 +97,38 @@ impl TryFrom<String> for Name {
     }
 }
 
+/// A time of some length, in milliseconds.
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Period(pub u64);
+
+impl TryFrom<String> for Period {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Period, String> {
+        parse_period(&text).map(Period)
+    }
+}
+
+/// Milliseconds of a time such as `90s`, `12h` or `30d`.
+///
+/// # Errors
+/// The text is not a positive number with a unit.
+pub fn parse_period(text: &str) -> Result<u64, String> {
+    let wrong =
+        || format!("`{text}` is not a time; write a number and s, m, h or d, such as `30d`");
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let unit_ms = match unit {
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(unit_ms).filter(|period| *period > 0).ok_or_else(wrong)
+}
+
 /// A user, by number or name.
 #[derive(Deserialize)]
 #[serde(try_from = "String")]

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use forebay_control::controller::{Outcome, Request, RequestId};
+use forebay_control::controller::{Notice, Outcome, Request, RequestId};
 use forebay_control::messages::{Owner, UnixMillis};
 use forebay_job_script::Capacity;
 use serde::Serialize;
@@ -43,6 +43,7 @@ struct AuditLine<'a> {
     object: &'a str,
     /// `done`, or why not.
     outcome: &'a str,
+    /// The request's key; empty for events without a request.
     request: String,
 }
 
@@ -85,7 +86,26 @@ impl AuditLog {
             outcome: reason.unwrap_or("done"),
             request: id.to_string(),
         };
-        if let Err(error) = self.write(&line) {
+        self.log(&line);
+    }
+
+    /// Logs an event of which no request is the cause.
+    pub fn note(&mut self, now: UnixMillis, notice: &Notice) {
+        let line = AuditLine {
+            time_ms: now.0,
+            uid: 0,
+            gid: 0,
+            source: None,
+            action: notice.action,
+            object: &notice.object,
+            outcome: &notice.outcome,
+            request: String::new(),
+        };
+        self.log(&line);
+    }
+
+    fn log(&mut self, line: &AuditLine<'_>) {
+        if let Err(error) = self.write(line) {
             tracing::error!(%error, file = %self.path.display(), "cannot write the audit log");
         }
     }
@@ -136,6 +156,13 @@ fn audited(request: &Request) -> Option<(&'static str, String)> {
         Request::Teardown { token, hurry, .. } => ("teardown", removal("job", token, *hurry)),
         Request::DestroyPersistent { name, hurry } => {
             ("destroy_persistent", removal("instance", name, *hurry))
+        }
+        Request::ExtendPersistent { name, lifetime_ms } => {
+            let text = match lifetime_ms {
+                Some(lifetime) => format!("{name}: {} s from now", lifetime / 1000),
+                None => format!("{name}: as long as the pool allows"),
+            };
+            ("extend_persistent", text)
         }
         Request::AddPool { name, .. } => ("add_pool", name.clone()),
         Request::AddNode { name, granules, .. } => {

@@ -350,6 +350,12 @@ impl Driver {
             self.records.commit(&self.changes).map_err(|e| e.to_string())?;
             self.changes.clear();
         }
+        for notice in self.controller.take_notices() {
+            tracing::warn!(action = notice.action, outcome = notice.outcome, "{}", notice.object);
+            if let Some(audit) = &mut self.audit {
+                audit.note(now(), &notice);
+            }
+        }
         for effect in std::mem::take(&mut self.effects) {
             match effect {
                 ControllerEffect::Persist(_) => unreachable!("changes are kept apart"),

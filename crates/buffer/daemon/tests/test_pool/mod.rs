@@ -28,6 +28,7 @@ pub fn create_persistent(name: &str, owner: Owner, capacity: Bytes) -> Request {
             preference: Default::default(),
             modifiers: Default::default(),
             group: None,
+            lifetime_ms: None,
         },
         public: false,
     }

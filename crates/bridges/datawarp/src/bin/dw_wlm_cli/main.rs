@@ -93,6 +93,7 @@ fn create_persistent(arguments: &Arguments, bridge: &Bridge) -> Result<String, W
     let name = arguments.token()?;
     bridge.perform(Call::CreatePersistent {
         name: name.clone(),
+        lifetime_seconds: None,
         user: arguments.user()?,
         group: arguments.groupid,
         capacity: arguments.requested_capacity()?,
