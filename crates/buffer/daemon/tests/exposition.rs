@@ -4,6 +4,7 @@ use forebay_control::controller::NodeStatus;
 use forebay_daemon::Status;
 use forebay_daemon::activity::exposition;
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 
 #[test]
 fn metrics_mark_forgotten_nodes() {
@@ -19,6 +20,7 @@ fn metrics_mark_forgotten_nodes() {
         granules: 10,
         used: 0,
         fragments: 0,
+        written: Bytes(0),
     };
     let mut status = Status::default();
     status.control.nodes.extend([node(0, false), node(1, true)]);

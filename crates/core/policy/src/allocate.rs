@@ -190,6 +190,10 @@ pub fn allocate(
     Ok(shares)
 }
 
+/// Bytes by which the flash of two nodes must differ in wear for it to decide between nodes that are
+/// alike otherwise: 1 TiB.
+const WEAR_STEP: u64 = 1 << 40;
+
 /// Usable nodes and their free granules, best first.
 fn ranked(nodes: &[StorageNode], preference: OptimizationStrategy) -> Vec<(NodeId, u64)> {
     let mut usable: Vec<&StorageNode> =
@@ -200,7 +204,7 @@ fn ranked(nodes: &[StorageNode], preference: OptimizationStrategy) -> Vec<(NodeI
             OptimizationStrategy::Interference => u64::from(node.instances),
             OptimizationStrategy::Wear => node.written.0,
         };
-        (first, Reverse(node.free_granules()), node.id)
+        (first, Reverse(node.free_granules()), node.written.0 / WEAR_STEP, node.id)
     });
     // A node listed twice counts once: its granules exist once.
     let mut seen = BTreeSet::new();

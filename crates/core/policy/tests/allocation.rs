@@ -71,6 +71,33 @@ fn interference_prefers_nodes_with_few_instances() {
 }
 
 #[test]
+fn less_worn_node_is_chosen_between_nodes_that_are_alike() {
+    let mut pool: Vec<StorageNode> = (0..3).map(|id| node(id, 10, 0)).collect();
+    let chosen = |pool: &[StorageNode], preference| {
+        let request = AllocationRequest { preference, ..ask(Size::Granules(1)) };
+        allocate(pool, &request).unwrap()[0].node
+    };
+    let preferences = [OptimizationStrategy::Bandwidth, OptimizationStrategy::Interference];
+    (pool[0].written, pool[1].written) = (Bytes(9 << 40), Bytes(7 << 40));
+    for preference in preferences {
+        assert_eq!(chosen(&pool, preference), NodeId(2), "{preference:?}");
+    }
+    // A difference of less than 1 TiB does not matter.
+    (pool[0].written, pool[1].written) = (Bytes(1 << 39), Bytes(0));
+    for preference in preferences {
+        assert_eq!(chosen(&pool, preference), NodeId(0), "{preference:?}");
+    }
+    // Free space and other instances matter more.
+    (pool[0].written, pool[1].written) = (Bytes(9 << 40), Bytes(0));
+    for node in &mut pool[1..] {
+        (node.used, node.instances) = (1, 1);
+    }
+    for preference in preferences {
+        assert_eq!(chosen(&pool, preference), NodeId(0), "{preference:?}");
+    }
+}
+
+#[test]
 fn wear_prefers_nodes_with_fewest_bytes_written() {
     let mut pool: Vec<StorageNode> = (0..3).map(|id| node(id, 10, 0)).collect();
     pool[0].written = Bytes(7 << 40);

@@ -114,6 +114,7 @@ fn add_nodes(text: &mut String, status: &Status) {
         Column::number("size", 0),
         Column::number("in use", 0),
         Column::number("fragments", 0),
+        Column::number("written", 0),
     ]);
     for node in &status.nodes {
         let state = match (node.online, node.drained) {
@@ -134,6 +135,10 @@ fn add_nodes(text: &mut String, status: &Status) {
             bytes(node.granules.saturating_mul(granule)),
             bytes(node.used.saturating_mul(granule)),
             node.fragments.to_string(),
+            match node.written.0 {
+                0 => "?".to_owned(),
+                written => bytes(written),
+            },
         ]);
     }
     text.push_str(&table.to_string());
@@ -436,6 +441,7 @@ mod tests {
                 granules: 64,
                 used: 32,
                 fragments: 2,
+                written: Bytes(3 << 30),
                 wrong_disk: false,
                 unknown: 0,
             }],
@@ -488,8 +494,8 @@ mod tests {
 pool          size   in use     free   granule
 embedded  1.00 GiB  512 MiB  512 MiB  16.0 MiB
 
-node      pool      state        size   in use  fragments
-embedded  embedded  offline  1.00 GiB  512 MiB          2
+node      pool      state        size   in use  fragments   written
+embedded  embedded  offline  1.00 GiB  512 MiB          2  3.00 GiB
 
 instance  of          user     access           state          used     size         age
 42        job 42      4000000  striped,private  ready             ?  256 MiB  2 min 04 s

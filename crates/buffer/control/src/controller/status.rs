@@ -55,6 +55,9 @@ pub struct NodeStatus {
     pub used: u64,
     /// Number of fragments.
     pub fragments: u32,
+    /// Bytes written to its flash since its directory was taken into use; 0 if it has not reported.
+    #[serde(default)]
+    pub written: Bytes,
     /// It reports another directory than the one with its fragments: its flash is not mounted, for
     /// instance.
     #[serde(default)]
@@ -309,6 +312,7 @@ impl Controller {
                     granules: node.total,
                     used: node.used,
                     fragments: node.instances,
+                    written: node.written,
                     wrong_disk: self.contacts.has_wrong_disk(node.id),
                     unknown: u32::try_from(self.contacts.unknown(node.id).len())
                         .unwrap_or(u32::MAX),
