@@ -40,6 +40,9 @@ pub struct BurstBuffer {
     pub lock_hold: Time,
     /// Additional time of a write to an object whose last writer was another compute node.
     pub lock_handover: Time,
+    /// Rate at which such a write moves its bytes in this time, besides; `None`: the time does not depend
+    /// on them.
+    pub handover_rate: Option<Rate>,
     /// Block of the server's file system. In a shared file, a write that covers only a part of a
     /// block reads the block from flash first.
     pub block: Bytes,
@@ -91,6 +94,14 @@ pub struct BurstBuffer {
     pub objects_per_file: u32,
     /// Length of a run of a file's bytes on one SSD controller.
     pub flash_stripe: Bytes,
+}
+
+impl BurstBuffer {
+    /// Additional time of a write of `bytes` to an object whose last writer was another compute node.
+    pub fn handover_time(&self, bytes: Bytes) -> Time {
+        let moved = self.handover_rate.map_or(Time::ZERO, |rate| rate.time_for(bytes));
+        Time(self.lock_handover.0.saturating_add(moved.0))
+    }
 }
 
 /// The DVS-like client on a compute node.

@@ -279,6 +279,7 @@ pub(crate) fn target_as_server(
         copy_rate: Rate(1_000_000_000_000),
         lock_hold: Time::ZERO,
         lock_handover: lustre.lock_callback,
+        handover_rate: None,
         block: PAGE,
         dirty_limit: Bytes::ZERO,
         dirty_background: Bytes::ZERO,

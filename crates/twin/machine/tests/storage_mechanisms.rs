@@ -105,6 +105,18 @@ fn writes_of_two_nodes_to_one_object_hand_over_its_lock_each_time() {
 }
 
 #[test]
+fn hand_over_takes_longer_for_longer_writes() {
+    // 50 us, 400 us and 65.536 us for 64 KiB at 1 GB/s; 16.384 us for 16 KiB.
+    let machine = with_storage(|storage| storage.handover_rate = Some(Rate(1_000_000_000)));
+    let two = phase(&machine, 2, 1, 1, "-w -t 64k -b 64k -s 64");
+    assert_near(two.transfer_seconds, 128.0 * 515.536e-6, 1.0, "64 KiB");
+    let shorter = phase(&machine, 2, 1, 1, "-w -t 16k -b 16k -s 64");
+    assert_near(shorter.transfer_seconds, 128.0 * 466.384e-6, 1.0, "16 KiB");
+    let one = |machine| phase(machine, 1, 2, 1, "-w -t 64k -b 64k -s 64").transfer_seconds;
+    assert_eq!(one(&machine), one(&toy()), "one node has nothing to hand over");
+}
+
+#[test]
 fn writers_of_different_objects_do_not_wait_for_each_other() {
     // Substripes of 512 KiB alternate between two objects: two processes with blocks of one
     // substripe each have an object of their own.

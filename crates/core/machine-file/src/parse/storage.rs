@@ -202,6 +202,7 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     let flush_depth = section.integer("flush_depth", 1..=65_536u32);
     let lock_hold = section.time("lock_hold", Time::ZERO);
     let lock_handover = section.time("lock_handover", Time::ZERO);
+    let handover_rate = section.has_key("handover_rate").then(|| section.rate("handover_rate"));
     let block = section.bytes("block", Bytes(1)..=Bytes::mib(1));
     let sync = section.time("sync", Time::ZERO);
     let command_gap = section.time("command_gap", Time::ZERO);
@@ -249,6 +250,10 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
         Some(read) => Some(read?),
         None => None,
     };
+    let handover_rate = match handover_rate {
+        Some(read) => Some(read?.value),
+        None => None,
+    };
     // A card that is too small for a stripe is one problem.
     if let Some(granule) = granularity.as_ref().filter(|_| capacity.value >= stripe.value) {
         check_granularity(doc, granule, capacity.value.0.saturating_mul(cards.value.into()));
@@ -264,6 +269,7 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
         flush_depth: flush_depth?.value,
         lock_hold: lock_hold?.value,
         lock_handover: lock_handover?.value,
+        handover_rate,
         block: block?.value,
         sync: sync?.value,
         command_gap: command_gap?.value,

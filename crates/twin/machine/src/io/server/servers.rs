@@ -301,8 +301,9 @@ impl Servers {
         if io.job.has_shared_file() && request.kind == RequestKind::Write {
             let server = &mut self.servers[request.server as usize];
             if !is_parallel && server.locks.changes_writer(request.object, request.client) {
-                held += make.lock_handover.0;
-                io.waits_of(request.tag, request.client).lock += make.lock_handover.0;
+                let handover = make.handover_time(Bytes(request.bytes)).0;
+                held += handover;
+                io.waits_of(request.tag, request.client).lock += handover;
             }
             let mut read = io.now();
             for controller in request.extent().partial_blocks(make) {
