@@ -8,6 +8,7 @@ use crate::io::{IoJob, PS_PER_SECOND, ServerRates};
 use crate::storage::{DataPath, PathKind};
 use forebay_flow::{LinkId, Transport};
 use forebay_machine_file::machine::Client;
+use forebay_units::Bytes;
 use forebay_workload::ior::{Access, Transfer};
 
 /// A kind of resource.
@@ -107,7 +108,7 @@ impl<'a> Fabric<'a> {
             server_parts: server_parts(job, access, &rates, (piece, slowest_call)),
             lock_times: LockTimes {
                 hold: rates.lock_hold as f64,
-                handover: job.burst_buffer.lock_handover.0 as f64,
+                handover: job.burst_buffer.handover_time(Bytes(piece)).0 as f64,
                 piece: piece as f64,
                 batch: match job.storage.is_parallel() {
                     true => requests_of_run,
