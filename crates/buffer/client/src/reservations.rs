@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Minimum time between two waits for removals by other clients.
 const REMOVALS_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum time for which a request for space waits for delayed writes.
+const MAX_WRITES_DELAY: Duration = Duration::from_secs(1);
 /// Backoff while removals reach the nodes.
 const REMOVALS_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(2), Duration::from_millis(64), Duration::from_millis(100));
@@ -169,6 +171,9 @@ impl Reservations {
     /// Returns what other files of this client than `except` have reserved on `node` and not used.
     /// Returns `false` if there was nothing to return.
     fn return_unused(&self, node: NodeIndex, except: Option<HandleId>) -> bool {
+        // Delayed writes use reservations that count as used already. Their sender may need a
+        // reservation that this thread is extending.
+        self.sessions.pending_writes.finish_within(MAX_WRITES_DELAY);
         let listed: Vec<Arc<Reservation>> = {
             let listed = self.listed.lock();
             listed.reservations.iter().filter_map(Weak::upgrade).collect()

@@ -8,61 +8,20 @@ use forebay_client::{ClientOptions, File, Fs};
 use forebay_protocol::Ino;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{OpenMode, SetAttr};
-use forebay_store::daemon::{Daemon, StatsHandle, StoreOptions};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use support::INSTANCE;
+use support::network_pool::NetworkPool;
 use support::process::key;
-use support::striped_admin::StripedAdmin;
-use support::{INSTANCE, STRIPE, Temporary, spec};
 
 const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: false };
 const WRITE: OpenMode = OpenMode { read: false, write: true, ..READ };
 const FILE: &str = "file";
 const SMALL: usize = 4 << 10;
 const LENGTH: usize = 1 << 20;
-
-struct Pool {
-    daemons: Vec<Daemon>,
-    _temporary: Temporary,
-}
-
-impl Pool {
-    /// Daemons that clients reach over the network.
-    fn new(nodes: usize) -> Pool {
-        let temporary = Temporary::new();
-        let start = |node| {
-            let mut options = StoreOptions::new(temporary.dir(&format!("flash{node}")));
-            (options.tcp, options.key) = (Some(([127, 0, 0, 1], 0).into()), Some(key()));
-            Daemon::start(options).unwrap()
-        };
-        let pool = Pool { daemons: (0..nodes).map(start).collect(), _temporary: temporary };
-        let nodes: Vec<_> = pool.daemons.iter().map(Daemon::address).collect();
-        let admin = StripedAdmin::connect(nodes, &ClientOptions::default()).unwrap();
-        admin.create_instance(&spec(256 << 20), STRIPE).unwrap();
-        pool
-    }
-
-    fn attach(&self, options: ClientOptions) -> Fs {
-        let nodes: Vec<_> =
-            self.daemons.iter().map(|daemon| daemon.tcp_address().unwrap()).collect();
-        Fs::attach(nodes, INSTANCE, ClientOptions { key: Some(key()), ..options }).unwrap()
-    }
-
-    fn client(&self) -> Fs {
-        self.attach(ClientOptions::default())
-    }
-
-    fn count(&self, kind: &str) -> u64 {
-        let count = |stats: StatsHandle| {
-            let report = stats.collect_report(Duration::ZERO);
-            report.requests.get(kind).map_or(0, |of_kind| of_kind.latency.count())
-        };
-        self.daemons.iter().map(|daemon| count(daemon.stats())).sum()
-    }
-}
 
 fn open(fs: &Fs, mode: OpenMode) -> Arc<File> {
     fs.open_path(Path::new(FILE), mode).unwrap().file
@@ -93,7 +52,7 @@ fn read_whole(file: &File, piece: usize) -> Vec<u8> {
 #[test]
 fn sequential_small_reads_take_one_request_for_each_window() {
     for (nodes, piece) in [(1, SMALL), (1, 47_008), (2, SMALL)] {
-        let pool = Pool::new(nodes);
+        let pool = NetworkPool::new(nodes);
         let writer = pool.client();
         let data: Vec<u8> = (0..16 << 20).map(|index: u32| (index / 977) as u8).collect();
         let file = writer.create_path(Path::new(FILE), 0o644, WRITE).unwrap().file;
@@ -124,7 +83,7 @@ fn more_files_are_read_in_turns_than_windows_may_be_pending() {
     const FILES: usize = 20;
     const BLOCKS: u32 = 300;
     for nodes in [1, 2] {
-        let pool = Pool::new(nodes);
+        let pool = NetworkPool::new(nodes);
         let (writer, reader) = (pool.client(), pool.client());
         let name = |file: usize| format!("file{file}");
         for file in 0..FILES {
@@ -147,7 +106,7 @@ fn more_files_are_read_in_turns_than_windows_may_be_pending() {
 
 #[test]
 fn reads_that_end_within_a_pending_window_disturb_no_others() {
-    let pool = Pool::new(1);
+    let pool = NetworkPool::new(1);
     let (blocks, fs) = (4096, pool.client());
     let data = content(0, blocks);
     let created = fs.create_path(Path::new(FILE), 0o644, WRITE).unwrap().file;
@@ -171,7 +130,7 @@ fn reads_that_end_within_a_pending_window_disturb_no_others() {
 
 #[test]
 fn random_reads_take_one_request_each_and_no_lease() {
-    let pool = Pool::new(1);
+    let pool = NetworkPool::new(1);
     write_whole(&pool.client(), 1, LENGTH);
     let reader = pool.client();
     let file = open(&reader, READ);
@@ -190,7 +149,7 @@ fn random_reads_take_one_request_each_and_no_lease() {
 
 #[test]
 fn file_that_is_open_for_writing_is_not_leased() {
-    let pool = Pool::new(1);
+    let pool = NetworkPool::new(1);
     let (writer, reader) = (pool.client(), pool.client());
     write_whole(&writer, 1, LENGTH);
     let writes = open(&writer, WRITE);
@@ -240,7 +199,7 @@ fn changes() -> Vec<(&'static str, Change)> {
 #[test]
 fn reads_follow_acknowledged_changes_of_another_client() {
     for nodes in [1, 3] {
-        let pool = Pool::new(nodes);
+        let pool = NetworkPool::new(nodes);
         let (writer, reader) = (pool.client(), pool.client());
         write_whole(&writer, 0, LENGTH);
         let file = open(&reader, READ);
@@ -267,7 +226,7 @@ fn reads_follow_acknowledged_changes_of_another_client() {
 
 #[test]
 fn concurrent_reads_are_never_older_than_acknowledged_writes() {
-    let pool = Pool::new(1);
+    let pool = NetworkPool::new(1);
     let writer = pool.client();
     write_whole(&writer, 0, LENGTH);
     let (acknowledged, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -318,10 +277,10 @@ fn reader_process() {
 
 #[test]
 fn stopped_client_does_not_delay_a_writer_for_ever() {
-    let pool = Pool::new(1);
+    let pool = NetworkPool::new(1);
     let writer = pool.client();
     write_whole(&writer, 1, LENGTH);
-    let address = pool.daemons[0].tcp_address().unwrap().to_string();
+    let address = pool.address().to_string();
     let mut reader = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--ignored", "reader_process"])
         .env(DAEMON, address)

@@ -5,6 +5,7 @@
 //! nothing else. Every write uses space that was reserved by [`FileRequest::ReserveSpace`], some
 //! megabytes at a time; that keeps the instance within its capacity.
 
+mod delayed_writes;
 mod locks;
 mod part;
 mod parts;
@@ -13,6 +14,7 @@ mod ranges;
 mod read_ahead;
 mod transfer;
 
+pub use delayed_writes::DelayedWrites;
 pub use read_ahead::ReadAheadMemory;
 
 use crate::requester::Requester;
@@ -25,13 +27,20 @@ use parts::Parts;
 use read_ahead::ReadAhead;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 /// An open file or directory. It is closed when dropped.
 #[derive(Debug)]
 pub struct File {
     requester: Requester,
     mode: OpenMode,
-    parts: Parts,
+    parts: Arc<Parts>,
+    /// Failures of delayed writes of this client that were reported through this file, or happened before
+    /// it was opened.
+    known_failures: AtomicU64,
+    /// `None`: no write is delayed.
+    delayed_writes: Option<Arc<DelayedWrites>>,
     /// `None`: nothing is read ahead.
     read_ahead: Option<ReadAhead>,
 }
@@ -51,10 +60,19 @@ impl File {
         let reads_ahead = mode.read && !mode.write && !is_near;
         let read_ahead = (reads_ahead && attachment.read_ahead_memory.is_enabled())
             .then(|| ReadAhead::new(FileLease::new(handle)));
+        let sessions = &attachment.sessions;
+        let delays_writes = mode.write
+            && descriptor.is_none()
+            && sessions.options().delays_writes
+            && sessions.layout().nodes() == 1
+            && !sessions.has_single_cache();
+        let parts = Parts::new(attachment.clone(), ino, handle, mode, descriptor, capability);
         Arc::new(File {
             requester,
             mode,
-            parts: Parts::new(attachment, ino, handle, mode, descriptor, capability),
+            parts: Arc::new(parts),
+            known_failures: AtomicU64::new(attachment.sessions.pending_writes.failures()),
+            delayed_writes: delays_writes.then(|| DelayedWrites::new(handle)),
             read_ahead,
         })
     }
@@ -85,6 +103,7 @@ impl File {
         if !self.mode.read {
             return Err(Errno::EBADF);
         }
+        self.parts.attachment.sessions.pending_writes.finish();
         if let Some(read_ahead) = &self.read_ahead
             && let Some(count) = read_ahead.read(self, into, offset)
         {
@@ -106,7 +125,44 @@ impl File {
     /// storage node fails; later bytes may then have been written on other nodes.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize, Errno> {
         self.check_write(offset, data.len() as u64)?;
+        let Some(delayed) = &self.delayed_writes else {
+            return self.write_through(data, offset);
+        };
+        self.report_failure()?;
+        if delayed.write(self, data, offset) {
+            return Ok(data.len());
+        }
+        let sent_at = Instant::now();
+        let written = self.write_through(data, offset);
+        if written.is_ok() {
+            delayed.acknowledged(sent_at);
+        }
+        written.map_err(delayed_writes::reported)
+    }
+
+    /// As [`write_at`](File::write_at), but the data are on the storage node when it returns, also if
+    /// the client [delays writes](crate::ClientOptions::delays_writes).
+    pub fn write_through(&self, data: &[u8], offset: u64) -> Result<usize, Errno> {
+        self.check_write(offset, data.len() as u64)?;
+        self.parts.attachment.sessions.pending_writes.finish();
         transfer::write(&self.parts, data, offset)
+    }
+
+    /// Waits until the storage node has all writes. Fails, once, if one of them failed that was reported as
+    /// carried out, through any open file of this client with this inode.
+    pub fn flush(&self) -> Result<(), Errno> {
+        self.finish_writes();
+        self.report_failure()
+    }
+
+    /// As [`flush`](File::flush), but leaves errors to later calls.
+    pub fn finish_writes(&self) {
+        self.parts.attachment.sessions.pending_writes.finish();
+    }
+
+    fn report_failure(&self) -> Result<(), Errno> {
+        let pending = &self.parts.attachment.sessions.pending_writes;
+        pending.report_failure(self.parts.ino, &self.known_failures)
     }
 
     /// Writes at the current end of the file. Returns the bytes written.
@@ -116,6 +172,7 @@ impl File {
     /// concurrent write elsewhere that extends the file may lie at the same offset.
     pub fn append(&self, data: &[u8]) -> Result<usize, Errno> {
         self.check_write(0, data.len() as u64)?;
+        self.flush()?;
         if !self.parts.is_single_object() {
             let slots = &self.parts.attachment.sessions.append_slots;
             slots.acquire(|_| ());
@@ -126,7 +183,7 @@ impl File {
         let (primary, attachment) = (&self.parts.primary, &self.parts.attachment);
         match primary.reserve_for_append(attachment, data.len() as u64) {
             // A write at a known offset may need less space.
-            Err(Errno::ENOSPC) => self.write_at(data, self.length()?),
+            Err(Errno::ENOSPC) => self.write_through(data, self.length()?),
             reserved => reserved.and_then(|()| primary.append(attachment, data)),
         }
     }
@@ -166,6 +223,12 @@ impl Drop for File {
     fn drop(&mut self) {
         let attachment = &self.parts.attachment;
         let (sessions, handle) = (&attachment.sessions, self.handle());
+        if let Some(delayed) = &self.delayed_writes {
+            delayed.close();
+            if let Ok(session) = sessions.session(self.parts.primary.node) {
+                session.forget_write_lease(delayed);
+            }
+        }
         if let Some(read_ahead) = &self.read_ahead {
             read_ahead.end(&attachment.read_ahead_memory);
             if let Ok(session) = sessions.session(self.parts.primary.node) {

@@ -144,6 +144,18 @@ impl Part {
         result.and_then(|count| if count <= data.len() { Ok(count) } else { Err(Errno::EPROTO) })
     }
 
+    /// Reserves the space for a write of `length` bytes at `offset`, if the storage node need not be asked
+    /// for it.
+    pub fn reserve_at_hand(
+        &self,
+        at: &Attachment,
+        length: usize,
+        offset: u64,
+    ) -> Result<bool, Errno> {
+        self.note_write(at)?;
+        Ok(self.reservation.take(block_bytes(offset, length as u64)))
+    }
+
     /// Reserves the space for a write of `length` bytes at `offset`. Returns the bytes that may be
     /// written: fewer, but some, if the node is nearly full; `ENOSPC` if it is full.
     pub fn reserve_for_write(

@@ -20,6 +20,7 @@ impl File {
     pub fn fsync(&self, data_only: bool) -> Result<(), Errno> {
         let parts = &self.parts;
         let sessions = &parts.attachment.sessions;
+        self.flush()?;
         // A pending old write must not change data that this call makes durable.
         sessions.fence_writes()?;
         let pending: Vec<(&Part, PendingSync)> =
@@ -121,6 +122,7 @@ impl File {
     /// Reserves, frees or clears a range.
     pub fn allocate(&self, offset: u64, length: u64, what: Allocate) -> Result<(), Errno> {
         let parts = &self.parts;
+        parts.attachment.sessions.pending_writes.finish();
         parts.attachment.sessions.fence_writes()?;
         self.check_write(offset, length)?;
         let end = offset + length;

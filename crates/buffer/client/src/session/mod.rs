@@ -9,6 +9,7 @@ mod lock_table;
 mod locks;
 mod reply_caches;
 mod request_kinds;
+mod write_leases;
 
 pub use data_calls::receive_data_reply;
 pub use data_connections::DataConnection;
@@ -44,6 +45,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use write_leases::WriteLeases;
 
 /// Options of a client's sessions with daemons.
 #[derive(Clone, Debug)]
@@ -65,6 +67,10 @@ pub struct ClientOptions {
     /// Memory for data that are read ahead of sequential reads from other hosts, in bytes; 0: nothing
     /// is read ahead. Takes a thread, when it is first used.
     pub read_ahead_bytes: u64,
+    /// Report small sequential writes before they are carried out, if no other client has the file open;
+    /// a program must sync or [flush](crate::File::flush) a file to learn of their errors. Takes a thread for
+    /// each of up to 16 files that are written so.
+    pub delays_writes: bool,
     /// Time after which a daemon may have ended a session that it has not heard of: at most that of
     /// the daemons.
     pub session_lease: Duration,
@@ -90,6 +96,7 @@ impl Default for ClientOptions {
             data_protection: None,
             batch_closes: true,
             read_ahead_bytes: 64 << 20,
+            delays_writes: false,
             session_lease: Duration::from_nanos(SESSION_LEASE_NS),
             client: ClientHost { host: host_name(), mount: None },
             system: Arc::new(Os),
@@ -201,6 +208,7 @@ pub struct Session {
     handles: Mutex<BTreeMap<HandleId, (OpenedBy, OpenMode)>>,
     locks: Mutex<LockTable>,
     leases: Mutex<Leases>,
+    write_leases: Mutex<WriteLeases>,
 }
 
 impl Session {
@@ -231,6 +239,7 @@ impl Session {
             handles: Mutex::default(),
             locks: Mutex::default(),
             leases: Mutex::default(),
+            write_leases: Mutex::default(),
         };
         let mut slot = session.slots.acquire(Slot::new);
         let connection = session.with_retries(|| session.connect(slot.number, 1, false));

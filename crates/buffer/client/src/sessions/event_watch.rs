@@ -26,7 +26,7 @@ struct Processed {
     dropped_cache: Option<LeaseId>,
 }
 
-/// Events that a daemon reports: tickets of granted locks, recalled read leases, and the recall of the
+/// Events that a daemon reports: tickets of granted locks, recalled leases on files, and the recall of the
 /// lease on names and attributes.
 type Events = (Vec<u64>, Vec<LeaseId>, Option<LeaseId>);
 
@@ -66,6 +66,7 @@ fn watch_events(sessions: &Weak<Sessions>, node: NodeIndex) {
                 };
                 if let Ok(session) = all.session(node) {
                     session.return_leases(&recalled);
+                    session.return_write_leases(&recalled);
                     for ticket in &granted {
                         session.lock_granted(*ticket, epoch);
                     }

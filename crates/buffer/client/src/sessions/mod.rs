@@ -9,6 +9,9 @@
 
 mod cache_recalls;
 mod event_watch;
+mod pending_writes;
+
+pub use pending_writes::PendingWrites;
 
 use crate::pool::Pool;
 use crate::session::{CallResult, ClientOptions, PendingCall, ReplyCaches, Session, SessionReply};
@@ -74,6 +77,8 @@ pub struct Sessions {
     pub append_slots: Pool<()>,
     exclusivity: Mutex<Exclusivity>,
     cache_recalls: CacheRecalls,
+    /// Writes that programs take to be carried out, and that are not acknowledged.
+    pub pending_writes: PendingWrites,
     /// Files that were truncated and not synced.
     pub(crate) truncations: Truncations,
 }
@@ -141,6 +146,7 @@ impl Sessions {
                 ..Exclusivity::default()
             }),
             cache_recalls: CacheRecalls::default(),
+            pending_writes: PendingWrites::default(),
             options,
             caches,
             layout,
@@ -271,6 +277,7 @@ impl Sessions {
         caller: Option<&Credentials>,
         request: Request,
     ) -> Result<SessionReply, Errno> {
+        self.pending_writes.finish();
         self.send_heartbeat_if_due(node);
         let recalls = self.cache_recalls.count();
         let mut reply = self.session(node)?.exchange(caller, request)?;
@@ -334,6 +341,7 @@ impl Sessions {
         requests: impl IntoIterator<Item = (NodeIndex, impl Into<Request>)>,
         mut take: impl FnMut(NodeIndex, Result<SessionReply<T>, Errno>),
     ) {
+        self.pending_writes.finish();
         let recalls = self.cache_recalls.count();
         let mut in_flight = VecDeque::new();
         let mut receive = |(node, sent): (NodeIndex, Result<(&Session, PendingCall), Errno>)| {

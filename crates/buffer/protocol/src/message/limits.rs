@@ -1,7 +1,7 @@
 //! Limits and versions.
 
 /// Version of the messages; both sides must have the same one.
-pub const PROTOCOL_VERSION: u16 = 9;
+pub const PROTOCOL_VERSION: u16 = 10;
 /// Most handles closed by one request.
 pub const MAX_CLOSED_HANDLES: usize = 1024;
 /// Longest name of a directory entry, in bytes.
@@ -27,6 +27,9 @@ pub const MAX_LISTED_SESSIONS: usize = 512;
 pub const CACHE_LIFETIME_NS: u64 = 1_000_000_000;
 /// Validity of a read lease after the request for it was sent, in nanoseconds.
 pub const READ_LEASE_NS: u64 = 1_000_000_000;
+/// Time from the recall of a write lease, or its extension, until other clients do not wait for it any
+/// more, in nanoseconds.
+pub const WRITE_LEASE_RECALL_NS: u64 = 1_100_000_000;
 /// Most handles in one request for read leases.
 pub const MAX_LEASED_HANDLES: usize = 1024;
 /// Lifetime of a session without a connection, in nanoseconds.

@@ -7,7 +7,7 @@ use super::{
 #[cfg(doc)]
 use super::{
     EVENT_SLOT, MAX_CLOSED_HANDLES, MAX_INLINE_FILE_BYTES, MAX_LEASED_HANDLES, MAX_LISTED_SESSIONS,
-    MAX_NAME, MAX_REQUEST_INODES, READ_LEASE_NS, RECOVERY_SLOT, Reply,
+    MAX_NAME, MAX_REQUEST_INODES, READ_LEASE_NS, RECOVERY_SLOT, Reply, WRITE_LEASE_RECALL_NS,
 };
 use crate::credentials::Credentials;
 use crate::ids::{HandleId, Ino, InstanceId, LeaseId, LockOwner, SessionId};
@@ -383,6 +383,12 @@ pub enum LockRequest {
     /// its last request was sent, when it is recalled, or when the handle is closed. Answered by
     /// [`Reply::Leases`].
     Lease { handles: Vec<HandleId> },
+    /// Acquire a write lease on the file of a handle that is open for writing, if no other session has
+    /// the file open; or, for its holder, extend the time to give it back after a recall, which is
+    /// [`WRITE_LEASE_RECALL_NS`]. The holder may report writes to a program before it sends them: other
+    /// sessions do not observe the file before the lease is given back, or the time has passed. It ends
+    /// when the handle is closed. Answered by [`Reply::Leases`] with one.
+    WriteLease { handle: HandleId },
 }
 
 /// The answer of a client with a single cache to recalls of its lease on names and attributes.

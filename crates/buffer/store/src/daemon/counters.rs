@@ -72,6 +72,7 @@ request_kinds! {
     AwaitEvents: Request::Lock(LockRequest::AwaitEvents { .. }) => "await_events",
     CancelLock: Request::Lock(LockRequest::Cancel { .. }) => "cancel_lock",
     Lease: Request::Lock(LockRequest::Lease { .. }) => "lease",
+    WriteLease: Request::Lock(LockRequest::WriteLease { .. }) => "write_lease",
     Attach: Request::Session(SessionRequest::Attach(_)) => "attach",
     Detach: Request::Session(SessionRequest::Detach) => "detach",
     CreateInstance: Request::Admin(AdminRequest::CreateInstance(_)) => "create_instance",

@@ -116,7 +116,8 @@ impl<O: Objects + Clone> Node<O> {
         let file_leases = volume.recall_leases(context, &origin, completed, request);
         let cache_leases =
             volume.recall_cache_leases(context, &origin, completed, request, file_leases);
-        if let Some(at_ns) = file_leases.max(cache_leases) {
+        let write_leases = volume.recall_write_leases(context, &origin, completed, request);
+        if let Some(at_ns) = file_leases.max(cache_leases).max(write_leases) {
             let attempts = self.context.current_attempts();
             self.context.parked.park_until(instance, (conn, call), attempts, at_ns);
             return Ok(Outcome::Deferred);

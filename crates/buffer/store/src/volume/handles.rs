@@ -179,6 +179,15 @@ impl Handles {
         self.open.contains_key(&ino)
     }
 
+    /// Whether any other session has a file open.
+    pub fn is_open_elsewhere(&self, ino: Ino, session: SessionId) -> bool {
+        let own = self.sessions.get(&session).into_iter().flat_map(BTreeMap::values);
+        let own = own.filter(|handle| handle.ino == ino).count();
+        let all = self.open.get(&ino).map_or(0, |count| *count as usize);
+        assert!(own <= all, "a session's handles are counted");
+        own < all
+    }
+
     /// Whether a striped file whose metadata is here is open for writing.
     pub fn is_written(&self, ino: Ino) -> bool {
         self.writers.contains_key(&ino)

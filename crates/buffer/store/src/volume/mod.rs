@@ -27,6 +27,7 @@ mod tasks;
 mod transactions;
 mod tx_locks;
 mod whole_files;
+mod write_leases;
 
 pub use checksums::PendingCall;
 pub use object_reply::fetch_reply;
@@ -56,6 +57,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tasks::Tasks;
 use transactions::{Coordinator, Participant};
 use tx_locks::{TxLockOwner, TxLocks};
+use write_leases::WriteLeases;
 
 /// The state of one instance on this node.
 #[derive(Debug)]
@@ -68,6 +70,7 @@ pub struct Volume<O> {
     handles: Handles,
     locks: FileLocks,
     leases: ReadLeases,
+    write_leases: WriteLeases,
     events: Events,
     cache_leases: CacheLeases,
     invalidations: Invalidations,
@@ -108,6 +111,7 @@ impl<O: Objects> Volume<O> {
             handles: Handles::default(),
             locks: FileLocks::default(),
             leases: ReadLeases::default(),
+            write_leases: WriteLeases::default(),
             events: Events::default(),
             cache_leases: CacheLeases::default(),
             invalidations: Invalidations::default(),
@@ -335,6 +339,11 @@ impl<O: Objects> Volume<O> {
             let handle = self.handles.get(session, id);
             assert!(handle.is_ok_and(|handle| handle.ino == ino && handle.mode.read));
             assert!(!self.handles.is_open_for_writing(ino), "file {ino} is leased");
+        }
+        for (ino, (session, id)) in self.write_leases.iter() {
+            let handle = self.handles.get(session, id);
+            assert!(handle.is_ok_and(|handle| handle.ino == ino && handle.mode.write));
+            assert!(!self.handles.is_open_elsewhere(ino, session), "file {ino} is leased");
         }
         let tasks: Vec<_> = self.tasks.lock_owners().collect();
         for owner in self.tx_locks.owners() {

@@ -264,6 +264,7 @@ impl<O: Objects> Volume<O> {
             }
             LockRequest::Cancel { ticket } => self.cancel_lock(requester, ticket),
             LockRequest::Lease { handles } => self.lease(node, requester, &handles),
+            LockRequest::WriteLease { handle } => self.write_lease(node, requester, handle),
         }
     }
 }

@@ -116,7 +116,8 @@ impl<O: Objects> Volume<O> {
 
     /// A holder has given a recalled lease back.
     pub fn lease_returned(&mut self, node: &mut Context<O>, ino: Ino, holder: Holder, id: LeaseId) {
-        if self.leases.end(ino, holder, Some(id)) {
+        let is_over = self.write_leases.end(ino, holder, Some(id));
+        if self.leases.end(ino, holder, Some(id)) || is_over {
             node.parked.note_unlocked(self.id());
         }
     }
@@ -124,7 +125,8 @@ impl<O: Objects> Volume<O> {
     /// A handle is closed: its lease ends.
     pub fn close_lease(&mut self, node: &mut Context<O>, ino: Ino, (session, handle): Holder) {
         self.events.remove_recall(session, (ino, handle));
-        if self.leases.end(ino, (session, handle), None) {
+        let is_over = self.write_leases.end(ino, (session, handle), None);
+        if self.leases.end(ino, (session, handle), None) || is_over {
             node.parked.note_unlocked(self.id());
         }
     }
@@ -146,7 +148,8 @@ impl<O: Objects> Volume<O> {
 
     /// Forget leases that have expired, and note when there are none any more.
     pub fn forget_unused_leases(&mut self, node: &mut Context<O>) {
-        let any_valid = self.leases.forget_unused(node.now.steady_ns);
+        let any_valid =
+            self.leases.forget_unused(node.now.steady_ns) || !self.write_leases.is_empty();
         if self.state.leased && !any_valid && node.log_space >= LogSpace::Normal {
             self.log(node, VolumeEvent::Leased(false), None);
         }

@@ -1,0 +1,264 @@
+//! Small sequential writes that are reported to the program before the storage node has them.
+//!
+//! After some adjacent small writes the client asks for a write lease on the file. While it has that, a
+//! write is copied into a queue, and a thread sends the queue: the first write at once, and all that
+//! were made until its reply as one. So there is no time for which a write waits while nothing is on
+//! its way, and no request for each write while there are many.
+//!
+//! No client observes the file before all delayed writes are acknowledged: other sessions wait for the
+//! lease, and this client sends none of its other requests before ([`PendingWrites::finish`]). Writes
+//! that are not small and adjacent are sent at once, when the delayed ones are acknowledged.
+//!
+//! A delayed write that fails is reported by the next write, sync or flush of each open file with that
+//! inode. Space is reserved before a write is delayed, so that it does not fail for want of it.
+//!
+//! [`PendingWrites::finish`]: crate::sessions::PendingWrites::finish
+
+mod sender;
+
+use super::File;
+use crate::session::Session;
+use forebay_protocol::message::WRITE_LEASE_RECALL_NS;
+use forebay_protocol::{Errno, HandleId, LeaseId};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Adjacent small writes after which they are delayed.
+const MIN_SEQUENTIAL: u32 = 4;
+/// Longest write that is delayed, in bytes: larger ones use the network well.
+const MAX_WRITE: usize = 256 << 10;
+/// Most bytes in the queue of a file; as many may be on their way.
+const MAX_QUEUE: usize = 1 << 20;
+/// Time since the last acknowledgement of the storage node for which writes are delayed. It is shorter
+/// than the time for which others wait for a lease after its recall.
+const MAX_SILENCE: Duration = Duration::from_secs(1);
+const _: () = assert!(MAX_SILENCE.as_nanos() < WRITE_LEASE_RECALL_NS as u128);
+/// Time after a refusal or a recall until a lease is requested again.
+const REFUSAL_TIME: Duration = Duration::from_millis(250);
+
+/// A write lease, and the epoch of the daemon that granted it.
+type Lease = (LeaseId, u64);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The end of the last write.
+    next: u64,
+    /// Adjacent small writes in a row.
+    sequential: u32,
+    lease: Option<Lease>,
+    /// No lease is requested before.
+    refused_until: Option<Instant>,
+    /// Time when the last request that was acknowledged was sent.
+    contact: Option<Instant>,
+    /// Delayed writes that are not on their way, adjacent from `start` on.
+    queue: Vec<u8>,
+    start: u64,
+    /// Bytes that were delayed, and those of them whose requests are over.
+    delayed: u64,
+    finished: u64,
+    sender: Option<JoinHandle<()>>,
+    is_sender_running: bool,
+    /// The file is being closed.
+    is_closed: bool,
+}
+
+impl State {
+    fn is_pending(&self) -> bool {
+        assert!(self.finished + self.queue.len() as u64 <= self.delayed);
+        self.finished < self.delayed
+    }
+
+    fn has_lease(&self, session: &Session) -> bool {
+        self.lease.is_some_and(|(_, epoch)| epoch == session.epoch())
+    }
+
+    /// Whether a write at `offset` may be delayed now.
+    fn may_delay(&self, session: &Session, offset: u64, now: Instant) -> bool {
+        let is_in_contact = self.contact.is_some_and(|at| now - at < MAX_SILENCE);
+        let is_adjacent = self.queue.is_empty() || self.start + self.queue.len() as u64 == offset;
+        is_in_contact && is_adjacent && !self.is_closed && self.has_lease(session)
+    }
+}
+
+/// The delayed writes of an open file.
+#[derive(Debug)]
+pub struct DelayedWrites {
+    handle: HandleId,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl DelayedWrites {
+    /// For a file that is open for writing.
+    pub fn new(handle: HandleId) -> Arc<DelayedWrites> {
+        Arc::new(DelayedWrites { handle, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// The handle of the file.
+    pub fn handle(&self) -> HandleId {
+        self.handle
+    }
+
+    /// Delays a write. `false`: it must be sent at once.
+    pub fn write(self: &Arc<DelayedWrites>, file: &File, data: &[u8], offset: u64) -> bool {
+        if !self.is_sequential(data.len(), offset) {
+            return false;
+        }
+        let Some(session) = self.leased_session(file) else {
+            return false;
+        };
+        if !reserve(file, data.len(), offset) {
+            return false;
+        }
+        let mut state = self.state.lock();
+        loop {
+            if !state.may_delay(session, offset, Instant::now()) {
+                return false;
+            }
+            if state.queue.len() + data.len() <= MAX_QUEUE {
+                break;
+            }
+            self.changed.wait(&mut state);
+        }
+        self.queue(&mut state, file, data, offset)
+    }
+
+    /// Notes a write. Returns whether it is small and follows adjacent ones.
+    fn is_sequential(&self, length: usize, offset: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_adjacent = state.next == offset && (1..=MAX_WRITE).contains(&length);
+        state.sequential = if is_adjacent { state.sequential.saturating_add(1) } else { 0 };
+        state.next = offset + length as u64;
+        state.sequential >= MIN_SEQUENTIAL
+    }
+
+    fn queue(
+        self: &Arc<DelayedWrites>,
+        state: &mut MutexGuard<'_, State>,
+        file: &File,
+        data: &[u8],
+        offset: u64,
+    ) -> bool {
+        if !state.is_sender_running && !sender::start(self, state, &file.parts) {
+            return false;
+        }
+        if !state.is_pending() {
+            file.parts.attachment.sessions.pending_writes.add(self);
+        }
+        if state.queue.is_empty() {
+            state.start = offset;
+            // The sender may wait for the first write.
+            self.changed.notify_all();
+        }
+        state.queue.extend_from_slice(data);
+        state.delayed += data.len() as u64;
+        assert!(state.queue.len() <= MAX_QUEUE && state.is_pending());
+        true
+    }
+
+    /// The session with the file's node, if there is a lease, which is requested if necessary.
+    fn leased_session<'a>(self: &Arc<DelayedWrites>, file: &'a File) -> Option<&'a Session> {
+        let sessions = &file.parts.attachment.sessions;
+        let session = sessions.session(file.parts.primary.node).ok()?;
+        {
+            let mut state = self.state.lock();
+            if state.has_lease(session) {
+                return Some(session);
+            }
+            let now = Instant::now();
+            if state.refused_until.is_some_and(|until| now < until) {
+                return None;
+            }
+            state.refused_until = Some(now + REFUSAL_TIME);
+        }
+        // Recalls are noticed at once.
+        sessions.watched_session(file.parts.primary.node).ok()?;
+        session.request_write_lease(self).then_some(session)
+    }
+
+    /// A lease was granted by the reply to a request that was sent at `sent_at`.
+    pub fn leased(&self, lease: Lease, sent_at: Instant) {
+        let mut state = self.state.lock();
+        state.lease = Some(lease);
+        state.contact = state.contact.max(Some(sent_at));
+    }
+
+    /// From now on no write is delayed. Returns the lease.
+    pub fn end_lease(&self) -> Option<LeaseId> {
+        let mut state = self.state.lock();
+        state.refused_until = Some(Instant::now() + REFUSAL_TIME);
+        state.lease.take().map(|(id, _)| id)
+    }
+
+    /// A write that was sent at `sent_at` was acknowledged.
+    pub fn acknowledged(&self, sent_at: Instant) {
+        let mut state = self.state.lock();
+        state.contact = state.contact.max(Some(sent_at));
+    }
+
+    /// Waits until the requests of all writes that are delayed now are over.
+    pub fn finish(&self) {
+        self.finish_before(None);
+    }
+
+    /// As [`finish`](DelayedWrites::finish), but not longer than `timeout`. Returns whether they are
+    /// over.
+    pub fn finish_within(&self, timeout: Duration) -> bool {
+        self.finish_before(Some(Instant::now() + timeout))
+    }
+
+    fn finish_before(&self, deadline: Option<Instant>) -> bool {
+        let mut state = self.state.lock();
+        let delayed = state.delayed;
+        while state.finished < delayed {
+            match deadline {
+                None => self.changed.wait(&mut state),
+                Some(deadline) => {
+                    if self.changed.wait_until(&mut state, deadline).timed_out() {
+                        return state.finished >= delayed;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// The file is being closed: all delayed writes are finished, and none is delayed any more.
+    pub fn close(&self) {
+        self.finish();
+        let sender = {
+            let mut state = self.state.lock();
+            state.is_closed = true;
+            self.changed.notify_all();
+            state.sender.take()
+        };
+        if let Some(sender) = sender {
+            let _ = sender.join();
+        }
+        assert!(!self.state.lock().is_pending(), "a closed file has no delayed writes");
+    }
+}
+
+/// Reserves the space for a write. `false`: there is less, or an error.
+fn reserve(file: &File, length: usize, offset: u64) -> bool {
+    let (part, attachment) = (&file.parts.primary, &file.parts.attachment);
+    match part.reserve_at_hand(attachment, length, offset) {
+        Ok(false) => {
+            // The storage node takes the whole reservation for used when it is asked for more.
+            file.finish_writes();
+            part.reserve_for_write(attachment, length, offset) == Ok(length)
+        }
+        reserved => reserved == Ok(true),
+    }
+}
+
+/// The error of a write to a file whose writes may be delayed, as it is reported to the program.
+pub fn reported(errno: Errno) -> Errno {
+    match errno {
+        // The node has refused the handle since another client changed the file.
+        Errno::EBADF | Errno::ESTALE => Errno::EIO,
+        other => other,
+    }
+}

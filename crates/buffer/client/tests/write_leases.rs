@@ -1,0 +1,357 @@
+//! Delayed writes under write leases: no client observes a file without the writes that another one's
+//! program takes to be carried out, errors are reported, and few requests are sent.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod support;
+
+use forebay_client::{ClientOptions, File, Fs};
+use forebay_protocol::address::Address;
+use forebay_protocol::message::{OpenMode, SetAttr};
+use forebay_protocol::{Errno, Ino};
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+use support::network_pool::NetworkPool;
+use support::process::{Process, be_the_daemon, key};
+use support::{INSTANCE, Temporary, make_instance};
+
+const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: false };
+const WRITE: OpenMode = OpenMode { write: true, ..READ };
+const FILE: &str = "file";
+const PIECE: usize = 4 << 10;
+
+fn options() -> ClientOptions {
+    ClientOptions { delays_writes: true, key: Some(key()), ..ClientOptions::default() }
+}
+
+fn create(fs: &Fs, name: &str) -> Arc<File> {
+    fs.create_path(Path::new(name), 0o644, WRITE).unwrap().file
+}
+
+/// Bytes after which the content repeats itself.
+const PERIOD: u64 = 131 * 251;
+/// The content, and as much as the longest write.
+static CONTENT: LazyLock<Vec<u8>> =
+    LazyLock::new(|| (0..2 * PERIOD + 47_008).map(|at| (at / 131 % 251) as u8).collect());
+
+/// The byte at `offset` of what [`write_piece`] writes.
+fn expected(offset: u64) -> u8 {
+    CONTENT[(offset % PERIOD) as usize]
+}
+
+fn write_piece(file: &File, offset: u64, length: usize) -> Result<usize, Errno> {
+    let start = (offset % PERIOD) as usize;
+    file.write_at(&CONTENT[start..start + length], offset)
+}
+
+/// Reads `length` bytes with another client, and compares them.
+fn check_content(fs: &Fs, name: &str, length: u64) {
+    let file = fs.open_path(Path::new(name), READ).unwrap().file;
+    let mut found = vec![0; length as usize + 1];
+    assert_eq!(file.read_at(&mut found, 0), Ok(length as usize));
+    let wrong = (0..length).find(|at| found[*at as usize] != expected(*at));
+    assert_eq!(wrong, None, "{name}: wrong from there on");
+}
+
+#[test]
+fn small_sequential_writes_take_few_requests() {
+    for piece in [PIECE, 47_008] {
+        let pool = NetworkPool::new(1);
+        let (writer, reader) = (pool.attach(options()), pool.client());
+        let file = create(&writer, FILE);
+        let pieces = (16 << 20) / piece as u64;
+        for index in 0..pieces {
+            assert_eq!(write_piece(&file, index * piece as u64, piece), Ok(piece));
+        }
+        file.fsync(true).unwrap();
+        assert!(pool.count("write") < pieces * 2 / 3, "{} requests", pool.count("write"));
+        check_content(&reader, FILE, pieces * piece as u64);
+    }
+}
+
+/// An observation of a file by another client than its writer: returns the length that it sees.
+type Observation = fn(&Fs, Ino) -> u64;
+
+fn observations() -> Vec<(&'static str, Observation)> {
+    vec![
+        ("attributes of a path", |fs, _| fs.resolve(Path::new(FILE), true).unwrap().size),
+        ("attributes of an inode", |fs, ino| fs.get_attr(ino).unwrap().size),
+        ("attributes of a name", |fs, _| fs.lookup(Ino::ROOT, FILE.as_bytes()).unwrap().size),
+        ("listing", |fs, ino| {
+            let page = fs.read_dir(Ino::ROOT, 0, 1 << 16, true).unwrap();
+            let found = page.entries.iter().find(|entry| entry.ino == ino).unwrap();
+            found.attr.unwrap().size
+        }),
+        ("open", |fs, _| fs.open_path(Path::new(FILE), READ).unwrap().attr.size),
+        ("open for writing", |fs, _| fs.open_path(Path::new(FILE), WRITE).unwrap().attr.size),
+        ("create of an existing file", |fs, _| {
+            fs.create_path(Path::new(FILE), 0o644, WRITE).unwrap().attr.size
+        }),
+        ("read", |fs, _| {
+            let file = fs.open_path(Path::new(FILE), READ).unwrap().file;
+            let mut all = vec![0; 8 << 20];
+            file.read_at(&mut all, 0).unwrap() as u64
+        }),
+        ("seek", |fs, _| fs.open_path(Path::new(FILE), READ).unwrap().file.seek(0, true).unwrap()),
+        ("attributes after a change of the mode", |fs, ino| {
+            let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+            fs.set_attr(ino, None, set).unwrap().size
+        }),
+        ("link", |fs, ino| {
+            let size = fs.link(ino, Ino::ROOT, b"link").unwrap().size;
+            fs.unlink(Ino::ROOT, b"link").unwrap();
+            size
+        }),
+        ("rename", |fs, ino| {
+            fs.rename_path(Path::new(FILE), Path::new("renamed")).unwrap();
+            fs.rename_path(Path::new("renamed"), Path::new(FILE)).unwrap();
+            fs.get_attr(ino).unwrap().size
+        }),
+        ("extension", |fs, ino| {
+            let size = fs.get_attr(ino).unwrap().size;
+            let set = SetAttr { size: Some(size), ..SetAttr::default() };
+            fs.set_attr(ino, None, set).unwrap().size
+        }),
+    ]
+}
+
+#[test]
+fn every_observation_by_another_client_shows_all_writes() {
+    let pool = NetworkPool::new(1);
+    let (writer, observer) = (pool.attach(options()), pool.client());
+    let file = create(&writer, FILE);
+    let (mut end, mut writes) = (0, 0);
+    for round in 0..3 {
+        for (name, observe) in observations() {
+            // The last lease was recalled.
+            std::thread::sleep(Duration::from_millis(260));
+            for _ in 0..40 + round {
+                writes += 1;
+                end += write_piece(&file, end, PIECE).unwrap() as u64;
+            }
+            assert_eq!(observe(&observer, file.ino()), end, "{name}");
+        }
+    }
+    assert!(pool.count("write") < writes, "nothing was delayed");
+    check_content(&observer, FILE, end);
+}
+
+#[test]
+fn own_requests_show_all_writes() {
+    let pool = NetworkPool::new(1);
+    let fs = pool.attach(options());
+    let (file, other) = (create(&fs, FILE), create(&fs, FILE));
+    let mut end = 0;
+    for (name, observe) in observations() {
+        for _ in 0..40 {
+            end += write_piece(&file, end, PIECE).unwrap() as u64;
+        }
+        assert_eq!(observe(&fs, file.ino()), end, "{name}");
+    }
+    // A second open file overwrites, appends and truncates.
+    for round in 0..20_u64 {
+        let start = round * 100_000;
+        for index in 0..20 {
+            write_piece(&file, start + index * 1000, 1000).unwrap();
+        }
+        other.write_at(&[255; 500], start + 19_600).unwrap();
+        let mut found = [0; 1000];
+        file.read_at(&mut found, start + 19_000).unwrap();
+        assert!(found[600..] == [255; 400] && found[0] == expected(start + 19_000));
+    }
+    let size = fs.get_attr(file.ino()).unwrap().size;
+    assert_eq!(other.append(&[1; 10]), Ok(10));
+    let set = SetAttr { size: Some(size + 5), ..SetAttr::default() };
+    assert_eq!(fs.set_attr(file.ino(), None, set).unwrap().size, size + 5);
+}
+
+#[test]
+fn concurrent_observations_are_never_older_than_writes() {
+    let pool = NetworkPool::new(1);
+    let writer = pool.attach(options());
+    let file = create(&writer, FILE);
+    let (written, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for (index, pause_ms) in [1, 70, 400].into_iter().enumerate() {
+            let (pool, written, stop, ino) = (&pool, &written, &stop, file.ino());
+            scope.spawn(move || {
+                let fs = pool.client();
+                while !stop.load(Ordering::Acquire) {
+                    std::thread::sleep(Duration::from_millis(pause_ms));
+                    let before = written.load(Ordering::Acquire);
+                    let (name, observe) = observations().swap_remove(index * 2);
+                    let size = observe(&fs, ino);
+                    assert!(size >= before, "{name}: {size} bytes after {before}");
+                }
+            });
+        }
+        let (start, mut end) = (Instant::now(), 0);
+        while start.elapsed() < Duration::from_secs(4) {
+            end += write_piece(&file, end, 1000).unwrap() as u64;
+            written.store(end, Ordering::Release);
+        }
+        stop.store(true, Ordering::Release);
+    });
+    drop(file);
+    check_content(&pool.client(), FILE, written.load(Ordering::Acquire));
+}
+
+#[test]
+fn full_instance_refuses_the_write_that_does_not_fit() {
+    let pool = NetworkPool::with_capacity(1, 24 << 20);
+    let fs = pool.attach(options());
+    let file = create(&fs, FILE);
+    let mut end = 0;
+    let refused = loop {
+        match write_piece(&file, end, 47_008) {
+            Ok(count) => end += count as u64,
+            Err(errno) => break errno,
+        }
+        assert!(end < 32 << 20);
+    };
+    assert_eq!(refused, Errno::ENOSPC);
+    assert!(end > 16 << 20, "{end} bytes");
+    file.fsync(false).unwrap();
+    drop(file);
+    check_content(&pool.client(), FILE, end);
+}
+
+/// The address of the daemon, and the file to create, for the test `writer_process`.
+const DAEMON: &str = "FOREBAY_TEST_WRITE_LEASES_DAEMON";
+const RESULT: &str = "FOREBAY_TEST_WRITE_LEASES_RESULT";
+
+#[test]
+#[ignore = "not a test: a client that another test stops or kills"]
+fn writer_process() {
+    let Ok(address) = std::env::var(DAEMON) else {
+        return;
+    };
+    let address: Address = address.parse().unwrap();
+    let fs = Fs::attach(address, INSTANCE, options()).unwrap();
+    let file = create(&fs, FILE);
+    let mut end = 0;
+    let failed = loop {
+        match write_piece(&file, end, PIECE) {
+            Ok(count) => end += count as u64,
+            Err(errno) => break errno,
+        }
+        if end > 200 << 20 {
+            break Errno::ETIMEDOUT;
+        }
+        std::thread::sleep(Duration::from_micros(20));
+    };
+    std::fs::write(std::env::var(RESULT).unwrap(), format!("{failed:?}")).unwrap();
+}
+
+fn start_writer(pool: &NetworkPool, result: &Path) -> Child {
+    let writer = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--ignored", "writer_process"])
+        .env(DAEMON, pool.address().to_string())
+        .env(RESULT, result)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while pool.count("write_lease") < 1 || pool.count("write") < 50 {
+        assert!(start.elapsed() < Duration::from_secs(30), "the client gets no lease");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    writer
+}
+
+#[test]
+fn stopped_writer_delays_others_for_some_time_and_writes_nothing_after_they_opened() {
+    let temporary = Temporary::new();
+    let (pool, result) = (NetworkPool::new(1), temporary.0.join("result"));
+    let observer = pool.client();
+    let mut writer = start_writer(&pool, &result);
+    let pid = Pid::from_child(&writer);
+    kill_process(pid, Signal::STOP).unwrap();
+    let start = Instant::now();
+    let size = observer.resolve(Path::new(FILE), true).unwrap().size;
+    let file = observer.open_path(Path::new(FILE), WRITE).unwrap().file;
+    let delay = start.elapsed();
+    let set = SetAttr { size: Some(0), ..SetAttr::default() };
+    assert!(size > 0);
+    observer.set_attr(file.ino(), None, set).unwrap();
+    kill_process(pid, Signal::CONT).unwrap();
+    writer.wait().unwrap();
+    assert_eq!(std::fs::read_to_string(&result).unwrap(), "EIO");
+    assert_eq!(observer.get_attr(file.ino()).unwrap().size, 0, "a late write");
+    assert!(delay < Duration::from_secs(20), "{delay:?}");
+}
+
+#[test]
+fn stopped_writer_loses_nothing_if_others_only_look_at_attributes() {
+    let temporary = Temporary::new();
+    let (pool, result) = (NetworkPool::new(1), temporary.0.join("result"));
+    let observer = pool.client();
+    let mut writer = start_writer(&pool, &result);
+    let pid = Pid::from_child(&writer);
+    kill_process(pid, Signal::STOP).unwrap();
+    for _ in 0..2 {
+        assert!(observer.resolve(Path::new(FILE), true).unwrap().size > 0);
+    }
+    kill_process(pid, Signal::CONT).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let size = observer.resolve(Path::new(FILE), true).unwrap().size;
+    check_content_of_at_least(&observer, size);
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    assert!(!result.exists(), "a write failed");
+}
+
+#[test]
+fn killed_writer_leaves_a_part_without_gaps() {
+    let temporary = Temporary::new();
+    let (pool, result) = (NetworkPool::new(1), temporary.0.join("result"));
+    let mut writer = start_writer(&pool, &result);
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    let (observer, start) = (pool.client(), Instant::now());
+    check_content_of_at_least(&observer, 50 * PIECE as u64);
+    let delay = start.elapsed();
+    assert!(delay < Duration::from_secs(20), "{delay:?}");
+}
+
+fn check_content_of_at_least(fs: &Fs, least: u64) {
+    let opened = fs.open_path(Path::new(FILE), READ).unwrap();
+    assert!(opened.attr.size >= least, "{} bytes", opened.attr.size);
+    let mut found = vec![0; least as usize];
+    assert_eq!(opened.file.read_at(&mut found, 0), Ok(found.len()));
+    let wrong = (0..least).find(|at| found[*at as usize] != expected(*at));
+    assert_eq!(wrong, None, "wrong from there on");
+}
+
+#[test]
+#[ignore = "not a test: the daemon of another test"]
+fn daemon_process() {
+    be_the_daemon();
+}
+
+#[test]
+fn restarts_of_the_daemon_lose_no_delayed_write_and_show_all_of_them() {
+    let temporary = Temporary::new();
+    let mut process = Process::start(&temporary.dir("flash"));
+    make_instance(process.local(), 256 << 20);
+    let attach = |options| Fs::attach(process.remote(), INSTANCE, options).unwrap();
+    let (writer, observer) = (attach(options()), attach(options()));
+    let file = create(&writer, FILE);
+    let mut end = 0;
+    for round in 0..4 {
+        for _ in 0..200 + round {
+            end += write_piece(&file, end, PIECE).unwrap() as u64;
+        }
+        process.kill();
+        process.restart();
+        for _ in 0..200 {
+            end += write_piece(&file, end, PIECE).unwrap() as u64;
+        }
+        assert_eq!(observer.get_attr(file.ino()).unwrap().size, end, "round {round}");
+    }
+    file.fsync(true).unwrap();
+    check_content(&observer, FILE, end);
+}
