@@ -8,14 +8,14 @@ use forebay_client::{ClientOptions, File, Fs};
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{OpenMode, SetAttr};
 use forebay_protocol::{Errno, Ino};
-use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
+use support::faulty_network::FaultyNetwork;
 use support::network_pool::NetworkPool;
-use support::process::{Process, be_the_daemon, key};
+use support::process::{Process, be_the_daemon, key, pause};
 use support::{INSTANCE, Temporary, make_instance};
 
 const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: false };
@@ -170,8 +170,23 @@ fn own_requests_show_all_writes() {
 
 #[test]
 fn concurrent_observations_are_never_older_than_writes() {
+    observe_concurrently(FaultyNetwork::default());
+}
+
+#[test]
+fn concurrent_observations_are_never_older_than_writes_with_a_slow_network() {
+    observe_concurrently(FaultyNetwork::new(3000, 0));
+}
+
+#[test]
+fn concurrent_observations_are_never_older_than_writes_if_replies_are_lost() {
+    observe_concurrently(FaultyNetwork::new(300, 40));
+}
+
+/// One client writes over this network, and others observe the file.
+fn observe_concurrently(network: FaultyNetwork) {
     let pool = NetworkPool::new(1);
-    let writer = pool.attach(options());
+    let writer = pool.attach(ClientOptions { system: Arc::new(network), ..options() });
     let file = create(&writer, FILE);
     let (written, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -217,6 +232,58 @@ fn full_instance_refuses_the_write_that_does_not_fit() {
     file.fsync(false).unwrap();
     drop(file);
     check_content(&pool.client(), FILE, end);
+}
+
+/// A writer whose network is cut after it has delayed writes. `act` is what another client does then;
+/// the result is that of the writer's `fsync`, with the bytes that it had written.
+fn write_while_cut(pool: &NetworkPool, act: impl FnOnce(&Fs)) -> (Result<(), Errno>, u64) {
+    let network = FaultyNetwork::default();
+    let writer = pool.attach(ClientOptions { system: Arc::new(network.clone()), ..options() });
+    let file = create(&writer, FILE);
+    let written = AtomicU64::new(0);
+    let observer = pool.client();
+    std::thread::scope(|scope| {
+        let writes = scope.spawn(|| {
+            for _ in 0..60_000 {
+                let end = written.load(Ordering::Acquire);
+                let count = write_piece(&file, end, 1000)?;
+                written.store(end + count as u64, Ordering::Release);
+            }
+            Ok(())
+        });
+        while written.load(Ordering::Acquire) < 1 << 20 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        network.cut(true);
+        let start = Instant::now();
+        act(&observer);
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        network.cut(false);
+        let result = writes.join().unwrap();
+        (result.and_then(|()| file.fsync(true)), written.load(Ordering::Acquire))
+    })
+}
+
+#[test]
+fn writer_that_is_cut_off_writes_nothing_after_others_opened_the_file() {
+    let pool = NetworkPool::new(1);
+    let (result, _) = write_while_cut(&pool, |observer| {
+        let mode = OpenMode { truncate: true, ..WRITE };
+        drop(observer.open_path(Path::new(FILE), mode).unwrap());
+    });
+    assert_eq!(result, Err(Errno::EIO));
+    let size = pool.client().resolve(Path::new(FILE), true).unwrap().size;
+    assert_eq!(size, 0, "a late write");
+}
+
+#[test]
+fn writer_that_is_cut_off_loses_nothing_if_others_only_look_at_attributes() {
+    let pool = NetworkPool::new(1);
+    let (result, written) = write_while_cut(&pool, |observer| {
+        assert!(observer.resolve(Path::new(FILE), true).unwrap().size > 0);
+    });
+    assert_eq!((result, written), (Ok(()), 60_000_000));
+    check_content(&pool.client(), FILE, written);
 }
 
 /// The address of the daemon, and the file to create, for the test `writer_process`.
@@ -268,8 +335,7 @@ fn stopped_writer_delays_others_for_some_time_and_writes_nothing_after_they_open
     let (pool, result) = (NetworkPool::new(1), temporary.0.join("result"));
     let observer = pool.client();
     let mut writer = start_writer(&pool, &result);
-    let pid = Pid::from_child(&writer);
-    kill_process(pid, Signal::STOP).unwrap();
+    pause(&writer, true);
     let start = Instant::now();
     let size = observer.resolve(Path::new(FILE), true).unwrap().size;
     let file = observer.open_path(Path::new(FILE), WRITE).unwrap().file;
@@ -277,7 +343,7 @@ fn stopped_writer_delays_others_for_some_time_and_writes_nothing_after_they_open
     let set = SetAttr { size: Some(0), ..SetAttr::default() };
     assert!(size > 0);
     observer.set_attr(file.ino(), None, set).unwrap();
-    kill_process(pid, Signal::CONT).unwrap();
+    pause(&writer, false);
     writer.wait().unwrap();
     assert_eq!(std::fs::read_to_string(&result).unwrap(), "EIO");
     assert_eq!(observer.get_attr(file.ino()).unwrap().size, 0, "a late write");
@@ -290,12 +356,11 @@ fn stopped_writer_loses_nothing_if_others_only_look_at_attributes() {
     let (pool, result) = (NetworkPool::new(1), temporary.0.join("result"));
     let observer = pool.client();
     let mut writer = start_writer(&pool, &result);
-    let pid = Pid::from_child(&writer);
-    kill_process(pid, Signal::STOP).unwrap();
+    pause(&writer, true);
     for _ in 0..2 {
         assert!(observer.resolve(Path::new(FILE), true).unwrap().size > 0);
     }
-    kill_process(pid, Signal::CONT).unwrap();
+    pause(&writer, false);
     std::thread::sleep(Duration::from_millis(100));
     let size = observer.resolve(Path::new(FILE), true).unwrap().size;
     check_content_of_at_least(&observer, size);

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 #![allow(dead_code)] // each test program uses its own part
 
+pub mod faulty_network;
 pub mod network_pool;
 pub mod process;
 pub mod striped_admin;

@@ -69,18 +69,9 @@ impl Process {
         self.child = spawn(&self.dir, self.port, self.segment);
     }
 
-    /// Stops it as SIGSTOP does, and waits until all its threads are stopped, or lets it continue.
+    /// As [`pause`], for the daemon.
     pub fn pause(&self, paused: bool) {
-        let signal = if paused { libc::SIGSTOP } else { libc::SIGCONT };
-        let pid = libc::pid_t::try_from(self.child.id()).unwrap();
-        // SAFETY: a system call without memory; the process is a child that was not waited for.
-        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
-        if paused {
-            let mut status = 0;
-            // SAFETY: the status is written to a local variable.
-            let stopped = unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) };
-            assert!(stopped == pid && libc::WIFSTOPPED(status), "it is stopped: {status}");
-        }
+        pause(&self.child, paused);
     }
 
     /// Bytes of memory that it has.
@@ -96,6 +87,20 @@ impl Process {
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
         let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
         Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+    }
+}
+
+/// Stops a child as SIGSTOP does, and waits until all its threads are stopped, or lets it continue.
+pub fn pause(child: &Child, paused: bool) {
+    let signal = if paused { libc::SIGSTOP } else { libc::SIGCONT };
+    let pid = libc::pid_t::try_from(child.id()).unwrap();
+    // SAFETY: a system call without memory; the process is a child that was not waited for.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    if paused {
+        let mut status = 0;
+        // SAFETY: the status is written to a local variable.
+        let stopped = unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) };
+        assert!(stopped == pid && libc::WIFSTOPPED(status), "it is stopped: {status}");
     }
 }
 

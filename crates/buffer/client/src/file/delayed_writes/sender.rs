@@ -63,12 +63,13 @@ fn run(writes: &Arc<DelayedWrites>, parts: &Parts) {
 fn next_batch(writes: &DelayedWrites, batch: &mut Vec<u8>) -> Option<u64> {
     assert!(batch.is_empty());
     let mut state = writes.state.lock();
+    let mut is_idle = false;
     while state.queue.is_empty() {
-        let is_idle = writes.changed.wait_for(&mut state, MAX_IDLE).timed_out();
-        if state.queue.is_empty() && (is_idle || state.is_closed) {
+        if is_idle || state.is_closed {
             state.is_sender_running = false;
             return None;
         }
+        is_idle = writes.changed.wait_for(&mut state, MAX_IDLE).timed_out();
     }
     std::mem::swap(&mut state.queue, batch);
     assert!(batch.len() <= MAX_QUEUE);
