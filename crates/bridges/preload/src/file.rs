@@ -139,6 +139,17 @@ impl OpenFile {
         self.file.fsync(data_only)
     }
 
+    /// Waits until the storage node has all writes, before a descriptor is closed. Fails, once, if one
+    /// that was reported as carried out has failed.
+    pub fn flush(&self) -> Result<(), Errno> {
+        self.file.flush()
+    }
+
+    /// As [`flush`](OpenFile::flush), but leaves errors to later calls.
+    pub fn finish_writes(&self) {
+        self.file.finish_writes();
+    }
+
     /// Reads at an offset into the buffers, in turn.
     pub fn read_at(&self, buffers: &mut [&mut [u8]], offset: u64) -> Result<usize, Errno> {
         let done = in_turn(buffers.iter_mut(), |buffer, done| {
@@ -150,8 +161,10 @@ impl OpenFile {
     /// Writes the buffers, in turn, at an offset, or at the end with `O_APPEND`.
     pub fn write_at(&self, buffers: &[&[u8]], offset: u64) -> Result<usize, Errno> {
         let append = self.has_flag(libc::O_APPEND);
+        let at_once = self.has_flag(libc::O_DSYNC) || self.has_flag(libc::O_DIRECT);
         let done = in_turn(buffers.iter(), |buffer, done| match append {
             true => self.file.append(buffer),
+            false if at_once => self.file.write_through(buffer, offset + done as u64),
             false => self.file.write_at(buffer, offset + done as u64),
         })?;
         if done == 0 && !self.file.mode().write {
@@ -252,6 +265,7 @@ impl OpenFile {
 
     fn move_alone(&self) -> Result<(), Errno> {
         let position = self.position.lock();
+        self.file.finish_writes();
         if self.is_moved() {
             return Ok(());
         }

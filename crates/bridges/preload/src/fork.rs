@@ -11,13 +11,34 @@ pub fn register() {
         unsafe {
             libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child));
             libc::atexit(at_exit);
+            at_quick_exit(finish_all);
         }
+    });
+}
+
+unsafe extern "C" {
+    /// Of the C library.
+    fn at_quick_exit(function: extern "C" fn()) -> libc::c_int;
+}
+
+/// Waits until the storage nodes have all writes: the process ends without its exit functions.
+pub fn finish_writes() {
+    for (_, file) in table::all() {
+        file.finish_writes();
+    }
+}
+
+extern "C" fn finish_all() {
+    crate::inside::enter(|| {
+        finish_writes();
+        Some(())
     });
 }
 
 /// Files that another process shall share become files of the kernel.
 pub fn share_files() {
     for (_, file) in table::all() {
+        file.finish_writes();
         // A file that has no name any more, or forbids to be opened again, stays this process's own.
         let _ = file.move_to_kernel();
     }

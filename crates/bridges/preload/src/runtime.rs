@@ -100,7 +100,8 @@ impl Attached {
         // SAFETY: as above.
         let root = unsafe { OwnedFd::from_raw_fd(moved) };
         let described = MountedInstance::of_mount(&root)?;
-        let options = ClientOptions { batch_closes: true, ..ClientOptions::default() };
+        let options =
+            ClientOptions { batch_closes: true, delays_writes: true, ..ClientOptions::default() };
         let fs = described.attach(options)?;
         fork::register();
         Ok(Attached {

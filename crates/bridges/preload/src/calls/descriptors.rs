@@ -22,9 +22,14 @@ fn do_close(fd: c_int) -> Option<c_int> {
         return bad_descriptor();
     }
     let removed = table::remove(fd)?;
+    let flushed = removed.flush();
     // SAFETY: the program closes its descriptor.
     let closed = unsafe { libc::close(fd) };
     drop(removed);
+    if let Err(errno) = flushed {
+        set(errno);
+        return Some(-1);
+    }
     Some(closed)
 }
 

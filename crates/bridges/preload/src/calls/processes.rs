@@ -1,12 +1,18 @@
 //! Programs that this one starts. `fork` is noticed by its handlers ([`crate::fork`]).
 
-use crate::fork::share_files;
+use crate::fork::{finish_writes, share_files};
 use crate::next::intercept;
 use libc::{c_char, c_int, pid_t};
 
 /// Files become those of the kernel before another program inherits their descriptors.
 fn before_start<T>() -> Option<T> {
     share_files();
+    None
+}
+
+/// The process ends at once; its writes do not end with it.
+fn before_end<T>() -> Option<T> {
+    finish_writes();
     None
 }
 
@@ -30,6 +36,11 @@ intercept! {
         actions: *const libc::posix_spawn_file_actions_t, attributes: *const libc::posix_spawnattr_t,
         arguments: Strings, environment: Strings
     ) -> c_int = before_start();
+    // These do not return.
+    fn _exit(status: c_int) -> c_int = before_end();
+    #[allow(non_snake_case, reason = "named after a function of the C library")]
+    fn _Exit(status: c_int) -> c_int = before_end();
+    fn abort() -> c_int = before_end();
     fn system(command: *const c_char) -> c_int = before_start();
     fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE = before_start();
 }
