@@ -187,3 +187,39 @@ cat mount.err library.err
     let text = expect_success(&output);
     assert!(text.contains("same\nlibrary 0\nlibrary 1\n"), "{text}");
 }
+
+#[test]
+fn small_writes_over_the_network_are_complete_however_a_program_ends() {
+    let site = Site::new();
+    let pfs = site.cluster.pfs();
+    let library = pfs.join("library.so");
+    fs::copy(interception_library(), &library).unwrap();
+    fs::copy(source("small_writes.py"), pfs.join("small_writes.py")).unwrap();
+    let script = pfs.join("job.sh");
+    let ways = ["exit", "close", "dup", "fork", "spawn", "rename", "exec", "_exit", "abort"];
+    fs::write(
+        &script,
+        format!(
+            "#!/bin/bash
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+cd $DW_JOB_STRIPED
+ulimit -c 0
+python3 -c 'import sys; sys.stdout.buffer.write(bytes(range(250)) * 2000)' > expected
+for way in {}; do
+    LD_PRELOAD={} python3 {} $way $way > /dev/null 2> /dev/null
+    cmp expected $way && echo $way complete
+    rm $way
+done
+",
+            ways.join(" "),
+            library.display(),
+            pfs.join("small_writes.py").display(),
+        ),
+    )
+    .unwrap();
+    let output = site.forebay(2, USER, &["run", script.to_str().unwrap()]);
+    let text = expect_success(&output);
+    for way in ways {
+        assert!(text.contains(&format!("{way} complete\n")), "{text}");
+    }
+}
