@@ -28,7 +28,7 @@ fn nodes_time_and_stages_come_from_the_script() {
     assert_eq!((&plan["nodes"], &plan["processes_per_node"]), (&8.into(), &2.into()));
     assert_eq!(plan["needed_bytes"], 16 * (1u64 << 30) + 3_000_000);
     let first = &plan["configurations"][0];
-    assert_eq!(first["capacity"], "406976MiB");
+    assert_eq!(first["capacity"], "397GiB");
     assert_eq!(first["storage_nodes"], 1);
     assert_eq!(first["stage_in"]["bytes"], 3_000_000);
     assert_eq!(first["stage_out"]["bytes"], 16 * (1u64 << 30));

@@ -53,13 +53,16 @@ pub struct Configuration {
     pub stage_out: Option<StageTime>,
 }
 
+/// Units of capacities with the logarithms of their bytes, from the largest.
+pub(crate) const CAPACITY_UNITS: [(&str, u32); 4] =
+    [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+
 /// A capacity as in a `#DW` line: in the largest binary unit of which it is a multiple.
 pub(crate) fn capacity_text(capacity: Capacity) -> String {
-    const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match capacity {
         Capacity::Nodes(count) => format!("{count}nodes"),
         Capacity::Bytes(Bytes(bytes)) => {
-            let whole = UNITS.iter().find(|(_, shift)| bytes.is_multiple_of(1 << shift));
+            let whole = CAPACITY_UNITS.iter().find(|(_, shift)| bytes.is_multiple_of(1 << shift));
             match whole {
                 Some((unit, shift)) => format!("{}{unit}", bytes >> shift),
                 None => format!("{}KiB", bytes.div_ceil(1 << 10)),

@@ -1,6 +1,6 @@
 //! The sweep over capacities and its simulations.
 
-use crate::configuration::{Configuration, StageTime, capacity_text};
+use crate::configuration::{CAPACITY_UNITS, Configuration, StageTime, capacity_text};
 use crate::error::PlanError;
 use crate::job::Job;
 use crate::system::System;
@@ -53,6 +53,15 @@ fn nodes_of(system: &System, capacity: Capacity) -> Option<u32> {
     u32::try_from(shares.len()).ok()
 }
 
+/// The capacity to request for a number of granules: in the largest unit of which whole numbers of at least
+/// `needed` bytes are rounded up to these granules by the pool; `None` beyond 2^64 bytes.
+fn requested(granules: u64, granule: Bytes, needed: Bytes) -> Option<Bytes> {
+    let whole = granules.checked_mul(granule.0)?;
+    let in_units = CAPACITY_UNITS.iter().map(|(_, shift)| Bytes(whole >> shift << shift));
+    let suits = |less: &Bytes| *less >= needed && granules_for(*less, granule) == Some(granules);
+    Some(in_units.into_iter().find(suits).unwrap_or(Bytes(whole)))
+}
+
 /// The capacities that are compared: the least that holds the job's files, and its multiples up to one
 /// that all free storage nodes share. Empty if the files do not fit.
 pub(crate) fn candidates(system: &System, job: &Job) -> Result<Vec<Candidate>, PlanError> {
@@ -68,7 +77,7 @@ pub(crate) fn candidates(system: &System, job: &Job) -> Result<Vec<Candidate>, P
         sizes.push(next);
     }
     let capacity = |granules: u64| match system.granularity {
-        Some(granule) => granules.checked_mul(granule.0).map(|bytes| Capacity::Bytes(Bytes(bytes))),
+        Some(granule) => requested(granules, granule, needed).map(Capacity::Bytes),
         None => u32::try_from(granules).ok().map(Capacity::Nodes),
     };
     let candidate = |granules: u64| {
@@ -244,4 +253,28 @@ pub(crate) fn pfs_bound(system: &System, job: &Job) -> Result<Option<Configurati
     let limit = if of_links < peak { "node-link" } else { "pfs" };
     let limit = (limit.to_owned(), format!("{}: {}", pfs.name, pfs.because));
     Ok(Some(Configuration { is_bound: true, ..timed(job, "pfs", (write, read), limit) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gib(count: u64) -> Bytes {
+        Bytes(count << 30)
+    }
+
+    /// By hand: 8 granules of 397.4375 GiB are 3,179.5 GiB; 3 TiB take 7.7 of them. One is less than a TiB.
+    #[test]
+    fn capacity_is_requested_in_the_largest_unit_that_gets_the_same_granules() {
+        let granule = Bytes::mib(406_976);
+        let of = |granules, needed| requested(granules, granule, needed);
+        assert_eq!(of(8, gib(3000)), Some(gib(3 << 10)));
+        assert_eq!(of(1, gib(16)), Some(gib(397)));
+        // 3 TiB would not hold the files, but 3,179 GiB do.
+        assert_eq!(of(8, gib(3100)), Some(gib(3179)));
+        assert_eq!(of(1, granule), Some(granule));
+        // 9 TiB of 10 TiB are fewer granules.
+        assert_eq!(requested(10, gib(1 << 10), Bytes(1)), Some(gib(10 << 10)));
+        assert_eq!(requested(u64::MAX, granule, Bytes(1)), None);
+    }
 }
