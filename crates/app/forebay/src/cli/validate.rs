@@ -4,7 +4,8 @@ use super::machine::load_with;
 use super::options::{command_line, cores, seed, setting};
 use super::output::{Output, OutputArgs, to_json};
 use super::sensitivity::{self, Study};
-use super::{validate_fidelity, validate_ior, validate_messages, validate_network};
+use super::validate_fidelity::{self, GridArgs};
+use super::{validate_ior, validate_messages, validate_network};
 use crate::console::print_stderr;
 use crate::csv_files::to_csv;
 use crate::figures::ior::resource;
@@ -33,6 +34,7 @@ use serde::Serialize;
 #[command(after_help = "Examples:\n  forebay validate\n  forebay validate --quick\n  \
         forebay validate --network --quick\n  forebay validate --fidelity flow\n  \
         forebay validate --fidelity both --quick\n  \
+        forebay validate --fidelity both --results runs/grid --case-time 20min\n  \
         forebay validate --case shaheen2 --case cori1-fpp-write\n  \
         forebay validate --case trinity-client --set client.write_rate=3GB/s\n  \
         forebay validate --case trinity-client-write --sensitivity --parameter client.write_rate\n  \
@@ -63,11 +65,13 @@ pub(super) struct ValidateArgs {
     /// curves of peer simulators (validation/network)
     #[arg(long, conflicts_with_all = ["sensitivity", "seeds", "format", "set"])]
     network: bool,
-    /// Level of detail of the IOR rows: packets, or flows, which omit the other rows and those that flows
-    /// cannot represent. `both`: instead of measurements, compare flows with packets on a grid of cases
+    /// Level of detail of the IOR rows: packets; flows, which omit the other rows and those that flows cannot
+    /// represent; or auto: packets up to 50 million estimated events, else flows. `both`: instead of measurements, compare flows with packets on a grid of cases
     /// (validation/flow.toml)
     #[arg(long, value_enum, default_value_t = FidelityArg::Packet, conflicts_with_all = ["network", "sensitivity"])]
     fidelity: FidelityArg,
+    #[command(flatten)]
+    grid: GridArgs,
     /// Instead of the comparison: the elasticity of each row with respect to each number that is
     /// assumed or decides it (central differences between four fifths and five fourths of the
     /// number, of sizes between half and twice), and Morris screening
@@ -97,6 +101,8 @@ enum FidelityArg {
     Packet,
     /// Max-min fair rates
     Flow,
+    /// Packets if that is fast, else flows
+    Auto,
     /// Flows beside packets
     Both,
 }
@@ -142,8 +148,14 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     let fidelity = match args.fidelity {
         FidelityArg::Packet => Fidelity::Packet,
         FidelityArg::Flow => Fidelity::Flow,
+        FidelityArg::Auto => Fidelity::Auto,
         FidelityArg::Both => return compare_fidelities(&args),
     };
+    if args.grid.is_any() {
+        return Err(Failure::Input(
+            "--results and --case-time are for the grid of --fidelity both".to_string(),
+        ));
+    }
     let cases = comparison::chosen(&args.case, args.quick)?;
     if args.sensitivity {
         let study = Study {
@@ -241,7 +253,7 @@ fn compare_fidelities(args: &ValidateArgs) -> Result<(), Failure> {
     }
     let cases = grid(args.quick)?;
     let threads = args.threads.map_or_else(cores, usize::from);
-    validate_fidelity::run(&cases, threads, args.seed, &args.output)
+    validate_fidelity::run(&cases, (threads, args.seed), &args.grid, &args.output)
 }
 
 /// Prints the rows in groups by status, then the sweeps.

@@ -6,6 +6,7 @@ pub mod fidelity;
 pub mod markdown;
 pub mod messages;
 pub mod network;
+pub mod packet_results;
 pub mod published;
 pub mod status;
 pub mod verdict;

@@ -1,18 +1,26 @@
 //! `forebay validate --fidelity both`: flows beside packets on a grid of cases.
 
-use super::ior::parse_tests;
-use super::options::{command_line, study_failure};
+mod case;
+
+use super::options::command_line;
 use super::output::{Output, OutputArgs, VERSION, to_json};
 use super::replicates::{SharedProgress, run_all};
+use crate::console::print_stderr;
 use crate::csv_files::to_csv;
+use crate::progress::Display;
 use crate::validate::fidelity::{GridCase, Set};
+use crate::validate::packet_results::PacketResults;
+use case::{Compared, GridTest, Row, TimedOut, file_system_text};
+use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{self, Column};
-use forebay_machine::results::{IorPoint, Phase, SCHEMA};
-use forebay_machine::study::{Fidelity, FileSystem, Progress, SimOptions, simulate_ior};
-use forebay_machine_file::machine::Machine;
+use forebay_machine::results::SCHEMA;
+use forebay_plan::parse_duration;
 use forebay_units::human::{counted, number};
 use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Greatest median and greatest single difference that are accepted in the test set, percent.
 const MOST_MEDIAN: f64 = 5.0;
@@ -31,28 +39,6 @@ const COLUMNS: [Column; 11] = [
     Column::text("limits", 25),
     Column::text("IOR", 0),
 ];
-
-/// One phase of one case at both fidelities.
-#[derive(Debug, Serialize)]
-struct Row {
-    set: Set,
-    machine: String,
-    nodes: u32,
-    ppn: u32,
-    /// Targets of a file on the parallel file system; `None`: the burst buffer.
-    stripe_count: Option<u32>,
-    ior: String,
-    access: String,
-    #[serde(rename = "packet_GBps")]
-    packet_gbps: f64,
-    #[serde(rename = "flow_GBps")]
-    flow_gbps: f64,
-    difference_percent: f64,
-    packet_limit: String,
-    flow_limit: String,
-    packet_seconds: f64,
-    flow_seconds: f64,
-}
 
 /// The differences of a set, in percent without their signs.
 #[derive(Debug, Serialize)]
@@ -73,25 +59,69 @@ struct FidelityRun {
     seed: u64,
     sets: Vec<Summary>,
     rows: Vec<Row>,
+    timed_out: Vec<TimedOut>,
 }
 
-/// Simulates the cases on `threads` threads, each case on one.
+/// The options of the grid.
+#[derive(Debug, Args)]
+pub(super) struct GridArgs {
+    /// Directory of the packets' results of `--fidelity both`: a case that is there is not simulated again
+    /// with packets, so that an interrupted comparison goes on. Delete it when packets are simulated
+    /// differently
+    #[arg(long, value_name = "DIR")]
+    results: Option<PathBuf>,
+    /// Longest time of one simulation of `--fidelity both`, such as 10min; a case that takes longer is named
+    /// and has no comparison [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    case_time: Option<f64>,
+}
+
+impl GridArgs {
+    /// Whether any of them was given.
+    pub(super) fn is_any(&self) -> bool {
+        self.results.is_some() || self.case_time.is_some()
+    }
+}
+
+/// Simulates the cases on `threads` threads, each case on one, those with the fewest packets first.
 pub(super) fn run(
     cases: &[GridCase],
-    threads: usize,
-    seed: u64,
+    (threads, seed): (usize, u64),
+    options: &GridArgs,
     args: &OutputArgs,
 ) -> Result<(), Failure> {
+    let case_time = options.case_time.map(Duration::from_secs_f64);
+    let packets = options.results.as_deref().map(PacketResults::open).transpose()?;
+    let mut tests = Vec::with_capacity(cases.len());
+    for case in cases {
+        tests.push(GridTest::new(case, seed)?);
+    }
+    let mut order: Vec<usize> = (0..cases.len()).collect();
+    order.sort_by(|a, b| tests[*a].events.total_cmp(&tests[*b].events).then(a.cmp(b)));
     let mut output = args.prepare("validate-fidelity")?;
     let progress = SharedProgress::start("grid", cases.len(), output.display);
-    let rows = run_all(cases.len(), threads, |task| {
+    let ended = AtomicUsize::new(0);
+    let mut found = run_all(cases.len(), threads, |task| {
         let shown = |time, done, events| progress.update(task, time, done, events);
-        let rows = compare(&cases[task], seed, &shown);
+        let test = &tests[order[task]];
+        let rows = test.compare(packets.as_ref(), case_time, &shown)?;
         progress.end(task);
-        rows
+        let count = ended.fetch_add(1, Ordering::Relaxed) + 1;
+        if output.display != Display::Quiet {
+            let line = test.line(&rows);
+            print_stderr(format_args!("{count} of {}: {line}", cases.len()));
+        }
+        Ok((order[task], rows))
     })?;
     drop(progress);
-    let rows: Vec<Row> = rows.into_iter().flatten().collect();
+    found.sort_by_key(|(case, _)| *case);
+    let (mut rows, mut timed_out): (Vec<Row>, Vec<TimedOut>) = (Vec::new(), Vec::new());
+    for (_, of_case) in found {
+        match of_case {
+            Compared::Rows(of_case) => rows.extend(of_case),
+            Compared::TimedOut(case) => timed_out.push(case),
+        }
+    }
     let sets: Vec<Summary> = Set::ALL.into_iter().filter_map(|set| summary(set, &rows)).collect();
     let document = FidelityRun {
         schema: SCHEMA,
@@ -100,58 +130,28 @@ pub(super) fn run(
         seed,
         sets,
         rows,
+        timed_out,
     };
     write(&document, &mut output)?;
     output.finish(&document)?;
+    verdict(&document)
+}
+
+/// The failure of a grid with too great differences in the test set, or with cases that were not compared.
+fn verdict(document: &FidelityRun) -> Result<(), Failure> {
     let missed = |s: &&Summary| s.set == Set::Test && (s.median > MOST_MEDIAN || s.greatest > MOST);
-    match document.sets.iter().find(missed) {
-        None => Ok(()),
-        Some(_) => Err(Failure::Failed(format!(
+    if document.sets.iter().any(|set| missed(&set)) {
+        return Err(Failure::Failed(format!(
             "the differences in the test set exceed {MOST_MEDIAN}% in the median, or {MOST}%"
+        )));
+    }
+    match document.timed_out.len() {
+        0 => Ok(()),
+        count => Err(Failure::Failed(format!(
+            "{} took longer than --case-time and had no comparison",
+            counted(count as u64, "case")
         ))),
     }
-}
-
-/// Simulates a case at both fidelities; a row for each phase.
-fn compare(case: &GridCase, seed: u64, progress: Progress<'_>) -> Result<Vec<Row>, Failure> {
-    let machine = Machine::load(&case.machine).map_err(|e| Failure::Failed(e.to_string()))?;
-    let words: Vec<String> = case.ior.split_whitespace().map(String::from).collect();
-    let tests = parse_tests(&words)?.unwrap_or_default();
-    let [test] = tests.as_slice() else {
-        return Err(Failure::Failed(format!("{case:?} is not one IOR test")));
-    };
-    let simulate = |fidelity: Fidelity| {
-        let file_system = match case.stripe_count {
-            None => FileSystem::BurstBuffer,
-            count => FileSystem::Parallel { stripe_count: count, stripe: None },
-        };
-        let options = SimOptions { seed, fidelity, file_system, ..SimOptions::default() };
-        simulate_ior(&machine, test, case.nodes, case.ppn, &options, progress)
-            .map_err(|e| study_failure(&e))
-    };
-    let (packet, flow) = (simulate(Fidelity::Packet)?, simulate(Fidelity::Flow)?);
-    Ok(rows(case, &packet, &flow))
-}
-
-fn rows(case: &GridCase, packet: &IorPoint, flow: &IorPoint) -> Vec<Row> {
-    let phases = packet.phases.iter().zip(&flow.phases);
-    let row = |(of_packet, of_flow): (&Phase, &Phase)| Row {
-        set: case.set,
-        machine: case.machine.clone(),
-        nodes: case.nodes,
-        ppn: case.ppn,
-        stripe_count: case.stripe_count,
-        ior: case.ior.clone(),
-        access: of_packet.access.clone(),
-        packet_gbps: of_packet.gbps,
-        flow_gbps: of_flow.gbps,
-        difference_percent: (of_flow.gbps / of_packet.gbps - 1.0) * 100.0,
-        packet_limit: of_packet.limit.resource.clone(),
-        flow_limit: of_flow.limit.resource.clone(),
-        packet_seconds: packet.run.wall_seconds,
-        flow_seconds: flow.run.wall_seconds,
-    };
-    phases.map(row).collect()
 }
 
 /// The differences of a set; `None` if it has no rows.
@@ -183,6 +183,18 @@ fn write(document: &FidelityRun, output: &mut Output) -> Result<(), Failure> {
             s.greatest
         ))?;
     }
+    for case in &document.timed_out {
+        output.print_and_record(&format!(
+            "{} set, {}, {} nodes x {}, {}, {}: no comparison, {} took too long",
+            case.set.name(),
+            case.machine,
+            case.nodes,
+            case.ppn,
+            file_system_text(case.stripe_count),
+            case.ior,
+            case.fidelity
+        ))?;
+    }
     output.write("", "table.txt", output.recorded())?;
     output.write("", "summary.json", to_json(document)?)?;
     output.write("", "inputs.json", to_json(&serde_json::json!({ "command": command_line() }))?)?;
@@ -205,14 +217,6 @@ fn write(document: &FidelityRun, output: &mut Output) -> Result<(), Failure> {
         }),
     )?;
     output.write("", "fidelity.csv", csv)
-}
-
-/// The file system of a case: `burst buffer`, or `pfs -c 4`.
-fn file_system_text(stripe_count: Option<u32>) -> String {
-    match stripe_count {
-        None => "burst buffer".to_string(),
-        Some(count) => format!("pfs -c {count}"),
-    }
 }
 
 fn cells(row: &Row) -> Vec<String> {
@@ -265,20 +269,5 @@ mod tests {
         let found = summary(Set::Test, &rows).unwrap();
         assert_eq!((found.rows, found.median, found.greatest), (3, 3.0, 9.0));
         assert!(summary(Set::Build, &rows[..1]).is_none());
-    }
-
-    #[test]
-    fn case_is_simulated_at_both_fidelities() {
-        let case = GridCase {
-            set: Set::Build,
-            machine: "toy".into(),
-            nodes: 1,
-            ppn: 1,
-            ior: "-F -w -r -t 512k -b 4m".into(),
-            stripe_count: None,
-        };
-        let rows = compare(&case, 1, &|_, _, _| true).unwrap();
-        assert_eq!(rows.iter().map(|r| r.access.as_str()).collect::<Vec<_>>(), ["write", "read"]);
-        assert!(rows.iter().all(|r| r.difference_percent.abs() < 5.0), "{rows:?}");
     }
 }
