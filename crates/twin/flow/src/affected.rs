@@ -1,8 +1,7 @@
 //! The part of a system of flows that a change affects.
 //!
-//! A change of a flow reaches others over the links that can limit them. A link whose flows, at the
-//! most rates that their caps and other links leave them, do not fill it limits nobody: a change does
-//! not spread over it.
+//! A change of a flow reaches others over the links that are full, before it or after it. A link with capacity
+//! left limits nobody: a change does not spread over it, unless the new rates turn out to fill it.
 
 use crate::solver::{Flow, FlowId, Link};
 
@@ -14,7 +13,7 @@ pub(crate) struct Affected {
     touched_flows: Vec<u32>,
     /// Affected flows, in the order of their numbers.
     flows: Vec<FlowId>,
-    /// Affected links that can limit flows, in the order of their numbers.
+    /// Affected links that are full, in the order of their numbers.
     links: Vec<u32>,
     is_touched: Vec<bool>,
     has_flow: Vec<bool>,
@@ -66,24 +65,36 @@ impl Affected {
         }
         for touched in std::mem::take(&mut self.touched_links) {
             self.is_touched[touched as usize] = false;
+            // Those that the link limited before are affected, too.
             let link = &mut links[touched as usize];
-            let is_binding = link.is_binding();
-            // What the link limited before is affected, too.
-            let reaches = is_binding || link.was_binding;
-            link.was_binding = is_binding;
-            if is_binding {
+            let was_full = link.was_full;
+            link.was_full = link.is_full();
+            if was_full || link.was_full {
                 self.reach_link(touched);
             }
-            if reaches {
-                link.flows.iter().for_each(|&flow| self.reach_flow(flow, flows));
-            }
         }
-        let (mut next_flow, mut next_link) = (0, 0);
+        self.complete((0, 0), links, flows);
+    }
+
+    /// Adds links that have become full, and all that they affect.
+    pub fn spread_from(&mut self, full: &[u32], links: &[Link], flows: &[Flow]) {
+        let known = (self.flows.len(), self.links.len());
+        full.iter().for_each(|&link| self.reach_link(link));
+        self.complete(known, links, flows);
+    }
+
+    /// Adds what the flows and links from these positions on affect, and sorts all.
+    fn complete(
+        &mut self,
+        (mut next_flow, mut next_link): (usize, usize),
+        links: &[Link],
+        flows: &[Flow],
+    ) {
         while next_flow < self.flows.len() || next_link < self.links.len() {
             if let Some(&flow) = self.flows.get(next_flow) {
                 next_flow += 1;
                 for used in &flows[flow.index()].uses {
-                    if links[used.link as usize].is_binding() {
+                    if links[used.link as usize].is_full() {
                         self.reach_link(used.link);
                     }
                 }

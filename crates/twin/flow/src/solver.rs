@@ -64,18 +64,18 @@ pub(crate) struct Link {
     pub capacity: f64,
     /// Flows, in no order.
     pub flows: Vec<u32>,
-    /// Sum of the most rates that its flows can have for other reasons than this link.
-    pub bound: f64,
-    /// Whether the link could limit a flow when rates were last computed.
-    pub was_binding: bool,
+    /// Sum of the rates on it, as of the last solution and without the flows removed since then.
+    pub load: f64,
+    /// Whether it was full in the last solution.
+    pub was_full: bool,
 }
 
 impl Link {
-    /// Whether the link can limit a flow: its flows together can have more than its capacity.
-    pub fn is_binding(&self) -> bool {
-        // The sum is kept up to date by additions and subtractions, whose errors are far smaller.
-        const MARGIN: f64 = 1.0 - 1e-6;
-        self.bound > self.capacity * MARGIN
+    /// Whether the link can limit a flow: it has no capacity left.
+    pub fn is_full(&self) -> bool {
+        // The load is kept up to date by additions and subtractions, whose errors are far smaller.
+        const MARGIN: f64 = 1.0 - 1e-7;
+        self.load >= self.capacity * MARGIN
     }
 }
 
@@ -85,11 +85,23 @@ pub(crate) struct Flow {
     pub weight: f64,
     pub cap: f64,
     pub uses: Vec<Use>,
-    /// The least of the cap and what the links could give the class alone, for each flow.
-    pub bound: f64,
     pub rate: f64,
+    /// The rate that is in the loads of its links.
+    pub in_loads: f64,
     pub bottleneck: Bottleneck,
     pub exists: bool,
+}
+
+impl Flow {
+    /// The cap; without one, more than any link of the flow could give it alone, so that the link turns out to
+    /// be full.
+    fn most_rate(&self, links: &[Link]) -> f64 {
+        if self.cap.is_finite() {
+            return self.cap;
+        }
+        let alone = |used: &Use| links[used.link as usize].capacity / (used.share * self.count);
+        1.0 + 2.0 * self.uses.iter().map(alone).fold(f64::INFINITY, f64::min)
+    }
 }
 
 /// Links, flows, and their max-min fair rates.
@@ -101,6 +113,9 @@ pub struct Solver {
     pub(crate) affected: Affected,
     /// Of each link, while rates grow: capacity left, and weight of the flows that still grow.
     filling: Vec<Filling>,
+    /// Links whose loads a solution has changed.
+    changed: Vec<u32>,
+    is_changed: Vec<bool>,
 }
 
 /// A link while rates grow.
@@ -154,7 +169,8 @@ impl Solver {
     /// If the capacity is negative or not finite.
     pub fn add_link(&mut self, capacity: f64) -> LinkId {
         assert!(capacity >= 0.0 && capacity.is_finite(), "a link of {capacity} B/s");
-        self.links.push(Link { capacity, flows: Vec::new(), bound: 0.0, was_binding: false });
+        self.links.push(Link { capacity, flows: Vec::new(), load: 0.0, was_full: false });
+        self.is_changed.push(false);
         self.affected.add_link();
         LinkId(self.links.len() as u32 - 1)
     }
@@ -170,9 +186,6 @@ impl Solver {
         }
         self.links[link.index()].capacity = capacity;
         self.affected.touch_link(link.0);
-        for flow in self.links[link.index()].flows.clone() {
-            self.update_bound(flow);
-        }
     }
 
     /// Adds a flow or a class of identical flows; it has no rate until [`Solver::solve`].
@@ -194,8 +207,8 @@ impl Solver {
             weight: spec.weight,
             cap: spec.cap,
             uses: uses.collect(),
-            bound: 0.0,
             rate: 0.0,
+            in_loads: 0.0,
             bottleneck: Bottleneck::Cap,
             exists: true,
         };
@@ -206,7 +219,6 @@ impl Solver {
                 self.affected.add_flow();
             }
         }
-        self.update_bound(index);
         self.affected.touch_flow(index);
         FlowId(index)
     }
@@ -219,13 +231,13 @@ impl Solver {
         let flow = &mut self.flows[id.index()];
         assert!(flow.exists, "{id:?} does not exist");
         flow.exists = false;
-        let (uses, amount) = (std::mem::take(&mut flow.uses), flow.count * flow.bound);
+        let (uses, amount) = (std::mem::take(&mut flow.uses), flow.count * flow.in_loads);
         for used in uses {
             let link = &mut self.links[used.link as usize];
-            link.bound -= used.share * amount;
+            link.load -= used.share * amount;
             link.flows.swap_remove(used.position as usize);
             if link.flows.is_empty() {
-                link.bound = 0.0;
+                link.load = 0.0;
             }
             self.affected.touch_link(used.link);
             if let Some(&moved) = link.flows.get(used.position as usize) {
@@ -246,22 +258,7 @@ impl Solver {
         assert!(flow.exists && cap >= 0.0, "{id:?} with a cap of {cap} B/s");
         if flow.cap != cap {
             flow.cap = cap;
-            self.update_bound(id.0);
             self.affected.touch_flow(id.0);
-        }
-    }
-
-    /// Recomputes the most rate of a flow, and the sums that contain it.
-    fn update_bound(&mut self, index: u32) {
-        let flow = &self.flows[index as usize];
-        let alone =
-            |used: &Use| self.links[used.link as usize].capacity / (used.share * flow.count);
-        let bound = flow.uses.iter().map(alone).fold(flow.cap, f64::min);
-        let (before, count) = (flow.bound, flow.count);
-        self.flows[index as usize].bound = bound;
-        for used in &self.flows[index as usize].uses {
-            self.links[used.link as usize].bound += used.share * count * (bound - before);
-            self.affected.touch_link(used.link);
         }
     }
 
@@ -269,8 +266,50 @@ impl Solver {
     /// the order of their numbers. All other rates are as they were.
     pub fn solve(&mut self) -> &[FlowId] {
         self.affected.spread(&mut self.links, &self.flows);
-        self.fill();
+        loop {
+            self.fill();
+            self.update_loads();
+            let affected = &self.affected;
+            let is_new =
+                |link: &&u32| self.links[**link as usize].is_full() && !affected.has_link(**link);
+            let full: Vec<u32> = self.changed.iter().filter(is_new).copied().collect();
+            if full.is_empty() {
+                break;
+            }
+            self.affected.spread_from(&full, &self.links, &self.flows);
+        }
+        for link in self.changed.drain(..) {
+            self.is_changed[link as usize] = false;
+            let link = &mut self.links[link as usize];
+            link.was_full = link.is_full();
+        }
         self.affected.flows()
+    }
+
+    /// Brings the loads of links up to date with the rates of the affected flows.
+    fn update_loads(&mut self) {
+        for &FlowId(index) in self.affected.flows() {
+            let flow = &mut self.flows[index as usize];
+            if flow.rate == flow.in_loads {
+                continue;
+            }
+            let more = flow.count * (flow.rate - flow.in_loads);
+            flow.in_loads = flow.rate;
+            for used in &flow.uses {
+                self.links[used.link as usize].load += used.share * more;
+                if !std::mem::replace(&mut self.is_changed[used.link as usize], true) {
+                    self.changed.push(used.link);
+                }
+            }
+        }
+        for &link in self.affected.links() {
+            // All flows of the link have been filled: its load is known without rounding errors of the past.
+            let link_of = &mut self.links[link as usize];
+            link_of.load = link_of.capacity - self.filling[link as usize].left;
+            if !std::mem::replace(&mut self.is_changed[link as usize], true) {
+                self.changed.push(link);
+            }
+        }
     }
 
     /// Progressive filling of the affected flows and links.
@@ -282,12 +321,11 @@ impl Solver {
         }
         let mut stops: Vec<Reverse<Stop>> = Vec::with_capacity(self.affected.links().len());
         for &FlowId(index) in self.affected.flows() {
+            let most = self.flows[index as usize].most_rate(&self.links);
             let flow = &mut self.flows[index as usize];
             flow.rate = f64::NAN;
-            if flow.cap.is_finite() {
-                let level = flow.cap / flow.weight;
-                stops.push(Reverse(Stop { level, is_link: false, index }));
-            }
+            let level = most / flow.weight;
+            stops.push(Reverse(Stop { level, is_link: false, index }));
             for used in flow.uses.iter().filter(|used| self.affected.has_link(used.link)) {
                 let filling = &mut self.filling[used.link as usize];
                 filling.weight += used.share * flow.count * flow.weight;
@@ -308,8 +346,8 @@ impl Solver {
             let Some(Reverse(stop)) = stops.pop() else { break };
             if !stop.is_link {
                 if self.flows[stop.index as usize].rate.is_nan() {
-                    let cap = self.flows[stop.index as usize].cap;
-                    self.fix(stop.index, cap, Bottleneck::Cap);
+                    let most = self.flows[stop.index as usize].most_rate(&self.links);
+                    self.fix(stop.index, most, Bottleneck::Cap);
                     growing -= 1;
                 }
                 continue;

@@ -60,6 +60,36 @@ fn change_reaches_only_flows_that_share_a_link_that_can_limit_them() {
     assert_eq!([one, other].map(|f| solver.rate(f)), [10.0; 2]);
 }
 
+/// The shared link could be full at the rates that the others could give each flow alone, 30, and is not: it
+/// carries 20 of 25.
+#[test]
+fn change_does_not_pass_over_a_link_with_capacity_left() {
+    let mut solver = Solver::new();
+    let [a, b, shared] = [10.0, 10.0, 25.0].map(|capacity| solver.add_link(capacity));
+    let on_a = [0; 2].map(|_| solver.add_flow(flow(&[(a, 1.0), (shared, 1.0)])));
+    let on_b = solver.add_flow(flow(&[(b, 1.0), (shared, 1.0)]));
+    solver.solve();
+    assert_eq!([on_a[0], on_a[1], on_b].map(|f| solver.rate(f)), [5.0, 5.0, 10.0]);
+    solver.remove_flow(on_a[1]);
+    assert_eq!(solver.solve(), [on_a[0]]);
+    assert_eq!(solver.rate(on_a[0]), 10.0);
+}
+
+/// The shared link has 2 left of 14. When the flow on `a` may have 8, it is full, and both have 7.
+#[test]
+fn link_that_new_rates_fill_limits_its_other_flows_too() {
+    let mut solver = Solver::new();
+    let [a, b, shared] = [2.0, 10.0, 14.0].map(|capacity| solver.add_link(capacity));
+    let on_a = solver.add_flow(flow(&[(a, 1.0), (shared, 1.0)]));
+    let on_b = solver.add_flow(flow(&[(b, 1.0), (shared, 1.0)]));
+    solver.solve();
+    assert_eq!([on_a, on_b].map(|f| solver.rate(f)), [2.0, 10.0]);
+    solver.set_capacity(a, 8.0);
+    assert_eq!(solver.solve(), [on_a, on_b]);
+    assert_eq!([on_a, on_b].map(|f| solver.rate(f)), [7.0, 7.0]);
+    assert_eq!([on_a, on_b].map(|f| solver.bottleneck(f)), [Bottleneck::Link(shared); 2]);
+}
+
 /// A flow of a random system.
 #[derive(Clone, Debug)]
 struct Spec {
