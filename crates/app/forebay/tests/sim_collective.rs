@@ -107,6 +107,7 @@ fn invalid_input_is_refused_and_writes_nothing() {
             "cannot be used",
         ),
         ("allreduce --machine toy --nodes 4 -- -F -w", "--ior-nodes"),
+        ("allreduce --machine toy --nodes 4 --fidelity flow", "rounds wait for single messages"),
         ("allreduce --machine theta --nodes 4 --ior-nodes 4 -- -F", "no burst-buffer nodes"),
         ("allreduce --machine toy --nodes 4 --traffic-nodes 4 --load 3", "at most 1"),
     ] {

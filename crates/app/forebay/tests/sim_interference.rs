@@ -62,3 +62,20 @@ fn invalid_input_is_refused_and_writes_nothing() {
         assert!(error.contains(word), "{options}: {error}");
     }
 }
+
+#[test]
+fn interference_with_flows_has_rates_and_loads_of_both_jobs() {
+    let dir = WorkDir::new();
+    let output = dir.expect_success(
+        "sim interference --machine toy --nodes 1 --traffic-nodes 55 --pattern adversarial --load 0.6 \
+         --routing minimal --fidelity flow --out here -- -a POSIX -F -w -t 4m -b 4g",
+    );
+    assert!(output.stdout.contains("With flows, which leave out"), "{}", output.stdout);
+    assert!(output.stdout.contains("accepted load of the traffic"), "{}", output.stdout);
+    let run: serde_json::Value = serde_json::from_str(&dir.read("here/summary.json")).unwrap();
+    assert_eq!((&run["fidelity"], &run["ior_alone"]["fidelity"]), (&"flow".into(), &"flow".into()));
+    let ratio = run["ior_rate_ratio"].as_f64().unwrap();
+    assert!((0.3..1.0).contains(&ratio), "{ratio}");
+    let load = |which: &str| run[which]["accepted_load"].as_f64().unwrap();
+    assert!(load("traffic_together") < load("traffic_alone"));
+}

@@ -265,3 +265,32 @@ fn quiet_run_writes_nothing_to_standard_error() {
     let output = dir.expect_success("sim traffic --machine toy --messages 10 --quiet --no-out");
     assert_eq!(output.stderr, "");
 }
+
+/// 14 nodes of a group share one link of 20 GB/s: 17.9% of their own 8 GB/s.
+#[test]
+fn flows_give_the_accepted_load_and_no_latency() {
+    let dir = WorkDir::new();
+    let line = "sim traffic --machine toy --pattern adversarial --load 0.5 --routing minimal";
+    let output = dir.expect_success(&format!("{line} --fidelity flow --out here --json run.json"));
+    assert!(output.stdout.contains("flows have no queues"), "{}", output.stdout);
+    assert!(output.stdout.contains("left out"), "{}", output.stdout);
+    assert!(dir.read("here/report.html").contains("adversarial"));
+    let run: Value = serde_json::from_str(&dir.read("run.json")).unwrap();
+    assert_eq!((&run["fidelity"], &run["latency_ns"]), (&"flow".into(), &Value::Null));
+    let accepted = run["accepted_load"].as_f64().unwrap();
+    assert!((accepted - 20.0 / 14.0 / 8.0).abs() < 1e-6, "{accepted}");
+    let error = dir.expect_invalid_input(&format!("{line} --fidelity flow --links --out there"));
+    assert!(error.contains("--fidelity packet"), "{error}");
+}
+
+#[test]
+fn automatic_fidelity_is_named() {
+    let dir = WorkDir::new();
+    let line = "sim traffic --machine toy --fidelity auto --no-out --json run.json --messages";
+    let few = dir.expect_success(&format!("{line} 20"));
+    assert!(few.stderr.contains("--fidelity auto: packets"), "{}", few.stderr);
+    let many = dir.expect_success(&format!("{line} 100000000"));
+    assert!(many.stderr.contains("--fidelity auto: flows"), "{}", many.stderr);
+    let run: Value = serde_json::from_str(&dir.read("run.json")).unwrap();
+    assert_eq!(run["fidelity"], "flow");
+}

@@ -228,11 +228,7 @@ fn invalid_study_is_refused_with_the_place() {
         ),
         ("job.io.burst_buffers = 1", "job.io.start = \"soon\"", "start"),
         ("job.io.burst_buffers = 1", "job.io.rate_limit = \"1 kB/s\"", "at least 1 MB/s"),
-        (
-            "job.io.burst_buffers = 1",
-            "job.solver.rate_limit = \"1 GB/s\"",
-            "`rate_limit` is for I/O jobs",
-        ),
+        ("job.io.burst_buffers = 1", "job.solver.start = \"1 us\"", "`start` is for I/O jobs"),
         ("job.io.burst_buffers = 1", "server_queues = \"lifo\"", "there are arrival, fair"),
         ("-t 512k", "-t 3m", "raise -b"),
         ("one storage node\"", &format!("one storage node\"{more}"), "two measures"),
@@ -248,4 +244,26 @@ fn invalid_study_is_refused_with_the_place() {
         assert!(error.contains(word), "{to}: {error}");
     }
     assert!(dir.expect_invalid_input("study absent.toml --out out").contains("absent.toml"));
+}
+
+/// A node of the solver offers 0.3 of 8 GB/s and may send 0.8 GB/s: a load of 0.1.
+#[test]
+fn rate_limit_of_a_job_with_traffic_is_a_measure() {
+    let dir = WorkDir::new();
+    let study = STUDY
+        .replace("one storage node", "limited")
+        .replace("job.io.burst_buffers = 1", "job.solver.rate_limit = \"800 MB/s\"");
+    dir.write("study.toml", &study);
+    dir.expect_success("study study.toml --out out");
+    let found = summary(&dir);
+    let load = |measure: usize| {
+        let jobs = &found["measures"][measure]["together"][0]["jobs"];
+        number(&jobs[1]["together"]["accepted_load"]["mean"])
+    };
+    assert!(load(0) > 0.2, "{}", load(0));
+    assert!((load(1) - 0.1).abs() < 0.01, "{}", load(1));
+    let study = study.replace("800 MB/s", "1 B/s");
+    dir.write("study.toml", &study);
+    let error = dir.expect_invalid_input("study study.toml --out other");
+    assert!(error.contains("rate_limit"), "{error}");
 }

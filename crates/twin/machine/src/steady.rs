@@ -26,7 +26,7 @@ const LEAST_WARM_UP: f64 = 0.2;
 pub(crate) const END_OF_WINDOW: f64 = 0.7;
 /// Below this share of the offered bytes, the delivered ones say that the network is saturated, if
 /// the bytes in flight and waiting grow all the time.
-const ACCEPTED_WHEN_STEADY: f64 = 0.98;
+pub(crate) const ACCEPTED_WHEN_STEADY: f64 = 0.98;
 
 /// Counts of one slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

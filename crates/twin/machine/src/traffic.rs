@@ -18,6 +18,10 @@ pub(crate) struct TrafficJob {
     pub destinations: Destinations,
     pub arrivals: Arrivals,
     pub message_bytes: u64,
+    /// Greatest rate at which a node sends, bytes per second; `None`: that of its links.
+    pub rate_limit: Option<u64>,
+    /// Rate of one interface of a node, bytes per second.
+    pub interface_rate: f64,
     pub generation: Generation,
     pub seed: u64,
     /// Time in which the messages are expected to be generated, ps.
@@ -45,6 +49,20 @@ impl TrafficJob {
         (packet.tag() >> Self::JOB_SHIFT) as usize
     }
 
+    /// Rate at which each node sends if the network accepts it, bytes per second.
+    pub fn node_rate(&self) -> f64 {
+        let offered = self.message_bytes as f64 / self.arrivals.mean_seconds();
+        self.rate_limit.map_or(offered, |limit| offered.min(limit as f64))
+    }
+
+    /// Time for which a message takes the rate limit, ps.
+    fn limited_time(&self) -> u64 {
+        let time = |limit: u64| {
+            u128::from(self.message_bytes) * 1_000_000_000_000 / u128::from(limit.max(1))
+        };
+        self.rate_limit.map_or(0, |limit| time(limit) as u64)
+    }
+
     /// Random streams of a node of the job: for gaps and for destinations.
     fn random_streams(&self, index: u32) -> (RandomStream, RandomStream) {
         random_streams(self.seed, index)
@@ -68,6 +86,8 @@ struct Source {
     destinations: RandomStream,
     /// Waits for a free slot of the interface.
     blocked: bool,
+    /// Time from which the job's rate limit lets it send the next message, ps.
+    allowed: u64,
 }
 
 impl Source {
@@ -117,8 +137,15 @@ impl Traffic {
                 let at = job.arrivals.gap(gaps.at(0)).0;
                 let local = location.local;
                 queue.push(at, Event::traffic_key(local), Event::GenerateTraffic(local));
-                sources[usize::from(local)] =
-                    Some(Source { index, next: 0, at, gaps, destinations, blocked: false });
+                sources[usize::from(local)] = Some(Source {
+                    index,
+                    next: 0,
+                    at,
+                    gaps,
+                    destinations,
+                    blocked: false,
+                    allowed: 0,
+                });
             }
         }
         Traffic {
@@ -183,6 +210,7 @@ impl Traffic {
         let Some(source) = &mut self.sources[usize::from(local)] else {
             unreachable!("node {local} of the group is not of the traffic job")
         };
+        let limited = job.limited_time();
         let (last, until) = match job.generation {
             Generation::Messages(count) => (count, u64::MAX),
             Generation::Until(time) => (u64::MAX, time),
@@ -193,9 +221,10 @@ impl Traffic {
             return;
         }
         while source.next < last && source.at < until {
-            if source.at > context.now {
+            let ready = source.at.max(source.allowed);
+            if ready > context.now {
                 let event = Event::GenerateTraffic(local);
-                context.queue.push(source.at, Event::traffic_key(local), event);
+                context.queue.push(ready, Event::traffic_key(local), event);
                 return;
             }
             if fabric.free_message_slots(local) == 0 {
@@ -216,6 +245,7 @@ impl Traffic {
             };
             self.slices.count_offered(source.at, job.message_bytes);
             source.advance(&job.arrivals);
+            source.allowed = context.now + limited;
             self.messages_sent += 1;
             fabric.send(job.nodes[source.index as usize], message, context);
         }

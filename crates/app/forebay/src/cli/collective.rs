@@ -1,7 +1,10 @@
 //! `forebay sim collective`.
 
+use super::ior::FidelityArg;
 use super::observe::delays_text;
-use super::options::{SimArgs, check_burst_buffers, check_nodes, placement, size, study_failure};
+use super::options::{
+    SimArgs, announce_choice, check_burst_buffers, check_nodes, placement, size, study_failure,
+};
 use super::output::{Files, OutputArgs};
 use super::replicates::{replicate, replication, with_interval};
 use super::sweep::{self, Sample, Swept};
@@ -75,6 +78,10 @@ pub(super) struct CollectiveArgs {
     /// Placement of the other job, after that of the collective operations
     #[arg(long, value_name = "HOW", default_value = "random-nodes", value_parser = placement)]
     background_placement: Placement,
+    /// Level of detail: packets, which auto chooses, too. Flows cannot represent single messages, and are an
+    /// error
+    #[arg(long, value_enum, default_value_t = FidelityArg::Packet)]
+    fidelity: FidelityArg,
     #[command(flatten)]
     traffic: TrafficOptions,
     #[command(flatten)]
@@ -151,7 +158,8 @@ impl CollectiveArgs {
             start: self.start,
             background,
         };
-        let options = self.sim.options(burst_buffers);
+        let fidelity = self.fidelity.fidelity();
+        let options = SimOptions { fidelity, ..self.sim.options(burst_buffers) };
         study::check_collective_fits(&machine, &study, &options).map_err(|e| study_failure(&e))?;
         Ok(Some(Input { machine, study, burst_buffers }))
     }
@@ -227,6 +235,7 @@ impl Swept for CollectiveArgs {
             return Err(Failure::Input("--sweep takes one IOR test".to_string()));
         };
         let options = self.sim.options_of(input.burst_buffers, replicate, threads);
+        let options = SimOptions { fidelity: self.fidelity.fidelity(), ..options };
         let run = Self::simulate(&input, &options, progress).map_err(|e| study_failure(&e))?;
         Ok(Sample { quantities: run.quantities(), note: run.algorithm })
     }
@@ -241,7 +250,10 @@ pub(super) fn run(args: CollectiveArgs) -> Result<(), Failure> {
     }
     args.sim.observe.check(1, args.sim.seeds)?;
     let mut output = args.output.prepare(&format!("collective-{}", input.machine.name))?;
-    let options = args.sim.options(input.burst_buffers);
+    let fidelity = args.fidelity.fidelity();
+    let options = SimOptions { fidelity, ..args.sim.options(input.burst_buffers) };
+    let chosen = study::fidelity_of_collective(&options).map_err(|e| study_failure(&e))?;
+    announce_choice(args.fidelity, chosen, output.display);
     let label = args.operation.name();
     let mut runs =
         replicate(&options, args.sim.seeds, label, output.display, |options, progress| {

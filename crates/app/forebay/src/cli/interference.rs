@@ -1,8 +1,11 @@
 //! `forebay sim interference`.
 
 use super::forecast::Forecaster;
+use super::ior::FidelityArg;
 use super::observe::delays_text;
-use super::options::{SimArgs, check_burst_buffers, check_nodes, placement, study_failure};
+use super::options::{
+    SimArgs, announce_choice, check_burst_buffers, check_nodes, placement, study_failure,
+};
 use super::output::{Files, OutputArgs};
 use super::replicates::{replicate, replication, with_interval};
 use super::sweep::{self, Sample, Swept};
@@ -15,8 +18,8 @@ use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
 use forebay_machine::results::{InterferenceRun, LatencyNs, TrafficRun};
 use forebay_machine::study::{
-    InterferenceStudy, Progress, SimOptions, StudyError, forecast_interference,
-    simulate_interference,
+    Fidelity, InterferenceStudy, Progress, SimOptions, StudyError, fidelity_of_interference,
+    forecast_interference, simulate_interference,
 };
 use forebay_machine_file::machine::Machine;
 use forebay_units::human::{number, percent, seconds};
@@ -46,6 +49,10 @@ pub(super) struct InterferenceArgs {
     /// Placement of the traffic job, after that of IOR
     #[arg(long, value_name = "HOW", default_value = "contiguous", value_parser = placement)]
     traffic_placement: Placement,
+    /// Level of detail: packets; flows (max-min fair rates), which give rates and loads and no latencies;
+    /// or auto: packets up to 50 million estimated events (ten seconds or so), else flows
+    #[arg(long, value_enum, default_value_t = FidelityArg::Packet)]
+    fidelity: FidelityArg,
     #[command(flatten)]
     traffic: TrafficOptions,
     #[command(flatten)]
@@ -125,6 +132,7 @@ impl Swept for InterferenceArgs {
             return Err(Failure::Input("--sweep takes one IOR test".to_string()));
         };
         let options = self.sim.options_of(Some(study.burst_buffers), replicate, threads);
+        let options = SimOptions { fidelity: self.fidelity.fidelity(), ..options };
         let run = study.simulate(&options, progress).map_err(|e| study_failure(&e))?;
         Ok(Sample { quantities: run.quantities(), note: run.traffic_together.state })
     }
@@ -139,14 +147,26 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
     }
     args.sim.observe.check(1, args.sim.seeds)?;
     let mut output = args.output.prepare(&format!("interference-{}", study.machine.name))?;
-    let options = args.sim.options(Some(study.burst_buffers));
+    let fidelity = args.fidelity.fidelity();
+    let options = SimOptions { fidelity, ..args.sim.options(Some(study.burst_buffers)) };
+    let fidelity = fidelity_of_interference(&study.machine, &study.jobs, &options)
+        .map_err(|e| study_failure(&e))?;
+    announce_choice(args.fidelity, fidelity, output.display);
     let forecast = forecast_interference(&study.machine, &study.jobs, &options)
         .map_err(|e| study_failure(&e))?;
-    let seeds = args.sim.seeds;
-    Forecaster::default().announce(output.display, "interference", forecast, seeds, |progress| {
-        // A trial ends as interrupted, and the run itself reports errors.
-        let _ = study.simulate(&options, progress);
-    });
+    if fidelity == Fidelity::Packet {
+        let seeds = args.sim.seeds;
+        Forecaster::default().announce(
+            output.display,
+            "interference",
+            forecast,
+            seeds,
+            |progress| {
+                // A trial ends as interrupted, and the run itself reports errors.
+                let _ = study.simulate(&options, progress);
+            },
+        );
+    }
     let mut runs = replicate(
         &options,
         args.sim.seeds,
@@ -246,6 +266,10 @@ fn table(run: &InterferenceRun) -> String {
         figures::ior::resource(&run.ior_alone.limit),
         figures::ior::resource(&run.ior_together.limit)
     );
+    if run.fidelity == Fidelity::Flow.name() {
+        let left_out = run.traffic_together.left_out.join("; ");
+        text.push_str(&format!("With flows, which leave out {left_out}.\n"));
+    }
     let [from, to] = run.traffic_together.window_seconds;
     text.push_str(&format!(
         "The traffic is measured from {} to {} of both runs.\n",

@@ -1,8 +1,10 @@
 //! Options that all simulations share.
 
+use super::ior::FidelityArg;
 use super::machine::load_with;
 use super::observe::ObserveArgs;
 use super::sweep::Sweep;
+use crate::console::print_stderr;
 use crate::progress::{self, Display};
 use crate::report::Inputs;
 use clap::Args;
@@ -268,6 +270,21 @@ pub(super) fn study_failure(error: &StudyError) -> Failure {
         StudyError::Interrupted => Failure::Failed(error.to_string()),
         other => Failure::Input(other.to_string()),
     }
+}
+
+/// Says on standard error which fidelity `auto` has chosen.
+pub(super) fn announce_choice(requested: FidelityArg, chosen: Fidelity, display: Display) {
+    if requested != FidelityArg::Auto || display == Display::Quiet {
+        return;
+    }
+    let most = count(Fidelity::MOST_EVENTS);
+    let reason = match chosen {
+        Fidelity::Flow => format!("flows, since packets would take more than {most} events"),
+        Fidelity::Packet | Fidelity::Auto => {
+            format!("packets, which take at most {most} events or which flows cannot replace")
+        }
+    };
+    print_stderr(format_args!("--fidelity auto: {reason}"));
 }
 
 /// Shows the progress of a simulation.

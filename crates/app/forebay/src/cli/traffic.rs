@@ -1,8 +1,9 @@
 //! `forebay sim traffic`.
 
 use super::forecast::Forecaster;
+use super::ior::FidelityArg;
 use super::observe::delays_text;
-use super::options::{SimArgs, check_nodes, size, study_failure};
+use super::options::{SimArgs, announce_choice, check_nodes, size, study_failure};
 use super::output::{Files, OutputArgs};
 use super::replicates::{replicate, replication, with_interval};
 use super::sweep::{self, Sample, Swept};
@@ -13,10 +14,10 @@ use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
 use forebay_machine::results::TrafficRun;
-use forebay_machine::study::{self, Progress, SimOptions, StudyError};
+use forebay_machine::study::{self, Fidelity, Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::Machine;
-use forebay_units::Bytes;
 use forebay_units::human::{bytes, count, counted, grouped, number, percent, seconds};
+use forebay_units::{Bytes, Rate};
 use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
 
 #[derive(Debug, Args)]
@@ -24,6 +25,7 @@ use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
         forebay sim traffic --machine theta --pattern uniform --message 4KiB --load 0.3\n  \
         forebay sim traffic --machine trinity --pattern adversarial --routing minimal --load 0.1\n  \
         forebay sim traffic --machine toy --load saturation --messages 500 --seeds 4\n  \
+        forebay sim traffic --machine trinity-phase2 --pattern adversarial --load saturation --fidelity flow\n  \
         forebay sim traffic --machine toy --sweep load=0.1..0.9+0.1 --sweep routing=minimal,ugal-l\n  \
         forebay sim traffic --machine toy --pattern hot-spot:nodes=2,share=0.2 --messages 100 --json -")]
 pub(super) struct TrafficArgs {
@@ -32,6 +34,10 @@ pub(super) struct TrafficArgs {
     /// Nodes that send [default: all compute nodes]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     nodes: Option<u32>,
+    /// Level of detail: packets; flows (max-min fair rates), which give the accepted load and no latencies;
+    /// or auto: packets up to 50 million estimated events (ten seconds or so), else flows
+    #[arg(long, value_enum, default_value_t = FidelityArg::Packet)]
+    fidelity: FidelityArg,
     #[command(flatten)]
     traffic: TrafficOptions,
     #[command(flatten)]
@@ -54,6 +60,10 @@ pub(super) struct TrafficOptions {
     /// Messages that each node sends
     #[arg(long, value_name = "N", default_value_t = 20)]
     messages: u64,
+    /// Greatest rate at which each node of the traffic sends, such as 2GB/s, as a limit for the quality of
+    /// service of other jobs
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate_limit: Option<Rate>,
 }
 
 /// The offered load.
@@ -72,6 +82,10 @@ fn load(text: &str) -> Result<Load, String> {
     }
 }
 
+fn rate(text: &str) -> Result<Rate, String> {
+    text.parse::<Rate>().map_err(|e| e.to_string())
+}
+
 fn pattern(text: &str) -> Result<TrafficPattern, String> {
     text.parse::<TrafficPattern>().map_err(|e| e.to_string())
 }
@@ -84,6 +98,7 @@ impl TrafficOptions {
             Load::Saturation => 1.0,
         };
         TrafficSpec::new(self.pattern, self.message, load, self.messages)
+            .and_then(|spec| spec.with_rate_limit(self.rate_limit))
             .map_err(|e| Failure::Input(e.to_string()))
     }
 
@@ -98,17 +113,19 @@ impl TrafficOptions {
     }
 
     /// The settings for the inputs of a run.
-    pub(super) fn settings(&self) -> [(&'static str, String); 4] {
+    pub(super) fn settings(&self) -> Vec<(&'static str, String)> {
         let load = match self.load {
             Load::Share(load) => load.to_string(),
             Load::Saturation => "saturation".to_string(),
         };
-        [
+        let mut settings = vec![
             ("pattern", self.pattern.to_string()),
             ("message", self.message.to_string()),
             ("load", load),
             ("messages a node", self.messages.to_string()),
-        ]
+        ];
+        settings.extend(self.rate_limit.map(|limit| ("rate limit a node", limit.to_string())));
+        settings
     }
 }
 
@@ -128,7 +145,8 @@ impl TrafficArgs {
     }
 
     fn options(&self) -> SimOptions {
-        SimOptions { traffic_nodes: self.nodes, ..self.sim.options(None) }
+        let fidelity = self.fidelity.fidelity();
+        SimOptions { traffic_nodes: self.nodes, fidelity, ..self.sim.options(None) }
     }
 
     fn checked_machine(&self) -> Result<Machine, Failure> {
@@ -164,7 +182,8 @@ impl Swept for TrafficArgs {
     ) -> Result<Sample, Failure> {
         let machine = self.sim.machine()?;
         let options = self.sim.options_of(None, replicate, threads);
-        let options = SimOptions { traffic_nodes: self.nodes, ..options };
+        let fidelity = self.fidelity.fidelity();
+        let options = SimOptions { traffic_nodes: self.nodes, fidelity, ..options };
         let run = self.simulate(&machine, &options, progress).map_err(|e| study_failure(&e))?;
         let mut quantities = run.quantities();
         if let Some(search) = &run.saturation {
@@ -183,9 +202,13 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
     let mut output = args.output.prepare(&format!("traffic-{}", machine.name))?;
     let options = args.options();
     let label = args.traffic.pattern.name();
-    if let Load::Share(_) = args.traffic.load {
-        let forecast = study::forecast_traffic(&machine, &args.traffic.spec_at_most()?, &options)
-            .map_err(|e| study_failure(&e))?;
+    let spec = args.traffic.spec_at_most()?;
+    let fidelity =
+        study::fidelity_of_traffic(&machine, &spec, &options).map_err(|e| study_failure(&e))?;
+    announce_choice(args.fidelity, fidelity, output.display);
+    if let (Load::Share(_), Fidelity::Packet) = (args.traffic.load, fidelity) {
+        let forecast =
+            study::forecast_traffic(&machine, &spec, &options).map_err(|e| study_failure(&e))?;
         let seeds = args.sim.seeds;
         Forecaster::default().announce(output.display, label, forecast, seeds, |progress| {
             // A trial ends as interrupted, and the run itself reports errors.
@@ -249,7 +272,7 @@ pub(super) fn table(run: &TrafficRun) -> String {
 }
 
 /// Facts about the whole run, by name.
-fn facts(run: &TrafficRun) -> [(&'static str, String); 7] {
+fn facts(run: &TrafficRun) -> Vec<(&'static str, String)> {
     let interval = |name: &str, value: Option<f64>, text: fn(f64) -> String| {
         with_interval(run.replication.as_ref(), name, value, text)
     };
@@ -262,6 +285,7 @@ fn facts(run: &TrafficRun) -> [(&'static str, String); 7] {
             interval("latency_p99", Some(l.p99), ns),
             ns(l.max)
         ),
+        None if is_flow(run) => "not given: flows have no queues".to_string(),
         None => "not given: the network is saturated".to_string(),
     };
     let [from, to] = run.window_seconds;
@@ -269,7 +293,7 @@ fn facts(run: &TrafficRun) -> [(&'static str, String); 7] {
         Some(replication) => format!("; {} seeds, 95% intervals", replication.seeds.len()),
         None => String::new(),
     };
-    [
+    let mut facts = vec![
         ("offered load", percent(run.offered_load)),
         (
             "accepted load",
@@ -284,6 +308,22 @@ fn facts(run: &TrafficRun) -> [(&'static str, String); 7] {
             format!("{}, measured from {} to {}{seeds}", run.state, seconds(from), seconds(to)),
         ),
         ("latency", latency),
+    ];
+    facts.extend(if is_flow(run) { facts_of_flows(run) } else { facts_of_packets(run) });
+    facts
+}
+
+/// Whether a run was simulated with flows.
+fn is_flow(run: &TrafficRun) -> bool {
+    run.fidelity == Fidelity::Flow.name()
+}
+
+/// Facts that only packets have.
+fn facts_of_packets(run: &TrafficRun) -> Vec<(&'static str, String)> {
+    let interval = |name: &str, value: Option<f64>, text: fn(f64) -> String| {
+        with_interval(run.replication.as_ref(), name, value, text)
+    };
+    vec![
         (
             "hops",
             format!(
@@ -313,6 +353,30 @@ fn facts(run: &TrafficRun) -> [(&'static str, String); 7] {
                 bytes(run.cost.peak_rss_bytes)
             ),
         ),
+    ]
+}
+
+/// Facts that flows have instead.
+fn facts_of_flows(run: &TrafficRun) -> Vec<(&'static str, String)> {
+    vec![
+        (
+            "hops",
+            format!(
+                "mean {}, {} of the bytes took a detour",
+                number(run.hops_mean),
+                percent(run.nonminimal_share)
+            ),
+        ),
+        (
+            "delivered",
+            format!(
+                "{} in {}",
+                bytes(run.bytes_delivered),
+                seconds(run.window_seconds[1] - run.window_seconds[0])
+            ),
+        ),
+        ("simulator", format!("flows, {}", seconds(run.cost.wall_seconds))),
+        ("left out", run.left_out.join("; ")),
     ]
 }
 

@@ -116,8 +116,9 @@ fn class_use(job: &IoJob, fabric: &Fabric<'_>, times: &PhaseTimes, bytes: f64) -
     let simulated = simulated_bytes(fabric);
     let span = seconds(times.transfers.1 - times.transfers.0).max(1e-12);
     let node_links = (job.topology.interfaces() * 2) as u64;
-    let between = fabric.rank3_links();
-    let on_direct: f64 = between.iter().map(|(link, _)| fabric.transport.carried(*link)).sum();
+    let between = fabric.network.rank3_links();
+    let on_direct: f64 =
+        between.iter().map(|(link, _)| fabric.links.transport.carried(*link)).sum();
     let use_of = |class: &str, links: u64, bytes: f64, rate: f64| ClassUse {
         class: class.into(),
         links,
@@ -133,21 +134,21 @@ fn class_use(job: &IoJob, fabric: &Fabric<'_>, times: &PhaseTimes, bytes: f64) -
     let nodes = job.nodes.iter().chain(servers);
     let most = fabric.clients.iter().chain(&fabric.servers).zip(nodes);
     let of_link = |(link, node): (&LinkId, &u32)| {
-        fabric.transport.carried(*link) / f64::from(job.topology.count_interfaces_of(*node))
+        fabric.links.transport.carried(*link) / f64::from(job.topology.count_interfaces_of(*node))
     };
     let busiest = most.map(of_link).fold(0.0, f64::max);
     node.max_utilisation = busiest / simulated * bytes / span / node_rate;
     let rate = job.network.global.rate.0 as f64;
     let mut global =
         use_of("global", job.topology.global_links(), on_direct / simulated * bytes, rate);
-    let carried = between.iter().map(|(link, count)| fabric.transport.carried(*link) / count);
+    let carried = between.iter().map(|(link, count)| fabric.links.transport.carried(*link) / count);
     global.max_utilisation = carried.fold(0.0, f64::max) / simulated * bytes / span / rate;
     vec![node, global]
 }
 
 /// Bytes of the runs that have ended, at least 1.
 fn simulated_bytes(fabric: &Fabric<'_>) -> f64 {
-    let carried = fabric.clients.iter().map(|link| fabric.transport.carried(*link));
+    let carried = fabric.clients.iter().map(|link| fabric.links.transport.carried(*link));
     carried.sum::<f64>().max(1.0)
 }
 
@@ -157,7 +158,7 @@ fn heat(job: &IoJob, fabric: &Fabric<'_>, bytes: f64) -> Vec<Vec<u64>> {
     let mut heat = vec![vec![0; groups]; groups];
     let simulated = simulated_bytes(fabric);
     for ((from, to, _, _), direct) in &fabric.network.direct {
-        let carried = fabric.transport.carried(direct.link) / simulated * bytes;
+        let carried = fabric.links.transport.carried(direct.link) / simulated * bytes;
         heat[usize::from(*from)][usize::from(*to)] += carried as u64;
     }
     heat
@@ -171,7 +172,7 @@ fn limit(job: &IoJob, transfers: &Transfers, fabric: &Fabric<'_>, times: &PhaseT
         let of = transfers.bottlenecks.iter().filter(|(found, _)| own(found));
         of.map(|(_, time)| time).sum::<f64>() / total
     };
-    let simulated = fabric.transport.now().max(1) as f64 / PS_PER_SECOND as f64;
+    let simulated = fabric.links.transport.now().max(1) as f64 / PS_PER_SECOND as f64;
     let mut evidence: Vec<ResourceUse> = [
         Resource::Client,
         Resource::NodeLink,
@@ -242,16 +243,16 @@ fn resource_use(
     };
     for part in fabric.server_parts.iter().filter(|part| part.resource == resource) {
         for &link in &fabric.servers {
-            let unit = &fabric.units[link.index()].name;
+            let unit = &fabric.links.units[link.index()].name;
             let node = unit.split_once(" of ").map_or("", |(_, node)| node);
             let name = || format!("{} of {node}", part.name);
-            count_use(fabric.transport.carried(link), part.rate, &name);
+            count_use(fabric.links.transport.carried(link), part.rate, &name);
         }
     }
     for link in fabric.links_of(resource) {
-        let capacity = fabric.transport.solver().capacity(link);
-        let name = || fabric.units[link.index()].name.clone();
-        count_use(fabric.transport.carried(link), capacity, &name);
+        let capacity = fabric.links.transport.solver().capacity(link);
+        let name = || fabric.links.units[link.index()].name.clone();
+        count_use(fabric.links.transport.carried(link), capacity, &name);
     }
     found.mean_utilisation = if count > 0 { sum / f64::from(count) } else { 0.0 };
     found

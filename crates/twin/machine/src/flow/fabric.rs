@@ -1,15 +1,19 @@
 //! The resources that runs cross, as links of a flow system.
 
 use super::flash_queue::FlashQueue;
-use super::network_links::{LinkKey, NetworkLinks};
+use super::links::Links;
+use super::network_links::{DRAWS, DirectLink, LinkKey, NetworkLinks};
 use super::objects::LockTimes;
 use super::runs::Run;
+use super::traffic::{TrafficFlows, traffic_flows};
 use crate::io::{IoJob, PS_PER_SECOND, ServerRates};
 use crate::storage::{DataPath, PathKind};
-use forebay_flow::{LinkId, Transport};
+use crate::traffic::TrafficJob;
+use forebay_flow::LinkId;
 use forebay_machine_file::machine::Client;
 use forebay_units::Bytes;
 use forebay_workload::ior::{Access, Transfer};
+use std::sync::Arc;
 
 /// A kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,20 +58,11 @@ fn slowest(parts: &[Part]) -> Part {
     *slowest.unwrap_or_else(|| unreachable!("a link without a part"))
 }
 
-/// The kind of resource of a link, and the group, pair of groups, node or server it belongs to.
-#[derive(Clone, Debug)]
-pub(super) struct Unit {
-    pub resource: Resource,
-    pub name: String,
-}
-
 /// The resources of one phase of a job.
 pub(super) struct Fabric<'a> {
     pub(super) job: &'a IoJob,
     access: Access,
-    pub transport: Transport,
-    /// By the number of the link.
-    pub units: Vec<Unit>,
+    pub links: Links,
     /// By the node's index in the job, and by the server's index in the storage.
     pub clients: Vec<LinkId>,
     pub servers: Vec<LinkId>,
@@ -81,6 +76,8 @@ pub(super) struct Fabric<'a> {
     pub server_parts: Vec<Part>,
     pub network: NetworkLinks,
     pub lock_times: LockTimes,
+    /// Traffic of other jobs, which does not end.
+    background: Vec<TrafficFlows>,
 }
 
 /// Demand of a run at links between groups, for each of its servers [`DRAWS`] times.
@@ -92,6 +89,16 @@ pub(super) struct Demand {
 
 /// Links, each with the share of a run's bytes that cross it.
 pub(super) type Path = Vec<(LinkId, f64)>;
+
+/// Adds the shares of each link, and sorts the links.
+pub(super) fn merge(path: &mut Path) {
+    path.sort_unstable_by_key(|(link, _)| *link);
+    path.dedup_by(|next, before| {
+        let same = next.0 == before.0;
+        before.1 += if same { next.1 } else { 0.0 };
+        same
+    });
+}
 
 impl<'a> Fabric<'a> {
     /// `lone` is the duration of a call alone, ps, by the node's index in the job.
@@ -119,22 +126,22 @@ impl<'a> Fabric<'a> {
             job,
             access,
             flash: FlashQueue::of(job, access, slowest_call),
-            transport: Transport::new(1),
-            units: Vec::new(),
             clients: Vec::new(),
             servers: Vec::new(),
             at_servers: vec![0.0; job.storage.servers().len()],
             shared_paths: Vec::new(),
-            network: NetworkLinks::default(),
+            network: NetworkLinks::new(&job.topology, &job.network),
+            links: Links::new(),
+            background: Vec::new(),
         };
         fabric.add_nodes((piece, lone));
-        fabric.add_groups();
+        fabric.network.add_groups(&mut fabric.links);
         fabric
     }
 
     /// Time, ps, in which all processes move `bytes` each, at the rate of all clients or of all servers.
     pub fn shared_time(&self, bytes: u64) -> f64 {
-        let solver = self.transport.solver();
+        let solver = self.links.transport.solver();
         let rate = |links: &[LinkId]| links.iter().map(|link| solver.capacity(*link)).sum::<f64>();
         let servers = self.job.storage.data_servers().len();
         let slower = rate(&self.clients).min(rate(&self.servers[..servers]));
@@ -142,8 +149,36 @@ impl<'a> Fabric<'a> {
     }
 
     pub fn add_link(&mut self, resource: Resource, name: String, rate: f64) -> LinkId {
-        self.units.push(Unit { resource, name });
-        self.transport.add_link(rate)
+        self.links.add(resource, name, rate)
+    }
+
+    /// Starts the traffic of other jobs.
+    pub fn start_traffic(&mut self, jobs: &[Arc<TrafficJob>]) {
+        self.background = traffic_flows(jobs, &mut self.network, &mut self.links);
+    }
+
+    /// Bytes that the traffic of each of the other jobs has moved so far.
+    pub fn traffic_moved(&self) -> Vec<f64> {
+        self.background.iter().map(|flows| flows.moved(&self.links)).collect()
+    }
+
+    /// Runs under way: flows that end.
+    pub fn active_runs(&self) -> usize {
+        let endless: usize = self.background.iter().map(TrafficFlows::count).sum();
+        self.links.transport.active() - endless
+    }
+
+    /// Shortest paths over which the traffic with each of the servers of a run is spread. The many targets of
+    /// a wide file on the parallel file system spread its traffic themselves.
+    fn draws(&self, servers: usize) -> u64 {
+        match self.job.storage.is_parallel() {
+            true => (DRAWS / servers.max(1) as u64).max(1),
+            false => DRAWS,
+        }
+    }
+
+    fn direct_link(&mut self, key: LinkKey) -> &mut DirectLink {
+        self.network.direct_link(key, &mut self.links)
     }
 
     fn add_nodes(&mut self, (piece, lone): (u64, &[f64])) {
@@ -203,7 +238,7 @@ impl<'a> Fabric<'a> {
     /// The resource that limits a run whose rate is that of a link; `None`: the process itself, which
     /// waits little for others at the flash.
     pub fn resource_of(&mut self, link: LinkId, run: &Run) -> Option<Resource> {
-        let resource = self.units[link.index()].resource;
+        let resource = self.links.units[link.index()].resource;
         let Some(flash) = self.flash.as_mut().filter(|_| resource == Resource::Ssd) else {
             return Some(resource);
         };
@@ -221,7 +256,7 @@ impl<'a> Fabric<'a> {
         };
         let least = self.server_parts.iter().map(rate).fold(f64::INFINITY, f64::min);
         if least > 0.0 {
-            self.transport.set_capacity(self.servers[server as usize], least);
+            self.links.transport.set_capacity(self.servers[server as usize], least);
         }
     }
 
@@ -230,10 +265,10 @@ impl<'a> Fabric<'a> {
     pub fn add_demand(&mut self, node: u32, run: &Run, cap: f64) -> Demand {
         let mut demand = Demand { of_links: Vec::new(), of_servers: run.servers.clone() };
         for &(server, share) in &run.servers {
-            let capacity = self.transport.solver().capacity(self.servers[server as usize]);
+            let capacity = self.links.transport.solver().capacity(self.servers[server as usize]);
             let fair = capacity * share / self.at_servers[server as usize].max(share);
             let (from, to) = self.ends(node, server);
-            let links = self.direct_links(from, to, run.servers.len());
+            let links = self.network.direct_links(from, to, self.draws(run.servers.len()));
             for &link in &links {
                 let part = (cap * share).min(fair) / links.len() as f64;
                 demand.of_links.push((link, part));
@@ -276,15 +311,10 @@ impl<'a> Fabric<'a> {
                 let links = shared.iter().filter_map(|at| self.shared_paths[*at as usize]);
                 path.extend(links.map(|link| (link, share)));
             }
-            let ends = self.ends(node, server);
-            self.add_network(ends, (share, run.servers.len()), &mut path);
+            let (ends, draws) = (self.ends(node, server), self.draws(run.servers.len()));
+            self.network.add_path(ends, (share, draws), &mut path, &mut self.links);
         }
-        path.sort_unstable_by_key(|(link, _)| *link);
-        path.dedup_by(|next, before| {
-            let same = next.0 == before.0;
-            before.1 += if same { next.1 } else { 0.0 };
-            same
-        });
+        merge(&mut path);
         path
     }
 
@@ -292,7 +322,7 @@ impl<'a> Fabric<'a> {
     pub fn links_of(&self, resource: Resource) -> Vec<LinkId> {
         let of_clients = self.clients.iter().chain(self.shared_paths.iter().flatten()).copied();
         let mut links: Vec<LinkId> = of_clients.chain(self.network.links()).collect();
-        links.retain(|link| self.units[link.index()].resource == resource);
+        links.retain(|link| self.links.units[link.index()].resource == resource);
         links.sort_unstable();
         links
     }

@@ -24,13 +24,16 @@ mod calls;
 mod document;
 mod fabric;
 mod flash_queue;
+mod links;
 mod network_links;
 mod objects;
 mod page_cache;
 mod phase;
 mod refusals;
 mod runs;
+mod traffic;
 mod transfers;
 
-pub(crate) use phase::simulate;
-pub(crate) use refusals::{LEFT_OUT, check};
+pub(crate) use phase::{FlowOutcome, simulate};
+pub(crate) use refusals::{LEFT_OUT, LEFT_OUT_OF_TRAFFIC, check, check_traffic};
+pub(crate) use traffic::{TrafficRates, rates_of_traffic};

@@ -4,16 +4,20 @@
 //! of a leaf to all spines, of a dragonfly+ from group to group, of a fat tree's group to all core routers.
 //! Adaptive routing within such a set is not simulated: it fills the set evenly.
 
-use super::fabric::{Fabric, Path, Resource};
+use super::fabric::{Path, Resource};
+use super::links::Links;
 use forebay_flow::LinkId;
-use forebay_machine_file::machine::{Routing, Structure};
-use forebay_network::NodeLocation;
+use forebay_machine_file::machine::{Network, Routing, Structure};
+use forebay_network::{NodeLocation, Topology};
 use forebay_random::hash_number;
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// The links of the network.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct NetworkLinks {
+    pub topology: Arc<Topology>,
+    parameters: Arc<Network>,
     /// All links within each group of a dragonfly.
     local: Vec<LinkId>,
     /// All links up from each leaf, and down to it, group by group.
@@ -29,6 +33,21 @@ pub(super) struct NetworkLinks {
 }
 
 impl NetworkLinks {
+    /// A network without its links.
+    pub fn new(topology: &Arc<Topology>, parameters: &Arc<Network>) -> Self {
+        NetworkLinks {
+            topology: topology.clone(),
+            parameters: parameters.clone(),
+            local: Vec::new(),
+            up: Vec::new(),
+            down: Vec::new(),
+            outward: Vec::new(),
+            inward: Vec::new(),
+            global: None,
+            direct: FxHashMap::default(),
+        }
+    }
+
     /// All of them, but that of all links between groups.
     pub fn links(&self) -> impl Iterator<Item = LinkId> {
         let within = self.local.iter().chain(&self.up).chain(&self.down);
@@ -56,36 +75,36 @@ pub(super) struct DirectLink {
 }
 
 /// Draws among the shortest paths between two nodes, over which minimal traffic is spread evenly.
-const DRAWS: u64 = 8;
+pub(super) const DRAWS: u64 = 8;
 
-impl Fabric<'_> {
+impl NetworkLinks {
     /// Adds the links within groups and between them.
-    pub(super) fn add_groups(&mut self) {
-        let (topology, network) = (self.job.topology.clone(), self.job.network.clone());
+    pub fn add_groups(&mut self, links: &mut Links) {
+        let (topology, network) = (self.topology.clone(), self.parameters.clone());
         let [(_, rank1), (_, rank2)] = topology.local_links();
         let local = f64::from(rank1) * network.rank1.rate.0 as f64
             + f64::from(rank2) * network.rank2.rate.0 as f64;
         let global = f64::from(topology.links_out()) * network.global.rate.0 as f64;
         for group in 0..topology.node_groups {
             if topology.has_spines() {
-                self.add_leaves(group);
+                self.add_leaves(group, links);
             } else {
                 let name = format!("the local links of group {group}");
-                let link = self.add_link(Resource::LocalLink, name, local);
-                self.network.local.push(link);
+                let link = links.add(Resource::LocalLink, name, local);
+                self.local.push(link);
             }
             let name = format!("all rank-3 links out of group {group}");
-            let link = self.add_link(Resource::GlobalLink, name, global);
-            self.network.outward.push(link);
+            let link = links.add(Resource::GlobalLink, name, global);
+            self.outward.push(link);
             let name = format!("all rank-3 links into group {group}");
-            let link = self.add_link(Resource::GlobalLink, name, global);
-            self.network.inward.push(link);
+            let link = links.add(Resource::GlobalLink, name, global);
+            self.inward.push(link);
         }
         match topology.structure {
             Structure::Dragonfly | Structure::DragonflyPlus if topology.node_groups > 1 => {
                 let all = global * f64::from(topology.node_groups);
-                let link = self.add_link(Resource::GlobalLink, "all rank-3 links".into(), all);
-                self.network.global = Some(link);
+                let link = links.add(Resource::GlobalLink, "all rank-3 links".into(), all);
+                self.global = Some(link);
             }
             // There are no detours.
             Structure::Dragonfly | Structure::DragonflyPlus | Structure::FatTree => {}
@@ -93,35 +112,26 @@ impl Fabric<'_> {
     }
 
     /// Adds the links of each leaf to all spines of its group, and from them.
-    fn add_leaves(&mut self, group: u16) {
-        let (topology, network) = (self.job.topology.clone(), self.job.network.clone());
+    fn add_leaves(&mut self, group: u16, links: &mut Links) {
+        let (topology, network) = (self.topology.clone(), self.parameters.clone());
         let rate = f64::from(topology.spines) * network.rank1.rate.0 as f64;
         for leaf in 0..topology.slots {
             let name = format!("the links up from leaf {leaf} of group {group}");
-            let link = self.add_link(Resource::LocalLink, name, rate);
-            self.network.up.push(link);
+            let link = links.add(Resource::LocalLink, name, rate);
+            self.up.push(link);
             let name = format!("the links down to leaf {leaf} of group {group}");
-            let link = self.add_link(Resource::LocalLink, name, rate);
-            self.network.down.push(link);
-        }
-    }
-
-    /// Draws for each of the servers of a run. The many targets of a wide file on the parallel file system
-    /// spread its traffic themselves.
-    fn draws(&self, servers: usize) -> u64 {
-        match self.job.storage.is_parallel() {
-            true => (DRAWS / servers.max(1) as u64).max(1),
-            false => DRAWS,
+            let link = links.add(Resource::LocalLink, name, rate);
+            self.down.push(link);
         }
     }
 
     /// The links between groups on some of the shortest paths between two nodes, or [`ALL`] where all
-    /// lie on such paths; none within a group and in a fat tree. `servers` are those of the run.
-    pub(super) fn direct_links(&self, from: u32, to: u32, servers: usize) -> Vec<LinkKey> {
-        let (a, b) = (self.job.topology.location(from), self.job.topology.location(to));
-        let draws = match self.job.topology.structure {
+    /// lie on such paths; none within a group and in a fat tree. `draws` is the number of paths.
+    pub fn direct_links(&self, from: u32, to: u32, draws: u64) -> Vec<LinkKey> {
+        let (a, b) = (self.topology.location(from), self.topology.location(to));
+        let draws = match self.topology.structure {
             _ if a.group == b.group => 0,
-            Structure::Dragonfly => self.draws(servers),
+            Structure::Dragonfly => draws,
             Structure::DragonflyPlus => return vec![(a.group, b.group, ALL.0, ALL.1)],
             Structure::FatTree => 0,
         };
@@ -131,74 +141,75 @@ impl Fabric<'_> {
         let link = |draw: u64| {
             let random = first.wrapping_add(u64::MAX / draws * draw);
             let ends = ((a.group, a.router), (b.group, b.router));
-            let link = self.job.topology.shortest_link(ends.0, ends.1, random);
+            let link = self.topology.shortest_link(ends.0, ends.1, random);
             (a.group, b.group, link.router, link.port)
         };
         (0..draws).map(link).collect()
     }
 
-    pub(super) fn direct_link(&mut self, key: LinkKey) -> &mut DirectLink {
-        if !self.network.direct.contains_key(&key) {
+    /// A link between groups.
+    pub fn direct_link(&mut self, key: LinkKey, links: &mut Links) -> &mut DirectLink {
+        if !self.direct.contains_key(&key) {
             let which = if is_all(key) { "the rank-3 links" } else { "a rank-3 link" };
             let name = format!("{which} from group {} to {}", key.0, key.1);
-            let link = self.add_link(Resource::GlobalLink, name, self.capacity_of(key));
-            self.network.direct.insert(key, DirectLink { link, demand: 0.0 });
+            let link = links.add(Resource::GlobalLink, name, self.capacity_of(key));
+            self.direct.insert(key, DirectLink { link, demand: 0.0 });
         }
-        let link = self.network.direct.get_mut(&key);
+        let link = self.direct.get_mut(&key);
         link.unwrap_or_else(|| unreachable!("{key:?} was inserted"))
     }
 
     /// Links that a key stands for.
     fn count_of(&self, key: LinkKey) -> f64 {
-        if is_all(key) { f64::from(self.job.topology.parallel) } else { 1.0 }
+        if is_all(key) { f64::from(self.topology.parallel) } else { 1.0 }
     }
 
     fn capacity_of(&self, key: LinkKey) -> f64 {
-        self.count_of(key) * self.job.network.global.rate.0 as f64
+        self.count_of(key) * self.parameters.global.rate.0 as f64
     }
 
     /// The resources that are links between groups, each with the links that it stands for; in a fat tree
     /// those of groups to all core routers, and from them. In the order of their numbers, on which sums
     /// depend.
     pub fn rank3_links(&self) -> Vec<(LinkId, f64)> {
-        let mut links: Vec<(LinkId, f64)> = match self.job.topology.structure {
+        let mut links: Vec<(LinkId, f64)> = match self.topology.structure {
             Structure::Dragonfly | Structure::DragonflyPlus => {
-                let direct = self.network.direct.iter();
+                let direct = self.direct.iter();
                 direct.map(|(key, direct)| (direct.link, self.count_of(*key))).collect()
             }
             Structure::FatTree => {
-                let both = self.network.outward.iter().chain(&self.network.inward);
-                both.map(|link| (*link, f64::from(self.job.topology.links_out()))).collect()
+                let both = self.outward.iter().chain(&self.inward);
+                both.map(|link| (*link, f64::from(self.topology.links_out()))).collect()
             }
         };
         links.sort_unstable_by_key(|(link, _)| *link);
         links
     }
 
-    /// Adds the links between two nodes, of which one is one of the `servers` servers of a run, for `share`
-    /// of its bytes.
-    pub(super) fn add_network(
+    /// Adds the links between two nodes for `share` of a flow's bytes, over `draws` shortest paths.
+    pub fn add_path(
         &mut self,
         (from, to): (u32, u32),
-        (share, servers): (f64, usize),
+        (share, draws): (f64, u64),
         path: &mut Path,
+        links: &mut Links,
     ) {
-        let topology = self.job.topology.clone();
+        let topology = self.topology.clone();
         let (a, b) = (topology.location(from), topology.location(to));
         if a.group == b.group && !topology.has_spines() {
             let hops = f64::from(topology.distance(a.router, b.router));
             return self.add_local(a.group, share * hops, path);
         }
         if topology.has_spines() && (a.group, a.router) != (b.group, b.router) {
-            path.push((self.network.up[self.leaf(&a)], share));
-            path.push((self.network.down[self.leaf(&b)], share));
+            path.push((self.up[self.leaf(&a)], share));
+            path.push((self.down[self.leaf(&b)], share));
         }
         if a.group == b.group {
             return;
         }
-        path.push((self.network.outward[usize::from(a.group)], share));
-        path.push((self.network.inward[usize::from(b.group)], share));
-        let direct = self.direct_links(from, to, servers);
+        path.push((self.outward[usize::from(a.group)], share));
+        path.push((self.inward[usize::from(b.group)], share));
+        let direct = self.direct_links(from, to, draws);
         let part = share / direct.len() as f64;
         let mut minimal = 0.0;
         for key in direct {
@@ -208,37 +219,54 @@ impl Fabric<'_> {
                 self.add_local(a.group, part * near, path);
                 self.add_local(b.group, part * f64::from(topology.distance(far, b.router)), path);
             }
-            let direct = part * self.minimal_share(key);
+            let direct = part * self.minimal_share(key, links);
             minimal += direct;
             if direct > 0.0 {
-                path.push((self.direct_link(key).link, direct));
+                path.push((self.direct_link(key, links).link, direct));
             }
         }
         // A detour crosses another link, of a group on its way.
-        path.extend(self.network.global.map(|link| (link, 2.0 * share - minimal)));
+        path.extend(self.global.map(|link| (link, 2.0 * share - minimal)));
     }
 
     /// The share of the minimal traffic that stays on a link: adaptive routing takes detours for what the
     /// link cannot carry.
-    fn minimal_share(&mut self, key: LinkKey) -> f64 {
-        let demand = self.direct_link(key).demand;
+    fn minimal_share(&mut self, key: LinkKey, links: &mut Links) -> f64 {
+        let demand = self.direct_link(key, links).demand;
         let capacity = self.capacity_of(key);
-        match self.job.network.routing.algorithm {
+        match self.parameters.routing.algorithm {
             Routing::Minimal => 1.0,
             Routing::Valiant => 0.0,
-            Routing::UgalL | Routing::ProgressiveAdaptive if self.job.topology.groups < 3 => 1.0,
+            Routing::UgalL | Routing::ProgressiveAdaptive if self.topology.groups < 3 => 1.0,
             Routing::UgalL | Routing::ProgressiveAdaptive => (capacity / demand).min(1.0),
         }
     }
 
+    /// Links between routers that a flow with this path crosses, on the mean of its bytes, and the share of
+    /// them that take a detour.
+    pub fn hops(&self, path: &Path) -> (f64, f64) {
+        let on = |all: &mut dyn Iterator<Item = &LinkId>| -> f64 {
+            let links: std::collections::BTreeSet<LinkId> = all.copied().collect();
+            path.iter().filter(|(link, _)| links.contains(link)).map(|(_, share)| share).sum()
+        };
+        let within = on(&mut self.local.iter().chain(&self.up).chain(&self.down));
+        let outward = on(&mut self.outward.iter());
+        let between = match self.global {
+            Some(_) => on(&mut self.global.iter()),
+            None => outward + on(&mut self.inward.iter()),
+        };
+        let detours = if self.global.is_some() { between - outward } else { 0.0 };
+        (within + between, detours)
+    }
+
     fn add_local(&self, group: u16, share: f64, path: &mut Path) {
         if share > 0.0 {
-            path.push((self.network.local[usize::from(group)], share));
+            path.push((self.local[usize::from(group)], share));
         }
     }
 
     /// Index of the leaf of a node among all leaves.
     fn leaf(&self, place: &NodeLocation) -> usize {
-        usize::from(place.group) * usize::from(self.job.topology.slots) + usize::from(place.router)
+        usize::from(place.group) * usize::from(self.topology.slots) + usize::from(place.router)
     }
 }

@@ -34,7 +34,16 @@ pub(super) struct PhaseTimes {
     pub stretch: f64,
 }
 
-/// Simulates the phases of the scenario's test.
+/// A test that was simulated with flows.
+#[derive(Debug)]
+pub(crate) struct FlowOutcome {
+    pub phases: Vec<Phase>,
+    pub cost: RunCost,
+    /// Rate of each of the other jobs with traffic during the phases, bytes per second.
+    pub traffic: Vec<f64>,
+}
+
+/// Simulates the phases of the scenario's test, beside the scenario's traffic.
 ///
 /// # Errors
 /// [`StudyError::Interrupted`] if `progress` ends the simulation.
@@ -43,7 +52,7 @@ pub(crate) fn simulate(
     job: &IoJob,
     options: &SimOptions,
     progress: Progress<'_>,
-) -> Result<(Vec<Phase>, RunCost), StudyError> {
+) -> Result<FlowOutcome, StudyError> {
     let began = Instant::now();
     let calls = calls_of_nodes(scenario, job, options)?;
     let transfer_steps = job.steps.iter().filter_map(|step| match step.action {
@@ -52,14 +61,18 @@ pub(crate) fn simulate(
     });
     let all: Vec<(u32, Access)> = transfer_steps.collect();
     let (mut phases, mut runs, mut seconds) = (Vec::new(), 0, 0.0);
+    let (mut moved, mut time) = (vec![0.0; scenario.traffic.len()], 0.0);
     for (nth, (iteration, access)) in all.iter().enumerate() {
         let share = |done: f64| (nth as f64 + done) / all.len() as f64;
         let goes_on = |now: u64, done: f64| progress(Time(now), share(done), runs);
         let pattern = Runs::new(job, job.pattern.for_iteration(*iteration), *access);
-        let Some((phase, of_phase)) = simulate_phase(job, &pattern, &calls, &goes_on) else {
+        let Some((phase, of_phase)) = simulate_phase((scenario, job), &pattern, &calls, &goes_on)
+        else {
             return Err(StudyError::Interrupted);
         };
-        runs += of_phase;
+        runs += of_phase.runs;
+        time += of_phase.seconds;
+        moved.iter_mut().zip(&of_phase.traffic).for_each(|(sum, bytes)| *sum += bytes);
         seconds += phase.seconds;
         phases.push(Phase { iteration: *iteration, ..phase });
     }
@@ -70,7 +83,17 @@ pub(crate) fn simulate(
         threads: 1,
         ..RunCost::default()
     };
-    Ok((phases, cost))
+    let traffic = moved.into_iter().map(|bytes: f64| bytes / time.max(f64::MIN_POSITIVE)).collect();
+    Ok(FlowOutcome { phases, cost, traffic })
+}
+
+/// The cost of a phase's simulation, and the traffic beside it.
+struct PhaseCost {
+    runs: u64,
+    /// Simulated time of transfers.
+    seconds: f64,
+    /// Bytes of each job with traffic in this time.
+    traffic: Vec<f64>,
 }
 
 /// The lone calls of each node of the job.
@@ -102,13 +125,13 @@ fn resolution(tasks: u32) -> f64 {
     (RESOLUTION / coarser).max(LEAST_RESOLUTION)
 }
 
-/// Simulates one phase; its document and the number of runs, or `None` if it was ended.
+/// Simulates one phase; its document and cost, or `None` if it was ended.
 fn simulate_phase(
-    job: &IoJob,
+    (scenario, job): (&Scenario, &IoJob),
     runs: &Runs<'_>,
     calls: &[LoneCalls],
     goes_on: &dyn Fn(u64, f64) -> bool,
-) -> Option<(Phase, u64)> {
+) -> Option<(Phase, PhaseCost)> {
     let access = runs.access;
     let lone: Vec<f64> = calls.iter().map(|calls| calls.of(access).transfer).collect();
     let first_run = runs.run(0, 0, job.pattern.transfers_per_rank());
@@ -121,14 +144,20 @@ fn simulate_phase(
     let mut fabric = Fabric::new(job, access, &lone, &first_run);
     let alone = lone.first().copied().unwrap_or(1.0) * first_run.transfers as f64;
     let of_a_run = alone.max(fabric.shared_time(first_run.bytes));
-    fabric.transport.set_resolution((of_a_run / resolution(job.tasks())).max(1.0) as u64);
+    fabric.links.transport.set_resolution((of_a_run / resolution(job.tasks())).max(1.0) as u64);
+    fabric.start_traffic(&scenario.traffic);
     let mut simulation = Simulation::new(job, runs, fabric, &lone);
     if !simulation.run(&starts, goes_on) {
         return None;
     }
     let (transfers, fabric) = simulation.into_result();
     let times = phase_times(job, runs, calls, &transfers, (&starts, last_open));
-    Some((phase_document(job, runs, &transfers, &fabric, &times), transfers.runs))
+    let cost = PhaseCost {
+        runs: transfers.runs,
+        seconds: fabric.links.transport.now() as f64 / PS_PER_SECOND as f64,
+        traffic: fabric.traffic_moved(),
+    };
+    Some((phase_document(job, runs, &transfers, &fabric, &times), cost))
 }
 
 /// The end of each process's open, ps: each server opens one file after another.

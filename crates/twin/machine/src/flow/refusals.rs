@@ -13,6 +13,34 @@ pub const LEFT_OUT: [&str; 5] = [
     "data that are read from the page cache of a server, and the cost of extents when it is flushed",
 ];
 
+/// Effects that flows of traffic leave out.
+pub const LEFT_OUT_OF_TRAFFIC: [&str; 3] = [
+    "packets and their queues: there are no latencies, and links share their rate without loss",
+    "single links within groups, which are one resource, and the links that single detours take",
+    "the order and number of messages: a node sends at a constant rate to all its destinations",
+];
+
+/// Checks that flows represent traffic with the options of its simulation.
+///
+/// # Errors
+/// [`StudyError::Machine`] with the part that they cannot represent, and the remedy.
+pub(crate) fn check_traffic(options: &SimOptions) -> Result<(), StudyError> {
+    refuse(&[
+        (options.observe.is_any(), "--delays, --series and --trace observe packets and requests"),
+        (options.each_link, "--links lists single links, which flows do not distinguish"),
+    ])
+}
+
+/// The error for the first part that is there.
+fn refuse(unsupported: &[(bool, &str)]) -> Result<(), StudyError> {
+    match unsupported.iter().find(|(is_there, _)| *is_there) {
+        None => Ok(()),
+        Some((_, reason)) => Err(StudyError::Machine(format!(
+            "flows cannot represent this: {reason}; use --fidelity packet"
+        ))),
+    }
+}
+
 /// Checks that flows represent a test and the options of its simulation.
 ///
 /// # Errors
@@ -29,10 +57,5 @@ pub(crate) fn check(job: &IoJob, options: &SimOptions) -> Result<(), StudyError>
         (ior.unique_directory, "the making of directories (-u) is no part of a flow"),
         (ior.max_minutes.is_some_and(|m| m > 0), "the end of a test after minutes (-T)"),
     ];
-    match unsupported.into_iter().find(|(is_there, _)| *is_there) {
-        None => Ok(()),
-        Some((_, reason)) => Err(StudyError::Machine(format!(
-            "flows cannot represent this: {reason}; use --fidelity packet"
-        ))),
-    }
+    refuse(&unsupported)
 }

@@ -116,7 +116,7 @@ impl<'a> Simulation<'a> {
         let total = self.count_runs(last, most);
         self.result.is_complete = total <= most;
         // Runs that start nearly together are one change of the rates, as those that end together.
-        let resolution = self.fabric.transport.resolution();
+        let resolution = self.fabric.links.transport.resolution();
         let rounded = starts.iter().map(|start| start.next_multiple_of(resolution));
         let mut order: Vec<(u64, u32)> = rounded.zip(0..).collect();
         order.sort_unstable();
@@ -134,16 +134,16 @@ impl<'a> Simulation<'a> {
         let mut waiting = order.iter().zip(prepared).peekable();
         while self.result.runs < end {
             let until = waiting.peek().map_or(u64::MAX, |((at, _), _)| *at);
-            if self.fabric.transport.active() == 0 && until == u64::MAX {
+            if self.fabric.active_runs() == 0 && until == u64::MAX {
                 break;
             }
-            let ended = match until <= self.fabric.transport.now() {
+            let ended = match until <= self.fabric.links.transport.now() {
                 true => Vec::new(),
-                false => self.fabric.transport.next_ends(until).to_vec(),
+                false => self.fabric.links.transport.next_ends(until).to_vec(),
             };
             assert!(!ended.is_empty() || until != u64::MAX, "a run without a rate");
             self.end_runs(&ended, last);
-            let now = self.fabric.transport.now();
+            let now = self.fabric.links.transport.now();
             if self.half.is_none() && self.result.runs >= total.min(most) / 2 {
                 self.half = Some((now, self.moved()));
             }
@@ -161,12 +161,12 @@ impl<'a> Simulation<'a> {
     /// Bytes that all runs have moved so far.
     fn moved(&self) -> f64 {
         let under_way = self.under_way.iter().flatten();
-        let of_flows = under_way.map(|under| self.fabric.transport.carried_by(under.flow));
+        let of_flows = under_way.map(|under| self.fabric.links.transport.carried_by(under.flow));
         self.bytes + of_flows.sum::<f64>()
     }
 
     fn rate_since_half(&self) -> f64 {
-        let now = self.fabric.transport.now();
+        let now = self.fabric.links.transport.now();
         let (at, moved) = self.half.filter(|half| half.0 < now).unwrap_or((0, 0.0));
         (self.moved() - moved) * PS_PER_SECOND as f64 / (now - at).max(1) as f64
     }
@@ -193,7 +193,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn end_runs(&mut self, ended: &[FlowId], last: u64) {
-        let now = self.fabric.transport.now();
+        let now = self.fabric.links.transport.now();
         let (mut released, mut ranks) = (Vec::new(), Vec::with_capacity(ended.len()));
         for &flow in ended {
             let rank = self.rank_of_flow[flow.index()];
@@ -201,7 +201,7 @@ impl<'a> Simulation<'a> {
             else {
                 unreachable!("{flow:?} of process {rank} is not under way")
             };
-            let bottleneck = match self.fabric.transport.bottleneck(flow) {
+            let bottleneck = match self.fabric.links.transport.bottleneck(flow) {
                 Bottleneck::Cap => None,
                 Bottleneck::Link(link) => self.fabric.resource_of(link, &run),
             };
@@ -221,7 +221,7 @@ impl<'a> Simulation<'a> {
             released.extend(run.objects.iter().map(|(key, _)| (*key, flow)));
         }
         if let Some(objects) = &mut self.objects {
-            objects.remove(&released, &mut self.fabric.transport);
+            objects.remove(&released, &mut self.fabric.links.transport);
         }
         for run in self.prepare_runs(&ranks, last) {
             self.start_run(run);
@@ -270,7 +270,7 @@ impl<'a> Simulation<'a> {
         let waited = waits.iter().copied().fold(0.0, f64::max);
         let cap = self.rate_alone(node, &run, waited);
         let spec = FlowSpec { count: 1, weight: 1.0, cap, path: &path };
-        let flow = self.fabric.transport.start(spec, run.bytes as f64);
+        let flow = self.fabric.links.transport.start(spec, run.bytes as f64);
         let transfer = (self.job.pattern.transfer_bytes() as f64, self.lone[node as usize]);
         for ((key, _), waited) in run.objects.iter().zip(waits) {
             let called_back = waited > 0.0;
@@ -280,7 +280,7 @@ impl<'a> Simulation<'a> {
             self.rank_of_flow.resize(flow.index() + 1, 0);
         }
         self.rank_of_flow[flow.index()] = rank;
-        let began = self.fabric.transport.now();
+        let began = self.fabric.links.transport.now();
         self.under_way[rank as usize] = Some(Under { run, demand, flow, began });
     }
 
@@ -302,7 +302,7 @@ impl<'a> Simulation<'a> {
 
     fn add_writer(&mut self, key: ObjectKey, writer: Writer) {
         if let Some(objects) = &mut self.objects {
-            objects.add(key, writer, &mut self.fabric.transport);
+            objects.add(key, writer, &mut self.fabric.links.transport);
         }
     }
 }

@@ -13,6 +13,9 @@ pub struct InterferenceRun {
     pub kind: String,
     /// Version of forebay.
     pub version: String,
+    /// `packet` or `flow`.
+    #[serde(default = "super::traffic::packet")]
+    pub fidelity: String,
     /// Machine name.
     pub machine: String,
     /// Placement of the IOR job.
@@ -30,7 +33,7 @@ pub struct InterferenceRun {
     /// IOR's rate together / alone.
     pub ior_rate_ratio: f64,
     /// The traffic's mean latency together / alone, over the same length of time; `None` if the
-    /// network is saturated in one of the two.
+    /// network is saturated in one of the two, or with flows.
     pub traffic_latency_ratio: Option<f64>,
     /// Replicates with other seeds, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]

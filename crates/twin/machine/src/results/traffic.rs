@@ -35,6 +35,12 @@ pub struct TrafficRun {
     pub version: String,
     /// Machine name.
     pub machine: String,
+    /// `packet` or `flow`.
+    #[serde(default = "packet")]
+    pub fidelity: String,
+    /// Effects that the fidelity leaves out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Traffic pattern.
     pub pattern: String,
     /// Routing algorithm.
@@ -82,12 +88,12 @@ pub struct TrafficRun {
     pub warnings: Vec<String>,
     /// Mean number of router-to-router links a packet crossed.
     pub hops_mean: f64,
-    /// Packets by number of router-to-router links crossed, from 0.
+    /// Packets by number of router-to-router links crossed, from 0; empty with flows.
     pub hops_histogram: Vec<u64>,
     /// Share of packets that took a detour.
     pub nonminimal_share: f64,
     /// From the message being ready at the sender to the packet's last bit at the receiver, of the
-    /// packets of messages that became ready in the window; `None` if the network is saturated.
+    /// packets of messages that became ready in the window; `None` if the network is saturated, or with flows.
     pub latency_ns: Option<LatencyNs>,
     /// Links by class.
     pub links: Vec<ClassUse>,
@@ -110,6 +116,11 @@ pub struct TrafficRun {
     /// As in [`Phase::each_link`](super::Phase::each_link).
     #[serde(skip)]
     pub each_link: Vec<LinkUse>,
+}
+
+/// The fidelity of documents that do not name it.
+pub(super) fn packet() -> String {
+    "packet".into()
 }
 
 impl TrafficRun {

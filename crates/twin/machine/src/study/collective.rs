@@ -4,7 +4,7 @@ use super::error::StudyError;
 use super::ior::ior_point;
 use super::ior_job::{clients_of_nodes, ior_job};
 use super::joined::JoinedTest;
-use super::options::SimOptions;
+use super::options::{Fidelity, SimOptions};
 use super::run::{Outcome, Progress, run};
 use super::traffic::{traffic_job, traffic_run};
 use crate::collective_job::{CollectiveJob, Iteration};
@@ -79,6 +79,7 @@ pub fn simulate_collective(
     options: &SimOptions,
     progress: Progress<'_>,
 ) -> Result<CollectiveRun, StudyError> {
+    fidelity_of_collective(options)?;
     let (alone, both) = scenarios(machine, study, options)?;
     let parts = if both.is_some() { 2.0 } else { 1.0 };
     let run_part = |part: f64, scenario: &Scenario| {
@@ -124,7 +125,21 @@ pub fn check_collective_fits(
     study: &CollectiveStudy,
     options: &SimOptions,
 ) -> Result<(), StudyError> {
+    fidelity_of_collective(options)?;
     scenarios(machine, study, options).map(drop)
+}
+
+/// The fidelity of collective operations: packets.
+///
+/// # Errors
+/// [`StudyError::Machine`] for flows, with the reason.
+pub fn fidelity_of_collective(options: &SimOptions) -> Result<Fidelity, StudyError> {
+    let check = Err(StudyError::Machine(
+        "flows cannot represent collective operations: their rounds wait for single messages, whose time is \
+         latency and queues, and flows have rates only; use --fidelity packet"
+            .into(),
+    ));
+    options.fidelity.chosen(&check, || Ok(0.0))
 }
 
 /// The scenario without and with the background; traffic is not there yet, but checked.

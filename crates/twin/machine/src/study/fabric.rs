@@ -5,7 +5,7 @@ use super::forecast::forecast_of;
 use super::ior::{ior_point, point};
 use super::options::{Fidelity, SimOptions};
 use super::run::{Progress, run};
-use crate::flow;
+use crate::flow::{self, FlowOutcome};
 use crate::io::IoJob;
 use crate::results::IorPoint;
 use crate::scenario::Scenario;
@@ -16,12 +16,6 @@ use crate::scenario::Scenario;
 pub(super) trait TransferFabric {
     /// Its name in results.
     fn fidelity(&self) -> Fidelity;
-
-    /// Checks that the fabric can represent a job.
-    ///
-    /// # Errors
-    /// [`StudyError`] with the option that it cannot represent.
-    fn check(&self, job: &IoJob, options: &SimOptions) -> Result<(), StudyError>;
 
     /// Simulates the scenario's IOR job, which the fabric can represent.
     ///
@@ -43,10 +37,6 @@ impl TransferFabric for PacketFabric {
         Fidelity::Packet
     }
 
-    fn check(&self, _: &IoJob, _: &SimOptions) -> Result<(), StudyError> {
-        Ok(())
-    }
-
     fn simulate(
         &self,
         scenario: &Scenario,
@@ -65,10 +55,6 @@ impl TransferFabric for FlowFabric {
         Fidelity::Flow
     }
 
-    fn check(&self, job: &IoJob, options: &SimOptions) -> Result<(), StudyError> {
-        flow::check(job, options)
-    }
-
     fn simulate(
         &self,
         scenario: &Scenario,
@@ -76,32 +62,32 @@ impl TransferFabric for FlowFabric {
         progress: Progress<'_>,
     ) -> Result<IorPoint, StudyError> {
         let Some(job) = scenario.io.first() else { unreachable!("a scenario without an IOR job") };
-        let (phases, cost) = flow::simulate(scenario, job, options, progress)?;
-        let left_out = flow::LEFT_OUT.iter().map(|text| text.to_string()).collect();
-        let fidelity = self.fidelity().name().into();
-        Ok(IorPoint { fidelity, left_out, ..point(job, phases, cost) })
+        let outcome = flow::simulate(scenario, job, options, progress)?;
+        Ok(flow_point(job, outcome))
     }
+}
+
+/// The document of an IOR job that was simulated with flows.
+pub(super) fn flow_point(job: &IoJob, outcome: FlowOutcome) -> IorPoint {
+    let left_out = flow::LEFT_OUT.iter().map(|text| text.to_string()).collect();
+    let fidelity = Fidelity::Flow.name().into();
+    IorPoint { fidelity, left_out, ..point(job, outcome.phases, outcome.cost) }
 }
 
 /// The fabric for a test: that of the options or, with [`Fidelity::Auto`], packets if they are cheap or
 /// flows cannot represent the test, else flows.
 ///
 /// # Errors
-/// As [`TransferFabric::check`].
+/// [`StudyError`] with the option that flows cannot represent.
 pub(super) fn fabric_for(
     scenario: &Scenario,
     options: &SimOptions,
 ) -> Result<&'static dyn TransferFabric, StudyError> {
     let Some(job) = scenario.io.first() else { unreachable!("a scenario without an IOR job") };
-    let fabric: &dyn TransferFabric = match options.fidelity {
-        Fidelity::Packet => &PacketFabric,
+    let check = flow::check(job, options);
+    let events = || Ok(forecast_of(scenario, options).events);
+    Ok(match options.fidelity.chosen(&check, events)? {
         Fidelity::Flow => &FlowFabric,
-        Fidelity::Auto => {
-            let events = forecast_of(scenario, options).events;
-            let is_cheap = events <= Fidelity::MOST_EVENTS;
-            let packets = is_cheap || FlowFabric.check(job, options).is_err();
-            if packets { &PacketFabric } else { &FlowFabric }
-        }
-    };
-    fabric.check(job, options).map(|()| fabric)
+        Fidelity::Packet | Fidelity::Auto => &PacketFabric,
+    })
 }

@@ -116,7 +116,7 @@ pub fn forecast_traffic(
 }
 
 /// The work of traffic among `nodes`.
-fn traffic(
+pub(super) fn traffic(
     machine: &Machine,
     scenario: &Scenario,
     spec: &TrafficSpec,

@@ -1,12 +1,15 @@
 //! IOR and traffic on one machine, together and each alone.
 
 use super::error::StudyError;
-use super::ior::ior_point;
+use super::fabric::flow_point;
+use super::forecast::forecast_interference;
+use super::ior::{ior_point, ior_scenario};
 use super::ior_job::ior_job;
 use super::joined::JoinedTest;
-use super::options::SimOptions;
+use super::options::{Fidelity, SimOptions};
 use super::run::{Progress, run};
-use super::traffic::{traffic_job, traffic_run};
+use super::traffic::{flow_run, traffic_job, traffic_run};
+use crate::flow::{self, TrafficRates};
 use crate::observe::ObserveOptions;
 use crate::results::{InterferenceRun, IorPoint, SCHEMA, TrafficRun};
 use crate::scenario::Scenario;
@@ -47,6 +50,9 @@ pub fn simulate_interference(
     options: &SimOptions,
     progress: Progress<'_>,
 ) -> Result<InterferenceRun, StudyError> {
+    if fidelity_of_interference(machine, study, options)? == Fidelity::Flow {
+        return with_flows(machine, study, options, progress);
+    }
     let spec = &study.traffic;
     let mut placer = options.placer(machine)?;
     let ior_nodes = placer.place_job(study.ior_nodes, options.placement)?;
@@ -91,11 +97,81 @@ pub fn simulate_interference(
     drop(outcome_alone);
     let ior_together = ior_point(&both, outcome);
 
+    let points = (ior_alone, ior_together);
+    Ok(document(machine, study, options, points, (traffic_alone, traffic_together)))
+}
+
+/// The fidelity with which [`simulate_interference`] simulates: that of the options, or the one chosen for
+/// [`Fidelity::Auto`].
+///
+/// # Errors
+/// As [`simulate_interference`].
+pub fn fidelity_of_interference(
+    machine: &Machine,
+    study: &InterferenceStudy,
+    options: &SimOptions,
+) -> Result<Fidelity, StudyError> {
+    let scenario = ior_scenario(machine, &study.ior, study.ior_nodes, study.ppn, options)?;
+    let Some(job) = scenario.io.first() else { unreachable!("a scenario without an IOR job") };
+    let check = flow::check(job, options).and_then(|()| flow::check_traffic(options));
+    let events = || Ok(forecast_interference(machine, study, options)?.events);
+    options.fidelity.chosen(&check, events)
+}
+
+/// The scenarios of both jobs, and of each alone, with flows, whose traffic does not end.
+fn with_flows(
+    machine: &Machine,
+    study: &InterferenceStudy,
+    options: &SimOptions,
+    progress: Progress<'_>,
+) -> Result<InterferenceRun, StudyError> {
+    let spec = &study.traffic;
+    let mut placer = options.placer(machine)?;
+    let ior_nodes = placer.place_job(study.ior_nodes, options.placement)?;
+    let traffic_nodes = placer.place_job(study.traffic_nodes, study.traffic_placement)?;
+    let idle = options.idle_scenario(machine)?;
+    let test = JoinedTest::new(machine, &study.ior, options);
+    let job = Arc::new(ior_job(&idle, &test, ior_nodes, study.ppn, options)?);
+    let generation = Generation::UntilOtherEnds;
+    let traffic = traffic_job(machine, spec, traffic_nodes, options.seed, generation, None)?;
+    let traffic = vec![Arc::new(traffic)];
+    let run_part = |part: f64, traffic: Vec<_>| {
+        let scenario = Scenario { io: vec![job.clone()], traffic, ..idle.clone() };
+        flow::simulate(&scenario, &job, options, &|simulated, done, events| {
+            progress(simulated, (part + done) / 2.0, events)
+        })
+    };
+    let alone = run_part(0.0, Vec::new())?;
+    let together = run_part(1.0, traffic.clone())?;
+    let only_traffic = Scenario { traffic, ..idle.clone() };
+    let Some(rates) = flow::rates_of_traffic(&only_traffic).pop() else {
+        unreachable!("a traffic job without rates")
+    };
+    let seconds = together.cost.simulated_seconds;
+    let traffic_alone = flow_run(&only_traffic, spec, options, &rates, seconds);
+    // The mean of the time beside IOR, in which the nodes share what they lose as they share the whole.
+    let share = together.traffic.iter().sum::<f64>() / rates.nodes.iter().sum::<f64>();
+    let nodes = rates.nodes.iter().map(|rate| rate * share).collect();
+    let beside = TrafficRates { nodes, links: Vec::new(), ..rates };
+    let traffic_together = flow_run(&only_traffic, spec, options, &beside, seconds);
+    let points = (flow_point(&job, alone), flow_point(&job, together));
+    Ok(document(machine, study, options, points, (traffic_alone, traffic_together)))
+}
+
+/// The document of a study from those of IOR and of the traffic, alone and together.
+fn document(
+    machine: &Machine,
+    study: &InterferenceStudy,
+    options: &SimOptions,
+    (ior_alone, ior_together): (IorPoint, IorPoint),
+    (traffic_alone, traffic_together): (TrafficRun, TrafficRun),
+) -> InterferenceRun {
     let rate = |point: &IorPoint| point.write_gbps.or(point.read_gbps).unwrap_or(0.0);
-    Ok(InterferenceRun {
+    InterferenceRun {
         schema: SCHEMA,
         kind: "sim interference".into(),
         version: env!("CARGO_PKG_VERSION").into(),
+        fidelity: ior_together.fidelity.clone(),
         machine: machine.name.clone(),
         ior_placement: options.placement.name().into(),
         traffic_placement: study.traffic_placement.name().into(),
@@ -106,7 +182,7 @@ pub fn simulate_interference(
         ior_together,
         traffic_alone,
         traffic_together,
-    })
+    }
 }
 
 fn ratio(a: f64, b: f64) -> f64 {

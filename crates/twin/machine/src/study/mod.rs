@@ -17,10 +17,12 @@ mod traffic;
 
 pub use crate::io::{ServerQueues, flash_rate};
 pub use crate::storage::FileSystem;
-pub use collective::{Background, CollectiveStudy, check_collective_fits, simulate_collective};
+pub use collective::{
+    Background, CollectiveStudy, check_collective_fits, fidelity_of_collective, simulate_collective,
+};
 pub use error::StudyError;
 pub use forecast::{Forecast, forecast_interference, forecast_ior, forecast_traffic};
-pub use interference::{InterferenceStudy, simulate_interference};
+pub use interference::{InterferenceStudy, fidelity_of_interference, simulate_interference};
 pub(crate) use ior::simulate_joined;
 pub use ior::{check_ior_fits, fidelity_of_ior, simulate_ior};
 pub use jobs::{
@@ -31,4 +33,4 @@ pub use logged::LogFlush;
 pub use options::{Fidelity, SimOptions};
 pub use run::Progress;
 pub use saturation::find_saturation;
-pub use traffic::{check_traffic_fits, simulate_traffic};
+pub use traffic::{check_traffic_fits, fidelity_of_traffic, simulate_traffic};

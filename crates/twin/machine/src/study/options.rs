@@ -37,6 +37,27 @@ impl Fidelity {
             Fidelity::Auto => "auto",
         }
     }
+
+    /// This fidelity, or the one chosen for [`Fidelity::Auto`]: packets if their `events` are at most
+    /// [`Fidelity::MOST_EVENTS`] or if flows are impossible, else flows. `check` is the result of asking
+    /// whether flows are possible.
+    ///
+    /// # Errors
+    /// That of `check` for [`Fidelity::Flow`], and that of `events`.
+    pub(super) fn chosen(
+        self,
+        check: &Result<(), StudyError>,
+        events: impl FnOnce() -> Result<f64, StudyError>,
+    ) -> Result<Fidelity, StudyError> {
+        match self {
+            Fidelity::Packet => Ok(Fidelity::Packet),
+            Fidelity::Flow => check.clone().map(|()| Fidelity::Flow),
+            Fidelity::Auto if check.is_err() || events()? <= Fidelity::MOST_EVENTS => {
+                Ok(Fidelity::Packet)
+            }
+            Fidelity::Auto => Ok(Fidelity::Flow),
+        }
+    }
 }
 
 /// Options of a simulation.
@@ -70,7 +91,7 @@ pub struct SimOptions {
     pub file_system: FileSystem,
     /// When the log of MPI-IO is applied to the file; `None`: the test writes without a log. Of IOR alone.
     pub log: Option<LogFlush>,
-    /// Level of detail; studies other than IOR's simulate packets.
+    /// Level of detail; those that a study cannot have are errors.
     pub fidelity: Fidelity,
 }
 

@@ -1,13 +1,15 @@
 //! Synthetic traffic on the network alone.
 
 use super::error::StudyError;
-use super::options::SimOptions;
+use super::forecast::traffic as forecast_of_traffic;
+use super::options::{Fidelity, SimOptions};
 use super::run::{Outcome, Progress, run};
+use crate::flow::{self, TrafficRates};
 use crate::links::{Links, class_use, each_link, heat, intervals, utilisation};
 use crate::observe::Observed;
-use crate::results::{LatencyNs, RunCost, SCHEMA, Series, TrafficRun};
+use crate::results::{ClassUse, LatencyNs, RunCost, SCHEMA, Series, TrafficRun};
 use crate::scenario::Scenario;
-use crate::steady::{END_OF_WINDOW, Latency, Slices, State, SteadyState};
+use crate::steady::{ACCEPTED_WHEN_STEADY, END_OF_WINDOW, Latency, Slices, State, SteadyState};
 use crate::traffic::{Generation, TrafficJob};
 use crate::warnings::of_traffic;
 use forebay_machine_file::machine::Machine;
@@ -27,17 +29,15 @@ pub fn simulate_traffic(
     progress: Progress<'_>,
 ) -> Result<TrafficRun, StudyError> {
     let began = Instant::now();
-    let idle = options.idle_scenario(machine)?;
-    let mut placer = options.placer(machine)?;
-    let count = options.traffic_nodes.unwrap_or(placer.free_nodes());
-    let nodes = placer.place_job(count, options.placement)?;
-    let generation = Generation::Messages(spec.messages);
-    let job = traffic_job(machine, spec, nodes, options.seed, generation, None)?;
-    let scenario = Scenario { traffic: vec![Arc::new(job)], ..idle };
+    let scenario = traffic_scenario(machine, spec, options)?;
+    if fidelity_of(&scenario, spec, options)? == Fidelity::Flow {
+        return Ok(traffic_with_flows(&scenario, spec, options, began));
+    }
     let mut outcome = run(&scenario, options, progress)?;
     let mut result = traffic_run(&scenario, spec, options, &outcome, 0);
     result.observed = std::mem::take(&mut outcome.observed);
-    let total = u64::from(count).saturating_mul(spec.messages);
+    let nodes: usize = scenario.traffic.iter().map(|job| job.nodes.len()).sum();
+    let total = (nodes as u64).saturating_mul(spec.messages);
     assert_eq!(result.messages_delivered, total, "messages lost");
     result.startup_seconds = outcome.started.duration_since(began).as_secs_f64();
     Ok(result)
@@ -52,12 +52,138 @@ pub fn check_traffic_fits(
     spec: &TrafficSpec,
     options: &SimOptions,
 ) -> Result<(), StudyError> {
-    options.idle_scenario(machine)?;
+    fidelity_of_traffic(machine, spec, options).map(drop)
+}
+
+/// The fidelity with which [`simulate_traffic`] simulates: that of the options, or the one chosen for
+/// [`Fidelity::Auto`].
+///
+/// # Errors
+/// As [`simulate_traffic`].
+pub fn fidelity_of_traffic(
+    machine: &Machine,
+    spec: &TrafficSpec,
+    options: &SimOptions,
+) -> Result<Fidelity, StudyError> {
+    fidelity_of(&traffic_scenario(machine, spec, options)?, spec, options)
+}
+
+fn fidelity_of(
+    scenario: &Scenario,
+    spec: &TrafficSpec,
+    options: &SimOptions,
+) -> Result<Fidelity, StudyError> {
+    let check = flow::check_traffic(options);
+    let events = || {
+        let nodes = scenario.traffic.iter().flat_map(|job| job.nodes.iter().copied());
+        let nodes = nodes.collect();
+        Ok(forecast_of_traffic(&scenario.machine, scenario, spec, nodes, options)?.events)
+    };
+    options.fidelity.chosen(&check, events)
+}
+
+/// The scenario of traffic among the nodes that the options select.
+fn traffic_scenario(
+    machine: &Machine,
+    spec: &TrafficSpec,
+    options: &SimOptions,
+) -> Result<Scenario, StudyError> {
+    let idle = options.idle_scenario(machine)?;
     let mut placer = options.placer(machine)?;
     let count = options.traffic_nodes.unwrap_or(placer.free_nodes());
     let nodes = placer.place_job(count, options.placement)?;
     let generation = Generation::Messages(spec.messages);
-    traffic_job(machine, spec, nodes, options.seed, generation, None).map(drop)
+    let job = traffic_job(machine, spec, nodes, options.seed, generation, None)?;
+    Ok(Scenario { traffic: vec![Arc::new(job)], ..idle })
+}
+
+/// The document of traffic alone with flows: all nodes send at their rates until they have sent their
+/// messages.
+fn traffic_with_flows(
+    scenario: &Scenario,
+    spec: &TrafficSpec,
+    options: &SimOptions,
+    began: Instant,
+) -> TrafficRun {
+    let Some(rates) = flow::rates_of_traffic(scenario).pop() else {
+        unreachable!("a scenario without a traffic job")
+    };
+    let bytes = spec.messages as f64 * spec.message.0 as f64;
+    let slowest = rates.nodes.iter().copied().fold(f64::INFINITY, f64::min);
+    let seconds = if slowest > 0.0 { bytes / slowest } else { 0.0 };
+    let mut run = flow_run(scenario, spec, options, &rates, seconds);
+    run.cost.wall_seconds = began.elapsed().as_secs_f64();
+    run.cost.simulated_seconds = seconds;
+    (run.messages, run.messages_delivered) =
+        (spec.messages, spec.messages.saturating_mul(rates.nodes.len() as u64));
+    run.bytes_delivered = (bytes * rates.nodes.len() as f64) as u64;
+    run.run_load = bytes / seconds.max(f64::MIN_POSITIVE) * rates.nodes.len() as f64
+        / link_rates(scenario, rates.nodes.len());
+    run
+}
+
+/// Rate of the links of `nodes` nodes of the traffic job, bytes per second.
+fn link_rates(scenario: &Scenario, nodes: usize) -> f64 {
+    let of_job = scenario.traffic.first().map_or(0, |job| scenario.machine.link_rate(&job.nodes).0);
+    of_job as f64 * nodes as f64
+}
+
+/// The document of traffic that had these rates for some seconds, without its cost and messages.
+pub(super) fn flow_run(
+    scenario: &Scenario,
+    spec: &TrafficSpec,
+    options: &SimOptions,
+    rates: &TrafficRates,
+    seconds: f64,
+) -> TrafficRun {
+    let (nodes, total) = (rates.nodes.len(), rates.nodes.iter().sum::<f64>());
+    let accepted_load = total / link_rates(scenario, nodes);
+    let is_saturated = accepted_load < ACCEPTED_WHEN_STEADY * spec.load;
+    let state = if is_saturated { State::Saturated } else { State::Steady };
+    let in_time = |class: &ClassUse| ClassUse {
+        bytes: (class.bytes as f64 * seconds) as u64,
+        ..class.clone()
+    };
+    TrafficRun {
+        schema: SCHEMA,
+        kind: "sim traffic".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        machine: scenario.machine.name.clone(),
+        fidelity: Fidelity::Flow.name().into(),
+        left_out: flow::LEFT_OUT_OF_TRAFFIC.iter().map(|text| text.to_string()).collect(),
+        pattern: spec.pattern.to_string(),
+        routing: scenario.network.routing.algorithm.name().into(),
+        seed: options.seed,
+        nodes: nodes as u32,
+        message_bytes: spec.message.0,
+        messages: 0,
+        messages_delivered: 0,
+        bytes_delivered: (total * seconds) as u64,
+        packets_per_second: 0.0,
+        startup_seconds: 0.0,
+        cost: RunCost { threads: 1, ..RunCost::default() },
+        offered_load: spec.load,
+        state: state.name().into(),
+        warm_up_seconds: None,
+        window_seconds: [0.0, seconds],
+        window_offered_load: spec.load,
+        accepted_load,
+        run_load: accepted_load,
+        backlog_bytes: [0, 0],
+        warnings: scenario.network.warnings(),
+        hops_mean: rates.hops,
+        hops_histogram: Vec::new(),
+        nonminimal_share: rates.detours,
+        latency_ns: None,
+        links: rates.links.iter().map(in_time).collect(),
+        heat: Vec::new(),
+        series: Series::default(),
+        replication: None,
+        saturation: None,
+        delays: None,
+        observed: Observed::default(),
+        each_link: Vec::new(),
+    }
 }
 
 /// A traffic job on given nodes. `span` is the time in which its messages are expected to be
@@ -77,6 +203,8 @@ pub(super) fn traffic_job(
         destinations: spec.pattern.resolve(&groups, seed)?,
         arrivals,
         message_bytes: spec.message.0,
+        rate_limit: spec.rate_limit.map(|limit| limit.0),
+        interface_rate: machine.network.node.rate.0 as f64,
         generation,
         seed,
         span: span.unwrap_or(spec.messages as f64 * arrivals.mean().0 as f64),
@@ -171,6 +299,8 @@ pub(super) fn traffic_run(
         kind: "sim traffic".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         machine: scenario.machine.name.clone(),
+        fidelity: Fidelity::Packet.name().into(),
+        left_out: Vec::new(),
         pattern: spec.pattern.to_string(),
         routing: scenario.network.routing.algorithm.name().into(),
         seed: options.seed,

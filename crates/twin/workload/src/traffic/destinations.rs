@@ -131,6 +131,18 @@ impl Destinations {
         if let Kind::Halo { grid, .. } = self.kind { Some(grid) } else { None }
     }
 
+    /// Messages after which a pattern that takes its destinations in turn begins again; 1 for the others.
+    pub fn period(&self) -> u64 {
+        match &self.kind {
+            Kind::AllToAll => u64::from(self.nodes - 1),
+            Kind::Halo { used, .. } => u64::from(2 * used).max(1),
+            Kind::Uniform
+            | Kind::Groups { .. }
+            | Kind::HotSpot { .. }
+            | Kind::Permutation { .. } => 1,
+        }
+    }
+
     /// The destination of message number `message` (from 0) of the job's node `node`; `random` is a
     /// fresh random number, used by the random patterns only. `node` must be below
     /// [`Destinations::nodes`]; so is the result, which is never `node`.

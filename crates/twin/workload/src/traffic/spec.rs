@@ -14,6 +14,9 @@ const MAX_DURATION_S: f64 = 1e5;
 /// The largest message.
 const MAX_MESSAGE_BYTES: u64 = 1 << 30;
 
+/// The least limit of a node's rate: simulated time is limited.
+pub const LEAST_RATE_LIMIT: Rate = Rate(1_000_000);
+
 /// Synthetic traffic as requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrafficSpec {
@@ -25,6 +28,9 @@ pub struct TrafficSpec {
     pub load: f64,
     /// Messages that each node sends.
     pub messages: u64,
+    /// Greatest rate at which the interfaces of a node send them, as a limit of injection for the quality of
+    /// service of other jobs; `None`: that of its links.
+    pub rate_limit: Option<Rate>,
 }
 
 impl TrafficSpec {
@@ -39,7 +45,17 @@ impl TrafficSpec {
         load: f64,
         messages: u64,
     ) -> Result<TrafficSpec, TrafficError> {
-        let spec = TrafficSpec { pattern, message, load, messages };
+        let spec = TrafficSpec { pattern, message, load, messages, rate_limit: None };
+        spec.validate()?;
+        Ok(spec)
+    }
+
+    /// The same traffic with a limit of each node's rate.
+    ///
+    /// # Errors
+    /// If the limit is below [`LEAST_RATE_LIMIT`].
+    pub fn with_rate_limit(self, rate_limit: Option<Rate>) -> Result<TrafficSpec, TrafficError> {
+        let spec = TrafficSpec { rate_limit, ..self };
         spec.validate()?;
         Ok(spec)
     }
@@ -56,6 +72,8 @@ impl TrafficSpec {
             )
         } else if self.messages == 0 {
             "each node sends at least one message".to_string()
+        } else if self.rate_limit.is_some_and(|limit| limit < LEAST_RATE_LIMIT) {
+            format!("a rate limit is at least {LEAST_RATE_LIMIT}")
         } else {
             return Ok(());
         };
@@ -70,7 +88,9 @@ impl TrafficSpec {
     pub fn arrivals(&self, node_link: Rate) -> Result<Arrivals, TrafficError> {
         self.validate()?;
         let mean = self.message.0 as f64 * PS / (self.load * node_link.0 as f64);
-        let seconds = mean * self.messages as f64 / PS;
+        let limited =
+            self.rate_limit.map_or(0.0, |limit| self.message.0 as f64 * PS / limit.0 as f64);
+        let seconds = mean.max(limited) * self.messages as f64 / PS;
         if seconds > MAX_DURATION_S {
             return Err(TrafficError(format!(
                 "traffic: {} messages of a node at a load of {:?} take {seconds:.3e} s of simulated \
@@ -93,6 +113,11 @@ impl Arrivals {
     /// The mean time between messages.
     pub fn mean(&self) -> Time {
         picoseconds(self.mean)
+    }
+
+    /// The mean time between messages, seconds, not rounded.
+    pub fn mean_seconds(&self) -> f64 {
+        self.mean / PS
     }
 
     /// Time from the start to the first message, or from one message to the next, from the random

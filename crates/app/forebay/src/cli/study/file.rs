@@ -15,7 +15,7 @@ use forebay_machine_file::machine::Routing;
 use forebay_units::{Bytes, Rate, Time};
 use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
-use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
+use forebay_workload::traffic::{LEAST_RATE_LIMIT, TrafficPattern, TrafficSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,9 +23,6 @@ use std::path::Path;
 /// Most measures of a study, and most seeds.
 const MOST_MEASURES: usize = 256;
 const MOST_SEEDS: u32 = 1_000;
-
-/// Least limit of a job's rate: simulated time is limited.
-const LEAST_LIMIT: Rate = Rate(1_000_000);
 
 /// The name of the case without a measure.
 pub(super) const NONE: &str = "none";
@@ -159,7 +156,6 @@ impl Choices {
             (self.burst_buffers.is_some(), "burst_buffers"),
             (self.storage_groups.is_some(), "storage_groups"),
             (self.separate_storage.is_some(), "separate_storage"),
-            (self.rate_limit.is_some(), "rate_limit"),
             (self.storage_per_group.is_some(), "storage_per_group"),
         ];
         given.into_iter().find(|(given, _)| *given).map(|(_, name)| name)
@@ -344,8 +340,8 @@ fn server_queues(name: &str) -> Result<ServerQueues, String> {
 
 fn rate_limit(text: &str) -> Result<Rate, String> {
     match text.parse::<Rate>() {
-        Ok(rate) if rate.0 >= LEAST_LIMIT.0 => Ok(rate),
-        Ok(rate) => Err(format!("rate_limit: {rate}; a limit is at least {LEAST_LIMIT}")),
+        Ok(rate) if rate >= LEAST_RATE_LIMIT => Ok(rate),
+        Ok(rate) => Err(format!("rate_limit: {rate}; a limit is at least {LEAST_RATE_LIMIT}")),
         Err(error) => Err(format!("rate_limit: {error}")),
     }
 }
@@ -383,7 +379,7 @@ impl JobEntry {
                 storage: choices.storage()?,
             }),
             (None, Some(traffic)) => match (self.ppn, choices.of_io_only()) {
-                (None, None) => JobWork::Traffic(traffic.spec()?),
+                (None, None) => JobWork::Traffic(traffic.spec(&choices)?),
                 (Some(_), _) => return Err("`ppn` is for I/O jobs".into()),
                 (None, Some(name)) => return Err(format!("`{name}` is for I/O jobs")),
             },
@@ -410,9 +406,12 @@ fn test(line: &str) -> Result<Ior, String> {
 }
 
 impl TrafficEntry {
-    fn spec(&self) -> Result<TrafficSpec, String> {
+    fn spec(&self, choices: &Choices) -> Result<TrafficSpec, String> {
+        let limit = choices.rate_limit.as_deref().map(rate_limit).transpose()?;
         let pattern: TrafficPattern = self.pattern.parse().map_err(|e| format!("{e}"))?;
         let message: Bytes = self.message.parse().map_err(|e| format!("message: {e}"))?;
-        TrafficSpec::new(pattern, message, self.load, self.messages).map_err(|e| e.to_string())
+        TrafficSpec::new(pattern, message, self.load, self.messages)
+            .and_then(|spec| spec.with_rate_limit(limit))
+            .map_err(|e| e.to_string())
     }
 }
