@@ -7,7 +7,6 @@ use super::sensitivity::{self, Study};
 use super::validate_fidelity::{self, GridArgs};
 use super::{validate_ior, validate_messages, validate_network};
 use crate::console::print_stderr;
-use crate::csv_files::to_csv;
 use crate::figures::ior::resource;
 use crate::plot::axis;
 use crate::plot::bandwidth::{Curve, Figure};
@@ -18,6 +17,7 @@ use crate::validate::fidelity::grid;
 use crate::validate::markdown;
 use crate::validate::network;
 use crate::validate::published;
+use crate::validate::rows_csv::csv_of;
 use crate::validate::status::Status;
 use crate::validate::verdict::Row;
 use clap::Args;
@@ -362,57 +362,6 @@ fn figure(row: &Row) -> Figure {
         marks: Vec::new(),
         limits: row.steps.iter().map(|s| (s.x, resource(&s.limit))).collect(),
     }
-}
-
-const CSV_HEADING: [&str; 27] = [
-    "row",
-    "case",
-    "machine",
-    "measured",
-    "simulated",
-    "unit",
-    "compared",
-    "error_percent",
-    "alternative",
-    "alternative_simulated",
-    "alternative_error_percent",
-    "interval",
-    "steady_GBps",
-    "limit",
-    "status",
-    "status_reasons",
-    "decided_by",
-    "p5",
-    "p95",
-    "tolerance",
-    "met",
-    "verdict",
-    "misses",
-    "ior",
-    "command",
-    "scaling",
-    "source",
-];
-
-fn csv_of(rows: &[Row]) -> Result<String, Failure> {
-    let cells = rows.iter().map(|r| {
-        let alternative = r.alternative.as_ref();
-        (
-            (&r.row, &r.case, &r.machine, r.measured, r.simulated),
-            (&r.unit, &r.compared, r.error_percent),
-            (
-                alternative.map(|a| &a.compared),
-                alternative.and_then(|a| a.simulated),
-                alternative.and_then(|a| a.error_percent),
-            ),
-            (r.interval, r.steady_gbps, &r.limit),
-            (&r.status, r.status_reasons.join("; "), r.decided_by.join(" ")),
-            (r.band.map(|b| b[0]), r.band.map(|b| b[1])),
-            (&r.tolerance, r.met, &r.verdict, &r.misses),
-            (&r.ior, &r.command, &r.scaling, &r.source),
-        )
-    });
-    to_csv(&CSV_HEADING, cells)
 }
 
 #[cfg(test)]

@@ -8,5 +8,6 @@ pub mod messages;
 pub mod network;
 pub mod packet_results;
 pub mod published;
+pub mod rows_csv;
 pub mod status;
 pub mod verdict;
