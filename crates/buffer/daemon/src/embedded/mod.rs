@@ -1,7 +1,7 @@
 //! A whole buffer in one process, over one directory: controller, storage node and compute node,
 //! connected within the process.
 //!
-//! [`EmbeddedPool::open`] takes a directory, creates a pool in it if it is new, and resumes whatever
+//! [`OpenPool::open`] takes a directory, creates a pool in it if it is new, and resumes whatever
 //! an interrupted process left. One process at a time serves it. Others can ask that one for the status
 //! through a socket in the directory, and use the pool as well ([`JoinedPool`]) while it
 //! [shares](EmbeddedPool::share) it.
