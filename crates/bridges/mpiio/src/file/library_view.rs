@@ -11,6 +11,9 @@ use crate::mpi::constructor::{Combiner, envelope};
 use crate::mpi::{Handle, MpiError, functions, library};
 use std::ffi::c_void;
 
+/// `MPI_MAX_DATAREP_STRING`, the largest of the libraries.
+const MAX_REPRESENTATION: usize = 128;
+
 /// The arguments of `MPI_File_set_view` with the representation `native`.
 #[derive(Debug)]
 pub struct LibraryView {
@@ -75,10 +78,26 @@ impl LibraryView {
         Ok(LibraryView { displacement, etype, filetype })
     }
 
-    /// The view of all bytes.
-    fn bytes() -> LibraryView {
-        let byte = || HeldType { handle: library().byte, named: true };
-        LibraryView { displacement: 0, etype: byte(), filetype: byte() }
+    /// The view that the MPI library knows.
+    fn known(file: Handle) -> Result<LibraryView, MpiError> {
+        let (mut displacement, mut etype, mut filetype) = (0, 0, 0);
+        let mut representation = [0; MAX_REPRESENTATION];
+        // SAFETY: the handle is that of an open file, and the results have room.
+        check(unsafe {
+            let representation = representation.as_mut_ptr();
+            functions::file_get_view(
+                file,
+                &mut displacement,
+                &mut etype,
+                &mut filetype,
+                representation,
+            )
+        })?;
+        let held = |handle| {
+            let named = envelope(handle)?.combiner == Combiner::Named;
+            Ok::<_, MpiError>(HeldType { handle, named })
+        };
+        Ok(LibraryView { displacement, etype: held(etype)?, filetype: held(filetype)? })
     }
 
     /// Sets the view for the MPI library. Collective.
@@ -125,12 +144,21 @@ impl LoggedFile {
             return Ok(false);
         }
         let view = FileView::decode(displacement, etype, filetype, true);
-        // Also if this process does not understand its view: the others do not know that.
-        let deferred = LibraryView::new(displacement, etype, filetype);
-        self.library_view = Some(deferred.unwrap_or_else(|_| LibraryView::bytes()));
         let result = self.set_view(view, true);
+        let deferred =
+            result.and_then(|()| LibraryView::new(displacement, etype, filetype)).map(Some);
+        // Also if this process does not understand its view: the others do not know that, and all set
+        // their views for the library together. The view in use is then the one before.
+        self.library_view = match (&deferred, self.library_view.take()) {
+            (Ok(_), _) => None,
+            (Err(_), Some(before)) => Some(before),
+            (Err(_), None) => Some(LibraryView::known(self.handle)?),
+        };
         self.comm.barrier()?;
-        result.map(|()| true)
+        deferred.map(|view| {
+            self.library_view = view;
+            true
+        })
     }
 
     /// The view that the program has set. Collective.
@@ -176,8 +204,9 @@ impl LoggedFile {
     pub fn set_atomicity(&mut self, atomic: bool) -> Result<(), MpiError> {
         if atomic {
             self.flush()?;
-            if let Some(view) = self.library_view.take() {
+            if let Some(view) = &self.library_view {
                 view.set(self.handle)?;
+                self.library_view = None;
             }
         }
         // SAFETY: the handle is that of an open file.

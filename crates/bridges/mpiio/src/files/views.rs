@@ -23,13 +23,16 @@ pub unsafe fn set_view(
     // SAFETY: the representation is null or a C string.
     let native = !representation.is_null()
         && unsafe { CStr::from_ptr(representation) }.to_bytes().eq_ignore_ascii_case(b"native");
-    if let (Open::File(shared), true) = (&open, native)
-        && let Some(logged) = shared.lock().as_mut()
-    {
-        match logged.defer_view(displacement, etype, filetype) {
-            Ok(false) => {}
-            Ok(true) => return Some(SUCCESS),
-            Err(error) => return Some(code(file, Err(error))),
+    if let (Open::File(shared), true) = (&open, native) {
+        // Unlocked before an error handler of the program is called, which may use the file.
+        let deferred = {
+            let mut guard = shared.lock();
+            guard.as_mut().map(|logged| logged.defer_view(displacement, etype, filetype))
+        };
+        match deferred {
+            None | Some(Ok(false)) => {}
+            Some(Ok(true)) => return Some(SUCCESS),
+            Some(Err(error)) => return Some(code(file, Err(error))),
         }
     }
     // SAFETY: the arguments are those of the caller.

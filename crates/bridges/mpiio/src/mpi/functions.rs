@@ -62,6 +62,7 @@ functions! {
     file_open = "PMPI_File_open" (comm: Handle, path: *const c_char, mode: c_int, info: Handle, file: *mut c_void);
     file_close = "PMPI_File_close" (file: *mut c_void);
     file_set_view = "PMPI_File_set_view" (file: Handle, displacement: i64, etype: Handle, filetype: Handle, representation: *const c_char, info: Handle);
+    file_get_view = "PMPI_File_get_view" (file: Handle, displacement: *mut i64, etype: *mut Handle, filetype: *mut Handle, representation: *mut c_char);
     file_get_info = "PMPI_File_get_info" (file: Handle, info: *mut c_void);
     file_set_atomicity = "PMPI_File_set_atomicity" (file: Handle, flag: c_int);
     file_seek = "PMPI_File_seek" (file: Handle, offset: i64, whence: c_int);
