@@ -60,7 +60,10 @@ fn check_content(fs: &Fs, name: &str, length: u64) {
 fn small_sequential_writes_take_few_requests() {
     for piece in [PIECE, 47_008] {
         let pool = NetworkPool::new(1);
-        let (writer, reader) = (pool.attach(options()), pool.client());
+        // Several writes are made in the time of a request, however the threads are scheduled.
+        let network = Arc::new(FaultyNetwork::new(300, 0));
+        let (writer, reader) =
+            (pool.attach(ClientOptions { system: network, ..options() }), pool.client());
         let file = create(&writer, FILE);
         let pieces = (16 << 20) / piece as u64;
         for index in 0..pieces {
@@ -306,6 +309,8 @@ fn writer_process() {
             Err(errno) => break errno,
         }
         if end > 200 << 20 {
+            // The test is to end before.
+            std::thread::sleep(Duration::from_secs(60));
             break Errno::ETIMEDOUT;
         }
         std::thread::sleep(Duration::from_micros(20));

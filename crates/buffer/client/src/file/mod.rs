@@ -28,7 +28,6 @@ use read_ahead::ReadAhead;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
 /// An open file or directory. It is closed when dropped.
 #[derive(Debug)]
@@ -132,12 +131,7 @@ impl File {
         if delayed.write(self, data, offset) {
             return Ok(data.len());
         }
-        let sent_at = Instant::now();
-        let written = self.write_through(data, offset);
-        if written.is_ok() {
-            delayed.acknowledged(sent_at);
-        }
-        written.map_err(delayed_writes::reported)
+        self.write_through(data, offset).map_err(delayed_writes::reported)
     }
 
     /// As [`write_at`](File::write_at), but the data are on the storage node when it returns, also if

@@ -79,6 +79,7 @@ impl Session {
         {
             identity.unanswered = Some(self.options.system.now());
         }
+        let mut is_new = false;
         let (connection, token, epoch) = match attached {
             Err(error) if refusal(&error) == Some(Errno::ESHUTDOWN) => {
                 tracing::error!(address = %self.address, instance = ?self.instance,
@@ -90,12 +91,14 @@ impl Session {
                 // The session has expired. A new one opens the handles again, as far as possible.
                 *identity = SessionIdentity::default();
                 self.epoch.store(0, Ordering::Release);
+                is_new = true;
                 self.attach(&identity, slot, seq, is_data)?
             }
             other => other?,
         };
         identity.token = Some(token);
         if self.epoch() != epoch {
+            self.lose_write_leases(is_new);
             if !self.handles.lock().is_empty() {
                 self.recover(&mut identity)?;
             }

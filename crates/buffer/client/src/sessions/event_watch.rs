@@ -58,11 +58,14 @@ fn watch_events(sessions: &Weak<Sessions>, node: NodeIndex) {
                     return;
                 };
                 let awaited = await_events(&mut connection, &mut seq, &mut processed, obeys);
-                let Some((granted, recalled, recalled_cache)) = awaited else {
-                    break;
-                };
                 let Some(all) = sessions.upgrade() else {
                     return;
+                };
+                let Some((granted, recalled, recalled_cache)) = awaited else {
+                    if let Ok(session) = all.session(node) {
+                        session.note_events(false);
+                    }
+                    break;
                 };
                 if let Ok(session) = all.session(node) {
                     session.return_leases(&recalled);
@@ -88,6 +91,7 @@ fn connect(sessions: &Sessions, node: NodeIndex, seq: u64) -> Option<(Connection
     // Events may be far between. A daemon that dies closes the connection.
     connection.set_timeout(None).ok()?;
     let epoch = session.epoch();
+    session.note_events(true);
     // A daemon that restarted does not know the pending locks.
     session.request_pending_locks();
     Some((connection, epoch))

@@ -90,7 +90,11 @@ impl<O: Objects> Volume<O> {
         };
         let names = self.names();
         let change = names.plan_set(&requester.user, ino, set, is_writable, node.now.wall)?;
-        if matches!(names.find(ino)?.body, Body::File) {
+        let is_single = matches!(names.find(ino)?.body, Body::File);
+        if set.size.is_some() {
+            self.fence_silent_holder(node, ino, requester.origin.session);
+        }
+        if is_single {
             self.set_object_attributes(node, ino, set.size, &change)?;
         } else if self.begin_set_attributes(node, requester, ino, set, (&change, result), open)? {
             return Ok(true);

@@ -51,6 +51,7 @@ impl<O: Objects> Volume<O> {
         // The new handle makes the length unknown.
         let length = self.length(ino);
         let is_empty = length.is_some_and(|length| length.known && length.size == 0);
+        self.fence_silent_holder(node, ino, origin.session);
         self.add_handle(node, origin, id, ino, mode)?;
         if mode.truncate && is_file {
             let set = SetAttr { size: Some(0), ..SetAttr::default() };

@@ -17,7 +17,6 @@
 mod sender;
 
 use super::File;
-use crate::session::Session;
 use forebay_protocol::message::WRITE_LEASE_RECALL_NS;
 use forebay_protocol::{Errno, HandleId, LeaseId};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -31,15 +30,14 @@ const MIN_SEQUENTIAL: u32 = 4;
 const MAX_WRITE: usize = 256 << 10;
 /// Most bytes in the queue of a file; as many may be on their way.
 const MAX_QUEUE: usize = 1 << 20;
-/// Time since the last acknowledgement of the storage node for which writes are delayed. It is shorter
-/// than the time for which others wait for a lease after its recall.
+/// Time since the request that last confirmed the lease for which writes are delayed. It is shorter than
+/// the time for which others wait for a lease after its recall.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 const _: () = assert!(MAX_SILENCE.as_nanos() < WRITE_LEASE_RECALL_NS as u128);
+/// Age of the last confirmation at which the next one is requested.
+const CONFIRMATION_INTERVAL: Duration = Duration::from_millis(400);
 /// Time after a refusal or a recall until a lease is requested again.
 const REFUSAL_TIME: Duration = Duration::from_millis(250);
-
-/// A write lease, and the epoch of the daemon that granted it.
-type Lease = (LeaseId, u64);
 
 #[derive(Debug, Default)]
 struct State {
@@ -47,11 +45,11 @@ struct State {
     next: u64,
     /// Adjacent small writes in a row.
     sequential: u32,
-    lease: Option<Lease>,
+    lease: Option<LeaseId>,
     /// No lease is requested before.
     refused_until: Option<Instant>,
-    /// Time when the last request that was acknowledged was sent.
-    contact: Option<Instant>,
+    /// Time when the request was sent that last confirmed the lease.
+    confirmed_at: Option<Instant>,
     /// Delayed writes that are not on their way, adjacent from `start` on.
     queue: Vec<u8>,
     start: u64,
@@ -70,15 +68,16 @@ impl State {
         self.finished < self.delayed
     }
 
-    fn has_lease(&self, session: &Session) -> bool {
-        self.lease.is_some_and(|(_, epoch)| epoch == session.epoch())
+    /// Whether the storage node has heard of this client within a time before `now`.
+    fn is_confirmed(&self, within: Duration, now: Instant) -> bool {
+        self.confirmed_at.is_some_and(|at| now.saturating_duration_since(at) < within)
     }
 
     /// Whether a write at `offset` may be delayed now.
-    fn may_delay(&self, session: &Session, offset: u64, now: Instant) -> bool {
-        let is_in_contact = self.contact.is_some_and(|at| now - at < MAX_SILENCE);
+    fn may_delay(&self, offset: u64, now: Instant) -> bool {
         let is_adjacent = self.queue.is_empty() || self.start + self.queue.len() as u64 == offset;
-        is_in_contact && is_adjacent && !self.is_closed && self.has_lease(session)
+        let is_leased = self.lease.is_some() && self.is_confirmed(MAX_SILENCE, now);
+        is_leased && is_adjacent && !self.is_closed
     }
 }
 
@@ -106,15 +105,12 @@ impl DelayedWrites {
         if !self.is_sequential(data.len(), offset) {
             return false;
         }
-        let Some(session) = self.leased_session(file) else {
-            return false;
-        };
-        if !reserve(file, data.len(), offset) {
+        if !self.is_leased(file) || !reserve(file, data.len(), offset) {
             return false;
         }
         let mut state = self.state.lock();
         loop {
-            if !state.may_delay(session, offset, Instant::now()) {
+            if !state.may_delay(offset, Instant::now()) {
                 return false;
             }
             if state.queue.len() + data.len() <= MAX_QUEUE {
@@ -158,44 +154,53 @@ impl DelayedWrites {
         true
     }
 
-    /// The session with the file's node, if there is a lease, which is requested if necessary.
-    fn leased_session<'a>(self: &Arc<DelayedWrites>, file: &'a File) -> Option<&'a Session> {
-        let sessions = &file.parts.attachment.sessions;
-        let session = sessions.session(file.parts.primary.node).ok()?;
+    /// Whether there is a lease, which is requested or confirmed if necessary.
+    fn is_leased(self: &Arc<DelayedWrites>, file: &File) -> bool {
         {
             let mut state = self.state.lock();
-            if state.has_lease(session) {
-                return Some(session);
-            }
             let now = Instant::now();
+            if state.lease.is_some() && state.is_confirmed(CONFIRMATION_INTERVAL, now) {
+                return true;
+            }
             if state.refused_until.is_some_and(|until| now < until) {
-                return None;
+                // Another thread may have requested a confirmation.
+                return state.lease.is_some();
             }
             state.refused_until = Some(now + REFUSAL_TIME);
         }
         // Recalls are noticed at once.
-        sessions.watched_session(file.parts.primary.node).ok()?;
-        session.request_write_lease(self).then_some(session)
+        let session = file.parts.attachment.sessions.watched_session(file.parts.primary.node);
+        session.is_ok_and(|session| session.request_write_lease(self))
     }
 
-    /// A lease was granted by the reply to a request that was sent at `sent_at`.
-    pub fn leased(&self, lease: Lease, sent_at: Instant) {
+    /// The lease is valid: the reply to a request says so that was sent at `sent_at`.
+    pub fn leased(&self, lease: LeaseId, sent_at: Instant) {
         let mut state = self.state.lock();
         state.lease = Some(lease);
-        state.contact = state.contact.max(Some(sent_at));
+        state.confirmed_at = state.confirmed_at.max(Some(sent_at));
     }
 
-    /// From now on no write is delayed. Returns the lease.
-    pub fn end_lease(&self) -> Option<LeaseId> {
+    /// From now on no write is delayed.
+    pub fn end_lease(&self) {
         let mut state = self.state.lock();
         state.refused_until = Some(Instant::now() + REFUSAL_TIME);
-        state.lease.take().map(|(id, _)| id)
+        state.lease = None;
     }
 
-    /// A write that was sent at `sent_at` was acknowledged.
-    pub fn acknowledged(&self, sent_at: Instant) {
+    /// The storage node does not know the lease any more. Returns whether it may have let others open the
+    /// file before the writes that are delayed: in a new session, and if this client was silent before
+    /// it lost contact at `interrupted_at`.
+    pub fn lose_lease(&self, new_session: bool, interrupted_at: Instant) -> bool {
         let mut state = self.state.lock();
-        state.contact = state.contact.max(Some(sent_at));
+        state.lease = None;
+        let is_silent = !state.is_confirmed(MAX_SILENCE, interrupted_at);
+        state.is_pending() && (new_session || is_silent)
+    }
+
+    /// Whether the lease should be confirmed before more writes are sent.
+    fn needs_confirmation(&self) -> bool {
+        let state = self.state.lock();
+        state.lease.is_some() && !state.is_confirmed(CONFIRMATION_INTERVAL, Instant::now())
     }
 
     /// Waits until the requests of all writes that are delayed now are over.
@@ -260,5 +265,51 @@ pub fn reported(errno: Errno) -> Errno {
         // The node has refused the handle since another client changed the file.
         Errno::EBADF | Errno::ESTALE => Errno::EIO,
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Delayed writes under a lease that was confirmed at `confirmed_at`.
+    fn leased(confirmed_at: Instant, pending: &[u8]) -> Arc<DelayedWrites> {
+        let writes = DelayedWrites::new(HandleId(1));
+        writes.leased(LeaseId(1), confirmed_at);
+        let mut state = writes.state.lock();
+        state.queue.extend_from_slice(pending);
+        state.delayed = pending.len() as u64;
+        drop(state);
+        writes
+    }
+
+    #[test]
+    fn writes_are_lost_with_their_session_or_if_others_may_have_opened_the_file() {
+        let confirmed = Instant::now();
+        let soon = confirmed + MAX_SILENCE / 2;
+        let late = confirmed + MAX_SILENCE;
+        for (pending, new_session, interrupted_at, are_lost) in [
+            (b"data".as_slice(), false, soon, false),
+            (b"data", false, late, true),
+            (b"data", true, soon, true),
+            (b"", true, late, false),
+        ] {
+            let writes = leased(confirmed, pending);
+            assert!(writes.state.lock().may_delay(pending.len() as u64, soon));
+            assert_eq!(writes.lose_lease(new_session, interrupted_at), are_lost);
+            assert!(!writes.state.lock().may_delay(pending.len() as u64, soon));
+        }
+    }
+
+    #[test]
+    fn nothing_is_delayed_without_a_recent_confirmation() {
+        let confirmed = Instant::now();
+        let writes = leased(confirmed, b"data");
+        let may_delay = |offset, at| writes.state.lock().may_delay(offset, at);
+        assert!(may_delay(4, confirmed));
+        assert!(!may_delay(4, confirmed + MAX_SILENCE));
+        assert!(!may_delay(5, confirmed), "it is not adjacent");
+        writes.end_lease();
+        assert!(!may_delay(4, confirmed));
     }
 }

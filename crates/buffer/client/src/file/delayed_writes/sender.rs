@@ -5,7 +5,7 @@ use crate::file::parts::Parts;
 use crate::sessions::PendingWrites;
 use forebay_protocol::Errno;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time without writes after which the thread ends.
 const MAX_IDLE: Duration = Duration::from_secs(1);
@@ -37,7 +37,11 @@ fn run(writes: &Arc<DelayedWrites>, parts: &Parts) {
     PendingWrites::begin_sender();
     let mut batch = Vec::new();
     while let Some(offset) = next_batch(writes, &mut batch) {
-        let sent_at = Instant::now();
+        if writes.needs_confirmation()
+            && let Ok(session) = parts.attachment.sessions.session(parts.primary.node)
+        {
+            session.request_write_lease(writes);
+        }
         let result = send(parts, &batch, offset);
         if let Err(errno) = result {
             tracing::error!(ino = %parts.ino, offset, length = batch.len(), %errno,
@@ -45,9 +49,8 @@ fn run(writes: &Arc<DelayedWrites>, parts: &Parts) {
             pending.record_failure(parts.ino, reported(errno));
         }
         let mut state = writes.state.lock();
-        match result {
-            Ok(()) => state.contact = state.contact.max(Some(sent_at)),
-            Err(_) => state.lease = None,
+        if result.is_err() {
+            state.lease = None;
         }
         state.finished += batch.len() as u64;
         if !state.is_pending() {
@@ -67,6 +70,8 @@ fn next_batch(writes: &DelayedWrites, batch: &mut Vec<u8>) -> Option<u64> {
     while state.queue.is_empty() {
         if is_idle || state.is_closed {
             state.is_sender_running = false;
+            // Thousands of open files may be written in turn.
+            state.queue = Vec::new();
             return None;
         }
         is_idle = writes.changed.wait_for(&mut state, MAX_IDLE).timed_out();

@@ -6,9 +6,9 @@
 //! acknowledged. A holder whose writes take long extends the time for that by requesting the lease
 //! again.
 //!
-//! When a holder is silent for [`WRITE_LEASE_RECALL_NS`] after the recall, the request is carried out. One that
-//! opens the file or changes it fences the holder's handle first: no later write through it is carried
-//! out. One that only shows attributes does not, so that a program which was stopped for a while loses
+//! When a holder is silent for [`WRITE_LEASE_RECALL_NS`] after the recall, the request is carried out. If it
+//! opens the file or sets its length, the holder's handle is fenced: no later write through it is carried
+//! out. If it only shows attributes, it is not, so that a program which was stopped for a while loses
 //! nothing.
 //!
 //! Write leases are not durable. After a start, requests for attributes of files, and opens, wait until
@@ -37,7 +37,7 @@ pub enum Conflict {
     /// The holder has this time to give the lease back.
     Waits { until_ns: u64, holder: Holder, id: LeaseId, is_first: bool },
     /// The holder did not give it back in time.
-    Overdue(Holder),
+    Overdue,
 }
 
 /// The write leases on a volume's files.
@@ -57,8 +57,8 @@ impl WriteLeases {
         self.files.contains_key(&ino)
     }
 
-    /// Grants a lease on a file that no other session has open. To its present holder, extends the time
-    /// to give it back after a recall. `None`: another handle has it.
+    /// Grants a lease on a file that no other session has open, or confirms it. `None`: another handle
+    /// has it, or it is recalled. Then its holder has more time to give it back.
     pub fn grant(
         &mut self,
         ino: Ino,
@@ -73,8 +73,14 @@ impl WriteLeases {
         }
         if let Some(until_ns) = &mut lease.recalled_until_ns {
             *until_ns = (*until_ns).max(now_ns.saturating_add(WRITE_LEASE_RECALL_NS));
+            return None;
         }
         Some(lease.id)
+    }
+
+    /// The handle that has the lease on a file.
+    pub fn holder(&self, ino: Ino) -> Option<Holder> {
+        self.files.get(&ino).map(|lease| lease.holder)
     }
 
     /// The conflict of a lease with a request of `session`, which recalls it.
@@ -87,7 +93,7 @@ impl WriteLeases {
         Some(if now_ns < until_ns {
             Conflict::Waits { until_ns, holder, id, is_first }
         } else {
-            Conflict::Overdue(holder)
+            Conflict::Overdue
         })
     }
 

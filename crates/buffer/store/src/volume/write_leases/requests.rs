@@ -12,17 +12,7 @@ use forebay_protocol::message::LockRequest;
 use forebay_protocol::message::{
     FileRequest, InodeRequest, MAX_REQUEST_INODES, NameRequest, RECOVERY_SLOT,
 };
-use forebay_protocol::{FileKind, HandleId, Ino, LeaseId, Reply, Request};
-
-/// Whether a request needs the end of all writes through handles of other sessions: it opens a file, or
-/// changes its data.
-fn needs_fence(request: &Request) -> bool {
-    match request {
-        Request::File(FileRequest::Open { .. }) | Request::Name(NameRequest::Create { .. }) => true,
-        Request::Inode(InodeRequest::SetAttr { set, .. }) => set.size.is_some(),
-        _ => false,
-    }
-}
+use forebay_protocol::{FileKind, HandleId, Ino, LeaseId, Reply, Request, SessionId};
 
 impl<O: Objects> Volume<O> {
     /// Grants a write lease, or extends the time to give it back: [`LockRequest::WriteLease`].
@@ -89,11 +79,10 @@ impl<O: Objects> Volume<O> {
         }
         let mut observed = self.observed_files(request, completed);
         observed.retain(|ino| self.write_leases.contains(*ino));
-        let (mut wait_until_ns, mut overdue) = (None, Vec::new());
+        let mut wait_until_ns = None;
         for ino in observed {
             match self.write_leases.recall(ino, origin.session, now_ns) {
-                None => {}
-                Some(Conflict::Overdue(holder)) => overdue.push((ino, holder)),
+                None | Some(Conflict::Overdue) => {}
                 Some(Conflict::Waits { until_ns, holder, id, is_first }) => {
                     wait_until_ns = wait_until_ns.max(Some(until_ns));
                     if is_first {
@@ -103,16 +92,19 @@ impl<O: Objects> Volume<O> {
                 }
             }
         }
-        if wait_until_ns.is_none() && needs_fence(request) {
-            for (ino, holder) in overdue {
-                tracing::warn!(%ino, session = holder.0.0,
-                    "a client that is silent had a write lease: its writes are refused from now on");
-                node.effects.push(Effect::BulkClose(holder.0, holder.1));
-                self.events.remove_recall(holder.0, (ino, holder.1));
-                self.write_leases.end(ino, holder, None);
-            }
-        }
         wait_until_ns
+    }
+
+    /// Ends the lease of another session, which has not given it back in time, on a file that is opened
+    /// or truncated: no later write of the holder is carried out.
+    pub fn fence_silent_holder(&mut self, node: &mut Context<O>, ino: Ino, session: SessionId) {
+        let holder = self.write_leases.holder(ino).filter(|holder| holder.0 != session);
+        let Some((silent, handle)) = holder else { return };
+        tracing::warn!(%ino, session = silent.0,
+            "a client that is silent had a write lease: its writes are refused from now on");
+        node.effects.push(Effect::BulkClose(silent, handle));
+        self.events.remove_recall(silent, (ino, handle));
+        self.write_leases.end(ino, (silent, handle), None);
     }
 
     /// Whether a request shows or changes what writes to some file change.
