@@ -136,12 +136,21 @@ fn automatic_fidelity_takes_packets_where_they_are_cheap_or_flows_impossible() {
 }
 
 fn beside(nodes: u32, pattern: &str, load: f64, line: &str, fidelity: Fidelity) -> InterferenceRun {
+    beside_traffic(nodes, spec(pattern, load), line, fidelity)
+}
+
+fn beside_traffic(
+    nodes: u32,
+    traffic: TrafficSpec,
+    line: &str,
+    fidelity: Fidelity,
+) -> InterferenceRun {
     let arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
     let study = InterferenceStudy {
         ior: Ior::parse(&arguments).unwrap().remove(0),
         ior_nodes: nodes,
         ppn: 1,
-        traffic: spec(pattern, load),
+        traffic,
         traffic_nodes: 56 - nodes,
         traffic_placement: Placement::Contiguous,
     };
@@ -150,6 +159,14 @@ fn beside(nodes: u32, pattern: &str, load: f64, line: &str, fidelity: Fidelity) 
     let run = simulate_interference(&toy(), &study, &options, &|_, _, _| true).unwrap();
     assert_eq!(run.fidelity, fidelity.name());
     run
+}
+
+/// A node with a limit of 1 MB/s sends little between two changes of the rates of the I/O.
+#[test]
+fn slow_traffic_keeps_its_rate_beside_a_run_that_fills_links() {
+    let slow = spec("uniform", 0.5).with_rate_limit(Some(Rate(1_000_000))).unwrap();
+    let run = beside_traffic(28, slow, "-F -w -t 1m -b 64m", Fidelity::Flow);
+    assert_near(run.traffic_together.accepted_load, 1e6 / 8e9, 1.0);
 }
 
 /// One process in group 0 writes its stripes in turn to the storage nodes of the four groups. Traffic of the

@@ -13,8 +13,9 @@ use crate::traffic::{Generation, TrafficJob};
 use forebay_flow::{FlowId, FlowSpec, LinkId};
 use std::sync::Arc;
 
-/// Bytes of a flow that does not end: at 100 GB/s, more than the simulated time that there is.
-const ENDLESS: f64 = (1u64 << 60) as f64;
+/// Bytes of a flow that does not end: 12 hours at 100 GB/s. Of a number of this size, half a byte can still
+/// be subtracted, so that slow flows make progress in short steps.
+const ENDLESS: f64 = (1u64 << 52) as f64;
 /// Destinations of all nodes together, and of one node at least and at most.
 const MOST_DESTINATIONS: u64 = 1 << 18;
 const DESTINATIONS: (u64, u64) = (16, 256);
@@ -149,6 +150,9 @@ fn destinations(job: &TrafficJob) -> Vec<Shares> {
         Generation::Messages(count) => count,
         Generation::Until(_) | Generation::UntilOtherEnds => u64::MAX,
     };
+    // Patterns that take their destinations in turn take each of them once.
+    let period = job.destinations.period().min(messages);
+    let draws = if (2..=draws).contains(&period) { period } else { draws };
     let of_node = |node: u32| {
         // Evenly spread from a place that differs from node to node, by the golden ratio.
         let first = u64::from(node).wrapping_mul(0x9e37_79b9_7f4a_7c15);

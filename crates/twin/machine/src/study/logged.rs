@@ -10,7 +10,7 @@
 use super::error::StudyError;
 use super::ior::{ior_scenario, joined_scenario, simulate_joined, simulate_test};
 use super::joined::{JoinedTest, lustre_of};
-use super::options::SimOptions;
+use super::options::{Fidelity, SimOptions};
 use super::run::Progress;
 use crate::observe::ObserveOptions;
 use crate::results::{IorPoint, LoggedWrites, Phase};
@@ -302,6 +302,12 @@ pub(super) fn simulate_logged(
     plain: &IorPoint,
     progress: Progress<'_>,
 ) -> Result<LoggedWrites, StudyError> {
+    // The parts are compared with the test without a log: at the same level of detail.
+    let fidelity = match plain.fidelity == Fidelity::Flow.name() {
+        true => Fidelity::Flow,
+        false => Fidelity::Packet,
+    };
+    let options = &SimOptions { fidelity, ..options.clone() };
     let to_file = part_options(options, options.file_system);
     let to_log = part_options(options, FileSystem::BurstBuffer);
     let of_plain = plain.phases.iter().filter(|phase| phase.access == Access::Write.name());
@@ -341,11 +347,10 @@ fn logged_writes(
 ) -> LoggedWrites {
     let seconds_of = |phase: &Option<Phase>| phase.as_ref().map_or(0.0, |phase| phase.seconds);
     let complete = seconds_of(&log) + seconds_of(&log_read) + seconds_of(&file_write);
-    // The program opens the file in any case.
-    let open = file_write.as_ref().map_or(0.0, |phase| phase.open_seconds);
     let seconds = match flush {
         LogFlush::Close => complete,
-        LogFlush::Background | LogFlush::StageOut => seconds_of(&log) + open,
+        // All its processes open the file in any case.
+        LogFlush::Background | LogFlush::StageOut => seconds_of(&log) + plain.open_seconds,
     };
     LoggedWrites {
         flush: flush.name().to_string(),
