@@ -91,6 +91,20 @@ mod tests {
     }
 
     #[test]
+    fn documentation_has_the_versions_of_both_protocols() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/upgrade.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        for (name, version) in [
+            ("control protocol", VERSION),
+            ("storage protocol", forebay_protocol::message::PROTOCOL_VERSION),
+        ] {
+            let mut lines = text.lines();
+            let row = lines.find(|line| line.starts_with(&format!("| {name}:"))).unwrap();
+            assert_eq!(row.split('|').nth(2).unwrap().trim(), version.to_string(), "{name}");
+        }
+    }
+
+    #[test]
     fn adjacent_releases_speak_the_newest_version_of_the_older_one() {
         assert_eq!(agree(range(9, 10), range(9, 9)), Ok(9));
         assert_eq!(agree(range(9, 9), range(9, 10)), Ok(9));

@@ -46,10 +46,11 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     let mut life = JobLife::new(&pool, &token, observer, &interrupt);
     let outcome = life.run(&script, options);
     let phases = life.into_phases();
-    await_other_runs(&pool, observer, &interrupt)?;
+    let awaited = await_other_runs(&pool, observer, &interrupt);
     drop(metrics);
     pool.close()?;
     let (code, kept) = outcome?;
+    awaited?;
     Ok(RunReport { token, code, phases, kept })
 }
 
