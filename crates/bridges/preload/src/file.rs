@@ -11,6 +11,7 @@ use std::ffi::{CString, c_int};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Instant;
 
 /// An open file of an instance, shared by all its descriptors.
 #[derive(Debug)]
@@ -148,6 +149,11 @@ impl OpenFile {
     /// As [`flush`](OpenFile::flush), but leaves errors to later calls.
     pub fn finish_writes(&self) {
         self.file.finish_writes();
+    }
+
+    /// Waits until the storage node has all writes through this file, or until the deadline.
+    pub fn finish_writes_before(&self, deadline: Instant) {
+        self.file.finish_writes_before(deadline);
     }
 
     /// Reads at an offset into the buffers, in turn.

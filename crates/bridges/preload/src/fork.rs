@@ -2,6 +2,7 @@
 
 use crate::{runtime, streams, table};
 use std::sync::Once;
+use std::time::{Duration, Instant};
 
 /// Registers for forks and for the end of the process; children inherit that.
 pub fn register() {
@@ -21,11 +22,14 @@ unsafe extern "C" {
     fn at_quick_exit(function: extern "C" fn()) -> libc::c_int;
 }
 
-/// Waits until the storage nodes have all writes: the process ends without its exit functions.
+/// Limit of the time for which a process that ends waits for storage nodes.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Waits until the storage nodes have all writes: the process ends without its exit functions. May be
+/// called by a handler of a signal.
 pub fn finish_writes() {
-    for (_, file) in table::all() {
-        file.finish_writes();
-    }
+    let deadline = Instant::now() + END_TIMEOUT;
+    table::for_each(|file| file.finish_writes_before(deadline));
 }
 
 extern "C" fn finish_all() {

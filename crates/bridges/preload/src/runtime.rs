@@ -100,8 +100,9 @@ impl Attached {
         // SAFETY: as above.
         let root = unsafe { OwnedFd::from_raw_fd(moved) };
         let described = MountedInstance::of_mount(&root)?;
+        let delays_writes = !is_off("FOREBAY_DELAYED_WRITES");
         let options =
-            ClientOptions { batch_closes: true, delays_writes: true, ..ClientOptions::default() };
+            ClientOptions { batch_closes: true, delays_writes, ..ClientOptions::default() };
         let fs = described.attach(options)?;
         fork::register();
         Ok(Attached {
@@ -112,6 +113,11 @@ impl Attached {
             directories: Directories::default(),
         })
     }
+}
+
+/// Whether a variable of the environment switches something off.
+fn is_off(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "off")
 }
 
 fn effective_user() -> (u32, u32) {
@@ -140,7 +146,7 @@ impl Runtime {
     }
 
     fn start() -> Runtime {
-        let is_off = std::env::var_os("FOREBAY_PRELOAD").is_some_and(|value| value == "off");
+        let is_off = is_off("FOREBAY_PRELOAD");
         let mountinfo = if is_off { None } else { std::fs::read("/proc/self/mountinfo").ok() };
         let found = mounts::parse(&mountinfo.unwrap_or_default(), effective_user().0);
         let floor = if found.is_empty() { 0 } else { reserve_descriptors() };

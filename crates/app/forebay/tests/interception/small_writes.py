@@ -1,5 +1,6 @@
 """Writes small pieces in sequence, and ends in one of several ways: small_writes.py WAY PATH"""
 import os
+import signal
 import subprocess
 import sys
 
@@ -44,8 +45,8 @@ elif way == "_exit":
     os.lseek(fd, 250 * len(piece), os.SEEK_SET)
     write(250)
     os._exit(0)
-elif way == "abort":
+elif way in ("abort", "kill"):
     os.ftruncate(fd, 0)
     os.lseek(fd, 0, os.SEEK_SET)
     write(500)
-    os.abort()
+    os.kill(os.getpid(), signal.SIGKILL) if way == "kill" else os.abort()

@@ -28,6 +28,7 @@ use read_ahead::ReadAhead;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 /// An open file or directory. It is closed when dropped.
 #[derive(Debug)]
@@ -152,6 +153,14 @@ impl File {
     /// As [`flush`](File::flush), but leaves errors to later calls.
     pub fn finish_writes(&self) {
         self.parts.attachment.sessions.pending_writes.finish();
+    }
+
+    /// Waits until the storage node has the delayed writes through this file, or until the deadline.
+    /// Allocates no memory.
+    pub fn finish_writes_before(&self, deadline: Instant) {
+        if let Some(delayed) = &self.delayed_writes {
+            delayed.finish_within(deadline.saturating_duration_since(Instant::now()));
+        }
     }
 
     fn report_failure(&self) -> Result<(), Errno> {

@@ -263,7 +263,7 @@ impl Driver {
             }
             ToController::Activity(activity) if connection.peer.is_some() => {
                 let peer = connection.peer.clone();
-                self.record_ended_mounts(&activity);
+                self.note_ended_mounts(&activity);
                 self.activity.extend(peer.map(|peer| (peer, *activity)));
             }
             ToController::Report(_) | ToController::Activity(_) => {

@@ -10,7 +10,8 @@ use forebay_units::Bytes;
 use super::Driver;
 use crate::activity::HostActivity;
 
-/// Time between records of all hosts. The end of a mount is recorded at once.
+/// Time between records of all hosts. The end of a mount is recorded with the next tick, together with
+/// those of the job's other hosts.
 const RECORD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What the controller was told.
@@ -19,6 +20,8 @@ pub(super) struct ToldUse {
     io: BTreeMap<String, BTreeMap<InstanceId, HostIo>>,
     /// The most bytes in use in each instance.
     used: BTreeMap<InstanceId, u64>,
+    /// Counters of mounts that have ended, for the next record.
+    ended: MeasuredUse,
     /// Time of the last record of all hosts.
     recorded: Option<Instant>,
 }
@@ -69,32 +72,40 @@ impl ToldUse {
 }
 
 impl Driver {
-    /// Records what is new in all hosts' counters, if it is time.
+    /// Records what is new in all hosts' counters, if it is time, or of mounts that have ended.
     pub(super) fn record_use(&mut self) {
         if self.told.recorded.is_none_or(|at| at.elapsed() >= RECORD_INTERVAL) {
             self.record_all_use();
+        } else {
+            let ended = std::mem::take(&mut self.told.ended);
+            self.tell(ended);
         }
     }
 
     /// Records what is new in all hosts' counters.
     pub(super) fn record_all_use(&mut self) {
         self.told.recorded = Some(Instant::now());
-        let mut measured = MeasuredUse::default();
+        let mut measured = std::mem::take(&mut self.told.ended);
         for host in self.activity.values() {
             measured.io.append(&mut self.told.new_io(host, false).io);
         }
-        measured.used = self.told.new_peaks(self.activity.values());
+        measured.used.append(&mut self.told.new_peaks(self.activity.values()));
         self.tell(measured);
     }
 
-    /// Records the counters of mounts that have ended since a host's last report.
-    pub(super) fn record_ended_mounts(&mut self, host: &HostActivity) {
+    /// Notes the counters of mounts that have ended since a host's last report, for the next record.
+    pub(super) fn note_ended_mounts(&mut self, host: &HostActivity) {
         let mut measured = self.told.new_io(host, true);
-        if !measured.is_empty() {
-            // What the job used may be removed soon.
-            measured.used = self.told.new_peaks(self.activity.values());
+        let known = &self.told.ended.io;
+        let is_first = |(_, instance, _): &(String, InstanceId, HostIo)| {
+            known.iter().all(|(_, other, _)| other != instance)
+        };
+        if measured.io.iter().any(is_first) {
+            // The space may be free before the next record.
+            let mut peaks = self.told.new_peaks(self.activity.values());
+            self.told.ended.used.append(&mut peaks);
         }
-        self.tell(measured);
+        self.told.ended.io.append(&mut measured.io);
     }
 
     /// Records the last counters of a host that is not connected any more.
