@@ -48,9 +48,9 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     let phases = life.into_phases();
     let awaited = await_other_runs(&pool, observer, &interrupt);
     drop(metrics);
-    pool.close()?;
+    let closed = pool.close();
     let (code, kept) = outcome?;
-    awaited?;
+    awaited.and(closed)?;
     Ok(RunReport { token, code, phases, kept })
 }
 

@@ -110,7 +110,9 @@ impl Driver {
 
     /// Records the last counters of a host that is not connected any more.
     pub(super) fn record_host_io(&mut self, host: &HostActivity) {
-        let measured = self.told.new_io(host, false);
+        // Older counters of this host come first.
+        let mut measured = std::mem::take(&mut self.told.ended);
+        measured.io.append(&mut self.told.new_io(host, false).io);
         self.told.io.remove(&host.host);
         self.tell(measured);
     }
