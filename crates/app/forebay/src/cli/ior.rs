@@ -56,7 +56,7 @@ pub(super) struct IorArgs {
     #[command(flatten)]
     file_system: FileSystemArgs,
     /// Also simulate the write phase through the log of MPI-IO (docs/mpiio.md) on the burst buffer, and when
-    /// the log is applied to the file; for tests with -a MPIIO
+    /// the log is applied to the file; for tests with -a MPIIO. Logs of this program: --log-file FILE
     #[arg(long, value_enum, value_name = "WHEN")]
     log: Option<LogArg>,
     /// Append logs of this program to this file, as `--log` before `sim`

@@ -286,7 +286,7 @@ fn facts(run: &TrafficRun) -> Vec<(&'static str, String)> {
             ns(l.max)
         ),
         None if is_flow(run) => "not given: flows have no queues".to_string(),
-        None => "not given: the network is saturated".to_string(),
+        None => "not given: less is accepted than offered".to_string(),
     };
     let [from, to] = run.window_seconds;
     let seeds = match &run.replication {

@@ -66,8 +66,8 @@ pub struct TrafficRun {
     pub cost: RunCost,
     /// Offered load, as a share of the node link's rate.
     pub offered_load: f64,
-    /// `steady`, `saturated` (less is accepted than offered, and the queues grow) or `not-steady`
-    /// (too short a run).
+    /// `steady`, `saturated` (less is accepted than offered, by the network or a rate limit, and the
+    /// queues grow) or `not-steady` (too short a run).
     pub state: String,
     /// End of the warm-up, in seconds from the first message; `None` if it was not found in the
     /// first half of the time.
