@@ -151,7 +151,8 @@ impl Driver {
             }
             self.flush()?;
         }
-        Ok(())
+        self.record_all_use();
+        self.flush()
     }
 
     fn handle_event(&mut self, event: Event) -> Result<(), String> {
