@@ -14,7 +14,7 @@ use crate::activity::HostActivity;
 /// those of the job's other hosts.
 const RECORD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What the controller was told.
+/// The measured use that is in the controller's records, or waits for the next one.
 #[derive(Debug, Default)]
 pub(super) struct ToldUse {
     io: BTreeMap<String, BTreeMap<InstanceId, HostIo>>,
