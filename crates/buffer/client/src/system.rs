@@ -12,9 +12,13 @@ use std::time::{Duration, Instant};
 /// Clock and network.
 pub trait System: Debug + Send + Sync {
     /// The time on a monotonic clock.
-    fn now(&self) -> Instant;
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
     /// Sleeps.
-    fn sleep(&self, time: Duration);
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
     /// Connects to a daemon. On another host both sides authenticate, and the timeout applies.
     fn connect(
         &self,
@@ -53,14 +57,6 @@ pub type Connection = Box<dyn Channel>;
 pub struct Os;
 
 impl System for Os {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-
-    fn sleep(&self, time: Duration) {
-        std::thread::sleep(time);
-    }
-
     fn connect(
         &self,
         address: &Address,

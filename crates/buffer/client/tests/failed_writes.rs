@@ -15,7 +15,7 @@ use forebay_store::daemon::{self, Daemon};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::process::key;
 use support::{INSTANCE, STRIPE, Temporary, make_instance};
 
@@ -67,14 +67,6 @@ impl State {
 }
 
 impl System for Network {
-    fn now(&self) -> Instant {
-        Os.now()
-    }
-
-    fn sleep(&self, time: Duration) {
-        Os.sleep(time);
-    }
-
     fn connect(
         &self,
         address: &Address,

@@ -53,14 +53,6 @@ impl Network {
 }
 
 impl System for Network {
-    fn now(&self) -> Instant {
-        Os.now()
-    }
-
-    fn sleep(&self, time: Duration) {
-        Os.sleep(time);
-    }
-
     fn connect(
         &self,
         address: &Address,

@@ -3,7 +3,7 @@
 
 mod support;
 
-use forebay_client::{Channel, ClientOptions, Connection, Fs, NodeAddresses, Os, System};
+use forebay_client::{Channel, ClientOptions, Connection, Fs, NodeAddresses, System};
 use forebay_net::auth::Authenticator;
 use forebay_net::channel::channel;
 use forebay_net::connection::{self, Response};
@@ -18,7 +18,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::process::key;
 use support::{INSTANCE, READ_WRITE, STRIPE, Temporary, make_instance};
 
@@ -93,14 +93,6 @@ impl Network {
 }
 
 impl System for Network {
-    fn now(&self) -> Instant {
-        Os.now()
-    }
-
-    fn sleep(&self, time: Duration) {
-        Os.sleep(time);
-    }
-
     fn connect(
         &self,
         address: &Address,

@@ -148,14 +148,6 @@ mod tests {
     struct Network(Arc<Daemon>);
 
     impl System for Network {
-        fn now(&self) -> Instant {
-            Instant::now()
-        }
-
-        fn sleep(&self, time: Duration) {
-            std::thread::sleep(time);
-        }
-
         fn connect(
             &self,
             _address: &Address,

@@ -8,7 +8,7 @@ use forebay_protocol::address::Address;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[derive(Debug, Default)]
 struct Faults {
@@ -50,14 +50,6 @@ impl Faults {
 }
 
 impl System for FaultyNetwork {
-    fn now(&self) -> Instant {
-        Os.now()
-    }
-
-    fn sleep(&self, time: Duration) {
-        Os.sleep(time);
-    }
-
     fn connect(
         &self,
         address: &Address,
