@@ -73,7 +73,7 @@ bench:
 	cargo bench --package forebay-flow --bench flows
 	cargo bench --package forebay-plan --bench plan
 	cargo bench --package forebay-client --bench buffer
-	cargo bench --package forebay-client --bench small_reads
+	cargo bench --package forebay-client --bench small_requests
 	cargo bench --package forebay-stage --bench staging
 	cargo bench --package forebay-control --bench controller
 	cargo bench --package forebay-mpiio-log --bench log

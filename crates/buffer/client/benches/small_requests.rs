@@ -1,0 +1,179 @@
+//! Sequential small reads and writes over TCP: the library beside the mount, in alternating runs; and
+//! IOR with and without the interception library.
+//!
+//! usage: cargo bench --package forebay-client --bench small_requests -- [--directory DIRECTORY]
+//!        [--ior PROGRAM --preload LIBRARY]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the benchmark")]
+
+use forebay_client::{Admin, ClientOptions, File, Fs, MountOptions, mount};
+use forebay_net::auth::PoolKey;
+use forebay_protocol::InstanceId;
+use forebay_protocol::message::{InstanceSpec, OpenMode};
+use forebay_protocol::placement::Placement;
+use forebay_store::daemon::{Daemon, StoreOptions};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+const INSTANCE: InstanceId = InstanceId(1);
+const KEY: &[u8] = b"for measurements only";
+const BYTES: usize = 64 << 20;
+const WRITTEN_BYTES: usize = 512 << 20;
+const PAIRS: usize = 5;
+/// Bytes of each read or write.
+const PIECES: [usize; 2] = [4 << 10, 47_008];
+const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: false };
+const WRITE: OpenMode = OpenMode { write: true, ..READ };
+/// Writes of IOR, with `fsync`.
+const IOR_WRITES: [(&str, &str); 3] = [
+    ("IOR, 4 KiB, 32 MiB", "-w -e -t 4k -b 32m"),
+    ("IOR, 47,008 B, 36 MiB", "-w -e -t 47008 -b 47008 -s 800"),
+    ("IOR, 47,008 B, 538 MiB", "-w -e -t 47008 -b 47008 -s 12000"),
+];
+
+/// MiB/s of requests of `piece` bytes at ascending offsets, and of what follows them.
+fn rate(
+    total: usize,
+    piece: usize,
+    mut request: impl FnMut(&mut [u8], u64) -> usize,
+    end: impl FnOnce(),
+) -> f64 {
+    let mut buffer = vec![1; piece];
+    let (start, mut done) = (Instant::now(), 0);
+    while done < total {
+        let length = piece.min(total - done);
+        let count = request(&mut buffer[..length], done as u64);
+        assert_eq!(count, length);
+        done += count;
+    }
+    end();
+    done as f64 / f64::from(1 << 20) / start.elapsed().as_secs_f64()
+}
+
+/// Medians of alternating runs of two programs, and their ratio.
+fn compare(name: &str, mut by_mount: impl FnMut() -> f64, mut by_library: impl FnMut() -> f64) {
+    let mut rates = [Vec::new(), Vec::new()];
+    for _ in 0..PAIRS {
+        rates[0].push(by_mount());
+        rates[1].push(by_library());
+    }
+    for rates in &mut rates {
+        rates.sort_by(f64::total_cmp);
+    }
+    let [mount, library] = rates.map(|rates| rates[PAIRS / 2]);
+    println!("{name}: mount {mount:.0}, library {library:.0}, ratio {:.1}", library / mount);
+}
+
+fn reads(library: &Fs, path: &Path) {
+    let written = library.create_path(Path::new("file"), 0o644, WRITE).unwrap().file;
+    written.write_all_at(&vec![1; BYTES], 0).unwrap();
+    drop(written);
+    for piece in PIECES {
+        let by_mount = || {
+            let file = fs::File::open(path.join("file")).unwrap();
+            rate(BYTES, piece, |into, offset| file.read_at(into, offset).unwrap(), || {})
+        };
+        let by_library = || {
+            let file = library.open_path(Path::new("file"), READ).unwrap().file;
+            rate(BYTES, piece, |into, offset| file.read_at(into, offset).unwrap(), || {})
+        };
+        compare(&format!("read {piece} B"), by_mount, by_library);
+    }
+}
+
+fn writes(library: &Fs, path: &Path) {
+    for piece in PIECES {
+        let by_mount = || {
+            let file = fs::File::create(path.join("by-mount")).unwrap();
+            let end = || file.sync_all().unwrap();
+            rate(WRITTEN_BYTES, piece, |data, offset| file.write_at(data, offset).unwrap(), end)
+        };
+        let by_library = || {
+            let name = Path::new("by-library");
+            let file: Arc<File> = library.create_path(name, 0o644, WRITE).unwrap().file;
+            let end = || file.fsync(true).unwrap();
+            let write = |data: &mut [u8], offset| file.write_at(data, offset).unwrap();
+            let rate = rate(WRITTEN_BYTES, piece, write, end);
+            drop(file);
+            library.unlink_path(name).unwrap();
+            rate
+        };
+        compare(&format!("write {piece} B, fsync"), by_mount, by_library);
+    }
+}
+
+/// Rate of a run of IOR, MiB/s.
+fn ior(program: &Path, options: &str, file: &Path, preload: Option<(&Path, &Path)>) -> f64 {
+    let mut command = Command::new(program);
+    command.args(options.split(' ')).arg("-o").arg(file);
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    if let Some((library, key_file)) = preload {
+        command.env("LD_PRELOAD", library).env("FOREBAY_KEY_FILE", key_file);
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program:?} failed: {errors}");
+    let row = text.lines().find(|line| line.starts_with("write ")).unwrap();
+    row.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn argument(name: &str) -> Option<PathBuf> {
+    std::env::args().skip_while(|argument| argument != name).nth(1).map(PathBuf::from)
+}
+
+fn main() {
+    let key = || PoolKey::new(KEY).unwrap();
+    let directory = argument("--directory").unwrap_or_else(std::env::temp_dir);
+    let directory = directory.join(format!("forebay-small-requests-{}", std::process::id()));
+    let path = directory.join("mnt");
+    fs::create_dir_all(directory.join("flash")).unwrap();
+    fs::create_dir_all(&path).unwrap();
+    let mut options = StoreOptions::new(directory.join("flash"));
+    (options.tcp, options.key) = (Some(([127, 0, 0, 1], 0).into()), Some(key()));
+    let daemon = Daemon::start(options).unwrap();
+    let admin = Admin::connect(daemon.address(), ClientOptions::default()).unwrap();
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    admin
+        .create_instance(InstanceSpec {
+            id: INSTANCE,
+            uid,
+            gid,
+            mode: 0o755,
+            capacity: 4 << 30,
+            inodes: 100,
+            placement: Placement::single_node(),
+        })
+        .unwrap();
+    let attach = |delays_writes| {
+        let options = ClientOptions { key: Some(key()), delays_writes, ..ClientOptions::default() };
+        Fs::attach(daemon.tcp_address().unwrap(), INSTANCE, options).unwrap()
+    };
+    let library = attach(true);
+    let mounted = mount(attach(false), &path, &MountOptions::default()).unwrap();
+    println!("sequential small requests over TCP, MiB/s, medians of {PAIRS} alternating runs");
+    reads(&library, &path);
+    writes(&library, &path);
+    match (argument("--ior"), argument("--preload")) {
+        (Some(program), Some(preload)) => {
+            let key_file = directory.join("key");
+            fs::write(&key_file, KEY).unwrap();
+            fs::set_permissions(&key_file, Permissions::from_mode(0o600)).unwrap();
+            for (name, options) in IOR_WRITES {
+                let file = path.join("ior");
+                let by_mount = || ior(&program, options, &file, None);
+                let by_library = || ior(&program, options, &file, Some((&preload, &key_file)));
+                compare(name, by_mount, by_library);
+            }
+        }
+        _ => println!("IOR: skipped, without --ior PROGRAM --preload LIBRARY"),
+    }
+    mounted.unmount().unwrap();
+    drop((library, admin));
+    daemon.stop().unwrap();
+    fs::remove_dir_all(&directory).unwrap();
+}
