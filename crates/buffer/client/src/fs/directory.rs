@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const MAX_LOOKUPS: u32 = 100;
 
 /// Some entries of a directory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DirPage {
     /// The entries; the cookie of the last one continues after it.
     pub entries: Vec<DirEntry>,

@@ -1,6 +1,7 @@
 //! Opening, reading and writing through the mount.
 
 use super::arguments::Request;
+use super::attribute_cache::Change;
 use super::convert;
 use super::mounted_fs::MountedFs;
 use super::open_files::{OpenFile, SharedInode};
@@ -39,12 +40,13 @@ impl MountedFs {
         if flags & libc::O_TRUNC != 0 && self.opens.is_executed(convert::ino(ino)) {
             return reply.error(fuser::Errno::ETXTBSY);
         }
+        let change = self.kernel_cache.attributes.change([convert::ino(ino)]);
         let fs = self.fs_to_open(request, ino, flags);
         let opened =
             fs.and_then(|fs| fs.open_provisional(convert::ino(ino), convert::open_mode(flags)));
         let executes = flags & convert::FMODE_EXEC != 0;
         let added = opened.and_then(|opened| {
-            self.add_open(&opened, executes, |descriptor| reply.open_backing(descriptor))
+            self.add_open(&opened, (executes, change), |descriptor| reply.open_backing(descriptor))
         });
         match added {
             Ok(open) => match open.backing {
@@ -80,14 +82,16 @@ impl MountedFs {
         let (exclusive, open) = (flags & libc::O_EXCL != 0, convert::open_mode(flags));
         let fs = self.fs_for(request);
         self.negative_lookups.add_name(parent, name);
+        let _of_parent = self.kernel_cache.attributes.change([parent]);
         let created = self.track_name(parent, || {
             let opened = fs.create(parent, name, (mode & 0o7777) as u16, exclusive, open)?;
             let ttl = opened.ttl;
             Ok((opened, ttl))
         });
         let added = created.and_then(|(opened, ttl)| {
-            let open =
-                self.add_open(&opened, false, |descriptor| reply.open_backing(descriptor))?;
+            let change = self.kernel_cache.attributes.change([opened.attr.ino]);
+            let register = |descriptor: BorrowedFd<'_>| reply.open_backing(descriptor);
+            let open = self.add_open(&opened, (false, change), register)?;
             Ok((convert::attr(&opened.attr), ttl, open))
         });
         let ttl = added.as_ref().map_or(Duration::ZERO, |(_, ttl, _)| *ttl);
@@ -105,11 +109,12 @@ impl MountedFs {
         }
     }
 
-    /// Adds an opened file to the table. `register` registers its data object with the kernel.
+    /// Adds an opened file to the table. `executes`: it was opened to be executed. It may change until it
+    /// is closed. `register` registers its data object with the kernel.
     fn add_open(
         &self,
         opened: &Opened,
-        executes: bool,
+        (executes, change): (bool, Change),
         register: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
     ) -> Result<OpenReply, Errno> {
         let ino = opened.attr.ino;
@@ -129,7 +134,12 @@ impl MountedFs {
             reply_flags |= FopenFlags::FOPEN_DIRECT_IO;
             reply_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
-        let handle = self.opens.add(OpenFile { file: opened.file.clone(), shared, executes });
+        let handle = self.opens.add(OpenFile {
+            file: opened.file.clone(),
+            shared,
+            executes,
+            _change: change,
+        });
         Ok(OpenReply { handle, flags: reply_flags, backing })
     }
 
@@ -270,6 +280,7 @@ impl MountedFs {
         let mode = set.mode;
         let open = handle.and_then(|handle| self.opens.get(handle));
         let ino = convert::ino(ino);
+        let _change = self.kernel_cache.attributes.change([ino]);
         let handle = open.as_ref().map(|open| open.file.handle());
         let is_search_restricted =
             !self.kernel_permissions && mode.is_some_and(|mode| mode & 0o111 != 0o111);

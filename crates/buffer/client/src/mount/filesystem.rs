@@ -137,10 +137,12 @@ operations! {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _change = self.kernel_cache.attributes.change([convert::ino(parent)]);
         empty(reply, self.fs_for(request).unlink(convert::ino(parent), name.as_bytes()));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _change = self.kernel_cache.attributes.change_any(); // the directory is unknown
         empty(reply, self.fs_for(request).rmdir(convert::ino(parent), name.as_bytes()));
     }
 
@@ -163,6 +165,7 @@ operations! {
         for (dir, name) in [from, to] {
             self.negative_lookups.add_name(dir, name); // both may be replaced or removed
         }
+        let _change = self.kernel_cache.attributes.change_any();
         self.kernel_cache.parents.clear();
         let renamed = self.fs_for(request).rename(from, to, existing);
         self.kernel_cache.parents.clear();
@@ -291,6 +294,7 @@ operations! {
         _position: u32, reply: ReplyEmpty
     ) {
         let (fs, mode) = (self.fs_for(request), convert::xattr_mode(flags));
+        let _change = self.kernel_cache.attributes.change([convert::ino(ino)]);
         empty(reply, fs.set_xattr(convert::ino(ino), name.as_bytes(), value, mode));
     }
 
@@ -311,6 +315,7 @@ operations! {
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _change = self.kernel_cache.attributes.change([convert::ino(ino)]);
         empty(reply, self.fs_for(request).remove_xattr(convert::ino(ino), name.as_bytes()));
     }
 

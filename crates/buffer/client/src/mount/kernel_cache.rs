@@ -6,6 +6,7 @@
 //! invalidation has overtaken. For those that it does not compare, a recall waits until the processes that
 //! have received a reply have had the time to process it.
 
+use super::attribute_cache::AttributeCache;
 use super::kernel_entries::KernelEntries;
 use super::negative_lookups::NegativeLookups;
 use super::parents::Parents;
@@ -72,6 +73,8 @@ pub struct KernelCache {
     negative_lookups: Arc<NegativeLookups>,
     /// Parents of directories, known under the lease, for listings.
     pub parents: Parents,
+    /// Attributes and listings that this process knows under the lease.
+    pub attributes: AttributeCache,
     /// The number of recalls.
     recalls: RwLock<u64>,
     inodes: Mutex<CachedInodes>,
@@ -96,6 +99,7 @@ impl KernelCache {
             entries: KernelEntries::default(),
             negative_lookups,
             parents: Parents::default(),
+            attributes: AttributeCache::default(),
             recalls: RwLock::new(0),
             inodes: Mutex::new(CachedInodes::new(now)),
             started: now,
@@ -126,6 +130,7 @@ impl KernelCache {
             *recalls += 1;
             self.negative_lookups.clear();
             self.parents.clear();
+            self.attributes.clear();
             self.inodes.lock().take()
         };
         let last_reply = Duration::from_nanos(self.last_reply_ns.load(Ordering::Acquire));

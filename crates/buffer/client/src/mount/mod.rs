@@ -3,6 +3,7 @@
 //! Nothing is cached that another client could change: the kernel caches names and attributes under a lease
 //! that the daemon recalls before another client (a mount, or an [`Fs`]) changes anything, or, with
 //! kernels before Linux 6.16 and on instances of several nodes, only while this mount is the only client.
+//! This process caches attributes of directories and listings under the same lease.
 //! File contents are cached in the page cache of the data object only. Where kernel and permissions allow
 //! it (`FUSE_PASSTHROUGH`, root), a file open for reading is read directly from its data object, and
 //! memory maps of any file map the object. Writes always pass through this process, because it
@@ -15,6 +16,7 @@
 //! check them may cache entries only of directories that everybody may search.
 
 mod arguments;
+mod attribute_cache;
 mod busy_threads;
 mod cached_entries;
 mod convert;

@@ -128,6 +128,7 @@ impl MountedFs {
         let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
         let mode = (mode & 0o7777) as u16;
         self.negative_lookups.add_name(parent, &name);
+        let _change = self.kernel_cache.attributes.change([parent]);
         let make = NameRequest::Mknod { parent, name, new, mode };
         let requester = self.fs_for(request).requester;
         let created = self.track_name(parent, || requester.attr_for(parent.metadata_node(), make));

@@ -4,6 +4,7 @@ use super::arguments::Request;
 use super::convert::{self, errno};
 use super::mounted_fs::MountedFs;
 use super::reply::entry;
+use crate::fs::{DirPage, Fs};
 use forebay_protocol::message::NameRequest;
 use forebay_protocol::{Attr, Errno, FileKind, Ino};
 use fuser::{
@@ -12,6 +13,7 @@ use fuser::{
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -91,6 +93,7 @@ impl MountedFs {
         let (ino, parent) = (convert::ino(ino), convert::ino(parent));
         let name = name.as_bytes().to_vec();
         self.negative_lookups.add_name(parent, &name);
+        let _change = self.kernel_cache.attributes.change([ino, parent]);
         let link = NameRequest::Link { ino, parent, name };
         let fs = self.fs_for(request);
         self.track_name(parent, || fs.requester.attr_for(parent.metadata_node(), link))
@@ -182,21 +185,18 @@ impl MountedFs {
             return reply.ok();
         }
         loop {
-            let read = || {
-                let page = fs.read_dir(dir, after, 64 * 1024, true)?;
-                let ttl = page.ttl;
-                Ok((page, ttl))
-            };
-            let page = match self.track_name(dir, read) {
-                Ok((page, _)) => page,
+            let (page, ttl) = match self.page_with_attributes(&fs, dir, after) {
+                Ok(read) => read,
                 Err(error) => return reply.error(errno(error)),
             };
             let is_first = after <= DOT_DOT;
             let limit = self.open_directories.limit(handle, is_first, page.next_cookie);
-            let permit = self.kernel_cache.permit(page.ttl);
+            let permit = self.kernel_cache.permit(ttl);
             let mut is_end = page.is_last_before(limit);
             let mut empty = true;
-            for entry in page.entries.iter().filter(|entry| entry.cookie < limit) {
+            let start = after;
+            let rest = page.entries.iter().filter(|entry| entry.cookie > start);
+            for entry in rest.filter(|entry| entry.cookie < limit) {
                 empty = false;
                 // Without attributes, only number and kind are known, and the kernel asks again.
                 let known = Attr { ino: entry.ino, kind: entry.kind, ..Attr::default() };
@@ -223,6 +223,35 @@ impl MountedFs {
                 return reply.ok();
             }
         }
+    }
+
+    /// Entries of a directory after the cookie `after`, and perhaps those before it, with attributes
+    /// and their time to live.
+    fn page_with_attributes(
+        &self,
+        fs: &Fs,
+        dir: Ino,
+        after: u64,
+    ) -> Result<(Arc<DirPage>, Duration), Errno> {
+        let cache = &self.kernel_cache.attributes;
+        if let Some(known) = cache.listing(dir, Instant::now()) {
+            return Ok(known);
+        }
+        let read_at = cache.moment();
+        let (page, ttl) = self.track_name(dir, || {
+            let page = fs.read_dir(dir, after, 64 * 1024, true)?;
+            let ttl = page.ttl;
+            Ok((Arc::new(page), ttl))
+        })?;
+        // With names that the kernel shows to all users it must be known which it has.
+        if after == DOT_DOT && (!self.trusted || self.kernel_permissions) {
+            // No recall begins before they are known, which it would end.
+            let permit = self.kernel_cache.permit(ttl);
+            if !permit.ttl().is_zero() {
+                cache.remember_listing(dir, &page, read_at, Instant::now() + permit.ttl());
+            }
+        }
+        Ok((page, ttl))
     }
 
     pub fn do_stat_fs(&self, request: &Request, reply: ReplyStatfs) {

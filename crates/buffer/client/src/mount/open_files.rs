@@ -1,5 +1,6 @@
 //! Files that the kernel has open, and their data objects as the kernel knows them.
 
+use super::attribute_cache::Change;
 use crate::file::File;
 use forebay_protocol::Ino;
 use fuser::{BackingId, FileHandle};
@@ -28,6 +29,8 @@ pub struct OpenFile {
     pub shared: Arc<SharedInode>,
     /// The file was opened to be executed.
     pub executes: bool,
+    /// Reads and writes change its attributes, through mapped memory without a request.
+    pub _change: Change,
 }
 
 /// All open files of the kernel.

@@ -9,7 +9,7 @@ use forebay_protocol::{Attr, Errno, FileKind, Ino};
 use fuser::INodeNo;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Number of directories in a generation.
 const MAX_DIRECTORIES: usize = 1 << 15;
@@ -48,9 +48,19 @@ impl LastAttributes {
 
 impl MountedFs {
     pub fn do_get_attr(&self, request: &Request, ino: INodeNo) -> Result<(Attr, Duration), Errno> {
-        let ino = Ino(ino.0);
+        let (ino, cache) = (Ino(ino.0), &self.kernel_cache.attributes);
+        if let Some(known) = cache.attributes(ino, Instant::now()) {
+            return Ok(known);
+        }
+        let read_at = cache.moment();
         match self.fs_for(request).requester.attr_of(ino) {
             Ok((attr, ttl)) => {
+                // No recall begins before they are known, which it would end.
+                let permit = self.kernel_cache.permit(ttl);
+                if !permit.ttl().is_zero() {
+                    cache.remember_attributes(&attr, read_at, Instant::now() + permit.ttl());
+                }
+                drop(permit);
                 self.last_attributes.remember(&attr);
                 Ok((attr, ttl))
             }

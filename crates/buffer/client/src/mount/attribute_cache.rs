@@ -1,0 +1,232 @@
+//! Attributes of directories, and complete listings, that this process caches under the lease on names and
+//! attributes.
+//!
+//! A kernel drops the attributes of a directory after it has listed it, and caches no listing. This cache
+//! answers without a request. Each operation of the mount that changes an inode, and each open file,
+//! holds a [`Change`] of it: meanwhile nothing is answered from the cache that contains its attributes or
+//! names, and what was read before the end of the change is not cached. Other clients change nothing
+//! before the lease is recalled, which clears the cache.
+
+use crate::fs::DirPage;
+use forebay_protocol::{Attr, FileKind, Ino};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Maximum number of directories of which attributes are cached.
+const MAX_DIRECTORIES: usize = 1 << 14;
+/// Maximum number of entries in all cached listings together.
+const MAX_ENTRIES: usize = 1 << 16;
+/// Maximum number of inodes of which the last change is known.
+const MAX_CHANGED: usize = 1 << 16;
+
+/// Number of the beginnings and ends of changes so far.
+pub type Moment = u64;
+
+/// Something that was read from storage nodes.
+#[derive(Debug)]
+struct Known<T> {
+    value: T,
+    /// Moment before which the request was sent.
+    read_at: Moment,
+    /// End of the lease under which it was read.
+    until: Instant,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    now: Moment,
+    /// Inodes that are being changed, with the number of the changes.
+    changing: HashMap<Ino, usize>,
+    /// Changes of unknown inodes that are under way.
+    changing_any: usize,
+    /// The ends of the last changes of inodes since `cleared_at`.
+    changed_at: HashMap<Ino, Moment>,
+    /// All inodes may have changed until this moment.
+    cleared_at: Moment,
+    attributes: HashMap<Ino, Known<Attr>>,
+    listings: HashMap<Ino, Known<Arc<DirPage>>>,
+    /// Number of entries of the listings.
+    entries: usize,
+}
+
+impl State {
+    fn clear(&mut self) {
+        self.now += 1;
+        self.cleared_at = self.now;
+        self.changed_at.clear();
+        self.attributes.clear();
+        self.listings.clear();
+        self.entries = 0;
+    }
+
+    /// Whether an inode has not changed since a request that was sent after `read_at`.
+    fn is_unchanged(&self, ino: Ino, read_at: Moment) -> bool {
+        self.changing_any == 0
+            && self.cleared_at <= read_at
+            && !self.changing.contains_key(&ino)
+            && self.changed_at.get(&ino).is_none_or(|at| *at <= read_at)
+    }
+
+    /// Whether neither a directory nor an inode in it has changed.
+    fn is_listing_unchanged(&self, dir: Ino, page: &DirPage, read_at: Moment) -> bool {
+        self.is_unchanged(dir, read_at)
+            && page.entries.iter().all(|entry| self.is_unchanged(entry.ino, read_at))
+    }
+
+    fn forget_listing(&mut self, dir: Ino) {
+        if let Some(known) = self.listings.remove(&dir) {
+            assert!(known.value.entries.len() <= self.entries, "each listing is counted");
+            self.entries -= known.value.entries.len();
+        }
+    }
+
+    fn begin(&mut self, ino: Ino) {
+        self.now += 1;
+        *self.changing.entry(ino).or_default() += 1;
+        self.attributes.remove(&ino);
+        self.forget_listing(ino);
+    }
+
+    fn end(&mut self, ino: Ino) {
+        self.now += 1;
+        let changes = self.changing.get_mut(&ino);
+        assert!(changes.is_some(), "a change that ends has begun");
+        if let Some(changes) = changes {
+            *changes -= 1;
+            if *changes == 0 {
+                self.changing.remove(&ino);
+            }
+        }
+        self.changed_at.insert(ino, self.now);
+        if self.changed_at.len() > MAX_CHANGED {
+            self.clear();
+        }
+    }
+}
+
+/// The cache of a mount.
+#[derive(Debug, Default)]
+pub struct AttributeCache(Arc<Mutex<State>>);
+
+/// A change that is under way until this is dropped.
+#[derive(Debug)]
+pub struct Change {
+    state: Arc<Mutex<State>>,
+    /// The inodes that change; empty: any.
+    inos: Vec<Ino>,
+}
+
+impl AttributeCache {
+    /// These inodes are about to change.
+    pub fn change(&self, inos: impl Into<Vec<Ino>>) -> Change {
+        let inos = inos.into();
+        assert!(!inos.is_empty(), "a change has an inode");
+        let mut state = self.0.lock();
+        inos.iter().for_each(|ino| state.begin(*ino));
+        drop(state);
+        Change { state: self.0.clone(), inos }
+    }
+
+    /// Inodes whose numbers are not known here are about to change.
+    pub fn change_any(&self) -> Change {
+        self.0.lock().changing_any += 1;
+        Change { state: self.0.clone(), inos: Vec::new() }
+    }
+
+    /// The lease is recalled.
+    pub fn clear(&self) {
+        self.0.lock().clear();
+    }
+
+    /// The present moment, for a request that is about to be sent.
+    pub fn moment(&self) -> Moment {
+        self.0.lock().now
+    }
+
+    /// The attributes of a directory with their time to live at `now`, if they are known.
+    pub fn attributes(&self, ino: Ino, now: Instant) -> Option<(Attr, Duration)> {
+        let state = self.0.lock();
+        let known = state.attributes.get(&ino)?;
+        let ttl = time_to_live(known.until, now)?;
+        state.is_unchanged(ino, known.read_at).then_some((known.value, ttl))
+    }
+
+    /// Attributes were requested after `read_at`, and are valid until `until`.
+    pub fn remember_attributes(&self, attr: &Attr, read_at: Moment, until: Instant) {
+        if attr.kind != FileKind::Dir {
+            return; // the length of a file may change by mapped memory, and its links by any name
+        }
+        let mut state = self.0.lock();
+        if !state.is_unchanged(attr.ino, read_at) {
+            return;
+        }
+        if state.attributes.len() >= MAX_DIRECTORIES {
+            state.attributes.clear();
+        }
+        state.attributes.insert(attr.ino, Known { value: *attr, read_at, until });
+    }
+
+    /// All entries of a directory with their time to live at `now`, if they are known.
+    pub fn listing(&self, dir: Ino, now: Instant) -> Option<(Arc<DirPage>, Duration)> {
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
+        let known = state.listings.get(&dir)?;
+        let (page, read_at) = (known.value.clone(), known.read_at);
+        let ttl = time_to_live(known.until, now)?;
+        // Without a change in between, what was valid is valid.
+        if read_at != state.now {
+            if !state.is_listing_unchanged(dir, &page, read_at) {
+                return None;
+            }
+            let now = state.now;
+            state.listings.get_mut(&dir)?.read_at = now;
+        }
+        (state.changing_any == 0).then_some((page, ttl))
+    }
+
+    /// A directory was read after `read_at`, from its beginning; what was read is valid until `until`.
+    pub fn remember_listing(&self, dir: Ino, page: &Arc<DirPage>, read_at: Moment, until: Instant) {
+        if !is_complete(page) || page.entries.len() > MAX_ENTRIES {
+            return;
+        }
+        let mut state = self.0.lock();
+        if !state.is_listing_unchanged(dir, page, read_at) {
+            return;
+        }
+        if state.entries + page.entries.len() > MAX_ENTRIES {
+            state.listings.clear();
+            state.entries = 0;
+        }
+        state.forget_listing(dir);
+        state.entries += page.entries.len();
+        let read_at = state.now;
+        state.listings.insert(dir, Known { value: page.clone(), read_at, until });
+    }
+}
+
+/// Whether a page has all entries with attributes that change by known changes only: those of a file
+/// with several links change also when another name is removed.
+fn is_complete(page: &DirPage) -> bool {
+    let has_one_name = |attr: &Attr| attr.kind == FileKind::Dir || attr.nlink == 1;
+    page.end && page.entries.iter().all(|entry| entry.attr.as_ref().is_some_and(has_one_name))
+}
+
+fn time_to_live(until: Instant, now: Instant) -> Option<Duration> {
+    until.checked_duration_since(now).filter(|ttl| !ttl.is_zero())
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        let mut state = self.state.lock();
+        if self.inos.is_empty() {
+            state.changing_any -= 1;
+            state.clear();
+        }
+        self.inos.iter().for_each(|ino| state.end(*ino));
+    }
+}
+
+#[cfg(test)]
+mod tests;
