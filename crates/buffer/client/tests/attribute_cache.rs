@@ -37,7 +37,7 @@ struct Operation([u32; 5]);
 
 impl Operation {
     fn random(random: &mut RandomSequence) -> Operation {
-        Operation([20, 28, 28, 4096, 4].map(|bound| random.below(bound)))
+        Operation([26, 28, 28, 4096, 2].map(|bound| random.below(bound)))
     }
 }
 
@@ -52,7 +52,7 @@ impl Program {
     }
 
     fn keep(&mut self, file: File) {
-        if self.files.len() == 4 {
+        if self.files.len() == 2 {
             self.files.remove(0);
         }
         self.files.push(file);
@@ -64,12 +64,12 @@ impl Program {
         let open = self.files.len().checked_sub(1).map(|last| last.min(which as usize));
         let amount = u64::from(amount);
         let result = match kind {
-            0 | 1 => File::create_new(&path).map(drop),
+            0 | 1 | 22 => File::create_new(&path).map(drop),
             2 | 3 => fs::create_dir(&path),
             4 => fs::remove_file(&path),
             5 => fs::remove_dir(&path),
             6 => fs::rename(&path, &second),
-            7 => fs::hard_link(&path, &second),
+            7 | 20 | 21 => fs::hard_link(&path, &second),
             8 => fs::set_permissions(&path, Permissions::from_mode(0o600 | amount as u32 & 0o177)),
             9 => std::os::unix::fs::chown(&path, Some(amount as u32), None),
             10 => {
