@@ -7,6 +7,7 @@ use forebay_protocol::message::{
     SessionInfo,
 };
 use forebay_protocol::{Errno, InstanceId, SessionId};
+use std::sync::Arc;
 
 /// A session with a storage daemon to administer it; for root and the user of the daemon.
 #[derive(Debug)]
@@ -15,7 +16,7 @@ pub struct Admin(Session);
 impl Admin {
     /// Connects to a daemon.
     pub fn connect(address: Address, options: ClientOptions) -> Result<Admin, Errno> {
-        Session::open(address, None, None, options, ReplyCaches::None).map(Admin)
+        Session::open(address, None, None, options, ReplyCaches::None, Arc::default()).map(Admin)
     }
 
     /// Creates an instance. `EEXIST` if its id exists.

@@ -78,7 +78,7 @@ fn local(daemon: &Daemon) -> Connection {
 
 /// The reply of the daemon; `None` if it closes the connection.
 fn call(connection: &mut Connection, request: Request) -> Option<Reply> {
-    let call = Call { seq: 1, caller: None, request };
+    let call = Call { seq: 1, caller: None, tags: Vec::new(), request };
     connection.call(&call, &[], &mut []).ok().map(|response| response.reply)
 }
 
@@ -115,7 +115,7 @@ fn handshake_is_limited_in_time_and_size() {
     };
     let (daemon, _temporary) = pool(limits, 100);
     let mut call = Vec::new();
-    let attach = Call { seq: 1, caller: None, request: attach_request(false) };
+    let attach = Call { seq: 1, caller: None, tags: Vec::new(), request: attach_request(false) };
     frame::encode_call(&mut call, &attach, 0).unwrap();
     // One byte every 50 ms.
     let mut slow = TcpStream::connect(tcp(&daemon)).unwrap();
@@ -150,7 +150,8 @@ fn handshake_is_limited_in_time_and_size() {
     let mut long = Vec::new();
     let name = vec![b'x'; 100 << 10];
     let request = Request::Name(NameRequest::Lookup { parent: Ino::ROOT, name });
-    frame::encode_call(&mut long, &Call { seq: 1, caller: None, request }, 0).unwrap();
+    frame::encode_call(&mut long, &Call { seq: 1, caller: None, tags: Vec::new(), request }, 0)
+        .unwrap();
     let mut oversized = TcpStream::connect(tcp(&daemon)).unwrap();
     oversized.write_all(&long[..HEADER_BYTES]).unwrap();
     assert!(is_closed(&mut oversized, Duration::from_millis(300)));

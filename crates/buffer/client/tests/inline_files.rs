@@ -143,7 +143,7 @@ fn inline_requests_check_the_same_permissions() {
     let daemon = users_pool(options, 0o770);
     let once = ClientOptions { timeout: std::time::Duration::ZERO, ..ClientOptions::default() };
     let attach = || Fs::attach(daemon.address(), INSTANCE, once.clone()).unwrap();
-    let (secret, sticky) = as_user(1000, 2000, || {
+    as_user(1000, 2000, || {
         let fs = attach();
         let created = fs.put_file((Ino::ROOT, b"secret"), like(0o6700), b"mine".to_vec());
         let created = created.unwrap();
@@ -157,11 +157,11 @@ fn inline_requests_check_the_same_permissions() {
         fs.set_attr(sticky, None, mode).unwrap();
         fs.put_file((sticky, b"owned"), like(0o666), Vec::new()).unwrap();
         fs.mkdir(Ino::ROOT, b"closed", 0o700).unwrap();
-        (created.ino, sticky)
     });
     as_user(1001, 2000, || {
         let fs = attach();
-        let closed = fs.lookup(Ino::ROOT, b"closed").unwrap().ino;
+        let found = |name: &[u8]| fs.lookup(Ino::ROOT, name).unwrap().ino;
+        let (secret, sticky, closed) = (found(b"secret"), found(b"sticky"), found(b"closed"));
         let put =
             |at, set| fs.put_file(at, set, b"theirs".to_vec()).map(|attr| (attr.uid, attr.gid));
         assert_eq!(fs.fetch_file(secret).map(|_| ()), Err(Errno::EACCES));

@@ -230,7 +230,7 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
         client: ClientHost::default(),
     }));
     let mut call = Vec::new();
-    let attach_call = Call { seq: 1, caller: None, request: attach };
+    let attach_call = Call { seq: 1, caller: None, tags: Vec::new(), request: attach };
     frame::encode_call(&mut call, &attach_call, 0).unwrap();
     let reply: Reply = frame::decode(&first.send_proof(&call)).unwrap();
     assert!(matches!(reply, Reply::Attached { .. }), "{reply:?}");

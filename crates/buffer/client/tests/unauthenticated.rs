@@ -96,7 +96,8 @@ fn garbage_closes_only_its_own_connection() {
     let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
     let mut call = Vec::new();
     let request = Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT });
-    frame::encode_call(&mut call, &Call { seq: 1, caller: None, request }, 0).unwrap();
+    frame::encode_call(&mut call, &Call { seq: 1, caller: None, tags: Vec::new(), request }, 0)
+        .unwrap();
     let mut long = call.clone();
     long[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
     let mut damaged = call.clone();
@@ -134,7 +135,7 @@ fn requests_before_handshake_or_with_guessed_session_are_refused() {
     };
     let mut connection = connect();
     let mut call = |request| {
-        let message = Call { seq: 1, caller: None, request };
+        let message = Call { seq: 1, caller: None, tags: Vec::new(), request };
         connection.call(&message, &[], &mut []).unwrap().reply
     };
     assert_eq!(
@@ -191,9 +192,18 @@ fn read_only_handle_cannot_be_upgraded() {
     as_user(3000, 2000, move || {
         let mut connection =
             Connection::from(channel(Stream::connect(&address, Duration::from_secs(1)).unwrap()));
+        let mut tags = Vec::new();
         let mut call = |seq, request| {
-            let message = Call { seq, caller: None, request };
-            connection.call(&message, &[], &mut []).unwrap()
+            let message = Call { seq, caller: None, tags: tags.clone(), request };
+            let mut response = connection.call(&message, &[], &mut []).unwrap();
+            response.reply = match response.reply {
+                Reply::Tagged { reply, tags: of_reply } => {
+                    tags = of_reply.into_iter().map(|(_, tag)| tag).collect();
+                    *reply
+                }
+                reply => reply,
+            };
+            response
         };
         let attach = Attach {
             version: PROTOCOL_VERSION,
@@ -220,6 +230,10 @@ fn read_only_handle_cannot_be_upgraded() {
         let read = OpenMode { read: true, descriptor: true, ..OpenMode::default() };
         let (one, two) = (HandleId(1), HandleId(2));
         let refused = Reply::Failed(Errno::EACCES);
+        let not_reached = Reply::Failed(Errno::ESTALE);
+        assert_eq!(call(1, open(one, read)).reply, not_reached, "the number alone is not enough");
+        let lookup = NameRequest::Lookup { parent: Ino::ROOT, name: b"theirs".to_vec() };
+        assert!(matches!(call(1, Request::Name(lookup)).reply, Reply::Attr(_)));
         assert_eq!(call(1, open(one, READ_WRITE)).reply, refused);
         let response = call(2, open(one, read));
         assert!(matches!(response.reply, Reply::Opened { .. }));

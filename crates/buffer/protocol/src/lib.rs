@@ -10,6 +10,7 @@
 pub mod address;
 pub mod credentials;
 pub mod ids;
+pub mod inode_tag;
 pub mod lock;
 pub mod message;
 pub mod peer;
@@ -23,4 +24,5 @@ pub use credentials::{Credentials, PeerIdentity};
 pub use ids::{
     Errno, HandleId, Ino, InstanceId, LeaseId, LockOwner, NodeIndex, SessionId, Timestamp,
 };
+pub use inode_tag::InodeTag;
 pub use message::{Attr, Call, FileKind, Reply, Request};

@@ -5,7 +5,7 @@ use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::{OpenMode, SESSION_LEASE_NS};
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{
-    Attr, Call, Errno, HandleId, InstanceId, NodeIndex, Reply, SessionId, Timestamp,
+    Attr, Call, Errno, HandleId, InodeTag, InstanceId, NodeIndex, Reply, SessionId, Timestamp,
 };
 
 /// A connection, as the driver numbers them. No number is used twice.
@@ -132,6 +132,8 @@ pub enum Effect<D> {
         attr: Box<Attr>,
         /// The file's length, unless the object determines it.
         length: Option<u64>,
+        /// The tag of the file's inode, for a client that is not trusted.
+        tag: Option<InodeTag>,
     },
     /// An object was written through a handle that is closed now.
     ObjectWritten(ObjectId),

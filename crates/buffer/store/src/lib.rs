@@ -14,4 +14,5 @@ pub mod offline;
 pub mod recovery;
 mod state;
 pub mod storage;
+mod tag_key;
 mod volume;

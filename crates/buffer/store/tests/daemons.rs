@@ -70,7 +70,7 @@ impl Client {
 
     fn call_with_descriptor(&mut self, request: Request) -> (Reply, Option<std::fs::File>) {
         self.seq += 1;
-        let call = Call { seq: self.seq, caller: None, request };
+        let call = Call { seq: self.seq, caller: None, tags: Vec::new(), request };
         let answer = self.connection.call(&call, &[], &mut []).unwrap();
         (answer.reply, answer.descriptor.map(std::fs::File::from))
     }

@@ -33,7 +33,7 @@ fn key() -> PoolKey {
 }
 
 fn call(seq: u64, request: Request) -> Call {
-    Call { seq, caller: None, request }
+    Call { seq, caller: None, tags: Vec::new(), request }
 }
 
 /// Only clients on other hosts send data over connections.

@@ -29,7 +29,7 @@ fn call(
     request: Request,
 ) -> Vec<Effect<ObjectId>> {
     let mut effects = Vec::new();
-    let call = Call { seq, caller: None, request };
+    let call = Call { seq, caller: None, tags: Vec::new(), request };
     node.step(Now::default(), Input::Call(conn, call), &mut effects);
     effects
 }
@@ -351,7 +351,7 @@ fn repeated_call_of_decided_transaction_answers_eio_after_60s() {
     let repeated = make(&format!("d{seq}"), NewInode::Dir);
     let mut effects = Vec::new();
     for request in [hello, repeated] {
-        let call = Call { seq, caller: None, request };
+        let call = Call { seq, caller: None, tags: Vec::new(), request };
         node.step(now, Input::Call(again, call), &mut effects);
     }
     assert!(matches!(replies(&effects)[..], [Reply::Attached { .. }]));
@@ -489,7 +489,7 @@ fn lease_after_reopen(open: OpenMode) -> Reply {
         Attach { token: Some(token), slot: RECOVERY_SLOT, ..greeting(Some(InstanceId(7))) };
     call(&mut node, recovery, 1, Request::Session(SessionRequest::Attach(joining)));
     let caller = Credentials { uid: 1000, gid: 1000, groups: Some(Vec::new()), checked: false };
-    let reopen = Call { seq: 2, caller: Some(caller), request: opening(2, open) };
+    let reopen = Call { seq: 2, caller: Some(caller), tags: Vec::new(), request: opening(2, open) };
     let mut effects = Vec::new();
     node.step(Now::default(), Input::Call(recovery, reopen), &mut effects);
     let is_refused = replies(&effects) == [Reply::Failed(Errno::EACCES)];

@@ -69,7 +69,8 @@ impl Fs {
     }
 
     /// Entries after `cookie`, about `bytes` of them, with attributes if `attrs`. An entry that is
-    /// removed meanwhile, or whose data object cannot be read, is without attributes.
+    /// removed meanwhile, or whose data object cannot be read, is without attributes, as are all in a
+    /// directory that the caller may not search.
     pub fn read_dir(
         &self,
         ino: Ino,
@@ -78,10 +79,10 @@ impl Fs {
         attrs: bool,
     ) -> Result<DirPage, Errno> {
         let request = NameRequest::ReadDir { ino, cookie, bytes, attrs };
-        let SessionReply::<(Vec<DirEntry>, bool, u64)> { reply, mut ttl, .. } =
+        let SessionReply::<(Vec<DirEntry>, bool, u64, bool)> { reply, mut ttl, .. } =
             self.requester.request(ino.metadata_node(), request)?;
-        let (mut entries, end, next_cookie) = reply;
-        if attrs {
+        let (mut entries, end, next_cookie, searchable) = reply;
+        if attrs && searchable {
             ttl = self.complete_entries(&mut entries, ttl)?;
         }
         Ok(DirPage { entries, end, next_cookie, ttl })

@@ -1,5 +1,6 @@
 //! Connections of a session: attaching, and recovery of the state that a restarted daemon has lost.
 
+use super::open_handles::OpenHandle;
 use super::{OpenedBy, ReplyCaches, Session, SessionIdentity};
 use crate::backoff::Backoff;
 use crate::system::Connection;
@@ -166,7 +167,7 @@ impl Session {
             checked: true,
         });
         let handles = self.handles.lock().clone();
-        for (handle, (opened, open)) in handles {
+        for (handle, OpenHandle { opened, mode: open, tags }) in handles {
             identity.recovery_seq += 1;
             let (ino, request) = match opened {
                 OpenedBy::Ino(ino) => (ino, FileRequest::Open { ino, handle, open }),
@@ -174,7 +175,8 @@ impl Session {
                     (capability.ino, FileRequest::OpenObject { handle, capability, open })
                 }
             };
-            let call = Call { caller: caller.clone(), ..Call::new(identity.recovery_seq, request) };
+            let caller = caller.clone();
+            let call = Call { caller, tags, ..Call::new(identity.recovery_seq, request) };
             // If the capability has expired, the next use of the handle renews it.
             if let Reply::Failed(errno) = connection.call(&call, &[], &mut [])?.reply
                 && errno != Errno::EKEYREJECTED

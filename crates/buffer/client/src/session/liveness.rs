@@ -168,7 +168,8 @@ mod tests {
             ..ClientOptions::default()
         };
         let address = Address::Unix("/daemon".into());
-        let session = Session::open(address, None, None, options, ReplyCaches::None).unwrap();
+        let session =
+            Session::open(address, None, None, options, ReplyCaches::None, Arc::default()).unwrap();
         let call = |id| session.call::<()>(AdminRequest::ScrubInstance { id: InstanceId(id) });
         std::thread::scope(|scope| {
             let slow = scope.spawn(move || call(1));

@@ -3,18 +3,22 @@
 mod connect;
 mod data_calls;
 mod data_connections;
+mod inode_tags;
 mod leases;
 mod liveness;
 mod lock_table;
 mod locks;
+mod open_handles;
 mod reply_caches;
 mod request_kinds;
 mod write_leases;
 
 pub use data_calls::receive_data_reply;
 pub use data_connections::DataConnection;
+pub use inode_tags::InodeTags;
 pub use leases::FileLease;
 pub use lock_table::LockCallback;
+pub use open_handles::OpenedBy;
 pub use reply_caches::ReplyCaches;
 
 use crate::backoff::Backoff;
@@ -28,16 +32,15 @@ use forebay_net::munge::Munge;
 use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
-    CACHE_LIFETIME_NS, ClientHost, FileRequest, MAX_HOST_NAME, OpenMode, SESSION_LEASE_NS,
-    SessionRequest, SessionToken,
+    CACHE_LIFETIME_NS, ClientHost, FileRequest, MAX_HOST_NAME, SESSION_LEASE_NS, SessionRequest,
+    SessionToken,
 };
-use forebay_protocol::placement::{Capability, Placement};
-use forebay_protocol::{
-    Call, Credentials, Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
-};
+use forebay_protocol::placement::Placement;
+use forebay_protocol::{Call, Credentials, Errno, HandleId, InstanceId, NodeIndex, Reply, Request};
 use leases::Leases;
 use liveness::Probe;
 use lock_table::LockTable;
+use open_handles::OpenHandle;
 use parking_lot::Mutex;
 use request_kinds::{changes_metadata, may_take_long};
 use std::collections::BTreeMap;
@@ -177,17 +180,11 @@ struct SessionIdentity {
     is_evicted: bool,
 }
 
-/// Inode or capability by which a handle was opened, and is opened again.
-#[derive(Clone, Copy, Debug)]
-pub enum OpenedBy {
-    Ino(Ino),
-    Capability(Capability),
-}
-
 /// A session.
 #[derive(Debug)]
 pub struct Session {
     address: Address,
+    tags: Arc<InodeTags>,
     instance: Option<InstanceId>,
     /// The node that the daemon must be in the instance.
     expected_node: Option<NodeIndex>,
@@ -205,7 +202,7 @@ pub struct Session {
     /// Changes of names and attributes that are not synced.
     unsynced: Unsynced,
     /// The open handles.
-    handles: Mutex<BTreeMap<HandleId, (OpenedBy, OpenMode)>>,
+    handles: Mutex<BTreeMap<HandleId, OpenHandle>>,
     locks: Mutex<LockTable>,
     leases: Mutex<Leases>,
     write_leases: Mutex<WriteLeases>,
@@ -220,9 +217,11 @@ impl Session {
         expected_node: Option<NodeIndex>,
         options: ClientOptions,
         caches: ReplyCaches,
+        tags: Arc<InodeTags>,
     ) -> Result<Session, Errno> {
         let session = Session {
             address,
+            tags,
             instance,
             expected_node,
             caches,
@@ -275,17 +274,6 @@ impl Session {
         self.boot_id.load(Ordering::Acquire)
     }
 
-    /// The daemon opened a handle in `mode`; it is opened again if the daemon restarts.
-    pub fn remember_handle(&self, handle: HandleId, opened: OpenedBy, mode: OpenMode) {
-        let mode = OpenMode { truncate: false, descriptor: false, ..mode };
-        self.handles.lock().insert(handle, (opened, mode));
-    }
-
-    /// A handle is being closed.
-    pub fn forget_handle(&self, handle: HandleId) {
-        self.handles.lock().remove(&handle);
-    }
-
     /// Sends a request, and repeats it until there is a reply or the timeout elapses. The daemon
     /// carries it out once, however often it is repeated. A refusal is an error.
     pub fn call<T: CallResult>(&self, request: impl Into<Request>) -> Result<T, Errno> {
@@ -321,7 +309,8 @@ impl Session {
         if changes_metadata(&request) {
             self.unsynced.record_change(self.boot_id());
         }
-        let call = Call { seq: slot.seq, caller: caller.cloned(), request };
+        let tags = self.tags.of(&request);
+        let call = Call { seq: slot.seq, caller: caller.cloned(), tags, request };
         let is_sent = match &mut slot.connection {
             Some(connection) => connection.send(&call, &[]).is_ok(),
             None => false,
@@ -419,7 +408,7 @@ impl Session {
         response.map(|response| self.with_ttl(response, sent_at))
     }
 
-    /// The reply to a call sent at `sent_at`, with its time to live.
+    /// The reply to a call sent at `sent_at`, with its time to live. Its tags are kept.
     fn with_ttl(&self, response: Response, sent_at: Instant) -> SessionReply {
         let ttl = if response.cacheable {
             let passed = self.options.system.now() - sent_at;
@@ -427,7 +416,14 @@ impl Session {
         } else {
             Duration::ZERO
         };
-        SessionReply { reply: response.reply, descriptor: response.descriptor, ttl }
+        let reply = match response.reply {
+            Reply::Tagged { reply, tags } => {
+                self.tags.insert_all(tags);
+                *reply
+            }
+            reply => reply,
+        };
+        SessionReply { reply, descriptor: response.descriptor, ttl }
     }
 }
 

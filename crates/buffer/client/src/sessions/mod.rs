@@ -14,7 +14,9 @@ mod pending_writes;
 pub use pending_writes::PendingWrites;
 
 use crate::pool::Pool;
-use crate::session::{CallResult, ClientOptions, PendingCall, ReplyCaches, Session, SessionReply};
+use crate::session::{
+    CallResult, ClientOptions, InodeTags, PendingCall, ReplyCaches, Session, SessionReply,
+};
 use crate::system::System;
 use crate::truncations::{BootIds, Truncations};
 use cache_recalls::CacheRecalls;
@@ -24,8 +26,8 @@ use forebay_protocol::message::{CACHE_LIFETIME_NS, FileRequest, InodeRequest};
 use forebay_protocol::{Credentials, Errno, HandleId, InstanceId, NodeIndex, Request};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Maximum number of requests to different nodes that one operation has in flight.
@@ -69,6 +71,7 @@ pub struct Sessions {
     instance: InstanceId,
     options: ClientOptions,
     caches: ReplyCaches,
+    tags: Arc<InodeTags>,
     layout: Layout,
     nodes: Box<[NodeSession]>,
     next_handle: AtomicU64,
@@ -110,8 +113,15 @@ impl Sessions {
     ) -> Result<Sessions, Errno> {
         let first = nodes.0.first().ok_or(Errno::EINVAL)?;
         let expected = (nodes.0.len() > 1).then_some(NODE_0);
-        let session =
-            Session::open(first.clone(), Some(instance), expected, options.clone(), caches)?;
+        let tags: Arc<InodeTags> = Arc::default();
+        let session = Session::open(
+            first.clone(),
+            Some(instance),
+            expected,
+            options.clone(),
+            caches,
+            tags.clone(),
+        )?;
         let placement = session.placement()?;
         let (own, layout) = (usize::from(placement.node.0), placement.layout());
         let mut addresses = nodes.0.clone();
@@ -149,6 +159,7 @@ impl Sessions {
             pending_writes: PendingWrites::default(),
             options,
             caches,
+            tags,
             layout,
             nodes,
             truncations: Truncations::default(),
@@ -231,6 +242,7 @@ impl Sessions {
             Some(node),
             self.options.clone(),
             self.caches,
+            self.tags.clone(),
         )?;
         Ok(node_session.session.get_or_init(|| session))
     }

@@ -123,7 +123,7 @@ impl World {
     /// A message of another daemon arrives.
     pub fn peer_message(&mut self, index: usize, message: Box<PeerMessage>) {
         if self.nodes[index].node.is_some() {
-            let call = Call { seq: 1, caller: None, request: Request::Peer(message) };
+            let call = Call::new(1, Request::Peer(message));
             let call = codec::call(&call, 0);
             self.daemon_step(index, Input::Call(self.nodes[index].peers, call));
         }

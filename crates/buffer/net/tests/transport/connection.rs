@@ -33,6 +33,7 @@ fn descriptor_arrives_with_its_reply_and_payload_in_the_callers_buffer() {
     let call = Call {
         seq: 3,
         caller: None,
+        tags: Vec::new(),
         request: Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT }),
     };
     let mut into = [0; 16];

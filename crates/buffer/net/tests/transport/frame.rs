@@ -17,7 +17,7 @@ fn frame(call: &Call) -> Vec<u8> {
 }
 
 fn call(request: Request) -> Call {
-    Call { seq: 7, caller: None, request }
+    Call { seq: 7, caller: None, tags: Vec::new(), request }
 }
 
 /// A header that matches any body.
@@ -74,7 +74,7 @@ proptest! {
     #[test]
     fn call_is_decoded_as_it_was_encoded(seq: u64, ino: u64, name: Vec<u8>) {
         let request = Request::Name(NameRequest::Lookup { parent: Ino(ino), name });
-        let call = Call { seq, caller: None, request };
+        let call = Call { seq, caller: None, tags: Vec::new(), request };
         prop_assert_eq!(parse(&frame(&call)), Ok(call));
     }
 

@@ -5,6 +5,7 @@
 //! last change of each slot durably, so that a retransmitted request is answered but not repeated.
 
 pub(crate) mod file;
+mod inodes;
 mod instance;
 mod limits;
 mod path;

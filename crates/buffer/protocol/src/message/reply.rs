@@ -7,6 +7,7 @@ use super::{
     StatFs,
 };
 use crate::ids::{Errno, Ino, LeaseId};
+use crate::inode_tag::InodeTag;
 use crate::lock::FileLock;
 use crate::placement::{Capability, ObjectInfo, Placement};
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,9 @@ pub enum Reply {
         /// Cookie of the next entry that is added to the directory. A reader that ends its listing
         /// here finishes, however many entries are added or renamed meanwhile.
         next_cookie: u64,
+        /// Attributes were requested, and the caller may search the directory. Otherwise the
+        /// entries have none.
+        searchable: bool,
     },
     /// A hole of a data object, or data.
     Extent(FoundExtent),
@@ -131,6 +135,20 @@ pub enum Reply {
     },
     /// Sessions of clients.
     Sessions(Vec<SessionInfo>),
+    /// A reply to a client that is not trusted, with the tags of inodes that it has reached.
+    Tagged {
+        /// The reply.
+        reply: Box<Reply>,
+        /// The tags.
+        tags: Vec<(Ino, InodeTag)>,
+    },
+}
+
+impl Reply {
+    /// The reply with these tags, if there are any.
+    pub fn with_tags(self, tags: Vec<(Ino, InodeTag)>) -> Reply {
+        if tags.is_empty() { self } else { Reply::Tagged { reply: Box::new(self), tags } }
+    }
 }
 
 /// The next hole or data of a data object.
@@ -189,8 +207,9 @@ results! {
     Vec<u8>: Reply::Bytes(bytes) => bytes;
     Vec<Vec<u8>>: Reply::Names(names) => names;
     // Whether these are the last entries; the cookie of the next new one.
-    (Vec<DirEntry>, bool, u64): Reply::Entries { entries, end, next_cookie } => {
-        (entries, end, next_cookie)
+    // Whether the entries may have attributes.
+    (Vec<DirEntry>, bool, u64, bool): Reply::Entries { entries, end, next_cookie, searchable } => {
+        (entries, end, next_cookie, searchable)
     };
     u64: Reply::SpaceGranted(bytes) => bytes;
     StatFs: Reply::StatFs(stat) => stat;

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::credentials::Credentials;
 use crate::ids::{HandleId, Ino, InstanceId, LeaseId, LockOwner, SessionId};
+use crate::inode_tag::InodeTag;
 use crate::lock::FileLock;
 use crate::peer::PeerMessage;
 use crate::placement::Capability;
@@ -23,6 +24,9 @@ pub struct Call {
     pub seq: u64,
     /// The user for whom the request is carried out; `None` for the peer itself.
     pub caller: Option<Credentials>,
+    /// Tags of the [inodes](Request::inodes) that the request names, in their order. Empty if the
+    /// daemon trusts the client.
+    pub tags: Vec<InodeTag>,
     /// The request.
     pub request: Request,
 }
@@ -30,7 +34,7 @@ pub struct Call {
 impl Call {
     /// A call for the peer itself.
     pub fn new(seq: u64, request: impl Into<Request>) -> Call {
-        Call { seq, caller: None, request: request.into() }
+        Call { seq, caller: None, tags: Vec::new(), request: request.into() }
     }
 }
 

@@ -4,9 +4,9 @@
 use super::mailbox::{LoopEvent, Mailbox};
 use super::worker::Worker;
 use crate::node::{ConnId, fetch_reply};
-use crate::objects::{DiskObjects, ObjectId};
-use forebay_protocol::Attr;
+use crate::objects::{DiskObjects, FetchedObject, ObjectId};
 use forebay_protocol::message::MAX_INLINE_FILE_BYTES;
+use forebay_protocol::{Attr, Errno, InodeTag, Reply};
 use std::io;
 use std::sync::Arc;
 
@@ -33,6 +33,16 @@ pub struct FetchJob {
     pub attr: Attr,
     /// The file's length, if the object does not have it.
     pub length: Option<u64>,
+    /// The tag of the file's inode, for a client that is not trusted.
+    pub tag: Option<InodeTag>,
+}
+
+impl FetchJob {
+    /// The reply with what was read of the object.
+    pub fn reply(self, object: Result<Option<FetchedObject>, Errno>) -> Reply {
+        let tags = self.tag.map(|tag| (self.attr.ino, tag)).into_iter().collect();
+        fetch_reply(self.attr, self.length, object).with_tags(tags)
+    }
 }
 
 /// Start the threads.
@@ -51,11 +61,7 @@ pub fn carry_out(objects: &DiskObjects, job: BlockingJob) -> LoopEvent {
     match job {
         BlockingJob::Fetch(job) => {
             let object = objects.fetch_object(job.object, MAX_INLINE_FILE_BYTES, true);
-            LoopEvent::Reply {
-                conn: job.conn,
-                seq: job.seq,
-                reply: fetch_reply(job.attr, job.length, object),
-            }
+            LoopEvent::Reply { conn: job.conn, seq: job.seq, reply: job.reply(object) }
         }
         BlockingJob::InvalidateChecksums(object) => {
             let result = objects.invalidate_checksums(object);

@@ -19,8 +19,8 @@ impl EventLoop {
                 }
             }
             Effect::SyncLog => self.log.request_sync(),
-            Effect::FetchObject { conn, seq, object, attr, length } => {
-                let job = FetchJob { conn, seq, object, attr: *attr, length };
+            Effect::FetchObject { conn, seq, object, attr, length, tag } => {
+                let job = FetchJob { conn, seq, object, attr: *attr, length, tag };
                 if let Some(reply) = self.workers.fetch(job) {
                     self.reply(conn, seq, &reply, None, false);
                 }

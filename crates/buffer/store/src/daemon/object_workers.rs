@@ -5,7 +5,7 @@ use super::checksummer::{ChecksumJob, WrittenObjects, start_checksummer};
 use super::mailbox::Mailbox;
 use super::replacement_syncer::ReplacementSyncer;
 use super::worker::Worker;
-use crate::node::{ConnId, fetch_reply};
+use crate::node::ConnId;
 use crate::objects::{DiskObjects, ObjectId, RemovalQueue};
 use forebay_protocol::message::MAX_INLINE_FILE_BYTES;
 use forebay_protocol::{Errno, InstanceId, Reply};
@@ -68,7 +68,7 @@ impl ObjectWorkers {
     pub fn fetch(&self, job: FetchJob) -> Option<Reply> {
         let cached = self.objects.fetch_object(job.object, MAX_INLINE_FILE_BYTES, false);
         if cached != Err(Errno::EAGAIN) {
-            return Some(fetch_reply(job.attr, job.length, cached));
+            return Some(job.reply(cached));
         }
         self.run_blocking(BlockingJob::Fetch(job));
         None

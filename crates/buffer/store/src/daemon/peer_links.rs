@@ -77,8 +77,7 @@ fn run(to: &Address, auth: &Authenticator, messages: &Receiver<Box<PeerMessage>>
     while let Ok(first) = messages.recv() {
         bytes.clear();
         for message in std::iter::once(first).chain(messages.try_iter().take(MAX_QUEUED)) {
-            let call =
-                Call { seq: message.sequence, caller: None, request: Request::Peer(message) };
+            let call = Call::new(message.sequence, Request::Peer(message));
             if let Err(error) = frame::encode_call(&mut bytes, &call, 0) {
                 tracing::error!(%error, "cannot encode a message to another storage daemon");
             }

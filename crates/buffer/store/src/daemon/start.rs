@@ -20,6 +20,7 @@ use crate::objects::{DiskObjects, RemovalQueue, boot_hash};
 use crate::recovery;
 use crate::state::NodeState;
 use crate::storage::{DiskStorage, is_out_of_space};
+use crate::tag_key::load_tag_key;
 use forebay_net::auth::Authenticator;
 use forebay_net::listener::{bind_tcp, bind_unix};
 use forebay_net::lock_file;
@@ -113,11 +114,13 @@ fn recover(options: &StoreOptions) -> Result<Recovered, StartError> {
     }
     let clock = Clock::start();
     let seed = at("/dev/urandom", forebay_net::random::random_bytes())?;
+    let fresh_key = at("/dev/urandom", forebay_net::random::random_bytes())?;
     let (last, limits) = (log.last_sequence(), options.limits.clone());
     let node = Node::start(state, last, objects.clone(), limits, clock.now(), seed);
     let mut node =
         node.map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
     node.set_boot_id(boot_hash());
+    node.set_tag_key(at(log_dir.join("tag_key").display(), load_tag_key(&storage, fresh_key))?);
     for (instance, hosts) in &options.fences {
         for host in hosts {
             // One that was never accepted was not reported as effective either.

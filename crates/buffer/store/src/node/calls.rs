@@ -28,7 +28,8 @@ impl<O: Objects + Clone> Node<O> {
         }
     }
 
-    fn dispatch(&mut self, conn: ConnId, call: Call) -> Handled<O> {
+    fn dispatch(&mut self, conn: ConnId, mut call: Call) -> Handled<O> {
+        self.check_inodes(conn, &mut call)?;
         match call.request {
             Request::Session(SessionRequest::Attach(attach)) => {
                 self.attach(conn, call.seq, &attach).map(Outcome::Reply)

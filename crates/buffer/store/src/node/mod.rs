@@ -13,6 +13,7 @@ mod calls;
 mod client_sessions;
 mod connections;
 mod host_fences;
+mod inode_tags;
 mod sessions;
 
 pub use crate::driver::{ConnId, Effect, Input, Limits, Now, ObjectSync};
@@ -50,6 +51,8 @@ pub struct Node<O: Objects> {
     epoch: u64,
     /// Identifies the boot of the host.
     boot_id: u64,
+    /// Secret of the tags of inode numbers, for instances on this node alone.
+    tag_key: [u8; 32],
     /// Whether any volume is striped.
     any_striped: bool,
     /// Time at which messages were last retransmitted.
@@ -118,6 +121,7 @@ impl<O: Objects + Clone> Node<O> {
             context,
             epoch,
             boot_id: 0,
+            tag_key: seed,
             retransmitted_ns: now.steady_ns,
         })
     }
@@ -242,6 +246,7 @@ impl<O: Objects + Clone> Node<O> {
             }
         }
         self.retry_parked();
+        self.tag_replies();
         effects.append(&mut self.context.effects);
         debug_assert!(self.check(is_tick), "invariants hold after every step");
     }

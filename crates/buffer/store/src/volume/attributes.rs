@@ -4,7 +4,7 @@ use super::Volume;
 use super::object_reply::add_object_info;
 use crate::context::{Context, Handled, Outcome, Requester};
 use crate::log::LogSpace;
-use crate::namespace::{Access, Body, Change, READ};
+use crate::namespace::{Access, Body, Change, EXEC, READ};
 use crate::objects::Objects;
 use crate::state::SlotResult;
 use forebay_net::frame::MAX_BODY_BYTES;
@@ -140,6 +140,13 @@ impl<O: Objects> Volume<O> {
         let names = self.names();
         let inode = names.find(ino)?;
         requester.user.check_access(inode, READ)?;
+        // Without search permission a user learns names, but nothing of their inodes.
+        let searchable = with_attrs
+            && match requester.user.check_access(inode, EXEC) {
+                Ok(()) => true,
+                Err(Errno::EACCES) => false,
+                Err(errno) => return Err(errno),
+            };
         let directory = inode.dir().ok_or(Errno::ENOTDIR)?;
         let budget = (bytes as usize).min(MAX_LISTING_BYTES);
         let mut taken = 0;
@@ -156,7 +163,7 @@ impl<O: Objects> Volume<O> {
             // The client queries the other nodes for the attributes of their inodes. An object that
             // cannot be read does not hide the other entries.
             let attr =
-                if with_attrs && names.owns(entry.ino) { self.attr(entry.ino).ok() } else { None };
+                if searchable && names.owns(entry.ino) { self.attr(entry.ino).ok() } else { None };
             entries.push(DirEntry {
                 cookie,
                 name: entry.name.to_vec(),
@@ -165,6 +172,6 @@ impl<O: Objects> Volume<O> {
                 attr,
             });
         }
-        Ok(Outcome::Reply(Reply::Entries { entries, end, next_cookie }))
+        Ok(Outcome::Reply(Reply::Entries { entries, end, next_cookie, searchable }))
     }
 }

@@ -104,6 +104,7 @@ impl<O: Objects> Volume<O> {
             object: self.object(ino),
             attr: Box::new(attr),
             length,
+            tag: None,
         });
         Ok(Outcome::Deferred)
     }

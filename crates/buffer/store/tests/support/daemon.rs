@@ -248,7 +248,7 @@ impl Daemon {
             Effect::Reply { conn, seq, reply, descriptor: object, cacheable } => {
                 Output::Reply(conn, Sent { seq, reply, object, cacheable })
             }
-            Effect::FetchObject { conn, seq, object, attr, length } => {
+            Effect::FetchObject { conn, seq, object, attr, length, .. } => {
                 let reply = self.objects.fetch(object, *attr, length);
                 Output::Reply(conn, Sent { seq, reply, object: None, cacheable: false })
             }
@@ -394,7 +394,7 @@ pub fn at(clock_ns: u64) -> Now {
 
 /// A call on a client's own behalf.
 pub fn call(seq: u64, request: Request) -> Call {
-    Call { seq, caller: None, request }
+    Call { seq, caller: None, tags: Vec::new(), request }
 }
 
 /// The first request on a connection.

@@ -74,7 +74,7 @@ impl Flash {
 }
 
 fn call(request: Request) -> Call {
-    Call { seq: 1, caller: None, request }
+    Call { seq: 1, caller: None, tags: Vec::new(), request }
 }
 
 fn write_call(offset: u64) -> Call {
