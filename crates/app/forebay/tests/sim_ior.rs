@@ -316,4 +316,13 @@ fn logs_of_the_program_go_to_a_file() {
         assert!(dir.path().join("a").exists() && !dir.path().join("close").exists(), "{line}");
         std::fs::remove_file(dir.path().join("a")).unwrap();
     }
+    for (line, tip) in [
+        (format!("sim ior --log run.log {test}"), Some("'--log-file run.log'")),
+        (format!("sim ior --fidelity run.log {test}"), None),
+    ] {
+        let error = dir.expect_invalid_input(&line);
+        assert!(error.contains("invalid value 'run.log'"), "{error}");
+        assert_eq!(error.contains("--log-file"), tip.is_some(), "{error}");
+        assert!(tip.is_none_or(|tip| error.contains(tip)), "{error}");
+    }
 }

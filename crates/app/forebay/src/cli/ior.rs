@@ -2,7 +2,7 @@
 
 use super::file_system::FileSystemArgs;
 use super::forecast::Forecaster;
-use super::logged::{self, LogArg};
+use super::logged::{self, LogArg, LogArgParser};
 use super::nodes::NodeCounts;
 use super::observe::delays_text;
 use super::options::{SimArgs, check_burst_buffers, check_nodes, study_failure};
@@ -57,7 +57,7 @@ pub(super) struct IorArgs {
     file_system: FileSystemArgs,
     /// Also simulate the write phase through the log of MPI-IO (docs/mpiio.md) on the burst buffer, and when
     /// the log is applied to the file; for tests with -a MPIIO. Logs of this program: --log-file FILE
-    #[arg(long, value_enum, value_name = "WHEN")]
+    #[arg(long, value_parser = LogArgParser, value_name = "WHEN")]
     log: Option<LogArg>,
     /// Append logs of this program to this file, as `--log` before `sim`
     #[arg(id = "log_file", long = "log-file", value_name = "FILE", help_heading = "Logs")]

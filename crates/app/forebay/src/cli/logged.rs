@@ -1,11 +1,15 @@
 //! The log of MPI-IO in `forebay sim ior`.
 
+use clap::ValueEnum;
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
+use clap::error::{ContextKind, ContextValue};
 use forebay_machine::results::{IorPoint, LoggedWrites};
 use forebay_machine::study::LogFlush;
 use forebay_units::human::{counted, number, seconds};
+use std::ffi::OsStr;
 
 /// When the log of MPI-IO is applied to the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LogArg {
     /// Before the file is closed
     Close,
@@ -22,6 +26,35 @@ impl LogArg {
             LogArg::Background => LogFlush::Background,
             LogArg::StageOut => LogFlush::StageOut,
         }
+    }
+}
+
+/// Parser of [`LogArg`], whose errors name the option for the program's own log: other commands have
+/// `--log FILE`.
+#[derive(Clone)]
+pub(super) struct LogArgParser;
+
+impl TypedValueParser for LogArgParser {
+    type Value = LogArg;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<LogArg, clap::Error> {
+        EnumValueParser::new().parse_ref(command, argument, value).map_err(|mut error| {
+            let file = value.to_string_lossy();
+            let tip = format!("for logs of this program, use '--log-file {file}'");
+            let tip = ContextValue::StyledStrs(vec![tip.into()]);
+            error.insert(ContextKind::Suggested, tip);
+            error
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let values = LogArg::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        Some(Box::new(values))
     }
 }
 
