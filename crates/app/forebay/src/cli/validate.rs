@@ -283,11 +283,12 @@ fn print_text(rows: &[Row], output: &mut Output) -> Result<(), Failure> {
 fn line(row: &Row) -> String {
     let number = |v: Option<f64>| v.map_or("-".to_string(), number);
     let percent = |e: Option<f64>| e.map_or("-".to_string(), |e| format!("{e:+.1}%"));
+    let interval = row.simulated.zip(row.interval);
     let cells = [
         row.row.clone(),
         number(row.measured),
         number(row.simulated),
-        number(row.interval),
+        interval.map_or("-".to_string(), |(value, half)| markdown::half_width(value, half)),
         row.unit.clone(),
         percent(row.error_percent),
         row.limit.clone(),

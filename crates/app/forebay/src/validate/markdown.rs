@@ -39,10 +39,16 @@ pub fn tables(rows: &[Row]) -> String {
     out
 }
 
+/// Half the width of a value's interval; `<0.1%` if it is less than a thousandth of the value, which
+/// may be a rounding error.
+pub fn half_width(value: f64, half: f64) -> String {
+    if half > 0.0 && half < 0.001 * value.abs() { "<0.1%".to_string() } else { number(half) }
+}
+
 fn line(row: &Row) -> String {
     let fixed = fixed_cells(&row.row, row.measured, &row.unit, &row.compared);
     let simulated = match (row.simulated, row.interval) {
-        (Some(value), Some(half)) => format!("{} ± {}", number(value), number(half)),
+        (Some(value), Some(half)) => format!("{} ± {}", number(value), half_width(value, half)),
         (Some(value), None) => number(value),
         (None, _) => String::from("–"),
     };
@@ -50,4 +56,18 @@ fn line(row: &Row) -> String {
     let verdict = if row.met { "holds" } else { "**misses**" };
     let limit = if row.limit.is_empty() { "–" } else { &row.limit };
     format!("{fixed} {simulated} | {error} | {} | {limit} | {verdict} |\n", row.tolerance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::half_width;
+
+    #[test]
+    fn interval_of_rounding_errors_has_no_digits() {
+        assert_eq!(half_width(1.91, 6.76e-16), "<0.1%");
+        assert_eq!(half_width(-2.0, 0.0019), "<0.1%");
+        assert_eq!(half_width(2.0, 0.0021), "0.0021");
+        assert_eq!(half_width(1.31, 0.0), "0.00");
+        assert_eq!(half_width(0.0, 0.5), "0.50");
+    }
 }
