@@ -1,6 +1,7 @@
 //! The controller's driver: messages step the state machine, and its effects are carried out.
 //! It treats connections over sockets and within the process alike.
 
+mod invariants;
 mod measured_use;
 mod queries;
 #[cfg(test)]
@@ -310,7 +311,8 @@ impl Driver {
         if let Some(before) = before.filter(|before| *before != id)
             && let Some(old) = self.connections.get_mut(&before)
         {
-            old.requests_in_flight = old.requests_in_flight.saturating_sub(1);
+            assert!(old.requests_in_flight > 0, "its request is in flight");
+            old.requests_in_flight -= 1;
         }
         tracing::debug!(%request_id, ?request, "request");
         self.step(ControllerInput::Request(Box::new(RequestEnvelope {
@@ -371,6 +373,9 @@ impl Driver {
                 ControllerEffect::Reply(request_id, outcome) => self.reply(request_id, outcome),
             }
         }
+        if cfg!(debug_assertions) {
+            self.check_invariants();
+        }
         Ok(())
     }
 
@@ -393,7 +398,8 @@ impl Driver {
             return;
         };
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.requests_in_flight = connection.requests_in_flight.saturating_sub(1);
+            assert!(connection.requests_in_flight > 0, "its request is in flight");
+            connection.requests_in_flight -= 1;
         }
         self.send(id, FromController::Reply(request_id, outcome));
     }

@@ -186,7 +186,7 @@ impl Driver {
             }
             Event::Attached(plan, outcome) => self.attached(plan, outcome),
             Event::MoverEnded(stage, attempt, outcome) => {
-                self.movers.ended(stage, &outcome);
+                self.movers.ended(stage, attempt, &outcome);
                 self.mover_ended(stage, attempt, outcome);
             }
             Event::Activity(answer) => {

@@ -103,10 +103,11 @@ impl Movers {
     }
 
     /// A mover has reported its end.
-    pub fn ended(&mut self, stage: StageId, outcome: &MoverOutcome) {
+    pub fn ended(&mut self, stage: StageId, attempt: u32, outcome: &MoverOutcome) {
         let Some(mover) = self.running.remove(&stage) else {
             return;
         };
+        assert_eq!(mover.attempt, attempt, "a stage has one mover at a time");
         let totals = totals_of(&mut self.ended, mover.direction);
         add_progress(totals, &mover);
         match outcome {
