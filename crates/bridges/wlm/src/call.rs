@@ -36,6 +36,9 @@ pub enum Call {
         /// Name of the pool, if the script names none.
         #[serde(default)]
         pool: Option<String>,
+        /// The account for which the job's instance counts.
+        #[serde(default)]
+        account: Option<String>,
         /// Name of the batch system.
         #[serde(default)]
         caller: Option<String>,
@@ -99,6 +102,9 @@ pub enum Call {
         /// Name of the pool.
         #[serde(default)]
         pool: Option<String>,
+        /// The account for which it counts.
+        #[serde(default)]
+        account: Option<String>,
         /// Whether any user may use it.
         #[serde(default)]
         public: bool,

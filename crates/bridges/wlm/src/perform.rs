@@ -38,10 +38,11 @@ impl Bridge {
         match call {
             Call::Validate { script } => Ok(Reply::Script(Box::new(self.validate(&script)?))),
             Call::Show {} => Ok(Reply::Pool(Box::new(self.status()?))),
-            Call::Setup { job, user, group, script, pool, caller } => {
+            Call::Setup { job, user, group, script, pool, account, caller } => {
                 let mut setup = Requested::read(&script)?.setup;
                 if let Some(instance) = &mut setup.instance {
                     instance.pool = instance.pool.take().or(pool);
+                    instance.account = account;
                 }
                 let (owner, creator) = (owner(user, group)?, caller.unwrap_or_default());
                 self.request(Request::Setup { token: job, owner, creator, setup })
@@ -77,6 +78,7 @@ impl Bridge {
                 capacity,
                 access,
                 pool,
+                account,
                 public,
                 lifetime_seconds,
             } => {
@@ -84,6 +86,7 @@ impl Bridge {
                 let access = access.map(|mode| Access { mode, modifiers: Default::default() });
                 let mut spec = InstanceSpec::scratch(capacity, access.collect(), pool);
                 spec.lifetime_ms = lifetime_seconds.map(|seconds| seconds.saturating_mul(1000));
+                spec.account = account;
                 let owner = owner(user, group)?;
                 self.request(Request::CreatePersistent { name, owner, spec, public })
             }

@@ -188,6 +188,7 @@ impl<'a> Leader<'a> {
             script,
             arguments: options.program.clone(),
             token: Some(JOB.to_owned()),
+            account: None,
             on_failure: options.on_failure,
             metrics: None,
         };

@@ -95,7 +95,7 @@ pub enum Query {
     /// ids.
     RequestedStages(String, Vec<BufferPath>, Vec<StageId>),
     /// The allocation that an instance would get.
-    Allocation(InstanceSpec),
+    Allocation(Box<InstanceSpec>),
     /// Statistics of the jobs and persistent instances of this name, or of all.
     JobUsage(Option<String>),
 }

@@ -72,7 +72,7 @@ impl<'a> JobLife<'a> {
         script: &JobScript,
         options: &RunOptions,
     ) -> Result<(i32, bool), RunError> {
-        self.create_persistents(script)?;
+        self.create_persistents(script, options.account.as_deref())?;
         self.prepare(script, options).map_err(|(step, error)| self.abandon(step, error))?;
         let Some(code) = self.run_script(script, options)? else {
             return Err(RunError::Interrupted(self.token.to_owned(), true));
@@ -92,10 +92,13 @@ impl<'a> JobLife<'a> {
     /// The steps before the script runs.
     fn prepare(&mut self, script: &JobScript, options: &RunOptions) -> Result<(), FailedStep> {
         let token = || self.token.to_owned();
-        let setup = script::setup_of(script).map_err(|error| {
+        let mut setup = script::setup_of(script).map_err(|error| {
             let failure = Failure::new(Cause::Invalid, error.to_string());
             ("set up", StepError::Failed(failure))
         })?;
+        if let Some(instance) = &mut setup.instance {
+            instance.account = options.account.clone();
+        }
         let set_up = Request::Setup {
             token: token(),
             owner: self.client().caller(),
@@ -192,9 +195,14 @@ impl<'a> JobLife<'a> {
     }
 
     /// Creates the persistent instances that the script names.
-    fn create_persistents(&mut self, script: &JobScript) -> Result<(), RunError> {
+    fn create_persistents(
+        &mut self,
+        script: &JobScript,
+        account: Option<&str>,
+    ) -> Result<(), RunError> {
         for created in &script.creates {
-            let spec = script::persistent_spec(created)?;
+            let mut spec = script::persistent_spec(created)?;
+            spec.account = account.map(str::to_owned);
             let request = Request::CreatePersistent {
                 name: created.name.clone(),
                 owner: self.client().caller(),

@@ -36,6 +36,8 @@ pub struct RunOptions {
     pub arguments: Vec<OsString>,
     /// The job's id. Default: a new one.
     pub token: Option<String>,
+    /// The account for which the job's instances count.
+    pub account: Option<String>,
     /// Treatment of the results if the script fails.
     pub on_failure: OnFailure,
     /// The address at which metrics are served during the run.

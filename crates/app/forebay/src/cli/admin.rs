@@ -17,7 +17,7 @@ use crate::show::user_name;
 /// Administration of a pool.
 #[derive(Debug, Subcommand)]
 pub enum AdminCommand {
-    /// Show the bytes allocated to users and groups, and their quotas; or the I/O of jobs
+    /// Show the bytes allocated to users, groups and accounts, and their quotas; or the I/O of jobs
     Usage {
         #[command(flatten)]
         pool: PoolArguments,
@@ -40,18 +40,22 @@ pub enum AdminCommand {
     /// mount stays so until it is mounted again. At least one option selects the sessions; those that
     /// match all options are evicted.
     Evict(EvictArguments),
-    /// Limit the bytes that are allocated to a user or a group (operators only)
+    /// Limit the bytes that are allocated to a user, a group or an account (operators only)
     ///
     /// Existing instances stay. Requests beyond the quota are refused.
+    #[command(group = clap::ArgGroup::new("subject").required(true))]
     Quota {
         #[command(flatten)]
         pool: PoolArguments,
         /// The user, by name or number
-        #[arg(long, required_unless_present = "group", conflicts_with = "group")]
+        #[arg(long, group = "subject")]
         user: Option<String>,
         /// The group, by name or number
-        #[arg(long)]
+        #[arg(long, group = "subject")]
         group: Option<String>,
+        /// The account of the batch system
+        #[arg(long, group = "subject")]
+        account: Option<String>,
         /// The quota, such as 10TiB, or `none`
         #[arg(value_name = "SIZE|none", value_parser = quota)]
         quota: Quota,
@@ -79,19 +83,21 @@ pub fn execute(command: AdminCommand) -> Result<ExitCode, RunError> {
             let pool = PoolHandle::open_existing(&pool.selection()?)?;
             let status = pool.controller().status();
             let status = status.map_err(|failure| RunError::Step("usage", failure))?;
+            let rows = [status.control.usage, status.control.account_usage].concat();
             let text = match json {
-                true => serde_json::to_string_pretty(&status.usage).unwrap_or_default() + "\n",
-                false => usage(&status.usage),
+                true => serde_json::to_string_pretty(&rows).unwrap_or_default() + "\n",
+                false => usage(&rows),
             };
             pool.close()?;
             Ok(print_answer(&text))
         }
         AdminCommand::Sessions(arguments) => sessions::list(arguments),
         AdminCommand::Evict(arguments) => sessions::evict(arguments),
-        AdminCommand::Quota { pool, user, group, quota } => {
-            let subject = match (user, group) {
-                (Some(user), _) => QuotaSubject::User(user_id(&user)?),
-                (None, group) => QuotaSubject::Group(group_id(&group.unwrap_or_default())?),
+        AdminCommand::Quota { pool, user, group, account, quota } => {
+            let subject = match (user, group, account) {
+                (Some(user), ..) => QuotaSubject::User(user_id(&user)?),
+                (None, Some(group), _) => QuotaSubject::Group(group_id(&group)?),
+                (None, None, account) => QuotaSubject::Account(account.unwrap_or_default()),
             };
             let request = Request::SetQuota { subject, quota: quota.0 };
             request_once(&pool.selection()?, "quota", request)?;
@@ -121,7 +127,7 @@ fn group_name(gid: u32) -> String {
     }
 }
 
-/// A table of all users and groups.
+/// A table of all users, groups and accounts.
 fn usage(rows: &[UsageStatus]) -> String {
     let mut table = Table::new([
         Column::text("of", 0),
@@ -131,9 +137,10 @@ fn usage(rows: &[UsageStatus]) -> String {
         Column::number("quota", 0),
     ]);
     for row in rows {
-        let (kind, name) = match row.subject {
-            QuotaSubject::User(uid) => ("user", user_name(uid)),
-            QuotaSubject::Group(gid) => ("group", group_name(gid)),
+        let (kind, name) = match &row.subject {
+            QuotaSubject::User(uid) => ("user", user_name(*uid)),
+            QuotaSubject::Group(gid) => ("group", group_name(*gid)),
+            QuotaSubject::Account(name) => ("account", name.clone()),
         };
         table.push([
             kind.to_owned(),

@@ -77,6 +77,9 @@ pub struct RunArguments {
     /// The job's id [default: generated]
     #[arg(long, value_name = "ID")]
     job_id: Option<String>,
+    /// The account for which the job's instances count [default: $SLURM_JOB_ACCOUNT, if set]
+    #[arg(long, value_name = "NAME")]
+    account: Option<String>,
     /// Serve metrics for Prometheus at this address while the job runs, such as 127.0.0.1:9464
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<std::net::SocketAddr>,
@@ -214,6 +217,11 @@ fn script_from_stdin() -> Result<NamedTempFile, RunError> {
     copy().map_err(|error| RunError::Unreadable(PathBuf::from("-"), error))
 }
 
+/// The account of the Slurm job that this process belongs to.
+fn account_of_slurm_job() -> Option<String> {
+    std::env::var("SLURM_JOB_ACCOUNT").ok().filter(|account| !account.is_empty())
+}
+
 /// Runs a job and prints its summary. The exit code is that of its script.
 fn execute_run(arguments: RunArguments, terminal: &mut Terminal) -> Result<ExitCode, RunError> {
     let stdin = match arguments.script.as_os_str() == "-" {
@@ -226,6 +234,7 @@ fn execute_run(arguments: RunArguments, terminal: &mut Terminal) -> Result<ExitC
         script: stdin.as_ref().map_or(arguments.script, |file| file.path().to_owned()),
         arguments: arguments.arguments,
         token: arguments.job_id,
+        account: arguments.account.or_else(account_of_slurm_job),
         on_failure: arguments.on_failure,
         metrics: arguments.metrics,
     };

@@ -178,6 +178,9 @@ pub struct CreatePersistentArguments {
     /// Open to a group of users, by name or number [default: only to you]
     #[arg(long, conflicts_with = "public")]
     group: Option<String>,
+    /// The account for which it counts [default: none]
+    #[arg(long, value_name = "NAME")]
+    account: Option<String>,
     /// For this user and group, as `UID:GID` (operators only) [default: yours]
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     owner: Option<Owner>,
@@ -284,6 +287,7 @@ fn create_persistent(arguments: CreatePersistentArguments) -> Result<(), RunErro
     let access = vec![Access { mode: arguments.access, modifiers: Default::default() }];
     let mut spec = InstanceSpec::scratch(Capacity::Bytes(arguments.capacity), access, None);
     spec.lifetime_ms = arguments.lifetime;
+    spec.account = arguments.account;
     spec.group = arguments.group.as_deref().map(group_id).transpose()?;
     let request = Request::CreatePersistent {
         name: arguments.name,

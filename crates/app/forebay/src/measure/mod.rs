@@ -136,6 +136,7 @@ impl Measurement<'_> {
             script: script.clone(),
             arguments: arguments.into(),
             token: None,
+            account: None,
             on_failure: OnFailure::Discard,
             metrics: None,
         };

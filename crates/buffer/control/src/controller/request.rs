@@ -61,6 +61,9 @@ pub struct InstanceSpec {
     /// Lifetime of a persistent instance in milliseconds; that of the pool if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime_ms: Option<u64>,
+    /// The account of the batch system for which it counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
 }
 
 impl InstanceSpec {
@@ -75,6 +78,7 @@ impl InstanceSpec {
             modifiers: Modifiers::default(),
             group: None,
             lifetime_ms: None,
+            account: None,
         }
     }
 }
@@ -103,6 +107,8 @@ impl Setup {
             // The client resolves its name.
             group: None,
             lifetime_ms: None,
+            // The batch system knows it.
+            account: None,
         });
         let persistents = script.persistents.iter().map(|used| used.name.clone());
         Setup { instance, persistents: persistents.collect(), stages: script.stages.clone() }
@@ -277,9 +283,10 @@ pub enum Request {
         /// Whether to do so even if that loses data.
         allow_data_loss: bool,
     },
-    /// Limit the bytes that are allocated to a user or a group; `None` for no limit (operators only).
+    /// Limit the bytes that are allocated to a user, a group or an account; `None` for no limit
+    /// (operators only).
     SetQuota {
-        /// The user or group.
+        /// The user, group or account.
         subject: QuotaSubject,
         /// The limit.
         quota: Option<Bytes>,

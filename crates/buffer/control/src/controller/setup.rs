@@ -41,8 +41,8 @@ impl Controller {
             None => None,
             Some(spec) => Some(self.allocate_granules(spec)?),
         };
-        if let Some(allocation) = &allocated {
-            self.check_quotas(owner, allocation.capacity())?;
+        if let (Some(spec), Some(allocation)) = (&setup.instance, &allocated) {
+            self.check_quotas(owner, spec, allocation.capacity())?;
         }
         // From here on nothing fails: a refused request changes nothing.
         let id = SessionId(self.state.next_id());
@@ -62,7 +62,9 @@ impl Controller {
         Ok(Accepted::Wait(Wait::Ready(id)))
     }
 
-    /// Refuses a setup that differs from that of an existing session of the same name.
+    /// Refuses a setup that differs from that of an existing session of the same name, except in the
+    /// account: a session counts for the account of its first request, and a repeated one may come
+    /// when the batch system cannot tell the account.
     fn check_same_setup(
         &self,
         session: &Session,
@@ -73,7 +75,11 @@ impl Controller {
         if session.ending {
             refuse!(Busy, "`{token}` is still being torn down; try again");
         }
-        if session.setup != *setup || session.lifetime != lifetime {
+        let mut requested = setup.clone();
+        if let (Some(spec), Some(own)) = (&mut requested.instance, &session.setup.instance) {
+            spec.account.clone_from(&own.account);
+        }
+        if session.setup != requested || session.lifetime != lifetime {
             refuse!(Exists, "there is already another session `{token}`; end it first");
         }
         Ok(())

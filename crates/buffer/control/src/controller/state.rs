@@ -25,7 +25,7 @@ pub struct State {
     pub requests: RequestTable,
     /// Fences of compute nodes.
     pub(super) fences: FenceTable,
-    /// Quotas of users and groups.
+    /// Quotas of users, groups and accounts.
     pub(super) quotas: QuotaTable,
     /// Statistics of jobs.
     pub(super) usage: UsageTable,
@@ -75,7 +75,7 @@ impl Default for State {
             stages: StageTable::default(),
             requests: RequestTable::default(),
             fences: FenceTable::default(),
-            quotas: Table::new("quotas"),
+            quotas: QuotaTable::default(),
             usage: UsageTable::default(),
             last_id: Table::new("last_id"),
             revision: Table::new("revision"),
@@ -213,6 +213,7 @@ impl State {
         self.sessions.check_invariants();
         self.stages.check_invariants();
         self.requests.check_invariants();
+        self.quotas.check_invariants();
         let last = self.last_id();
         let ids = self.storage.fragments().map(|(id, _)| id.0);
         let ids = ids.chain(self.stages.iter().map(|(id, _)| id.0));

@@ -217,6 +217,9 @@ pub struct ControlStatus {
     /// Users and groups that have instances or a quota.
     #[serde(default)]
     pub usage: Vec<UsageStatus>,
+    /// Accounts of the batch system that have instances or a quota.
+    #[serde(default)]
+    pub account_usage: Vec<UsageStatus>,
     /// Whether the controller's database was restored from a backup, and an operator has to accept
     /// that before it does anything.
     #[serde(default)]
@@ -268,6 +271,7 @@ impl Controller {
         let fragments = self.state.storage.fragments();
         let activations = self.state.sessions.activations();
         let stages = self.state.stages.iter();
+        let (usage, account_usage) = self.usage_status();
         ControlStatus {
             pools,
             nodes,
@@ -279,7 +283,8 @@ impl Controller {
                 .map(|(id, row)| activation_status(id, row, &self.state.sessions.mounts))
                 .collect(),
             stages: stages.map(|(id, row)| self.stage_status(id, row)).collect(),
-            usage: self.usage_status(),
+            usage,
+            account_usage,
             outdated: self.lost_revision.is_some(),
             process: None,
         }

@@ -107,7 +107,7 @@ impl ControllerClient {
         spec: InstanceSpec,
         timeout: Duration,
     ) -> Result<PlannedAllocation, Failure> {
-        match self.query(Query::Allocation(spec), timeout)? {
+        match self.query(Query::Allocation(Box::new(spec)), timeout)? {
             QueryReply::Allocation(allocation) => Ok(allocation),
             other => Err(unexpected(&other)),
         }

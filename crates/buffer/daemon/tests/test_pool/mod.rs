@@ -29,6 +29,7 @@ pub fn create_persistent(name: &str, owner: Owner, capacity: Bytes) -> Request {
             modifiers: Default::default(),
             group: None,
             lifetime_ms: None,
+            account: None,
         },
         public: false,
     }

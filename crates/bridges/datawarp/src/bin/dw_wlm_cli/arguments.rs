@@ -70,6 +70,9 @@ pub struct Arguments {
     /// Group id
     #[arg(short, long, value_name = "GID")]
     pub groupid: Option<u32>,
+    /// Account for which the instance counts [default: that of the job, if the caller is SLURM]
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
     /// Pool and size
     #[arg(short = 'C', long, value_name = "POOL:SIZE")]
     capacity: Option<String>,

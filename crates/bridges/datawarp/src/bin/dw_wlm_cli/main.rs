@@ -5,6 +5,7 @@
 //! reads both outputs together, and takes the phrases `token not found` and `No matching session`
 //! as the sign that a job has no instance.
 
+mod account;
 mod arguments;
 mod queries;
 
@@ -68,6 +69,7 @@ fn run(arguments: Arguments, bridge: &Bridge) -> Result<String, WlmError> {
             group: arguments.groupid,
             script: arguments.job()?,
             pool: arguments.pool(),
+            account: job_account(&arguments)?,
             caller: arguments.caller,
         },
         Function::DataIn => Call::StageIn { job: arguments.token()? },
@@ -88,6 +90,13 @@ fn run(arguments: Arguments, bridge: &Bridge) -> Result<String, WlmError> {
     })
 }
 
+/// The account that is given, or that of the job in Slurm.
+fn job_account(arguments: &Arguments) -> Result<Option<String>, WlmError> {
+    let token = arguments.token()?;
+    let given = arguments.account.clone();
+    Ok(given.or_else(|| account::slurm_account(arguments.caller.as_deref(), &token)))
+}
+
 /// Creates a persistent instance. Slurm looks for the word `created` in the output.
 fn create_persistent(arguments: &Arguments, bridge: &Bridge) -> Result<String, WlmError> {
     let name = arguments.token()?;
@@ -99,6 +108,7 @@ fn create_persistent(arguments: &Arguments, bridge: &Bridge) -> Result<String, W
         capacity: arguments.requested_capacity()?,
         access: parse_access(arguments.scratch_access()?)?,
         pool: arguments.pool(),
+        account: arguments.account.clone(),
         public: false,
     })?;
     Ok(format!("created persistent instance {name}\n"))
