@@ -145,7 +145,6 @@ fn check_numbers_outlive_restart(nodes: usize) {
         let below = fs.resolve(Path::new("private/below"), true).unwrap().ino;
         let listed = fs.read_dir(Ino::ROOT, 0, 4096, true).unwrap().entries;
         let dir = listed.iter().find(|entry| entry.name == b"private").unwrap().ino;
-        opened.file.write_at(b"secret", 0).unwrap();
         check_access(&fs, private.file);
         used.send(()).unwrap();
         await_restarted.recv().unwrap();

@@ -94,6 +94,15 @@ impl DataSlots {
         }
     }
 
+    /// Shut down all connections and wait until their threads have ended: nothing is written after this
+    /// returns.
+    pub fn end_all(&self) {
+        let fences: Vec<Arc<Fence>> = self.0.lock().values().cloned().collect();
+        fences.iter().for_each(|fence| fence.shut_down());
+        fences.iter().for_each(|fence| fence.wait_until_ended());
+        assert!(self.0.lock().is_empty(), "no connection begins meanwhile");
+    }
+
     /// Claim a slot for a connection. The connection that uses it is shut down.
     pub fn claim_slot(&self, session: SessionId, slot: u32, socket: OwnedFd) -> FenceEpoch {
         let fence = Fence::new(socket);
