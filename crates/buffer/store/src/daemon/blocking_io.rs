@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Operations in flight: a device serves several in hardly more time than one.
 const THREADS: usize = 8;
-/// Operations that may wait; beyond that the event loop carries them out itself.
+/// Operations that may be queued; further ones wait with the event loop, which must not block.
 const QUEUE_CAPACITY: usize = 1024;
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub fn start_blocking_workers(
 }
 
 /// Carry out an operation. Blocks for the device.
-pub fn carry_out(objects: &DiskObjects, job: BlockingJob) -> LoopEvent {
+fn carry_out(objects: &DiskObjects, job: BlockingJob) -> LoopEvent {
     match job {
         BlockingJob::Fetch(job) => {
             let object = objects.fetch_object(job.object, MAX_INLINE_FILE_BYTES, true);

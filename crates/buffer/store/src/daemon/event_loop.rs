@@ -185,7 +185,9 @@ impl EventLoop {
     }
 
     fn process_mailbox(&mut self) -> io::Result<()> {
-        for event in self.mailbox.take_events() {
+        let events = self.mailbox.take_events();
+        self.workers.submit_waiting();
+        for event in events {
             match event {
                 LoopEvent::ObjectDurable(object) => self.step(Input::ObjectDurable(object)),
                 LoopEvent::LogSynced(sequence) => {

@@ -1,10 +1,10 @@
 //! Threads that work on objects for the event loop.
 
-use super::blocking_io::{BlockingJob, FetchJob, carry_out, start_blocking_workers};
+use super::blocking_io::{BlockingJob, FetchJob, start_blocking_workers};
 use super::checksummer::{ChecksumJob, WrittenObjects, start_checksummer};
 use super::mailbox::Mailbox;
 use super::replacement_syncer::ReplacementSyncer;
-use super::worker::Worker;
+use super::worker::{OverflowWorker, Worker};
 use crate::node::ConnId;
 use crate::objects::{DiskObjects, ObjectId, RemovalQueue};
 use forebay_protocol::message::MAX_INLINE_FILE_BYTES;
@@ -18,7 +18,7 @@ use std::time::Duration;
 pub struct ObjectWorkers {
     objects: DiskObjects,
     mailbox: Arc<Mailbox>,
-    blocking: Worker<BlockingJob>,
+    blocking: OverflowWorker<BlockingJob>,
     replacements: ReplacementSyncer,
     checksummer: Worker<ChecksumJob>,
     written: Arc<WrittenObjects>,
@@ -33,7 +33,7 @@ impl ObjectWorkers {
         mailbox: Arc<Mailbox>,
         checksum_interval: Duration,
     ) -> io::Result<ObjectWorkers> {
-        let blocking = start_blocking_workers(&objects, &mailbox)?;
+        let blocking = OverflowWorker::new(start_blocking_workers(&objects, &mailbox)?);
         let synced = objects.clone();
         let replacements = ReplacementSyncer::start(mailbox.clone(), move |object| {
             synced.sync_object(object, false)?;
@@ -65,18 +65,18 @@ impl ObjectWorkers {
 
     /// Read a small object. Returns the reply if the data are cached; otherwise a thread reads the
     /// object and answers.
-    pub fn fetch(&self, job: FetchJob) -> Option<Reply> {
+    pub fn fetch(&mut self, job: FetchJob) -> Option<Reply> {
         let cached = self.objects.fetch_object(job.object, MAX_INLINE_FILE_BYTES, false);
         if cached != Err(Errno::EAGAIN) {
             return Some(job.reply(cached));
         }
-        self.run_blocking(BlockingJob::Fetch(job));
+        self.blocking.submit(BlockingJob::Fetch(job));
         None
     }
 
     /// Invalidate the checksums of an object durably.
-    pub fn invalidate_checksums(&self, object: ObjectId) {
-        self.run_blocking(BlockingJob::InvalidateChecksums(object));
+    pub fn invalidate_checksums(&mut self, object: ObjectId) {
+        self.blocking.submit(BlockingJob::InvalidateChecksums(object));
     }
 
     /// Make an object durable that is to replace another one.
@@ -84,11 +84,10 @@ impl ObjectWorkers {
         self.replacements.submit(object);
     }
 
-    /// Carry out an operation in a thread, or here if the queue is full.
-    fn run_blocking(&self, job: BlockingJob) {
-        if let Err(job) = self.blocking.try_submit(job) {
-            self.mailbox.post(carry_out(&self.objects, job));
-        }
+    /// Pass operations on that wait for a thread. Each one that ends posts an event, so to be called
+    /// after events were taken.
+    pub fn submit_waiting(&mut self) {
+        self.blocking.submit_waiting();
     }
 
     /// A handle for writing to this object was closed. It gets checksums when it has been idle.

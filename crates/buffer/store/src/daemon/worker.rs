@@ -1,6 +1,7 @@
 //! Threads that take jobs from a bounded queue.
 
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -72,5 +73,74 @@ impl<T: Send + 'static> Worker<T> {
         for thread in self.threads {
             let _ = thread.join();
         }
+    }
+}
+
+/// A worker for a thread that must not block. Jobs for which the queue has no room wait, in order,
+/// until [`submit_waiting`](OverflowWorker::submit_waiting) is called.
+#[derive(Debug)]
+pub struct OverflowWorker<T> {
+    worker: Worker<T>,
+    /// Jobs that wait for room in the queue. Their number is limited by that of their requests.
+    waiting: VecDeque<T>,
+}
+
+impl<T: Send + 'static> OverflowWorker<T> {
+    pub fn new(worker: Worker<T>) -> OverflowWorker<T> {
+        OverflowWorker { worker, waiting: VecDeque::new() }
+    }
+
+    /// Queue a job behind those that wait.
+    pub fn submit(&mut self, job: T) {
+        self.waiting.push_back(job);
+        self.submit_waiting();
+    }
+
+    /// Queue waiting jobs while there is room. To be called when a job was carried out.
+    pub fn submit_waiting(&mut self) {
+        while let Some(job) = self.waiting.pop_front() {
+            if let Err(job) = self.worker.try_submit(job) {
+                self.waiting.push_front(job);
+                return;
+            }
+        }
+    }
+
+    /// Drop the jobs that wait, and end the threads when they have carried out the queued ones.
+    pub fn shut_down(self) {
+        self.worker.shut_down();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn jobs_beyond_the_queue_are_carried_out_in_order_and_never_by_the_submitter() {
+        const JOBS: usize = 50;
+        let (gate, passes) = channel::<()>();
+        let (done, results) = channel();
+        let passes = Arc::new(Mutex::new(passes));
+        let worker = Worker::start_pool("gated", 4, 1, move |job: usize| {
+            let _ = passes.lock().recv();
+            let _ = done.send((job, std::thread::current().id()));
+        })
+        .unwrap();
+        let mut worker = OverflowWorker::new(worker);
+        for job in 0..JOBS {
+            worker.submit(job); // Nothing passes the gate: this thread would wait for ever.
+        }
+        assert!(worker.waiting.len() >= JOBS - 5, "the queue and the thread have room for 5");
+        for expected in 0..JOBS {
+            gate.send(()).unwrap();
+            let (job, thread) = results.recv().unwrap();
+            assert_eq!(job, expected);
+            assert_ne!(thread, std::thread::current().id());
+            worker.submit_waiting();
+        }
+        assert!(worker.waiting.is_empty());
+        worker.shut_down();
     }
 }
