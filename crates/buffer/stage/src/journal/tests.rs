@@ -1,0 +1,102 @@
+use super::*;
+
+fn copied(size: u64) -> Copied {
+    Copied { size, modified_ns: -5, changed_ns: 7, digest: "ab".into() }
+}
+
+fn open(directory: &tempfile::TempDir, stage: &str) -> Journal {
+    let host: Arc<dyn JournalHost> = Arc::new(Os);
+    Journal::open(&host, &directory.path().join("journal"), stage).unwrap()
+}
+
+fn is_recorded(journal: &Journal, path: &str, part: Option<u64>) -> bool {
+    journal.recorded(Path::new(path), part).is_some()
+}
+
+#[test]
+fn only_complete_synced_lines_count() {
+    let odd = Path::new("a b/%\n\u{e9}");
+    let header = format!("{FORMAT} s\n");
+    let mut text = header.clone();
+    text.push_str(&format_entry(odd, None, &copied(1)));
+    text.push_str("Y\n");
+    text.push_str(&format_entry(Path::new("c"), Some(3), &copied(2)));
+    text.push_str("M 7/\n");
+    text.push_str("F 12 0 0 ab d");
+    let (recorded, complete) = parse_journal(&text, &header);
+    assert!(!complete);
+    assert_eq!(recorded.len(), 2);
+    assert_eq!(recorded[&(odd.to_owned(), None)], copied(1));
+    assert!(recorded.contains_key(&(PathBuf::from("7/"), None)));
+    let (recorded, _) = parse_journal(&text.replace("M 7/", "Y"), &header);
+    assert_eq!(recorded[&(PathBuf::from("c"), Some(3))], copied(2));
+    assert!(parse_journal(&text, &format!("{FORMAT} other\n")).0.is_empty());
+    assert!(parse_journal("noise", &header).0.is_empty());
+}
+
+#[test]
+fn unsynced_entries_are_void_for_all_later_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = Path::new("x");
+    let journal = open(&directory, "s");
+    journal.record_created_dir(Path::new("0/")).unwrap();
+    journal.add(path, Some(0), &copied(1)).unwrap();
+    journal.record_sync(|| Ok(())).unwrap();
+    journal.add(path, Some(1), &copied(1)).unwrap();
+    drop(journal);
+    for _ in 0..2 {
+        let journal = open(&directory, "s");
+        assert!(is_recorded(&journal, "x", Some(0)) && !is_recorded(&journal, "x", Some(1)));
+        assert!(is_recorded(&journal, "0/", None) && journal.is_resumed());
+    }
+}
+
+#[test]
+fn failed_sync_voids_the_entries_before_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory, "s");
+    journal.add(Path::new("safe"), None, &copied(1)).unwrap();
+    journal.record_sync(|| Ok(())).unwrap();
+    journal.add(Path::new("gone"), None, &copied(2)).unwrap();
+    let failed = Problem::new("", "unreachable", rustix::io::Errno::IO);
+    assert!(journal.record_sync(|| Err(failed)).is_err());
+    journal.add(Path::new("new"), None, &copied(3)).unwrap();
+    journal.record_sync(|| Ok(())).unwrap();
+    drop(journal);
+    let journal = open(&directory, "s");
+    let recorded = ["safe", "gone", "new"].map(|name| is_recorded(&journal, name, None));
+    assert_eq!(recorded, [true, false, true]);
+}
+
+#[test]
+fn voided_parts_do_not_count() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = Path::new("x");
+    let journal = open(&directory, "s");
+    journal.add(path, Some(0), &copied(1)).unwrap();
+    journal.add(path, Some(1), &copied(1)).unwrap();
+    journal.add(Path::new("xy"), Some(1), &copied(1)).unwrap();
+    journal.record_sync(|| Ok(())).unwrap();
+    drop(journal);
+    let journal = open(&directory, "s");
+    journal.void_parts(path).unwrap();
+    journal.add(path, Some(0), &copied(1)).unwrap();
+    journal.record_sync(|| Ok(())).unwrap();
+    drop(journal);
+    let journal = open(&directory, "s");
+    let parts = [("x", 0), ("x", 1), ("xy", 1)];
+    let recorded = parts.map(|(name, part)| is_recorded(&journal, name, Some(part)));
+    assert_eq!(recorded, [true, false, true]);
+}
+
+#[test]
+fn reopened_journal_has_its_entries_and_completion() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory, "s");
+    journal.add(Path::new("x"), None, &copied(7)).unwrap();
+    journal.record_sync(|| Ok(())).unwrap();
+    assert_eq!(open(&directory, "s").recorded(Path::new("x"), None), Some(&copied(7)));
+    assert!(!open(&directory, "s").is_complete());
+    journal.record_completion().unwrap();
+    assert!(!is_recorded(&open(&directory, "t"), "x", None));
+}
