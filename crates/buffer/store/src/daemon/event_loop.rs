@@ -67,6 +67,8 @@ impl EventLoop {
         }
         self.mailbox.request_stop();
         self.connections.close_all();
+        // The next daemon, perhaps in this process, accepts writes of the same clients.
+        self.data.slots.end_all();
         let mut log = self.log.shut_down();
         let removal = self.workers.shut_down();
         let last = log.last_sequence();
