@@ -4,15 +4,19 @@ use std::process::{Command, Stdio};
 
 /// Name by which Slurm's plugins call themselves.
 const SLURM: &str = "SLURM";
+/// Limit of the time for which `squeue` runs, in seconds.
+const MAX_SECONDS: &str = "5";
 
 /// The account of a job that Slurm sets up, from `squeue`. None if the caller is not Slurm, if Slurm
-/// cannot be asked, or if the job has no account.
+/// does not reply in time, or if the job has no account.
 pub fn slurm_account(caller: Option<&str>, job: &str) -> Option<String> {
     if caller != Some(SLURM) || job.is_empty() || !job.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let mut squeue = Command::new("squeue");
-    squeue.args(["--noheader", "--states=all", "--format=%A %a", "--jobs", job]);
+    // Slurm's controller may be too busy to reply.
+    let mut squeue = Command::new("timeout");
+    squeue.args([MAX_SECONDS, "squeue", "--noheader", "--states=all", "--format=%A %a"]);
+    squeue.args(["--jobs", job]);
     let output = squeue.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     account_in_list(&String::from_utf8_lossy(&output.stdout), job)
 }
