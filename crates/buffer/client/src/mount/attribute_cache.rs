@@ -5,7 +5,8 @@
 //! answers without a request. Each operation of the mount that changes an inode, and each open file,
 //! holds a [`Change`] of it: meanwhile nothing is answered from the cache that contains its attributes or
 //! names, and what was read before the end of the change is not cached. Other clients change nothing
-//! before the lease is recalled, which clears the cache.
+//! before the lease is recalled, which clears the cache. A file that is unlinked holds none: it has one
+//! name if it is in a cached listing, and the directory of that name changes.
 
 use crate::fs::DirPage;
 use forebay_protocol::{Attr, FileKind, Ino};

@@ -109,8 +109,8 @@ impl MountedFs {
         }
     }
 
-    /// Adds an opened file to the table. `executes`: it was opened to be executed. It may change until it
-    /// is closed. `register` registers its data object with the kernel.
+    /// Adds an opened file to the table. `executes`: it was opened to be executed. `change` ends when
+    /// it is closed. `register` registers its data object with the kernel.
     fn add_open(
         &self,
         opened: &Opened,

@@ -237,7 +237,7 @@ impl MountedFs {
         if let Some(known) = cache.listing(dir, Instant::now()) {
             return Ok(known);
         }
-        let read_at = cache.moment();
+        let (read_at, sent_at) = (cache.moment(), Instant::now());
         let (page, ttl) = self.track_name(dir, || {
             let page = fs.read_dir(dir, after, 64 * 1024, true)?;
             let ttl = page.ttl;
@@ -248,7 +248,7 @@ impl MountedFs {
             // No recall begins before they are known, which it would end.
             let permit = self.kernel_cache.permit(ttl);
             if !permit.ttl().is_zero() {
-                cache.remember_listing(dir, &page, read_at, Instant::now() + permit.ttl());
+                cache.remember_listing(dir, &page, read_at, sent_at + permit.ttl());
             }
         }
         Ok((page, ttl))

@@ -52,19 +52,23 @@ impl MountedFs {
         if let Some(known) = cache.attributes(ino, Instant::now()) {
             return Ok(known);
         }
-        let read_at = cache.moment();
+        let (read_at, sent_at) = (cache.moment(), Instant::now());
         match self.fs_for(request).requester.attr_of(ino) {
             Ok((attr, ttl)) => {
                 // No recall begins before they are known, which it would end.
                 let permit = self.kernel_cache.permit(ttl);
                 if !permit.ttl().is_zero() {
-                    cache.remember_attributes(&attr, read_at, Instant::now() + permit.ttl());
+                    cache.remember_attributes(&attr, read_at, sent_at + permit.ttl());
                 }
                 drop(permit);
                 self.last_attributes.remember(&attr);
                 Ok((attr, ttl))
             }
-            Err(Errno::ESTALE) => Ok((self.removed_directory(ino)?, Duration::ZERO)),
+            Err(Errno::ESTALE)
+                if !self.fs_as_root().requester.attachment.sessions.lacks_tag(ino) =>
+            {
+                Ok((self.removed_directory(ino)?, Duration::ZERO))
+            }
             Err(error) => Err(error),
         }
     }

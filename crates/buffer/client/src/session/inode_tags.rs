@@ -57,6 +57,11 @@ impl InodeTags {
         self.generations.lock().get(ino)
     }
 
+    /// Whether nodes refuse the number of an inode only because its tag is not known any more.
+    pub fn lacks(&self, ino: Ino) -> bool {
+        self.is_used.load(Ordering::Acquire) && self.generations.lock().get(ino).is_none()
+    }
+
     /// The tags to send with a request, in the order of its inodes. An unknown one is sent as 0, which
     /// the node refuses unless it is that of the root.
     pub fn of(&self, request: &Request) -> Vec<InodeTag> {
@@ -76,13 +81,14 @@ mod tests {
     #[test]
     fn tags_are_bounded_and_used_ones_are_kept() {
         let tags = InodeTags::default();
-        assert_eq!(tags.get(Ino(2)), None);
+        assert_eq!((tags.get(Ino(2)), tags.lacks(Ino(2))), (None, false), "nodes trust the client");
         for number in 2..(3 * MAX_TAGS as u64) {
             tags.insert_all([(Ino(number), InodeTag(number))]);
             if number % 1000 == 0 {
                 assert_eq!(tags.get(Ino(2)), Some(InodeTag(2)), "{number}");
             }
         }
+        assert!(tags.lacks(Ino(3)) && !tags.lacks(Ino(2)));
         let generations = tags.generations.lock();
         assert!(generations.recent.len() <= MAX_TAGS && generations.older.len() <= MAX_TAGS);
         assert!(

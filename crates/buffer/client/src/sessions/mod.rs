@@ -23,7 +23,7 @@ use cache_recalls::CacheRecalls;
 use forebay_policy::layout::Layout;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{CACHE_LIFETIME_NS, FileRequest, InodeRequest};
-use forebay_protocol::{Credentials, Errno, HandleId, InstanceId, NodeIndex, Request};
+use forebay_protocol::{Credentials, Errno, HandleId, Ino, InstanceId, NodeIndex, Request};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -245,6 +245,11 @@ impl Sessions {
             self.tags.clone(),
         )?;
         Ok(node_session.session.get_or_init(|| session))
+    }
+
+    /// Whether nodes refuse the number of an inode only because this client has forgotten its tag.
+    pub fn lacks_tag(&self, ino: Ino) -> bool {
+        self.tags.lacks(ino)
     }
 
     fn open_sessions(&self) -> impl Iterator<Item = &Session> {
