@@ -68,6 +68,15 @@ fn make_private(fs: &Fs) -> Private {
     Private { dir, file, symlink, below }
 }
 
+fn make_private_with_mode(daemons: &[Daemon], mode: u16) -> Private {
+    as_member(OWNER, daemons, |fs| {
+        let private = make_private(&fs);
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        fs.set_attr(private.dir, None, set).unwrap();
+        private
+    })
+}
+
 /// The results of all requests that name an inode below the directory.
 fn attempts(fs: &Fs, private: &Private) -> Vec<(&'static str, Result<(), Errno>)> {
     let Private { dir, file, symlink, below } = *private;
@@ -95,12 +104,7 @@ fn attempts(fs: &Fs, private: &Private) -> Vec<(&'static str, Result<(), Errno>)
 fn check_strangers(nodes: usize) {
     let temporary = Temporary::new();
     let daemons = shared_instance(&temporary, nodes);
-    let private = as_member(OWNER, &daemons, |fs| {
-        let private = make_private(&fs);
-        let closed = SetAttr { mode: Some(0o700), ..SetAttr::default() };
-        fs.set_attr(private.dir, None, closed).unwrap();
-        private
-    });
+    let private = make_private_with_mode(&daemons, 0o700);
     let results = as_member(STRANGER, &daemons, |fs| {
         assert!(fs.lookup(Ino::ROOT, b"private").is_ok(), "its own attributes are visible");
         attempts(&fs, &private)
@@ -179,12 +183,7 @@ fn listing_without_search_permission_shows_names_only() {
     for nodes in [1, 3] {
         let temporary = Temporary::new();
         let daemons = shared_instance(&temporary, nodes);
-        let private = as_member(OWNER, &daemons, |fs| {
-            let private = make_private(&fs);
-            let readable = SetAttr { mode: Some(0o744), ..SetAttr::default() };
-            fs.set_attr(private.dir, None, readable).unwrap();
-            private
-        });
+        let private = make_private_with_mode(&daemons, 0o744);
         as_member(STRANGER, &daemons, |fs| {
             let dir = fs.lookup(Ino::ROOT, b"private").unwrap().ino;
             let entries = fs.read_dir(dir, 0, 4096, true).unwrap().entries;

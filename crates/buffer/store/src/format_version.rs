@@ -4,14 +4,13 @@
 //! The file `format` holds the version as text. Directories without it are of version 1.
 
 use crate::log::RecoveryError;
-use crate::storage::{Storage, is_out_of_space};
+use crate::storage::{Storage, is_out_of_space, replace_file};
 use std::io;
 
 /// The version that this release writes.
 pub const FORMAT_VERSION: u32 = 2;
 
 const FILE: &str = "format";
-const TEMPORARY: &str = "format.tmp";
 
 /// Check that this release can read the directory, and return its version.
 ///
@@ -36,22 +35,13 @@ pub fn note_format<S: Storage>(storage: &S) -> Result<(), RecoveryError> {
     if check_format(storage)? == FORMAT_VERSION {
         return Ok(());
     }
-    match replace_file(storage) {
+    match replace_file(storage, FILE, format!("{FORMAT_VERSION}\n").as_bytes()) {
         Err(error) if is_out_of_space(&error) => {
             tracing::warn!(%error, "the version of the directory's format is not noted");
             Ok(())
         }
         replaced => Ok(replaced?),
     }
-}
-
-fn replace_file<S: Storage>(storage: &S) -> io::Result<()> {
-    let text = format!("{FORMAT_VERSION}\n");
-    storage.create_file(TEMPORARY, text.len() as u64)?;
-    storage.write_file(TEMPORARY, 0, text.as_bytes())?;
-    storage.sync_file(TEMPORARY)?;
-    storage.rename_file(TEMPORARY, FILE)?;
-    storage.sync_directory()
 }
 
 #[cfg(test)]

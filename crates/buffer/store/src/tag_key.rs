@@ -1,11 +1,10 @@
 //! The secret of the tags of inode numbers, for instances that lie on one node alone. It is kept in
 //! the directory of the log, so that the tags of clients are valid after a restart.
 
-use crate::storage::{Storage, is_out_of_space};
+use crate::storage::{Storage, is_out_of_space, replace_file};
 use std::io;
 
 const FILE: &str = "tag_key";
-const TEMPORARY: &str = "tag_key.tmp";
 
 /// The kept secret; or `fresh`, which is kept then, if there is none or it is damaged: clients that are
 /// not trusted have to look names up again. Without space a later start keeps one.
@@ -18,21 +17,13 @@ pub fn load_tag_key<S: Storage>(storage: &S, fresh: [u8; 32]) -> io::Result<[u8;
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    match keep(storage, &fresh) {
+    match replace_file(storage, FILE, &fresh) {
         Err(error) if is_out_of_space(&error) => {
             tracing::warn!(%error, "{FILE} is not kept: it will be another one after a restart");
             Ok(fresh)
         }
         kept => kept.map(|()| fresh),
     }
-}
-
-fn keep<S: Storage>(storage: &S, key: &[u8; 32]) -> io::Result<()> {
-    storage.create_file(TEMPORARY, key.len() as u64)?;
-    storage.write_file(TEMPORARY, 0, key)?;
-    storage.sync_file(TEMPORARY)?;
-    storage.rename_file(TEMPORARY, FILE)?;
-    storage.sync_directory()
 }
 
 #[cfg(test)]

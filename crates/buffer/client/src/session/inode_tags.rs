@@ -59,7 +59,7 @@ impl InodeTags {
 
     /// Whether nodes refuse the number of an inode only because its tag is not known any more.
     pub fn lacks(&self, ino: Ino) -> bool {
-        self.is_used.load(Ordering::Acquire) && self.generations.lock().get(ino).is_none()
+        self.is_used.load(Ordering::Acquire) && self.get(ino).is_none()
     }
 
     /// The tags to send with a request, in the order of its inodes. An unknown one is sent as 0, which

@@ -40,6 +40,16 @@ pub trait Storage: Clone + Send + 'static {
     fn sync_directory(&self) -> io::Result<()>;
 }
 
+/// Replaces a small file, or creates it, durably: after a crash it has the old contents or the new.
+pub(crate) fn replace_file<S: Storage>(storage: &S, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let temporary = format!("{name}.tmp");
+    storage.create_file(&temporary, bytes.len() as u64)?;
+    storage.write_file(&temporary, 0, bytes)?;
+    storage.sync_file(&temporary)?;
+    storage.rename_file(&temporary, name)?;
+    storage.sync_directory()
+}
+
 /// Whether an error reports a lack of space or quota.
 pub(crate) fn is_out_of_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
