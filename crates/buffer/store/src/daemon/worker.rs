@@ -81,7 +81,8 @@ impl<T: Send + 'static> Worker<T> {
 #[derive(Debug)]
 pub struct OverflowWorker<T> {
     worker: Worker<T>,
-    /// Jobs that wait for room in the queue. Their number is limited by that of their requests.
+    /// Jobs that wait for room in the queue: at most one for each open connection, and those of connections
+    /// that were closed meanwhile.
     waiting: VecDeque<T>,
 }
 
