@@ -160,6 +160,9 @@ fn main() {
     writes(&library, &path);
     match (argument("--ior"), argument("--preload")) {
         (Some(program), Some(preload)) => {
+            // The loader ignores a library that it does not find.
+            let preload = preload.canonicalize();
+            let preload = preload.expect("--preload LIBRARY: a path, from crates/buffer/client");
             let key_file = directory.join("key");
             fs::write(&key_file, KEY).unwrap();
             fs::set_permissions(&key_file, Permissions::from_mode(0o600)).unwrap();

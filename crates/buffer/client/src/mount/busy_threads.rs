@@ -163,46 +163,56 @@ impl BusyThreads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::channel;
+    use std::sync::Barrier;
+    use std::sync::mpsc::{Sender, channel};
     use std::thread::JoinHandle;
 
-    /// Threads that have an operation for this time.
-    fn operate(threads: &Arc<BusyThreads>, count: usize, time: Duration) -> Vec<JoinHandle<()>> {
-        let operate = move |threads: Arc<BusyThreads>| {
-            let _receiving = threads.begin();
-            std::thread::sleep(time);
-        };
-        let started: Vec<_> = (0..count)
-            .map(|_| {
-                let threads = threads.clone();
-                std::thread::spawn(move || operate(threads))
+    /// Threads that carry out an operation each until the sender is dropped.
+    fn operate(threads: &Arc<BusyThreads>, count: usize) -> (Sender<()>, Vec<JoinHandle<()>>) {
+        let (release, held) = channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        let begun = Arc::new(Barrier::new(count + 1));
+        let start = |_| {
+            let (threads, held, begun) = (threads.clone(), held.clone(), begun.clone());
+            std::thread::spawn(move || {
+                let _receiving = threads.begin();
+                begun.wait();
+                let _ = held.lock().recv();
             })
-            .collect();
-        std::thread::sleep(LONG / 5);
-        started
+        };
+        let started = (0..count).map(start).collect();
+        begun.wait();
+        (release, started)
+    }
+
+    fn end((release, threads): (Sender<()>, Vec<JoinHandle<()>>)) {
+        drop(release);
+        assert!(threads.into_iter().all(|thread| thread.join().is_ok()));
     }
 
     #[test]
     fn threads_are_scarce_when_others_have_waited_for_long() {
         let threads = Arc::new(BusyThreads::new(4));
-        let waiting = operate(&threads, 2, 4 * LONG);
+        let began = Instant::now();
+        let waiting = operate(&threads, 2);
         let first = threads.begin();
-        assert!(!threads.are_scarce(), "the others have just begun");
+        let scarce = threads.are_scarce();
+        assert!(!scarce || began.elapsed() >= LONG, "the others have just begun");
         drop(first);
         std::thread::sleep(2 * LONG);
         let _second = threads.begin();
         assert!(threads.are_scarce());
-        assert!(waiting.into_iter().all(|thread| thread.join().is_ok()));
+        end(waiting);
         assert!(!threads.are_scarce(), "they are free again");
     }
 
     #[test]
     fn last_thread_is_scarce() {
         let threads = Arc::new(BusyThreads::new(2));
-        let waiting = operate(&threads, 1, LONG);
+        let waiting = operate(&threads, 1);
         let _last = threads.begin();
         assert!(threads.are_scarce());
-        assert!(waiting.into_iter().all(|thread| thread.join().is_ok()));
+        end(waiting);
     }
 
     #[test]

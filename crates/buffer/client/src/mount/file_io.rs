@@ -3,6 +3,7 @@
 use super::arguments::Request;
 use super::attribute_cache::Change;
 use super::convert;
+use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
 use super::open_files::{OpenFile, SharedInode};
 use crate::fs::{Fs, Opened};
@@ -95,7 +96,7 @@ impl MountedFs {
             Ok((convert::attr(&opened.attr), ttl, open))
         });
         let ttl = added.as_ref().map_or(Duration::ZERO, |(_, ttl, _)| *ttl);
-        let permit = self.kernel_cache.permit(ttl);
+        let permit = self.kernel_cache.permit(ttl, Versions::Ignored);
         match added.map(|(attr, _, open)| (attr, permit.ttl_of(convert::ino(attr.ino)), open)) {
             Ok((attr, ttl, open)) => match open.backing {
                 Some(id) => {

@@ -3,6 +3,7 @@
 use super::arguments::{Argument, Request};
 use super::busy_threads::BusyThreads;
 use super::convert::{self, errno};
+use super::kernel_cache::Versions;
 use super::lock_owner::lock_owner;
 use super::mounted_fs::MountedFs;
 use super::reply::{attributes, empty, entry, written, xattr};
@@ -90,7 +91,7 @@ operations! {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        attributes(&self.kernel_cache, reply, self.do_get_attr(request, ino));
+        attributes((&self.kernel_cache, Versions::Compared), reply, self.do_get_attr(request, ino));
     }
 
     fn setattr(
@@ -109,7 +110,7 @@ operations! {
             mtime: mtime.map(convert::set_time),
             clear_set_id: false,
         };
-        attributes(&self.kernel_cache, reply, self.do_set_attr(request, ino, handle, set));
+        attributes((&self.kernel_cache, Versions::Ignored), reply, self.do_set_attr(request, ino, handle, set));
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
@@ -124,7 +125,7 @@ operations! {
         reply: ReplyEntry
     ) {
         match convert::new_node(mode, rdev) {
-            Some(new) => entry(&self.kernel_cache, reply, self.make_inode(request, parent, name, new, mode)),
+            Some(new) => entry((&self.kernel_cache, Versions::Ignored), reply, self.make_inode(request, parent, name, new, mode)),
             None => reply.error(fuser::Errno::EINVAL),
         }
     }
@@ -133,7 +134,7 @@ operations! {
         &self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32,
         reply: ReplyEntry
     ) {
-        entry(&self.kernel_cache, reply, self.make_inode(request, parent, name, NewInode::Dir, mode));
+        entry((&self.kernel_cache, Versions::Ignored), reply, self.make_inode(request, parent, name, NewInode::Dir, mode));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -150,7 +151,7 @@ operations! {
         &self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry
     ) {
         let new = NewInode::Symlink(target.as_os_str().as_bytes().to_vec());
-        entry(&self.kernel_cache, reply, self.make_inode(request, parent, name, new, 0o777));
+        entry((&self.kernel_cache, Versions::Ignored), reply, self.make_inode(request, parent, name, new, 0o777));
     }
 
     fn rename(
@@ -175,7 +176,7 @@ operations! {
     fn link(
         &self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry
     ) {
-        entry(&self.kernel_cache, reply, self.do_link(request, ino, parent, name));
+        entry((&self.kernel_cache, Versions::Ignored), reply, self.do_link(request, ino, parent, name));
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {

@@ -3,8 +3,9 @@
 //! A reply that the kernel may cache is sent under a [`Permit`]. A recall waits for the permits in use,
 //! and ends the validity of replies to operations that have begun before it. The kernel compares versions
 //! of most names and attributes with those at the time of its request, and ignores a reply that an
-//! invalidation has overtaken. For those that it does not compare, a recall waits until the processes that
-//! have received a reply have had the time to process it.
+//! invalidation has overtaken ([`Versions`]). For those that it does not compare, and for attributes of an
+//! inode that it does not have yet, a recall waits until the processes that have received a reply have had
+//! the time to process it.
 
 use super::attribute_cache::AttributeCache;
 use super::kernel_entries::KernelEntries;
@@ -14,9 +15,8 @@ use forebay_protocol::Ino;
 use forebay_protocol::message::CACHE_LIFETIME_NS;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time that a process takes at most to process a reply that was sent to it.
@@ -27,6 +27,17 @@ const MAX_AGE: Duration = Duration::from_nanos(CACHE_LIFETIME_NS + CACHE_LIFETIM
 /// Maximum number of inodes of one age.
 const MAX_INODES: usize = 1 << 16;
 
+/// Treatment of a reply by the kernel (`fs/fuse` of Linux 6.16 and later) if an invalidation overtakes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Versions {
+    /// The kernel notes the epoch of names and the version of attributes before its request, and ignores
+    /// a reply if they have changed: lookups and requests for attributes. It has no version of attributes
+    /// of an inode that this reply gives it.
+    Compared,
+    /// The reply is cached in any case: new inodes, changes of attributes, listings with attributes.
+    Ignored,
+}
+
 thread_local! {
     /// The number of recalls before the operation began that this thread carries out.
     static BEGAN_AFTER: Cell<u64> = const { Cell::new(0) };
@@ -35,33 +46,34 @@ thread_local! {
 /// Inodes whose attributes the kernel may cache.
 #[derive(Debug)]
 struct CachedInodes {
-    newer: HashSet<Ino>,
-    older: HashSet<Ino>,
+    /// Each with the time of the last reply.
+    newer: HashMap<Ino, Instant>,
+    older: HashMap<Ino, Instant>,
     /// Time at which the newer ones become the older ones.
     rotates_at: Instant,
 }
 
 impl CachedInodes {
     fn new(now: Instant) -> CachedInodes {
-        CachedInodes { newer: HashSet::new(), older: HashSet::new(), rotates_at: now + MAX_AGE }
+        CachedInodes { newer: HashMap::new(), older: HashMap::new(), rotates_at: now + MAX_AGE }
     }
 
-    /// Adds an inode. `false`: there are too many.
+    /// Adds an inode, or the time of another reply. `false`: there are too many inodes.
     fn add(&mut self, ino: Ino, now: Instant) -> bool {
         if now >= self.rotates_at {
             self.older = std::mem::take(&mut self.newer);
             self.rotates_at = now + MAX_AGE;
         }
-        let has_room = self.newer.len() < MAX_INODES;
+        let has_room = self.newer.len() < MAX_INODES || self.newer.contains_key(&ino);
         if has_room {
-            self.newer.insert(ino);
+            self.newer.insert(ino, now);
         }
-        has_room || self.newer.contains(&ino)
+        has_room
     }
 
-    fn take(&mut self) -> HashSet<Ino> {
-        let mut all = std::mem::take(&mut self.newer);
-        all.extend(std::mem::take(&mut self.older));
+    fn take(&mut self) -> HashMap<Ino, Instant> {
+        let mut all = std::mem::take(&mut self.older);
+        all.extend(std::mem::take(&mut self.newer));
         all
     }
 }
@@ -78,9 +90,8 @@ pub struct KernelCache {
     /// The number of recalls.
     recalls: RwLock<u64>,
     inodes: Mutex<CachedInodes>,
-    started: Instant,
-    /// Time of the last reply that may be cached, in nanoseconds since the start.
-    last_reply_ns: AtomicU64,
+    /// Time of the last reply that is cached in any case.
+    last_ignored: Mutex<Option<Instant>>,
 }
 
 /// Permission to send a reply that the kernel may cache. It must be kept until the reply is sent.
@@ -90,6 +101,9 @@ pub struct Permit<'a> {
     /// No recall begins meanwhile.
     _recalls: RwLockReadGuard<'a, u64>,
     ttl: Duration,
+    versions: Versions,
+    /// The inode of the reply.
+    ino: Cell<Option<Ino>>,
 }
 
 impl KernelCache {
@@ -102,8 +116,7 @@ impl KernelCache {
             attributes: AttributeCache::default(),
             recalls: RwLock::new(0),
             inodes: Mutex::new(CachedInodes::new(now)),
-            started: now,
-            last_reply_ns: AtomicU64::new(0),
+            last_ignored: Mutex::new(None),
         }
     }
 
@@ -116,10 +129,11 @@ impl KernelCache {
 
     /// Permission to send the reply to the operation that this thread carries out. `ttl`: its time to
     /// live, which is zero if the lease has been recalled since.
-    pub fn permit(&self, ttl: Duration) -> Permit<'_> {
+    pub fn permit(&self, ttl: Duration, versions: Versions) -> Permit<'_> {
         let recalls = self.recalls.read();
         let is_valid = *recalls == BEGAN_AFTER.get();
-        Permit { cache: self, _recalls: recalls, ttl: if is_valid { ttl } else { Duration::ZERO } }
+        let ttl = if is_valid { ttl } else { Duration::ZERO };
+        Permit { cache: self, _recalls: recalls, ttl, versions, ino: Cell::new(None) }
     }
 
     /// The lease is recalled: after this returns, the kernel uses nothing that it has cached, and caches
@@ -133,18 +147,29 @@ impl KernelCache {
             self.attributes.clear();
             self.inodes.lock().take()
         };
-        let last_reply = Duration::from_nanos(self.last_reply_ns.load(Ordering::Acquire));
-        std::thread::sleep((last_reply + SETTLE_TIME).saturating_sub(self.started.elapsed()));
+        if let Some(last) = *self.last_ignored.lock() {
+            sleep_until(last + SETTLE_TIME);
+        }
         if !self.entries.invalidate() {
             tracing::error!(
                 "the kernel does not invalidate names: they are used until they expire"
             );
             std::thread::sleep(MAX_AGE);
         }
-        for ino in inodes {
-            self.entries.invalidate_attributes(ino);
+        let began = Instant::now();
+        for (ino, replied_at) in inodes {
+            let settled_at = replied_at + SETTLE_TIME;
+            // The kernel may not have the inode yet; otherwise it has dropped it.
+            if !self.entries.invalidate_attributes(ino) && began < settled_at {
+                sleep_until(settled_at);
+                self.entries.invalidate_attributes(ino);
+            }
         }
     }
+}
+
+fn sleep_until(time: Instant) {
+    std::thread::sleep(time.saturating_duration_since(Instant::now()));
 }
 
 impl Permit<'_> {
@@ -155,16 +180,30 @@ impl Permit<'_> {
 
     /// The time to live of a name with the attributes of its inode, or of these alone.
     pub fn ttl_of(&self, ino: Ino) -> Duration {
-        let is_known = self.ttl.is_zero() || self.cache.inodes.lock().add(ino, Instant::now());
-        if is_known { self.ttl } else { Duration::ZERO }
+        if self.ttl.is_zero() || !self.cache.inodes.lock().add(ino, Instant::now()) {
+            return Duration::ZERO;
+        }
+        let previous = self.ino.replace(Some(ino));
+        assert!(
+            previous.is_none() || self.versions == Versions::Ignored,
+            "a lookup replies with one inode"
+        );
+        self.ttl
     }
 }
 
 impl Drop for Permit<'_> {
+    /// The reply has been sent.
     fn drop(&mut self) {
-        if !self.ttl.is_zero() {
-            let now_ns = self.cache.started.elapsed().as_nanos() as u64;
-            self.cache.last_reply_ns.fetch_max(now_ns, Ordering::AcqRel);
+        let Some(ino) = self.ino.get() else {
+            return; // no attributes, and the kernel compares epochs of names
+        };
+        let now = Instant::now();
+        match self.versions {
+            Versions::Compared => {
+                self.cache.inodes.lock().add(ino, now);
+            }
+            Versions::Ignored => *self.cache.last_ignored.lock() = Some(now),
         }
     }
 }
@@ -172,6 +211,7 @@ impl Drop for Permit<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     const TTL: Duration = Duration::from_secs(1);
 
@@ -179,13 +219,13 @@ mod tests {
     fn replies_to_operations_from_before_a_recall_are_not_cached() {
         let cache = KernelCache::new(Arc::default());
         cache.begin_operation();
-        assert_eq!(cache.permit(TTL).ttl_of(Ino(7)), TTL);
+        assert_eq!(cache.permit(TTL, Versions::Compared).ttl_of(Ino(7)), TTL);
         *cache.recalls.write() += 1;
-        assert_eq!(cache.permit(TTL).ttl_of(Ino(8)), Duration::ZERO);
-        assert_eq!(cache.permit(TTL).ttl(), Duration::ZERO);
+        assert_eq!(cache.permit(TTL, Versions::Compared).ttl_of(Ino(8)), Duration::ZERO);
+        assert_eq!(cache.permit(TTL, Versions::Compared).ttl(), Duration::ZERO);
         cache.begin_operation();
-        assert_eq!(cache.permit(TTL).ttl(), TTL);
-        assert_eq!(cache.inodes.lock().take(), HashSet::from([Ino(7)]));
+        assert_eq!(cache.permit(TTL, Versions::Compared).ttl(), TTL);
+        assert_eq!(cache.inodes.lock().take().into_keys().collect::<Vec<_>>(), [Ino(7)]);
     }
 
     #[test]
@@ -195,9 +235,10 @@ mod tests {
         assert!(inodes.add(Ino(1), start + MAX_AGE - Duration::from_millis(1)));
         assert!(inodes.add(Ino(2), start + MAX_AGE));
         assert!(inodes.add(Ino(3), start + 2 * MAX_AGE - Duration::from_millis(1)));
-        assert_eq!(inodes.newer.union(&inodes.older).count(), 3);
+        assert_eq!(inodes.newer.len() + inodes.older.len(), 3);
         assert!(inodes.add(Ino(4), start + 2 * MAX_AGE));
-        assert_eq!(inodes.take(), HashSet::from([Ino(2), Ino(3), Ino(4)]));
+        let known: BTreeSet<Ino> = inodes.take().into_keys().collect();
+        assert_eq!(known, BTreeSet::from([Ino(2), Ino(3), Ino(4)]));
     }
 
     #[test]

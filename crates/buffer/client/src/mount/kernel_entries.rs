@@ -34,12 +34,13 @@ impl KernelEntries {
         self.notify(NOTIFY_INC_EPOCH, &[])
     }
 
-    /// Invalidates the cached attributes of an inode, if the kernel knows it.
-    pub fn invalidate_attributes(&self, ino: Ino) {
+    /// Invalidates the cached attributes of an inode, including those in replies on their way to requests
+    /// for the attributes of an inode that the kernel has. `false`: the kernel does not have the inode.
+    pub fn invalidate_attributes(&self, ino: Ino) -> bool {
         // The inode; a negative offset and a length: no contents.
         let fields = [ino.0 as i64, -1, 0];
         let body: Vec<u8> = fields.iter().flat_map(|field| field.to_ne_bytes()).collect();
-        self.notify(NOTIFY_INVAL_INODE, &body);
+        self.notify(NOTIFY_INVAL_INODE, &body)
     }
 
     /// Sends a notification. `false`: the kernel refuses it.

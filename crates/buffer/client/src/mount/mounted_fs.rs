@@ -4,7 +4,7 @@ use super::arguments::Request;
 use super::cached_entries::CachedEntries;
 use super::convert;
 use super::counters::Counters;
-use super::kernel_cache::KernelCache;
+use super::kernel_cache::{KernelCache, Versions};
 use super::lock_waits::LockWaits;
 use super::negative_lookups::NegativeLookups;
 use super::open_directories::OpenDirectories;
@@ -141,7 +141,7 @@ impl MountedFs {
             && (self.kernel_permissions || attr.mode & 0o111 == 0o111)
         {
             // No recall begins before its names count as known, which it would end.
-            let permit = self.kernel_cache.permit(*ttl);
+            let permit = self.kernel_cache.permit(*ttl, Versions::Compared);
             if !permit.ttl().is_zero() {
                 self.negative_lookups.add_directory(attr.ino);
             }

@@ -2,6 +2,7 @@
 
 use super::arguments::Request;
 use super::convert::{self, errno};
+use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
 use super::reply::entry;
 use crate::fs::{DirPage, Fs};
@@ -61,10 +62,10 @@ impl MountedFs {
         match found {
             Ok((Some(attr), ttl)) => {
                 self.last_attributes.remember(&attr);
-                entry(&self.kernel_cache, reply, Ok((attr, ttl)));
+                entry((&self.kernel_cache, Versions::Compared), reply, Ok((attr, ttl)));
             }
             Ok((None, ttl)) => {
-                let permit = self.kernel_cache.permit(ttl);
+                let permit = self.kernel_cache.permit(ttl, Versions::Compared);
                 match permit.ttl() {
                     Duration::ZERO => reply.error(fuser::Errno::ENOENT),
                     ttl => reply.entry(&ttl, &convert::absent(), Generation(0)),
@@ -156,7 +157,7 @@ impl MountedFs {
             return dir;
         };
         // No recall begins before the parent is known, which it would end.
-        let permit = self.kernel_cache.permit(ttl);
+        let permit = self.kernel_cache.permit(ttl, Versions::Compared);
         parents.remember((dir, attr.ino), changes, Instant::now(), permit.ttl());
         attr.ino
     }
@@ -191,7 +192,7 @@ impl MountedFs {
             };
             let is_first = after <= DOT_DOT;
             let limit = self.open_directories.limit(handle, is_first, page.next_cookie);
-            let permit = self.kernel_cache.permit(ttl);
+            let permit = self.kernel_cache.permit(ttl, Versions::Ignored);
             let mut is_end = page.is_last_before(limit);
             let mut empty = true;
             let start = after;
@@ -246,7 +247,7 @@ impl MountedFs {
         // With names that the kernel shows to all users it must be known which it has.
         if after == DOT_DOT && (!self.trusted || self.kernel_permissions) {
             // No recall begins before they are known, which it would end.
-            let permit = self.kernel_cache.permit(ttl);
+            let permit = self.kernel_cache.permit(ttl, Versions::Compared);
             if !permit.ttl().is_zero() {
                 cache.remember_listing(dir, &page, read_at, sent_at + permit.ttl());
             }

@@ -4,6 +4,7 @@
 //! in it, may still ask for its attributes.
 
 use super::arguments::Request;
+use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
 use forebay_protocol::{Attr, Errno, FileKind, Ino};
 use fuser::INodeNo;
@@ -56,7 +57,7 @@ impl MountedFs {
         match self.fs_for(request).requester.attr_of(ino) {
             Ok((attr, ttl)) => {
                 // No recall begins before they are known, which it would end.
-                let permit = self.kernel_cache.permit(ttl);
+                let permit = self.kernel_cache.permit(ttl, Versions::Compared);
                 if !permit.ttl().is_zero() {
                     cache.remember_attributes(&attr, read_at, sent_at + permit.ttl());
                 }

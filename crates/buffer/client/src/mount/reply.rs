@@ -1,16 +1,20 @@
 //! Replies to the kernel.
 
 use super::convert::{self, errno};
-use super::kernel_cache::KernelCache;
+use super::kernel_cache::{KernelCache, Versions};
 use forebay_protocol::{Attr, Errno};
 use fuser::{Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyWrite, ReplyXattr};
 use std::time::Duration;
 
 /// An entry and its time to live.
-pub fn entry(cache: &KernelCache, reply: ReplyEntry, result: Result<(Attr, Duration), Errno>) {
+pub fn entry(
+    (cache, versions): (&KernelCache, Versions),
+    reply: ReplyEntry,
+    result: Result<(Attr, Duration), Errno>,
+) {
     match result {
         Ok((attr, ttl)) => {
-            let permit = cache.permit(ttl);
+            let permit = cache.permit(ttl, versions);
             reply.entry(&permit.ttl_of(attr.ino), &convert::attr(&attr), Generation(0));
         }
         Err(error) => reply.error(errno(error)),
@@ -18,10 +22,14 @@ pub fn entry(cache: &KernelCache, reply: ReplyEntry, result: Result<(Attr, Durat
 }
 
 /// Attributes and their time to live.
-pub fn attributes(cache: &KernelCache, reply: ReplyAttr, result: Result<(Attr, Duration), Errno>) {
+pub fn attributes(
+    (cache, versions): (&KernelCache, Versions),
+    reply: ReplyAttr,
+    result: Result<(Attr, Duration), Errno>,
+) {
     match result {
         Ok((attr, ttl)) => {
-            let permit = cache.permit(ttl);
+            let permit = cache.permit(ttl, versions);
             reply.attr(&permit.ttl_of(attr.ino), &convert::attr(&attr));
         }
         Err(error) => reply.error(errno(error)),
