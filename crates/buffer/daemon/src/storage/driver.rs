@@ -251,7 +251,7 @@ impl Driver {
 
     fn tick(&mut self) -> Result<(), String> {
         if self.parts.daemon.has_ended() {
-            return Err("the storage daemon has stopped: its storage failed".to_owned());
+            return Err("the storage daemon has stopped: its log has the reason".to_owned());
         }
         self.inputs.extend(self.movers.progress());
         self.check_removals();

@@ -51,7 +51,7 @@ pub fn start_blocking_workers(
     mailbox: &Arc<Mailbox>,
 ) -> io::Result<Worker<BlockingJob>> {
     let (objects, mailbox) = (objects.clone(), mailbox.clone());
-    Worker::start_pool("forebay-fetch", QUEUE_CAPACITY, THREADS, move |job| {
+    Worker::start_pool("forebay-fetch", &mailbox.clone(), QUEUE_CAPACITY, THREADS, move |job| {
         mailbox.post(carry_out(&objects, job));
     })
 }

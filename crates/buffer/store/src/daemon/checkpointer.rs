@@ -1,11 +1,13 @@
 //! The thread that writes checkpoints, which free log segments, and keeps the reserve with which a
 //! full disk can be emptied.
 
+use super::mailbox::Mailbox;
 use super::worker::Worker;
 use crate::log::RecoveryError;
 use crate::recovery;
 use crate::storage::DiskStorage;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -17,7 +19,11 @@ const MIN_CHECKPOINT_BACKOFF: Duration = Duration::from_secs(2);
 const MAX_CHECKPOINT_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Start the thread. A job is the first sequence number of the current log segment.
-pub fn start_checkpointer(storage: DiskStorage, segment_size: u64) -> io::Result<Worker<u64>> {
+pub fn start_checkpointer(
+    storage: DiskStorage,
+    segment_size: u64,
+    mailbox: &Arc<Mailbox>,
+) -> io::Result<Worker<u64>> {
     let checkpointer = Checkpointer {
         storage,
         segment_size,
@@ -26,7 +32,7 @@ pub fn start_checkpointer(storage: DiskStorage, segment_size: u64) -> io::Result
         backoff: MIN_CHECKPOINT_BACKOFF,
         lacks_reserve: false,
     };
-    Worker::start("forebay-checkpoint", 1, |starts| checkpointer.run(&starts))
+    Worker::start("forebay-checkpoint", mailbox, 1, |starts| checkpointer.run(&starts))
 }
 
 /// Return memory that the allocator keeps to the system.

@@ -83,7 +83,7 @@ pub fn start_checksummer(
     written: Arc<WrittenObjects>,
     interval: Duration,
 ) -> io::Result<Worker<ChecksumJob>> {
-    Worker::start("forebay-checksum", QUEUE_CAPACITY, move |jobs| {
+    Worker::start("forebay-checksum", &mailbox.clone(), QUEUE_CAPACITY, move |jobs| {
         // Checksums are optional: all other threads have priority.
         let _ = rustix::process::setpriority_process(None, 10);
         let checksummer = Checksummer {

@@ -63,7 +63,7 @@ impl EventLoop {
         }
         let served = self.serve();
         if let Err(error) = &served {
-            tracing::error!(%error, "storage failed: storage daemon stops");
+            tracing::error!(%error, "storage daemon stops");
         }
         self.mailbox.request_stop();
         self.connections.close_all();
@@ -198,6 +198,9 @@ impl EventLoop {
                 }
                 LoopEvent::LogFailed => {
                     return Err(io::Error::other("cannot sync the log"));
+                }
+                LoopEvent::ThreadPanicked(name) => {
+                    return Err(io::Error::other(format!("thread {name} panicked")));
                 }
                 LoopEvent::Reply { conn, seq, reply } => {
                     self.reply(conn, seq, &reply, None, false);

@@ -24,6 +24,8 @@ pub enum LoopEvent {
     ObjectDurable(ObjectId),
     /// The log could not be synced.
     LogFailed,
+    /// The thread with this name panicked.
+    ThreadPanicked(String),
     /// A worker carried out a call.
     Reply { conn: ConnId, seq: u64, reply: Reply },
     /// The MUNGE credential of a connection was verified.

@@ -22,10 +22,12 @@ const QUEUE_CAPACITY: usize = 1024;
 /// Start the thread. It ends when the worker is dropped.
 pub fn start_munge_worker(
     munge: Munge,
-    mailbox: Arc<Mailbox>,
+    mailbox: &Arc<Mailbox>,
 ) -> io::Result<Worker<PendingCredential>> {
-    Worker::start_pool("forebay-munge", QUEUE_CAPACITY, 1, move |pending: PendingCredential| {
+    let results = mailbox.clone();
+    let verify = move |pending: PendingCredential| {
         let outcome = pending.check.verify(&munge);
-        mailbox.post(LoopEvent::CredentialVerified { conn: pending.conn, outcome });
-    })
+        results.post(LoopEvent::CredentialVerified { conn: pending.conn, outcome });
+    };
+    Worker::start_pool("forebay-munge", mailbox, QUEUE_CAPACITY, 1, verify)
 }

@@ -4,7 +4,7 @@ use super::blocking_io::{BlockingJob, FetchJob, start_blocking_workers};
 use super::checksummer::{ChecksumJob, WrittenObjects, start_checksummer};
 use super::mailbox::Mailbox;
 use super::replacement_syncer::ReplacementSyncer;
-use super::worker::{OverflowWorker, Worker};
+use super::worker::{OverflowWorker, Worker, start_thread};
 use crate::node::ConnId;
 use crate::objects::{DiskObjects, ObjectId, RemovalQueue};
 use forebay_protocol::message::MAX_INLINE_FILE_BYTES;
@@ -48,9 +48,8 @@ impl ObjectWorkers {
         )?;
         let removal_queue = objects.removal_queue();
         let removals = removal_queue.clone();
-        let removal_thread = std::thread::Builder::new()
-            .name("forebay-remove".into())
-            .spawn(move || removals.run_worker())?;
+        let removal_thread =
+            start_thread("forebay-remove".into(), &mailbox, move || removals.run_worker())?;
         Ok(ObjectWorkers {
             objects,
             mailbox,

@@ -27,17 +27,16 @@ impl ReplacementSyncer {
         sync: impl Fn(ObjectId) -> Result<(), Errno> + Clone + Send + 'static,
     ) -> io::Result<ReplacementSyncer> {
         let results = mailbox.clone();
+        let sync = move |object| results.post(LoopEvent::ObjectSynced(object, sync(object)));
         let worker =
-            Worker::start_pool("forebay-replace", QUEUE_CAPACITY, THREADS, move |object| {
-                results.post(LoopEvent::ObjectSynced(object, sync(object)));
-            })?;
+            Worker::start_pool("forebay-replace", &mailbox, QUEUE_CAPACITY, THREADS, sync)?;
         Ok(ReplacementSyncer { worker, mailbox })
     }
 
     /// Queue an object. If the queue is full, its sync fails with `EAGAIN`, and clients repeat their
     /// calls. Never blocks.
     pub fn submit(&self, object: ObjectId) {
-        if let Err(object) = self.worker.try_submit(object) {
+        if self.worker.try_submit(object).is_err() {
             self.mailbox.post(LoopEvent::ObjectSynced(object, Err(Errno::EAGAIN)));
         }
     }

@@ -149,7 +149,7 @@ impl Recovered {
             data_protection: Some(options.data_protection),
         };
         let munge_worker = match options.munge {
-            Some(munge) => Some(start_munge_worker(munge, mailbox.clone())?),
+            Some(munge) => Some(start_munge_worker(munge, mailbox)?),
             None => None,
         };
         let limits = options.connection_limits;
@@ -232,12 +232,12 @@ impl Daemon {
         &self.stats.removal_queue
     }
 
-    /// Whether the daemon has ended because its storage failed.
+    /// Whether the daemon has ended because its storage failed or one of its threads panicked.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Wait until the daemon ends because its storage fails.
+    /// Wait until the daemon ends because its storage fails or one of its threads panics.
     pub fn wait(mut self) -> io::Result<()> {
         self.join()
     }
@@ -262,5 +262,22 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         self.stats.mailbox.request_stop();
         let _ = self.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::worker::Worker;
+
+    #[test]
+    fn panic_of_a_thread_ends_the_daemon_with_an_error() {
+        let home = tempfile::tempdir().unwrap();
+        let daemon = Daemon::start(StoreOptions::new(home.path())).unwrap();
+        let worker =
+            Worker::start_pool("faulty", &daemon.stats.mailbox, 1, 1, |()| panic!("fault"));
+        worker.unwrap().submit(());
+        let error = daemon.wait().unwrap_err();
+        assert_eq!(error.to_string(), "thread faulty0 panicked");
     }
 }

@@ -100,18 +100,26 @@ impl Syncer {
         let data = Arc::new(data);
         let log_syncer =
             LogSyncer { counters, storage, mailbox: mailbox.clone(), durable_sequence: 0 };
-        let log = Worker::start("forebay-synclog", QUEUE_CAPACITY, |jobs| log_syncer.run(&jobs))?;
+        let log = Worker::start("forebay-synclog", &mailbox, QUEUE_CAPACITY, |jobs| {
+            log_syncer.run(&jobs);
+        })?;
         let (of_objects, of_puts) = (log.sender(), log.sender());
         let object_data = data.clone();
+        let results = mailbox.clone();
         let sync_object = move |job: SyncJob| {
             let synced =
-                job.object.map_or(Ok(()), |sync| sync_new_object(&*object_data, &sync, &mailbox));
+                job.object.map_or(Ok(()), |sync| sync_new_object(&*object_data, &sync, &results));
             let _ = of_objects.send((job, synced)); // fails only while the daemon stops
         };
-        let objects =
-            Worker::start_pool("forebay-sync", QUEUE_CAPACITY, OBJECT_THREADS, sync_object)?;
+        let objects = Worker::start_pool(
+            "forebay-sync",
+            &mailbox,
+            QUEUE_CAPACITY,
+            OBJECT_THREADS,
+            sync_object,
+        )?;
         let mut put_syncer = PutSyncer { data, durable_puts: 0, result: Ok(()) };
-        let puts = Worker::start("forebay-syncall", QUEUE_CAPACITY, move |jobs| {
+        let puts = Worker::start("forebay-syncall", &mailbox, QUEUE_CAPACITY, move |jobs| {
             put_syncer.run(&jobs, |job| drop(of_puts.send(job)));
         })?;
         Ok(Syncer { log, objects, puts })

@@ -1,5 +1,7 @@
-//! Threads that take jobs from a bounded queue.
+//! Threads that take jobs from a bounded queue. A panic of one ends the daemon with an error: the calls of
+//! lost jobs would otherwise wait for ever.
 
+use super::mailbox::{LoopEvent, Mailbox};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io;
@@ -14,22 +16,51 @@ pub struct Worker<T> {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// Start a thread. The event loop is told if it panics.
+pub fn start_thread(
+    name: String,
+    mailbox: &Arc<Mailbox>,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let report = PanicReport { thread: name.clone(), mailbox: mailbox.clone() };
+    std::thread::Builder::new().name(name).spawn(move || {
+        let _report = report;
+        run();
+    })
+}
+
+/// Posts an event if it is dropped because its thread panics.
+struct PanicReport {
+    thread: String,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Drop for PanicReport {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.mailbox.post(LoopEvent::ThreadPanicked(std::mem::take(&mut self.thread)));
+        }
+    }
+}
+
 impl<T: Send + 'static> Worker<T> {
     /// Start a thread that runs `run` on a queue of at most `capacity` jobs. `run` must return when
     /// the queue is disconnected.
     pub fn start(
         name: &str,
+        mailbox: &Arc<Mailbox>,
         capacity: usize,
         run: impl FnOnce(Receiver<T>) + Send + 'static,
     ) -> io::Result<Worker<T>> {
         let (sender, jobs) = sync_channel(capacity);
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(jobs))?;
+        let thread = start_thread(name.to_owned(), mailbox, move || run(jobs))?;
         Ok(Worker { sender, threads: vec![thread] })
     }
 
     /// Start `count` threads that carry out jobs of one queue.
     pub fn start_pool(
         name: &str,
+        mailbox: &Arc<Mailbox>,
         capacity: usize,
         count: usize,
         carry_out: impl Fn(T) + Clone + Send + 'static,
@@ -40,7 +71,7 @@ impl<T: Send + 'static> Worker<T> {
         let start = |number| {
             let (jobs, carry_out) = (jobs.clone(), carry_out.clone());
             let next_job = move || jobs.lock().recv();
-            std::thread::Builder::new().name(format!("{name}{number}")).spawn(move || {
+            start_thread(format!("{name}{number}"), mailbox, move || {
                 while let Ok(job) = next_job() {
                     carry_out(job);
                 }
@@ -60,11 +91,9 @@ impl<T: Send + 'static> Worker<T> {
         let _ = self.sender.send(job);
     }
 
-    /// Queue a job, or return it if the queue is full.
-    pub fn try_submit(&self, job: T) -> Result<(), T> {
-        self.sender.try_send(job).map_err(|error| match error {
-            TrySendError::Full(job) | TrySendError::Disconnected(job) => job,
-        })
+    /// Queue a job, or return it if the queue is full or all threads have ended.
+    pub fn try_submit(&self, job: T) -> Result<(), TrySendError<T>> {
+        self.sender.try_send(job)
     }
 
     /// Disconnect the queue and wait for the threads.
@@ -97,12 +126,17 @@ impl<T: Send + 'static> OverflowWorker<T> {
         self.submit_waiting();
     }
 
-    /// Queue waiting jobs while there is room. To be called when a job was carried out.
+    /// Queue waiting jobs while there is room. To be called when a job was carried out. If all threads
+    /// have panicked, which ends the daemon, the jobs are dropped.
     pub fn submit_waiting(&mut self) {
         while let Some(job) = self.waiting.pop_front() {
-            if let Err(job) = self.worker.try_submit(job) {
-                self.waiting.push_front(job);
-                return;
+            match self.worker.try_submit(job) {
+                Ok(()) => {}
+                Err(TrySendError::Full(job)) => {
+                    self.waiting.push_front(job);
+                    return;
+                }
+                Err(TrySendError::Disconnected(_)) => self.waiting.clear(),
             }
         }
     }
@@ -117,6 +151,7 @@ impl<T: Send + 'static> OverflowWorker<T> {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn jobs_beyond_the_queue_are_carried_out_in_order_and_never_by_the_submitter() {
@@ -124,7 +159,8 @@ mod tests {
         let (gate, passes) = channel::<()>();
         let (done, results) = channel();
         let passes = Arc::new(Mutex::new(passes));
-        let worker = Worker::start_pool("gated", 4, 1, move |job: usize| {
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        let worker = Worker::start_pool("gated", &mailbox, 4, 1, move |job: usize| {
             let _ = passes.lock().recv();
             let _ = done.send((job, std::thread::current().id()));
         })
@@ -142,6 +178,38 @@ mod tests {
             worker.submit_waiting();
         }
         assert!(worker.waiting.is_empty());
+        worker.shut_down();
+        assert!(mailbox.take_events().is_empty());
+    }
+
+    #[test]
+    fn panics_of_all_threads_are_reported_and_no_job_waits() {
+        const THREADS: usize = 2;
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        let pool = Worker::start_pool("pool", &mailbox, 1, THREADS, |job: u32| {
+            assert!(job == 0, "job {job} is carried out");
+        });
+        let mut worker = OverflowWorker::new(pool.unwrap());
+        (1..=10).for_each(|job| worker.submit(job));
+        let begun = Instant::now();
+        let mut panicked = Vec::new();
+        while panicked.len() < THREADS {
+            assert!(begun.elapsed() < Duration::from_secs(10), "only {panicked:?} are reported");
+            worker.submit_waiting();
+            for event in mailbox.take_events() {
+                match event {
+                    LoopEvent::ThreadPanicked(thread) => panicked.push(thread),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        panicked.sort();
+        assert_eq!(panicked, ["pool0", "pool1"]);
+        while !worker.worker.threads.iter().all(JoinHandle::is_finished) {
+            std::thread::yield_now();
+        }
+        worker.submit(11);
+        assert!(worker.waiting.is_empty(), "jobs wait for threads that have ended");
         worker.shut_down();
     }
 }
