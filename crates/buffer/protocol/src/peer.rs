@@ -207,4 +207,19 @@ pub enum PeerPayload {
         /// The transaction.
         tx: TxId,
     },
+    /// A file is to replace another one: make the receiver's data object durable. Answered by
+    /// `ObjectSynced`, at once and when the object is durable.
+    SyncObject {
+        /// Identifies the reply.
+        sync: u64,
+        /// The file.
+        ino: Ino,
+    },
+    /// State of the sync of a data object.
+    ObjectSynced {
+        /// As in the request.
+        sync: u64,
+        /// The result; `None` while the sync is in progress.
+        result: Option<Result<(), Errno>>,
+    },
 }

@@ -508,16 +508,20 @@ fn nothing_is_leased_after_a_writer_could_not_open_its_file_again() {
     assert_eq!(lease_after_reopen(write), Reply::Leases(vec![None]));
 }
 
+/// A request to store a file in the root directory.
+fn put_file(name: &str) -> Request {
+    Request::Name(NameRequest::PutFile {
+        parent: Ino::ROOT,
+        name: name.into(),
+        set: Box::new(SetAttr::default()),
+        data: b"old".to_vec(),
+    })
+}
+
 #[test]
 fn file_replaces_another_one_when_its_data_are_durable() {
     let (mut node, _, object, _) = with_durable_checksums();
-    let put = Request::Name(NameRequest::PutFile {
-        parent: Ino::ROOT,
-        name: b"replaced".to_vec(),
-        set: Box::new(SetAttr::default()),
-        data: b"old".to_vec(),
-    });
-    call(&mut node, OTHER, 3, put);
+    call(&mut node, OTHER, 3, put_file("replaced"));
     let rename = |to_name: &[u8]| {
         Request::Name(NameRequest::Rename {
             parent: Ino::ROOT,
@@ -558,6 +562,92 @@ fn file_replaces_another_one_when_its_data_are_durable() {
     assert_eq!(replies(&renamed), [Reply::Done]);
 }
 
+/// The number of the sync that a node asks the other one for.
+fn sync_asked(effects: &[Effect<ObjectId>]) -> Option<u64> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::SendToPeer { message, .. } => match message.payload {
+            PeerPayload::SyncObject { sync, .. } => Some(sync),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+#[test]
+fn file_replaces_another_one_when_its_data_are_durable_on_all_nodes() {
+    let mut node = start_with_silent_peer();
+    let own = incarnation(&mut node);
+    receive(&mut node, own, 1, PeerPayload::ProbeAck);
+    let put = |node: &mut Node<MemoryObjects>, seq, name: &str| {
+        let put = call(node, OTHER, seq, put_file(name));
+        match replies(&put)[..] {
+            [Reply::Attr(attr)] => ObjectId { instance: InstanceId(7), ino: attr.ino },
+            _ => panic!("{put:?}"),
+        }
+    };
+    let objects = [(2, "a"), (3, "b"), (4, "c")].map(|(seq, name)| put(&mut node, seq, name));
+    let rename = |name: &str| {
+        Request::Name(NameRequest::Rename {
+            parent: Ino::ROOT,
+            name: name.into(),
+            to: Ino::ROOT,
+            to_name: b"c".to_vec(),
+            existing: OnExisting::Replace,
+        })
+    };
+    let synced = |node: &mut Node<MemoryObjects>, object| {
+        let mut effects = Vec::new();
+        node.step(Now::default(), Input::ObjectSynced(object, Ok(())), &mut effects);
+        effects
+    };
+    let waiting = call(&mut node, OTHER, 10, rename("a"));
+    let sync = sync_asked(&waiting).unwrap();
+    assert!(replies(&waiting).is_empty());
+    assert!(replies(&synced(&mut node, objects[0])).is_empty(), "the other node has data, too");
+    let done = PeerPayload::ObjectSynced { sync, result: Some(Ok(())) };
+    assert_eq!(replies(&receive(&mut node, own, 2, done)), [Reply::Done]);
+
+    // A node that says nothing, not even that it is at work, fails the rename.
+    assert!(sync_asked(&call(&mut node, OTHER, 11, rename("b"))).is_some());
+    synced(&mut node, objects[1]);
+    for (second, expected) in [(15, vec![]), (25, vec![Reply::Failed(Errno::EAGAIN)])] {
+        let mut effects = Vec::new();
+        node.step(at_second(second), Input::Tick, &mut effects);
+        assert_eq!(replies(&effects), expected);
+    }
+}
+
+#[test]
+fn node_says_that_it_syncs_an_object_for_another_one_and_when_it_is_durable() {
+    let mut node = start_with_silent_peer();
+    let own = incarnation(&mut node);
+    receive(&mut node, own, 1, PeerPayload::ProbeAck);
+    let made = call(&mut node, OTHER, 2, put_file("a"));
+    let [Reply::Attr(attr)] = replies(&made)[..] else {
+        panic!("{made:?}");
+    };
+    let answers = |effects: &[Effect<ObjectId>]| -> Vec<_> {
+        let messages = effects.iter().filter_map(|effect| match effect {
+            Effect::SendToPeer { message, .. } => Some(message.payload.clone()),
+            _ => None,
+        });
+        messages.collect()
+    };
+    let ask = PeerPayload::SyncObject { sync: 5, ino: attr.ino };
+    for sequence in [2, 3] {
+        let effects = receive(&mut node, own, sequence, ask.clone());
+        let begins = effects.iter().any(|effect| matches!(effect, Effect::SyncObject(_)));
+        assert_eq!(begins, sequence == 2, "one sync answers a question that is repeated");
+        let at_work = PeerPayload::ObjectSynced { sync: 5, result: None };
+        assert_eq!(answers(&effects), [at_work]);
+    }
+    let object = ObjectId { instance: InstanceId(7), ino: attr.ino };
+    let mut effects = Vec::new();
+    node.step(Now::default(), Input::ObjectSynced(object, Err(Errno::EIO)), &mut effects);
+    let failed = PeerPayload::ObjectSynced { sync: 5, result: Some(Err(Errno::EIO)) };
+    assert_eq!(answers(&effects), [failed]);
+}
+
 /// The data may have changed since the sync in progress began.
 #[test]
 fn rename_during_a_sync_waits_for_another_one() {
@@ -565,16 +655,8 @@ fn rename_during_a_sync_waits_for_another_one() {
     let third = ConnId(3);
     node.step(Now::default(), Input::Connected(third, root(false)), &mut Vec::new());
     call(&mut node, third, 1, hello(Some(InstanceId(7))));
-    let replaced = |name: &[u8]| {
-        Request::Name(NameRequest::PutFile {
-            parent: Ino::ROOT,
-            name: name.to_vec(),
-            set: Box::new(SetAttr::default()),
-            data: b"old".to_vec(),
-        })
-    };
-    call(&mut node, OTHER, 3, replaced(b"one"));
-    call(&mut node, OTHER, 4, replaced(b"two"));
+    call(&mut node, OTHER, 3, put_file("one"));
+    call(&mut node, OTHER, 4, put_file("two"));
     let link = NameRequest::Link { ino: object.ino, parent: Ino::ROOT, name: b"alias".to_vec() };
     call(&mut node, OTHER, 5, Request::Name(link));
     let rename = |name: &[u8], to_name: &[u8]| {

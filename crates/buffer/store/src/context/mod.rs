@@ -18,7 +18,7 @@ use crate::objects::Objects;
 use crate::state::{Event, Record, SlotResult, SlotUpdate};
 use forebay_protocol::peer::Incarnation;
 use forebay_protocol::random::keyed_block;
-use forebay_protocol::{Credentials, Errno, Reply, SessionId};
+use forebay_protocol::{Call, Credentials, Errno, Reply, SessionId};
 
 /// The outcome of a request that did not fail.
 #[derive(Debug)]
@@ -109,6 +109,8 @@ pub struct Context<O: Objects> {
     pub journal: Journal,
     pub sessions: Sessions,
     pub parked: ParkedCalls,
+    /// Calls to carry out again in this step: what they waited for is done.
+    pub ready: Vec<(ConnId, Call)>,
     /// The attempts of the call being carried out, if it was parked before.
     pub attempts: Option<Attempts>,
     /// Effects of the present step.

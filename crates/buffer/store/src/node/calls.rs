@@ -130,7 +130,7 @@ impl<O: Objects + Clone> Node<O> {
             return Ok(Outcome::Deferred);
         }
         let to_sync = match completed {
-            None => volume.file_to_sync_first(request),
+            None => volume.file_to_sync_first(request, (conn, call.seq)),
             Some(_) => None,
         };
         if let Some(ino) = to_sync {

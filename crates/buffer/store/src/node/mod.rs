@@ -102,6 +102,7 @@ impl<O: Objects + Clone> Node<O> {
             journal: Journal::new(last),
             sessions,
             parked: ParkedCalls::default(),
+            ready: Vec::new(),
             attempts: None,
             effects: Vec::new(),
             incarnation,
@@ -245,7 +246,9 @@ impl<O: Objects + Clone> Node<O> {
                 self.retransmit();
             }
         }
+        self.carry_out_ready();
         self.retry_parked();
+        self.carry_out_ready();
         self.tag_replies();
         effects.append(&mut self.context.effects);
         debug_assert!(self.check(is_tick), "invariants hold after every step");
@@ -300,12 +303,15 @@ impl<O: Objects + Clone> Node<O> {
         let Some(volume) = self.volumes.get_mut(&object.instance) else {
             return;
         };
-        let calls = volume.data_synced(&mut self.context, object.ino, result);
-        for (conn, call) in calls {
-            self.call(conn, call);
-        }
-        if let Some(volume) = self.volumes.get_mut(&object.instance) {
-            volume.forget_synced();
+        volume.data_synced(&mut self.context, object.ino, result);
+    }
+
+    /// Carry out calls for which data have become durable.
+    fn carry_out_ready(&mut self) {
+        while !self.context.ready.is_empty() {
+            for (conn, call) in std::mem::take(&mut self.context.ready) {
+                self.call(conn, call);
+            }
         }
     }
 

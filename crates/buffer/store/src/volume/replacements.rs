@@ -1,5 +1,5 @@
-//! Files that get the name of another file. Their data are made durable before the name is: otherwise a
-//! power failure could leave neither the old data nor the new.
+//! Files that get the name of another file. Their data are made durable, on all nodes that may have any,
+//! before the name is: otherwise a power failure could leave neither the old data nor the new.
 //!
 //! Names become durable within a second, data by the system's writeback within half a minute.
 
@@ -7,59 +7,100 @@ use super::Volume;
 use crate::context::Context;
 use crate::driver::{ConnId, Effect};
 use crate::objects::Objects;
+use crate::volume::tasks::ANSWER_TIMEOUT_NS;
 use forebay_protocol::message::{NameRequest, OnExisting};
-use forebay_protocol::{Call, Errno, FileKind, Ino, Request};
-use std::collections::BTreeMap;
+use forebay_protocol::peer::PeerPayload;
+use forebay_protocol::{Call, Errno, FileKind, Ino, NodeIndex, Request};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A sync of one file: the node that needs it, and a number that this node drew.
+type SyncId = (NodeIndex, u64);
 
 /// Calls that wait until the data of a file are durable.
 #[derive(Debug, Default)]
-struct Waiting {
-    /// For the sync in progress, which began after they came.
+struct FileSync {
+    /// Distinguishes the sync in progress from others of this node.
+    number: u64,
+    /// Nodes that have not made their objects durable, and when each was last heard of.
+    waiting: BTreeMap<NodeIndex, u64>,
+    /// Calls for the sync in progress, which began after they came.
     current: Vec<(ConnId, Call)>,
-    /// For the next one: the data may have changed since the sync in progress began.
+    /// Calls for the next one: the data may have changed since the sync in progress began.
     next: Vec<(ConnId, Call)>,
 }
 
+/// Syncs that wait until an object of this node is durable.
+#[derive(Debug, Default)]
+struct ObjectSync {
+    /// Those that came before the sync in progress.
+    current: BTreeSet<SyncId>,
+    next: BTreeSet<SyncId>,
+}
+
 /// The files whose data are being made durable. A connection has one call in flight, so the number of
-/// calls that wait is bounded.
+/// calls that wait is bounded, and with it the number of files, on all nodes.
 #[derive(Debug, Default)]
 pub struct Replacements {
-    waiting: BTreeMap<Ino, Waiting>,
-    /// The file whose data have just been made durable.
-    synced: Option<Ino>,
+    /// Files that calls on this node wait for.
+    files: BTreeMap<Ino, FileSync>,
+    /// Objects on this node.
+    objects: BTreeMap<Ino, ObjectSync>,
+    /// The last call on each connection for which a file was made durable, and the file.
+    synced: BTreeMap<ConnId, (u64, Ino)>,
 }
 
 impl Replacements {
     /// Remove all calls.
     pub fn take_calls(&mut self) -> impl Iterator<Item = (ConnId, u64)> {
-        let waiting = std::mem::take(&mut self.waiting).into_values();
-        let calls = waiting.flat_map(|of_file| of_file.current.into_iter().chain(of_file.next));
+        let files = std::mem::take(&mut self.files).into_values();
+        let calls = files.flat_map(|file| file.current.into_iter().chain(file.next));
         calls.map(|(conn, call)| (conn, call.seq))
     }
 
     /// A connection is closed; its call will be repeated on another one.
     pub fn drop_calls_of(&mut self, conn: ConnId) {
-        for of_file in self.waiting.values_mut() {
-            of_file.current.retain(|(of, _)| *of != conn);
-            of_file.next.retain(|(of, _)| *of != conn);
+        for file in self.files.values_mut() {
+            file.current.retain(|(of, _)| *of != conn);
+            file.next.retain(|(of, _)| *of != conn);
         }
+        self.synced.remove(&conn);
     }
 
-    /// The renames that are carried out now can replace other files by `ino`.
-    pub fn set_synced(&mut self, ino: Option<Ino>) {
-        self.synced = ino;
+    /// Whether a file was made durable for a call.
+    pub fn is_synced(&self, (conn, seq): (ConnId, u64), ino: Ino) -> bool {
+        self.synced.get(&conn) == Some(&(seq, ino))
+    }
+
+    /// Whether a sync on a node other than `own` has not ended.
+    pub fn await_other_nodes(&self, own: NodeIndex) -> bool {
+        self.files.values().any(|file| file.waiting.keys().any(|node| *node != own))
+    }
+
+    /// The file whose sync in progress has this number.
+    fn find(&mut self, number: u64) -> Option<(Ino, &mut FileSync)> {
+        let mut files = self.files.iter_mut();
+        files.find(|(_, file)| file.number == number).map(|(ino, file)| (*ino, file))
+    }
+
+    /// Files with a node that has been silent for too long.
+    fn timed_out(&self, own: NodeIndex, now_ns: u64) -> Vec<Ino> {
+        let is_late = |(node, heard_ns): (&NodeIndex, &u64)| {
+            *node != own && heard_ns.saturating_add(ANSWER_TIMEOUT_NS) < now_ns
+        };
+        let late = self.files.iter().filter(|(_, file)| file.waiting.iter().any(is_late));
+        late.map(|(ino, _)| *ino).collect()
     }
 }
 
 impl<O: Objects> Volume<O> {
     /// The file that a request would give the name of another one, unless its data are known to be
-    /// durable. Of a striped file this node knows only a part.
-    pub fn file_to_sync_first(&self, request: &Request) -> Option<Ino> {
+    /// durable. If the files are on other nodes, the transaction finds out.
+    pub fn file_to_sync_first(&self, request: &Request, call: (ConnId, u64)) -> Option<Ino> {
         let Request::Name(NameRequest::Rename { parent, name, to, to_name, existing }) = request
         else {
             return None;
         };
-        if self.is_striped() || *existing != OnExisting::Replace {
+        if *existing != OnExisting::Replace {
             return None;
         }
         let file = |dir: Ino, name: &[u8]| {
@@ -67,47 +108,153 @@ impl<O: Objects> Volume<O> {
             (self.names().get(ino)?.kind() == FileKind::File).then_some(ino)
         };
         let (source, target) = (file(*parent, name)?, file(*to, to_name)?);
-        let has_data = source != target && self.space.has_object(source);
-        (has_data && self.replacements.synced != Some(source)).then_some(source)
+        let has_data = source != target && !self.nodes_with_data(source).is_empty();
+        (has_data && !self.replacements.is_synced(call, source)).then_some(source)
+    }
+
+    /// The nodes that may have data of a file.
+    fn nodes_with_data(&self, ino: Ino) -> Vec<NodeIndex> {
+        let own = self.state.spec.placement.node;
+        if !self.is_striped() {
+            return self.space.has_object(ino).then_some(own).into_iter().collect();
+        }
+        let length = self.names().get(ino).and_then(|inode| inode.length());
+        if length.is_some_and(|length| length.known && length.size == 0) {
+            return Vec::new();
+        }
+        std::iter::once(own).chain(self.other_nodes()).collect()
     }
 
     /// Carry out a call when the data of a file are durable.
     pub fn await_durable_data(&mut self, node: &mut Context<O>, ino: Ino, call: (ConnId, Call)) {
-        if let Some(in_progress) = self.replacements.waiting.get_mut(&ino) {
-            in_progress.next.push(call);
-            return;
+        match self.replacements.files.get_mut(&ino) {
+            Some(in_progress) => in_progress.next.push(call),
+            None => self.begin_file_sync(node, ino, vec![call]),
         }
-        let waiting = Waiting { current: vec![call], next: Vec::new() };
-        self.replacements.waiting.insert(ino, waiting);
+    }
+
+    fn begin_file_sync(&mut self, node: &mut Context<O>, ino: Ino, calls: Vec<(ConnId, Call)>) {
+        let number = node.secrets.next() as u64;
+        let nodes = self.nodes_with_data(ino);
+        let waiting = nodes.iter().map(|of| (*of, node.now.steady_ns)).collect();
+        let file = FileSync { number, waiting, current: calls, next: Vec::new() };
+        self.replacements.files.insert(ino, file);
+        if nodes.is_empty() {
+            return self.end_file_sync(node, ino, Ok(())); // truncated meanwhile
+        }
+        for of in nodes {
+            if of == self.state.spec.placement.node {
+                self.sync_piece(node, (of, number), ino);
+            } else {
+                self.send(node, of, PeerPayload::SyncObject { sync: number, ino });
+            }
+        }
+    }
+
+    /// Make the object of a file on this node durable, and report that to the node that needs it.
+    pub fn sync_piece(&mut self, node: &mut Context<O>, id: SyncId, ino: Ino) {
+        if !self.space.has_object(ino) {
+            return self.report_sync(node, id, Some(Ok(())));
+        }
+        match self.replacements.objects.get_mut(&ino) {
+            Some(object) if object.current.contains(&id) => {}
+            Some(object) => drop(object.next.insert(id)),
+            None => self.begin_object_sync(node, ino, BTreeSet::from([id])),
+        }
+        self.report_sync(node, id, None);
+    }
+
+    fn begin_object_sync(&mut self, node: &mut Context<O>, ino: Ino, ids: BTreeSet<SyncId>) {
+        let object = ObjectSync { current: ids, next: BTreeSet::new() };
+        self.replacements.objects.insert(ino, object);
         node.effects.push(Effect::SyncObject(self.object(ino)));
     }
 
-    /// The data of a file are durable, or that failed. Returns the calls to carry out now.
-    pub fn data_synced(
-        &mut self,
-        node: &mut Context<O>,
-        ino: Ino,
-        result: Result<(), Errno>,
-    ) -> Vec<(ConnId, Call)> {
-        let Waiting { current: calls, next } =
-            self.replacements.waiting.remove(&ino).unwrap_or_default();
+    /// The object of a file on this node is durable, or that failed.
+    pub fn data_synced(&mut self, node: &mut Context<O>, ino: Ino, result: Result<(), Errno>) {
+        let Some(ObjectSync { current, next }) = self.replacements.objects.remove(&ino) else {
+            return;
+        };
         if !next.is_empty() {
-            let waiting = Waiting { current: next, next: Vec::new() };
-            self.replacements.waiting.insert(ino, waiting);
-            node.effects.push(Effect::SyncObject(self.object(ino)));
+            self.begin_object_sync(node, ino, next);
         }
-        if let Err(errno) = result {
-            for (conn, call) in calls {
-                node.finish(conn, call.seq, Err(errno));
-            }
-            return Vec::new();
+        for id in current {
+            self.report_sync(node, id, Some(result));
         }
-        self.replacements.set_synced(Some(ino));
-        calls
     }
 
-    /// The calls after a file's data became durable have been carried out.
-    pub fn forget_synced(&mut self) {
-        self.replacements.set_synced(None);
+    fn report_sync(
+        &mut self,
+        node: &mut Context<O>,
+        (to, sync): SyncId,
+        result: Option<Result<(), Errno>>,
+    ) {
+        if to == self.state.spec.placement.node {
+            self.piece_synced(node, (to, sync), result);
+        } else {
+            self.send(node, to, PeerPayload::ObjectSynced { sync, result });
+        }
+    }
+
+    /// A node has made its object of a file durable, has failed, or (`None`) is still at it.
+    pub fn piece_synced(
+        &mut self,
+        node: &mut Context<O>,
+        (from, number): SyncId,
+        result: Option<Result<(), Errno>>,
+    ) {
+        let Some((ino, file)) = self.replacements.find(number) else {
+            return;
+        };
+        match result {
+            None => {
+                let heard_ns = file.waiting.get_mut(&from);
+                heard_ns.into_iter().for_each(|heard_ns| *heard_ns = node.now.steady_ns);
+            }
+            Some(Ok(())) => {
+                file.waiting.remove(&from);
+                if file.waiting.is_empty() {
+                    self.end_file_sync(node, ino, Ok(()));
+                }
+            }
+            Some(Err(errno)) => self.end_file_sync(node, ino, Err(errno)),
+        }
+    }
+
+    /// All data of a file are durable, or a node has failed.
+    fn end_file_sync(&mut self, node: &mut Context<O>, ino: Ino, result: Result<(), Errno>) {
+        let Some(FileSync { current, next, .. }) = self.replacements.files.remove(&ino) else {
+            return;
+        };
+        for (conn, call) in current {
+            match result {
+                Ok(()) => {
+                    self.replacements.synced.insert(conn, (call.seq, ino));
+                    node.ready.push((conn, call));
+                }
+                Err(errno) => node.finish(conn, call.seq, Err(errno)),
+            }
+        }
+        if !next.is_empty() {
+            self.begin_file_sync(node, ino, next);
+        }
+    }
+
+    /// Ask a node again to make its objects durable.
+    pub fn retransmit_replacements(&mut self, node: &mut Context<O>, to: NodeIndex) {
+        let files = self.replacements.files.iter();
+        let waiting = files.filter(|(_, file)| file.waiting.contains_key(&to));
+        let syncs: Vec<(Ino, u64)> = waiting.map(|(ino, file)| (*ino, file.number)).collect();
+        for (ino, sync) in syncs {
+            self.send(node, to, PeerPayload::SyncObject { sync, ino });
+        }
+    }
+
+    /// Return calls that wait for a node which does not answer.
+    pub fn time_out_replacements(&mut self, node: &mut Context<O>) {
+        let own = self.state.spec.placement.node;
+        for ino in self.replacements.timed_out(own, node.now.steady_ns) {
+            self.end_file_sync(node, ino, Err(Errno::EAGAIN));
+        }
     }
 }

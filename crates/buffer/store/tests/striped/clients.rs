@@ -3,6 +3,7 @@
 
 use crate::expected::Answered;
 use crate::model::{Model, Name};
+use crate::replacing::Replacing;
 use crate::support::daemon::{INSTANCE, Sent, by_path, call, hello};
 use crate::world::{STRIPE_BYTES, World};
 use forebay_policy::layout::Layout;
@@ -30,6 +31,8 @@ pub struct Pending {
     sent_at_ns: u64,
     /// In the client's own directories.
     own: bool,
+    /// A file that is to replace another one.
+    replacing: Option<Replacing>,
 }
 
 /// The file that a client has open for writing.
@@ -122,7 +125,9 @@ impl Client {
 
     fn begin(&mut self, node: NodeIndex, request: Request, own: bool) {
         self.sessions.entry(node).or_default().seq += 1;
-        self.pending = Some(Pending { node, request, sent_on: None, sent_at_ns: 0, own });
+        let replacing = None;
+        self.pending =
+            Some(Pending { node, request, sent_on: None, sent_at_ns: 0, own, replacing });
     }
 
     pub fn act(&mut self, world: &mut World) {
@@ -165,6 +170,9 @@ impl Client {
             pending.sent_on = Some(conn);
             pending.sent_at_ns = world.clock_ns;
             let request = pending.request.clone();
+            if pending.replacing.is_none() && pending.own && !world.has_power_cuts {
+                pending.replacing = Replacing::of(&request, &self.model, world);
+            }
             if let Some((ino, size)) = truncation(&request) {
                 world.may_be_truncated(ino, size);
             }
@@ -179,6 +187,9 @@ impl Client {
             Some(sent) => {
                 assert_eq!(sent.seq, seq);
                 if let Some(pending) = self.pending.take() {
+                    if let (Some(replacing), Reply::Done) = (&pending.replacing, &sent.reply) {
+                        replacing.check(world);
+                    }
                     self.answered(world, pending, sent);
                 }
             }

@@ -9,13 +9,15 @@
 //! - a change that a client repeats until it gets a reply is made once and as a whole, and every client
 //!   sees it as soon as there is a reply (without power cuts);
 //! - no data object is without a file, and files are as long as their objects say;
-//! - synced data exists.
+//! - synced data exists;
+//! - the data of a file that has replaced another one are durable.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod checks;
 mod clients;
 mod expected;
 mod model;
+mod replacing;
 mod retransmission;
 #[path = "../support/mod.rs"]
 mod support;

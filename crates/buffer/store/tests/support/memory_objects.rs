@@ -56,6 +56,12 @@ impl MemoryObjects {
         self.tables().with_durable_checksums.remove(&id);
     }
 
+    /// Contents after a power cut.
+    #[allow(dead_code, reason = "each simulation uses a part")]
+    pub fn durable_contents(&self, id: ObjectId) -> Option<Vec<u8>> {
+        self.tables().durable.get(&id).map(|object| object.bytes.clone())
+    }
+
     /// Make an object durable.
     pub fn sync_object(&self, id: ObjectId) {
         let mut tables = self.tables();

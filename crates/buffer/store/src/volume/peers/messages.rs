@@ -99,6 +99,10 @@ impl<O: Objects> Volume<O> {
             PeerPayload::Resolve { tx, commit } => self.resolve(node, from, tx, commit),
             PeerPayload::TxDone { tx, durable } => self.participant_done(node, from, tx, durable),
             PeerPayload::QueryOutcome { tx } => self.decision_queried(node, from, tx),
+            PeerPayload::SyncObject { sync, ino } => self.sync_piece(node, (from, sync), ino),
+            PeerPayload::ObjectSynced { sync, result } => {
+                self.piece_synced(node, (from, sync), result)
+            }
         }
     }
 
@@ -111,6 +115,7 @@ impl<O: Objects> Volume<O> {
             || !self.coordinator.is_empty()
             || self.lengths.any_unsettled()
             || self.pieces.any_pending()
+            || self.replacements.await_other_nodes(self.state.spec.placement.node)
             || !self.links.are_mutual(others)
     }
 
@@ -118,6 +123,7 @@ impl<O: Objects> Volume<O> {
     pub fn retransmit(&mut self, node: &mut Context<O>) {
         self.time_out_tasks(node);
         self.time_out_transactions(node);
+        self.time_out_replacements(node);
         self.settle_lengths(node);
         for other in self.other_nodes() {
             if self.links.needs_greeting(other) {
@@ -132,6 +138,7 @@ impl<O: Objects> Volume<O> {
         self.retransmit_tasks(node, to);
         self.retransmit_pieces(node, to);
         self.retransmit_transactions(node, to);
+        self.retransmit_replacements(node, to);
         self.query_decisions(node, to);
     }
 }

@@ -84,6 +84,16 @@ impl Plan {
         }
     }
 
+    /// The file that gets the name of another one.
+    pub fn replacing_file(&self) -> Option<Ino> {
+        let Plan::Rename(rename) = self else {
+            return None;
+        };
+        let replaces_file = matches!(rename.replaced, Some((_, FileKind::File)))
+            && rename.existing == OnExisting::Replace;
+        (replaces_file && rename.moving.1 == FileKind::File).then_some(rename.moving.0)
+    }
+
     /// The change of a name on the coordinator, and the inode that got the name.
     pub fn conclusion(&self, now: Timestamp) -> (Change, Option<(Ino, FileKind)>) {
         let entry = |at: &NameAt, put| Change::SetEntry { dir: at.0, name: at.1.clone(), put, now };

@@ -9,7 +9,7 @@ use crate::volume::memory::check_growth;
 use crate::volume::transactions::plan::{Next, Plan};
 use crate::volume::tx_locks::TxLockOwner;
 use forebay_protocol::peer::{PeerPayload, Step, StepResult, TxId};
-use forebay_protocol::{Call, Errno, NodeIndex, Reply};
+use forebay_protocol::{Call, Errno, Ino, NodeIndex, Reply};
 use std::collections::BTreeMap;
 
 /// Set in the number of every transaction, so that it never equals that of a task.
@@ -49,6 +49,15 @@ impl<O: Objects> Volume<O> {
                 return;
             };
             let next = plan.next(live.round, &found);
+            let to_sync = plan.replacing_file().filter(|_| matches!(next, Ok(Next::Walk(_))));
+            if let (Some(ino), Some((requester, call))) = (to_sync, &live.call)
+                && !self.replacements.is_synced((requester.origin.conn, call.seq), ino)
+            {
+                return self.retry_when_synced(node, tx, ino);
+            }
+            let Some(live) = self.coordinator.get_mut(tx) else {
+                return;
+            };
             live.round += 1;
             live.phase = Phase::Preparing;
             match next {
@@ -191,6 +200,14 @@ impl<O: Objects> Volume<O> {
             if let Some((requester, _)) = live.and_then(|live| live.call) {
                 node.reply_to(&requester.origin, Reply::Failed(Errno::EAGAIN));
             }
+        }
+    }
+
+    /// Abort a transaction, and retry its request when the data of a file are durable.
+    fn retry_when_synced(&mut self, node: &mut Context<O>, tx: TxId, ino: Ino) {
+        let live = self.abort(node, tx);
+        if let Some((requester, call)) = live.and_then(|live| live.call) {
+            self.await_durable_data(node, ino, (requester.origin.conn, call));
         }
     }
 
