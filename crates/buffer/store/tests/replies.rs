@@ -15,7 +15,8 @@ use forebay_protocol::{
     SessionId, Timestamp,
 };
 use forebay_store::node::{ConnId, Effect, Input, Limits, Node, NodeState, Now};
-use forebay_store::objects::ObjectId;
+use forebay_store::objects::{ObjectId, Objects};
+use std::cell::Cell;
 use support::memory_objects::MemoryObjects;
 use support::seeds::root;
 
@@ -646,6 +647,53 @@ fn node_says_that_it_syncs_an_object_for_another_one_and_when_it_is_durable() {
     node.step(Now::default(), Input::ObjectSynced(object, Err(Errno::EIO)), &mut effects);
     let failed = PeerPayload::ObjectSynced { sync: 5, result: Some(Err(Errno::EIO)) };
     assert_eq!(answers(&effects), [failed]);
+}
+
+#[test]
+fn small_file_replaces_another_one_when_its_data_are_durable() {
+    let (mut node, objects, _, _) = with_durable_checksums();
+    let records = Cell::new(0);
+    let count_records = |node: &mut Node<MemoryObjects>| {
+        records.set(records.get() + node.take_records().len() as u64);
+    };
+    let old = objects.list_objects(InstanceId(7)).unwrap();
+    let put = |node: &mut Node<MemoryObjects>, conn, seq| {
+        count_records(node);
+        let effects = call(node, conn, seq, put_file("file"));
+        assert!(replies(&effects).is_empty() && !node.has_records(), "it is not carried out yet");
+        let synced = effects.iter().find_map(|effect| match effect {
+            Effect::SyncObject(object) => Some(*object),
+            _ => None,
+        });
+        synced.unwrap()
+    };
+    let synced = |node: &mut Node<MemoryObjects>, object, result| {
+        let mut effects = Vec::new();
+        node.step(Now::default(), Input::ObjectSynced(object, result), &mut effects);
+        replies(&effects)
+    };
+    // A device that fails keeps the old file, and so does a client that leaves.
+    let object = put(&mut node, OTHER, 3);
+    assert_eq!(synced(&mut node, object, Err(Errno::EIO)), [Reply::Failed(Errno::EIO)]);
+    assert_eq!(objects.list_objects(InstanceId(7)).unwrap(), old);
+    let third = ConnId(3);
+    node.step(Now::default(), Input::Connected(third, root(false)), &mut Vec::new());
+    call(&mut node, third, 1, hello(Some(InstanceId(7))));
+    let object = put(&mut node, third, 2);
+    node.step(Now::default(), Input::Disconnected(third), &mut Vec::new());
+    assert_eq!(objects.list_objects(InstanceId(7)).unwrap(), old);
+    assert_eq!(synced(&mut node, object, Err(Errno::ENOENT)), []);
+    // Files that are created meanwhile have other numbers.
+    let object = put(&mut node, OTHER, 4);
+    node.step(Now::default(), Input::Connected(third, root(false)), &mut Vec::new());
+    call(&mut node, third, 1, hello(Some(InstanceId(7))));
+    let made = replies(&call(&mut node, third, 2, put_file("other")));
+    assert!(matches!(&made[..], [Reply::Attr(attr)] if attr.ino != object.ino));
+    let done = synced(&mut node, object, Ok(()));
+    assert!(matches!(&done[..], [Reply::Attr(attr)] if attr.ino == object.ino));
+    count_records(&mut node);
+    node.step(Now::default(), Input::LogSynced(records.get()), &mut Vec::new());
+    assert_eq!(objects.list_objects(InstanceId(7)).unwrap().len(), 2, "the old data are removed");
 }
 
 /// The data may have changed since the sync in progress began.

@@ -14,6 +14,7 @@ mod step;
 pub use apply::ApplyError;
 pub use change::{Change, PlannedInode, SetInode};
 pub use plan::{Access, EXEC, READ, WRITE};
+pub use put::PlannedPut;
 pub use step::{TxLock, lock_for_step};
 
 use forebay_protocol::placement::Placement;

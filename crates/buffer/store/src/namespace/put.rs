@@ -23,6 +23,16 @@ pub struct PlannedPut {
     pub replaced: Option<Ino>,
 }
 
+impl PlannedPut {
+    /// Create the file under the number of an object that was stored before, with these `atime` and `mtime`.
+    pub fn use_object(&mut self, ino: Ino, times: (Timestamp, Timestamp)) {
+        (self.ino, self.times) = (ino, times);
+        if let Change::Put { inode, times: of_inode, .. } = &mut self.change {
+            (inode.ino, *of_inode) = (ino, times);
+        }
+    }
+}
+
 impl Namespace {
     /// Plan to create a file with contents, all of it on this node, with the attributes of `wanted`.
     /// `EOPNOTSUPP`: it cannot be on this node, or it would replace an inode of another node, which

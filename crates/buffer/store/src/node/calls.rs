@@ -133,6 +133,14 @@ impl<O: Objects + Clone> Node<O> {
             None => volume.file_to_sync_first(request, (conn, call.seq)),
             Some(_) => None,
         };
+        let to_sync = match to_sync {
+            None if completed.is_none() => {
+                self.context.sessions.get_mut(id)?.check_order(slot, call.seq)?;
+                let id = (conn, call.seq);
+                volume.stage_replacement(&mut self.context, &user()?, request, id)?
+            }
+            to_sync => to_sync,
+        };
         if let Some(ino) = to_sync {
             volume.await_durable_data(&mut self.context, ino, (conn, call));
             return Ok(Outcome::Deferred);

@@ -234,6 +234,7 @@ impl<O: Objects> Volume<O> {
         self.events.drop_watch(session, conn);
         self.invalidations.drop_calls_of(conn);
         self.replacements.drop_calls_of(conn);
+        self.discard_staged(conn);
     }
 
     /// Whether every user may look names up in a directory.
@@ -329,7 +330,8 @@ impl<O: Objects> Volume<O> {
         }
         for ino in self.space.objects().filter(|ino| self.names().owns(*ino)) {
             let inode = self.names().get(ino);
-            assert!(inode.is_some(), "object {ino} belongs to a file");
+            let is_staged = || self.replacements.is_staged(ino);
+            assert!(inode.is_some() || is_staged(), "object {ino} belongs to a file");
         }
         self.locks.check(|session, ino, id| {
             let handle = self.handles.get(session, id);

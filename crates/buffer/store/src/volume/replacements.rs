@@ -1,5 +1,6 @@
 //! Files that get the name of another file. Their data are made durable, on all nodes that may have any,
-//! before the name is: otherwise a power failure could leave neither the old data nor the new.
+//! before the name is: otherwise a power failure could leave neither the old data nor the new. A small
+//! file that is stored whole is stored without a name first.
 //!
 //! Names become durable within a second, data by the system's writeback within half a minute.
 
@@ -10,7 +11,8 @@ use crate::objects::Objects;
 use crate::volume::tasks::ANSWER_TIMEOUT_NS;
 use forebay_protocol::message::{NameRequest, OnExisting};
 use forebay_protocol::peer::PeerPayload;
-use forebay_protocol::{Call, Errno, FileKind, Ino, NodeIndex, Request};
+use forebay_protocol::placement::ObjectInfo;
+use forebay_protocol::{Call, Credentials, Errno, FileKind, Ino, NodeIndex, Request, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A sync of one file: the node that needs it, and a number that this node drew.
@@ -29,6 +31,17 @@ struct FileSync {
     next: Vec<(ConnId, Call)>,
 }
 
+/// The object of a small file that is to replace another one. It has no inode yet: a start would remove it.
+#[derive(Clone, Copy, Debug)]
+pub struct StagedFile {
+    /// The call.
+    seq: u64,
+    pub ino: Ino,
+    pub object: ObjectInfo,
+    /// Its `atime` and `mtime`.
+    pub times: (Timestamp, Timestamp),
+}
+
 /// Syncs that wait until an object of this node is durable.
 #[derive(Debug, Default)]
 struct ObjectSync {
@@ -45,6 +58,8 @@ pub struct Replacements {
     files: BTreeMap<Ino, FileSync>,
     /// Objects on this node.
     objects: BTreeMap<Ino, ObjectSync>,
+    /// Contents of files that are to replace others, by the connection of the call.
+    staged: BTreeMap<ConnId, StagedFile>,
     /// The last call on each connection for which a file was made durable, and the file.
     synced: BTreeMap<ConnId, (u64, Ino)>,
 }
@@ -69,6 +84,18 @@ impl Replacements {
     /// Whether a file was made durable for a call.
     pub fn is_synced(&self, (conn, seq): (ConnId, u64), ino: Ino) -> bool {
         self.synced.get(&conn) == Some(&(seq, ino))
+    }
+
+    /// Whether an object belongs to a file without an inode.
+    pub fn is_staged(&self, ino: Ino) -> bool {
+        self.staged.values().any(|staged| staged.ino == ino)
+    }
+
+    /// Take the object that was stored for a call.
+    pub fn take_staged(&mut self, (conn, seq): (ConnId, u64)) -> Option<StagedFile> {
+        let staged = *self.staged.get(&conn).filter(|staged| staged.seq == seq)?;
+        self.staged.remove(&conn);
+        Some(staged)
     }
 
     /// Whether a sync on a node other than `own` has not ended.
@@ -112,10 +139,58 @@ impl<O: Objects> Volume<O> {
         (has_data && !self.replacements.is_synced(call, source)).then_some(source)
     }
 
+    /// Store the contents of a small file that would replace another one, under a number of its own.
+    /// Returns the number, unless the contents are durable already. A request that would fail does so when it
+    /// is carried out.
+    pub fn stage_replacement(
+        &mut self,
+        node: &mut Context<O>,
+        user: &Credentials,
+        request: &Request,
+        (conn, seq): (ConnId, u64),
+    ) -> Result<Option<Ino>, Errno> {
+        let Request::Name(NameRequest::PutFile { parent, name, set, data }) = request else {
+            return Ok(None);
+        };
+        if let Some(staged) = self.replacements.staged.get(&conn).filter(|file| file.seq == seq) {
+            let is_synced = self.replacements.is_synced((conn, seq), staged.ino);
+            return Ok((!is_synced).then_some(staged.ino));
+        }
+        let Ok(planned) = self.plan_file(node, user, (*parent, name), set, data) else {
+            return Ok(None);
+        };
+        if data.is_empty() || planned.replaced.is_none() {
+            return Ok(None);
+        }
+        self.discard_staged(conn);
+        let (ino, times) = (planned.ino, planned.times);
+        let object = self.objects.put_object(self.object(ino), data, times)?;
+        self.state.names.reserve_ino(ino);
+        self.space.add_object(ino, object.space);
+        self.account_memory(&mut node.memory);
+        self.replacements.staged.insert(conn, StagedFile { seq, ino, object, times });
+        Ok(Some(ino))
+    }
+
+    /// Remove what was stored for a call on a connection.
+    pub fn discard_staged(&mut self, conn: ConnId) {
+        if let Some(staged) = self.replacements.staged.remove(&conn) {
+            self.remove_staged(staged);
+        }
+    }
+
+    /// Remove the object of a file that gets no inode.
+    pub fn remove_staged(&mut self, staged: StagedFile) {
+        self.space.remove_object(staged.ino);
+        if let Err(error) = self.objects.remove(self.object(staged.ino)) {
+            tracing::warn!(%error, "cannot remove a data object; the next start retries");
+        }
+    }
+
     /// The nodes that may have data of a file.
     fn nodes_with_data(&self, ino: Ino) -> Vec<NodeIndex> {
         let own = self.state.spec.placement.node;
-        if !self.is_striped() {
+        if !self.is_striped() || self.replacements.is_staged(ino) {
             return self.space.has_object(ino).then_some(own).into_iter().collect();
         }
         let length = self.names().get(ino).and_then(|inode| inode.length());
@@ -232,7 +307,10 @@ impl<O: Objects> Volume<O> {
                     self.replacements.synced.insert(conn, (call.seq, ino));
                     node.ready.push((conn, call));
                 }
-                Err(errno) => node.finish(conn, call.seq, Err(errno)),
+                Err(errno) => {
+                    self.discard_staged(conn);
+                    node.finish(conn, call.seq, Err(errno));
+                }
             }
         }
         if !next.is_empty() {

@@ -5,16 +5,44 @@ use super::object_reply::{add_object_info, fetch_reply};
 use crate::context::{Context, Handled, Outcome, Requester};
 use crate::driver::Effect;
 use crate::log::LogSpace;
-use crate::namespace::{Access, Body, Change, FileLength, READ};
+use crate::namespace::{Access, Body, Change, FileLength, PlannedPut, READ};
 use crate::objects::{FetchedObject, Objects};
 use crate::state::SlotResult;
 use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr};
 use forebay_protocol::space::block_bytes;
-use forebay_protocol::{Errno, FileKind, Ino, Reply};
+use forebay_protocol::{Credentials, Errno, FileKind, Ino, Reply};
 
 impl<O: Objects> Volume<O> {
+    /// Plan to store a file, and check that there is space for it.
+    pub fn plan_file(
+        &self,
+        node: &Context<O>,
+        user: &Credentials,
+        at: (Ino, &[u8]),
+        set: &SetAttr,
+        data: &[u8],
+    ) -> Result<PlannedPut, Errno> {
+        node.require_log_space(LogSpace::Normal)?;
+        if data.len() > MAX_INLINE_FILE_BYTES {
+            return Err(Errno::EFBIG);
+        }
+        let placement = &self.state.spec.placement;
+        let layout = placement.layout();
+        if placement.is_distributed() && data.len() as u64 > layout.stripe_bytes() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let planned = self.names().plan_put(user, at, set, &layout, node.now.wall)?;
+        self.check_inode_limit()?;
+        self.check_memory(node, &planned.change)?;
+        let cost = block_bytes(0, data.len() as u64);
+        if self.space.available(self.state.spec.capacity, cost, 0) < cost {
+            return Err(Errno::ENOSPC);
+        }
+        Ok(planned)
+    }
+
     /// Store a file with contents, attributes and name. The object comes first: one without an inode is
-    /// removed at the next start.
+    /// removed at the next start. That of a file which replaces another one was stored before.
     pub fn put(
         &mut self,
         node: &mut Context<O>,
@@ -23,26 +51,22 @@ impl<O: Objects> Volume<O> {
         set: &SetAttr,
         data: &[u8],
     ) -> Handled<O> {
-        node.require_log_space(LogSpace::Normal)?;
-        if data.len() > MAX_INLINE_FILE_BYTES {
-            return Err(Errno::EFBIG);
-        }
-        let placement = &self.state.spec.placement;
-        let (layout, is_striped) = (placement.layout(), placement.is_distributed());
-        if is_striped && data.len() as u64 > layout.stripe_bytes() {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        let names = self.names();
-        let mut planned = names.plan_put(&requester.user, at, set, &layout, node.now.wall)?;
-        self.check_inode_limit()?;
-        self.check_memory(node, &planned.change)?;
-        let ino = planned.ino;
-        let mut stat = None;
-        if !data.is_empty() {
-            let cost = block_bytes(0, data.len() as u64);
-            if self.space.available(self.state.spec.capacity, cost, 0) < cost {
-                return Err(Errno::ENOSPC);
+        let staged = self.replacements.take_staged((requester.origin.conn, requester.origin.seq));
+        // What is stored already is charged.
+        let more = if staged.is_some() { &[] } else { data };
+        let mut planned = match (self.plan_file(node, &requester.user, at, set, more), staged) {
+            (Err(errno), Some(staged)) => {
+                self.remove_staged(staged);
+                return Err(errno);
             }
+            (planned, _) => planned?,
+        };
+        if let Some(staged) = staged {
+            planned.use_object(staged.ino, staged.times);
+        }
+        let (ino, is_striped) = (planned.ino, self.is_striped());
+        let mut stat = staged.map(|staged| staged.object);
+        if !data.is_empty() && staged.is_none() {
             let stored = self.objects.put_object(self.object(ino), data, planned.times)?;
             self.space.add_object(ino, stored.space);
             node.put_count += 1;

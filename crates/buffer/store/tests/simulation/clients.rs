@@ -290,6 +290,11 @@ impl Client {
                 let length = data.len() as u64;
                 assert!(attr.size == length || (!self.certain && attr.size == 0));
                 assert_eq!(Some(attr.mode), set.mode);
+                if self.certain && self.files.contains_key(name) && length > 0 {
+                    let object = ObjectId { instance: INSTANCE, ino: attr.ino };
+                    let durable = world.daemon.objects.durable_contents(object);
+                    assert_eq!(durable.as_ref(), Some(data), "file {} replaced one", attr.ino);
+                }
                 let file = File {
                     handle: None,
                     object: None,
