@@ -8,7 +8,7 @@ use forebay_protocol::Errno;
 use forebay_protocol::message::{ClientHost, OpenMode, SessionInfo};
 use forebay_store::daemon::{self, Daemon};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::process::key;
 use support::{INSTANCE, Temporary, spec};
 
@@ -64,6 +64,32 @@ fn sessions_are_listed_with_what_they_hold_and_have_moved() {
     drop(file);
     drop(fs);
     assert_eq!(session_of(&admin, "nid1"), None, "a client that detaches has no session");
+}
+
+#[test]
+fn client_that_has_not_noticed_a_restart_of_the_daemon_ends_its_session() {
+    let temporary = Temporary::new();
+    let daemon = start(&temporary);
+    let admin = Admin::connect(daemon.address(), ClientOptions::default()).unwrap();
+    admin.create_instance(spec(64 << 20)).unwrap();
+    let client = ClientHost { host: "nid1".into(), mount: None };
+    let options = ClientOptions { client, ..ClientOptions::default() };
+    let fs = Fs::attach(daemon.address(), INSTANCE, options).unwrap();
+    let file = fs.create_path(Path::new("f"), 0o644, BOTH).unwrap().file;
+    assert_eq!(file.lock(true), Ok(()), "the client waits for events from now on");
+    drop(file);
+    daemon.stop().unwrap();
+    let daemon = start(&temporary);
+    let admin = Admin::connect(daemon.address(), ClientOptions::default()).unwrap();
+    let waits = || session_of(&admin, "nid1").is_some_and(|session| session.connections > 0);
+    let begun = Instant::now();
+    while !waits() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it does not wait for events again");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Only the connection for events is a new one.
+    drop(fs);
+    assert_eq!(session_of(&admin, "nid1"), None);
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! Connections of a session: attaching, and recovery of the state that a restarted daemon has lost.
+//! Connections of a session: attaching, recovery of the state that a restarted daemon has lost, and the end.
 
 use super::open_handles::OpenHandle;
-use super::{OpenedBy, ReplyCaches, Session, SessionIdentity};
+use super::{OpenedBy, ReplyCaches, Session, SessionIdentity, Slot};
 use crate::backoff::Backoff;
 use crate::system::Connection;
 use forebay_net::auth::Authenticator;
@@ -18,6 +18,8 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of each reply while attaching.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(20);
+/// Timeout of the request that ends a session.
+const BYE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Backoff of reconnects; the timeout is that of the session.
 const RECONNECT_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(1), Duration::from_millis(100), Duration::MAX);
@@ -193,4 +195,32 @@ fn refusal(error: &io::Error) -> Option<Errno> {
     let inner = error.get_ref()?;
     let errno = inner.downcast_ref::<Errno>().copied();
     errno.or_else(|| inner.downcast_ref::<Refusal>().map(|refusal| refusal.errno))
+}
+
+/// Ends a session.
+fn detach(mut connection: Connection, seq: u64) -> io::Result<()> {
+    connection.set_timeout(Some(BYE_TIMEOUT))?;
+    connection.call(&Call::new(seq, SessionRequest::Detach), &[], &mut [])?;
+    Ok(())
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Without this request the session would exist until its lease expires, and one that waits for
+        // events would for ever.
+        let Some(Slot { number, seq, connection: Some(connection) }) = self.slots.take_idle()
+        else {
+            return;
+        };
+        let seq = seq + 1;
+        let Err(error) = detach(connection, seq) else {
+            return;
+        };
+        let hangs = matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
+        if !hangs {
+            // The daemon restarted, or the connection broke.
+            let attached = self.attach(&self.identity.lock(), number, seq, false);
+            let _ = attached.and_then(|(connection, ..)| detach(connection, seq));
+        }
+    }
 }

@@ -32,8 +32,7 @@ use forebay_net::munge::Munge;
 use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
-    CACHE_LIFETIME_NS, ClientHost, FileRequest, MAX_HOST_NAME, SESSION_LEASE_NS, SessionRequest,
-    SessionToken,
+    CACHE_LIFETIME_NS, ClientHost, FileRequest, MAX_HOST_NAME, SESSION_LEASE_NS, SessionToken,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Credentials, Errno, HandleId, InstanceId, NodeIndex, Reply, Request};
@@ -114,8 +113,6 @@ const CONFLICT_BACKOFF: Backoff =
 const BEST_EFFORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of connections of a session.
 const MAX_CONNECTIONS: u32 = 60;
-/// Timeout of the request that ends a session.
-const BYE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The result of a request, or an error: a refusal, or `EPROTO`.
 pub trait CallResult: TryFrom<Reply, Error = Errno> {}
@@ -424,16 +421,5 @@ impl Session {
             reply => reply,
         };
         SessionReply { reply, descriptor: response.descriptor, ttl }
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        // Without this request the session would exist until its lease expires.
-        if let Some(Slot { seq, connection: Some(mut connection), .. }) = self.slots.take_idle() {
-            let _ = connection.set_timeout(Some(BYE_TIMEOUT));
-            let call = Call::new(seq + 1, SessionRequest::Detach);
-            let _ = connection.call(&call, &[], &mut []);
-        }
     }
 }
