@@ -11,6 +11,7 @@
 //! entries, so that it can be read without others. States are kept in two copies, written in turn.
 //! All numbers are little-endian.
 
+use crate::checksum::{crc32c, crc32c_append};
 use std::io;
 
 /// First bytes of a log file.
@@ -139,7 +140,7 @@ impl Header {
         bytes.extend_from_slice(&self.run);
         bytes.extend_from_slice(&self.target);
         bytes.resize(HEADER_BYTES as usize, 0);
-        let sum = crc32c::crc32c(&bytes[16..]);
+        let sum = crc32c(&bytes[16..]);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         Ok(bytes)
     }
@@ -160,7 +161,7 @@ impl Header {
     }
 
     fn parse(bytes: &[u8]) -> Option<Header> {
-        if u32_at(bytes, 12)? != crc32c::crc32c(&bytes[16..]) {
+        if u32_at(bytes, 12)? != crc32c(&bytes[16..]) {
             return None;
         }
         let created = u64_at(bytes, 24)?;
@@ -218,7 +219,7 @@ impl SlotState {
         bytes[48..56].copy_from_slice(&self.applied_epoch.to_le_bytes());
         bytes[56..64].copy_from_slice(&self.replay.to_le_bytes());
         bytes[64..72].copy_from_slice(&self.replayed.to_le_bytes());
-        let sum = crc32c::crc32c(&bytes[4..]);
+        let sum = crc32c(&bytes[4..]);
         bytes[..4].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
@@ -226,8 +227,8 @@ impl SlotState {
     pub fn decode(bytes: &[u8]) -> Option<SlotState> {
         let bytes = bytes.get(..ENCODED_STATE_BYTES)?;
         let sum = u32_at(bytes, 0)?;
-        let is_current = sum == crc32c::crc32c(&bytes[4..]);
-        let is_first = !is_current && sum == crc32c::crc32c(&bytes[4..FIRST_STATE_BYTES]);
+        let is_current = sum == crc32c(&bytes[4..]);
+        let is_first = !is_current && sum == crc32c(&bytes[4..FIRST_STATE_BYTES]);
         let valid = (is_current || is_first) && bytes[40..48] == MAGIC;
         let later = |at| if is_first { Some(0) } else { u64_at(bytes, at) };
         let state = SlotState {
@@ -335,7 +336,7 @@ impl Head {
 }
 
 fn head_sum(bytes: &[u8], salt: u32) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c_append(salt, &bytes[..4]), &bytes[8..])
+    crc32c_append(crc32c_append(salt, &bytes[..4]), &bytes[8..])
 }
 
 /// The salt of a log created at this time.

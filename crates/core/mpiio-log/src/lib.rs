@@ -12,6 +12,7 @@
 #![warn(missing_docs)]
 
 mod append_error;
+mod checksum;
 mod create;
 mod datatype;
 mod encoding;
@@ -25,6 +26,7 @@ mod logged_run;
 mod merge;
 mod netcdf;
 mod plan;
+mod record_batch;
 mod replay;
 mod request_sizes;
 mod scan;

@@ -4,7 +4,6 @@ use crate::format::{HEAD_BYTES, MAX_PART, padded};
 use crate::gather::{ALONE, READ_BYTES};
 use crate::identity::Limits;
 use crate::plan::Alignment;
-use crate::tail::{ALIGNED, UNCOPIED};
 
 /// Bytes from which on contiguous writes go to the file past a log that is applied at the close, unless
 /// the program's environment has another value.
@@ -20,12 +19,10 @@ pub fn logged_bytes(length: u64) -> u64 {
     length / MAX_PART * record(MAX_PART) + rest
 }
 
-/// Bytes of each request to the log's file system for program's writes of `length` bytes one after another.
-pub fn log_request_bytes(length: u64) -> u64 {
-    if length < UNCOPIED as u64 {
-        return Limits::default().buffer_bytes as u64;
-    }
-    length.min(MAX_PART).next_multiple_of(ALIGNED as u64)
+/// Bytes of each request to the log's file system for a program's writes one after another, whatever
+/// their lengths: records are collected, and longer writes have several requests.
+pub fn log_request_bytes() -> u64 {
+    Limits::default().buffer_bytes as u64
 }
 
 /// Bytes of each read from a log when the writes of `length` bytes are applied, of which
@@ -53,10 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn small_writes_are_collected_and_large_ones_divided() {
-        assert_eq!(log_request_bytes(512), 1 << 20);
-        assert_eq!(log_request_bytes(40_000), 64 << 10);
-        assert_eq!(log_request_bytes(16 << 20), 256 << 10);
+    fn small_reads_of_logs_are_joined_and_large_ones_divided() {
         assert_eq!(log_read_bytes(512, 4 << 20), 512 << 10);
         assert_eq!(log_read_bytes(512, 512), 512);
         assert_eq!(log_read_bytes(1 << 20, 16 << 20), 256 << 10);

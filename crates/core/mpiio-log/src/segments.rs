@@ -1,8 +1,30 @@
 //! The segments of a slot: which are in use, free, or not allocated yet.
 
+use crate::format::{Geometry, HEAD_BYTES, MAX_PART};
 use crate::writer::Sequence;
 use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
 use std::io;
+
+/// Smallest part of a write for which a record is begun at the end of a segment.
+pub(crate) const MIN_PART: u64 = 4096;
+
+/// Bytes of data that at least fit into `room` bytes of a segment.
+pub(crate) fn capacity(room: u64) -> u64 {
+    let record = MAX_PART + HEAD_BYTES as u64;
+    let rest = (room % record).saturating_sub(HEAD_BYTES as u64);
+    room / record * MAX_PART + if rest < MIN_PART { 0 } else { rest }
+}
+
+/// Allocates a segment, if the file system can, so that buffered data has its space.
+pub(crate) fn allocate(file: &File, geometry: Geometry, slot: u32, index: u64) -> io::Result<()> {
+    let offset = geometry.segment_offset(slot, index);
+    let flags = rustix::fs::FallocateFlags::empty();
+    match rustix::fs::fallocate(file, flags, offset, geometry.segment_bytes) {
+        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
 
 /// A segment with records.
 #[derive(Debug)]

@@ -4,13 +4,6 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 
-/// Bytes from which on a part is written with the buffer instead of copied into it: the copy would
-/// cost more than the system call.
-pub(crate) const UNCOPIED: usize = 32 << 10;
-/// Writes end at multiples of this offset if the buffer can hold the rest, so that each page of the
-/// file is written once, and the kernel can use large ones.
-pub(crate) const ALIGNED: usize = 64 << 10;
-
 /// A file and the bytes that are to be written at its end.
 #[derive(Debug)]
 pub(crate) struct Tail {
@@ -18,7 +11,8 @@ pub(crate) struct Tail {
     buffer: Vec<u8>,
     /// Offset of the buffer's first byte in the file.
     start: u64,
-    /// Bytes above which the buffer is written.
+    /// Most bytes of the buffer. Writes end at multiples of it, so that the file gets few large
+    /// requests, each page of it is written once, and the kernel can use large pages.
     limit: usize,
 }
 
@@ -31,55 +25,55 @@ impl Tail {
         &self.file
     }
 
-    /// Appends bytes: small ones to the buffer, others with the buffer to the file. If writing
-    /// fails, nothing is appended and the buffer stays.
-    pub fn append(&mut self, parts: [&[u8]; 3]) -> io::Result<()> {
+    /// Appends bytes: those up to the last boundary to the file, with the buffer and without a copy
+    /// of them, the rest to the buffer. If writing fails, nothing is appended and the buffer stays.
+    pub fn append(&mut self, parts: &[&[u8]]) -> io::Result<()> {
         let length = parts.iter().map(|part| part.len()).sum::<usize>();
-        let mut written = 0;
-        if length >= UNCOPIED || self.buffer.len() + length > self.limit {
-            let total = self.buffer.len() + length;
-            written = total - self.rest_behind_boundary(total);
-            self.write(written, parts)?;
-        }
+        let total = self.buffer.len() + length;
+        let written = total - self.rest_behind_boundary(total);
         let mut skipped = written.saturating_sub(self.buffer.len());
-        self.start += written as u64;
-        self.buffer.drain(..written.min(self.buffer.len()));
+        if written > 0 {
+            self.write(written, parts)?;
+            self.start += written as u64;
+            self.buffer.clear();
+        }
         for part in parts {
             let from = skipped.min(part.len());
             skipped -= from;
             self.buffer.extend_from_slice(&part[from..]);
         }
+        assert!(self.buffer.len() <= self.limit, "the buffer keeps its limit");
         Ok(())
     }
 
-    /// Of so many bytes from the start of the buffer on, those behind the last boundary of
-    /// [`ALIGNED`] bytes, which stay in the buffer; 0 if it is too small for them.
+    /// Of `total` bytes from the start of the buffer on, those behind the last multiple of the limit
+    /// in the file; all if there is none.
     fn rest_behind_boundary(&self, total: usize) -> usize {
-        if self.limit < 2 * ALIGNED {
-            return 0;
+        match (self.start + total as u64).checked_rem(self.limit as u64) {
+            Some(behind) => total.min(behind as usize),
+            None => 0,
         }
-        let end = self.start + total as u64;
-        total.min((end % ALIGNED as u64) as usize)
     }
 
     /// Writes the buffer.
     pub fn flush(&mut self) -> io::Result<()> {
         let length = self.buffer.len();
-        self.write(length, [&[]; 3])?;
+        self.write(length, &[])?;
         self.start += length as u64;
         self.buffer.clear();
         Ok(())
     }
 
     /// Writes the first `length` bytes of the buffer and the parts behind it.
-    fn write(&self, length: usize, parts: [&[u8]; 3]) -> io::Result<()> {
-        let [first, second, third] = parts;
+    fn write(&self, length: usize, parts: &[&[u8]]) -> io::Result<()> {
         let mut rest = length;
-        let mut slices = [&*self.buffer, first, second, third].map(|slice| {
+        let all = std::iter::once(&*self.buffer).chain(parts.iter().copied());
+        let kept = all.map(|slice| {
             let slice = &slice[..slice.len().min(rest)];
             rest -= slice.len();
             IoSlice::new(slice)
         });
+        let mut slices: Vec<IoSlice> = kept.filter(|slice| !slice.is_empty()).collect();
         let mut slices = &mut slices[..];
         let mut at = self.start;
         IoSlice::advance_slices(&mut slices, 0);
@@ -133,7 +127,7 @@ impl Tail {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use super::{ALIGNED, Tail};
+    use super::Tail;
     use std::os::unix::fs::FileExt;
 
     /// Appends parts of these lengths and compares what is read with what was appended.
@@ -145,7 +139,7 @@ mod tests {
         for (index, length) in lengths.iter().enumerate() {
             let parts: [Vec<u8>; 3] = [56, *length, length % 8]
                 .map(|length| (0..length).map(|at| ((all.len() + at) * 7 + index) as u8).collect());
-            tail.append([&parts[0], &parts[1], &parts[2]]).unwrap();
+            tail.append(&[&parts[0], &parts[1], &parts[2]]).unwrap();
             all.extend(parts.concat());
             assert!(tail.buffer.len() <= limit, "{} bytes in the buffer", tail.buffer.len());
             let mut found = vec![0; all.len()];
@@ -159,9 +153,22 @@ mod tests {
     }
 
     #[test]
+    fn writes_end_at_multiples_of_the_limit() {
+        let file = tempfile::tempfile().unwrap();
+        let mut tail = Tail::new(file.try_clone().unwrap(), 1000);
+        tail.move_to(300).unwrap();
+        for (length, written) in [(699, 0), (1, 1000), (999, 1000), (2, 2000), (3500, 5000)] {
+            tail.append(&[&vec![1; length]]).unwrap();
+            assert_eq!(file.metadata().unwrap().len(), written, "after {length} bytes");
+        }
+        tail.flush().unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 5501);
+    }
+
+    #[test]
     fn appended_bytes_are_read_from_buffer_and_file_whatever_their_lengths() {
         let lengths = [0, 1, 500, 33_000, 8, 300_000, 64_000, 65_480, 31_000, 40_000, 1, 262_144];
-        for limit in [0, 100, 50_000, ALIGNED, 2 * ALIGNED, 1 << 20] {
+        for limit in [0, 100, 50_000, 64 << 10, 128 << 10, 1 << 20] {
             for start in [0, 8192, 12_345] {
                 check(limit, start, &lengths.repeat(3));
                 check(limit, start, &[700; 400]);

@@ -1,5 +1,6 @@
 //! The valid records of a slot.
 
+use crate::checksum::crc32c_append;
 use crate::entry::{Entry, Order, Place};
 use crate::format::{Geometry, HEAD_BYTES, Head, Kind, MAX_PART, SlotState};
 use crate::log_file::LogFile;
@@ -52,7 +53,7 @@ impl Window<'_> {
             if bytes.is_empty() {
                 return Ok(None);
             }
-            sum = crc32c::crc32c_append(sum, bytes);
+            sum = crc32c_append(sum, bytes);
             offset += bytes.len() as u64;
         }
         Ok(Some(sum))

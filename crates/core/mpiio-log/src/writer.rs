@@ -1,12 +1,14 @@
 //! Writing a log.
 
 use crate::append_error::AppendError;
+use crate::checksum::crc32c;
 use crate::entry::{Entry, Order, Place};
 use crate::format::{Geometry, HEAD_BYTES, Head, Kind, MAX_PART, MAX_SEGMENTS, SlotState, padded};
 use crate::identity::Limits;
 use crate::plan::DataSource;
+use crate::record_batch::RecordBatch;
 use crate::segment_views::SegmentViews;
-use crate::segments::Segments;
+use crate::segments::{MIN_PART, Segments, allocate, capacity};
 use crate::tail::Tail;
 use crate::view::View;
 use std::fs::File;
@@ -14,16 +16,6 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Smallest part of a write for which a record is begun at the end of a segment.
-const MIN_PART: u64 = 4096;
-
-/// Bytes of data that at least fit into `room` bytes of a segment.
-fn capacity(room: u64) -> u64 {
-    let record = MAX_PART + HEAD_BYTES as u64;
-    let rest = (room % record).saturating_sub(HEAD_BYTES as u64);
-    room / record * MAX_PART + if rest < MIN_PART { 0 } else { rest }
-}
 
 /// Sequence number of a record; the first is 1.
 pub type Sequence = u64;
@@ -167,15 +159,10 @@ impl LogWriter {
                 self.begin_segment()?;
                 usable = self.usable(view);
             }
-            let (part, others) = rest.split_at(rest.len().min(usable.min(MAX_PART) as usize));
             let number = self.define(view)?;
-            let order = Order { epoch: self.epoch, rank: self.rank, sequence: self.next };
-            let offset = self.put(Kind::Write, number, position, part)?;
-            let length = part.len() as u64;
-            let place = Place { log: self.rank, offset };
-            self.entries.push(Entry { order, view: Arc::clone(view), position, length, place });
-            position += length;
-            rest = others;
+            let logged = self.put_data(view, number, position, rest)?;
+            position += logged as u64;
+            rest = &rest[logged..];
         }
         Ok(self.last_sequence())
     }
@@ -242,32 +229,77 @@ impl LogWriter {
         Ok(number)
     }
 
-    /// Appends a record to the current segment and returns the place of its payload.
-    fn put(
-        &mut self,
-        kind: Kind,
-        view: u32,
-        position: u64,
-        payload: &[u8],
-    ) -> Result<u64, AppendError> {
-        let at = self.at.unwrap_or_else(|| unreachable!("a segment was begun"));
-        let head = Head {
+    /// The head of the `index`th of the next records.
+    fn head(&self, index: usize, kind: Kind, view: u32, position: u64, payload: &[u8]) -> Head {
+        Head {
             kind,
-            sequence: self.next,
+            sequence: self.next + index as u64,
             durable: self.durable,
             epoch: self.epoch,
             view,
             position,
             length: payload.len() as u32,
-            payload_sum: crc32c::crc32c(payload),
-        };
-        let offset = at.offset + head.record_bytes();
-        assert!(offset <= at.end, "a record exceeds its segment");
-        let padding = head.record_bytes() as usize - HEAD_BYTES - payload.len();
-        self.tail.append([&head.encode(self.geometry.salt), payload, &[0; 8][..padding]])?;
+            payload_sum: crc32c(payload),
+        }
+    }
+
+    /// Appends a record to the current segment.
+    fn put(&mut self, kind: Kind, view: u32, position: u64, payload: &[u8]) -> io::Result<()> {
+        let mut batch = RecordBatch::new();
+        let head = self.head(0, kind, view, position, payload);
+        batch.push(&head, self.geometry.salt, payload);
+        self.put_all(&batch)
+    }
+
+    /// Appends records with the first bytes of `data`, as many as fit into the current segment and
+    /// into one request. Returns the number of these bytes.
+    fn put_data(
+        &mut self,
+        view: &Arc<View>,
+        number: u32,
+        position: u64,
+        data: &[u8],
+    ) -> io::Result<usize> {
+        let at = self.position();
+        let (mut batch, mut rest) = (RecordBatch::new(), data);
+        while !rest.is_empty() && !batch.is_full() {
+            let room = (at.end - at.offset - batch.bytes()).saturating_sub(HEAD_BYTES as u64);
+            if batch.count() > 0 && room < MIN_PART.min(rest.len() as u64) {
+                break;
+            }
+            let (payload, others) = rest.split_at(rest.len().min(room.min(MAX_PART) as usize));
+            let position = position + (data.len() - rest.len()) as u64;
+            let head = self.head(batch.count(), Kind::Write, number, position, payload);
+            batch.push(&head, self.geometry.salt, payload);
+            rest = others;
+        }
+        let first = self.next;
+        self.put_all(&batch)?;
+        let (mut position, mut offset) = (position, at.offset + HEAD_BYTES as u64);
+        for (sequence, length) in (first..).zip(batch.lengths()) {
+            let order = Order { epoch: self.epoch, rank: self.rank, sequence };
+            let place = Place { log: self.rank, offset };
+            self.entries.push(Entry { order, view: Arc::clone(view), position, length, place });
+            position += length;
+            offset += padded(HEAD_BYTES as u64 + length);
+        }
+        Ok(data.len() - rest.len())
+    }
+
+    /// Appends records to the current segment: all, or none if writing fails.
+    fn put_all(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        let at = self.position();
+        let offset = at.offset + batch.bytes();
+        assert!(offset <= at.end, "records exceed their segment");
+        self.tail.append(&batch.parts())?;
         self.at = Some(Position { offset, ..at });
-        self.next += 1;
-        Ok(at.offset + HEAD_BYTES as u64)
+        self.next += batch.count() as u64;
+        Ok(())
+    }
+
+    /// The place of the next record.
+    fn position(&self) -> Position {
+        self.at.unwrap_or_else(|| unreachable!("a segment was begun"))
     }
 
     /// Writes the buffer to the log, so that other processes can read all entries.
@@ -399,16 +431,6 @@ impl DataSource for LogWriter {
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
         self.tail.read_at(place.offset, buffer)
-    }
-}
-
-/// Allocates a segment, if the file system can, so that buffered data has its space.
-fn allocate(file: &File, geometry: Geometry, slot: u32, index: u64) -> io::Result<()> {
-    let offset = geometry.segment_offset(slot, index);
-    let flags = rustix::fs::FallocateFlags::empty();
-    match rustix::fs::fallocate(file, flags, offset, geometry.segment_bytes) {
-        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -156,7 +156,7 @@ fn log_test(plain: &Ior, ior: &Ior, pattern: &AccessPattern) -> (Ior, u64, u64) 
     let log_bytes = of_block.saturating_mul(ior.segments);
     let request = match ior.fsync_per_write {
         true => record,
-        false => log_request_bytes(call).max(1),
+        false => log_request_bytes(),
     };
     // As few requests as that allows, of equal length: calls are charged to each alike.
     let requests = log_bytes.div_ceil(request).max(1);
